@@ -2,7 +2,7 @@
 
 use crate::address;
 use libc::{sockaddr, socklen_t};
-use socket::net::{Facts, OnChange, Options, SocketAddr, SocketAddrV4};
+use socket::net::{Facts, OnChange, Options};
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -85,7 +85,7 @@ impl SlNetOptions {
         let local = match self.local.is_null() {
             true => None,
             // SAFETY: the caller's word.
-            false => Some(v4(unsafe { address::read(self.local, self.local_length) }?)?),
+            false => Some(unsafe { address::read(self.local, self.local_length) }?),
         };
         // SAFETY: the caller's word.
         let (daemon, [device, share, stack]) =
@@ -111,14 +111,6 @@ impl SlNetOptions {
 /// A time; none for 0.
 pub(crate) fn milliseconds(ms: u32) -> Option<Duration> {
     (ms != 0).then(|| Duration::from_millis(ms.into()))
-}
-
-/// The address, if flows can have it.
-pub(crate) fn v4(address: SocketAddr) -> io::Result<SocketAddrV4> {
-    match address {
-        SocketAddr::V4(address) => Ok(address),
-        SocketAddr::V6(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "flows have IPv4 only")),
-    }
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! Sockets over flows, for C: one function for each thing that can be done with one.
 
 use crate::address;
-use crate::options::{SlNetFacts, SlNetOptions, milliseconds, v4};
+use crate::options::{SlNetFacts, SlNetOptions, milliseconds};
 use crate::outcome::{guarded, guarded_int};
 use crate::pieces::{In, Out, Pieces};
 use libc::{iovec, sockaddr, socklen_t};
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn sl_net_connect(
 ) -> i32 {
     let open = |options: &Options, peer, nonblocking| {
         let connected = match nonblocking {
-            true => TcpStream::start(options, v4(peer)?),
+            true => TcpStream::start(options, peer),
             false => TcpStream::connect_with(options, peer),
         };
         connected.map(Kind::Connection)

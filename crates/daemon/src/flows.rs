@@ -188,9 +188,9 @@ impl Flows {
 mod tests {
     use super::*;
     use flow::{OpenFlow, OpenInterface, OpenListener, Question};
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-    const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+    const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
     fn peer(user: u32) -> Peer {
         Peer { process: 1, user, groups: vec![] }
@@ -217,13 +217,13 @@ mod tests {
         })
     }
 
-    fn up(device: &str, addresses: Vec<(Ipv4Addr, u8)>) -> Question {
-        let (how, gateway, rate, count_gaps) = (None, None, None, false);
+    fn up(device: &str, addresses: Vec<(IpAddr, u8)>) -> Question {
+        let (how, gateways, rate, count_gaps) = (None, vec![], None, false);
         Question::Up(OpenInterface {
             device: device.into(),
             how,
             addresses,
-            gateway,
+            gateways,
             rate,
             count_gaps,
             dhcp: false,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn change(device: &str) -> Question {
-        Question::Change(device.into(), flow::Change::AddAddress(Ipv4Addr::new(10, 0, 0, 2), 24))
+        Question::Change(device.into(), flow::Change::AddAddress(Ipv4Addr::new(10, 0, 0, 2).into(), 24))
     }
 
     /// No interface is up.
@@ -243,7 +243,7 @@ mod tests {
         let policy = Policy::without_file();
         let (root, stranger) = (peer(0), peer(54_321));
         let rows = [
-            (&stranger, up("nosuch0", vec![(Ipv4Addr::new(10, 0, 0, 2), 24)]), Denied, "only root may"),
+            (&stranger, up("nosuch0", vec![(Ipv4Addr::new(10, 0, 0, 2).into(), 24)]), Denied, "only root may"),
             (&stranger, Question::Down("nosuch0".into()), Denied, "only root may"),
             (&stranger, change("nosuch0"), Denied, "only root may"),
             (&stranger, Question::Move("nosuch0".into(), "nosuch1".into()), Denied, "only root may"),

@@ -3,7 +3,7 @@
 use crate::netlink::{Message, Netlink, attributes};
 use crate::sys::read_plain;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The structure at the beginning of every message about addresses: `struct ifaddrmsg` of `linux/if_addr.h`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,11 +16,11 @@ pub(crate) struct Head {
     index: u32,
 }
 
-/// The IPv4 addresses of the device with this number in this thread's namespace, each with the length of its prefix in bits.
-pub fn ipv4(index: u32) -> io::Result<Vec<(Ipv4Addr, u8)>> {
+/// The addresses of the device with this number in this thread's namespace, each with the length of its prefix in bits.
+pub fn list(index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
     let mut message = Message::new(libc::RTM_GETADDR, 0);
     // The kernel may leave the number out of its choice; it is compared below.
-    message.put(&Head { family: libc::AF_INET as u8, index, ..Head::default() });
+    message.put(&Head { family: libc::AF_UNSPEC as u8, index, ..Head::default() });
     let each = |found: &mut Vec<_>, kind, body: &[u8]| {
         if kind == libc::RTM_NEWADDR {
             found.extend(parse(body).filter(|(device, _)| *device == index).map(|(_, address)| address));
@@ -30,15 +30,17 @@ pub fn ipv4(index: u32) -> io::Result<Vec<(Ipv4Addr, u8)>> {
 }
 
 /// Device and address from the body of a message; none where it is about something else.
-fn parse(body: &[u8]) -> Option<(u32, (Ipv4Addr, u8))> {
+fn parse(body: &[u8]) -> Option<(u32, (IpAddr, u8))> {
     let head: Head = read_plain(body)?;
-    if i32::from(head.family) != libc::AF_INET {
-        return None;
-    }
-    // The local address; IFA_ADDRESS is that of the other end on a line between two.
-    let local = attributes(&body[size_of::<Head>()..]).find(|(kind, _)| *kind == libc::IFA_LOCAL);
-    let octets: [u8; 4] = local?.1.try_into().ok()?;
-    Some((head.index, (octets.into(), head.prefix)))
+    let find = |wanted| attributes(&body[size_of::<Head>()..]).find(|(kind, _)| *kind == wanted);
+    // IFA_ADDRESS is that of the other end on a line between two; IPv6 has IFA_LOCAL there only.
+    let (_, local) = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS))?;
+    let address = match i32::from(head.family) {
+        libc::AF_INET => IpAddr::from(<[u8; 4]>::try_from(local).ok()?),
+        libc::AF_INET6 => IpAddr::from(<[u8; 16]>::try_from(local).ok()?),
+        _ => return None,
+    };
+    Some((head.index, (address, head.prefix)))
 }
 
 #[cfg(test)]
@@ -46,11 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_device_has_its_address_where_it_is_up() {
+    fn the_loopback_device_has_its_addresses_where_it_is_up() {
         let loopback = crate::link::find("lo").expect("anybody may list devices").expect("there is one");
-        let found = ipv4(loopback.index).expect("anybody may list addresses");
-        assert!(found.iter().all(|(address, bits)| address.is_loopback() && *bits == 8), "{found:?}");
-        assert_eq!(ipv4(u32::MAX >> 1).unwrap_or_default(), []);
+        let found = list(loopback.index).expect("anybody may list addresses");
+        let is_usual =
+            |&(address, bits): &(IpAddr, u8)| address.is_loopback() && bits == if address.is_ipv4() { 8 } else { 128 };
+        assert!(found.iter().all(is_usual), "{found:?}");
+        assert_eq!(list(u32::MAX >> 1).unwrap_or_default(), []);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Link {
     pub master: Option<u32>,
     /// An XDP program that is attached to it.
     pub xdp: Option<XdpAttached>,
+    /// Does the host's stack speak IPv6 on it (`disable_ipv6` is 0)?
+    pub has_ipv6: bool,
     /// What the kernel counts of it.
     pub counters: LinkCounters,
 }
@@ -192,6 +194,7 @@ pub(crate) fn parse(body: &[u8]) -> Option<Link> {
         promiscuity: 0,
         master: None,
         xdp: None,
+        has_ipv6: false,
         counters: LinkCounters::default(),
     };
     for (kind, value) in attributes(&body[size_of::<libc::ifinfomsg>()..]) {
@@ -207,6 +210,7 @@ pub(crate) fn parse(body: &[u8]) -> Option<Link> {
             libc::IFLA_MASTER => link.master = Some(number(value)),
             libc::IFLA_STATS64 => link.counters = LinkCounters::parse(value),
             libc::IFLA_XDP => link.xdp = xdp(value),
+            libc::IFLA_AF_SPEC => link.has_ipv6 = has_ipv6(value),
             libc::IFLA_LINKINFO => {
                 link.kind =
                     attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND).map(|(_, name)| text(name));
@@ -236,6 +240,18 @@ fn xdp(value: &[u8]) -> Option<XdpAttached> {
     Some(XdpAttached { program: find(XDP_PROG_ID).map_or(0, number), mode })
 }
 
+// `linux/if_link.h`: the settings inside what IFLA_AF_SPEC has of IPv6; and `linux/ipv6.h`: which of them.
+const INET6_CONF: u16 = 2;
+const DEVCONF_DISABLE_IPV6: usize = 26;
+
+/// A kernel without IPv6 says nothing of it.
+fn has_ipv6(value: &[u8]) -> bool {
+    let find = |value, wanted| attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let settings = find(value, libc::AF_INET6 as u16).and_then(|inside| find(inside, INET6_CONF));
+    let is_disabled = settings.and_then(|settings| settings.as_chunks::<4>().0.get(DEVCONF_DISABLE_IPV6));
+    is_disabled == Some(&[0; 4])
+}
+
 fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned()
 }
@@ -257,6 +273,15 @@ mod tests {
         assert!(loopback.mtu >= 1280 && loopback.receive_queues >= 1);
         assert_eq!(find("lo").expect("as above").map(|link| link.index), Some(loopback.index));
         assert_eq!(find("no such device").expect("as above"), None);
+    }
+
+    #[test]
+    fn whether_the_host_speaks_ipv6_is_what_its_switch_says() {
+        for link in list().expect("anybody may list devices") {
+            let switch = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", link.name);
+            let is_on = std::fs::read_to_string(switch).is_ok_and(|text| text.trim() == "0");
+            assert_eq!(link.has_ipv6, is_on, "{}", link.name);
+        }
     }
 
     #[test]

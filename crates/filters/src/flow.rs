@@ -10,7 +10,7 @@ mod source;
 
 use filter::prelude::*;
 use socket::{Connection, SocketError, UdpOptions, UdpSocket};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// What `flow` is behind other filters.
@@ -49,7 +49,7 @@ static SOURCE: Kind = Kind::new("flow", "receives from a flow of its own", sourc
 
 const PARAMS: &[Param] = &[
     Param::new("protocol", ParamType::List, "the protocol, and the local port: udp 4000").required().main(),
-    Param::new("to", ParamType::Text, "address and port of the only peer: 10.0.0.3:4000"),
+    Param::new("to", ParamType::Text, "address and port of the only peer: 10.0.0.3:4000, [fd00::3]:4000"),
     Param::new("device", ParamType::Text, "the interface; the one that routes to the peer if not given"),
     Param::new("stack", ParamType::Text, "the blocks of the protocol stack"),
     Param::new(
@@ -76,8 +76,9 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
         }
     };
     let peer = params.text("to").map(|text| {
-        text.parse::<SocketAddrV4>().map_err(|_| {
-            ParamError::new("to", format!("`{text}` is no address with a port")).with_help("to=10.0.0.3:4000")
+        text.parse::<SocketAddr>().map_err(|_| {
+            ParamError::new("to", format!("`{text}` is no address with a port"))
+                .with_help("to=10.0.0.3:4000, or to=[fd00::3]:4000")
         })
     });
     Ok(UdpOptions {

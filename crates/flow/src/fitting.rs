@@ -66,10 +66,10 @@ fn shortened(interface: &InterfaceState, most: usize) -> InterfaceState {
 mod tests {
     use super::*;
     use crate::message::{FlowState, NeighbourState};
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
     const BYTES: usize = 192 << 10;
-    const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+    const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
     fn state(device: &str, flows: usize, neighbours: usize) -> InterfaceState {
         let flow = FlowState {
@@ -88,7 +88,8 @@ mod tests {
             wire: Vec::new(),
             drops: vec![("no buffer".into(), 1)],
         };
-        let neighbour = NeighbourState { address: Ipv4Addr::LOCALHOST, mac: None, state: "asked".into(), age_ms: 0 };
+        let neighbour =
+            NeighbourState { address: Ipv4Addr::LOCALHOST.into(), mac: None, state: "asked".into(), age_ms: 0 };
         InterfaceState {
             device: device.into(),
             how: "a packet socket".into(),

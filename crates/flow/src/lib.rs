@@ -25,6 +25,6 @@ pub use fitting::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED,
 pub use host::{Flow, Host, Listener};
 pub use message::{
     ACCEPTED, Answer, BACKLOG, Change, FlowState, Granted, InterfaceState, LeaseState, ListenerState, Listening,
-    NeighbourState, OpenFlow, OpenInterface, OpenListener, Question, RouteState,
+    NeighbourState, OpenFlow, OpenInterface, OpenListener, Question, RouteState, bits, common, holds,
 };
 pub use trace::{Direction, TRACE_GEOMETRY, TraceHead};

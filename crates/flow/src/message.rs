@@ -2,7 +2,7 @@
 
 use buffer::flow::Geometry;
 use buffer::{wire_enum, wire_struct};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// One more address, with the length of its prefix in bits.
-    AddAddress(Ipv4Addr, u8),
+    AddAddress(IpAddr, u8),
     /// One address less. Flows and listeners there wait for its return, for a minute, and end with EADDRNOTAVAIL.
-    RemoveAddress(Ipv4Addr, u8),
+    RemoveAddress(IpAddr, u8),
     /// One more route. Its next hop, where it has one, is a neighbour.
     AddRoute(RouteState),
     /// One route less; next hop none: whatever it is. The routes of addresses go with them.
@@ -84,17 +84,18 @@ pub struct OpenInterface {
     /// How to reach it: `af_xdp`, `af_packet`, `tuntap`; `loopback`: there is no device, and flows reach each other only; none: the
     /// daemon chooses.
     pub how: Option<String>,
-    /// Its addresses, each with the length of its prefix in bits.
-    pub addresses: Vec<(Ipv4Addr, u8)>,
-    /// The next hop for addresses outside the prefixes.
-    pub gateway: Option<Ipv4Addr>,
+    /// Its addresses, each with the length of its prefix in bits. Where one is of IPv6 and none link-local, the interface has such
+    /// an address, too (RFC 4291 2.1).
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// The next hops for addresses outside the prefixes, at most one of each family.
+    pub gateways: Vec<IpAddr>,
     /// Bits a second that the wire carries; none: as fast as the device takes frames.
     pub rate: Option<u64>,
     /// Does a frame take its preamble, checksum and gap (24 bytes) of that rate, too?
     pub count_gaps: bool,
     /// Is a DHCP server to be asked for an address, beside those named here?
     pub dhcp: bool,
-    /// Does the device stay the host's? Its addresses, routes and neighbours are the host's then, and `addresses` and `gateway` empty.
+    /// Does the device stay the host's? Its addresses, routes and neighbours are the host's then, and `addresses` and `gateways` empty.
     pub share: bool,
 }
 
@@ -105,10 +106,11 @@ pub struct OpenFlow {
     pub device: Option<String>,
     /// Protocol number: 17 for UDP, 6 for TCP. A flow of TCP connects: it needs `remote`.
     pub protocol: u8,
-    /// Address and port of this side. Address 0.0.0.0: the interface's. Port 0: any that is free.
-    pub local: SocketAddrV4,
+    /// Address and port of this side. Address 0.0.0.0: the interface's that suits `remote`; without `remote` the first one of IPv4, or
+    /// of IPv6 where there is none. `::`: the first one of IPv6. Port 0: any that is free.
+    pub local: SocketAddr,
     /// Address and port of the other side; none: packets from all, and to any.
-    pub remote: Option<SocketAddrV4>,
+    pub remote: Option<SocketAddr>,
     /// Its share of the wire: `4ms/100ms`, `4ms/100ms+slack`, `fair:3` or `background`; none: `fair`.
     pub share: Option<String>,
     /// Send records of the channel, a power of two.
@@ -129,7 +131,7 @@ impl OpenFlow {
     }
 
     /// A flow with a channel of the usual size.
-    pub fn new(device: Option<String>, protocol: u8, local: SocketAddrV4, remote: Option<SocketAddrV4>) -> OpenFlow {
+    pub fn new(device: Option<String>, protocol: u8, local: SocketAddr, remote: Option<SocketAddr>) -> OpenFlow {
         let Geometry { send_records, send_bytes, receive_buffers, buffer_bytes } = Geometry::default();
         let share = None;
         OpenFlow { device, protocol, local, remote, share, send_records, send_bytes, receive_buffers, buffer_bytes }
@@ -141,8 +143,9 @@ impl OpenFlow {
 pub struct OpenListener {
     /// The interface; none: the one with the address of `local`, or the only one there is.
     pub device: Option<String>,
-    /// Address and port of this side. Address 0.0.0.0: the interface's. Port 0: any that is free.
-    pub local: SocketAddrV4,
+    /// Address and port of this side. Address 0.0.0.0: the interface's first one of IPv4, or of IPv6 where there is none; `::`: the
+    /// first one of IPv6. Port 0: any that is free.
+    pub local: SocketAddr,
     /// Connections that may wait to be accepted, 1 to [`BACKLOG`]; other numbers count as the nearest of these.
     pub backlog: u32,
     /// The window that the driver announces for the application when it answers a SYN, bytes.
@@ -180,7 +183,7 @@ pub struct Listening {
     /// The interface.
     pub device: String,
     /// Address and port, as chosen.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Are the doorbells' handles beside this?
     pub has_bells: bool,
 }
@@ -202,9 +205,9 @@ pub struct Granted {
     /// Bytes of the longest IP packet that the device takes.
     pub mtu: u32,
     /// Address and port of this side, as chosen.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Address and port of the other side, where there is one.
-    pub remote: Option<SocketAddrV4>,
+    pub remote: Option<SocketAddr>,
     /// May transport checksums of received packets be unfinished (a veth's peer that leaves them to the device)?
     pub unfinished_checksums: bool,
     /// Are the doorbells' handles beside this?
@@ -226,7 +229,7 @@ pub struct InterfaceState {
     /// Bytes of the longest IP packet that it takes.
     pub mtu: u32,
     /// Its addresses, each with the length of its prefix in bits.
-    pub addresses: Vec<(Ipv4Addr, u8)>,
+    pub addresses: Vec<(IpAddr, u8)>,
     /// Bits a second of the wire; none: as fast as the device takes frames.
     pub rate: Option<u64>,
     /// Does the device stay the host's? Then the host says what it routes to, and `routes` is empty.
@@ -234,7 +237,7 @@ pub struct InterfaceState {
     /// Why the interface carries nothing now; none: it carries packets.
     pub trouble: Option<String>,
     /// Addresses that it had, and that flows wait for.
-    pub away: Vec<Ipv4Addr>,
+    pub away: Vec<IpAddr>,
     /// The lease, where DHCP servers are asked.
     pub lease: Option<LeaseState>,
     /// Everything that is counted, by name: frames received and sent, and each reason for a drop.
@@ -255,11 +258,11 @@ pub struct LeaseState {
     /// What the client does, for people: `bound`, `asks for servers`.
     pub state: String,
     /// The address, with the length of its prefix in bits; none: there is no lease.
-    pub address: Option<(Ipv4Addr, u8)>,
+    pub address: Option<(IpAddr, u8)>,
     /// The server.
-    pub server: Option<Ipv4Addr>,
+    pub server: Option<IpAddr>,
     /// The next hop for addresses that no other route holds.
-    pub router: Option<Ipv4Addr>,
+    pub router: Option<IpAddr>,
     /// Time until the lease is over, ms; none: there is no lease, or one for ever.
     pub left_ms: Option<u64>,
     /// Time until the client asks for more time, ms; none as above.
@@ -274,7 +277,7 @@ pub struct ListenerState {
     /// Its number.
     pub listener: u64,
     /// Address and port.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Process that opened it.
     pub process: i32,
     /// Its user.
@@ -298,9 +301,9 @@ pub struct FlowState {
     /// Protocol number.
     pub protocol: u8,
     /// Address and port of this side.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Address and port of the other side, where there is one.
-    pub remote: Option<SocketAddrV4>,
+    pub remote: Option<SocketAddr>,
     /// Process that opened it.
     pub process: i32,
     /// Its user.
@@ -327,7 +330,7 @@ pub struct FlowState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighbourState {
     /// Its address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Its hardware address; none: it was asked for, or did not answer.
     pub mac: Option<[u8; 6]>,
     /// For people: `reachable`, `asked`, `silent`.
@@ -340,13 +343,32 @@ pub struct NeighbourState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteState {
     /// Addresses that it is for, with the length of the prefix in bits.
-    pub to: (Ipv4Addr, u8),
+    pub to: (IpAddr, u8),
     /// The next hop; none: the addresses are neighbours.
-    pub via: Option<Ipv4Addr>,
+    pub via: Option<IpAddr>,
 }
 
-wire_struct!(OpenInterface { device, how, addresses, gateway, rate, count_gaps, dhcp, share }
-    if |open| open.addresses.iter().all(|(_, bits)| *bits <= 32));
+/// Bits of an address of this one's family: the longest prefix of it.
+pub fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// The bits that both addresses begin with; none: they are of two families.
+pub fn common(one: IpAddr, other: IpAddr) -> Option<u8> {
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros() as u8),
+        (IpAddr::V6(one), IpAddr::V6(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros() as u8),
+        _ => None,
+    }
+}
+
+/// Is an address one of a prefix?
+pub fn holds((network, length): (IpAddr, u8), address: IpAddr) -> bool {
+    common(network, address).is_some_and(|common| common >= length)
+}
+
+wire_struct!(OpenInterface { device, how, addresses, gateways, rate, count_gaps, dhcp, share }
+    if |open| open.addresses.iter().all(|(address, length)| *length <= bits(*address)));
 wire_struct!(OpenFlow { device, protocol, local, remote, share, send_records, send_bytes, receive_buffers, buffer_bytes }
     if |open| open.geometry().check().is_ok());
 wire_struct!(Granted {
@@ -361,7 +383,7 @@ wire_struct!(Granted {
     unfinished_checksums,
     has_bells,
     isn,
-} if |granted| granted.prefix <= 32);
+} if |granted| granted.prefix <= bits(granted.local.ip()));
 wire_struct!(OpenListener {
     device,
     local,
@@ -462,7 +484,7 @@ mod tests {
         let Geometry { send_records, send_bytes, receive_buffers, buffer_bytes } = Geometry::default();
         OpenListener {
             device: None,
-            local: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80),
+            local: SocketAddr::new(IpAddr::from([0; 4]), 80),
             backlog: 128,
             window: 65535,
             window_shift: 2,
@@ -476,14 +498,14 @@ mod tests {
 
     #[test]
     fn everything_said_is_heard_and_what_is_cut_is_not() {
-        let address = Ipv4Addr::new(10, 0, 0, 2);
-        let (local, remote) = (SocketAddrV4::new(address, 4000), Some(SocketAddrV4::new(address, 4001)));
+        let (address, six) = (IpAddr::from([10, 0, 0, 2]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 2]));
+        let (local, remote) = (SocketAddr::new(address, 4000), Some(SocketAddr::new(address, 4001)));
         let open = OpenFlow::new(Some("v1".into()), 17, local, remote);
         let interface = OpenInterface {
             device: "v1".into(),
             how: Some("af_packet".into()),
-            addresses: vec![(address, 24)],
-            gateway: Some(address),
+            addresses: vec![(address, 24), (six, 64)],
+            gateways: vec![address, six],
             rate: Some(100_000_000),
             count_gaps: true,
             dhcp: true,
@@ -556,7 +578,7 @@ mod tests {
             how: "a packet socket".into(),
             mac,
             mtu: 1500,
-            addresses: vec![(address, 24)],
+            addresses: vec![(address, 24), (six, 128)],
             rate: None,
             is_shared: true,
             trouble: Some("it is down".into()),
@@ -574,7 +596,7 @@ mod tests {
             flows: vec![flow],
             listeners: vec![listener],
             neighbours: vec![NeighbourState { address, mac: Some(mac), state: "reachable".into(), age_ms: 5 }],
-            routes: vec![RouteState { to: (address, 24), via: None }],
+            routes: vec![RouteState { to: (six, 64), via: Some(address) }],
         };
         let accepted = Answer::Accepted(vec![granted.clone(); ACCEPTED]);
         for answer in
@@ -582,6 +604,27 @@ mod tests {
         {
             check(&answer);
         }
+    }
+
+    #[test]
+    fn a_prefix_is_no_longer_than_its_address() {
+        let heard = |address: IpAddr, length: u8| {
+            let open = OpenInterface {
+                device: "v1".into(),
+                how: None,
+                addresses: vec![(address, length)],
+                gateways: vec![],
+                rate: None,
+                count_gaps: false,
+                dhcp: false,
+                share: false,
+            };
+            let mut out = Out::default();
+            open.put(&mut out);
+            OpenInterface::get(&mut In(&out.0)).is_some()
+        };
+        let (four, six) = (IpAddr::from([10, 0, 0, 2]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 2]));
+        assert_eq!([heard(four, 32), heard(four, 33), heard(six, 128), heard(six, 129)], [true, false, true, false]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use buffer::flow::Bells;
 use flow::{ACCEPTED, BACKLOG, Granted, Listening, OpenListener};
 use qos::Class;
 use std::collections::VecDeque;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(crate) struct OpeningListener {
 pub(crate) type Accepted = Vec<(Granted, [OwnedFd; 2])>;
 
 /// The name of a listener, for the program of a shared device.
-fn bound(local: SocketAddrV4) -> Name {
+fn bound(local: SocketAddr) -> Name {
     Name { protocol: TCP, local, remote: None }
 }
 
@@ -51,7 +51,7 @@ impl Core {
 
     fn try_listen_at(&mut self, mut opening: OpeningListener) -> Result<Listening, NetError> {
         let OpeningListener { open, owner, number, bells, .. } = &mut opening;
-        open.local.set_ip(self.own_address(*open.local.ip(), None)?);
+        open.local.set_ip(self.own_address(open.local.ip(), None)?);
         self.has_port(owner)?;
         let (channel, class) = self.channel_for(owner.client, bells.as_ref(), open.share.as_deref())?;
         self.permits(class, owner.limits, owner.user, None)?;
@@ -66,7 +66,7 @@ impl Core {
         opening: OpeningListener,
         channel: u32,
         class: Class,
-    ) -> Result<SocketAddrV4, NetError> {
+    ) -> Result<SocketAddr, NetError> {
         let OpeningListener { open, owner, number, bells, place, users, numbers } = opening;
         let Owner { client, process, user, limits, .. } = owner;
         let local = self.flows.listener_name(open.local, user)?;
@@ -136,7 +136,7 @@ impl Core {
     }
 
     /// Closes a listener, and resets the connections that wait.
-    pub(crate) fn close_listener(&mut self, local: SocketAddrV4, now: u64) {
+    pub(crate) fn close_listener(&mut self, local: SocketAddr, now: u64) {
         let Some(listener) = self.flows.listeners.remove(local) else { return };
         self.ended.push(listener.number);
         for waiting in listener.waiting {

@@ -1,11 +1,13 @@
-//! Announcements of an interface's addresses (RFC 5227 2.3): when it comes up, neighbours learn that its addresses are at its
-//! hardware address now. A neighbour that has one of them answers; the receive side counts that as a conflict.
+//! Announcements of an interface's addresses (RFC 5227 2.3, RFC 4861 7.2.6): when it comes up, neighbours learn that its addresses
+//! are at its hardware address now. A neighbour that has one of them answers; the receive side counts that as a conflict.
+//!
+//! A neighbour answers no announcement of an IPv6 address. So the first one is a question who has it (RFC 4862 5.4.2). The
+//! interface uses the address meanwhile, as RFC 4429 has it.
 
 use crate::counters::Event;
 use crate::interface::Core;
 use crate::limits::{ANNOUNCE_INTERVAL, ANNOUNCEMENTS};
-use crate::receive::{BROADCAST, arp_frame};
-use packet::arp;
+use std::net::IpAddr;
 
 /// The announcements that are still to be sent. The default announces nothing: for an interface whose addresses are the
 /// host's, or that has no device.
@@ -35,6 +37,11 @@ impl Announcements {
         self.due
     }
 
+    /// Is the next one the first?
+    fn is_first(&self) -> bool {
+        self.left == ANNOUNCEMENTS
+    }
+
     /// Is one due now?
     fn tick(&mut self, now: u64) -> bool {
         if self.due.is_none_or(|due| due > now) {
@@ -49,13 +56,22 @@ impl Announcements {
 impl Core {
     /// Announces the interface's addresses where that is due.
     pub(crate) fn announce(&mut self, now: u64) {
+        let is_first = self.announcements.is_first();
         if !self.announcements.tick(now) {
             return;
         }
         let own: Vec<_> = self.routes.addresses().iter().map(|(own, _)| *own).collect();
         for own in own {
-            self.counters.event(Event::ArpAnnounced);
-            self.answer(arp_frame(arp::REQUEST, self.mac, own, [0; 6], own, BROADCAST));
+            match own {
+                IpAddr::V4(own) => {
+                    self.counters.event(Event::ArpAnnounced);
+                    self.announce_by_arp(own);
+                }
+                IpAddr::V6(own) => {
+                    self.counters.event(Event::NdpAnnounced);
+                    self.announce_by_ndp(own, is_first);
+                }
+            }
         }
     }
 }

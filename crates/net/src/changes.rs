@@ -8,27 +8,27 @@
 
 use crate::counters::Event;
 use crate::dhcp::Dhcp;
-use crate::error::NetError;
+use crate::error::{NetError, NetErrorKind};
 use crate::flows::FlowId;
 use crate::interface::{Core, Interface};
-use crate::limits::{ADDRESS_TIME, ADDRESSES, MTU, SECOND};
+use crate::limits::{ADDRESS_TIME, ADDRESSES, MTU, PATH_MTU_V6, SECOND};
 use crate::process::message::Table;
 use buffer::flow::Facts;
 use driver::namespace::Namespace;
 use driver::watch::{Watch, What};
 use flow::Change;
 use rustix::io::Errno;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// Own addresses that were removed while flows had them, and until when these wait, the earliest first.
 #[derive(Debug, Default)]
-pub(crate) struct Away(Vec<(u64, Ipv4Addr)>);
+pub(crate) struct Away(Vec<(u64, IpAddr)>);
 
 impl Away {
     /// Is it one of them?
-    pub(crate) fn holds(&self, address: Ipv4Addr) -> bool {
+    pub(crate) fn holds(&self, address: IpAddr) -> bool {
         // Almost always there is none.
         !self.0.is_empty() && self.0.iter().any(|(_, away)| *away == address)
     }
@@ -39,16 +39,16 @@ impl Away {
     }
 
     /// All of them.
-    pub(crate) fn addresses(&self) -> Vec<Ipv4Addr> {
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         self.0.iter().map(|(_, address)| *address).collect()
     }
 
-    fn forget(&mut self, address: Ipv4Addr) {
+    fn forget(&mut self, address: IpAddr) {
         self.0.retain(|(_, away)| *away != address);
     }
 
     /// Takes an address out whose time is over, or the oldest of too many.
-    fn pop(&mut self, now: u64) -> Option<Ipv4Addr> {
+    fn pop(&mut self, now: u64) -> Option<IpAddr> {
         let is_over = self.next().is_some_and(|until| until <= now) || self.0.len() > ADDRESSES;
         is_over.then(|| self.0.remove(0).1)
     }
@@ -62,6 +62,16 @@ impl Core {
 
     /// Carries a change out, or says why it makes no sense.
     pub(crate) fn change(&mut self, change: &Change, now: u64) -> Result<(), NetError> {
+        if let Change::AddAddress(address, _) = change
+            && address.is_ipv6()
+            && self.mtu < PATH_MTU_V6
+        {
+            let text = format!(
+                "`{}` takes packets of {} bytes, and IPv6 needs {PATH_MTU_V6}: give the device a larger MTU",
+                self.name, self.mtu
+            );
+            return Err(NetError::new(NetErrorKind::Request, text));
+        }
         self.routes.change(change)?;
         self.routes_changed = true;
         match *change {
@@ -85,7 +95,7 @@ impl Core {
     pub(crate) fn wait_for_addresses(&mut self, now: u64) {
         let listeners = self.flows.listeners.locals();
         let locals = listeners.iter().chain(self.flows.all().map(|flow| &flow.name.local));
-        for address in locals.map(|local| *local.ip()) {
+        for address in locals.map(|local| local.ip()) {
             if !self.routes.is_own(address) && !address.is_unspecified() && !self.away.holds(address) {
                 self.away.0.push((now + ADDRESS_TIME, address));
             }
@@ -95,7 +105,7 @@ impl Core {
     /// Ends the flows and listeners of addresses that were away for too long.
     pub(crate) fn end_away(&mut self, now: u64) {
         while let Some(address) = self.away.pop(now) {
-            for local in self.flows.listeners.locals().into_iter().filter(|local| *local.ip() == address) {
+            for local in self.flows.listeners.locals().into_iter().filter(|local| local.ip() == address) {
                 self.close_listener(local, now);
             }
             for id in self.flows_of(Some(address)) {
@@ -106,22 +116,22 @@ impl Core {
     }
 
     /// The flows of an own address; none: all flows.
-    fn flows_of(&self, address: Option<Ipv4Addr>) -> Vec<FlowId> {
+    fn flows_of(&self, address: Option<IpAddr>) -> Vec<FlowId> {
         let mut ids = self.flows.ids();
         ids.retain(|id| {
-            let local = self.flows.get(*id).map(|flow| *flow.name.local.ip());
+            let local = self.flows.get(*id).map(|flow| flow.name.local.ip());
             address.is_none() || address == local
         });
         ids
     }
 
     /// Tells the flows of an own address (none: all flows) what they run on.
-    pub(crate) fn tell_flows(&mut self, address: Option<Ipv4Addr>) {
+    pub(crate) fn tell_flows(&mut self, address: Option<IpAddr>) {
         for id in self.flows_of(address) {
-            let Some(local) = self.flows.get(id).map(|flow| *flow.name.local.ip()) else { continue };
+            let Some(local) = self.flows.get(id).map(|flow| flow.name.local.ip()) else { continue };
             let facts = Facts {
                 mac: self.mac,
-                prefix: self.routes.prefix(local).unwrap_or(32),
+                prefix: self.routes.prefix(local).unwrap_or(flow::bits(local)),
                 mtu: self.mtu,
                 has_address: self.routes.is_own(local),
                 unfinished_checksums: self.unfinished_checksums,

@@ -9,7 +9,7 @@ use crate::share::ShareLimits;
 use crate::sharing::keeper::Reservation;
 use flow::{ACCEPTED, Granted, Listening, OpenFlow, OpenListener};
 use std::fmt;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -140,8 +140,8 @@ impl Client {
     fn interface_for(
         &mut self,
         device: Option<&str>,
-        local: SocketAddrV4,
-        remote: Option<SocketAddrV4>,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
     ) -> Result<Arc<Handle>, NetError> {
         let handle = self.networks.choose(device, local, remote)?;
         // An interface that went down took the flows and doorbells of this client along.

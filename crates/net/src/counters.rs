@@ -56,6 +56,18 @@ counters! {
         NotOurs = "ended.ipv4_other_address",
         /// A broadcast frame with a packet for one host (RFC 1122 3.3.6).
         FalseBroadcast = "ended.ipv4_false_broadcast",
+        Ipv6Malformed = "ended.ipv6_malformed",
+        Ipv6BadSource = "ended.ipv6_bad_source",
+        /// From our own address.
+        Ipv6Land = "ended.ipv6_own_source",
+        Ipv6NotOurs = "ended.ipv6_other_address",
+        /// A frame for several stations with a packet for one host.
+        Ipv6FalseMulticast = "ended.ipv6_false_multicast",
+        /// An extension header is cut, in the wrong place, or there are too many.
+        Ipv6Extension = "ended.ipv6_extension_header",
+        /// An option that is not known, whose sender says that then the packet is to be dropped.
+        Ipv6Option = "ended.ipv6_option",
+        Ipv6Routing = "ended.ipv6_routing_header",
         FragmentKept = "ended.fragment_kept",
         FragmentRepeated = "ended.fragment_repeated",
         FragmentTiny = "ended.fragment_tiny",
@@ -89,6 +101,16 @@ counters! {
         IcmpReported = "ended.icmp_error_reported",
         IcmpStray = "ended.icmp_error_of_no_flow",
         IcmpOther = "ended.icmp_other",
+        /// From beyond a router, in pieces, or with wrong fields or options.
+        NdpMalformed = "ended.ndp_malformed",
+        NdpAnswered = "ended.ndp_answered",
+        NdpLimited = "ended.ndp_over_limit",
+        NdpLearnt = "ended.ndp_learnt",
+        NdpIgnored = "ended.ndp_ignored",
+        /// Another host says that it has our address.
+        NdpConflict = "ended.ndp_conflict",
+        /// Not obeyed.
+        RouterAdvertisement = "ended.ndp_router_advertisement",
     }
 }
 
@@ -112,6 +134,8 @@ counters! {
         FlowsWithoutAddress = "flows.ended_without_address",
         ArpAsked = "sent.arp_requests",
         ArpAnnounced = "sent.arp_announcements",
+        NdpAsked = "sent.neighbour_solicitations",
+        NdpAnnounced = "sent.neighbour_announcements",
         DhcpSent = "sent.dhcp",
         DhcpLeases = "dhcp.leases",
         DhcpLost = "dhcp.leases_lost",

@@ -13,7 +13,7 @@ use buffer::flow::{Driver, Drop, Fault, Outgoing};
 use flow::FlowState;
 use packet::tcp;
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// Which flow: its place in the table, and its number, which no other flow ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl FlowId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) protocol: u8,
-    pub(crate) local: SocketAddrV4,
-    pub(crate) remote: Option<SocketAddrV4>,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: Option<SocketAddr>,
 }
 
 /// A packet that was taken from a channel and waits for its next hop: where it lies, and its header, which was checked.
@@ -142,7 +142,7 @@ impl Flow {
     }
 }
 
-type Exact = (u8, SocketAddrV4, SocketAddrV4);
+type Exact = (u8, SocketAddr, SocketAddr);
 
 /// All flows.
 #[derive(Debug, Default)]
@@ -150,7 +150,7 @@ pub(crate) struct Flows {
     table: Vec<Option<Flow>>,
     free: Vec<usize>,
     exact: HashMap<Exact, usize>,
-    bound: HashMap<(u8, SocketAddrV4), usize>,
+    bound: HashMap<(u8, SocketAddr), usize>,
     by_number: HashMap<u64, usize>,
     ports: Ports,
     pub(crate) listeners: Listeners,
@@ -194,7 +194,7 @@ impl Flows {
     }
 
     /// Takes an address and port for a listener of this user; a port 0 is chosen.
-    pub(crate) fn listener_name(&mut self, local: SocketAddrV4, user: u32) -> Result<SocketAddrV4, NetError> {
+    pub(crate) fn listener_name(&mut self, local: SocketAddr, user: u32) -> Result<SocketAddr, NetError> {
         let local = self.ports.take(TCP, local, user, |_| true)?;
         if self.listeners.contains(local) {
             self.release(local);
@@ -206,7 +206,7 @@ impl Flows {
     }
 
     /// Gives the port of a listener back.
-    pub(crate) fn release(&mut self, local: SocketAddrV4) {
+    pub(crate) fn release(&mut self, local: SocketAddr) {
         self.ports.release(TCP, local);
     }
 
@@ -254,13 +254,13 @@ impl Flows {
     }
 
     /// The flow that a packet from `remote` to `local` is for.
-    pub(crate) fn find(&self, protocol: u8, local: SocketAddrV4, remote: SocketAddrV4) -> Option<FlowId> {
+    pub(crate) fn find(&self, protocol: u8, local: SocketAddr, remote: SocketAddr) -> Option<FlowId> {
         let at = self.exact.get(&(protocol, local, remote)).or_else(|| self.bound.get(&(protocol, local)))?;
         self.id(*at)
     }
 
     /// The flow with exactly this name.
-    pub(crate) fn find_exact(&self, protocol: u8, local: SocketAddrV4, remote: SocketAddrV4) -> Option<FlowId> {
+    pub(crate) fn find_exact(&self, protocol: u8, local: SocketAddr, remote: SocketAddr) -> Option<FlowId> {
         self.id(*self.exact.get(&(protocol, local, remote))?)
     }
 

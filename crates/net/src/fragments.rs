@@ -1,34 +1,47 @@
-//! Puts IPv4 datagrams together again that came in pieces (RFC 791 3.2), within quotas.
+//! Puts datagrams together again that came in pieces (RFC 791 3.2, RFC 8200 4.5), within quotas.
 //!
-//! A piece that overlaps another ends its datagram, and what comes of it later is dropped until its time is over: what RFC 5722
-//! asks for IPv6, for the same attacks. A piece that repeats another exactly is only dropped.
+//! A piece that overlaps another ends its datagram, and what comes of it later is dropped until its time is over: RFC 5722 asks that
+//! for IPv6, and the attacks on IPv4 are the same. A piece that repeats another exactly is only dropped.
 
 use crate::counters::End;
 use crate::limits::{
-    FIRST_FRAGMENT_BYTES, FRAGMENT_BYTES, FRAGMENT_DATAGRAMS, FRAGMENT_OVERHEAD, FRAGMENT_PIECES,
-    FRAGMENT_SOURCE_BYTES, FRAGMENT_SOURCE_DATAGRAMS, FRAGMENT_TIME,
+    FRAGMENT_BYTES, FRAGMENT_DATAGRAMS, FRAGMENT_OVERHEAD, FRAGMENT_PIECES, FRAGMENT_SOURCE_BYTES,
+    FRAGMENT_SOURCE_DATAGRAMS, FRAGMENT_TIME,
 };
 use packet::checksum::Sum;
-use packet::ipv4;
 use std::collections::{HashMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 const ETHERNET: usize = 14;
 
 /// The facts that the pieces of one datagram share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    source: Ipv4Addr,
-    target: Ipv4Addr,
-    identification: u16,
-    protocol: u8,
+pub(crate) struct Key {
+    pub(crate) source: IpAddr,
+    pub(crate) target: IpAddr,
+    pub(crate) identification: u32,
+    /// Of IPv4; 0 for IPv6, whose pieces need not agree in it (RFC 8200 4.5).
+    pub(crate) protocol: u8,
+}
+
+/// A piece that came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    pub(crate) key: Key,
+    /// Of the first piece: Ethernet and IP header of the whole, but for lengths, the checksum and IPv4's fields of fragments.
+    pub(crate) head: &'a [u8],
+    pub(crate) payload: &'a [u8],
+    /// Where it lies in the whole.
+    pub(crate) offset: usize,
+    /// It is not the last.
+    pub(crate) more: bool,
 }
 
 #[derive(Debug)]
 struct Datagram {
     /// Tells it from an earlier one with the same key.
     number: u64,
-    /// Ethernet and IPv4 header of the first piece.
+    /// That of the first piece.
     header: Vec<u8>,
     /// Pieces with their offsets, in order, without overlaps.
     pieces: Vec<(usize, Vec<u8>)>,
@@ -49,7 +62,7 @@ struct Source {
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     datagrams: HashMap<Key, Datagram>,
-    sources: HashMap<Ipv4Addr, Source>,
+    sources: HashMap<IpAddr, Source>,
     /// In the order of their ends: keys with numbers.
     deadlines: VecDeque<(u64, Key, u64)>,
     bytes: usize,
@@ -61,27 +74,23 @@ pub(crate) struct Fragments {
 /// What became of a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Added {
-    /// It completes its datagram: an Ethernet frame with an IPv4 packet that is whole.
+    /// It completes its datagram: an Ethernet frame with an IP packet that is whole.
     Whole(Vec<u8>),
     /// It ended so.
     Ended(End),
 }
 
 impl Fragments {
-    /// Takes a piece: `frame` from its Ethernet header on, without padding; `packet` is its IPv4 header.
-    pub(crate) fn add(&mut self, frame: &[u8], packet: &ipv4::Packet<'_>, now: u64) -> Added {
-        let header = (ETHERNET + usize::from(packet.header_len())).min(frame.len());
-        let (head, payload) = frame.split_at(header);
-        let (offset, more) = (usize::from(packet.fragment_offset()), packet.more_fragments());
-        let past_end = offset + payload.len() + head.len() - ETHERNET > usize::from(u16::MAX);
+    /// Takes a piece.
+    pub(crate) fn add(&mut self, piece: &Piece<'_>, now: u64) -> Added {
+        let Piece { key, head, payload, offset, more } = *piece;
+        // The length of IPv4 counts its header, that of IPv6 does not.
+        let counted = if key.source.is_ipv4() { head.len().saturating_sub(ETHERNET) } else { 0 };
+        let past_end = offset + payload.len() + counted > usize::from(u16::MAX);
         if payload.is_empty() || past_end || more && !payload.len().is_multiple_of(8) {
             return Added::Ended(End::FragmentMalformed);
         }
-        if offset == 0 && frame.len() < ETHERNET + FIRST_FRAGMENT_BYTES {
-            return Added::Ended(End::FragmentTiny);
-        }
-        let (source, target) = (packet.source(), packet.target());
-        let key = Key { source, target, identification: packet.identification(), protocol: packet.protocol() };
+        let source = key.source;
         let cost = payload.len() + FRAGMENT_OVERHEAD;
         if !self.admit(key, cost, now) {
             return Added::Ended(End::FragmentQuota);
@@ -217,20 +226,28 @@ impl Fragments {
     }
 }
 
-/// One packet of all pieces: the first one's header without the fields of fragments, with length and checksum of the whole.
+/// One packet of all pieces, with its length, and of IPv4 with its checksum and without the fields of fragments.
 fn join(datagram: Datagram) -> Added {
     let mut frame = datagram.header;
     let header = frame.len();
     for (_, bytes) in &datagram.pieces {
         frame.extend_from_slice(bytes);
     }
-    let length = u16::try_from(frame.len().saturating_sub(ETHERNET)).ok().filter(|_| header >= ETHERNET + 20);
-    let Some(length) = length else { return Added::Ended(End::FragmentMalformed) };
-    frame[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&length.to_be_bytes());
-    frame[ETHERNET + 6..ETHERNET + 8].fill(0);
-    frame[ETHERNET + 10..ETHERNET + 12].fill(0);
-    let checksum = Sum::of(&frame[ETHERNET..header]).checksum();
-    frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&checksum.to_be_bytes());
+    let is_ipv4 = frame.get(ETHERNET).is_some_and(|first| first >> 4 == 4);
+    let (least, counted_from) = if is_ipv4 { (20, ETHERNET) } else { (40, header) };
+    let length = u16::try_from(frame.len().saturating_sub(counted_from)).ok();
+    let Some(length) = length.filter(|_| header >= ETHERNET + least) else {
+        return Added::Ended(End::FragmentMalformed);
+    };
+    if is_ipv4 {
+        frame[ETHERNET + 2..ETHERNET + 4].copy_from_slice(&length.to_be_bytes());
+        frame[ETHERNET + 6..ETHERNET + 8].fill(0);
+        frame[ETHERNET + 10..ETHERNET + 12].fill(0);
+        let checksum = Sum::of(&frame[ETHERNET..header]).checksum();
+        frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&checksum.to_be_bytes());
+    } else {
+        frame[ETHERNET + 4..ETHERNET + 6].copy_from_slice(&length.to_be_bytes());
+    }
     Added::Whole(frame)
 }
 
@@ -239,23 +256,31 @@ mod tests {
     use super::*;
     use crate::limits::SECOND;
 
-    /// A piece of the datagram `id` from 10.0.`source`.1: bytes `range` of `of`.
-    fn piece(source: u8, id: u16, of: &[u8], range: std::ops::Range<usize>, more: bool) -> Vec<u8> {
-        let mut frame = vec![0; 34];
-        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
-        let length = (20 + range.len()) as u16;
-        frame[16..18].copy_from_slice(&length.to_be_bytes());
-        frame[18..20].copy_from_slice(&id.to_be_bytes());
-        let word = (range.start / 8) as u16 | if more { 0x2000 } else { 0 };
-        frame[20..22].copy_from_slice(&word.to_be_bytes());
-        frame[22..24].copy_from_slice(&[64, 17]);
-        frame[26..34].copy_from_slice(&[10, 0, source, 1, 10, 0, 0, 2]);
-        frame.extend_from_slice(&of[range]);
-        frame
+    /// A piece of the datagram `id` from source `source` of this family: bytes `range` of `of`.
+    struct Made {
+        key: Key,
+        head: Vec<u8>,
+        payload: Vec<u8>,
+        offset: usize,
+        more: bool,
     }
 
-    fn add(fragments: &mut Fragments, frame: &[u8], now: u64) -> Added {
-        fragments.add(frame, &ipv4::Packet::new_checked(&frame[14..]).expect("it is sound"), now)
+    impl Made {
+        fn add(&self, fragments: &mut Fragments, now: u64) -> Added {
+            let Made { key, head, payload, offset, more } = self;
+            fragments.add(&Piece { key: *key, head, payload, offset: *offset, more: *more }, now)
+        }
+    }
+
+    fn piece(is_ipv4: bool, source: u8, id: u32, of: &[u8], range: std::ops::Range<usize>, more: bool) -> Made {
+        let mut head = vec![0; if is_ipv4 { 34 } else { 54 }];
+        let at = |first: u8, last: u8| match is_ipv4 {
+            true => IpAddr::from([10, 0, first, last]),
+            false => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, first.into(), last.into()]),
+        };
+        head[14] = if is_ipv4 { 0x45 } else { 0x60 };
+        let key = Key { source: at(source, 1), target: at(0, 2), identification: id, protocol: 17 };
+        Made { key, head, payload: of[range.clone()].to_vec(), offset: range.start, more }
     }
 
     fn payload() -> Vec<u8> {
@@ -265,10 +290,6 @@ mod tests {
     #[test]
     fn pieces_in_each_order_give_the_same_packet() {
         let bytes = payload();
-        let pieces: Vec<_> = [0..96, 96..192, 192..304, 304..400]
-            .into_iter()
-            .map(|range| piece(0, 1, &bytes, range.clone(), range.end < 400))
-            .collect();
         let mut orders = vec![vec![]];
         for _ in 0..4 {
             let longer = |order: &Vec<usize>| {
@@ -277,37 +298,48 @@ mod tests {
             orders = orders.iter().flat_map(longer).collect();
         }
         assert_eq!(orders.len(), 24);
-        let whole = piece(0, 1, &bytes, 0..400, false);
-        for order in orders {
+        for (is_ipv4, order) in
+            [true, false].into_iter().flat_map(|is_ipv4| orders.iter().map(move |order| (is_ipv4, order)))
+        {
+            let pieces = [0..96, 96..192, 192..304, 304..400]
+                .map(|range| piece(is_ipv4, 0, 1, &bytes, range.clone(), range.end < 400));
             let mut fragments = Fragments::default();
             for at in &order[..3] {
-                assert_eq!(add(&mut fragments, &pieces[*at], 0), Added::Ended(End::FragmentKept));
+                assert_eq!(pieces[*at].add(&mut fragments, 0), Added::Ended(End::FragmentKept));
             }
-            let Added::Whole(frame) = add(&mut fragments, &pieces[order[3]], 0) else { panic!("{order:?}: not whole") };
-            assert_eq!(Sum::of(&frame[14..34]).folded(), 0xffff);
-            assert_eq!((&frame[..24], &frame[26..]), (&whole[..24], &whole[26..]));
+            let Added::Whole(frame) = pieces[order[3]].add(&mut fragments, 0) else { panic!("{order:?}: not whole") };
+            let mut head = pieces[0].head.clone();
+            if is_ipv4 {
+                assert_eq!(Sum::of(&frame[14..34]).folded(), 0xffff);
+                head[16..18].copy_from_slice(&420_u16.to_be_bytes());
+                head[24..26].copy_from_slice(&frame[24..26]);
+            } else {
+                head[18..20].copy_from_slice(&400_u16.to_be_bytes());
+            }
+            assert_eq!(frame, [head, bytes.clone()].concat());
             assert_eq!((fragments.kept(), fragments.next()), ((0, 0, 0), None));
         }
     }
 
+    /// RFC 5722, of both families.
     #[test]
     fn an_overlap_ends_the_datagram_for_as_long_as_it_could_live() {
         let bytes = payload();
         let check = |ranges: &[(usize, usize, bool)]| {
-            let mut fragments = Fragments::default();
-            for &(from, to, more) in &ranges[..ranges.len() - 1] {
-                assert_eq!(
-                    add(&mut fragments, &piece(0, 1, &bytes, from..to, more), 0),
-                    Added::Ended(End::FragmentKept)
-                );
+            for is_ipv4 in [true, false] {
+                let mut fragments = Fragments::default();
+                let made = |&(from, to, more): &(usize, usize, bool)| piece(is_ipv4, 0, 1, &bytes, from..to, more);
+                let (last, before) = ranges.split_last().expect("there are some");
+                for range in before {
+                    assert_eq!(made(range).add(&mut fragments, 0), Added::Ended(End::FragmentKept));
+                }
+                let ended = made(last).add(&mut fragments, 0);
+                assert_eq!(ended, Added::Ended(End::FragmentOverlap), "{ranges:?}");
+                let later = made(&(0, 400, true)).add(&mut fragments, SECOND);
+                assert_eq!((later, fragments.kept().0), (Added::Ended(End::FragmentLate), 0));
+                assert_eq!(fragments.tick(FRAGMENT_TIME), 0);
+                assert_eq!(fragments.kept(), (0, 0, 0));
             }
-            let &(from, to, more) = ranges.last().expect("there are some");
-            let last = add(&mut fragments, &piece(0, 1, &bytes, from..to, more), 0);
-            assert_eq!(last, Added::Ended(End::FragmentOverlap), "{ranges:?}");
-            let later = add(&mut fragments, &piece(0, 1, &bytes, 0..400, true), SECOND);
-            assert_eq!((later, fragments.kept().0), (Added::Ended(End::FragmentLate), 0));
-            assert_eq!(fragments.tick(FRAGMENT_TIME), 0);
-            assert_eq!(fragments.kept(), (0, 0, 0));
         };
         check(&[(0, 96, true), (88, 192, true)]);
         check(&[(96, 192, true), (0, 104, true)]);
@@ -322,19 +354,23 @@ mod tests {
 
     #[test]
     fn hostile_pieces_end_alone() {
-        let (bytes, mut fragments) = (payload(), Fragments::default());
-        let mut check = |range: std::ops::Range<usize>, more, end| {
-            assert_eq!(add(&mut fragments, &piece(0, 1, &bytes, range, more), 0), Added::Ended(end));
-        };
-        check(0..40, true, End::FragmentTiny);
-        check(0..99, true, End::FragmentMalformed);
-        check(96..96, true, End::FragmentMalformed);
-        check(96..192, true, End::FragmentKept);
-        check(96..192, true, End::FragmentRepeated);
-        let mut far = piece(0, 2, &bytes, 0..100, false);
-        far[20..22].copy_from_slice(&0x1fff_u16.to_be_bytes());
-        assert_eq!(add(&mut fragments, &far, 0), Added::Ended(End::FragmentMalformed));
-        assert_eq!(fragments.kept().1, 1);
+        for is_ipv4 in [true, false] {
+            let (bytes, mut fragments) = (payload(), Fragments::default());
+            let mut check = |range: std::ops::Range<usize>, more, end| {
+                assert_eq!(piece(is_ipv4, 0, 1, &bytes, range, more).add(&mut fragments, 0), Added::Ended(end));
+            };
+            check(0..99, true, End::FragmentMalformed);
+            check(96..96, true, End::FragmentMalformed);
+            check(96..192, true, End::FragmentKept);
+            check(96..192, true, End::FragmentRepeated);
+            // An offset has 13 bits, in units of 8 bytes. The length of IPv4 counts its header.
+            for (offset, len, is_kept) in [(65_528, 7, !is_ipv4), (65_528, 8, false), (65_512, 3, true)] {
+                let mut far = piece(is_ipv4, 0, 2 + len, &bytes, 0..len as usize, false);
+                far.offset = offset;
+                let end = if is_kept { End::FragmentKept } else { End::FragmentMalformed };
+                assert_eq!(far.add(&mut fragments, 0), Added::Ended(end), "{offset} {len}");
+            }
+        }
     }
 
     #[test]
@@ -342,27 +378,30 @@ mod tests {
         let (bytes, mut fragments) = (vec![0; 1480], Fragments::default());
         let mut kept = 0;
         for id in 0..10_000 {
-            let added = add(&mut fragments, &piece((id % 64) as u8, id, &bytes, 0..1480, true), 0);
+            // Half of the sources have IPv6.
+            let added = piece(id % 2 == 0, (id % 64) as u8, id, &bytes, 0..1480, true).add(&mut fragments, 0);
             kept += usize::from(added == Added::Ended(End::FragmentKept));
         }
         let (held, datagrams, sources) = fragments.kept();
         assert!(held <= FRAGMENT_BYTES && datagrams <= FRAGMENT_DATAGRAMS, "{held} {datagrams}");
         assert_eq!((kept, sources), (datagrams, 64));
         // A source that fills its own quota takes nothing from others.
-        let mut fragments = Fragments::default();
-        for id in 0..1000 {
-            add(&mut fragments, &piece(1, id, &bytes, 0..1480, true), 0);
+        for is_ipv4 in [true, false] {
+            let mut fragments = Fragments::default();
+            for id in 0..1000 {
+                piece(is_ipv4, 1, id, &bytes, 0..1480, true).add(&mut fragments, 0);
+            }
+            assert!(fragments.kept().1 <= FRAGMENT_SOURCE_DATAGRAMS && fragments.kept().0 <= FRAGMENT_SOURCE_BYTES);
+            let other = piece(is_ipv4, 2, 1, &bytes, 0..1480, true).add(&mut fragments, 0);
+            assert_eq!(other, Added::Ended(End::FragmentKept));
         }
-        assert!(fragments.kept().1 <= FRAGMENT_SOURCE_DATAGRAMS && fragments.kept().0 <= FRAGMENT_SOURCE_BYTES);
-        let other = add(&mut fragments, &piece(2, 1, &bytes, 0..1480, true), 0);
-        assert_eq!(other, Added::Ended(End::FragmentKept));
     }
 
     #[test]
     fn time_ends_what_is_not_complete() {
         let (bytes, mut fragments) = (payload(), Fragments::default());
         for at in 0..5 {
-            add(&mut fragments, &piece(0, at, &bytes, 0..96, true), u64::from(at) * SECOND);
+            piece(at % 2 == 0, 0, at, &bytes, 0..96, true).add(&mut fragments, u64::from(at) * SECOND);
         }
         assert_eq!(fragments.next(), Some(FRAGMENT_TIME));
         assert_eq!(fragments.tick(FRAGMENT_TIME - 1), 0);

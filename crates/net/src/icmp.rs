@@ -1,32 +1,42 @@
-//! ICMP messages that an interface sends and reads (RFC 792): replies to echo requests, port unreachable, and errors about flows.
+//! ICMP messages that an interface sends and reads (RFC 792, RFC 4443): replies to echo requests, port unreachable, and errors about
+//! flows. Neighbour Discovery is in `ndp.rs`.
 
-use crate::answer;
-use crate::limits::{ANSWER_BYTES, ICMP_ERROR_BYTES};
+use crate::answer::{self, headers, ip_header};
+use crate::limits::{ANSWER_BYTES, ICMP_ERROR_BYTES, ICMP6_ERROR_BYTES};
+use crate::receive::Whole;
 use packet::checksum::Sum;
-use packet::{icmp, ipv4};
+use packet::ndp::{REDIRECT, ROUTER_SOLICITATION};
+use packet::{icmp, ipv4, ipv6, pseudo};
 use rustix::io::Errno;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 const ETHERNET: usize = 14;
 
-/// Protocol number of ICMP.
+/// Protocol numbers of ICMP and ICMPv6.
 pub(crate) const ICMP: u8 = 1;
+pub(crate) const ICMP6: u8 = 58;
 
 /// Types of errors (RFC 792).
 const UNREACHABLE: u8 = 3;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER: u8 = 12;
 
+/// Types of errors (RFC 4443).
+const UNREACHABLE_V6: u8 = 1;
+const TOO_BIG_V6: u8 = 2;
+const TIME_EXCEEDED_V6: u8 = 3;
+const PARAMETER_V6: u8 = 4;
+
 /// An error about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub(crate) protocol: u8,
-    pub(crate) local: SocketAddrV4,
-    pub(crate) remote: SocketAddrV4,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
     pub(crate) errno: i32,
-    /// Bytes 4 to 7 behind the packet's IPv4 header: of TCP, the sequence number.
+    /// Bytes 4 to 7 behind the packet's IP header: of TCP, the sequence number.
     pub(crate) sequence: u32,
-    /// Where the packet was too long: the MTU of the next hop (RFC 1191 4), 0 from older routers. Else 0.
+    /// Where the packet was too long: the MTU of the next hop (RFC 1191 4, RFC 4443 3.2), 0 from older routers of IPv4. Else 0.
     pub(crate) mtu: u32,
 }
 
@@ -39,23 +49,45 @@ pub(crate) enum Message {
     Error(Report),
     /// An error about something else.
     StrayError,
+    /// Neighbour Discovery (RFC 4861).
+    Discovery,
     /// Anything else.
     Other,
     /// Cut, or its checksum is wrong.
     Malformed,
 }
 
-/// Reads a message; `bytes` is the whole ICMP part of a packet.
-pub(crate) fn read(bytes: &[u8]) -> Message {
+/// The sum that a whole message between these addresses must make all ones of.
+fn sum(source: IpAddr, target: IpAddr, message: &[u8]) -> Sum {
+    let sum = Sum::of(message);
+    match source {
+        IpAddr::V4(_) => sum,
+        IpAddr::V6(_) => sum.and(pseudo::sum(source, target, ICMP6, message.len() as u16)),
+    }
+}
+
+/// Reads a message; `bytes` is the whole ICMP part of a packet between these addresses.
+pub(crate) fn read(bytes: &[u8], source: IpAddr, target: IpAddr) -> Message {
     let Ok(message) = icmp::Packet::new_checked(bytes) else { return Message::Malformed };
-    if bytes.len() < 8 || Sum::of(bytes).folded() != 0xffff {
+    if bytes.len() < 8 || sum(source, target, bytes).folded() != 0xffff {
         return Message::Malformed;
     }
+    if source.is_ipv4() {
+        return match (message.kind(), message.code()) {
+            (icmp::ECHO_REQUEST, 0) => Message::EchoRequest,
+            (UNREACHABLE, code) => error(bytes, unreachable(code)),
+            (TIME_EXCEEDED, _) => error(bytes, Errno::HOSTUNREACH),
+            (PARAMETER, _) => error(bytes, Errno::PROTO),
+            _ => Message::Other,
+        };
+    }
     match (message.kind(), message.code()) {
-        (icmp::ECHO_REQUEST, 0) => Message::EchoRequest,
-        (UNREACHABLE, code) => error(bytes, unreachable(code)),
-        (TIME_EXCEEDED, _) => error(bytes, Errno::HOSTUNREACH),
-        (PARAMETER, _) => error(bytes, Errno::PROTO),
+        (icmp::ECHO_REQUEST_V6, 0) => Message::EchoRequest,
+        (UNREACHABLE_V6, code) => error_v6(bytes, unreachable_v6(code)),
+        (TOO_BIG_V6, _) => error_v6(bytes, Errno::MSGSIZE),
+        (TIME_EXCEEDED_V6, _) => error_v6(bytes, Errno::HOSTUNREACH),
+        (PARAMETER_V6, _) => error_v6(bytes, Errno::PROTO),
+        (ROUTER_SOLICITATION..=REDIRECT, _) => Message::Discovery,
         _ => Message::Other,
     }
 }
@@ -71,54 +103,88 @@ fn unreachable(code: u8) -> Errno {
     }
 }
 
+/// The same of ICMPv6 (RFC 4443 3.1; `tab_unreach` in net/ipv6/icmp.c).
+fn unreachable_v6(code: u8) -> Errno {
+    match code {
+        0 => Errno::NETUNREACH,
+        1 | 5 | 6 => Errno::ACCESS,
+        4 => Errno::CONNREFUSED,
+        _ => Errno::HOSTUNREACH,
+    }
+}
+
 /// The flow that an error is about: its packet's header and the first 8 bytes behind it are in the error.
 fn error(bytes: &[u8], errno: Errno) -> Message {
     let read = || {
         let quoted = bytes.get(8..)?;
         let packet = ipv4::Packet::new_checked(quoted).ok()?;
-        let [a, b, c, d, sequence @ ..] = *quoted.get(usize::from(packet.header_len())..)?.first_chunk::<8>()?;
+        let behind = quoted.get(usize::from(packet.header_len())..)?;
         let mtu = if errno == Errno::MSGSIZE { u16::from_be_bytes([bytes[6], bytes[7]]) } else { 0 };
+        let ends = [packet.source().into(), packet.target().into()];
         // Only a first piece has ports.
-        (packet.fragment_offset() == 0).then_some(Message::Error(Report {
-            protocol: packet.protocol(),
-            local: SocketAddrV4::new(packet.source(), u16::from_be_bytes([a, b])),
-            remote: SocketAddrV4::new(packet.target(), u16::from_be_bytes([c, d])),
-            errno: errno.raw_os_error(),
-            sequence: u32::from_be_bytes(sequence),
-            mtu: mtu.into(),
-        }))
+        (packet.fragment_offset() == 0).then(|| report(packet.protocol(), ends, behind, errno, mtu.into()))?
     };
-    read().unwrap_or(Message::StrayError)
+    read().map_or(Message::StrayError, Message::Error)
 }
 
-/// Ethernet and IPv4 headers of an answer to `frame`, from `own`, with room for `len` bytes behind them.
-fn answer(frame: &[u8], own: Ipv4Addr, len: usize) -> Option<Vec<u8>> {
-    let len = u16::try_from(len).ok().filter(|len| usize::from(*len) + answer::HEADERS <= ANSWER_BYTES)?;
-    let to = Ipv4Addr::from(*frame.get(26..)?.first_chunk::<4>()?);
-    Some(answer::packet(*frame.get(6..)?.first_chunk()?, ICMP, own, to, len))
+/// The same of ICMPv6. Packets of flows have no extension headers.
+fn error_v6(bytes: &[u8], errno: Errno) -> Message {
+    let read = || {
+        let (header, quoted) = bytes.split_first_chunk::<8>()?;
+        let packet = ipv6::Packet::new_checked(quoted).ok()?;
+        let behind = quoted.get(ipv6::Packet::HEADER_BYTES..)?;
+        let [.., a, b, c, d] = *header;
+        let mtu = if errno == Errno::MSGSIZE { u32::from_be_bytes([a, b, c, d]) } else { 0 };
+        report(packet.next_header(), [packet.source().into(), packet.target().into()], behind, errno, mtu)
+    };
+    read().map_or(Message::StrayError, Message::Error)
 }
 
-fn finish(mut answer: Vec<u8>) -> Vec<u8> {
-    let checksum = Sum::of(&answer[34..]).checksum();
-    answer[36..38].copy_from_slice(&checksum.to_be_bytes());
-    answer
+/// `behind`: what is quoted behind the IP header; none: too little.
+fn report(protocol: u8, [local, remote]: [IpAddr; 2], behind: &[u8], errno: Errno, mtu: u32) -> Option<Report> {
+    let [a, b, c, d, sequence @ ..] = *behind.first_chunk::<8>()?;
+    Some(Report {
+        protocol,
+        local: SocketAddr::new(local, u16::from_be_bytes([a, b])),
+        remote: SocketAddr::new(remote, u16::from_be_bytes([c, d])),
+        errno: errno.raw_os_error(),
+        sequence: u32::from_be_bytes(sequence),
+        mtu,
+    })
 }
 
-/// The reply to an echo request; the sender's hardware address is left to fill in. None: the request is too long.
-pub(crate) fn echo_reply(frame: &[u8], message: &[u8], own: Ipv4Addr) -> Option<Vec<u8>> {
-    let mut reply = answer(frame, own, message.len())?;
-    reply[34..].copy_from_slice(message);
-    reply[34] = icmp::ECHO_REPLY;
-    reply[36..38].fill(0);
-    Some(finish(reply))
+/// A frame with an ICMP message, its checksum filled in; it goes to `mac`.
+pub(crate) fn frame(mac: [u8; 6], from: IpAddr, to: IpAddr, message: &[&[u8]]) -> Option<Vec<u8>> {
+    let len: usize = message.iter().map(|part| part.len()).sum();
+    let len = u16::try_from(len).ok().filter(|len| usize::from(*len) + headers(to) <= ANSWER_BYTES)?;
+    let mut frame = answer::packet(mac, if to.is_ipv4() { ICMP } else { ICMP6 }, from, to, len);
+    let (_, mut rest) = frame.split_at_mut(headers(to));
+    for part in message {
+        let (place, behind) = rest.split_at_mut(part.len());
+        place.copy_from_slice(part);
+        rest = behind;
+    }
+    let message = &mut frame[headers(to)..];
+    message[2..4].fill(0);
+    let checksum = sum(from, to, message).checksum();
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    Some(frame)
 }
 
-/// Port unreachable about the packet in `frame`; the sender's hardware address is left to fill in.
-pub(crate) fn port_unreachable(frame: &[u8], own: Ipv4Addr) -> Option<Vec<u8>> {
-    let quoted = frame.get(ETHERNET..)?;
-    let quoted = &quoted[..quoted.len().min(ICMP_ERROR_BYTES - 28)];
-    let mut message = answer(frame, own, 8 + quoted.len())?;
-    message[34..36].copy_from_slice(&[UNREACHABLE, 3]);
-    message[42..].copy_from_slice(quoted);
-    Some(finish(message))
+/// The reply to an echo request. None: the request is too long.
+pub(crate) fn echo_reply(request: &Whole<'_>) -> Option<Vec<u8>> {
+    let kind = if request.target.is_ipv4() { icmp::ECHO_REPLY } else { icmp::ECHO_REPLY_V6 };
+    let behind = request.frame.get(request.header + 1..)?;
+    frame(request.sender(), request.target, request.source, &[&[kind], behind])
+}
+
+/// Port unreachable about a packet.
+pub(crate) fn port_unreachable(about: &Whole<'_>) -> Option<Vec<u8>> {
+    let (kind, code, most) = match about.target {
+        IpAddr::V4(_) => (UNREACHABLE, 3, ICMP_ERROR_BYTES),
+        IpAddr::V6(_) => (UNREACHABLE_V6, 4, ICMP6_ERROR_BYTES),
+    };
+    let quoted = about.frame.get(ETHERNET..)?;
+    let quoted = &quoted[..quoted.len().min(most - ip_header(about.target) - 8)];
+    frame(about.sender(), about.target, about.source, &[&[kind, code, 0, 0, 0, 0, 0, 0], quoted])
 }

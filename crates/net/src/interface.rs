@@ -28,7 +28,7 @@ use driver::{Frame, Receive, Transmit, Turn};
 use qos::Scheduler;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// What a channel number of a client stands for.
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Holder {
     Flow(FlowId),
     /// By its address and port.
-    Listener(SocketAddrV4),
+    Listener(SocketAddr),
 }
 
 /// A client on this interface: its doorbells, and its flows and listeners by channel.

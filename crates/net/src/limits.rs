@@ -112,10 +112,12 @@ pub(crate) const ECHO_ANSWERS: (u64, u64) = (1000, 200);
 /// ICMP errors a second, and in a row (RFC 1812 4.3.2.8).
 pub(crate) const ICMP_ERRORS: (u64, u64) = (100, 50);
 
-/// Bytes of an ICMP error's packet at most (RFC 1812 4.3.2.3).
+/// Bytes of an ICMP error's packet at most (RFC 1812 4.3.2.3), and of one of ICMPv6 (RFC 4443 2.4 c).
 pub(crate) const ICMP_ERROR_BYTES: usize = 576;
+/// As above.
+pub(crate) const ICMP6_ERROR_BYTES: usize = PATH_MTU_V6 as usize;
 
-/// A datagram in pieces is given up after this (RFC 1122 3.3.2).
+/// A datagram in pieces is given up after this (RFC 1122 3.3.2; of IPv6, RFC 8200 4.5 has twice the time).
 pub(crate) const FRAGMENT_TIME: u64 = 30 * SECOND;
 
 /// Bytes that fragments of one source may take, and of all sources.
@@ -134,7 +136,12 @@ pub(crate) const FRAGMENT_PIECES: usize = 128;
 /// What a fragment takes beside its bytes.
 pub(crate) const FRAGMENT_OVERHEAD: usize = 64;
 
-/// A first fragment that is shorter is an attack: each link carries 68 bytes in one piece (RFC 791 3.2, RFC 1858 3).
+/// Extension headers of a received IPv6 packet, and bytes of them, that are skipped: each kind that a host meets, once (RFC 8504 5.3).
+pub(crate) const EXTENSION_HEADERS: usize = 3;
+/// As above.
+pub(crate) const EXTENSION_BYTES: usize = 256;
+
+/// A first fragment of IPv4 that is shorter is an attack: each link carries 68 bytes in one piece (RFC 791 3.2, RFC 1858 3).
 pub(crate) const FIRST_FRAGMENT_BYTES: usize = 68;
 
 /// A device without room is tried again after this. Its file descriptor does not say: a packet socket whose device has a full
@@ -198,8 +205,10 @@ pub(crate) const QUARANTINE_USER: usize = 4 << 10;
 /// The thread sends resets for this long when its interface goes down.
 pub(crate) const LAST_RESETS: u64 = SECOND / 2;
 
-/// The least MTU of a path (RFC 1191 3, RFC 791 3.2).
+/// The least MTU of a path (RFC 1191 3, RFC 791 3.2), and of one of IPv6 (RFC 8200 5).
 pub(crate) const PATH_MTU: u32 = 68;
+/// As above.
+pub(crate) const PATH_MTU_V6: u32 = 1280;
 
 /// An interface's process that has no daemon looks for another one for this long, and so long the flows go on.
 pub(crate) const ORPHAN: Duration = Duration::from_secs(5);

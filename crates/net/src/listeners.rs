@@ -11,7 +11,7 @@ use buffer::flow::Geometry;
 use flow::ListenerState;
 use qos::Class;
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Listener {
         true
     }
 
-    fn state(&self, local: SocketAddrV4) -> ListenerState {
+    fn state(&self, local: SocketAddr) -> ListenerState {
         let drops = ListenerDrop::ALL.iter().map(|&why| (why.name().to_string(), self.drops[why as usize]));
         ListenerState {
             listener: self.number,
@@ -92,35 +92,35 @@ impl Listener {
 /// All listeners of an interface, by address and port.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
-    all: HashMap<SocketAddrV4, Listener>,
+    all: HashMap<SocketAddr, Listener>,
     /// Not before this does a connection wait for too long; none: no connection waits.
     due: Option<u64>,
 }
 
 impl Listeners {
-    pub(crate) fn get_mut(&mut self, local: SocketAddrV4) -> Option<&mut Listener> {
+    pub(crate) fn get_mut(&mut self, local: SocketAddr) -> Option<&mut Listener> {
         self.all.get_mut(&local)
     }
 
-    pub(crate) fn contains(&self, local: SocketAddrV4) -> bool {
+    pub(crate) fn contains(&self, local: SocketAddr) -> bool {
         self.all.contains_key(&local)
     }
 
-    pub(crate) fn insert(&mut self, local: SocketAddrV4, listener: Listener) {
+    pub(crate) fn insert(&mut self, local: SocketAddr, listener: Listener) {
         self.all.insert(local, listener);
     }
 
-    pub(crate) fn remove(&mut self, local: SocketAddrV4) -> Option<Listener> {
+    pub(crate) fn remove(&mut self, local: SocketAddr) -> Option<Listener> {
         self.all.remove(&local)
     }
 
     /// All of them, with their addresses.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddrV4, &Listener)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddr, &Listener)> {
         self.all.iter().map(|(local, listener)| (*local, listener))
     }
 
     /// The addresses of all.
-    pub(crate) fn locals(&self) -> Vec<SocketAddrV4> {
+    pub(crate) fn locals(&self) -> Vec<SocketAddr> {
         self.all.keys().copied().collect()
     }
 
@@ -131,7 +131,7 @@ impl Listeners {
     }
 
     /// A connection waits from now on.
-    pub(crate) fn wait(&mut self, local: SocketAddrV4, id: FlowId, segments: [OwnedFd; 2], now: u64) {
+    pub(crate) fn wait(&mut self, local: SocketAddr, id: FlowId, segments: [OwnedFd; 2], now: u64) {
         let until = now + ACCEPT_TIME;
         if let Some(listener) = self.all.get_mut(&local) {
             listener.waiting.push_back(Waiting { id, until, segments });

@@ -18,7 +18,7 @@ use buffer::flow::{Bells, Driver};
 use flow::{FlowState, Granted, InterfaceState, OpenFlow};
 use qos::Class;
 use rustix::io::Errno;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 /// A flow to open: everything that could be made outside the interface's thread.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Core {
             channel,
             device: self.name.clone(),
             mac: self.mac,
-            prefix: self.routes.prefix(*name.local.ip()).unwrap_or(32),
+            prefix: self.routes.prefix(name.local.ip()).unwrap_or(flow::bits(name.local.ip())),
             mtu: self.mtu,
             local: name.local,
             remote: name.remote,
@@ -184,8 +184,8 @@ impl Core {
     pub(crate) fn flow_name(
         &self,
         protocol: u8,
-        local: SocketAddrV4,
-        remote: Option<SocketAddrV4>,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
     ) -> Result<Name, NetError> {
         use crate::routes::Hop;
         let refuse = |text: String| Err(NetError::new(NetErrorKind::Request, text));
@@ -195,7 +195,11 @@ impl Core {
             _ => return refuse(format!("protocol {protocol}: flows are of UDP, protocol {UDP}, or TCP, {TCP}")),
         }
         if let Some(remote) = remote {
-            match self.routes.hop(*remote.ip()) {
+            let is_any = local.ip().is_unspecified();
+            if !is_any && local.is_ipv4() != remote.is_ipv4() {
+                return refuse(format!("{} and {} are of two families; a flow has one", local.ip(), remote.ip()));
+            }
+            match self.routes.hop(remote.ip()) {
                 Hop::Refused => return refuse(format!("{} is no address that a flow sends to", remote.ip())),
                 Hop::None => {
                     return refuse(format!("no route of `{}` holds {}; give it a gateway", self.name, remote.ip()));
@@ -209,20 +213,22 @@ impl Core {
                 return refuse(format!("{remote}: the other side's port is 1 to 65535"));
             }
         }
-        let local = SocketAddrV4::new(self.own_address(*local.ip(), remote.map(|remote| *remote.ip()))?, local.port());
+        let local = SocketAddr::new(self.own_address(local.ip(), remote.map(|remote| remote.ip()))?, local.port());
         Ok(Name { protocol, local, remote })
     }
 
-    /// The own address that 0.0.0.0 stands for towards `to`, or this one if it is an own one.
-    pub(crate) fn own_address(&self, ip: Ipv4Addr, to: Option<Ipv4Addr>) -> Result<Ipv4Addr, NetError> {
+    /// The own address that 0.0.0.0 or `::` stands for towards `to`, or this one if it is an own one.
+    pub(crate) fn own_address(&self, ip: IpAddr, to: Option<IpAddr>) -> Result<IpAddr, NetError> {
         if ip.is_unspecified() {
-            let source = self.routes.source(to).0;
-            if source.is_unspecified() {
-                let text =
-                    format!("`{0}` has no address now; add one: streamline net addr add {0} ADDRESS/BITS", self.name);
-                return Err(NetError::new(NetErrorKind::Absent, text));
-            }
-            Ok(source)
+            let found = to.map_or_else(|| self.routes.first(ip), |to| self.routes.source(to));
+            found.ok_or_else(|| {
+                let family = if to.unwrap_or(ip).is_ipv4() { 4 } else { 6 };
+                let text = format!(
+                    "`{0}` has no address of IPv{family} now; add one: streamline net addr add {0} ADDRESS/BITS",
+                    self.name
+                );
+                NetError::new(NetErrorKind::Absent, text)
+            })
         } else if self.routes.is_own(ip) {
             Ok(ip)
         } else {

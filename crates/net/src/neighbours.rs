@@ -1,13 +1,15 @@
-//! Hardware addresses of neighbours (RFC 826, RFC 1122 2.3.2): asked for when a flow needs one, remembered, asked for again.
+//! Hardware addresses of neighbours (RFC 826, RFC 1122 2.3.2; RFC 4861 7): asked for when a flow needs one, remembered, asked for again.
 //!
 //! Nobody teaches an interface a neighbour that it did not ask for: a packet changes an entry that is there, and makes none.
 
+use crate::counters::Event;
+use crate::interface::Core;
 use crate::limits::{
     ARP_FRESH, ARP_INTERVAL, ARP_LOCKED, ARP_SILENCE, ARP_TRIES, NEIGHBOUR_WAITERS, NEIGHBOURS, PARKED,
 };
 use flow::NeighbourState;
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The interface's knowledge of a neighbour that a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ struct Entry {
 pub(crate) struct Neighbours {
     /// How long an answer is believed; none: [`ARP_FRESH`].
     life: Option<u64>,
-    entries: HashMap<Ipv4Addr, Entry>,
+    entries: HashMap<IpAddr, Entry>,
     /// The earliest time at which something is due.
     due: Option<u64>,
 }
@@ -60,7 +62,7 @@ pub(crate) struct Woken {
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     /// Neighbours to ask for.
-    pub(crate) ask: Vec<Ipv4Addr>,
+    pub(crate) ask: Vec<IpAddr>,
     /// Flows that may go on: their neighbour turned out to be silent.
     pub(crate) wake: Vec<u64>,
     /// Neighbours that turned out to be silent.
@@ -74,7 +76,7 @@ impl Neighbours {
     }
 
     /// Looks a neighbour up for a packet of the flow with this number. Calls `ask` where the interface is to send a question.
-    pub(crate) fn find(&mut self, address: Ipv4Addr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
+    pub(crate) fn find(&mut self, address: IpAddr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
         if !self.entries.contains_key(&address) {
             // Flows that send to silent addresses fill no more than half of the table: neighbours that answer keep the rest.
             let unanswered = self.entries.len() >= NEIGHBOURS / 2
@@ -120,23 +122,23 @@ impl Neighbours {
     }
 
     /// Forgets a neighbour: its address is the interface's own now.
-    pub(crate) fn forget(&mut self, address: Ipv4Addr) {
+    pub(crate) fn forget(&mut self, address: IpAddr) {
         self.entries.remove(&address);
     }
 
     /// Keeps a frame for a neighbour that was asked for, whose flow does not wait for it any more. Says whether there was room.
-    pub(crate) fn park(&mut self, address: Ipv4Addr, frame: Vec<u8>) -> bool {
+    pub(crate) fn park(&mut self, address: IpAddr, frame: Vec<u8>) -> bool {
         let entry = self.entries.get_mut(&address).filter(|entry| entry.due.is_some() && entry.parked.len() < PARKED);
         entry.map(|entry| entry.parked.push(frame)).is_some()
     }
 
     /// The hardware address of a neighbour, if it ever said it; asks nobody.
-    pub(crate) fn known(&self, address: Ipv4Addr) -> Option<[u8; 6]> {
+    pub(crate) fn known(&self, address: IpAddr) -> Option<[u8; 6]> {
         self.entries.get(&address)?.mac
     }
 
     /// A neighbour says who it is. Says whether it was asked for or known, and gives all that waited for it to `woken`.
-    pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], now: u64, woken: &mut Woken) -> bool {
+    pub(crate) fn learn(&mut self, address: IpAddr, mac: [u8; 6], now: u64, woken: &mut Woken) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
         if entry.mac.is_some_and(|known| known != mac) && now.saturating_sub(entry.said) < ARP_LOCKED {
             return false;
@@ -149,7 +151,7 @@ impl Neighbours {
 
     /// The host says who a neighbour is, or (none) that it does not answer: to be believed, unlike a packet. All that waited for it
     /// goes to `woken`.
-    pub(crate) fn decide(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, now: u64, woken: &mut Woken) {
+    pub(crate) fn decide(&mut self, address: IpAddr, mac: Option<[u8; 6]>, now: u64, woken: &mut Woken) {
         let Some(entry) = self.entries.get_mut(&address) else { return };
         (entry.mac, entry.said, entry.tries, entry.due) = (mac, now, 0, None);
         if mac.is_none() {
@@ -210,15 +212,59 @@ impl Neighbours {
     }
 }
 
+impl Core {
+    /// Asks who has this address.
+    pub(crate) fn ask(&mut self, address: IpAddr, now: u64) {
+        if self.sharing.is_some() {
+            self.counters.event(Event::HostAsked);
+            return self.ask_host(address, now);
+        }
+        match (self.routes.source(address), address) {
+            (Some(IpAddr::V4(own)), IpAddr::V4(address)) => {
+                self.counters.event(Event::ArpAsked);
+                self.ask_by_arp(own, address);
+            }
+            (Some(IpAddr::V6(own)), IpAddr::V6(address)) => {
+                self.counters.event(Event::NdpAsked);
+                self.solicit(own, address);
+            }
+            // No route leads there.
+            _ => (),
+        }
+    }
+
+    /// A neighbour says who it is. Says whether it was asked for or known.
+    pub(crate) fn learn(&mut self, address: IpAddr, mac: [u8; 6], now: u64) -> bool {
+        let mut woken = Woken::default();
+        let learnt = self.routes.is_on_link(address) && self.neighbours.learn(address, mac, now, &mut woken);
+        self.wake(woken, Some(mac), now);
+        learnt
+    }
+
+    /// All that waited for a neighbour goes on, with its hardware address; none: it is silent.
+    pub(crate) fn wake(&mut self, woken: Woken, mac: Option<[u8; 6]>, now: u64) {
+        for number in woken.flows {
+            self.activate_number(number, now);
+        }
+        if let Some(mac) = mac {
+            for mut frame in woken.frames {
+                frame[..6].copy_from_slice(&mac);
+                self.queue(frame);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::limits::SECOND;
+    use std::net::Ipv4Addr;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
-    fn address(last: u32) -> Ipv4Addr {
-        Ipv4Addr::from(0x0a00_0000 + last)
+    fn address(last: u32) -> IpAddr {
+        Ipv4Addr::from(0x0a00_0000 + last).into()
     }
 
     #[test]

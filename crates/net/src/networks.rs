@@ -12,7 +12,7 @@ use crate::process::news::{Line, News};
 use crate::process::talk::Running;
 use crate::routes::Routes;
 use crate::share::ShareLimits;
-use crate::sharing::gate::Gate;
+use crate::sharing::gate::{self, Gate};
 use crate::sharing::keeper::{PortKeeper, Reservation};
 use crate::users::Users;
 use driver::counters::{LinkCounters, SoftnetCounters};
@@ -21,7 +21,7 @@ use driver::namespace::Namespace;
 use flow::{Change, InterfaceState, OpenInterface};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,8 +200,8 @@ impl Networks {
     /// The addresses and routes that an interface is to have; none: those of the host, which keeps the device.
     fn check(&self, open: &OpenInterface) -> Result<Option<Routes>, NetError> {
         let routes = if open.share { None } else { Some(Routes::new(open)?) };
-        if open.share && !(open.addresses.is_empty() && open.gateway.is_none()) {
-            let text = "a shared device has the addresses and routes of the host; leave out addresses and gateway";
+        if open.share && !(open.addresses.is_empty() && open.gateways.is_empty()) {
+            let text = "a shared device has the addresses and routes of the host; leave out addresses and gateways";
             return Err(NetError::new(NetErrorKind::Request, text));
         }
         if open.dhcp && (open.share || open.how.as_deref() == Some(LOOPBACK)) {
@@ -386,29 +386,44 @@ impl Networks {
     pub(crate) fn choose(
         &self,
         device: Option<&str>,
-        local: SocketAddrV4,
-        remote: Option<SocketAddrV4>,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
     ) -> Result<Arc<Handle>, NetError> {
-        let absent = |text: String| NetError::new(NetErrorKind::Absent, text);
+        let is_ipv6 = local.is_ipv6() || remote.is_some_and(|remote| remote.is_ipv6());
+        let absent = |text: String| {
+            let all = self.all();
+            let shared = all.iter().find(|handle| handle.gate.is_some()).filter(|_| is_ipv6);
+            match shared.filter(|_| !all.iter().any(|handle| handle.process.routes().has_ipv6())) {
+                Some(shared) => gate::no_ipv6(&shared.process.device()),
+                None => NetError::new(NetErrorKind::Absent, text),
+            }
+        };
         if let Some(device) = device {
             return self.find(device).ok_or_else(|| {
                 absent(format!("`{device}` is not up; as root: streamline net up {device} --addr ADDRESS/BITS"))
             });
         }
         let mut all = self.all();
-        if !local.ip().is_unspecified() {
-            all.retain(|handle| handle.process.routes().is_own(*local.ip()));
+        let has_family = |handle: &Arc<Handle>| handle.process.routes().has_family(local.ip());
+        match local.ip() {
+            own if !own.is_unspecified() => all.retain(|handle| handle.process.routes().is_own(own)),
+            // It stands for the address that suits the other side, or for one of IPv6 where there is no other.
+            IpAddr::V4(_) if remote.is_some() || !all.iter().any(has_family) => {}
+            _ => all.retain(has_family),
         }
         if let Some(remote) = remote {
-            let best = |handle: &Arc<Handle>| handle.process.routes().best(*remote.ip());
+            let best = |handle: &Arc<Handle>| handle.process.routes().best(remote.ip());
             let found = all.into_iter().filter(|handle| best(handle).is_some()).max_by_key(best);
             return found.ok_or_else(|| absent(format!("no interface routes to {}; give one a gateway", remote.ip())));
         }
         match <[Arc<Handle>; 1]>::try_from(all) {
             Ok([only]) => Ok(only),
-            Err(none) if none.is_empty() => Err(absent(match local.ip().is_unspecified() {
-                true => "no interface is up; as root: streamline net up DEVICE --addr ADDRESS/BITS".into(),
-                false => format!("no interface has the address {}", local.ip()),
+            Err(none) if none.is_empty() => Err(absent(match local.ip() {
+                own if !own.is_unspecified() => format!("no interface has the address {own}"),
+                IpAddr::V6(_) if !self.all().is_empty() => {
+                    "no interface has an address of IPv6; give one when it comes up (--addr)".into()
+                }
+                _ => "no interface is up; as root: streamline net up DEVICE --addr ADDRESS/BITS".into(),
             })),
             Err(_) => {
                 Err(NetError::new(NetErrorKind::Request, "several interfaces are up; say which one: device or address"))
@@ -442,10 +457,10 @@ impl Handle {
     pub(crate) fn admit(
         &self,
         protocol: u8,
-        local: SocketAddrV4,
-        remote: Option<SocketAddrV4>,
+        local: SocketAddr,
+        remote: Option<SocketAddr>,
         user: u32,
-    ) -> Result<(SocketAddrV4, Option<Arc<Reservation>>), NetError> {
+    ) -> Result<(SocketAddr, Option<Arc<Reservation>>), NetError> {
         match &self.gate {
             Some(gate) => gate.admit(protocol, local, remote, &self.process.routes(), user),
             None => Ok((local, None)),

@@ -13,7 +13,7 @@ use flow::OpenInterface;
 use kernel::ShareProgram;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,11 +76,12 @@ pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, N
             Err(NetError::new(NetErrorKind::Request, text))
         }
         None => {
-            let link = check(&namespace, &open.device)?;
-            by_xdp(&namespace, &link, None).or_else(|_| by_packet_socket(&namespace, &link))
+            let link = check(&namespace, open)?;
+            by_xdp(&namespace, &link, wants_ipv6(open), None)
+                .or_else(|_| by_packet_socket(&namespace, &link, wants_ipv6(open)))
         }
-        Some("af_xdp") => by_xdp(&namespace, &check(&namespace, &open.device)?, None),
-        Some("af_packet") => by_packet_socket(&namespace, &check(&namespace, &open.device)?),
+        Some("af_xdp") => by_xdp(&namespace, &check(&namespace, open)?, wants_ipv6(open), None),
+        Some("af_packet") => by_packet_socket(&namespace, &check(&namespace, open)?, wants_ipv6(open)),
         Some("tuntap") => by_tap(&namespace, &open.device, left),
         Some(LOOPBACK) => by_loopback(&namespace, &open.device, left),
         Some(how) => {
@@ -90,12 +91,22 @@ pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, N
     }
 }
 
+/// Is the interface to have an address of IPv6?
+fn wants_ipv6(open: &OpenInterface) -> bool {
+    open.addresses.iter().any(|(address, _)| address.is_ipv6())
+}
+
 /// Checks that the device is for Streamline alone, and switches it on.
-fn check(namespace: &Namespace, name: &str) -> Result<Link, NetError> {
+fn check(namespace: &Namespace, open: &OpenInterface) -> Result<Link, NetError> {
+    let name = open.device.as_str();
     let link = ethernet(namespace, name)?;
     let refuse = |kind, text: String| Err(NetError::new(kind, text));
-    let addresses = addresses(&link)?;
-    if let Some((address, bits)) = addresses.first() {
+    // The kernel gives itself a link-local address, with which it reaches nobody where XDP takes all packets.
+    let is_in_use = |(address, _): &(IpAddr, u8)| match address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(address) => wants_ipv6(open) && !address.is_unicast_link_local(),
+    };
+    if let Some((address, bits)) = addresses(&link)?.iter().find(|address| is_in_use(address)) {
         let text = format!(
             "`{name}` has the address {address}/{bits} in the kernel, and both stacks would answer; use another device, \
              share this one (--share), or remove it: ip address del {address}/{bits} dev {name}"
@@ -116,8 +127,8 @@ fn ethernet(namespace: &Namespace, name: &str) -> Result<Link, NetError> {
     Ok(link)
 }
 
-fn addresses(link: &Link) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
-    let addresses = driver::address::ipv4(link.index);
+fn addresses(link: &Link) -> Result<Vec<(IpAddr, u8)>, NetError> {
+    let addresses = driver::address::list(link.index);
     addresses.map_err(|error| NetError::system(&format!("list addresses of `{}`", link.name), error))
 }
 
@@ -129,7 +140,7 @@ fn shared(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opene
         return refuse(NetErrorKind::Request, format!("`{name}` is down; switch it on: ip link set {name} up"));
     }
     let mut addresses = addresses(&link)?;
-    addresses.retain(|(address, _)| is_host(*address));
+    addresses.retain(|(address, _)| address.is_ipv4() && is_host(*address));
     if addresses.is_empty() {
         let text = format!("`{name}` has no IPv4 address of the host to share; give it one, or use --addr instead");
         return refuse(NetErrorKind::Request, text);
@@ -142,7 +153,7 @@ fn shared(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opene
     let held = left.and_then(|left| left.handle);
     let is_attached = held.is_none();
     let loaded = af_xdp::Program { program: loaded, sockets, link: held };
-    let opened = by_xdp(namespace, &link, Some(loaded));
+    let opened = by_xdp(namespace, &link, false, Some(loaded));
     let opened = opened.map_err(|error| NetError::new(error.kind, needs(&error)))?;
     let how = format!("{}, shared with the host", opened.how);
     Ok(Opened { how, share: Some(SharedDevice { program, index: link.index, addresses, is_attached }), ..opened })
@@ -161,13 +172,24 @@ fn leaves_checksums(link: &Link) -> bool {
     link.kind.is_some()
 }
 
-/// `program`: the one that chooses frames; none: it takes all.
-fn by_xdp(namespace: &Namespace, link: &Link, program: Option<af_xdp::Program>) -> Result<Opened, NetError> {
+/// `all_groups`: frames for groups are received. `program`: the one that chooses frames; none: it takes all.
+fn by_xdp(
+    namespace: &Namespace,
+    link: &Link,
+    all_groups: bool,
+    program: Option<af_xdp::Program>,
+) -> Result<Opened, NetError> {
     let is_whole = program.is_none();
     // 3 MiB: a user may lock 8 where nobody says otherwise.
     let chunk_bytes = if link.mtu + FRAME_SLACK <= 2048 { 2048 } else { 4096 };
-    let options =
-        af_xdp::Options { receive_chunks: 1024, transmit_chunks: 512, chunk_bytes, program, ..Default::default() };
+    let options = af_xdp::Options {
+        receive_chunks: 1024,
+        transmit_chunks: 512,
+        chunk_bytes,
+        all_groups,
+        program,
+        ..Default::default()
+    };
     let opened = af_xdp::Device::open(namespace, &link.name, options)?;
     let mode = opened.mode;
     // The host would answer packets of flows while no program takes them.
@@ -193,13 +215,23 @@ fn by_xdp(namespace: &Namespace, link: &Link, program: Option<af_xdp::Program>) 
     })
 }
 
-fn by_packet_socket(namespace: &Namespace, link: &Link) -> Result<Opened, NetError> {
+/// `ipv6`: the interface is to have an address of IPv6.
+fn by_packet_socket(namespace: &Namespace, link: &Link, ipv6: bool) -> Result<Opened, NetError> {
+    if ipv6 && link.has_ipv6 {
+        let text = format!(
+            "the kernel speaks IPv6 on `{0}`, too, and a packet socket leaves it all packets: both stacks would answer; switch the \
+             kernel's off: sysctl -w net.ipv6.conf.{0}.disable_ipv6=1",
+            link.name
+        );
+        return Err(NetError::new(NetErrorKind::InUse, text));
+    }
     // The kernel would join packets of a flow into one that is longer than a frame. A device that cannot do without keeps it.
     let offloads = Offloads::NONE;
     let _ = namespace.enter(|| driver::ethtool::Ethtool::new()?.set_offloads(&link.name, offloads));
     let options = af_packet::Options {
         direction: af_packet::Direction::In,
         block_timeout: Duration::from_millis(1),
+        all_groups: ipv6,
         ..af_packet::Options::default()
     };
     Ok(Opened {

@@ -3,7 +3,7 @@
 use crate::error::{NetError, NetErrorKind};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 /// Ports for flows that do not care (RFC 6335 6).
 const DYNAMIC: std::ops::RangeInclusive<u16> = 49152..=65535;
@@ -29,7 +29,7 @@ struct Use {
 /// Taken ports, by protocol and address.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
-    taken: HashMap<(u8, SocketAddrV4), Use>,
+    taken: HashMap<(u8, SocketAddr), Use>,
     random: RandomState,
     draws: u64,
 }
@@ -40,12 +40,12 @@ impl Ports {
     pub(crate) fn take(
         &mut self,
         protocol: u8,
-        local: SocketAddrV4,
+        local: SocketAddr,
         user: u32,
-        may: impl Fn(SocketAddrV4) -> bool,
-    ) -> Result<SocketAddrV4, NetError> {
+        may: impl Fn(SocketAddr) -> bool,
+    ) -> Result<SocketAddr, NetError> {
         let local = match local.port() {
-            0 => self.free(protocol, *local.ip(), may)?,
+            0 => self.free(protocol, local.ip(), may)?,
             _ => local,
         };
         let port = local.port();
@@ -60,7 +60,7 @@ impl Ports {
     }
 
     /// Gives a port back that a flow had.
-    pub(crate) fn release(&mut self, protocol: u8, local: SocketAddrV4) {
+    pub(crate) fn release(&mut self, protocol: u8, local: SocketAddr) {
         if let Some(found) = self.taken.get_mut(&(protocol, local)) {
             found.flows -= 1;
             if found.flows == 0 {
@@ -73,14 +73,14 @@ impl Ports {
     fn free(
         &mut self,
         protocol: u8,
-        address: Ipv4Addr,
-        may: impl Fn(SocketAddrV4) -> bool,
-    ) -> Result<SocketAddrV4, NetError> {
+        address: IpAddr,
+        may: impl Fn(SocketAddr) -> bool,
+    ) -> Result<SocketAddr, NetError> {
         // The system chose the hasher's keys at random. Without them an attacker cannot tell its next output from those before.
         self.draws += 1;
         let count = u64::from(DYNAMIC.end() - DYNAMIC.start()) + 1;
         let start = self.random.hash_one(self.draws) % count;
-        let port = |at: u64| SocketAddrV4::new(address, DYNAMIC.start() + ((start + at) % count) as u16);
+        let port = |at: u64| SocketAddr::new(address, DYNAMIC.start() + ((start + at) % count) as u16);
         let found = (0..count).map(port).find(|local| !self.taken.contains_key(&(protocol, *local)) && may(*local));
         found.ok_or_else(|| {
             let text = format!("all {count} dynamic ports of {address} are in use; close flows, or name a port");
@@ -93,8 +93,8 @@ impl Ports {
 mod tests {
     use super::*;
 
-    fn at(port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), port)
+    fn at(port: u16) -> SocketAddr {
+        ([10, 0, 0, 1], port).into()
     }
 
     #[test]
@@ -105,7 +105,10 @@ mod tests {
         let error = ports.take(17, at(4000), 6, |_| true).expect_err("it is taken");
         assert_eq!(error.kind, NetErrorKind::InUse);
         assert!(error.text.contains("address in use: port 4000"), "{error}");
-        assert_eq!(ports.take(6, at(4000), 6, |_| true), Ok(at(4000)));
+        let six = ([0xfd00, 0, 0, 0, 0, 0, 0, 1], 4000).into();
+        for (protocol, other) in [(6, at(4000)), (17, six)] {
+            assert_eq!(ports.take(protocol, other, 6, |_| true), Ok(other), "another protocol, another address");
+        }
         ports.release(17, at(4000));
         assert!(ports.take(17, at(4000), 6, |_| true).is_err());
         ports.release(17, at(4000));

@@ -3,10 +3,10 @@
 
 use crate::limits::{QUARANTINE, QUARANTINE_TIME, QUARANTINE_USER};
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// Addresses and ports of both sides, this one's first.
-type Names = [SocketAddrV4; 2];
+type Names = [SocketAddr; 2];
 
 /// A connection that ended.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +81,13 @@ impl Quarantine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+    /// Every other name is of IPv6.
     fn names(number: usize) -> Names {
-        let at = |number: usize| SocketAddrV4::new(Ipv4Addr::from_bits((number >> 16) as u32), number as u16);
-        [at(number), at(80)]
+        let high = (number >> 16) as u32;
+        let ip: [IpAddr; 2] = [Ipv4Addr::from_bits(high).into(), Ipv6Addr::from_bits(high.into()).into()];
+        [number, 80].map(|port| SocketAddr::new(ip[number % 2], port as u16))
     }
 
     fn ended(user: u32) -> Ended {

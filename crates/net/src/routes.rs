@@ -5,8 +5,9 @@
 use crate::error::{NetError, NetErrorKind};
 use crate::limits::{ADDRESSES, ROUTES};
 use crate::process::message::Table;
-use flow::{Change, OpenInterface, RouteState};
-use std::net::Ipv4Addr;
+use flow::{Change, OpenInterface, RouteState, bits};
+use std::cmp::Reverse;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Where a packet goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,17 +17,22 @@ pub(crate) enum Hop {
     /// To all neighbours.
     Broadcast,
     /// To this neighbour.
-    Neighbour(Ipv4Addr),
+    Neighbour(IpAddr),
     /// No route holds it.
     None,
-    /// The interface sends nothing there: multicast, 127/8, 0/8, 240/4.
+    /// The interface sends nothing there: multicast, 127/8, 0/8, 240/4, `::1`, addresses of IPv4 written as ones of IPv6.
     Refused,
 }
 
 /// Addresses and routes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
-    addresses: Vec<(Ipv4Addr, u8)>,
+    /// As people and servers gave them.
+    given: Vec<(IpAddr, u8)>,
+    /// The hardware address of the device, once it is open.
+    mac: Option<[u8; 6]>,
+    /// Those given, and a link-local one of IPv6 where it takes one.
+    addresses: Vec<(IpAddr, u8)>,
     /// Beside the prefixes of addresses, whether they are in use or not.
     routes: Vec<RouteState>,
     /// All that are in use, the longest prefix first. Of two with one prefix, that of an own address is the first.
@@ -35,41 +41,77 @@ pub(crate) struct Routes {
     is_hosts: bool,
 }
 
-fn mask(bits: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0)
-}
-
-/// The prefix that an address lies in.
-fn network((address, bits): (Ipv4Addr, u8)) -> (Ipv4Addr, u8) {
-    (Ipv4Addr::from(u32::from(address) & mask(bits)), bits)
-}
-
-fn holds((address, bits): (Ipv4Addr, u8), other: Ipv4Addr) -> bool {
-    (u32::from(address) ^ u32::from(other)) & mask(bits) == 0
+/// The first and the last address of a prefix.
+fn ends((address, length): (IpAddr, u8)) -> (IpAddr, IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+            let network = address.to_bits() & !host;
+            (Ipv4Addr::from_bits(network).into(), Ipv4Addr::from_bits(network | host).into())
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+            let network = address.to_bits() & !host;
+            (Ipv6Addr::from_bits(network).into(), Ipv6Addr::from_bits(network | host).into())
+        }
+    }
 }
 
 /// Is it an address that one host can have?
-pub(crate) fn is_host(address: Ipv4Addr) -> bool {
-    let first = address.octets()[0];
-    !(first == 0 || first == 127 || first >= 224)
+pub(crate) fn is_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let first = address.octets()[0];
+            !(first == 0 || first == 127 || first >= 224)
+        }
+        // In the first 2^32 are `::`, `::1` and the addresses of RFC 4291 2.5.5.1, which are no more.
+        IpAddr::V6(address) => {
+            !(address.is_multicast() || address.to_ipv4_mapped().is_some() || address.to_bits() >> 32 == 0)
+        }
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+/// The link-local address that a hardware address makes (RFC 4291 2.5.6, appendix A).
+fn link_local([a, b, c, d, e, f]: [u8; 6]) -> IpAddr {
+    Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]).into()
+}
+
+/// The prefix that an address lies in.
+fn network(prefix: (IpAddr, u8)) -> (IpAddr, u8) {
+    (ends(prefix).0, prefix.1)
 }
 
 fn refuse<T>(text: String) -> Result<T, NetError> {
     Err(NetError::new(NetErrorKind::Request, text))
 }
 
+fn check_length((address, length): (IpAddr, u8)) -> Result<(), NetError> {
+    match bits(address) {
+        longest if length > longest => refuse(format!("{address}/{length}: a prefix has 0 to {longest} bits")),
+        _ => Ok(()),
+    }
+}
+
 impl Routes {
     /// Checks what an interface is to have.
     pub(crate) fn new(open: &OpenInterface) -> Result<Routes, NetError> {
         if open.addresses.is_empty() && !open.dhcp {
-            return refuse(format!("`{}` needs an address, as 10.0.0.2/24", open.device));
+            return refuse(format!("`{}` needs an address, as 10.0.0.2/24 or fd00::2/64", open.device));
         }
         let mut routes = Routes::default();
-        for &(address, bits) in &open.addresses {
-            routes.change(&Change::AddAddress(address, bits))?;
+        for &(address, length) in &open.addresses {
+            routes.change(&Change::AddAddress(address, length))?;
         }
-        if let Some(gateway) = open.gateway {
-            routes.change(&Change::AddRoute(RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(gateway) }))?;
+        for (at, &gateway) in open.gateways.iter().enumerate() {
+            if let Some(other) = open.gateways[..at].iter().find(|other| other.is_ipv4() == gateway.is_ipv4()) {
+                return refuse(format!("{other} and {gateway} are two gateways; an interface has one of each family"));
+            }
+            let to = network((gateway, 0));
+            routes.change(&Change::AddRoute(RouteState { to, via: Some(gateway) }))?;
         }
         Ok(routes)
     }
@@ -82,15 +124,15 @@ impl Routes {
             return refuse(text.into());
         }
         match *change {
-            Change::AddAddress(address, bits) => {
-                self.check_address(address, bits)?;
-                self.addresses.push((address, bits));
+            Change::AddAddress(address, length) => {
+                self.check_address((address, length))?;
+                self.given.push((address, length));
             }
-            Change::RemoveAddress(address, bits) => {
-                let Some(at) = self.addresses.iter().position(|own| *own == (address, bits)) else {
-                    return refuse(format!("the interface has no address {address}/{bits}; {}", self.it_has()));
+            Change::RemoveAddress(address, length) => {
+                let Some(at) = self.given.iter().position(|own| *own == (address, length)) else {
+                    return refuse(format!("the interface has no address {address}/{length}; {}", self.it_has()));
                 };
-                self.addresses.remove(at);
+                self.given.remove(at);
             }
             Change::AddRoute(RouteState { to, via }) => {
                 self.check_route(to, via)?;
@@ -115,47 +157,46 @@ impl Routes {
         Ok(())
     }
 
-    fn check_address(&self, address: Ipv4Addr, bits: u8) -> Result<(), NetError> {
-        let alone = Routes::of_host(&[(address, bits)]);
-        if bits > 32 {
-            refuse(format!("{address}/{bits}: a prefix has 0 to 32 bits"))
-        } else if !is_host(address) || alone.is_broadcast(address) || alone.is_network(address) {
-            refuse(format!("{address}/{bits} is no address of a host; choose one inside its prefix"))
+    fn check_address(&self, prefix: (IpAddr, u8)) -> Result<(), NetError> {
+        check_length(prefix)?;
+        let ((address, length), (first, last)) = (prefix, ends(prefix));
+        // The first one of IPv6 stands for all routers of a prefix (RFC 4291 2.6.1).
+        let is_several = length + 1 < bits(address) && (address == first || address.is_ipv4() && address == last);
+        if !is_host(address) || is_several {
+            refuse(format!("{address}/{length} is no address of a host; choose one inside its prefix"))
         } else if self.is_own(address) {
             refuse(format!("the interface has {address} already"))
-        } else if self.addresses.len() >= ADDRESSES {
+        } else if self.given.len() >= ADDRESSES {
             refuse(format!("an interface has {ADDRESSES} addresses at most"))
         } else {
             Ok(())
         }
     }
 
-    fn check_route(&self, to: (Ipv4Addr, u8), via: Option<Ipv4Addr>) -> Result<(), NetError> {
-        let (address, bits) = to;
-        if bits > 32 {
-            return refuse(format!("{address}/{bits}: a prefix has 0 to 32 bits"));
-        }
+    fn check_route(&self, to: (IpAddr, u8), via: Option<IpAddr>) -> Result<(), NetError> {
+        check_length(to)?;
+        let (address, length) = to;
         if network(to) != to {
             return refuse(format!(
-                "{address}/{bits} has bits beyond its prefix; did you mean {}/{bits}?",
+                "{address}/{length} has bits beyond its prefix; did you mean {}/{length}?",
                 network(to).0
             ));
         }
         if let Some(via) = via
-            && !self.is_neighbour(via)
+            && (via.is_ipv4() != address.is_ipv4() || !self.is_neighbour(via))
         {
             return refuse(format!(
                 "the gateway {via} is no neighbour; it must lie inside a prefix of the interface; {}",
                 self.it_has()
             ));
         }
-        if self.addresses.is_empty() {
+        if !self.has_family(address) {
             return refuse("the interface has no address to send from; add one before routes".into());
         }
         if let Some(known) = self.state().iter().find(|known| known.to == to) {
             let hop = known.via.map_or("neighbours".to_string(), |via| via.to_string());
             return refuse(format!(
-                "the interface has a route to {address}/{bits} by {hop} already; delete that first"
+                "the interface has a route to {address}/{length} by {hop} already; delete that first"
             ));
         }
         if self.routes.len() >= ROUTES {
@@ -165,133 +206,185 @@ impl Routes {
     }
 
     fn it_has(&self) -> String {
-        let all: Vec<_> = self.addresses.iter().map(|(own, bits)| format!("{own}/{bits}")).collect();
+        let all: Vec<_> = self.addresses.iter().map(|(own, length)| format!("{own}/{length}")).collect();
         if all.is_empty() { "it has no address".into() } else { format!("it has {}", all.join(", ")) }
     }
 
     /// As an earlier process had them.
     pub(crate) fn of_table(Table { addresses, routes, .. }: &Table) -> Routes {
-        let mut routes = Routes { addresses: addresses.clone(), routes: routes.clone(), ..Routes::default() };
+        let mut routes = Routes { given: addresses.clone(), routes: routes.clone(), ..Routes::default() };
         routes.tabulate();
         routes
     }
 
     /// For a process that follows.
     pub(crate) fn table(&self) -> Table {
-        Table { addresses: self.addresses.clone(), routes: self.routes.clone(), lease: None }
+        Table { addresses: self.given.clone(), routes: self.routes.clone(), lease: None }
     }
 
     /// With the addresses of the host, which has the routes.
-    pub(crate) fn of_host(addresses: &[(Ipv4Addr, u8)]) -> Routes {
-        let mut routes =
-            Routes { addresses: addresses.to_vec(), routes: Vec::new(), table: Vec::new(), is_hosts: true };
+    pub(crate) fn of_host(addresses: &[(IpAddr, u8)]) -> Routes {
+        let mut routes = Routes { given: addresses.to_vec(), is_hosts: true, ..Routes::default() };
         routes.tabulate();
         routes
     }
 
+    /// With the link-local address of the device that has this hardware address, where IPv6 lacks one (RFC 4291 2.1).
+    pub(crate) fn on_device(mut self, mac: [u8; 6]) -> Routes {
+        self.mac = Some(mac);
+        self.tabulate();
+        self
+    }
+
+    /// Has it an address of IPv6?
+    pub(crate) fn has_ipv6(&self) -> bool {
+        self.has_family(Ipv6Addr::UNSPECIFIED.into())
+    }
+
+    /// Has it an address of this one's family?
+    pub(crate) fn has_family(&self, of: IpAddr) -> bool {
+        self.addresses.iter().any(|(own, _)| own.is_ipv4() == of.is_ipv4())
+    }
+
     /// Is it an own address?
-    pub(crate) fn is_own(&self, address: Ipv4Addr) -> bool {
+    pub(crate) fn is_own(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address)
     }
 
-    /// Is it the broadcast address of a prefix, or of the link? Prefixes of 31 and 32 bits have none (RFC 3021).
-    pub(crate) fn is_broadcast(&self, address: Ipv4Addr) -> bool {
-        let directed =
-            |(own, bits): &(Ipv4Addr, u8)| *bits < 31 && u32::from(*own) | !mask(*bits) == u32::from(address);
-        address == Ipv4Addr::BROADCAST || self.addresses.iter().any(directed)
+    /// The own addresses of IPv4 whose prefixes have names of their own. Those of 31 and 32 bits have none (RFC 3021).
+    fn networks(&self) -> impl Iterator<Item = (IpAddr, IpAddr)> {
+        self.addresses.iter().filter(|(own, length)| own.is_ipv4() && *length < 31).map(|prefix| ends(*prefix))
+    }
+
+    /// Is it the broadcast address of a prefix, or of the link? IPv6 has none.
+    pub(crate) fn is_broadcast(&self, address: IpAddr) -> bool {
+        address == IpAddr::V4(Ipv4Addr::BROADCAST) || self.networks().any(|(_, last)| last == address)
     }
 
     /// Is it the name of a prefix, the old form of its broadcast address?
-    pub(crate) fn is_network(&self, address: Ipv4Addr) -> bool {
-        let names = |(own, bits): &(Ipv4Addr, u8)| *bits < 31 && u32::from(*own) & mask(*bits) == u32::from(address);
-        self.addresses.iter().any(names)
+    pub(crate) fn is_network(&self, address: IpAddr) -> bool {
+        self.networks().any(|(first, _)| first == address)
     }
 
     /// Is it an address that a neighbour can have?
-    pub(crate) fn is_on_link(&self, address: Ipv4Addr) -> bool {
-        self.special(address).is_none() && self.route(address).is_some_and(|(_, via)| via.is_none())
+    pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
+        match self.special(address) {
+            Some(hop) => matches!(hop, Hop::Neighbour(_)),
+            None => self.route(address).is_some_and(|(_, via)| via.is_none()),
+        }
     }
 
     /// Can a gateway have this address? Not by a route: a gateway is a neighbour of an own address.
-    fn is_neighbour(&self, address: Ipv4Addr) -> bool {
-        self.special(address).is_none() && self.addresses.iter().any(|own| holds(*own, address))
+    fn is_neighbour(&self, address: IpAddr) -> bool {
+        match self.special(address) {
+            Some(hop) => matches!(hop, Hop::Neighbour(_)),
+            None => self.addresses.iter().any(|own| flow::holds(*own, address)),
+        }
     }
 
     /// Where a packet to an address goes that no route decides about.
-    fn special(&self, to: Ipv4Addr) -> Option<Hop> {
+    fn special(&self, to: IpAddr) -> Option<Hop> {
         if self.is_own(to) {
             Some(Hop::Own)
         } else if self.is_broadcast(to) {
             Some(Hop::Broadcast)
         } else if !is_host(to) || self.is_network(to) {
             Some(Hop::Refused)
+        } else if is_link_local(to) {
+            // No router takes it further (RFC 4291 2.5.6).
+            Some(if self.has_ipv6() { Hop::Neighbour(to) } else { Hop::None })
         } else {
             None
         }
     }
 
     /// The longest prefix that holds this address: its bits, and its next hop (none: it is for neighbours).
-    fn route(&self, to: Ipv4Addr) -> Option<(u8, Option<Ipv4Addr>)> {
-        self.table.iter().find(|route| holds(route.to, to)).map(|route| (route.to.1, route.via))
+    fn route(&self, to: IpAddr) -> Option<(u8, Option<IpAddr>)> {
+        self.table.iter().find(|route| flow::holds(route.to, to)).map(|route| (route.to.1, route.via))
     }
 
     /// Makes the table anew after a change.
     fn tabulate(&mut self) {
+        self.addresses.clone_from(&self.given);
+        if let Some(mac) = self.mac
+            && !self.is_hosts
+            && self.has_ipv6()
+            && !self.addresses.iter().any(|(own, _)| is_link_local(*own))
+        {
+            self.addresses.push((link_local(mac), 64));
+        }
         let own = self.addresses.iter().map(|own| RouteState { to: network(*own), via: None });
-        let usable = |route: &&RouteState| route.via.map_or(!self.addresses.is_empty(), |via| self.is_neighbour(via));
+        let usable = |route: &&RouteState| route.via.map_or(self.has_family(route.to.0), |via| self.is_neighbour(via));
         let mut table: Vec<_> = own.chain(self.routes.iter().filter(usable).cloned()).collect();
-        table.sort_by_key(|route| std::cmp::Reverse(route.to.1));
+        table.sort_by_key(|route| Reverse(route.to.1));
         self.table = table;
     }
 
     /// Where a packet to this address goes next.
-    pub(crate) fn hop(&self, to: Ipv4Addr) -> Hop {
+    pub(crate) fn hop(&self, to: IpAddr) -> Hop {
         match (self.special(to), self.route(to)) {
             (Some(hop), _) => hop,
             (None, Some((_, via))) => Hop::Neighbour(via.unwrap_or(to)),
-            (None, None) if self.is_hosts => Hop::Neighbour(to),
+            (None, None) if self.is_hosts && to.is_ipv4() => Hop::Neighbour(to),
             (None, None) => Hop::None,
         }
     }
 
     /// Length of the prefix that routes to this address; none: no route holds it.
-    pub(crate) fn best(&self, to: Ipv4Addr) -> Option<u8> {
-        self.route(to).map(|(bits, _)| bits).or(self.is_hosts.then_some(0))
+    pub(crate) fn best(&self, to: IpAddr) -> Option<u8> {
+        self.route(to).map(|(length, _)| length).or((self.is_hosts && to.is_ipv4()).then_some(0))
     }
 
-    /// The own address to send from to this one: that of the prefix that holds it or the next hop; else the first. 0.0.0.0: there is none.
-    pub(crate) fn source(&self, to: Option<Ipv4Addr>) -> (Ipv4Addr, u8) {
-        let first = self.addresses.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0));
-        let Some(to) = to else { return first };
-        if let Some(own) = self.addresses.iter().find(|(own, _)| *own == to) {
-            return *own;
+    /// The own address that this one stands for where it is unspecified, before a packet has a destination: the first one of its
+    /// family. 0.0.0.0 stands for one of IPv6 where there is no other.
+    pub(crate) fn first(&self, unspecified: IpAddr) -> Option<IpAddr> {
+        let own = |is_ipv4| self.addresses.iter().map(|(own, _)| *own).find(|own| own.is_ipv4() == is_ipv4);
+        own(unspecified.is_ipv4()).or_else(|| own(false))
+    }
+
+    /// The own address to send from to this one; none: there is none of its family.
+    ///
+    /// Of IPv4 it is that of the prefix that holds the next hop or the destination, else the first. Of IPv6 it is one with the scope
+    /// of the destination, and of these the one that has most bits in common with it (RFC 6724 5, rules 1, 2 and 8).
+    pub(crate) fn source(&self, to: IpAddr) -> Option<IpAddr> {
+        if self.is_own(to) {
+            return Some(to);
+        }
+        let all = self.addresses.iter().enumerate().filter(|(_, (own, _))| own.is_ipv4() == to.is_ipv4());
+        if to.is_ipv6() {
+            // Where all are equal, the first one.
+            let rank = |(at, (own, _)): &(usize, &(IpAddr, u8))| {
+                (is_link_local(*own) == is_link_local(to), flow::common(*own, to), Reverse(*at))
+            };
+            return all.max_by_key(rank).map(|(_, (own, _))| *own);
         }
         let holder = |to| {
-            let holders = self.addresses.iter().filter(|prefix| holds(**prefix, to));
-            holders.max_by_key(|(_, bits)| *bits).copied()
+            let holders = self.addresses.iter().filter(|prefix| flow::holds(**prefix, to));
+            holders.max_by_key(|(_, length)| *length).map(|(own, _)| *own)
         };
+        let first = all.map(|(_, (own, _))| *own).next();
         let next = self.route(to).and_then(|(_, via)| via).unwrap_or(to);
-        holder(next).or_else(|| holder(to)).unwrap_or(first)
+        holder(next).or_else(|| holder(to)).or(first)
     }
 
     /// Length of the prefix of an own address.
-    pub(crate) fn prefix(&self, own: Ipv4Addr) -> Option<u8> {
-        self.addresses.iter().find(|(address, _)| *address == own).map(|(_, bits)| *bits)
+    pub(crate) fn prefix(&self, own: IpAddr) -> Option<u8> {
+        self.addresses.iter().find(|(address, _)| *address == own).map(|(_, length)| *length)
     }
 
     /// All addresses.
-    pub(crate) fn addresses(&self) -> &[(Ipv4Addr, u8)] {
+    pub(crate) fn addresses(&self) -> &[(IpAddr, u8)] {
         &self.addresses
     }
 
-    /// All routes, the most specific first; none where the host has them.
+    /// All routes, IPv4 first, the most specific of a family first; none where the host has them.
     pub(crate) fn state(&self) -> Vec<RouteState> {
         if self.is_hosts {
             return Vec::new();
         }
         let own = self.addresses.iter().map(|own| RouteState { to: network(*own), via: None });
         let mut routes: Vec<_> = own.chain(self.routes.iter().cloned()).collect();
-        routes.sort_by_key(|route| (std::cmp::Reverse(route.to.1), route.to.0));
+        routes.sort_by_key(|route| (route.to.0.is_ipv6(), Reverse(route.to.1), route.to.0));
         routes.dedup();
         routes
     }
@@ -301,12 +394,20 @@ impl Routes {
 mod tests {
     use super::*;
 
-    fn interface(addresses: &[([u8; 4], u8)], gateway: Option<[u8; 4]>) -> OpenInterface {
+    fn ip(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    fn interface(addresses: &[&str], gateways: &[&str]) -> OpenInterface {
+        let prefix = |text: &&str| {
+            let (address, length) = text.split_once('/').expect("a prefix");
+            (ip(address), length.parse().expect("a number"))
+        };
         OpenInterface {
             device: "d".into(),
             how: None,
-            addresses: addresses.iter().map(|(address, bits)| (Ipv4Addr::from(*address), *bits)).collect(),
-            gateway: gateway.map(Ipv4Addr::from),
+            addresses: addresses.iter().map(prefix).collect(),
+            gateways: gateways.iter().map(|text| ip(text)).collect(),
             rate: None,
             count_gaps: false,
             dhcp: false,
@@ -314,78 +415,143 @@ mod tests {
         }
     }
 
+    /// Of a device with the hardware address 02:00:00:00:00:01.
+    fn routes(addresses: &[&str], gateways: &[&str]) -> Routes {
+        Routes::new(&interface(addresses, gateways)).expect("it is sound").on_device([2, 0, 0, 0, 0, 1])
+    }
+
     #[test]
-    fn hops() {
-        let open = interface(&[([10, 0, 0, 2], 24), ([10, 0, 0, 130], 25), ([192, 0, 2, 1], 31)], Some([10, 0, 0, 1]));
-        let routes = Routes::new(&open).expect("it is sound");
-        let check = |to: [u8; 4], hop: Hop, source: [u8; 4]| {
-            let to = Ipv4Addr::from(to);
-            assert_eq!((routes.hop(to), routes.source(Some(to)).0), (hop, source.into()), "{to}");
+    fn hops_of_ipv4() {
+        let routes = routes(&["10.0.0.2/24", "10.0.0.130/25", "192.0.2.1/31"], &["10.0.0.1"]);
+        let check = |to: &str, hop: Hop, source: &str| {
+            assert_eq!((routes.hop(ip(to)), routes.source(ip(to))), (hop, Some(ip(source))), "{to}");
         };
-        let neighbour = |address: [u8; 4]| Hop::Neighbour(address.into());
-        check([10, 0, 0, 2], Hop::Own, [10, 0, 0, 2]);
-        check([10, 0, 0, 9], neighbour([10, 0, 0, 9]), [10, 0, 0, 2]);
-        check([10, 0, 0, 131], neighbour([10, 0, 0, 131]), [10, 0, 0, 130]);
-        check([10, 0, 0, 255], Hop::Broadcast, [10, 0, 0, 130]);
-        check([255, 255, 255, 255], Hop::Broadcast, [10, 0, 0, 2]);
-        check([10, 0, 0, 0], Hop::Refused, [10, 0, 0, 2]);
-        check([192, 0, 2, 0], neighbour([192, 0, 2, 0]), [192, 0, 2, 1]);
-        check([8, 8, 8, 8], neighbour([10, 0, 0, 1]), [10, 0, 0, 2]);
-        for refused in [[224, 0, 0, 1], [127, 0, 0, 1], [0, 0, 0, 0], [240, 0, 0, 1]] {
-            check(refused, Hop::Refused, [10, 0, 0, 2]);
+        let neighbour = |address: &str| Hop::Neighbour(ip(address));
+        check("10.0.0.2", Hop::Own, "10.0.0.2");
+        check("10.0.0.9", neighbour("10.0.0.9"), "10.0.0.2");
+        check("10.0.0.131", neighbour("10.0.0.131"), "10.0.0.130");
+        check("10.0.0.255", Hop::Broadcast, "10.0.0.130");
+        check("255.255.255.255", Hop::Broadcast, "10.0.0.2");
+        check("10.0.0.0", Hop::Refused, "10.0.0.2");
+        check("192.0.2.0", neighbour("192.0.2.0"), "192.0.2.1");
+        check("8.8.8.8", neighbour("10.0.0.1"), "10.0.0.2");
+        for refused in ["224.0.0.1", "127.0.0.1", "0.0.0.0", "240.0.0.1"] {
+            check(refused, Hop::Refused, "10.0.0.2");
         }
         assert_eq!(routes.state().iter().map(|route| route.to.1).collect::<Vec<_>>(), [31, 25, 24, 0]);
-        let alone = Routes::new(&interface(&[([10, 0, 0, 2], 24)], None)).expect("it is sound");
-        assert_eq!(alone.hop(Ipv4Addr::new(8, 8, 8, 8)), Hop::None);
+        assert_eq!((routes.has_ipv6(), routes.source(ip("fd00::1"))), (false, None));
+        for to in ["fd00::1", "fe80::1"] {
+            assert_eq!((routes.hop(ip(to)), routes.best(ip(to))), (Hop::None, None), "{to}");
+        }
+    }
+
+    #[test]
+    fn hops_of_ipv6() {
+        let addresses = ["fd00::2/64", "2001:db8:1::2/64", "2001:db8:1::9/127", "10.0.0.2/24"];
+        let routes = routes(&addresses, &["fe80::1", "10.0.0.1"]);
+        let check = |to: &str, hop: Hop, source: &str| {
+            assert_eq!((routes.hop(ip(to)), routes.source(ip(to))), (hop, Some(ip(source))), "{to}");
+        };
+        let neighbour = |address: &str| Hop::Neighbour(ip(address));
+        check("fd00::2", Hop::Own, "fd00::2");
+        check("fd00::9", neighbour("fd00::9"), "fd00::2");
+        check("2001:db8:1::7", neighbour("2001:db8:1::7"), "2001:db8:1::2");
+        check("2001:db8:1::8", neighbour("2001:db8:1::8"), "2001:db8:1::9");
+        // All routers of the prefix.
+        check("fd00::", neighbour("fd00::"), "fd00::2");
+        // EUI-64, and no other address to neighbours of that scope. No packet leaves the link with it.
+        check("fe80::ff:fe00:1", Hop::Own, "fe80::ff:fe00:1");
+        check("fe80::1", neighbour("fe80::1"), "fe80::ff:fe00:1");
+        check("fe80:1::1", neighbour("fe80:1::1"), "fe80::ff:fe00:1");
+        check("fd00:1::1", neighbour("fe80::1"), "fd00::2");
+        check("2a00::1", neighbour("fe80::1"), "2001:db8:1::2");
+        check("8.8.8.8", neighbour("10.0.0.1"), "10.0.0.2");
+        for refused in ["ff02::1", "ff0e::1", "::1", "::", "::ffff:10.0.0.1", "::10.0.0.1"] {
+            assert_eq!(routes.hop(ip(refused)), Hop::Refused, "{refused}");
+        }
+        let first = ["0.0.0.0", "::"].map(|text| routes.first(ip(text)));
+        assert_eq!(first, ["10.0.0.2", "fd00::2"].map(|text| Some(ip(text))));
+        let state: Vec<_> = routes.state().iter().map(|route| format!("{}/{}", route.to.0, route.to.1)).collect();
+        let expected =
+            ["10.0.0.0/24", "0.0.0.0/0", "2001:db8:1::8/127", "2001:db8:1::/64", "fd00::/64", "fe80::/64", "::/0"];
+        assert_eq!(state, expected);
+    }
+
+    #[test]
+    fn a_link_local_address_that_was_given_stays_the_only_one() {
+        let check = |addresses: &[&str], expected: &[&str]| {
+            let own: Vec<_> = routes(addresses, &[]).addresses().iter().map(|(own, _)| own.to_string()).collect();
+            assert_eq!(own, expected);
+        };
+        check(&["fe80::7/64"], &["fe80::7"]);
+        check(&["fd00::2/64", "fe80::7/64"], &["fd00::2", "fe80::7"]);
+        check(&["10.0.0.2/24", "fd00::2/64"], &["10.0.0.2", "fd00::2", "fe80::ff:fe00:1"]);
+        check(&["10.0.0.2/24"], &["10.0.0.2"]);
     }
 
     #[test]
     fn on_a_shared_device_the_host_is_asked_about_others() {
-        let routes = Routes::of_host(&[(Ipv4Addr::new(10, 0, 0, 2), 24)]);
-        let check = |to: [u8; 4], hop: Hop| assert_eq!(routes.hop(to.into()), hop, "{to:?}");
-        check([10, 0, 0, 2], Hop::Own);
-        check([10, 0, 0, 255], Hop::Broadcast);
-        check([224, 0, 0, 1], Hop::Refused);
-        for to in [[10, 0, 0, 9], [8, 8, 8, 8]] {
-            check(to, Hop::Neighbour(to.into()));
+        let routes = Routes::of_host(&[(ip("10.0.0.2"), 24)]);
+        let check = |to: &str, hop: Hop| assert_eq!(routes.hop(ip(to)), hop, "{to}");
+        check("10.0.0.2", Hop::Own);
+        check("10.0.0.255", Hop::Broadcast);
+        check("224.0.0.1", Hop::Refused);
+        for to in ["10.0.0.9", "8.8.8.8"] {
+            check(to, Hop::Neighbour(ip(to)));
         }
-        assert_eq!([10, 8].map(|first| routes.best([first, 0, 0, 9].into())), [Some(24), Some(0)]);
+        check("fd00::1", Hop::None);
+        assert_eq!(["10.0.0.9", "8.0.0.9", "fd00::1"].map(|to| routes.best(ip(to))), [Some(24), Some(0), None]);
         assert_eq!(routes.state(), []);
     }
 
     #[test]
     fn addresses_that_no_host_has_are_refused() {
-        let check = |addresses: &[([u8; 4], u8)], gateway, expected: bool| {
-            assert_eq!(Routes::new(&interface(addresses, gateway)).is_ok(), expected, "{addresses:?} {gateway:?}");
+        let check = |addresses: &[&str], gateways: &[&str], expected: bool| {
+            assert_eq!(Routes::new(&interface(addresses, gateways)).is_ok(), expected, "{addresses:?} {gateways:?}");
         };
-        check(&[], None, false);
-        check(&[([10, 0, 0, 2], 33)], None, false);
-        check(&[([10, 0, 0, 255], 24)], None, false);
-        check(&[([10, 0, 0, 0], 24)], None, false);
-        check(&[([10, 0, 0, 0], 31)], None, true);
-        check(&[([10, 0, 0, 2], 32)], None, true);
-        check(&[([10, 0, 0, 2], 0)], None, true);
+        check(&[], &[], false);
+        check(&["10.0.0.2/33"], &[], false);
+        check(&["10.0.0.255/24"], &[], false);
+        check(&["10.0.0.0/24"], &[], false);
+        check(&["10.0.0.0/31"], &[], true);
+        check(&["10.0.0.2/32"], &[], true);
+        check(&["10.0.0.2/0"], &[], true);
         // All are neighbours: the gateway would never be used.
-        check(&[([10, 0, 0, 2], 0)], Some([99, 0, 0, 1]), false);
-        check(&[([224, 0, 0, 1], 24)], None, false);
-        check(&[([127, 0, 0, 1], 8)], None, false);
-        check(&[([10, 0, 0, 2], 24), ([10, 0, 0, 2], 24)], None, false);
-        check(&[([10, 0, 0, 2], 24)], Some([10, 0, 1, 1]), false);
-        check(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 2]), false);
-        check(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 1]), true);
+        check(&["10.0.0.2/0"], &["99.0.0.1"], false);
+        check(&["224.0.0.1/24"], &[], false);
+        check(&["127.0.0.1/8"], &[], false);
+        check(&["10.0.0.2/24", "10.0.0.2/24"], &[], false);
+        check(&["10.0.0.2/24"], &["10.0.1.1"], false);
+        check(&["10.0.0.2/24"], &["10.0.0.2"], false);
+        check(&["10.0.0.2/24"], &["10.0.0.1"], true);
+        check(&["fd00::2/64"], &[], true);
+        check(&["fd00::2/129"], &[], false);
+        check(&["fd00::/64"], &[], false);
+        check(&["fd00::/127"], &[], true);
+        check(&["fd00::ffff:ffff:ffff:ffff/64"], &[], true);
+        for no_host in ["::/64", "::1/128", "::ffff:10.0.0.2/96", "::10.0.0.2/96", "ff02::1/64"] {
+            check(&[no_host], &[], false);
+        }
+        check(&["fd00::2/64"], &["fd00::1"], true);
+        check(&["fd00::2/64"], &["fe80::1"], true);
+        check(&["fd00::2/64"], &["fd01::1"], false);
+        check(&["fd00::2/64"], &["10.0.0.1"], false);
+        check(&["10.0.0.2/24"], &["fe80::1"], false);
+        check(&["10.0.0.2/24", "fd00::2/64"], &["10.0.0.1", "fd00::1"], true);
+        check(&["fd00::2/64"], &["fd00::1", "fe80::1"], false);
     }
 
     fn route(to: [u8; 4], bits: u8, via: Option<[u8; 4]>) -> RouteState {
-        RouteState { to: (to.into(), bits), via: via.map(Ipv4Addr::from) }
+        RouteState { to: (to.into(), bits), via: via.map(IpAddr::from) }
     }
 
     #[test]
     fn the_longest_prefix_decides_and_a_route_waits_for_the_address_of_its_gateway() {
-        let mut routes = Routes::new(&interface(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 1]))).expect("it is sound");
+        let mut routes = routes(&["10.0.0.2/24"], &["10.0.0.1"]);
         let hops = |routes: &Routes| {
             [[8, 8, 8, 8], [20, 1, 0, 9], [20, 2, 0, 9], [10, 0, 0, 200], [30, 0, 0, 7]].map(|to| {
                 match routes.hop(to.into()) {
-                    Hop::Neighbour(next) => next.octets(),
+                    Hop::Neighbour(IpAddr::V4(next)) => next.octets(),
                     _ => [0; 4],
                 }
             })
@@ -405,18 +571,18 @@ mod tests {
         // Without an address nothing is reached; with another one, what needs no gateway.
         routes.change(&Change::RemoveAddress([10, 0, 0, 2].into(), 24)).expect("it is there");
         assert_eq!(hops(&routes), [[0; 4]; 5]);
-        assert_eq!(routes.source(None).0, Ipv4Addr::UNSPECIFIED);
+        assert_eq!(routes.first(ip("0.0.0.0")), None);
         routes.change(&Change::AddAddress([10, 0, 1, 2].into(), 24)).expect("it is sound");
         assert_eq!(hops(&routes), [[0; 4], [0; 4], [0; 4], [0; 4], [30, 0, 0, 7]]);
         assert_eq!(routes.state().len(), 6, "all are kept");
         routes.change(&Change::AddAddress([10, 0, 0, 2].into(), 24)).expect("it is sound");
         assert_eq!(hops(&routes), whole);
-        assert_eq!(routes.source(Some([8, 8, 8, 8].into())).0, Ipv4Addr::new(10, 0, 0, 2));
+        assert_eq!(routes.source(ip("8.8.8.8")), Some(ip("10.0.0.2")));
     }
 
     #[test]
     fn changes_that_make_no_sense_change_nothing_and_say_why() {
-        let mut routes = Routes::new(&interface(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 1]))).expect("it is sound");
+        let mut routes = routes(&["10.0.0.2/24"], &["10.0.0.1"]);
         let before = format!("{routes:?}");
         for (change, expected) in [
             (Change::AddAddress([10, 0, 0, 2].into(), 24), "has 10.0.0.2 already"),

@@ -3,7 +3,7 @@
 //!
 //! A SYN leaves no state: the answer's number is a cookie (`cookies.rs`), and the ACK that brings it back opens the connection.
 
-use crate::answer::{Segment, TCP};
+use crate::answer::{Segment, TCP, headers, ip_header};
 use crate::connection::Connection;
 use crate::cookies::SynOptions;
 use crate::counters::{End, Event, ListenerDrop};
@@ -17,21 +17,21 @@ use crate::work::Origin;
 use buffer::flow::Driver;
 use packet::pseudo;
 use packet::tcp::{Flags, Packet};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// A connection that waits has no channel number yet: doorbells have no such bit.
 pub(crate) const NO_CHANNEL: u32 = u32::MAX;
 
-/// Bytes of the longest answer to a SYN.
-const SYN_ANSWER: usize = 14 + 20 + 20 + 12;
+/// Bytes of TCP in the longest answer to a SYN.
+const SYN_ANSWER: usize = 20 + 12;
 
 /// A segment that no flow has.
 #[derive(Clone, Copy)]
 struct Stray<'a> {
     packet: Whole<'a>,
     segment: Packet<'a>,
-    local: SocketAddrV4,
-    remote: SocketAddrV4,
+    local: SocketAddr,
+    remote: SocketAddr,
 }
 
 impl Stray<'_> {
@@ -39,11 +39,6 @@ impl Stray<'_> {
     fn len(&self) -> u32 {
         let flags = self.segment.flags();
         self.segment.payload_wire_len() + u32::from(flags.syn()) + u32::from(flags.fin())
-    }
-
-    /// The hardware address that it came from.
-    fn mac(&self) -> [u8; 6] {
-        self.packet.frame[6..].first_chunk().copied().unwrap_or_default()
     }
 
     /// The reset that answers it (RFC 9293 3.10.7.1).
@@ -57,7 +52,7 @@ impl Stray<'_> {
 
     fn answer(&self, sequence: u32, acknowledgment: Option<u32>, flags: u8) -> Vec<u8> {
         let (from, to) = (self.local, self.remote);
-        Segment { from, to, sequence, acknowledgment, flags, window: 0, options: &[] }.frame(self.mac())
+        Segment { from, to, sequence, acknowledgment, flags, window: 0, options: &[] }.frame(self.packet.sender())
     }
 }
 
@@ -70,11 +65,11 @@ impl Core {
             return End::TcpMalformed;
         }
         // A connection has one host on each side (RFC 9293 3.9.2.3).
-        if packet.is_broadcast {
+        if packet.is_to_many {
             return End::TcpClosedSilent;
         }
-        let local = SocketAddrV4::new(packet.target, segment.target_port());
-        let remote = SocketAddrV4::new(packet.source, segment.source_port());
+        let local = SocketAddr::new(packet.target, segment.target_port());
+        let remote = SocketAddr::new(packet.source, segment.source_port());
         let Some(id) = self.flows.find_exact(TCP, local, remote) else {
             return self.stray_segment(Stray { packet, segment, local, remote }, now);
         };
@@ -159,13 +154,13 @@ impl Core {
     /// Answers a SYN. Its data, if there are any, come again (RFC 9293 3.4).
     fn answer_syn(&mut self, stray: Stray<'_>, now: u64) -> End {
         let Stray { segment, local, remote, .. } = stray;
-        if self.answers.len() >= SYN_ANSWERS || !self.may_answer(SYN_ANSWER, now) {
+        if self.answers.len() >= SYN_ANSWERS || !self.may_answer(headers(local.ip()) + SYN_ANSWER, now) {
             return End::TcpSynLimited;
         }
         let Some(listener) = self.flows.listeners.get_mut(local) else { return End::TcpSynLimited };
         let said = SynOptions::read(segment.options());
         let own = SynOptions {
-            segment: u16::try_from(self.mtu.saturating_sub(40)).unwrap_or(u16::MAX),
+            segment: u16::try_from((self.mtu as usize).saturating_sub(ip_header(local.ip()) + 20)).unwrap_or(u16::MAX),
             shift: said.shift.map(|_| listener.shift),
             ..said
         };
@@ -182,14 +177,14 @@ impl Core {
         self.work.charge_listener(local, SYN_WORK);
         // The other side begins again.
         self.flows.quarantine.take([local, remote]);
-        self.queue(answer.frame(stray.mac()));
+        self.queue(answer.frame(stray.packet.sender()));
         End::TcpSynAnswered
     }
 
     /// The other side brought a cookie back: makes the flow, and delivers the SYN that the cookie remembers and this segment into it.
     fn open_connection(&mut self, stray: Stray<'_>, cookie: u32, first: u32, options: SynOptions, now: u64) -> End {
         let Stray { packet, segment, local, remote } = stray;
-        let made = self.make_connection(local, remote, Connection::accepted(cookie, first, stray.mac()), now);
+        let made = self.make_connection(local, remote, Connection::accepted(cookie, first, stray.packet.sender()), now);
         let id = match made {
             Ok(id) => id,
             Err(why) => {
@@ -211,7 +206,7 @@ impl Core {
             options: &options.bytes(),
         };
         let mut syn = syn.frame(self.mac);
-        syn[6..12].copy_from_slice(&stray.mac());
+        syn[6..12].copy_from_slice(&stray.packet.sender());
         let mut end = End::TcpOpened;
         for frame in [syn.as_slice(), packet.frame] {
             let Some(flow) = self.flows.get_mut(id) else { return End::Faulted };
@@ -241,8 +236,8 @@ impl Core {
 
     fn make_connection(
         &mut self,
-        local: SocketAddrV4,
-        remote: SocketAddrV4,
+        local: SocketAddr,
+        remote: SocketAddr,
         connection: Connection,
         now: u64,
     ) -> Result<crate::flows::FlowId, ListenerDrop> {
@@ -294,10 +289,10 @@ impl Core {
         let (sequence, acknowledged) = connection.numbers();
         let in_order = connection.ended_in_order();
         self.flows.quarantine.put([name.local, remote], Ended { user, sequence, acknowledged, in_order }, now);
-        if connection.is_finished() || self.is_gone || !self.routes.is_own(*name.local.ip()) {
+        if connection.is_finished() || self.is_gone || !self.routes.is_own(name.local.ip()) {
             return;
         }
-        let next_hop = match self.routes.hop(*remote.ip()) {
+        let next_hop = match self.routes.hop(remote.ip()) {
             Hop::Neighbour(neighbour) => Some(neighbour),
             Hop::Own => None,
             Hop::Broadcast | Hop::None | Hop::Refused => return,

@@ -1,46 +1,69 @@
 //! The template of a flow's headers: a mask and a value over the first bytes, made once when the flow is opened.
 //!
 //! The check runs on a private copy that the driver made once, and the driver sends this copy: an application that changes its
-//! memory meanwhile changes nothing of it. Free to the application are the hardware addresses (the driver writes them, and the
-//! interface's may change while packets wait), type of service, identification, the bit that prohibits fragments, a time to live above
-//! 0, the header checksum (the driver computes it) and the UDP checksum.
+//! memory meanwhile changes nothing of it. Free to the application are:
+//!
+//! - the hardware addresses (the driver writes them, and the interface's may change while packets wait), and the checksum of UDP or TCP;
+//! - of IPv4 the type of service, the identification, the bit that prohibits fragments, and the header checksum (the driver
+//!   computes it); a time to live above 0;
+//! - of IPv6 the traffic class and the flow label; a hop limit above 0.
+//!
+//! There are no options of IPv4, no extension headers of IPv6, and no fragments.
 
 use crate::answer::TCP;
 use packet::checksum::Sum;
 use packet::ethernet;
 use std::hint::black_box;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
-
-/// Bytes that a template covers at most: Ethernet, IPv4 without options, TCP without options.
-const HEADER: usize = 14 + 20 + 20;
-
-/// Bytes that the template of UDP covers.
-const UDP_HEADER: usize = 14 + 20 + 8;
 
 /// Protocol number of UDP.
 pub(crate) const UDP: u8 = 17;
 
-/// Where the fields lie.
+/// Bytes of the transport headers that a template covers: UDP whole, TCP without options.
+const UDP_HEADER: usize = 8;
+const TCP_HEADER: usize = 20;
+
+/// Bytes that a template covers at most: Ethernet, IPv6, TCP.
+const HEADER: usize = 14 + 40 + TCP_HEADER;
+
+/// Where the fields lie that both families have at the same place.
 const ETHER_TYPE: usize = 12;
-const VERSION: usize = 14;
-const TOTAL_LENGTH: usize = 16;
+const IP: usize = 14;
+
+/// Where the fields of one family lie, from the Ethernet header on.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    /// The length of the packet, and the byte that it counts from.
+    length: usize,
+    counted_from: usize,
+    protocol: usize,
+    hops: usize,
+    source: usize,
+    destination: usize,
+    transport: usize,
+}
+
+const IPV4: Layout =
+    Layout { length: 16, counted_from: IP, protocol: 23, hops: 22, source: 26, destination: 30, transport: 34 };
+const IPV6: Layout =
+    Layout { length: 18, counted_from: 54, protocol: 20, hops: 21, source: 22, destination: 38, transport: 54 };
+
+/// Of IPv4: flags and fragment offset, and the checksum of the header.
 const FLAGS: usize = 20;
-const TIME_TO_LIVE: usize = 22;
-const PROTOCOL: usize = 23;
 const CHECKSUM: usize = 24;
-const SOURCE: usize = 26;
-const DESTINATION: usize = 30;
-const SOURCE_PORT: usize = 34;
-const DESTINATION_PORT: usize = 36;
-const UDP_LENGTH: usize = 38;
-const DATA_OFFSET: usize = 46;
+
+/// Behind the beginning of the transport header: the ports, the length of UDP, the data offset of TCP.
+const DESTINATION_PORT: usize = 2;
+const UDP_LENGTH: usize = 4;
+const DATA_OFFSET: usize = 12;
 
 /// The copied first bytes of a packet, as many as its flow's template covers; zeroes behind them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     bytes: [u8; HEADER],
     len: usize,
+    layout: &'static Layout,
 }
 
 impl Header {
@@ -61,7 +84,8 @@ impl Header {
 
     /// The TCP header without options; none: it is another protocol's.
     pub(crate) fn tcp(&self) -> Option<&[u8]> {
-        (self.len == HEADER).then(|| &self.bytes[SOURCE_PORT..])
+        let transport = &self.bytes()[self.layout.transport..];
+        (transport.len() == TCP_HEADER).then_some(transport)
     }
 }
 
@@ -71,23 +95,32 @@ pub(crate) struct Template {
     mask: [u8; HEADER],
     value: [u8; HEADER],
     len: usize,
+    layout: &'static Layout,
 }
 
 impl Template {
     /// Of a flow of UDP or TCP.
-    pub(crate) fn new(protocol: u8, local: SocketAddrV4, remote: Option<SocketAddrV4>) -> Template {
-        let len = if protocol == TCP { HEADER } else { UDP_HEADER };
-        let mut template = Template { mask: [0; HEADER], value: [0; HEADER], len };
-        template.fix(ETHER_TYPE, &ethernet::IPV4.to_be_bytes());
-        template.fix(VERSION, &[0x45]);
-        // More fragments, the reserved bit and the offset are 0.
-        (template.mask[FLAGS], template.mask[FLAGS + 1]) = (0xbf, 0xff);
-        template.fix(PROTOCOL, &[protocol]);
-        template.fix(SOURCE, &local.ip().octets());
-        template.fix(SOURCE_PORT, &local.port().to_be_bytes());
+    pub(crate) fn new(protocol: u8, local: SocketAddr, remote: Option<SocketAddr>) -> Template {
+        let layout = if local.is_ipv4() { &IPV4 } else { &IPV6 };
+        let transport = layout.transport;
+        let len = transport + if protocol == TCP { TCP_HEADER } else { UDP_HEADER };
+        let mut template = Template { mask: [0; HEADER], value: [0; HEADER], len, layout };
+        if local.is_ipv4() {
+            template.fix(ETHER_TYPE, &ethernet::IPV4.to_be_bytes());
+            template.fix(IP, &[0x45]);
+            // More fragments, the reserved bit and the offset are 0.
+            (template.mask[FLAGS], template.mask[FLAGS + 1]) = (0xbf, 0xff);
+        } else {
+            template.fix(ETHER_TYPE, &ethernet::IPV6.to_be_bytes());
+            (template.mask[IP], template.value[IP]) = (0xf0, 0x60);
+        }
+        // Exactly this one: of IPv6, no extension header stands between.
+        template.fix(layout.protocol, &[protocol]);
+        template.fix_address(layout.source, local.ip());
+        template.fix(transport, &local.port().to_be_bytes());
         if let Some(remote) = remote {
-            template.fix(DESTINATION, &remote.ip().octets());
-            template.fix(DESTINATION_PORT, &remote.port().to_be_bytes());
+            template.fix_address(layout.destination, remote.ip());
+            template.fix(transport + DESTINATION_PORT, &remote.port().to_be_bytes());
         }
         template
     }
@@ -97,9 +130,16 @@ impl Template {
         self.mask[at..at + bytes.len()].fill(0xff);
     }
 
+    fn fix_address(&mut self, at: usize, address: IpAddr) {
+        match address {
+            IpAddr::V4(address) => self.fix(at, &address.octets()),
+            IpAddr::V6(address) => self.fix(at, &address.octets()),
+        }
+    }
+
     /// A header to be copied in.
     pub(crate) fn header(&self) -> Header {
-        Header { bytes: [0; HEADER], len: self.len }
+        Header { bytes: [0; HEADER], len: self.len, layout: self.layout }
     }
 
     /// Is this the header of a packet of this flow, of `len` bytes from the Ethernet header on?
@@ -111,42 +151,51 @@ impl Template {
             .zip(&self.value)
             .fold(0, |differs, ((byte, mask), value)| differs | (byte & mask ^ value));
         let word = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
+        let Layout { length, counted_from, hops, transport, .. } = *self.layout;
         differs == 0
-            && word(TOTAL_LENGTH) + VERSION == len
-            && match self.len {
-                HEADER => (20..=len - SOURCE_PORT).contains(&(usize::from(header[DATA_OFFSET] >> 4) * 4)),
-                _ => word(UDP_LENGTH) + SOURCE_PORT == len,
+            && word(length) + counted_from == len
+            && match self.len - transport {
+                TCP_HEADER => (20..=len - transport).contains(&(usize::from(header[transport + DATA_OFFSET] >> 4) * 4)),
+                _ => word(transport + UDP_LENGTH) + transport == len,
             }
-            && header[TIME_TO_LIVE] >= 1
+            && header[hops] >= 1
     }
 }
 
 /// Where a packet goes.
-pub(crate) fn destination(header: &Header) -> Ipv4Addr {
-    let header = &header.bytes;
-    Ipv4Addr::new(header[DESTINATION], header[DESTINATION + 1], header[DESTINATION + 2], header[DESTINATION + 3])
+pub(crate) fn destination(header: &Header) -> IpAddr {
+    let (bytes, at) = (&header.bytes, header.layout.destination);
+    // Both layouts have room for the address behind its place.
+    match header.layout.transport - at {
+        4 => IpAddr::from(*bytes[at..].first_chunk::<4>().unwrap_or(&[0; 4])),
+        _ => IpAddr::from(*bytes[at..].first_chunk::<16>().unwrap_or(&[0; 16])),
+    }
 }
 
-/// Writes the hardware addresses of the next hop and of this interface, and the checksum of the IPv4 header.
+/// Writes the hardware addresses of the next hop and of this interface, and the checksum of an IPv4 header.
 pub(crate) fn finish(header: &mut Header, next_hop: [u8; 6], own: [u8; 6]) {
+    let (transport, is_ipv4) = (header.layout.transport, header.layout.transport == IPV4.transport);
     let header = &mut header.bytes;
     header[..6].copy_from_slice(&next_hop);
     header[6..ETHER_TYPE].copy_from_slice(&own);
-    header[CHECKSUM..CHECKSUM + 2].fill(0);
-    let checksum = Sum::of(&header[VERSION..SOURCE_PORT]).checksum();
-    header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+    if is_ipv4 {
+        header[CHECKSUM..CHECKSUM + 2].fill(0);
+        let checksum = Sum::of(&header[IP..transport]).checksum();
+        header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
 }
 
 /// What the check costs: ns for one header that fits, over `rounds` of them. For measurements.
 pub fn check_ns(rounds: u64) -> f64 {
-    let at = |last, port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port);
+    let at = |last, port| SocketAddr::from(([10, 0, 0, last], port));
     let len = 60;
     let template = Template::new(UDP, at(1, 4000), Some(at(2, 4000)));
     // A header that fits has what the template says, and lengths and a time to live besides.
-    let mut header = Header { bytes: template.value, len: template.len };
-    header.bytes[TOTAL_LENGTH..][..2].copy_from_slice(&((len - VERSION) as u16).to_be_bytes());
-    header.bytes[UDP_LENGTH..][..2].copy_from_slice(&((len - SOURCE_PORT) as u16).to_be_bytes());
-    header.bytes[TIME_TO_LIVE] = 64;
+    let mut header = Header { bytes: template.value, ..template.header() };
+    header.bytes[IPV4.length..][..2].copy_from_slice(&((len - IP) as u16).to_be_bytes());
+    let udp_length = IPV4.transport + UDP_LENGTH;
+    header.bytes[udp_length..][..2].copy_from_slice(&((len - IPV4.transport) as u16).to_be_bytes());
+    header.bytes[IPV4.hops] = 64;
     let begun = Instant::now();
     let fitting = (0..rounds).filter(|_| black_box(&template).fits(black_box(&header), black_box(len))).count();
     let ns = begun.elapsed().as_nanos() as f64;
@@ -157,71 +206,117 @@ pub fn check_ns(rounds: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn udp(len: usize) -> Header {
-        let mut header = [0; HEADER];
-        header[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 8, 0]);
-        header[14] = 0x45;
-        header[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
-        header[22..24].copy_from_slice(&[65, 17]);
-        header[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
-        header[34..38].copy_from_slice(&[0x10, 0, 0x20, 0]);
-        header[38..40].copy_from_slice(&((len - 34) as u16).to_be_bytes());
-        Header { bytes: header, len: UDP_HEADER }
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    /// A packet of a flow, the bits of its header that are free to the application, and those that are free without a peer.
+    struct Row {
+        header: Vec<u8>,
+        free: fn(usize) -> bool,
+        of_peer: fn(usize) -> bool,
     }
 
-    fn tcp(len: usize) -> Header {
-        let mut header = udp(len);
-        (header.bytes[23], header.bytes[46], header.len) = (6, 0x60, HEADER);
+    const LEN: usize = 142;
+
+    /// Headers of a packet of [`LEN`] bytes from port 0x1000 of host 1 to port 0x2000 of host 2.
+    fn udp_over_ipv4() -> Row {
+        let mut header = [&[0; 6][..], &MAC, &[8, 0, 0x45, 0, 0, 128, 0, 0, 0, 0, 65, 17, 0, 0]].concat();
+        header.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x10, 0, 0x20, 0, 0, 108, 0, 0]);
+        let free = |bit: usize| matches!(bit / 8, 0..12 | 15 | 18 | 19 | 22 | 24 | 25 | 40 | 41) || bit == 20 * 8 + 1;
+        Row { header, free, of_peer: |bit| (30..34).contains(&(bit / 8)) || (36..38).contains(&(bit / 8)) }
+    }
+
+    fn tcp_over_ipv4() -> Row {
+        let mut row = udp_over_ipv4();
+        row.header[23] = 6;
+        row.header.splice(38.., [0, 0, 0, 0, 0, 0, 0, 0, 0x60, 0, 0, 0, 0, 0, 0, 0]);
+        // An offset of 6 becomes 14, 2, 4 and 7.
+        row.free = |bit| match bit / 8 {
+            0..12 | 15 | 18 | 19 | 22 | 24 | 25 => true,
+            20 => bit % 8 == 1,
+            46 => bit % 8 != 1 && bit % 8 != 2,
+            byte => byte >= 38,
+        };
+        row
+    }
+
+    fn udp_over_ipv6() -> Row {
+        let mut header = [&[0; 6][..], &MAC, &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 88, 17, 65]].concat();
+        for last in [1, 2] {
+            header.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+        }
+        header.extend([0x10, 0, 0x20, 0, 0, 88, 0, 0]);
+        let free = |bit: usize| matches!(bit / 8, 0..12 | 15..18 | 21 | 60 | 61) || bit / 4 == 29;
+        Row { header, free, of_peer: |bit| (38..54).contains(&(bit / 8)) || (56..58).contains(&(bit / 8)) }
+    }
+
+    fn tcp_over_ipv6() -> Row {
+        let mut row = udp_over_ipv6();
+        row.header[20] = 6;
+        row.header.splice(58.., [0, 0, 0, 0, 0, 0, 0, 0, 0x60, 0, 0, 0, 0, 0, 0, 0]);
+        row.free = |bit| match bit / 8 {
+            0..12 | 15..18 | 21 => true,
+            14 => bit % 8 >= 4,
+            66 => bit % 8 != 1 && bit % 8 != 2,
+            byte => byte >= 58,
+        };
+        row
+    }
+
+    fn address(is_ipv4: bool, last: u8, port: u16) -> SocketAddr {
+        match is_ipv4 {
+            true => ([10, 0, 0, last], port).into(),
+            false => ([0xfd00, 0, 0, 0, 0, 0, 0, last.into()], port).into(),
+        }
+    }
+
+    fn template(is_ipv4: bool, protocol: u8, is_connected: bool) -> Template {
+        let peer = is_connected.then(|| address(is_ipv4, 2, 0x2000));
+        Template::new(protocol, address(is_ipv4, 1, 0x1000), peer)
+    }
+
+    fn header(template: &Template, bytes: &[u8]) -> Header {
+        let mut header = template.header();
+        header.bytes_mut().copy_from_slice(bytes);
         header
-    }
-
-    fn address(last: u8, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port)
     }
 
     #[test]
     fn each_bit_that_the_template_covers_counts_and_no_other() {
-        let connected = Template::new(UDP, address(1, 0x1000), Some(address(2, 0x2000)));
-        let any = Template::new(UDP, address(1, 0x1000), None);
-        assert!(connected.fits(&udp(142), 142) && any.fits(&udp(142), 142));
-        assert!(!connected.fits(&udp(142), 141) && !connected.fits(&udp(142), 143));
-        for bit in 0..UDP_HEADER * 8 {
-            let (byte, mut flipped) = (bit / 8, udp(142));
-            flipped.bytes[byte] ^= 0x80 >> (bit % 8);
-            let free = match byte {
-                0..12 | 15 | 18 | 19 | 22 | 24 | 25 | 40 | 41 => true,
-                20 => bit % 8 == 1,
-                _ => false,
-            };
-            assert_eq!(connected.fits(&flipped, 142), free, "bit {bit}");
-            let free_to_any = free || (30..34).contains(&byte) || (36..38).contains(&byte);
-            assert_eq!(any.fits(&flipped, 142), free_to_any, "bit {bit}, unconnected");
+        let rows = [(true, UDP, udp_over_ipv4()), (true, TCP, tcp_over_ipv4())];
+        let rows = rows.into_iter().chain([(false, UDP, udp_over_ipv6()), (false, TCP, tcp_over_ipv6())]);
+        for (is_ipv4, protocol, Row { header: sound, free, of_peer }) in rows {
+            let (connected, any) = (template(is_ipv4, protocol, true), template(is_ipv4, protocol, false));
+            for template in [&connected, &any] {
+                let fits = [LEN - 1, LEN, LEN + 1].map(|len| template.fits(&header(template, &sound), len));
+                assert_eq!(fits, [false, true, false], "IPv4: {is_ipv4}, protocol {protocol}");
+            }
+            for bit in 0..sound.len() * 8 {
+                let mut flipped = sound.clone();
+                flipped[bit / 8] ^= 0x80 >> (bit % 8);
+                let flipped = header(&connected, &flipped);
+                assert_eq!(connected.fits(&flipped, LEN), free(bit), "IPv4: {is_ipv4}, protocol {protocol}, bit {bit}");
+                assert_eq!(any.fits(&flipped, LEN), free(bit) || of_peer(bit), "unconnected, {protocol}, bit {bit}");
+            }
+            let mut dead = sound.clone();
+            dead[connected.layout.hops] = 0;
+            assert!(!any.fits(&header(&any, &dead), LEN));
         }
-        let mut dead = udp(142);
-        dead.bytes[22] = 0;
-        assert!(!any.fits(&dead, 142));
     }
 
     #[test]
-    fn each_bit_of_tcp_that_the_template_covers_counts_and_no_other() {
-        let template = Template::new(TCP, address(1, 0x1000), Some(address(2, 0x2000)));
-        assert!(template.fits(&tcp(142), 142) && !template.fits(&tcp(142), 141) && !template.fits(&tcp(142), 143));
-        for bit in 0..HEADER * 8 {
-            let (byte, mut flipped) = (bit / 8, tcp(142));
-            flipped.bytes[byte] ^= 0x80 >> (bit % 8);
-            let free = match byte {
-                0..12 | 15 | 18 | 19 | 22 | 24 | 25 | 38.. if byte != 46 => true,
-                20 => bit % 8 == 1,
-                // An offset of 6 becomes 14, 2, 4 and 7.
-                46 => bit % 8 != 1 && bit % 8 != 2,
-                _ => false,
-            };
-            assert_eq!(template.fits(&flipped, 142), free, "bit {bit}");
-        }
-        for (offset, len, fits) in [(4, 74, false), (5, 54, true), (6, 54, false), (15, 94, true), (15, 93, false)] {
-            let mut header = tcp(len);
-            header.bytes[46] = offset << 4;
-            assert_eq!(template.fits(&header, len), fits, "offset {offset} in {len} bytes");
+    fn the_offset_of_tcp_stays_in_its_packet() {
+        for (is_ipv4, Row { header: sound, .. }) in [(true, tcp_over_ipv4()), (false, tcp_over_ipv6())] {
+            let template = template(is_ipv4, TCP, true);
+            let Layout { length, counted_from, transport, .. } = *template.layout;
+            for (offset, segment, fits) in
+                [(4, 40, false), (5, 20, true), (6, 20, false), (15, 60, true), (15, 59, false)]
+            {
+                let (mut bytes, len) = (sound.clone(), transport + segment);
+                bytes[transport + DATA_OFFSET] = offset << 4;
+                bytes[length..length + 2].copy_from_slice(&((len - counted_from) as u16).to_be_bytes());
+                let fitted = template.fits(&header(&template, &bytes), len);
+                assert_eq!(fitted, fits, "offset {offset} in {segment} bytes");
+            }
         }
     }
 
@@ -233,11 +328,16 @@ mod tests {
 
     #[test]
     fn the_finished_header_has_a_checksum_and_hardware_addresses() {
-        let mut whole = udp(100);
-        whole.bytes[24..26].copy_from_slice(&[0xba, 0xad]);
-        finish(&mut whole, [2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 7]);
-        assert_eq!(whole.bytes()[..12], [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7]);
-        assert_eq!(Sum::of(&whole.bytes()[14..34]).folded(), 0xffff);
-        assert_eq!(destination(&whole), Ipv4Addr::new(10, 0, 0, 2));
+        let mut four = header(&template(true, UDP, false), &udp_over_ipv4().header);
+        four.bytes[24..26].copy_from_slice(&[0xba, 0xad]);
+        finish(&mut four, [2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 7]);
+        assert_eq!(four.bytes()[..12], [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7]);
+        assert_eq!(Sum::of(&four.bytes()[14..34]).folded(), 0xffff);
+        assert_eq!(destination(&four), address(true, 2, 0).ip());
+        let sound = udp_over_ipv6().header;
+        let mut six = header(&template(false, UDP, false), &sound);
+        finish(&mut six, [2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 7]);
+        assert_eq!((&six.bytes()[..12], &six.bytes()[12..]), (&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7][..], &sound[12..]));
+        assert_eq!(destination(&six), address(false, 2, 0).ip());
     }
 }

@@ -15,7 +15,7 @@ use flow::Change;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -49,7 +49,7 @@ pub(crate) enum Command {
         user: Option<u32>,
     },
     NextHop {
-        address: Ipv4Addr,
+        address: IpAddr,
         mac: Option<[u8; 6]>,
     },
     /// There is no daemon: applications that end have to be noticed.

@@ -135,7 +135,7 @@ impl Core {
             channel: 0,
             device: self.name.clone(),
             mac: self.mac,
-            prefix: self.routes.prefix(*local.ip()).unwrap_or(32),
+            prefix: self.routes.prefix(local.ip()).unwrap_or(flow::bits(local.ip())),
             mtu: self.mtu,
             local,
             isn: 0,

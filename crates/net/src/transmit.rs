@@ -117,7 +117,7 @@ impl Core {
             return Turned::More;
         }
         let Some(flow) = self.flows.get_mut(id) else { return Turned::Out };
-        if self.away.holds(*flow.name.local.ip()) {
+        if self.away.holds(flow.name.local.ip()) {
             return Turned::Out;
         }
         let held = match flow.held.take() {

@@ -3,7 +3,7 @@
 use crate::flows::{FlowId, Flows};
 use crate::overload::Overload;
 use base::limits::BATCH_BLOCKS;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Instant;
 
 /// The fixed cost of a frame, in bytes that could be copied instead.
@@ -23,7 +23,7 @@ pub(crate) enum Origin {
 enum Payer {
     Nobody,
     Flow(FlowId),
-    Listener(SocketAddrV4),
+    Listener(SocketAddr),
 }
 
 /// The work of one batch.
@@ -52,7 +52,7 @@ impl Work {
     }
 
     /// A frame is for the listener of this address and port, and so is work for it that cost as much as to copy `bytes` bytes.
-    pub(crate) fn charge_listener(&mut self, local: SocketAddrV4, bytes: usize) {
+    pub(crate) fn charge_listener(&mut self, local: SocketAddr, bytes: usize) {
         self.shares.push((Payer::Listener(local), FRAME + bytes as u64));
     }
 

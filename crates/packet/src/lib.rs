@@ -2,7 +2,7 @@
 //! state between packets, and no allocation per packet.
 //!
 //! - A frame: [`frame`] is where to start; below it [`link`], [`encapsulation`], [`ethernet`], above it [`tcp`],
-//!   [`udp`], [`icmp`], beside it [`arp`]. [`flow`] names the conversation, [`malformed`] says why a frame was refused.
+//!   [`udp`], [`icmp`], beside it [`arp`] and [`ndp`]. [`flow`] names the conversation, [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
 //! - Messages: [`dns`], [`tls`], [`dhcp`]. Beside all of them: [`checksum`], [`pseudo`].
 //! - [`time`] writes timestamps.
@@ -31,6 +31,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod link;
 pub mod malformed;
+pub mod ndp;
 pub mod pcap_file;
 pub mod pcapng;
 pub mod pseudo;

@@ -63,6 +63,12 @@ pub enum Malformed {
     TruncatedIcmp,
     /// Fewer bytes than the address lengths need.
     TruncatedArp,
+    /// Fewer than 24 bytes.
+    TruncatedNdp,
+    /// The target is several stations.
+    NdpTarget,
+    /// An option whose length is 0, beyond the end, or not that of its kind.
+    NdpOption,
     /// Fewer than 240 bytes.
     TruncatedDhcp,
 }
@@ -100,6 +106,9 @@ impl Malformed {
             Self::UdpLength => "udp length below 8",
             Self::TruncatedIcmp => "truncated icmp header",
             Self::TruncatedArp => "truncated arp packet",
+            Self::TruncatedNdp => "truncated neighbour discovery message",
+            Self::NdpTarget => "neighbour discovery about several stations",
+            Self::NdpOption => "wrong neighbour discovery option",
             Self::TruncatedDhcp => "truncated dhcp message",
         }
     }

@@ -1,14 +1,21 @@
-//! The pseudo header that the checksums of UDP and TCP cover beside the packet (RFC 768, RFC 9293 3.1), and the rule for a
-//! checksum that a peer on the same machine left unfinished.
+//! The pseudo header that the checksums of UDP and TCP cover beside the packet (RFC 768, RFC 9293 3.1), over IPv6 also that of
+//! ICMPv6 (RFC 8200 8.1), and the rule for a checksum that a peer on the same machine left unfinished.
 
 use crate::checksum::Sum;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 /// The sum of the pseudo header: two addresses, the protocol, and the length of header and payload in bytes.
 #[inline]
-pub fn sum(source: Ipv4Addr, target: Ipv4Addr, protocol: u8, length: u16) -> Sum {
-    let addresses = Sum::number(source.to_bits()).and(Sum::number(target.to_bits()));
-    addresses.and(Sum::number(protocol.into())).and(Sum::number(length.into()))
+pub fn sum(source: IpAddr, target: IpAddr, protocol: u8, length: u16) -> Sum {
+    address(source).and(address(target)).and(Sum::number(protocol.into())).and(Sum::number(length.into()))
+}
+
+#[inline]
+fn address(address: IpAddr) -> Sum {
+    match address {
+        IpAddr::V4(address) => Sum::number(address.to_bits()),
+        IpAddr::V6(address) => Sum::of(&address.octets()),
+    }
 }
 
 /// Is the checksum `field` of `bytes`, in which it stands, right? `pseudo` is the sum of the pseudo header.
@@ -26,8 +33,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_addresses_of_ipv6_count_whole() {
+        let at = |last: u16| IpAddr::from([0xfd00, 0, 0x1234, 0, 0, 0, 0, last]);
+        // fd00 + 1234 + 0001 + fd00 + 1234 + 0002 + 003a + 0008, folded.
+        assert_eq!(sum(at(1), at(2), 58, 8).folded(), 0x1eaf);
+    }
+
+    #[test]
     fn an_unfinished_field_is_right_only_where_the_rule_says_so() {
-        let pseudo = sum(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 17, 9);
+        let pseudo = sum(IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]), 17, 9);
         // 0a00 + 0001 + 0a00 + 0002 + 0011 + 0009
         assert_eq!(pseudo.folded(), 0x141d);
         let datagram = |field: u16| [0, 1, 0, 2, 0, 9, (field >> 8) as u8, field as u8, 0x80];

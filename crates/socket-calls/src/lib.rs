@@ -13,7 +13,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Environment variable with the host's name: an abstract unix address and a secret, in hexadecimal digits.
 pub const VARIABLE: &str = "STREAMLINE_SOCKETS";
@@ -22,16 +22,19 @@ pub const VARIABLE: &str = "STREAMLINE_SOCKETS";
 pub const SECRET: usize = 16;
 
 /// Bytes of a question.
-pub const ASK: usize = SECRET + 48;
+pub const ASK: usize = SECRET + 16 + ADDRESS + 16;
 
 /// Bytes of an answer.
-pub const ANSWER: usize = 32;
+pub const ANSWER: usize = 16 + ADDRESS;
+
+/// Bytes of an address with its family and port.
+pub const ADDRESS: usize = 24;
 
 /// Bytes of the message that brings an accepted connection to a listening socket: both addresses, the program's own first.
-pub const ACCEPTED: usize = 16;
+pub const ACCEPTED: usize = 2 * ADDRESS;
 
 /// What is in front of each datagram of a socket without a peer, both ways: address and port of the other side.
-pub const ENVELOPE: usize = 8;
+pub const ENVELOPE: usize = ADDRESS;
 
 /// `SO_PRIORITY` of the program's end says what it is: the kernel keeps it for us, whatever becomes of the process.
 pub mod mark {
@@ -51,7 +54,7 @@ pub mod mark {
 pub enum Call {
     /// A TCP socket that connects to `address`. With an inode: the socket that was bound. `number` 1: do not wait.
     Connect = 2,
-    /// A TCP socket that is bound to `address`.
+    /// A TCP socket that is bound to `address`. With a `value` of 1 one of IPv6 alone (`IPV6_V6ONLY`).
     Bind = 3,
     /// The bound socket listens, with a backlog of `number`.
     Listen = 4,
@@ -64,11 +67,12 @@ pub enum Call {
     /// Sets the option `number` of a socket to `value`; see [`option`].
     Set = 8,
     /// A UDP socket that is bound to `address`; port 0: any. With a `number` of 1: one that is bound to nothing, for a datagram to
-    /// `address`.
+    /// `address`. `value` as for [`Bind`](Self::Bind).
     Datagrams = 9,
     /// The UDP socket of this inode, or a new one, gets the peer `address`: it is another end from now on.
     Peered = 10,
-    /// The state of a TCP socket: see [`Answer::number`].
+    /// The state of a TCP socket, as [`Answer::number`]. With a `number` of 1: is it one of IPv6 alone? The answer's address is of the
+    /// socket's family.
     Info = 11,
     /// Why a read of this socket gave no bytes: 0 for the end of the stream or a datagram without bytes, or the errno of what broke
     /// it. EAGAIN: for an error that was asked for meanwhile, so read again.
@@ -110,8 +114,8 @@ pub struct Ask {
     pub call: Call,
     /// The socket; 0: none yet.
     pub inode: u64,
-    /// As the call says.
-    pub address: SocketAddrV4,
+    /// As the call says, and as the program has it: one of IPv4 stays one of IPv6 in an IPv6 socket (RFC 4291 2.5.5.2).
+    pub address: SocketAddr,
     /// As the call says.
     pub number: i64,
     /// As the call says.
@@ -123,14 +127,14 @@ pub struct Ask {
 pub struct Answer {
     /// 0, or why not.
     pub errno: i32,
-    /// The state in the kernel's numbers, for [`Call::Info`].
+    /// The state in the kernel's numbers, or 0 or 1, for [`Call::Info`].
     pub number: i64,
     /// An address, where one was asked for.
-    pub address: SocketAddrV4,
+    pub address: SocketAddr,
 }
 
 /// Address 0.0.0.0, port 0.
-pub const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+pub const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Answer {
     /// No, for this reason.
@@ -146,7 +150,7 @@ impl Answer {
         let mut bytes = [0; ANSWER];
         bytes[0..4].copy_from_slice(&self.errno.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
-        bytes[16..24].copy_from_slice(&address_bytes(self.address));
+        bytes[16..].copy_from_slice(&address_bytes(self.address));
         bytes
     }
 
@@ -168,9 +172,9 @@ impl Ask {
         let rest = &mut bytes[SECRET..];
         rest[0..4].copy_from_slice(&(self.call as u32).to_le_bytes());
         rest[8..16].copy_from_slice(&self.inode.to_le_bytes());
-        rest[16..24].copy_from_slice(&address_bytes(self.address));
-        rest[24..32].copy_from_slice(&self.number.to_le_bytes());
-        rest[32..40].copy_from_slice(&self.value.to_le_bytes());
+        rest[16..24].copy_from_slice(&self.number.to_le_bytes());
+        rest[24..32].copy_from_slice(&self.value.to_le_bytes());
+        rest[32..].copy_from_slice(&address_bytes(self.address));
         bytes
     }
 
@@ -181,9 +185,9 @@ impl Ask {
             secret: part(bytes, 0),
             call: Call::ALL.into_iter().find(|call| *call as u32 == number)?,
             inode: u64::from_le_bytes(part(bytes, SECRET + 8)),
-            address: address(part(bytes, SECRET + 16)),
-            number: i64::from_le_bytes(part(bytes, SECRET + 24)),
-            value: i64::from_le_bytes(part(bytes, SECRET + 32)),
+            number: i64::from_le_bytes(part(bytes, SECRET + 16)),
+            value: i64::from_le_bytes(part(bytes, SECRET + 24)),
+            address: address(part(bytes, SECRET + 32)),
         })
     }
 }
@@ -193,15 +197,30 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
-/// An address in eight bytes: address, port, two zeros.
-pub fn address_bytes(address: SocketAddrV4) -> [u8; ENVELOPE] {
-    let ([a, b, c, d], [high, low]) = (address.ip().octets(), address.port().to_be_bytes());
-    [a, b, c, d, high, low, 0, 0]
+/// An address in bytes: 4 or 6 for its family, a zero, the port, the address, and zeros.
+pub fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
+    let mut bytes = [0; ADDRESS];
+    bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            bytes[0] = 4;
+            bytes[4..8].copy_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            bytes[0] = 6;
+            bytes[4..20].copy_from_slice(&ip.octets());
+        }
+    }
+    bytes
 }
 
 /// What [`address_bytes`] made.
-pub fn address([a, b, c, d, high, low, ..]: [u8; ENVELOPE]) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]))
+pub fn address(bytes: [u8; ADDRESS]) -> SocketAddr {
+    let ip = match bytes[0] {
+        6 => IpAddr::V6(Ipv6Addr::from(part::<16>(&bytes, 4))),
+        _ => IpAddr::V4(Ipv4Addr::from(part::<4>(&bytes, 4))),
+    };
+    SocketAddr::new(ip, u16::from_be_bytes(part(&bytes, 2)))
 }
 
 /// The value of [`VARIABLE`] for a host with this abstract address (without the leading zero byte).
@@ -231,17 +250,17 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 7), 4711);
-        for call in Call::ALL {
+        let addresses = ["10.0.0.7:4711", "[fd00::7]:4711", "[::ffff:10.0.0.7]:4711"].map(|text| text.parse().unwrap());
+        for (call, address) in Call::ALL.into_iter().zip(addresses.into_iter().cycle()) {
             let ask = Ask { secret: [7; SECRET], call, inode: 1 << 40, address, number: -5, value: i64::MIN };
             assert_eq!(Ask::decode(&ask.encode()), Some(ask));
+            let answer = Answer { errno: 111, number: 9, address };
+            assert_eq!(Answer::decode(&answer.encode()), answer);
         }
         let mut none = [0; ASK];
         assert_eq!(Ask::decode(&none), None);
         none[SECRET] = 13;
         assert_eq!(Ask::decode(&none), None);
-        let answer = Answer { errno: 111, number: 9, address };
-        assert_eq!(Answer::decode(&answer.encode()), answer);
         let secret = std::array::from_fn(|at| at as u8 * 16 + 3);
         let text = variable("streamline-12", secret);
         assert_eq!(read_variable(text.as_bytes()), Some((&b"streamline-12"[..], secret)));

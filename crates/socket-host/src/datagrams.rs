@@ -4,15 +4,16 @@
 //! closed its end. A message without bytes tells the program's library to ask for an error ([`Packets::ended`]).
 
 use crate::ends::{has_hung_up, is_later, is_writable};
+use crate::families::{Own, at_one_port, plain};
 use crate::proxy::Pumped;
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use socket::net::Options;
 use socket::{Connection, NoEnv, SocketError, UdpOptions, UdpSocket};
 use socket_calls::{ENVELOPE, address, address_bytes};
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Datagrams that one socket moves each way before the others have their turn.
@@ -22,19 +23,24 @@ const TURN: usize = 256;
 /// of its room that are free then.
 const ROOM: usize = 64 << 10;
 
-/// The longest message that is read: a datagram of UDP over IPv4 with its envelope is shorter.
-pub(crate) const LONGEST: usize = 64 << 10;
+/// The longest message that is read: a datagram of UDP with its envelope is shorter.
+pub(crate) const LONGEST: usize = (64 << 10) + ENVELOPE;
 
 /// A UDP socket.
 #[derive(Debug)]
 pub(crate) struct Packets {
-    pub(crate) socket: UdpSocket,
-    /// The only one it sends to and receives from: datagrams have no envelope then.
-    pub(crate) peer: Option<SocketAddrV4>,
+    /// At least one; two of one connection and port where it reaches both families.
+    sockets: Vec<UdpSocket>,
+    /// What the program bound it to.
+    pub(crate) own: Own,
+    /// The interface that was chosen for it.
+    pub(crate) device: Option<String>,
+    /// The only one it sends to and receives from, as flows have it: datagrams have no envelope then.
+    pub(crate) peer: Option<SocketAddr>,
     /// Our end of the pair.
     end: OwnedFd,
     /// Read from the program, while the flow had no room.
-    held: Option<(SocketAddrV4, Vec<u8>)>,
+    held: Option<(SocketAddr, Vec<u8>)>,
     /// The program closed its end, everywhere.
     is_closed: bool,
     /// Messages without bytes that the program was sent, and has not asked about.
@@ -45,34 +51,56 @@ pub(crate) struct Packets {
     broken: i32,
 }
 
-/// Opens a flow for datagrams, at a daemon connection of its own: the doorbell of a connection is that of all its flows.
+/// Opens a flow for datagrams at each address, at a daemon connection of their own: the doorbell of a connection is that of all its
+/// flows.
 pub(crate) fn open(
     options: &Options,
-    device: Option<String>,
-    local: SocketAddrV4,
-    peer: Option<SocketAddrV4>,
-) -> io::Result<UdpSocket> {
-    let given = options.local.map(|local| *local.ip()).filter(|_| local.ip().is_unspecified());
-    let udp = UdpOptions {
-        device: device.or_else(|| options.device.clone()),
-        address: given.or(Some(*local.ip())).filter(|address| !address.is_unspecified()),
-        port: local.port(),
-        peer,
-        stack: None,
-        share: options.share.clone(),
-        on_change: None,
-    };
+    device: Option<&str>,
+    locals: &[SocketAddr],
+    peer: Option<SocketAddr>,
+) -> io::Result<Vec<UdpSocket>> {
     let connection = Connection::open(&options.daemon, "streamline net run, UDP").map_err(|error| match error {
         // There is a daemon, which serves this user no further client.
         SocketError::Daemon(error) if error.kind() == ErrorKind::Other => ErrorKind::QuotaExceeded.into(),
         error => io::Error::from(error),
     })?;
-    Ok(UdpSocket::open(Arc::new(connection), &udp, &mut NoEnv)?)
+    let connection = Arc::new(connection);
+    let mut open = |local: SocketAddr| {
+        let is_given = |given: &SocketAddr| local.ip().is_unspecified() && given.is_ipv4() == local.is_ipv4();
+        let udp = UdpOptions {
+            device: device.map(str::to_string).or_else(|| options.device.clone()),
+            address: Some(options.local.filter(is_given).unwrap_or(local).ip()),
+            port: local.port(),
+            peer: peer.map(plain),
+            stack: None,
+            share: options.share.clone(),
+            on_change: None,
+        };
+        Ok(UdpSocket::open(Arc::clone(&connection), &udp, &mut NoEnv)?)
+    };
+    at_one_port(locals, &mut open, &UdpSocket::local_addr)
 }
 
 impl Packets {
-    pub(crate) fn new(socket: UdpSocket, peer: Option<SocketAddrV4>, end: OwnedFd) -> Packets {
-        Packets { socket, peer, end, held: None, is_closed: false, markers: 0, errno: 0, broken: 0 }
+    pub(crate) fn new(
+        sockets: Vec<UdpSocket>,
+        own: Own,
+        device: Option<String>,
+        peer: Option<SocketAddr>,
+        end: OwnedFd,
+    ) -> Packets {
+        let peer = peer.map(plain);
+        Packets { sockets, own, device, peer, end, held: None, is_closed: false, markers: 0, errno: 0, broken: 0 }
+    }
+
+    /// Address and port of its flows: the first one's.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        self.sockets.first().map(UdpSocket::local_addr)
+    }
+
+    /// What its flows ring at, and what says that the daemon has gone: of one connection.
+    pub(crate) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.first().into_iter().flat_map(|socket| [socket.fd(), socket.line()])
     }
 
     /// Our end.
@@ -104,12 +132,12 @@ impl Packets {
 
     /// Moves what can move. `space` has room for [`LONGEST`] bytes.
     pub(crate) fn pump(&mut self, space: &mut [u8]) -> Pumped {
-        self.socket.awake();
+        self.sockets.iter().for_each(UdpSocket::awake);
         let (mut up, mut down) = (0, 0);
         loop {
             let moved = (self.pump_up(space), self.pump_down());
             (up, down) = (up + moved.0, down + moved.1);
-            let is_sent = self.is_closed && self.held.is_none() && self.socket.outstanding() == 0;
+            let is_sent = self.is_closed && self.held.is_none() && self.outstanding() == 0;
             if is_sent || self.broken != 0 {
                 return Pumped::Over;
             }
@@ -119,17 +147,21 @@ impl Packets {
             if moved != (0, 0) {
                 continue;
             }
-            if self.socket.has_gone() {
+            if self.sockets.iter().any(UdpSocket::has_gone) {
                 self.breaks(Errno::NETDOWN.raw_os_error());
                 return Pumped::Over;
             }
-            if self.socket.fall_asleep() {
+            if self.sockets.iter().all(UdpSocket::fall_asleep) {
                 return Pumped::Rests;
             }
             // It rang just now. A driver that never stops lets the others have their turn.
-            self.socket.awake();
+            self.sockets.iter().for_each(UdpSocket::awake);
             up += 1;
         }
+    }
+
+    fn outstanding(&mut self) -> u64 {
+        self.sockets.iter_mut().map(UdpSocket::outstanding).sum()
     }
 
     /// Moves datagrams of the program to the flow; says how many.
@@ -170,7 +202,7 @@ impl Packets {
                 (Some(peer), _) => (peer, message),
                 // What `send` and `write` bring has no envelope.
                 (None, Some((envelope, bytes))) if address_bytes(address(*envelope)) == *envelope => {
-                    (address(*envelope), bytes)
+                    (plain(address(*envelope)), bytes)
                 }
                 (None, _) => {
                     self.fails(Errno::DESTADDRREQ.raw_os_error());
@@ -191,9 +223,14 @@ impl Packets {
     }
 
     /// Sends a datagram, or drops one that cannot be sent. `false`: there is no room.
-    fn send(&mut self, to: SocketAddrV4, bytes: &[u8]) -> bool {
+    fn send(&mut self, to: SocketAddr, bytes: &[u8]) -> bool {
         loop {
-            match self.socket.send(Some(to), bytes) {
+            let is_its = |socket: &&mut UdpSocket| socket.local_addr().is_ipv4() == to.is_ipv4();
+            let Some(socket) = self.sockets.iter_mut().find(is_its) else {
+                self.fails(Errno::NETUNREACH.raw_os_error());
+                return true;
+            };
+            match socket.send(Some(to), bytes) {
                 Ok(()) => return true,
                 Err(SocketError::Full) => return false,
                 // It was about an earlier one.
@@ -217,13 +254,18 @@ impl Packets {
     /// Moves datagrams of the flow to the program; says how many. What finds no room stays in the flow, whose driver drops and
     /// counts what finds no room there.
     fn pump_down(&mut self) -> usize {
-        if self.is_closed || !is_writable(&self.end) {
+        if self.is_closed {
             return 0;
         }
-        let Packets { socket, peer, end, .. } = self;
+        (0..self.sockets.len()).map(|at| self.pump_down_from(at)).sum()
+    }
+
+    fn pump_down_from(&mut self, at: usize) -> usize {
+        let Packets { sockets, own, peer, end, .. } = self;
+        let Some(socket) = sockets.get_mut(at).filter(|_| is_writable(end)) else { return 0 };
         let most = (ROOM / socket.mtu().max(1)).clamp(1, 32);
         let looked = socket.receive(most, &mut |datagram| {
-            let envelope = address_bytes(datagram.from);
+            let envelope = address_bytes(own.form(datagram.from));
             let pieces = [IoSlice::new(&envelope), IoSlice::new(datagram.payload)];
             let pieces = match peer {
                 None => &pieces[..],

@@ -3,6 +3,7 @@
 use crate::asks::{Asker, Desk, send};
 use crate::datagrams::{self, LONGEST, Packets};
 use crate::ends::{drain, fill, has_hung_up, pair};
+use crate::families::{Own, any, at_one_port, plain};
 use crate::interfaces::Interfaces;
 use crate::place::Place;
 use crate::policy::{Policy, Protocol};
@@ -14,10 +15,10 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use socket::errno_of;
 use socket::net::{Options, TcpListener, TcpStream};
-use socket_calls::{Answer, Ask, Call, NOWHERE, address_bytes, option};
+use socket_calls::{ADDRESS, Answer, Ask, Call, NOWHERE, address_bytes, option};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Numbers of what is waited for; sockets and questions come after these.
@@ -41,7 +42,8 @@ const SOCKETS: usize = 1 << 16;
 #[derive(Debug)]
 struct Socket {
     inode: u64,
-    local: SocketAddrV4,
+    /// Its own address as far as it has one, as the program has it.
+    own: Own,
     role: Role,
     no_delay: bool,
     /// Bytes that keep its end from being writable.
@@ -55,13 +57,13 @@ struct Socket {
 #[derive(Debug)]
 enum Role {
     /// It has an address; and holds the port that it was given, where it asked for any.
-    Bound(OwnedFd, Option<TcpListener>),
+    Bound(OwnedFd, Vec<TcpListener>),
     /// Its handshake runs; the asker waits for it, with the program's end, or nobody does.
     Connecting { stream: TcpStream, end: OwnedFd, waits: Option<(Asker, Option<OwnedFd>)> },
     /// It carries bytes.
     Open(Box<Proxy>),
     /// It gives connections to the program.
-    Listening { listener: TcpListener, end: OwnedFd, held: Option<Accepted> },
+    Listening { listeners: Vec<TcpListener>, end: OwnedFd, held: Option<Accepted> },
     /// It carries datagrams.
     Datagrams(Box<Packets>),
 }
@@ -221,18 +223,19 @@ impl Host {
     fn about(&mut self, key: u64, ask: &Ask) -> Answer {
         let Some(socket) = self.sockets.get_mut(&key) else { return Answer::no(Errno::BADF.raw_os_error()) };
         match ask.call {
-            Call::Name => match socket.name(&self.options) {
+            Call::Name => match socket.name(&self.options, &mut self.interfaces) {
                 Ok(address) => Answer { address, ..Answer::YES },
                 Err(error) => Answer::no(errno_of(&error)),
             },
-            Call::Peer => match &socket.role {
-                Role::Open(proxy) => match proxy.stream.peer_addr() {
-                    Ok(std::net::SocketAddr::V4(address)) => Answer { address, ..Answer::YES },
-                    _ => Answer::no(Errno::NOTCONN.raw_os_error()),
-                },
-                Role::Datagrams(packets) if let Some(address) = packets.peer => Answer { address, ..Answer::YES },
-                _ => Answer::no(Errno::NOTCONN.raw_os_error()),
-            },
+            Call::Peer => {
+                let peer = match &socket.role {
+                    Role::Open(proxy) => proxy.stream.peer_addr().ok(),
+                    Role::Datagrams(packets) => packets.peer,
+                    _ => None,
+                };
+                let no = Answer::no(Errno::NOTCONN.raw_os_error());
+                peer.map_or(no, |peer| Answer { address: socket.own.form(peer), ..Answer::YES })
+            }
             Call::Error => match &mut socket.role {
                 Role::Datagrams(packets) => Answer::no(packets.take_error()),
                 _ => Answer::YES,
@@ -252,69 +255,75 @@ impl Host {
                 socket.apply();
                 Answer::YES
             }
-            Call::Info => Answer { number: socket.state(), ..Answer::YES },
+            Call::Info => {
+                let number = if ask.number == 1 { i64::from(socket.own.is_v6_only) } else { socket.state() };
+                Answer { number, address: socket.own.address, ..Answer::YES }
+            }
             _ => Answer::YES,
         }
     }
 
     /// A UDP socket: bound to the address asked for, or with this peer.
-    fn give_datagrams(&mut self, ask: &Ask, peer: Option<SocketAddrV4>, asker: Asker) {
+    fn give_datagrams(&mut self, ask: &Ask, peer: Option<SocketAddr>, asker: Asker) {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
-        let (device, local) = if peer.is_some() || ask.number == 1 {
-            match self.interfaces.route(Protocol::Udp, ask.address) {
-                Some(device) => (Some(device), NOWHERE),
-                None => return no(asker, Errno::NOSYS.raw_os_error()),
-            }
-        } else if self.interfaces.have(Protocol::Udp, ask.address) {
-            (None, ask.address)
-        } else {
+        let is_bound = peer.is_none() && ask.number != 1;
+        let device = self.interfaces.route(Protocol::Udp, ask.address).filter(|_| !is_bound);
+        let own = Own { address: if is_bound { ask.address } else { any(ask.address) }, is_v6_only: ask.value == 1 };
+        if if is_bound { !self.interfaces.have(Protocol::Udp, own) } else { device.is_none() } {
             return no(asker, Errno::NOSYS.raw_os_error());
-        };
+        }
         if self.sockets.len() >= SOCKETS {
             return no(asker, Errno::NOBUFS.raw_os_error());
         }
-        let opened = self.open_datagrams(device, local, peer).map_err(|error| errno_of(&error));
+        let opened = self.open_datagrams(device, own, peer).map_err(|error| errno_of(&error));
         asker.answer(
             opened.as_ref().map_or_else(|errno| Answer::no(*errno), |_| Answer::YES),
             opened.as_ref().ok().map(AsFd::as_fd),
         );
     }
 
-    /// Opens a flow for datagrams; gives the program's end.
-    fn open_datagrams(
-        &mut self,
-        device: Option<String>,
-        local: SocketAddrV4,
-        peer: Option<SocketAddrV4>,
-    ) -> io::Result<OwnedFd> {
-        let socket = datagrams::open(&self.options, device, local, peer)?;
+    /// Opens flows for datagrams; gives the program's end.
+    fn open_datagrams(&mut self, device: Option<String>, own: Own, peer: Option<SocketAddr>) -> io::Result<OwnedFd> {
+        let locals = match peer {
+            Some(peer) => Vec::from_iter(own.facing(peer)),
+            None => self.interfaces.behind(own, device.as_deref()),
+        };
+        let sockets = datagrams::open(&self.options, device.as_deref(), &locals, peer)?;
         let pair = pair(false)?;
+        let packets = Packets::new(sockets, own, device, peer, pair.ours);
+        let local = packets.local().unwrap_or(NOWHERE);
         // An unconnected socket that was bound to no address has none, as with the kernel.
-        let port = socket.local_addr().port();
-        let name = if peer.is_some() { socket.local_addr() } else { SocketAddrV4::new(*local.ip(), port) };
-        let role = Role::Datagrams(Box::new(Packets::new(socket, peer, pair.ours)));
+        let address = if peer.is_some() { own.form(local) } else { SocketAddr::new(own.address.ip(), local.port()) };
         let key = self.number();
-        self.insert(key, Socket::new(pair.inode, name, role));
+        self.insert(key, Socket::new(pair.inode, Own { address, ..own }, Role::Datagrams(Box::new(packets))));
         Ok(pair.theirs)
     }
 
     /// A UDP socket gets another peer, or none, and with it another end and flow: the driver tells of errors only who names a peer.
-    fn change_peer(&mut self, key: u64, peer: SocketAddrV4, asker: Asker) {
+    fn change_peer(&mut self, key: u64, peer: SocketAddr, asker: Asker) {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
         let peer = Some(peer).filter(|peer| *peer != NOWHERE);
         let Some(Role::Datagrams(packets)) = self.sockets.get(&key).map(|socket| &socket.role) else {
             return no(asker, Errno::INVAL.raw_os_error());
         };
-        if packets.peer == peer {
+        if packets.peer == peer.map(plain) {
             return asker.answer(Answer::YES, None);
         }
-        let local = packets.socket.local_addr();
+        let Some(local) = packets.local() else { return no(asker, Errno::INVAL.raw_os_error()) };
+        let own = Own { address: SocketAddr::new(packets.own.address.ip(), local.port()), ..packets.own };
+        // A peer has a route, which says the interface.
+        let device = packets.device.clone().filter(|_| peer.is_none());
+        if let Some(peer) = peer
+            && own.facing(peer).is_none()
+        {
+            return no(asker, Errno::AFNOSUPPORT.raw_os_error());
+        }
         // Where this is an earlier peer, the flow of then may be about to end.
-        let is_it = |socket: &Socket| matches!(&socket.role, Role::Datagrams(packets) if packets.peer == peer && packets.socket.local_addr() == local);
+        let is_it = |socket: &Socket| matches!(&socket.role, Role::Datagrams(packets) if packets.peer == peer.map(plain) && packets.local() == Some(local));
         let earlier: Vec<u64> = self.sockets.iter().filter(|(_, socket)| is_it(socket)).map(|(key, _)| *key).collect();
         earlier.into_iter().for_each(|key| self.turn(key));
         // The old flow goes on until the program has closed the old end everywhere, and everything is sent.
-        match self.open_datagrams(None, local, peer) {
+        match self.open_datagrams(device, own, peer) {
             Ok(theirs) => asker.answer(Answer::YES, Some(theirs.as_fd())),
             Err(error) => no(asker, errno_of(&error)),
         }
@@ -323,7 +332,7 @@ impl Host {
     fn connect(&mut self, ask: &Ask, key: Option<u64>, asker: Asker) {
         let no = |asker: Asker, errno: Errno| asker.answer(Answer::no(errno.raw_os_error()), None);
         let waits = ask.number == 0;
-        let (mut local, mut bound) = (None, None);
+        let (mut own, mut bound) = (Own::towards(ask.address), None);
         if let Some(key) = key {
             let Some(socket) = self.sockets.get_mut(&key) else { return no(asker, Errno::BADF) };
             match &mut socket.role {
@@ -337,9 +346,8 @@ impl Host {
                 Role::Connecting { .. } => return no(asker, Errno::ALREADY),
                 Role::Datagrams(_) => return no(asker, Errno::INVAL),
                 Role::Bound(_, reserved) => {
-                    local = Some(socket.local);
-                    bound = Some(key);
-                    *reserved = None;
+                    (own, bound) = (socket.own, Some(key));
+                    reserved.clear();
                 }
             }
         } else {
@@ -352,7 +360,9 @@ impl Host {
                 return no(asker, if ask.inode == 0 { Errno::NOSYS } else { Errno::NETUNREACH });
             }
         }
-        let options = Options { local: local.or(self.options.local), ..self.options.clone() };
+        let Some(local) = own.facing(ask.address) else { return no(asker, Errno::AFNOSUPPORT) };
+        let given = self.options.local.filter(|given| bound.is_none() && given.is_ipv4() == local.is_ipv4());
+        let options = Options { local: given.or(Some(local)), ..self.options.clone() };
         let stream = match TcpStream::start(&options, ask.address) {
             Ok(stream) => stream,
             // No interface reaches it after all.
@@ -370,7 +380,7 @@ impl Host {
                 no(asker, Errno::INPROGRESS);
                 None
             };
-            socket.local = local_of(&stream);
+            socket.own.address = own.form(local_of(&stream));
             socket.role = Role::Connecting { stream, end, waits };
             return self.insert(key, socket);
         }
@@ -387,11 +397,12 @@ impl Host {
         };
         let key = self.number();
         let role = Role::Connecting { stream, end: pair.ours, waits };
-        self.insert(key, Socket { filled, ..Socket::new(pair.inode, NOWHERE, role) });
+        self.insert(key, Socket { filled, ..Socket::new(pair.inode, own, role) });
     }
 
     fn bind(&mut self, ask: &Ask, asker: Asker) {
-        if !self.interfaces.have(Protocol::Tcp, ask.address) {
+        let own = Own { address: ask.address, is_v6_only: ask.value == 1 };
+        if !self.interfaces.have(Protocol::Tcp, own) {
             return asker.answer(Answer::no(Errno::NOSYS.raw_os_error()), None);
         }
         let pair = match pair(true) {
@@ -401,7 +412,7 @@ impl Host {
         let filled = fill(pair.theirs.as_fd());
         asker.answer(Answer::YES, Some(pair.theirs.as_fd()));
         let key = self.number();
-        self.insert(key, Socket { filled, ..Socket::new(pair.inode, ask.address, Role::Bound(pair.ours, None)) });
+        self.insert(key, Socket { filled, ..Socket::new(pair.inode, own, Role::Bound(pair.ours, Vec::new())) });
     }
 
     fn listen(&mut self, key: u64, backlog: i64) -> Result<(), i32> {
@@ -411,19 +422,22 @@ impl Host {
             return Err(Errno::INVAL.raw_os_error());
         };
         let backlog = u32::try_from(backlog).unwrap_or(0).clamp(1, 1024);
-        let options = Options { local: Some(socket.local), backlog, ..self.options.clone() };
-        let listener = reserved.map_or_else(|| TcpListener::bind_with(&options, socket.local), Ok);
-        let (role, done) = match listener {
-            Ok(listener) => {
+        let options = Options { backlog, ..self.options.clone() };
+        let listeners = match reserved.is_empty() {
+            true => listeners_at(&options, &mut self.interfaces, socket.own),
+            false => Ok(reserved),
+        };
+        let (role, done) = match listeners {
+            Ok(listeners) => {
                 // Programs that ask which port they got.
-                if let Ok(std::net::SocketAddr::V4(local)) = listener.local_addr() {
-                    socket.local = local;
+                socket.own.address.set_port(port_of(&listeners));
+                for listener in &listeners {
+                    let _ = listener.set_nonblocking(true);
                 }
-                let _ = listener.set_nonblocking(true);
                 drain(end.as_fd(), std::mem::take(&mut socket.filled));
-                (Role::Listening { listener, end, held: None }, Ok(()))
+                (Role::Listening { listeners, end, held: None }, Ok(()))
             }
-            Err(error) => (Role::Bound(end, None), Err(errno_of(&error))),
+            Err(error) => (Role::Bound(end, Vec::new()), Err(errno_of(&error))),
         };
         socket.role = role;
         self.insert(key, socket);
@@ -441,12 +455,14 @@ impl Host {
         let end = |end: &OwnedFd| if is_new { self.poll.add(end.as_fd(), key) } else { Ok(()) };
         let watched = match &socket.role {
             Role::Bound(own, _) => end(own),
-            Role::Datagrams(packets) => (self.poll.add(packets.socket.fd(), key))
-                .and_then(|()| self.poll.add(packets.socket.line(), key))
-                .and_then(|()| end(packets.end())),
+            Role::Datagrams(packets) => {
+                packets.bells().try_for_each(|bell| self.poll.add(bell, key)).and_then(|()| end(packets.end()))
+            }
             Role::Connecting { stream, end: own, .. } => watch(&self.poll, stream, key).and_then(|()| end(own)),
             Role::Open(proxy) => watch(&self.poll, &proxy.stream, key).and_then(|()| end(proxy.end())),
-            Role::Listening { listener, .. } => self.poll.add(listener.as_fd(), key),
+            Role::Listening { listeners, .. } => {
+                listeners.iter().try_for_each(|listener| self.poll.add(listener.as_fd(), key))
+            }
         };
         self.sockets.insert(key, socket);
         match watched {
@@ -504,7 +520,7 @@ impl Host {
             }
             Some(Ok(())) => {
                 drain(end.as_fd(), std::mem::take(&mut socket.filled));
-                socket.local = local_of(&stream);
+                socket.own.address = socket.own.form(local_of(&stream));
                 if let Some((asker, theirs)) = waits {
                     asker.answer(Answer::YES, theirs.as_ref().map(|fd| fd.as_fd()));
                 }
@@ -528,13 +544,15 @@ impl Host {
     fn give(&mut self, key: u64) {
         loop {
             let Some(socket) = self.sockets.get_mut(&key) else { return };
-            let Role::Listening { listener, end, held } = &mut socket.role else { return };
+            let Role::Listening { listeners, end, held } = &mut socket.role else { return };
             if has_hung_up(end) {
                 return self.end(key, 0);
             }
             if held.is_none() {
-                *held = match listener.accept() {
-                    Ok((stream, _)) => match pair(true) {
+                // The next one has its turn first the next time.
+                listeners.rotate_left(1);
+                *held = match accept(listeners) {
+                    Ok(stream) => match pair(true) {
                         Ok(pair) => {
                             let _ = stream.set_nonblocking(true);
                             Some(Accepted { stream, theirs: pair.theirs, ours: pair.ours, inode: pair.inode })
@@ -543,20 +561,18 @@ impl Host {
                         Err(_) => continue,
                     },
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    // The interface or the daemon went. The program keeps a socket at which nobody calls: one that hangs up would be
+                    // The interfaces or the daemon went. The program keeps a socket at which nobody calls: one that hangs up would be
                     // accepted from again and again.
-                    Err(error) if error.raw_os_error() == Some(Errno::NETDOWN.raw_os_error()) => {
-                        return self.fall_silent(key);
-                    }
+                    Err(_) if listeners.is_empty() => return self.fall_silent(key),
                     // No room for another connection now: those that wait are asked for again.
                     Err(_) => return self.again = true,
                 };
             }
             let Some(accepted) = held.as_ref() else { return };
-            let (local, peer) = (local_of(&accepted.stream), peer_of(&accepted.stream));
+            let own = Own { address: socket.own.form(local_of(&accepted.stream)), ..socket.own };
             let mut message = [0; socket_calls::ACCEPTED];
-            message[..8].copy_from_slice(&address_bytes(local));
-            message[8..].copy_from_slice(&address_bytes(peer));
+            message[..ADDRESS].copy_from_slice(&address_bytes(own.address));
+            message[ADDRESS..].copy_from_slice(&address_bytes(own.form(peer_of(&accepted.stream))));
             match send(end.as_fd(), &message, Some(accepted.theirs.as_fd())) {
                 Ok(_) => {}
                 Err(errno) if crate::ends::is_later(errno) => return,
@@ -564,7 +580,7 @@ impl Host {
             }
             let Some(accepted) = held.take() else { return };
             let mut proxied =
-                Socket::new(accepted.inode, local, Role::Open(Box::new(Proxy::new(accepted.stream, accepted.ours))));
+                Socket::new(accepted.inode, own, Role::Open(Box::new(Proxy::new(accepted.stream, accepted.ours))));
             proxied.linger = socket.linger;
             proxied.no_delay = socket.no_delay;
             let number = self.number();
@@ -576,7 +592,7 @@ impl Host {
     fn fall_silent(&mut self, key: u64) {
         let Some(mut socket) = self.sockets.remove(&key) else { return };
         if let Role::Listening { end, .. } = socket.role {
-            socket.role = Role::Bound(end, None);
+            socket.role = Role::Bound(end, Vec::new());
             self.sockets.insert(key, socket);
         }
     }
@@ -592,20 +608,19 @@ impl Host {
 }
 
 impl Socket {
-    fn new(inode: u64, local: SocketAddrV4, role: Role) -> Socket {
-        Socket { inode, local, role, filled: 0, no_delay: false, keep_alive: 0, linger: -1 }
+    fn new(inode: u64, own: Own, role: Role) -> Socket {
+        Socket { inode, own, role, filled: 0, no_delay: false, keep_alive: 0, linger: -1 }
     }
 
     /// Its own address. A socket that was bound to any port gets one now, and keeps it: it may listen there.
-    fn name(&mut self, options: &Options) -> io::Result<SocketAddrV4> {
-        if let Role::Bound(_, reserved @ None) = &mut self.role
-            && self.local.port() == 0
+    fn name(&mut self, options: &Options, interfaces: &mut Interfaces) -> io::Result<SocketAddr> {
+        if let Role::Bound(_, reserved) = &mut self.role
+            && self.own.address.port() == 0
         {
-            let listener = TcpListener::bind_with(options, self.local)?;
-            self.local.set_port(listener.local_addr()?.port());
-            *reserved = Some(listener);
+            *reserved = listeners_at(options, interfaces, self.own)?;
+            self.own.address.set_port(port_of(reserved));
         }
-        Ok(self.local)
+        Ok(self.own.address)
     }
 
     /// Its state, in the kernel's numbers (`TCP_INFO`).
@@ -639,16 +654,39 @@ fn watch(poll: &Poll, stream: &TcpStream, key: u64) -> io::Result<()> {
     poll.add(stream.writable_fd(), key)
 }
 
-fn local_of(stream: &TcpStream) -> SocketAddrV4 {
-    match stream.local_addr() {
-        Ok(std::net::SocketAddr::V4(address)) => address,
-        _ => NOWHERE,
-    }
+/// Listeners for a socket's own address, on one port.
+fn listeners_at(options: &Options, interfaces: &mut Interfaces, own: Own) -> io::Result<Vec<TcpListener>> {
+    let mut open = |address| TcpListener::bind_with(options, address);
+    at_one_port(&interfaces.behind(own, None), &mut open, &|listener| listener.local_addr().unwrap_or(NOWHERE))
 }
 
-fn peer_of(stream: &TcpStream) -> SocketAddrV4 {
-    match stream.peer_addr() {
-        Ok(std::net::SocketAddr::V4(address)) => address,
-        _ => NOWHERE,
+fn port_of(listeners: &[TcpListener]) -> u16 {
+    listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(0, |address| address.port())
+}
+
+/// A connection of the first listener that has one. One whose interface or daemon went is taken out.
+fn accept(listeners: &mut Vec<TcpListener>) -> io::Result<TcpStream> {
+    let mut none = io::Error::from(io::ErrorKind::WouldBlock);
+    let mut at = 0;
+    while let Some(listener) = listeners.get(at) {
+        match listener.accept() {
+            Ok((stream, _)) => return Ok(stream),
+            Err(error) if error.raw_os_error() == Some(Errno::NETDOWN.raw_os_error()) => {
+                listeners.remove(at);
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => none = error,
+        }
+        at += 1;
     }
+    Err(none)
+}
+
+fn local_of(stream: &TcpStream) -> SocketAddr {
+    stream.local_addr().unwrap_or(NOWHERE)
+}
+
+fn peer_of(stream: &TcpStream) -> SocketAddr {
+    stream.peer_addr().unwrap_or(NOWHERE)
 }

@@ -1,10 +1,11 @@
 //! Which addresses are for flows: what the daemon says of its interfaces, asked for again now and then.
 
+use crate::families::{Own, plain};
 use crate::policy::{Act, Policy, Protocol};
 use capture::client::Client;
 use flow::{Answer, InterfaceState, Question};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -45,32 +46,40 @@ impl Interfaces {
 
     /// The one that routes to this address, by the most specific route; none for a socket that stays the kernel's. A device that
     /// stays the host's may route there: the daemon says so when a flow is opened.
-    pub(crate) fn route(&mut self, protocol: Protocol, to: SocketAddrV4) -> Option<String> {
-        if !self.policy.permits(Act::Connect, protocol, to.into()) {
+    pub(crate) fn route(&mut self, protocol: Protocol, to: SocketAddr) -> Option<String> {
+        let to = plain(to);
+        if !self.policy.permits(Act::Connect, protocol, to) {
             return None;
         }
-        let to = *to.ip();
-        let holds = |(network, bits): (Ipv4Addr, u8)| {
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-            u32::from(network) & mask == u32::from(to) & mask
-        };
+        let to = to.ip();
         let routes = |interface: &InterfaceState| {
-            let best =
-                interface.routes.iter().map(|route| route.to).filter(|to| holds(*to)).map(|(_, bits)| bits).max();
-            best.or(interface.is_shared.then_some(0))
+            let held = interface.routes.iter().map(|route| route.to).filter(|network| flow::holds(*network, to));
+            held.map(|(_, bits)| bits).max().or((interface.is_shared && to.is_ipv4()).then_some(0))
         };
         let all = self.all().iter().filter_map(|interface| Some((routes(interface)?, interface)));
         all.max_by_key(|(bits, _)| *bits).map(|(_, interface)| interface.device.clone())
     }
 
-    /// Is it an address of one of them, or any address while there are some, and does the policy permit a flow there?
-    pub(crate) fn have(&mut self, protocol: Protocol, local: SocketAddrV4) -> bool {
-        if !self.policy.permits(Act::Bind, protocol, local.into()) {
-            return false;
-        }
-        let address = *local.ip();
-        let own = |interface: &InterfaceState| interface.addresses.iter().any(|(own, _)| *own == address);
-        self.all().iter().any(|interface| address.is_unspecified() || own(interface))
+    /// Has an interface what a socket is to be bound to, and does the policy permit a flow there?
+    pub(crate) fn have(&mut self, protocol: Protocol, own: Own) -> bool {
+        self.policy.permits(Act::Bind, protocol, plain(own.address)) && !self.behind(own, None).is_empty()
+    }
+
+    /// The addresses of the flows behind a socket's own, at the interface of this name or at any; none: no interface has them.
+    ///
+    /// Of a device that stays the host's, IPv6 is the host's, too: a flow of IPv4 would leave a server for both deaf on one side.
+    pub(crate) fn behind(&mut self, own: Own, device: Option<&str>) -> Vec<SocketAddr> {
+        let is_asked = |interface: &&InterfaceState| device.is_none_or(|device| interface.device == device);
+        let all: Vec<&InterfaceState> = self.all().iter().filter(is_asked).collect();
+        own.behind(&|address| {
+            let is_it = |(own, _): &(IpAddr, u8)| match address.is_unspecified() {
+                true => own.is_ipv4() == address.is_ipv4(),
+                false => *own == address,
+            };
+            let is_open = address.is_ipv4() && (device.is_some() || !own.reaches_both());
+            let mut some = all.iter().filter(|interface| !interface.is_shared || is_open);
+            some.any(|interface| interface.addresses.iter().any(is_it))
+        })
     }
 
     fn all(&mut self) -> &[InterfaceState] {

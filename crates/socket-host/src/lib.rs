@@ -7,7 +7,8 @@
 //!
 //! - [`Host`] — one loop for all sockets. Start reading `host.rs`.
 //! - `asks.rs` — questions and answers; `place.rs` — where programs find the host; `ends.rs` — pairs of unix sockets.
-//! - `interfaces.rs` — which addresses are for flows; `policy.rs` — which sockets may become flows; `poll.rs` — what the host sleeps on.
+//! - `interfaces.rs` — which addresses are for flows; `families.rs` — those of IPv4 and IPv6 in one socket.
+//! - `policy.rs` — which sockets may become flows; `poll.rs` — what the host sleeps on.
 //! - `proxy.rs` — the bytes of one connection; `datagrams.rs` — those of one UDP socket; `remains.rs` — errors of sockets that broke.
 //!
 //! The host outlives its program: what a program wrote before it ended is sent, acknowledged and finished. It runs with the
@@ -18,6 +19,7 @@
 mod asks;
 mod datagrams;
 mod ends;
+mod families;
 mod host;
 mod interfaces;
 mod place;

@@ -107,7 +107,7 @@ impl Rule {
         self.act.is_none_or(|one| one == act)
             && self.protocol.is_none_or(|one| one == protocol)
             && self.ports.contains(&address.port())
-            && self.network.is_none_or(|network| holds(network, address.ip()))
+            && self.network.is_none_or(|network| flow::holds(network, address.ip()))
     }
 }
 
@@ -130,18 +130,9 @@ fn read_network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let address: IpAddr = inner.unwrap_or(address).parse().ok()?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let most = flow::bits(address);
     let bits = bits.map_or(Some(most), |bits| bits.parse().ok().filter(|bits| *bits <= most))?;
     Some((address, bits))
-}
-
-fn holds((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
-    let differ = match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) => u128::from(network.to_bits() ^ address.to_bits()) << 96,
-        (IpAddr::V6(network), IpAddr::V6(address)) => network.to_bits() ^ address.to_bits(),
-        _ => return false,
-    };
-    differ.leading_zeros() >= u32::from(bits)
 }
 
 #[cfg(test)]

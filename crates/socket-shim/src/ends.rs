@@ -10,8 +10,8 @@ use socket_calls::{Call, NOWHERE, mark};
 pub(crate) enum End {
     /// Of no concern here: the kernel answers.
     Other,
-    /// The kernel's own socket for TCP or UDP over IPv4 (or IPv6, which can have IPv4 addresses).
-    Kernel { is_stream: bool },
+    /// The kernel's own socket for TCP or UDP over IPv4 or IPv6.
+    Kernel { is_stream: bool, is_v6: bool },
     /// Bytes of one connection.
     Stream,
     /// Gives accepted connections.
@@ -61,12 +61,18 @@ pub(crate) fn of(fd: c_int) -> End {
         if !matches!(domain, Some(libc::AF_INET | libc::AF_INET6)) {
             return End::Other;
         }
+        let is_v6 = domain == Some(libc::AF_INET6);
         match (option(fd, libc::SOL_SOCKET, libc::SO_TYPE), option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)) {
-            (Some(libc::SOCK_STREAM), Some(libc::IPPROTO_TCP)) => End::Kernel { is_stream: true },
-            (Some(libc::SOCK_DGRAM), Some(libc::IPPROTO_UDP)) => End::Kernel { is_stream: false },
+            (Some(libc::SOCK_STREAM), Some(libc::IPPROTO_TCP)) => End::Kernel { is_stream: true, is_v6 },
+            (Some(libc::SOCK_DGRAM), Some(libc::IPPROTO_UDP)) => End::Kernel { is_stream: false, is_v6 },
             _ => End::Other,
         }
     })
+}
+
+/// Does one of the kernel's sockets reach nothing but IPv6?
+pub(crate) fn is_v6_only(fd: c_int) -> bool {
+    quietly(|| option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1))
 }
 
 /// Is `fd` not to wait?

@@ -11,25 +11,52 @@ use libc::{
     c_int, c_uint, c_void, epoll_event, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
 use socket_calls::{ACCEPTED, Call, ENVELOPE, NOWHERE, address, address_bytes, mark};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 
 /// The host leaves an address to the kernel.
 const NOT_OURS: c_int = libc::ENOSYS;
 
-/// Is this address the kernel's, whatever the host routes?
-fn is_kernels(address: SocketAddrV4) -> bool {
-    address.ip().is_loopback() || address.ip().is_multicast() || address.ip().is_broadcast()
+/// Does no interface carry datagrams to this address?
+fn is_carried_by_none(address: SocketAddr) -> bool {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_multicast() || ip.is_unspecified(),
+    }
+}
+
+/// Is this an address of one link, which the number of a device of the kernel's belongs to?
+fn is_of_link(address: SocketAddr) -> bool {
+    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
+/// The address that one of the kernel's sockets would send to, where a flow may do that instead.
+fn of_flow(fd: c_int, end: End, address: SocketAddr) -> Option<SocketAddr> {
+    let address = match (end, address.ip()) {
+        // udp(7) of IPv6 takes addresses of IPv4 as such.
+        (End::Kernel { is_stream: false, is_v6: true }, IpAddr::V4(ip)) => {
+            SocketAddr::new(ip.to_ipv6_mapped().into(), address.port())
+        }
+        _ => address,
+    };
+    (has_family(fd, end, address) && !is_carried_by_none(address) && !is_of_link(address)).then_some(address)
+}
+
+/// Can one of the kernel's sockets have this address at all?
+fn has_family(fd: c_int, end: End, address: SocketAddr) -> bool {
+    let is_mapped = address.is_ipv6() && address.ip().to_canonical().is_ipv4();
+    matches!(end, End::Kernel { is_v6, .. } if is_v6 == address.is_ipv6()) && !(is_mapped && ends::is_v6_only(fd))
 }
 
 /// Asks for an end in the place of `fd`. `Ok(false)`: it stays the kernel's.
-fn exchange(fd: c_int, what: Call, about: u64, address: SocketAddrV4, number: i64) -> Result<bool, c_int> {
+fn exchange(fd: c_int, what: Call, about: u64, address: SocketAddr, number: i64) -> Result<bool, c_int> {
     let is_stream = matches!(what, Call::Connect | Call::Bind);
     let mark = match what {
         _ if is_stream => mark::STREAM,
         Call::Peered if address != NOWHERE => mark::DATAGRAMS,
         _ => mark::ENVELOPES,
     };
-    let asked = quietly(|| host::ask(what, about, address, number, 0));
+    let is_v6_only = i64::from(ends::is_v6_only(fd));
+    let asked = quietly(|| host::ask(what, about, address, number, is_v6_only));
     let Some((answer, end)) = asked else { return Err(libc::ENETDOWN) };
     if answer.errno == NOT_OURS {
         return Ok(false);
@@ -54,14 +81,16 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen
     let kernels = || call(libc::SYS_connect, [fd as usize, to as usize, length as usize]) as c_int;
     let end = ends::of(fd);
     // SAFETY: as promised.
-    let address = unsafe { read_address(to.cast(), length) };
+    let mut address = unsafe { read_address(to.cast(), length) };
+    if matches!(end, End::Kernel { .. }) {
+        address = address.and_then(|address| of_flow(fd, end, address));
+    }
     let (what, about) = match (end, address) {
-        (End::Kernel { .. }, Some(address)) if is_kernels(address) => return kernels(),
         // What it is bound to is the kernel's.
         (End::Kernel { .. }, _) if has_port(fd) => return kernels(),
         (End::Other, _) | (End::Kernel { .. }, None) => return kernels(),
-        (End::Kernel { is_stream: true }, _) => (Call::Connect, 0),
-        (End::Kernel { is_stream: false }, _) => (Call::Peered, 0),
+        (End::Kernel { is_stream: true, .. }, _) => (Call::Connect, 0),
+        (End::Kernel { is_stream: false, .. }, _) => (Call::Peered, 0),
         (End::Listener, _) => return fail(libc::EISCONN),
         (End::Stream, _) => (Call::Connect, inode(fd)),
         // AF_UNSPEC: no peer any more.
@@ -90,8 +119,13 @@ pub unsafe extern "C" fn bind(fd: c_int, to: *const sockaddr, length: socklen_t)
     let kernels = || call(libc::SYS_bind, [fd as usize, to as usize, length as usize]) as c_int;
     // SAFETY: as promised.
     let address = unsafe { read_address(to.cast(), length) };
-    match (ends::of(fd), address) {
-        (End::Kernel { is_stream }, Some(address)) if !is_kernels(address) => {
+    let end = ends::of(fd);
+    let is_kernels = |address: SocketAddr| {
+        let is_any = address.ip().to_canonical().is_unspecified();
+        !has_family(fd, end, address) || is_of_link(address) || is_carried_by_none(address) && !is_any
+    };
+    match (end, address) {
+        (End::Kernel { is_stream, .. }, Some(address)) if !is_kernels(address) => {
             let what = if is_stream { Call::Bind } else { Call::Datagrams };
             match exchange(fd, what, 0, address, 0) {
                 Ok(true) => 0,
@@ -523,10 +557,11 @@ unsafe fn with_envelope(message: &msghdr, envelope: *mut c_void) -> Option<([iov
 }
 
 /// What a datagram to `to` needs before it goes: a socket of the kernel's without a port becomes ours, if the host routes there.
-fn before_sending(fd: c_int, to: Option<SocketAddrV4>) -> Result<End, c_int> {
+fn before_sending(fd: c_int, to: Option<SocketAddr>) -> Result<End, c_int> {
     let Some(to) = to else { return Ok(ends::ours(fd)) };
-    match ends::of(fd) {
-        End::Kernel { is_stream: false } if !is_kernels(to) && !has_port(fd) => {
+    let end = ends::of(fd);
+    match (end, of_flow(fd, end, to)) {
+        (End::Kernel { is_stream: false, .. }, Some(to)) if !has_port(fd) => {
             match exchange(fd, Call::Datagrams, 0, to, 1) {
                 Ok(true) => Ok(End::Envelopes),
                 Ok(false) => Ok(End::Other),
@@ -534,8 +569,8 @@ fn before_sending(fd: c_int, to: Option<SocketAddrV4>) -> Result<End, c_int> {
             }
         }
         // Its flow is on an interface, which carries none of these.
-        End::Envelopes if is_kernels(to) => Err(libc::ENETUNREACH),
-        end => Ok(end),
+        (End::Envelopes, _) if is_carried_by_none(to) => Err(libc::ENETUNREACH),
+        (end, _) => Ok(end),
     }
 }
 
@@ -622,7 +657,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 /// # Safety
 ///
 /// The message's pieces are readable.
-unsafe fn send_envelope(fd: c_int, message: &msghdr, flags: c_int, to: Option<SocketAddrV4>) -> ssize_t {
+unsafe fn send_envelope(fd: c_int, message: &msghdr, flags: c_int, to: Option<SocketAddr>) -> ssize_t {
     let Some(to) = to else { return fail(libc::EAFNOSUPPORT) as ssize_t };
     let mut envelope = address_bytes(to);
     // SAFETY: as promised.
@@ -646,7 +681,7 @@ unsafe fn send_envelope(fd: c_int, message: &msghdr, flags: c_int, to: Option<So
 /// See the module.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    if !matches!(ends::of(fd), End::Envelopes | End::Kernel { is_stream: false }) {
+    if !matches!(ends::of(fd), End::Envelopes | End::Kernel { is_stream: false, .. }) {
         let arguments = [fd as usize, messages as usize, count as usize, flags as usize];
         return call(libc::SYS_sendmmsg, arguments) as c_int;
     }

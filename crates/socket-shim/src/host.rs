@@ -3,7 +3,7 @@
 use crate::kernel::{call, close};
 use libc::{c_int, c_void};
 use socket_calls::{ANSWER, Answer, Ask, Call, NOWHERE, SECRET, VARIABLE, read_variable};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 /// Where the host is: a unix address, its length, and the secret.
@@ -48,7 +48,7 @@ pub(crate) fn ask_about(call: Call, inode: u64) -> Option<Answer> {
 pub(crate) fn ask(
     what: Call,
     inode: u64,
-    address: SocketAddrV4,
+    address: SocketAddr,
     number: i64,
     value: i64,
 ) -> Option<(Answer, Option<c_int>)> {

@@ -1,7 +1,7 @@
 //! System calls without the C library's functions of the same names, which are replaced here.
 
 use libc::{c_int, c_long, c_void, socklen_t};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The kernel's answer: a number, or -1 with `errno` set.
 pub(crate) fn call<const N: usize>(number: c_long, arguments: [usize; N]) -> isize {
@@ -70,12 +70,12 @@ pub(crate) fn close(fd: c_int) {
     call(libc::SYS_close, [fd as usize]);
 }
 
-/// An address of IPv4 at a place where C has one, also when it is written as one of IPv6; `None` for other families.
+/// An address of IPv4 or IPv6 at a place where C has one; `None` for other families.
 ///
 /// # Safety
 ///
 /// `address` is null, or readable for `length` bytes.
-pub(crate) unsafe fn read_address(address: *const c_void, length: socklen_t) -> Option<SocketAddrV4> {
+pub(crate) unsafe fn read_address(address: *const c_void, length: socklen_t) -> Option<SocketAddr> {
     let length = length as usize;
     if address.is_null() || length < size_of::<libc::sa_family_t>() {
         return None;
@@ -85,16 +85,14 @@ pub(crate) unsafe fn read_address(address: *const c_void, length: socklen_t) -> 
     if family == libc::AF_INET && length >= size_of::<libc::sockaddr_in>() {
         // SAFETY: as above.
         let inet = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-        return Some(SocketAddrV4::new(
-            Ipv4Addr::from(u32::from_be(inet.sin_addr.s_addr)),
-            u16::from_be(inet.sin_port),
-        ));
+        let ip = Ipv4Addr::from(u32::from_be(inet.sin_addr.s_addr));
+        return Some(SocketAddr::new(ip.into(), u16::from_be(inet.sin_port)));
     }
     if family == libc::AF_INET6 && length >= size_of::<libc::sockaddr_in6>() {
         // SAFETY: as above.
         let inet = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
-        let mapped = std::net::Ipv6Addr::from(inet.sin6_addr.s6_addr).to_ipv4_mapped()?;
-        return Some(SocketAddrV4::new(mapped, u16::from_be(inet.sin6_port)));
+        let ip = Ipv6Addr::from(inet.sin6_addr.s6_addr);
+        return Some(SocketAddr::new(ip.into(), u16::from_be(inet.sin6_port)));
     }
     None
 }
@@ -125,21 +123,37 @@ pub(crate) fn has_port(fd: c_int) -> bool {
 /// # Safety
 ///
 /// `address` is null, or writable for `*length` bytes; `length` is null, or readable and writable.
-pub(crate) unsafe fn write_address(from: SocketAddrV4, address: *mut c_void, length: *mut socklen_t) {
+pub(crate) unsafe fn write_address(from: SocketAddr, address: *mut c_void, length: *mut socklen_t) {
     if address.is_null() || length.is_null() {
         return;
     }
-    let inet = libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: from.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from(*from.ip()).to_be() },
-        sin_zero: [0; 8],
+    let give = |bytes: *const u8, whole: usize| {
+        // SAFETY: as promised; and `whole` bytes are there.
+        unsafe {
+            let room = length.read_unaligned() as usize;
+            std::ptr::copy_nonoverlapping(bytes, address.cast(), room.min(whole));
+            length.write_unaligned(whole as socklen_t);
+        }
     };
-    let whole = size_of::<libc::sockaddr_in>();
-    // SAFETY: as promised.
-    unsafe {
-        let room = length.read_unaligned() as usize;
-        std::ptr::copy_nonoverlapping((&raw const inet).cast::<u8>(), address.cast(), room.min(whole));
-        length.write_unaligned(whole as socklen_t);
+    match from {
+        SocketAddr::V4(from) => {
+            let inet = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: from.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(*from.ip()).to_be() },
+                sin_zero: [0; 8],
+            };
+            give((&raw const inet).cast(), size_of_val(&inet));
+        }
+        SocketAddr::V6(from) => {
+            let inet = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: from.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: from.ip().octets() },
+                sin6_scope_id: 0,
+            };
+            give((&raw const inet).cast(), size_of_val(&inet));
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::ends::End;
 use crate::host;
 use crate::kernel::{call, fail, inode, quietly};
 use libc::{c_int, c_void, socklen_t};
-use socket_calls::{Call, NOWHERE, option};
+use socket_calls::{Answer, Call, NOWHERE, option};
 
 /// Time between keep-alive probes where the program names none, s (tcp(7): two hours).
 pub(crate) const KEEP_ALIVE_SECONDS: i64 = 7200;
@@ -101,6 +101,8 @@ pub(crate) unsafe fn set(
             if CONGESTION.starts_with(name) && name.len() + 1 == CONGESTION.len() { 0 } else { fail(libc::ENOENT) }
         }
         (libc::IPPROTO_TCP, name) if HARMLESS.contains(&name) => 0,
+        // Too late, as with the kernel: it has an address.
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => fail(libc::EINVAL),
         (libc::IPPROTO_IP | libc::IPPROTO_IPV6, _) => 0,
         _ => fail(libc::ENOPROTOOPT),
     }
@@ -124,6 +126,17 @@ unsafe fn give(bytes: &[u8], value: *mut c_void, length: *mut socklen_t) -> c_in
     0
 }
 
+/// What the host knows of a socket, by the `number` of [`Call::Info`].
+fn info(fd: c_int, number: i64) -> Option<Answer> {
+    let asked = quietly(|| host::ask(Call::Info, inode(fd), NOWHERE, number, 0));
+    asked.map(|(answer, _)| answer).filter(|answer| answer.errno == 0)
+}
+
+/// Bytes of a segment on Ethernet.
+fn segment(known: Option<Answer>) -> u32 {
+    if known.is_some_and(|known| known.address.is_ipv6()) { 1440 } else { 1460 }
+}
+
 /// `getsockopt` of a socket that the host serves.
 ///
 /// # Safety
@@ -141,6 +154,9 @@ pub(crate) unsafe fn get(
     let number = match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
             quietly(|| host::ask_about(Call::Error, inode(fd))).map_or(libc::ENETDOWN, |answer| answer.errno)
+        }
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) if info(fd, 0).is_some_and(|known| known.address.is_ipv6()) => {
+            libc::AF_INET6
         }
         (libc::SOL_SOCKET, libc::SO_DOMAIN) => libc::AF_INET,
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) if is_stream => libc::IPPROTO_TCP,
@@ -163,26 +179,25 @@ pub(crate) unsafe fn get(
             return unsafe { give(CONGESTION, value, length) };
         }
         (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            let known = info(fd, 0);
             // CLOSE, of the kernel's numbers, where the host knows it no more.
-            let state = match quietly(|| host::ask_about(Call::Info, inode(fd))) {
-                Some(answer) if answer.errno == 0 => answer.number,
-                _ => 7,
-            };
+            let state = known.map_or(7, |known| known.number);
             // SAFETY: all zeros is a value of this structure of numbers.
             let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
             info.tcpi_state = u8::try_from(state).unwrap_or(7);
-            info.tcpi_snd_mss = 1460;
-            info.tcpi_rcv_mss = 1460;
+            info.tcpi_snd_mss = segment(known);
+            info.tcpi_rcv_mss = segment(known);
             // SAFETY: a structure of numbers without padding at its end; and as promised.
             return unsafe {
                 let bytes = std::slice::from_raw_parts((&raw const info).cast::<u8>(), size_of_val(&info));
                 give(bytes, value, length)
             };
         }
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => 1460,
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => segment(info(fd, 0)) as c_int,
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => KEEP_ALIVE_SECONDS as c_int,
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => 0,
         (libc::IPPROTO_TCP, name) if HARMLESS.contains(&name) => 0,
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => info(fd, 1).map_or(0, |known| known.number as c_int),
         (libc::IPPROTO_IP | libc::IPPROTO_IPV6, _) => 0,
         _ => return fail(libc::ENOPROTOOPT),
     };

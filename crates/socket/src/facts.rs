@@ -72,7 +72,7 @@ impl Known {
         let stack = stack::Facts {
             device: granted.device.clone(),
             mac,
-            address: *granted.local.ip(),
+            address: granted.local.ip(),
             prefix,
             mtu: short(mtu),
             checksum: rule(unfinished_checksums),
@@ -99,7 +99,7 @@ impl Known {
         (known.mac, known.prefix, known.mtu, known.checksum) = (mac, prefix, short(mtu), rule(unfinished_checksums));
         stack.facts_changed(now, known);
         if let Some(OnChange(call)) = &self.on_change {
-            call(&Change { local: granted.local.into(), peer: granted.remote.map(SocketAddr::V4), facts });
+            call(&Change { local: granted.local, peer: granted.remote, facts });
         }
     }
 }

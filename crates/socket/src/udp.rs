@@ -3,11 +3,12 @@
 use crate::connection::Connection;
 use crate::error::SocketError;
 use crate::facts::{Known, OnChange};
+use crate::net::plain;
 use buffer::flow::{Drop as DropReason, State};
 use flow::{Flow, OpenFlow};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use stack::{ChecksumRule, Description, Env, Facts, Stack, TcpFacts};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,13 +21,13 @@ const UDP: u8 = 17;
 pub struct UdpOptions {
     /// The interface; none: the one that routes to the peer, or the only one.
     pub device: Option<String>,
-    /// The local address; none: the interface's.
-    pub address: Option<Ipv4Addr>,
+    /// The local address; none: the interface's. `::`: its first one of IPv6.
+    pub address: Option<IpAddr>,
     /// The local port; 0: any that is free.
     pub port: u16,
     /// The only peer; none: datagrams from all, and to any.
-    pub peer: Option<SocketAddrV4>,
-    /// The protocol stack; none: `udp PORT | ipv4 | ethernet DEVICE`.
+    pub peer: Option<SocketAddr>,
+    /// The protocol stack; none: `udp PORT | ipv4 | ethernet DEVICE`, with `ipv6` where the address is one of IPv6.
     pub stack: Option<String>,
     /// The share of the wire, as [`OpenFlow::share`] has it; none: an equal part of the rest.
     pub share: Option<String>,
@@ -56,7 +57,7 @@ impl UdpOptions {
         let facts = Facts {
             device: self.device.as_deref().unwrap_or(device).to_string(),
             mac: [0; 6],
-            address: self.address.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            address: self.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()),
             prefix: 0,
             mtu: 1500,
             checksum: ChecksumRule::Strict,
@@ -71,7 +72,7 @@ impl UdpOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     /// Who sent it.
-    pub from: SocketAddrV4,
+    pub from: SocketAddr,
     /// When the device received it, ns since 1970 UTC.
     pub time: u64,
     /// Its payload.
@@ -122,7 +123,7 @@ fn usual_stack(port: u16) -> String {
 struct Stated {
     description: Description,
     port: u16,
-    peer: Option<SocketAddrV4>,
+    peer: Option<SocketAddr>,
 }
 
 impl Stated {
@@ -160,7 +161,8 @@ impl UdpSocket {
         // Wrong texts are refused before the daemon is asked for anything.
         let stated = options.stack.as_deref().map(|text| Stated::read(text, options)).transpose()?;
         let (port, peer) = stated.as_ref().map_or((options.port, options.peer), |stated| (stated.port, stated.peer));
-        let local = SocketAddrV4::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED), port);
+        let peer = peer.map(plain);
+        let local = SocketAddr::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port);
         let open = OpenFlow { share: options.share.clone(), ..OpenFlow::new(options.device.clone(), UDP, local, peer) };
         let flow = connection.flow(&open)?;
         let granted = &flow.granted;
@@ -199,12 +201,12 @@ impl UdpSocket {
     }
 
     /// Address and port of this side.
-    pub fn local_addr(&self) -> SocketAddrV4 {
+    pub fn local_addr(&self) -> SocketAddr {
         self.flow.granted.local
     }
 
     /// Address and port of the only peer, where there is one.
-    pub fn peer_addr(&self) -> Option<SocketAddrV4> {
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.flow.granted.remote
     }
 
@@ -216,6 +218,12 @@ impl UdpSocket {
     /// Bytes of the longest IP packet that the interface takes.
     pub fn mtu(&self) -> usize {
         self.facts().mtu as usize
+    }
+
+    /// Bytes of the longest payload that one packet carries.
+    pub fn longest(&self) -> usize {
+        let header = if self.flow.granted.local.is_ipv4() { 20 } else { 40 };
+        self.mtu().saturating_sub(header + 8)
     }
 
     /// The stack as it runs, whole.
@@ -233,9 +241,9 @@ impl UdpSocket {
     /// # Errors
     ///
     /// [`SocketError::Full`]: the call sent nothing, try again after a [`wait`](Self::wait). The other errors are final.
-    pub fn send(&mut self, to: Option<SocketAddrV4>, payload: &[u8]) -> Result<(), SocketError> {
+    pub fn send(&mut self, to: Option<SocketAddr>, payload: &[u8]) -> Result<(), SocketError> {
         self.check()?;
-        let to = to.or(self.flow.granted.remote);
+        let to = to.map(plain).or(self.flow.granted.remote);
         let now = self.now();
         self.learn(now);
         let flow = &mut self.flow;

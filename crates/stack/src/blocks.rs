@@ -17,6 +17,8 @@ blocks! {
     ethernet,
     icmp,
     ipv4,
+    ipv6,
+    ndp,
     tap,
     tcp,
     udp,

@@ -72,13 +72,13 @@ impl Description {
         let mut missing = None;
         for call in &self.blocks {
             if call.kind.layer != Layer::Any {
-                add_missing(&mut blocks, &mut missing, Some(call))?;
-                missing = call.kind.below.map(|below| (blocks.len() + 1, call, below));
+                add_missing(&mut blocks, &mut missing, Some(call), facts)?;
+                missing = call.kind.below.map(|below| (blocks.len() + 1, call, below.name(facts)));
             }
             blocks.push(call.clone());
         }
         // Missing protocols come in front of those blocks at the driver's end that stand anywhere.
-        add_missing(&mut blocks, &mut missing, None)?;
+        add_missing(&mut blocks, &mut missing, None, facts)?;
         for call in &mut blocks {
             if let Some(complete) = call.kind.complete {
                 complete(&mut call.given, facts)?;
@@ -288,7 +288,12 @@ type Missing<'a> = Option<(usize, &'a Call, &'static str)>;
 
 /// Puts in the protocols that are missing in front of the protocol `next`: behind the protocol that needs it, or, at the end of the
 /// text, which `None` stands for, the same.
-fn add_missing(blocks: &mut Vec<Call>, missing: &mut Missing<'_>, next: Option<&Call>) -> Result<(), StackError> {
+fn add_missing(
+    blocks: &mut Vec<Call>,
+    missing: &mut Missing<'_>,
+    next: Option<&Call>,
+    facts: &Facts,
+) -> Result<(), StackError> {
     while let Some((at, above, name)) = *missing {
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else { return Ok(()) };
         if next.is_some_and(|next| next.kind.name == name) {
@@ -298,12 +303,13 @@ fn add_missing(blocks: &mut Vec<Call>, missing: &mut Missing<'_>, next: Option<&
             && next.kind.layer <= kind.layer
         {
             let message = format!("`{}` does not carry `{}`", next.kind.name, above.kind.name);
-            return Err(Diagnostic::new(message, next.given.span)
-                .with_label("wrong protocol")
-                .with_help(format!("`{}` stands on `{name}`", above.kind.name)));
+            return Err(Diagnostic::new(message, next.given.span).with_label("wrong protocol").with_help(format!(
+                "`{}` stands on `{name}` in this flow, whose address is {}",
+                above.kind.name, facts.address
+            )));
         }
         blocks.insert(at.min(blocks.len()), Call::of_kind(kind));
-        *missing = kind.below.map(|below| (at + 1, above, below));
+        *missing = kind.below.map(|below| (at + 1, above, below.name(facts)));
     }
     Ok(())
 }

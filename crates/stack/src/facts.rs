@@ -1,6 +1,6 @@
 //! What a stack must know from outside: the device it runs on, and what its `bpf` and `tap` blocks are given.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use packet::LinkType;
 use program::cbpf::Instruction;
@@ -24,8 +24,8 @@ pub struct Facts {
     /// The device's link address.
     pub mac: [u8; 6],
     /// The flow's own address.
-    pub address: Ipv4Addr,
-    /// Bits of network in the address, 0 to 32. More count as 32.
+    pub address: IpAddr,
+    /// Bits of network in the address. More than it has count as all.
     pub prefix: u8,
     /// The largest IP packet in bytes, without the link header.
     pub mtu: u16,
@@ -49,10 +49,12 @@ pub struct TcpFacts {
 }
 
 impl Facts {
-    /// The address of all stations of the network; `None` where the prefix leaves no room for one (RFC 3021).
+    /// The address of all stations of the network; `None` where the prefix leaves no room for one (RFC 3021), and for IPv6, which has
+    /// none.
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
+        let IpAddr::V4(address) = self.address else { return None };
         let host_bits = 32_u32.checked_sub(self.prefix.into())?;
-        (host_bits >= 2).then(|| Ipv4Addr::from_bits(self.address.to_bits() | mask(host_bits)))
+        (host_bits >= 2).then(|| Ipv4Addr::from_bits(address.to_bits() | mask(host_bits)))
     }
 }
 
@@ -114,7 +116,7 @@ mod tests {
             (200, None),
         ];
         for (prefix, expected) in rows {
-            let address = Ipv4Addr::new(10, 1, 2, 4);
+            let address = IpAddr::from([10, 1, 2, 4]);
             let facts = Facts {
                 device: String::new(),
                 mac: [0; 6],

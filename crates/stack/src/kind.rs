@@ -1,6 +1,6 @@
 //! The static description of a block: its name, its parameters, where in a stack it stands, and how it is built.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use packet::LinkType;
 use request::{Diagnostic, Span};
@@ -44,7 +44,7 @@ pub struct Kind {
     /// May a stack begin with it? Such a block talks to the application.
     pub is_top: bool,
     /// The protocol below it. `None` where there is none, or where any may stand there.
-    pub below: Option<&'static str>,
+    pub below: Option<Below>,
     /// What packets begin with below this block. `None` where no capture file has a word for it.
     pub link: Option<LinkType>,
     /// Its parameters.
@@ -53,6 +53,26 @@ pub struct Kind {
     pub complete: Option<Complete>,
     /// Builds one.
     pub build: Build,
+}
+
+/// What stands below a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// `ipv4` or `ipv6`: the family of the flow's address decides.
+    Ip,
+    /// The block of this name.
+    Block(&'static str),
+}
+
+impl Below {
+    /// The name of that block.
+    pub(crate) fn name(self, facts: &Facts) -> &'static str {
+        match self {
+            Below::Ip if facts.address.is_ipv4() => "ipv4",
+            Below::Ip => "ipv6",
+            Below::Block(name) => name,
+        }
+    }
 }
 
 /// Checks the parameters of a block against the facts, and fills some in.
@@ -81,7 +101,7 @@ pub struct Param {
 pub enum Form {
     /// A number within these bounds; the third number is what it is where the text does not say.
     Number(u32, u32, Option<u32>),
-    /// An IPv4 address, a colon and a port, neither of them 0.
+    /// An address and a port, neither of them 0: of IPv6, the address stands in brackets.
     Endpoint,
     /// Any text but an empty one.
     Text,
@@ -95,11 +115,12 @@ impl Form {
                 Ok(number) if (least..=most).contains(&number) => Ok(Value::Number(number)),
                 _ => Err(format!("expected a number from {least} to {most}")),
             },
-            Form::Endpoint => match text.parse::<SocketAddrV4>() {
-                Ok(endpoint) if endpoint.port() != 0 && *endpoint.ip() != Ipv4Addr::UNSPECIFIED => {
-                    Ok(Value::Endpoint(endpoint))
+            Form::Endpoint => match text.parse::<SocketAddr>() {
+                Ok(endpoint) if endpoint.port() != 0 && !endpoint.ip().is_unspecified() => {
+                    // Without a scope: the flow's device says it.
+                    Ok(Value::Endpoint(SocketAddr::new(endpoint.ip(), endpoint.port())))
                 }
-                _ => Err("expected an IPv4 address and a port, as in 10.0.0.1:53".into()),
+                _ => Err("expected an address and a port, as in 10.0.0.1:53 or [fd00::1]:53".into()),
             },
             Form::Text if text.is_empty() => Err("expected a text".into()),
             Form::Text => Ok(Value::Text(text.to_owned())),
@@ -113,7 +134,7 @@ pub enum Value {
     /// Of [`Form::Number`].
     Number(u32),
     /// Of [`Form::Endpoint`].
-    Endpoint(SocketAddrV4),
+    Endpoint(SocketAddr),
     /// Of [`Form::Text`].
     Text(String),
 }
@@ -170,7 +191,7 @@ impl Given {
     }
 
     /// The endpoint of a parameter; `None` where it has none.
-    pub fn endpoint(&self, key: &str) -> Option<SocketAddrV4> {
+    pub fn endpoint(&self, key: &str) -> Option<SocketAddr> {
         match self.get(key)? {
             Value::Endpoint(endpoint) => Some(*endpoint),
             _ => None,
@@ -208,12 +229,33 @@ pub struct Site<'a> {
 }
 
 impl Site<'_> {
+    /// The flow's own address, for the block `name`, which has only those of IPv4.
+    pub(crate) fn ipv4(&self, name: &str, span: Span) -> Result<Ipv4Addr, Diagnostic> {
+        match self.facts.address {
+            IpAddr::V4(address) => Ok(address),
+            IpAddr::V6(_) => Err(self.other_family(name, "IPv4", span)),
+        }
+    }
+
+    /// The same of IPv6.
+    pub(crate) fn ipv6(&self, name: &str, span: Span) -> Result<Ipv6Addr, Diagnostic> {
+        match self.facts.address {
+            IpAddr::V6(address) => Ok(address),
+            IpAddr::V4(_) => Err(self.other_family(name, "IPv6", span)),
+        }
+    }
+
+    fn other_family(&self, name: &str, family: &str, span: Span) -> Diagnostic {
+        let message = format!("`{name}` is for {family}, and this flow's address is {}", self.facts.address);
+        Diagnostic::new(message, span).with_label("of another family than the flow")
+    }
+
     /// What packets begin with here, or an error that says where the block `name` belongs.
     pub fn link_for(&self, name: &str, span: Span) -> Result<LinkType, Diagnostic> {
         self.link.ok_or_else(|| {
             Diagnostic::new(format!("`{name}` sees no packets here"), span)
                 .with_label("above the IP header")
-                .with_help(format!("put `{name}` behind `ipv4` or `ethernet`"))
+                .with_help(format!("put `{name}` behind `ipv4`, `ipv6` or `ethernet`"))
         })
     }
 }

@@ -40,6 +40,10 @@ discards! {
     ArpOther = "arp about another address",
     /// An ARP operation other than request and reply.
     ArpOperation = "another arp operation",
+    /// A message of Neighbour Discovery that is cut, came by a router, or has wrong fields or options.
+    NdpMalformed = "malformed neighbour discovery",
+    /// A message of Neighbour Discovery that is about another address.
+    NdpOther = "neighbour discovery about another address",
     /// Fewer bytes than the IPv4 header has.
     Ipv4Truncated = "truncated ipv4 header",
     /// The version is not 4.
@@ -50,11 +54,19 @@ discards! {
     Ipv4Checksum = "wrong ipv4 header checksum",
     /// The total length is below the header's, or beyond the end of the frame.
     Ipv4TotalLength = "wrong ipv4 total length",
+    /// Fewer bytes than the IPv6 header has.
+    Ipv6Truncated = "truncated ipv6 header",
+    /// The version is not 6.
+    Ipv6Version = "ip version is not 6",
+    /// The payload length is beyond the end of the frame.
+    Ipv6Length = "wrong ipv6 payload length",
+    /// An extension header: the driver skips them, so it should not have come here.
+    Ipv6Extension = "ipv6 extension header",
     /// A fragment: the driver reassembles, so it should not have come here.
     Fragment = "fragment",
     /// The packet is for another address.
     OtherAddress = "for another address",
-    /// The source is an address that no single station has (RFC 1122, section 3.2.1.3).
+    /// The source is an address that no single station has (RFC 1122, section 3.2.1.3; RFC 4291, section 2.7).
     SourceAddress = "impossible source address",
     /// A packet to one address in a frame to many stations (RFC 1122, section 3.3.6).
     SentToMany = "unicast packet in a broadcast frame",
@@ -66,6 +78,8 @@ discards! {
     UdpLength = "wrong udp length",
     /// The checksum does not add up.
     UdpChecksum = "wrong udp checksum",
+    /// A datagram over IPv6 without a checksum (RFC 8200, section 8.1).
+    UdpNoChecksum = "no udp checksum",
     /// The datagram is for another port.
     OtherPort = "for another port",
     /// The flow has a peer, and the datagram is from elsewhere.
@@ -109,8 +123,10 @@ impl std::error::Error for Discard {}
 pub enum SendError {
     /// The payload does not fit: stacks do not fragment.
     MessageTooLong,
-    /// Neither the call nor the stack says where the packet goes, or that address is 0.0.0.0 or port 0.
+    /// Neither the call nor the stack says where the packet goes, or that address is 0.0.0.0, `::` or port 0.
     NoDestination,
+    /// The destination is of another family than the flow's address.
+    OtherFamily,
     /// The flow has a peer, and the call names another destination.
     OtherPeer,
     /// A block has no room for the bytes now; after its next turn it may.
@@ -128,6 +144,7 @@ impl fmt::Display for SendError {
         match self {
             Self::MessageTooLong => out.write_str("the payload is too long for the MTU"),
             Self::NoDestination => out.write_str("no destination"),
+            Self::OtherFamily => out.write_str("the destination has another IP version than the flow"),
             Self::OtherPeer => out.write_str("the flow has another peer"),
             Self::Full => out.write_str("no room now"),
             Self::HeaderRoom => out.write_str("a block put more header in front than it announced"),

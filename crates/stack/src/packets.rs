@@ -1,6 +1,6 @@
 //! A packet between two blocks, on its way down and on its way up, and what blocks tell each other about it.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use packet::checksum::Sum;
 
@@ -11,8 +11,8 @@ use crate::problem::Problem;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// The other end: the destination on the way down, the source on the way up. `None` until a block knows it.
-    pub remote: Option<SocketAddrV4>,
-    /// The protocol that the next header carries, as a number of IPv4. 0 until a block knows it.
+    pub remote: Option<SocketAddr>,
+    /// The protocol that the next header carries, as IPv4 and IPv6 number it. 0 until a block knows it.
     pub protocol: u8,
     /// The protocol that the next header carries, as an ether type. 0 until a block knows it.
     pub ether_type: u16,
@@ -109,8 +109,8 @@ impl<'a> Incoming<'a> {
     }
 
     /// The address of the other end; 0.0.0.0 while no block knows it.
-    pub fn remote_address(&self) -> Ipv4Addr {
-        self.meta.remote.map_or(Ipv4Addr::UNSPECIFIED, |remote| *remote.ip())
+    pub fn remote_address(&self) -> IpAddr {
+        self.meta.remote.map_or(Ipv4Addr::UNSPECIFIED.into(), |remote| remote.ip())
     }
 }
 

@@ -1,12 +1,15 @@
-//! What routers and the other end report about packets of this flow: ICMP errors (RFC 792), read and matched by the
+//! What routers and the other end report about packets of this flow: ICMP errors (RFC 792, RFC 4443), read and matched by the
 //! transport block of the flow.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use packet::checksum::Sum;
-use packet::{icmp, ipv4};
+use packet::frame::protocol;
+use packet::{icmp, ipv4, ipv6};
 
 use crate::outcome::Discard;
+use crate::packets::Incoming;
+use crate::pseudo;
 
 /// Destination unreachable (RFC 792).
 const UNREACHABLE: u8 = 3;
@@ -16,6 +19,12 @@ const TOO_BIG: u8 = 4;
 const TIME_EXCEEDED: u8 = 11;
 /// Parameter problem (RFC 792).
 const PARAMETER: u8 = 12;
+
+/// Destination unreachable, packet too big, time exceeded, parameter problem (RFC 4443, section 3).
+const UNREACHABLE_V6: u8 = 1;
+const TOO_BIG_V6: u8 = 2;
+const TIME_EXCEEDED_V6: u8 = 3;
+const PARAMETER_V6: u8 = 4;
 
 /// Bytes of an ICMP message in front of the packet that it is about.
 const HEADER_BYTES: usize = 8;
@@ -27,15 +36,15 @@ pub struct Problem {
     /// What happened.
     pub kind: ProblemKind,
     /// Where the packet should have gone. Echo requests have their sequence number in place of the port.
-    pub to: SocketAddrV4,
+    pub to: SocketAddr,
     /// The station that reports.
-    pub reporter: Ipv4Addr,
+    pub reporter: IpAddr,
 }
 
 /// What happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// Not deliverable; the code is that of RFC 792: 1 is the host, 3 the port.
+    /// Not deliverable; the code is that of RFC 792, also over IPv6: 1 is the host, 3 the port, 13 prohibited (RFC 1812).
     Unreachable(u8),
     /// Too big for a link on the way, which carries packets of this many bytes; 0 where the router does not say.
     TooBig(u16),
@@ -49,33 +58,81 @@ pub enum ProblemKind {
 pub(crate) struct Report<'a> {
     pub(crate) kind: ProblemKind,
     /// The destination of that packet.
-    pub(crate) target: Ipv4Addr,
+    pub(crate) target: IpAddr,
     /// The first eight bytes behind that packet's IP header.
     pub(crate) transport: &'a [u8; 8],
 }
 
+/// Is this the protocol that has errors about packets from `ours`?
+pub(crate) fn is_icmp(number: u8, ours: IpAddr) -> bool {
+    number == if ours.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 }
+}
+
 /// Reads an ICMP error about a packet of `protocol` from `ours`. Any other ICMP message is a discard.
-pub(crate) fn read(message: &[u8], ours: Ipv4Addr, protocol: u8) -> Result<Report<'_>, Discard> {
+pub(crate) fn read<'a>(packet: &Incoming<'a>, ours: IpAddr, protocol: u8) -> Result<Report<'a>, Discard> {
+    let message = packet.bytes();
     let header = icmp::Packet::new_checked(message).map_err(|_| Discard::IcmpTruncated)?;
-    if Sum::of(message).checksum() != 0 {
+    if sum(message, packet.remote_address(), ours).checksum() != 0 {
         return Err(Discard::IcmpChecksum);
     }
-    let kind = match (header.kind(), header.code()) {
-        (UNREACHABLE, TOO_BIG) => {
-            let next_mtu = message.get(6..8).and_then(|bytes| bytes.first_chunk()).ok_or(Discard::IcmpTruncated)?;
-            ProblemKind::TooBig(u16::from_be_bytes(*next_mtu))
+    let words = message.get(4..8).and_then(|bytes| bytes.first_chunk()).copied().unwrap_or_default();
+    let kind = match ours {
+        IpAddr::V4(_) => kind(header.kind(), header.code(), words),
+        IpAddr::V6(_) => kind_v6(header.kind(), header.code(), words),
+    };
+    let kind = kind.ok_or(Discard::IcmpKind)?;
+    let about = message.get(HEADER_BYTES..).ok_or(Discard::IcmpTruncated)?;
+    let ((source, target), carried, is_first, transport) = match ours {
+        IpAddr::V4(_) => {
+            let inner = ipv4::Packet::new_checked(about).map_err(|_| Discard::IcmpTruncated)?;
+            let ends = (IpAddr::V4(inner.source()), IpAddr::V4(inner.target()));
+            (ends, inner.protocol(), inner.fragment_offset() == 0, about.get(usize::from(inner.header_len())..))
         }
+        // Flows send no extension headers.
+        IpAddr::V6(_) => {
+            let inner = ipv6::Packet::new_checked(about).map_err(|_| Discard::IcmpTruncated)?;
+            let ends = (IpAddr::V6(inner.source()), IpAddr::V6(inner.target()));
+            (ends, inner.next_header(), true, about.get(ipv6::Packet::HEADER_BYTES..))
+        }
+    };
+    let transport = transport.and_then(|rest| rest.first_chunk()).ok_or(Discard::IcmpTruncated)?;
+    if source != ours || carried != protocol || !is_first {
+        return Err(Discard::OtherFlow);
+    }
+    Ok(Report { kind, target, transport })
+}
+
+/// The sum of a whole message, which is all ones where its checksum is right; over IPv6 it covers the pseudo header, too.
+pub(crate) fn sum(message: &[u8], source: IpAddr, target: IpAddr) -> Sum {
+    let sum = Sum::of(message);
+    match (target, u16::try_from(message.len())) {
+        (IpAddr::V6(_), Ok(length)) => sum.and(pseudo::sum(source, target, protocol::ICMPV6, length)),
+        _ => sum,
+    }
+}
+
+/// `words`: bytes 4 to 7 of the message.
+fn kind(kind: u8, code: u8, words: [u8; 4]) -> Option<ProblemKind> {
+    let [_, _, high, low] = words;
+    Some(match (kind, code) {
+        (UNREACHABLE, TOO_BIG) => ProblemKind::TooBig(u16::from_be_bytes([high, low])),
         (UNREACHABLE, code) => ProblemKind::Unreachable(code),
         (TIME_EXCEEDED, _) => ProblemKind::TimeExceeded,
         (PARAMETER, _) => ProblemKind::Parameter,
-        _ => return Err(Discard::IcmpKind),
-    };
-    let about = message.get(HEADER_BYTES..).ok_or(Discard::IcmpTruncated)?;
-    let inner = ipv4::Packet::new_checked(about).map_err(|_| Discard::IcmpTruncated)?;
-    let transport = about.get(usize::from(inner.header_len())..).and_then(|rest| rest.first_chunk());
-    let transport = transport.ok_or(Discard::IcmpTruncated)?;
-    if inner.source() != ours || inner.protocol() != protocol || inner.fragment_offset() != 0 {
-        return Err(Discard::OtherFlow);
-    }
-    Ok(Report { kind, target: inner.target(), transport })
+        _ => return None,
+    })
+}
+
+/// The same of ICMPv6, with the codes of RFC 792 for those of RFC 4443, section 3.1.
+fn kind_v6(kind: u8, code: u8, words: [u8; 4]) -> Option<ProblemKind> {
+    Some(match (kind, code) {
+        (UNREACHABLE_V6, 0) => ProblemKind::Unreachable(0),
+        (UNREACHABLE_V6, 1 | 5 | 6) => ProblemKind::Unreachable(13),
+        (UNREACHABLE_V6, 4) => ProblemKind::Unreachable(3),
+        (UNREACHABLE_V6, _) => ProblemKind::Unreachable(1),
+        (TOO_BIG_V6, _) => ProblemKind::TooBig(u16::try_from(u32::from_be_bytes(words)).unwrap_or(u16::MAX)),
+        (TIME_EXCEEDED_V6, _) => ProblemKind::TimeExceeded,
+        (PARAMETER_V6, _) => ProblemKind::Parameter,
+        _ => return None,
+    })
 }

@@ -1,7 +1,7 @@
 //! The loop: takes a packet from block to block, counts what is discarded, and gives blocks their turns.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use base::limits::STACK_TURNS;
 
@@ -19,7 +19,7 @@ use crate::stream::Stream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
     /// Where they come from.
-    pub from: SocketAddrV4,
+    pub from: SocketAddr,
     /// The bytes, which lie in the received frame or in a block.
     pub payload: &'a [u8],
 }
@@ -61,7 +61,7 @@ impl Stack {
     pub fn send(
         &mut self,
         now: u64,
-        to: Option<SocketAddrV4>,
+        to: Option<SocketAddr>,
         payload: &[u8],
         emit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), SendError> {
@@ -240,7 +240,7 @@ fn go_up(
             }
         }
     }
-    let from = packet.meta.remote.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+    let from = packet.meta.remote.unwrap_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
     deliver(Delivery { from, payload: packet.bytes() });
     Ok(())
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use socket::{Connection, SocketError, UdpOptions};
 use stack::NoEnv;
 use std::io::{self, BufRead};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -127,7 +127,7 @@ fn open(daemon: &str, options: &UdpOptions) -> Result<socket::UdpSocket, String>
     socket::UdpSocket::open(Arc::new(connection), options, &mut NoEnv).map_err(told)
 }
 
-fn send(daemon: &str, to: SocketAddrV4, bytes: usize, share: &str, pace: &Pace) -> Result<(), String> {
+fn send(daemon: &str, to: SocketAddr, bytes: usize, share: &str, pace: &Pace) -> Result<(), String> {
     let options = UdpOptions { peer: Some(to), share: Some(share.to_owned()), ..UdpOptions::default() };
     let mut socket = open(daemon, &options)?;
     let mut payload = vec![0; bytes];
@@ -153,7 +153,7 @@ fn send(daemon: &str, to: SocketAddrV4, bytes: usize, share: &str, pace: &Pace) 
     Ok(())
 }
 
-fn kernel_send(to: SocketAddrV4, bytes: usize, pace: &Pace) -> Result<(), String> {
+fn kernel_send(to: SocketAddr, bytes: usize, pace: &Pace) -> Result<(), String> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(told)?;
     socket.connect(to).map_err(told)?;
     // A sender that waits for room looks up now and then.
@@ -308,7 +308,7 @@ fn idle(daemon: &str, connections: usize, flows: usize) -> Result<(), String> {
     let mut open = Vec::new();
     for _ in 0..connections {
         let connection = Connection::open(Path::new(daemon), "bench").map_err(told)?;
-        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         // As small as channels get, else 10,000 of them take 11 GB.
         let small = OpenFlow {
             send_records: 16,

@@ -5,7 +5,7 @@
 //! [`wire_codes!`](crate::wire_codes); both directions follow from that.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// A packet in the making.
@@ -168,24 +168,49 @@ impl Wire for [u8; 6] {
     }
 }
 
+/// Behind the number of its family, 4 or 6.
 impl Wire for Ipv4Addr {
     fn put(&self, out: &mut Out) {
-        u32::from(*self).put(out);
+        out.0.extend(self.octets());
     }
 
     fn get(fields: &mut In<'_>) -> Option<Ipv4Addr> {
-        u32::get(fields).map(Ipv4Addr::from)
+        fields.take::<4>().map(Ipv4Addr::from)
     }
 }
 
-impl Wire for SocketAddrV4 {
+impl Wire for IpAddr {
+    fn put(&self, out: &mut Out) {
+        match self {
+            IpAddr::V4(address) => {
+                4u8.put(out);
+                out.0.extend(address.octets());
+            }
+            IpAddr::V6(address) => {
+                6u8.put(out);
+                out.0.extend(address.octets());
+            }
+        }
+    }
+
+    fn get(fields: &mut In<'_>) -> Option<IpAddr> {
+        match u8::get(fields)? {
+            4 => fields.take::<4>().map(IpAddr::from),
+            6 => fields.take::<16>().map(IpAddr::from),
+            _ => None,
+        }
+    }
+}
+
+/// Address and port alone: the scope of an address of IPv6 is a device of one namespace, and says nothing to another process.
+impl Wire for SocketAddr {
     fn put(&self, out: &mut Out) {
         self.ip().put(out);
         self.port().put(out);
     }
 
-    fn get(fields: &mut In<'_>) -> Option<SocketAddrV4> {
-        Some(SocketAddrV4::new(Wire::get(fields)?, Wire::get(fields)?))
+    fn get(fields: &mut In<'_>) -> Option<SocketAddr> {
+        Some(SocketAddr::new(Wire::get(fields)?, Wire::get(fields)?))
     }
 }
 
@@ -274,6 +299,21 @@ mod tests {
         assert!((0..out.0.len()).all(|cut| read::<Value>(&out.0[..cut]).is_none()));
         out.0[0] = 64;
         assert_eq!(read::<Value>(&out.0), None);
+    }
+
+    #[test]
+    fn addresses_of_both_families_travel_without_their_scope() {
+        let read = |text: &str| {
+            let mut out = Out::default();
+            text.parse::<SocketAddr>().unwrap().put(&mut out);
+            SocketAddr::get(&mut In(&out.0)).map(|address| (address.to_string(), out.0.len()))
+        };
+        for (text, expected, len) in
+            [("10.0.0.1:7", "10.0.0.1:7", 7), ("[fd00::1]:7", "[fd00::1]:7", 19), ("[fe80::1%3]:7", "[fe80::1]:7", 19)]
+        {
+            assert_eq!(read(text), Some((expected.to_string(), len)));
+        }
+        assert_eq!(IpAddr::get(&mut In(&[5; 17])), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod consume;
 mod devices;
 mod flows;
 mod forwarding;
+mod ipv6;
 mod leases;
 mod loopback;
 mod lowered;

@@ -8,7 +8,7 @@ use driver::Receive;
 use driver::af_packet::{self, Direction};
 use flow::{Answer, Flow, OpenFlow, Question};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
@@ -181,7 +181,7 @@ fn flow_of(net: &Net, user: u32, device: Option<&str>) -> Result<(Client, Flow),
         Client::connect(&socket, "a test").unwrap()
     });
     let client = connecting.join().unwrap();
-    let open = OpenFlow::new(device, 17, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), None);
+    let open = OpenFlow::new(device, 17, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), None);
     let (answer, fds) = client.flows(Question::Open(open.clone()))?;
     let Answer::Granted(granted) = answer else { panic!("{answer:?}") };
     Ok((client, flow::Host::default().adopt(granted, open.geometry(), fds).unwrap()))

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -383,7 +383,7 @@ impl Connected {
     }
 
     fn open(&mut self) -> Flow {
-        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let small = OpenFlow {
             send_records: 1,
             send_bytes: 4096,
@@ -505,6 +505,44 @@ fn a_thousand_flows_leave_nothing() {
         });
         assert_eq!(memory(process), 0);
     }
+}
+
+/// A connection, a listener and a bound flow of IPv6 each go on where another process or daemon does.
+#[test]
+fn flows_of_ipv6_outlive_processes_and_daemons() {
+    let Some(mut net) = crate::ipv6::both() else { return };
+    let start = |words: [&str; 5]| Running::start(command(&net, NOBODY, &words));
+    let _echoes = [start(["echo", "tcp", "7000", "--addr", "::"]), start(["echo", "udp", "4000", "--addr", "fd00::2"])];
+    until("they listen", || count(&net, "listeners") == 1 && count(&net, "flows") == 1);
+    let load = Load::start(&net, "[fd00::2]:7000");
+    let socket = far_socket(&net, "[fd00::1]:5000");
+    socket.connect("[fd00::2]:4000").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let answers = |number: u8| {
+        until("a datagram comes back", || {
+            // The far side may not find the neighbour for a moment.
+            let _ = socket.send(&[number; 100]);
+            let mut bytes = [0; 200];
+            socket.recv(&mut bytes).is_ok_and(|len| bytes[..len] == [number; 100])
+        });
+    };
+    answers(0);
+    for number in 1..3 {
+        std::thread::sleep(Duration::from_millis(300));
+        kill_interface_process(&net);
+        answers(number);
+    }
+    let process = interface_process(&net).expect("it runs");
+    kill_daemon(&mut net);
+    net.start_daemon();
+    until("the interface came", || count(&net, "listeners") == 1 && count(&net, "flows") == 2);
+    assert!(is_there(process));
+    answers(3);
+    assert!(load.finish() > 100_000);
+    ask_once(&net, "[fd00::2]:7000");
+    let locals: Vec<Value> =
+        flows(&net)["listeners"].as_array().unwrap().iter().map(|one| one["local"].clone()).collect();
+    assert_eq!(locals, ["[fd00::2]:7000"]);
 }
 
 /// The host has the device, and would answer the packets of a flow with resets.

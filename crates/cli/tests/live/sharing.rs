@@ -149,6 +149,14 @@ fn a_keeper_that_is_killed_is_told_and_new_flows_are_refused() {
 fn addresses_and_ways_that_contradict_sharing_are_refused() {
     let Some(net) = shared() else { return };
     let device = net.device();
+    for words in [
+        &["cat", "udp", "--to", "[fd00::1]:7"][..],
+        &["cat", "tcp", "--to", "[fd00::1]:7", "--device", device],
+        &["echo", "udp", "4000", "--addr", "::"],
+    ] {
+        let output = command(&net, NOBODY, words).output().unwrap();
+        assert!(!output.status.success() && text(&output).contains("has flows of IPv4 only"), "{}", text(&output));
+    }
     for (options, told) in [
         (&["--share", "--addr", "10.0.0.9/24"][..], "cannot be used with"),
         (&["--share", "--via", "af_packet"], "takes XDP"),

@@ -12,16 +12,19 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A pair, with the program's file if it is installed. None where one of them is missing.
-pub(crate) fn with_program(names: &[&str]) -> Option<Net> {
-    for name in names {
-        let places = ["/usr/bin", "/usr/sbin", "/bin"];
-        if !places.iter().any(|place| Path::new(place).join(name).exists()) {
-            eprintln!("skipped (tools): there is no `{name}`");
-            return None;
-        }
+/// Are these programs there? If not, says so on standard error.
+pub(crate) fn are_installed(names: &[&str]) -> bool {
+    let places = ["/usr/bin", "/usr/sbin", "/bin"];
+    let missing = names.iter().find(|name| !places.iter().any(|place| Path::new(place).join(name).exists()));
+    if let Some(name) = missing {
+        eprintln!("skipped (tools): there is no `{name}`");
     }
-    interface_with(&[])
+    missing.is_none()
+}
+
+/// A pair, where these programs are installed.
+pub(crate) fn with_program(names: &[&str]) -> Option<Net> {
+    are_installed(names).then(|| interface_with(&[])).flatten()
 }
 
 /// `streamline net run -- PROGRAM` as a user without rights, in the folder of the test.
@@ -30,7 +33,7 @@ pub(crate) fn run(net: &Net, words: &[&str]) -> Command {
 }
 
 /// The same with options of the command.
-fn run_with(net: &Net, options: &[&str], words: &[&str]) -> Command {
+pub(crate) fn run_with(net: &Net, options: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["net", "run", "--daemon"]).arg(net.socket()).args(options).arg("--").args(words);
     command.env("STREAMLINE_SOCKETS_LIBRARY", testkit::library::sockets());

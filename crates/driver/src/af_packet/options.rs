@@ -18,6 +18,8 @@ pub struct Options {
     pub direction: Direction,
     /// Has the device receive what is for others, too, as long as the receiver is open.
     pub promiscuous: bool,
+    /// Has the device receive what is for any group, as long as the receiver is open.
+    pub all_groups: bool,
     /// What is let through.
     pub filter: Vec<Instruction>,
     /// Shares the device's frames with other receivers of the same group.
@@ -50,6 +52,7 @@ impl Default for Options {
             block_timeout: Duration::from_millis(10),
             direction: Direction::Both,
             promiscuous: false,
+            all_groups: false,
             filter: everything(SNAP_BYTES),
             fanout: None,
             timestamps: Timestamps::Kernel,

@@ -116,6 +116,9 @@ impl Receiver {
         if options.promiscuous {
             socket.become_promiscuous().map_err(system("receive what is for others"))?;
         }
+        if options.all_groups {
+            socket.join_all_groups().map_err(system("receive what is for groups"))?;
+        }
         match options.fanout {
             None => {
                 attach_filter(socket.as_fd(), wanted).map_err(system("attach a filter"))?;

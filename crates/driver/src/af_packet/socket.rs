@@ -46,12 +46,17 @@ impl PacketSocket {
 
     /// Has the device receive what is for others, too, for as long as this socket is open.
     pub fn become_promiscuous(&self) -> io::Result<()> {
-        let membership = libc::packet_mreq {
-            mr_ifindex: self.index as i32,
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
+        self.join(libc::PACKET_MR_PROMISC)
+    }
+
+    /// Has the device receive what is for any group, for as long as this socket is open.
+    pub fn join_all_groups(&self) -> io::Result<()> {
+        self.join(libc::PACKET_MR_ALLMULTI)
+    }
+
+    fn join(&self, kind: i32) -> io::Result<()> {
+        let membership =
+            libc::packet_mreq { mr_ifindex: self.index as i32, mr_type: kind as u16, mr_alen: 0, mr_address: [0; 8] };
         set_option(self.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
     }
 

@@ -65,6 +65,8 @@ pub struct Options {
     pub copying: Copying,
     /// Has the device receive what is for others, too, as long as it is open.
     pub promiscuous: bool,
+    /// Has the device receive what is for any group, as long as it is open.
+    pub all_groups: bool,
     /// Another program than the one that takes every frame.
     pub program: Option<Program>,
 }
@@ -79,6 +81,7 @@ impl Default for Options {
             place: Place::NativeIfThere,
             copying: Copying::NoneIfThere,
             promiscuous: false,
+            all_groups: false,
             program: None,
         }
     }
@@ -277,6 +280,9 @@ impl Queue {
         let look = PacketSocket::new(device.index)?;
         if options.promiscuous {
             look.become_promiscuous().map_err(doing("receive what is for others"))?;
+        }
+        if options.all_groups {
+            look.join_all_groups().map_err(doing("receive what is for groups"))?;
         }
         let (of_receiver, of_sender) = (lookout(look)?, lookout(PacketSocket::new(device.index)?)?);
         let (device, namespace) = (device.clone(), namespace.clone());

@@ -11,9 +11,6 @@ const TURN: Duration = Duration::from_millis(50);
 /// In the end the driver sends what lies in the channel; a next hop that answers no longer is given up after so long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// IPv4 and UDP headers of a datagram, in bytes.
-const HEADERS: usize = 28;
-
 const TOO_LONG: &str = "longer than a datagram of the interface";
 const STOPPED: &str = "stopped before the driver had room";
 
@@ -22,7 +19,7 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         return Err(ParamError::new("to", "a flow that sends needs a peer").with_help("flow udp to=10.0.0.3:4000"));
     }
     let socket = open(params, env)?;
-    let most = socket.mtu().saturating_sub(HEADERS).max(1);
+    let most = socket.longest().max(1);
     let cuts = env.input.has(Type::Bytes);
     Ok(Instance::filter(Sender { socket, most, cuts, message: Vec::new(), reported: 0 }))
 }

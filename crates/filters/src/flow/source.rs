@@ -11,7 +11,7 @@ use packet::frame::protocol;
 use packet::link::LinkType;
 use rustix::event::epoll;
 use socket::{SocketError, UdpSocket};
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -45,17 +45,17 @@ struct Receiver {
 
 /// Streams of the peers.
 struct Streams {
-    local: SocketAddrV4,
+    local: SocketAddr,
     /// By flow: the stream's number.
     table: FlowTable<u32, 1>,
 }
 
 impl Streams {
     /// The class of datagrams from a peer; `None` where no number is free for a new stream.
-    fn class_of(&mut self, from: SocketAddrV4, time: u64, cx: &mut Context<'_>) -> Option<Class> {
+    fn class_of(&mut self, from: SocketAddr, time: u64, cx: &mut Context<'_>) -> Option<Class> {
         let flow = Flow {
-            source: IpAddr::V4(*from.ip()),
-            target: IpAddr::V4(*self.local.ip()),
+            source: from.ip(),
+            target: self.local.ip(),
             source_port: from.port(),
             target_port: self.local.port(),
             protocol: protocol::UDP,

@@ -106,7 +106,7 @@ pub(crate) fn read(bytes: &[u8], exchange: u32, mac: [u8; 6]) -> Option<Answer> 
         return None;
     }
     let number = |code| packet.option(code)?.try_into().ok().map(u32::from_be_bytes);
-    let server = number(code::SERVER).map(Ipv4Addr::from).filter(|server| is_host(*server));
+    let server = number(code::SERVER).map(Ipv4Addr::from).filter(|server| is_host((*server).into()));
     match *packet.option(code::MESSAGE_TYPE)? {
         [kind::OFFER] => Some(Answer::Offer(terms(&packet, server)?)),
         [kind::ACK] => Some(Answer::Ack(terms(&packet, server)?)),
@@ -126,14 +126,14 @@ fn terms(packet: &Packet<'_>, server: Option<Ipv4Addr>) -> Option<Terms> {
     let host = u32::from(address) & u32::MAX.checked_shr(bits.into()).unwrap_or(0);
     let last = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
     // The first and the last address of a prefix are no host's, where it has more than two (RFC 3021).
-    if !is_host(address) || bits == 0 || bits < 31 && (host == 0 || host == last) {
+    if !is_host(address.into()) || bits == 0 || bits < 31 && (host == 0 || host == last) {
         return None;
     }
     let routers = packet.option(code::ROUTERS).unwrap_or_default();
     let mut routers =
         routers.chunks_exact(4).filter_map(|router| router.first_chunk::<4>()).map(|router| Ipv4Addr::from(*router));
     let is_neighbour = |router: &Ipv4Addr| {
-        is_host(*router) && *router != address && (u32::from(*router) ^ u32::from(address)) & !last == 0
+        is_host((*router).into()) && *router != address && (u32::from(*router) ^ u32::from(address)) & !last == 0
     };
     let mtu = packet.option(code::MTU).and_then(|mtu| mtu.try_into().ok()).map(u16::from_be_bytes);
     Some(Terms {

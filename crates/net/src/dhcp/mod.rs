@@ -8,12 +8,12 @@
 mod client;
 mod message;
 
-use crate::answer::{self, HEADERS};
+use crate::answer;
 use crate::counters::{End, Event};
 use crate::interface::Core;
 use crate::neighbours::Known;
 use crate::process::message::HeldLease;
-use crate::receive::{BROADCAST, arp_frame};
+use crate::receive::BROADCAST;
 use crate::routes::Hop;
 use crate::template::UDP;
 pub(crate) use client::Lease;
@@ -82,9 +82,9 @@ impl Dhcp {
         let lease = self.client.lease();
         LeaseState {
             state: self.client.state().into(),
-            address: lease.map(|lease| (lease.address, lease.bits)),
-            server: lease.map(|lease| lease.server),
-            router: lease.and_then(|lease| lease.router),
+            address: lease.map(|lease| (lease.address.into(), lease.bits)),
+            server: lease.map(|lease| lease.server.into()),
+            router: lease.and_then(|lease| lease.router).map(Into::into),
             left_ms: lease.and_then(|lease| left(lease.end)),
             renewal_ms: lease.and_then(|lease| left(lease.renew)),
             trouble: self.trouble.clone(),
@@ -105,7 +105,7 @@ fn message_in(ip: &[u8]) -> Option<&[u8]> {
     {
         return None;
     }
-    let sum = pseudo::sum(packet.source(), packet.target(), UDP, bytes.len() as u16).and(Sum::of(bytes));
+    let sum = pseudo::sum(packet.source().into(), packet.target().into(), UDP, bytes.len() as u16).and(Sum::of(bytes));
     // A field of 0 means that there is no checksum (RFC 768).
     (bytes[6..8] == [0, 0] || sum.folded() == 0xffff).then(|| datagram.payload())
 }
@@ -171,7 +171,7 @@ impl Core {
             match act {
                 Act::Send { message, from, to } => self.send_dhcp(&message, from, to, now),
                 Act::Probe(address) => {
-                    self.answer(arp_frame(arp::REQUEST, self.mac, Ipv4Addr::UNSPECIFIED, [0; 6], address, BROADCAST));
+                    self.ask_by_arp(Ipv4Addr::UNSPECIFIED, address);
                 }
                 Act::Use(lease) => self.use_lease(lease, now),
                 Act::Lose => {
@@ -184,21 +184,21 @@ impl Core {
 
     fn send_dhcp(&mut self, message: &[u8], from: Ipv4Addr, to: Ipv4Addr, now: u64) {
         let len = (UDP_HEADER + message.len()) as u16;
-        let mut frame = answer::packet(BROADCAST, UDP, from, to, len);
-        let datagram = &mut frame[HEADERS..];
+        let mut frame = answer::packet(BROADCAST, UDP, from.into(), to.into(), len);
+        let datagram = &mut frame[answer::headers(from.into())..];
         datagram[..2].copy_from_slice(&CLIENT_PORT.to_be_bytes());
         datagram[2..4].copy_from_slice(&SERVER_PORT.to_be_bytes());
         datagram[4..6].copy_from_slice(&len.to_be_bytes());
         datagram[UDP_HEADER..].copy_from_slice(message);
         // A checksum of 0 is sent as its other form (RFC 768).
-        let checksum = pseudo::sum(from, to, UDP, len).and(Sum::of(datagram)).checksum();
+        let checksum = pseudo::sum(from.into(), to.into(), UDP, len).and(Sum::of(datagram)).checksum();
         let checksum = if checksum == 0 { 0xffff } else { checksum };
         datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
         self.counters.event(Event::DhcpSent);
         if to == Ipv4Addr::BROADCAST {
             return self.answer(frame);
         }
-        let Hop::Neighbour(neighbour) = self.routes.hop(to) else {
+        let Hop::Neighbour(neighbour) = self.routes.hop(to.into()) else {
             // The server is here, or no route leads there: in time the client asks all.
             return self.counters.event(Event::AnswersDropped);
         };
@@ -228,7 +228,7 @@ impl Core {
             let is_same = before.is_some_and(|(has, had_bits, _)| (has, had_bits) == (address, bits));
             if !is_same {
                 self.use_none(now);
-                trouble = self.change(&Change::AddAddress(address, bits), now).err().map(|error| error.text);
+                trouble = self.change(&Change::AddAddress(address.into(), bits), now).err().map(|error| error.text);
             } else if let Some((.., Some(router))) = before {
                 // A person may have taken it away.
                 let _ = self.change(&Change::RemoveRoute(default_by(router)), now);
@@ -253,12 +253,12 @@ impl Core {
         if let Some(router) = router {
             let _ = self.change(&Change::RemoveRoute(default_by(router)), now);
         }
-        let _ = self.change(&Change::RemoveAddress(address, bits), now);
+        let _ = self.change(&Change::RemoveAddress(address.into(), bits), now);
         self.fit_mtu();
     }
 }
 
 /// The route of all that no other route holds.
 fn default_by(router: Ipv4Addr) -> RouteState {
-    RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(router) }
+    RouteState { to: (Ipv4Addr::UNSPECIFIED.into(), 0), via: Some(router.into()) }
 }

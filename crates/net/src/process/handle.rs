@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -75,7 +75,7 @@ struct Next {
 pub(crate) struct Process {
     device: Mutex<String>,
     /// Number and addresses of a device that is shared with the host; none: it is Streamline's alone.
-    pub(crate) shared: Option<(u32, Vec<(Ipv4Addr, u8)>)>,
+    pub(crate) shared: Option<(u32, Vec<(IpAddr, u8)>)>,
     routes: Mutex<Routes>,
     /// Keeps the device as it is between two processes; none: nothing has to, or the interface is down.
     handle: Mutex<Option<OwnedFd>>,
@@ -90,7 +90,7 @@ pub(crate) struct Process {
     numbers: AtomicU64,
     pub(crate) ledger: Mutex<Ledger>,
     /// On a shared device: the thread that asks the host.
-    questions: Option<SyncSender<Ipv4Addr>>,
+    questions: Option<SyncSender<IpAddr>>,
     news: Arc<News>,
     /// The next process that starts finds its numbers for flows there.
     blocks: Arc<AtomicU64>,
@@ -162,7 +162,7 @@ impl Process {
 
     fn new(
         Next { running, handle, start }: Next,
-        Facts { shared, .. }: Facts,
+        Facts { shared, mac, .. }: Facts,
         ledger: Ledger,
         starter: &Arc<dyn Starter>,
         news: &Arc<News>,
@@ -173,7 +173,7 @@ impl Process {
         let index = shared.as_ref().map(|(index, _)| *index);
         let routes = match &shared {
             Some((_, addresses)) => Routes::of_host(addresses),
-            None => Routes::of_table(&start.table),
+            None => Routes::of_table(&start.table).on_device(mac),
         };
         let process = Arc::new(Process {
             device: Mutex::new(start.open.device.clone()),
@@ -426,6 +426,7 @@ impl Process {
         let next = lock(&self.next).take();
         if let Some(Next { running, handle, start }) = next {
             *lock(&self.device) = start.open.device.clone();
+            *lock(&self.routes) = Routes::of_table(&start.table).on_device(start.mac.unwrap_or_default());
             drop(std::mem::replace(&mut *lock(&self.handle), handle));
             *lock(&self.start) = start;
             match self.restore(running) {
@@ -539,8 +540,10 @@ impl Process {
             Word::Ended(number) => drop(take(&self.ledger, |ledger| ledger.ended(number))),
             Word::Left(client) => drop(take(&self.ledger, |ledger| ledger.left(client))),
             Word::Routes(table) => {
-                *lock(&self.routes) = Routes::of_table(&table);
-                lock(&self.start).table = table;
+                let mut start = lock(&self.start);
+                let mac = start.mac.unwrap_or_default();
+                *lock(&self.routes) = Routes::of_table(&table).on_device(mac);
+                start.table = table;
             }
             Word::AskHop(address) => {
                 // What there is no room for is asked again later.

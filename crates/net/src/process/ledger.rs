@@ -7,7 +7,7 @@ use crate::users::Place;
 use buffer::flow::{Bells, close_abandoned};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -181,7 +181,7 @@ pub(crate) struct Held {
     /// Of its channel.
     pub(crate) bytes: usize,
     /// Protocol, address and port; none: it has no port.
-    pub(crate) port: Option<(u8, SocketAddrV4)>,
+    pub(crate) port: Option<(u8, SocketAddr)>,
 }
 
 /// A client that was claimed, and its channels.
@@ -210,7 +210,7 @@ mod tests {
 
     /// A client with a flow, and what its application has.
     fn client(ledger: &mut Ledger, client: u64, user: u32, number: u64) -> (Bells, Application) {
-        let open = OpenFlow::new(None, 17, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4000), None);
+        let open = OpenFlow::new(None, 17, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 4000), None);
         let geometry = open.geometry();
         let (driver, segments) = Driver::create(geometry).expect("a little memory");
         let (bells, handles) = Bells::create().expect("as above");

@@ -9,7 +9,7 @@ use crate::share::ShareLimits;
 use buffer::control::Message;
 use buffer::{wire_codes, wire_enum, wire_struct};
 use flow::{Change, Granted, InterfaceState, Listening, OpenFlow, OpenInterface, OpenListener, RouteState};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// The longest message, bytes: as those of the control socket.
 pub(crate) const BYTES: usize = 192 << 10;
@@ -44,7 +44,7 @@ pub(crate) enum Order {
     /// How it is, with the flows of this user; none: of all.
     State(Option<u32>),
     /// The host says where packets to this address go; none: it does not reach it.
-    NextHop(Ipv4Addr, Option<[u8; 6]>),
+    NextHop(IpAddr, Option<[u8; 6]>),
     /// Addresses or routes change.
     Change(Change),
     /// The process ends, and another one goes on with everything, on another device.
@@ -75,7 +75,7 @@ pub(crate) struct Start {
 /// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
-    pub(crate) addresses: Vec<(Ipv4Addr, u8)>,
+    pub(crate) addresses: Vec<(IpAddr, u8)>,
     pub(crate) routes: Vec<RouteState>,
     pub(crate) lease: Option<HeldLease>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Facts {
     /// How it is reached: a word of `OpenInterface::how`.
     pub(crate) via: String,
     /// Number and addresses of a device that is shared with the host.
-    pub(crate) shared: Option<(u32, Vec<(Ipv4Addr, u8)>)>,
+    pub(crate) shared: Option<(u32, Vec<(IpAddr, u8)>)>,
 }
 
 /// Whose flow or listener it is, and what the daemon decided about it.
@@ -186,7 +186,7 @@ pub(crate) enum Word {
     /// Addresses or routes are others now.
     Routes(Table),
     /// Where do packets to this address go?
-    AskHop(Ipv4Addr),
+    AskHop(IpAddr),
     /// Why the process ends.
     Fails(String),
     /// To a daemon that has just come: how this interface began.

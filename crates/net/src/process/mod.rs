@@ -28,7 +28,7 @@ use crate::cookies::Secret;
 use crate::dhcp::Dhcp;
 use crate::error::{NetError, NetErrorKind};
 use crate::interface::Interface;
-use crate::limits::{LONELY_LOOK, MTU, ORPHAN, REOPEN};
+use crate::limits::{LONELY_LOOK, MTU, ORPHAN, PATH_MTU_V6, REOPEN};
 use crate::manager::Opening;
 use crate::numbers::Numbers;
 use crate::open::{self, Left, Opened};
@@ -201,8 +201,15 @@ fn begin(
         let watch = (device.via != open::LOOPBACK).then(|| DeviceWatch::new(device.mtu)).transpose()?;
         let routes = match &shared {
             Some(shared) => Routes::of_host(&shared.addresses),
-            None => Routes::of_table(&start.table),
+            None => Routes::of_table(&start.table).on_device(device.mac),
         };
+        if routes.has_ipv6() && device.mtu < PATH_MTU_V6 {
+            let text = format!(
+                "`{0}` takes packets of {1} bytes, and IPv6 needs {PATH_MTU_V6}; set it: ip link set {0} mtu {PATH_MTU_V6}",
+                start.open.device, device.mtu
+            );
+            return Err(NetError::new(NetErrorKind::Request, text));
+        }
         surroundings.confine(shared.is_some()).map_err(|error| NetError::system("give up rights", error))?;
         let facts = Facts {
             mac: device.mac,

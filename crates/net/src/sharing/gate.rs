@@ -6,7 +6,7 @@ use crate::ports;
 use crate::routes::{Hop, Routes};
 use crate::sharing::keeper::{PortKeeper, Reservation};
 use driver::netlink::Netlink;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What clients' threads need of a shared device.
@@ -29,35 +29,43 @@ impl Gate {
     pub(crate) fn admit(
         &self,
         protocol: u8,
-        mut local: SocketAddrV4,
-        remote: Option<SocketAddrV4>,
+        mut local: SocketAddr,
+        remote: Option<SocketAddr>,
         routes: &Routes,
         user: u32,
-    ) -> Result<(SocketAddrV4, Option<Arc<Reservation>>), NetError> {
+    ) -> Result<(SocketAddr, Option<Arc<Reservation>>), NetError> {
+        if local.is_ipv6() || remote.is_some_and(|remote| remote.is_ipv6()) {
+            return Err(no_ipv6(&self.device));
+        }
         if let Some(remote) = remote {
-            let source = match routes.hop(*remote.ip()) {
+            let source = match routes.hop(remote.ip()) {
                 Hop::Refused | Hop::None => return Ok((local, None)),
                 Hop::Own | Hop::Broadcast => None,
-                Hop::Neighbour(to) => self.source_to(to)?,
+                Hop::Neighbour(IpAddr::V4(to)) => self.source_to(to)?.map(IpAddr::V4),
+                Hop::Neighbour(IpAddr::V6(_)) => None,
             };
             if local.ip().is_unspecified() {
-                let source = source.filter(|source| routes.is_own(*source));
-                local.set_ip(source.unwrap_or_else(|| routes.source(Some(*remote.ip())).0));
+                let source = source.filter(|source| routes.is_own(*source)).or_else(|| routes.source(remote.ip()));
+                local.set_ip(source.unwrap_or(local.ip()));
             }
         } else if local.ip().is_unspecified() {
-            local.set_ip(routes.source(None).0);
+            local.set_ip(routes.first(local.ip()).unwrap_or(local.ip()));
         }
-        if !routes.is_own(*local.ip()) {
+        let SocketAddr::V4(own) = local else { return Ok((local, None)) };
+        if !routes.is_own(local.ip()) {
             return Ok((local, None));
         }
         ports::check_user(local.port(), user)?;
-        let reservation = self.keeper.take(protocol, local)?;
-        Ok((reservation.local, Some(reservation)))
+        let reservation = self.keeper.take(protocol, own)?;
+        Ok((reservation.local.into(), Some(reservation)))
     }
 
     /// Holds the port of a flow that is there already.
-    pub(crate) fn hold(&self, protocol: u8, local: SocketAddrV4) -> Result<Arc<Reservation>, NetError> {
-        self.keeper.take(protocol, local)
+    pub(crate) fn hold(&self, protocol: u8, local: SocketAddr) -> Result<Arc<Reservation>, NetError> {
+        match local {
+            SocketAddr::V4(local) => self.keeper.take(protocol, local),
+            SocketAddr::V6(_) => Err(no_ipv6(&self.device)),
+        }
     }
 
     /// The address that the host sends from to this one, which it must reach by this device.
@@ -72,4 +80,13 @@ impl Gate {
             }
         }
     }
+}
+
+/// Why a shared device has no flow of IPv6.
+pub(crate) fn no_ipv6(device: &str) -> NetError {
+    let text = format!(
+        "`{device}` is shared with the host, and a shared device has flows of IPv4 only; IPv6 stays the host's: use its sockets, or a \
+         device that Streamline has alone"
+    );
+    NetError::new(NetErrorKind::Request, text)
 }

@@ -9,7 +9,8 @@
 //! - [`gate`] — what the daemon does before: the port is held, the host's route is looked at.
 //! - `resolver.rs` — the daemon's thread that asks the host for next hops; [`keeper`] — the process that holds ports.
 //!
-//! The interface answers nothing itself: what comes for no flow, because one was closed meanwhile, is counted.
+//! The interface answers nothing itself: what comes for no flow, because one was closed meanwhile, is counted. Flows are of IPv4
+//! only: the program lets every packet of IPv6 go on to the host.
 //!
 //! The daemon has a copy of the link that holds the program on the device. So the program stays when the interface's process ends, and
 //! drops the packets of flows until the next process takes them: the host would answer them with resets.
@@ -28,7 +29,7 @@ use crate::process::message::Word;
 use driver::af_xdp;
 use kernel::share_program::{FLOWS, REASONS};
 use kernel::{FlowKey, ShareProgram};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ pub(crate) struct SharedDevice {
     /// Number of the device.
     pub(crate) index: u32,
     /// The host's addresses on it.
-    pub(crate) addresses: Vec<(Ipv4Addr, u8)>,
+    pub(crate) addresses: Vec<(IpAddr, u8)>,
     /// Is the program on the device? Else that of an earlier process is, until the flows are restored.
     pub(crate) is_attached: bool,
 }
@@ -72,7 +73,7 @@ impl Sharing {
     }
 
     /// Asks where packets to this address go. What there is no room for is asked again later.
-    fn ask(&mut self, to: Ipv4Addr) {
+    fn ask(&mut self, to: IpAddr) {
         if self.questions < SHARE_QUESTIONS {
             self.questions += 1;
             self.letters.send(Letter::word(0, Word::AskHop(to)));
@@ -86,7 +87,8 @@ impl Sharing {
 
     /// The device's packets for a flow come here from now on.
     pub(crate) fn insert(&self, name: &Name) -> Result<(), NetError> {
-        self.program.insert(&key(name)).map_err(|error| match error.kind() {
+        let refused = || NetError::new(NetErrorKind::Request, "a shared device has flows of IPv4 only");
+        self.program.insert(&key(name).ok_or_else(refused)?).map_err(|error| match error.kind() {
             std::io::ErrorKind::ArgumentListTooLong => {
                 let text = format!("a shared device has {FLOWS} flows of a kind at most; close some");
                 NetError::new(NetErrorKind::Full, text)
@@ -98,7 +100,7 @@ impl Sharing {
     /// They are the host's from now on.
     pub(crate) fn remove(&self, name: &Name) {
         // The kernel does not fail to forget a key. If it did, packets would come for no flow, which is counted.
-        let _ = self.program.remove(&key(name));
+        let _ = key(name).map(|key| self.program.remove(&key));
     }
 
     /// What the program counted.
@@ -107,8 +109,17 @@ impl Sharing {
     }
 }
 
-fn key(name: &Name) -> FlowKey {
-    FlowKey { protocol: name.protocol, local: name.local, remote: name.remote }
+/// The name as the program has it; none: it is one of IPv6.
+fn key(name: &Name) -> Option<FlowKey> {
+    let of_ipv4 = |address: SocketAddr| match address {
+        SocketAddr::V4(address) => Some(address),
+        SocketAddr::V6(_) => None,
+    };
+    let remote = match name.remote {
+        Some(remote) => Some(of_ipv4(remote)?),
+        None => None,
+    };
+    Some(FlowKey { protocol: name.protocol, local: of_ipv4(name.local)?, remote })
 }
 
 /// Copies of a program's handles, for the device that attaches it.
@@ -118,7 +129,7 @@ pub(crate) fn handles(program: &ShareProgram) -> std::io::Result<[OwnedFd; 2]> {
 
 impl Core {
     /// Asks the host where packets to this address go. Without a daemon, which asks the host, what it said last holds on.
-    pub(crate) fn ask_host(&mut self, address: Ipv4Addr, now: u64) {
+    pub(crate) fn ask_host(&mut self, address: IpAddr, now: u64) {
         let known = self.neighbours.known(address);
         match &mut self.sharing {
             Some(sharing) if !sharing.is_alone => sharing.ask(address),
@@ -128,20 +139,12 @@ impl Core {
     }
 
     /// The host said where packets to this address go; none: it does not reach it by this device.
-    pub(crate) fn next_hop(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, now: u64) {
+    pub(crate) fn next_hop(&mut self, address: IpAddr, mac: Option<[u8; 6]>, now: u64) {
         if let Some(sharing) = &mut self.sharing {
             sharing.questions = sharing.questions.saturating_sub(1);
         }
         let mut woken = Woken::default();
         self.neighbours.decide(address, mac, now, &mut woken);
-        for number in woken.flows {
-            self.activate_number(number, now);
-        }
-        if let Some(mac) = mac {
-            for mut frame in woken.frames {
-                frame[..6].copy_from_slice(&mac);
-                self.queue(frame);
-            }
-        }
+        self.wake(woken, mac, now);
     }
 }

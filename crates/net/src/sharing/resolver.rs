@@ -5,7 +5,7 @@ use crate::limits::SHARE_PENDING;
 use driver::netlink::Netlink;
 use driver::route::Neighbour;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ enum Verdict {
 
 /// A destination that is looked at again.
 struct Pending {
-    to: Ipv4Addr,
+    to: IpAddr,
     next: Instant,
     wait: Duration,
     until: Instant,
@@ -39,8 +39,8 @@ struct Pending {
 pub(crate) fn run(
     mut netlink: Netlink,
     device: u32,
-    questions: &Receiver<Ipv4Addr>,
-    tell: &dyn Fn(Ipv4Addr, Option<[u8; 6]>),
+    questions: &Receiver<IpAddr>,
+    tell: &dyn Fn(IpAddr, Option<[u8; 6]>),
 ) {
     let mut pending: Vec<Pending> = Vec::new();
     loop {
@@ -87,7 +87,9 @@ pub(crate) fn run(
 }
 
 /// `is_first`: the host's own failure may be an old one, so it is asked to try again.
-fn look(netlink: &mut Netlink, device: u32, to: Ipv4Addr, is_first: bool) -> io::Result<Verdict> {
+fn look(netlink: &mut Netlink, device: u32, to: IpAddr, is_first: bool) -> io::Result<Verdict> {
+    // A shared device has flows of IPv4 only.
+    let IpAddr::V4(to) = to else { return Ok(Verdict::Decided(None)) };
     let Some(route) = netlink.route_to(to)?.filter(|route| route.is_unicast && route.device == device) else {
         return Ok(Verdict::Decided(None));
     };

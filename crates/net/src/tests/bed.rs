@@ -10,7 +10,7 @@ use crate::numbers::Numbers;
 use crate::open::{self, Opened};
 use crate::process::message::Owner;
 use crate::process::{Surroundings, serve_device};
-use crate::routes::Routes;
+use crate::routes::{Hop, Routes};
 use crate::share::ShareLimits;
 use crate::sharing::keeper::PortKeeper;
 use crate::users::Users;
@@ -20,10 +20,10 @@ use driver::loopback::{self, Capacity, End, Receiver};
 use driver::{Batch, Receive, Transmit, Turn};
 use flow::{Flow, Host, Listener, OpenFlow, OpenInterface, OpenListener};
 use packet::checksum::Sum;
-use packet::pseudo;
+use packet::{ndp, pseudo};
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -34,17 +34,28 @@ pub(super) const NEAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(super) const FAR: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// 10.0.0.`last`:`port`.
-pub(super) const fn at(last: u8, port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port)
+pub(super) const fn at(last: u8, port: u16) -> SocketAddr {
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port))
 }
 
-/// An interface with the address 10.0.0.`last`.
+/// [fd00::`last`]:`port`.
+pub(super) const fn six(last: u8, port: u16) -> SocketAddr {
+    SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last as u16), port, 0, 0))
+}
+
+/// Addresses of one family.
+pub(super) type At = fn(u8, u16) -> SocketAddr;
+
+/// Both families.
+pub(super) const FAMILIES: [At; 2] = [at, six];
+
+/// An interface with the addresses 10.0.0.`last` and fd00::`last`.
 pub(super) fn interface(device: &str, last: u8) -> OpenInterface {
     OpenInterface {
         device: device.into(),
         how: None,
-        addresses: vec![(*at(last, 0).ip(), 24)],
-        gateway: None,
+        addresses: vec![(at(last, 0).ip(), 24), (six(last, 0).ip(), 64)],
+        gateways: vec![],
         rate: None,
         count_gaps: false,
         dhcp: false,
@@ -53,7 +64,7 @@ pub(super) fn interface(device: &str, last: u8) -> OpenInterface {
 }
 
 /// A UDP flow on the only interface.
-pub(super) fn udp(local: SocketAddrV4, remote: Option<SocketAddrV4>) -> OpenFlow {
+pub(super) fn udp(local: SocketAddr, remote: Option<SocketAddr>) -> OpenFlow {
     OpenFlow::new(None, 17, local, remote)
 }
 
@@ -77,29 +88,77 @@ pub(super) fn opened_by(receive: Box<dyn Receive>, transmit: Box<dyn Transmit>, 
     }
 }
 
-/// An Ethernet frame with an IPv4 packet of this protocol around `payload`.
-pub(super) fn ipv4(macs: [[u8; 6]; 2], from: Ipv4Addr, to: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = [&macs[1][..], &macs[0], &[8, 0, 0x45, 0], &((20 + payload.len()) as u16).to_be_bytes()].concat();
-    frame.extend_from_slice(&[0, 7, 0, 0, 64, protocol, 0, 0]);
-    frame.extend_from_slice(&from.octets());
-    frame.extend_from_slice(&to.octets());
+/// An Ethernet frame with an IP packet of this protocol around `payload`, between addresses of one family.
+pub(super) fn packet(macs: [[u8; 6]; 2], from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = [macs[1], macs[0]].concat();
+    let len = payload.len() as u16;
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            frame.extend([&[8, 0, 0x45, 0][..], &(20 + len).to_be_bytes(), &[0, 7, 0, 0, 64, protocol, 0, 0]].concat());
+            frame.extend([from.octets(), to.octets()].concat());
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            frame.extend([&[0x86, 0xdd, 0x60, 0, 0, 0][..], &len.to_be_bytes(), &[protocol, 64]].concat());
+            frame.extend([from.octets(), to.octets()].concat());
+        }
+        _ => panic!("{from} and {to} are of two families"),
+    }
     seal(&mut frame);
     frame.extend_from_slice(payload);
     frame
 }
 
-/// Writes the checksum of the IPv4 header.
+/// Bytes of a frame before its transport header, where no options are between.
+pub(super) fn headers(frame: &[u8]) -> usize {
+    if frame[12..14] == [8, 0] { 34 } else { 54 }
+}
+
+/// Protocol of what is behind them.
+pub(super) fn protocol(frame: &[u8]) -> u8 {
+    match frame[12..14] {
+        [8, 0] => frame[23],
+        [0x86, 0xdd] => frame[20],
+        _ => 0,
+    }
+}
+
+/// What is behind them, and 8 bytes of UDP.
+pub(super) fn payload(frame: &[u8]) -> &[u8] {
+    &frame[headers(frame) + 8..]
+}
+
+/// The two addresses of a packet, as one run of bytes.
+pub(super) fn ends(frame: &[u8]) -> &[u8] {
+    let headers = headers(frame);
+    &frame[if headers == 34 { 26 } else { 22 }..headers]
+}
+
+/// Is the header of a packet sealed as it should be?
+pub(super) fn is_sealed(frame: &[u8]) -> bool {
+    headers(frame) == 54 || Sum::of(&frame[14..34]).folded() == 0xffff
+}
+
+/// Writes the checksum of an IPv4 header.
 pub(super) fn seal(frame: &mut [u8]) {
-    frame[24..26].fill(0);
-    let checksum = Sum::of(&frame[14..34]).checksum();
-    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    if headers(frame) == 34 {
+        frame[24..26].fill(0);
+        let checksum = Sum::of(&frame[14..34]).checksum();
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+    }
 }
 
 /// A frame with a UDP datagram without checksum.
-pub(super) fn datagram(macs: [[u8; 6]; 2], from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+pub(super) fn datagram(macs: [[u8; 6]; 2], from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let length = (8 + payload.len()) as u16;
     let words = [from.port(), to.port(), length, 0].map(u16::to_be_bytes).concat();
-    ipv4(macs, *from.ip(), *to.ip(), 17, &[&words, payload].concat())
+    packet(macs, from.ip(), to.ip(), 17, &[&words, payload].concat())
+}
+
+/// The same with a checksum, as receivers of IPv6 demand it (RFC 8200 8.1).
+pub(super) fn summed(macs: [[u8; 6]; 2], from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
+    let mut frame = datagram(macs, from, to, payload);
+    seal_transport(&mut frame);
+    frame
 }
 
 /// Flags of TCP.
@@ -117,7 +176,7 @@ impl Tcp {
     pub(super) fn frame(
         self,
         macs: [[u8; 6]; 2],
-        [from, to]: [SocketAddrV4; 2],
+        [from, to]: [SocketAddr; 2],
         options: &[u8],
         payload: &[u8],
     ) -> Vec<u8> {
@@ -126,30 +185,50 @@ impl Tcp {
         segment.extend(self.2.to_be_bytes());
         segment.extend([(20 + options.len() as u8) << 2, self.0, 3, 232, 0, 0, 0, 0]);
         segment.extend([options, payload].concat());
-        let mut frame = ipv4(macs, *from.ip(), *to.ip(), 6, &segment);
-        seal_tcp(&mut frame);
+        let mut frame = packet(macs, from.ip(), to.ip(), 6, &segment);
+        seal_transport(&mut frame);
         frame
     }
 
     /// That of a frame, whose checksum must be right.
     pub(super) fn of(frame: &[u8]) -> Tcp {
-        assert_eq!((frame[12], frame[14], frame[23]), (8, 0x45, 6), "{frame:02x?}");
-        assert_eq!(tcp_sum(frame).folded(), 0xffff, "{frame:02x?}");
-        let word = |at: usize| u32::from_be_bytes(*frame[at..].first_chunk().expect("a header"));
-        Tcp(frame[47], word(38), word(42))
+        assert_eq!(protocol(frame), 6, "{frame:02x?}");
+        assert_eq!(transport_sum(frame).folded(), 0xffff, "{frame:02x?}");
+        let segment = &frame[headers(frame)..];
+        let word = |at: usize| u32::from_be_bytes(*segment[at..].first_chunk().expect("a header"));
+        Tcp(segment[13], word(4), word(8))
     }
 }
 
-fn tcp_sum(frame: &[u8]) -> Sum {
-    let address = |at: usize| Ipv4Addr::from(*frame[at..].first_chunk::<4>().expect("a header"));
-    pseudo::sum(address(26), address(30), 6, (frame.len() - 34) as u16).and(Sum::of(&frame[34..]))
+/// The sum of what is behind the IP header, with the pseudo header where the protocol has one.
+pub(super) fn transport_sum(frame: &[u8]) -> Sum {
+    let (protocol, segment) = (protocol(frame), &frame[headers(frame)..]);
+    let pseudo = match protocol {
+        1 => Sum::default(),
+        _ => {
+            let ends = ends(frame);
+            let address = |bytes: &[u8]| match <[u8; 4]>::try_from(bytes) {
+                Ok(four) => IpAddr::from(four),
+                Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes).expect("an address")),
+            };
+            let (from, to) = ends.split_at(ends.len() / 2);
+            pseudo::sum(address(from), address(to), protocol, segment.len() as u16)
+        }
+    };
+    pseudo.and(Sum::of(segment))
 }
 
-/// Writes the checksum of a TCP segment behind an IPv4 header without options.
-pub(super) fn seal_tcp(frame: &mut [u8]) {
-    frame[50..52].fill(0);
-    let checksum = tcp_sum(frame).checksum();
-    frame[50..52].copy_from_slice(&checksum.to_be_bytes());
+/// Writes the checksum of a segment, a datagram or an ICMP message behind an IP header without options.
+pub(super) fn seal_transport(frame: &mut [u8]) {
+    let place = match protocol(frame) {
+        6 => 16,
+        17 => 6,
+        _ => 2,
+    };
+    let at = headers(frame) + place;
+    frame[at..at + 2].fill(0);
+    let checksum = transport_sum(frame).checksum();
+    frame[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// A listener for this port of 10.0.0.1.
@@ -170,12 +249,12 @@ pub(super) fn listener(port: u16, backlog: u32) -> OpenListener {
 }
 
 /// A TCP flow that connects.
-pub(super) fn connecting(local: SocketAddrV4, remote: SocketAddrV4) -> OpenFlow {
+pub(super) fn connecting(local: SocketAddr, remote: SocketAddr) -> OpenFlow {
     OpenFlow::new(None, 6, local, Some(remote))
 }
 
 /// The frame that a flow of 10.0.0.1 sends; the driver fills in the rest.
-pub(super) fn outgoing(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+pub(super) fn outgoing(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     datagram([NEAR, [0; 6]], from, to, payload)
 }
 
@@ -187,9 +266,45 @@ pub(super) fn icmp(kind: u8, code: u8, rest: &[u8]) -> Vec<u8> {
     message
 }
 
+/// A frame with an ICMP message, of the family of its addresses.
+pub(super) fn icmp_frame(macs: [[u8; 6]; 2], [from, to]: [IpAddr; 2], kind: u8, code: u8, rest: &[u8]) -> Vec<u8> {
+    let message = [&[kind, code, 0, 0], rest].concat();
+    let mut frame = packet(macs, from, to, if from.is_ipv4() { 1 } else { 58 }, &message);
+    seal_transport(&mut frame);
+    frame
+}
+
+/// A frame with a message of Neighbour Discovery, which has no checksum yet.
+pub(super) fn ndp_frame(macs: [[u8; 6]; 2], from: &str, to: &str, message: &[u8]) -> Vec<u8> {
+    let ip = |text: &str| text.parse().expect("an address");
+    let mut frame = packet(macs, ip(from), ip(to), 58, message);
+    frame[21] = 255;
+    seal_transport(&mut frame);
+    frame
+}
+
+/// The frame by which a neighbour says to 10.0.0.1 or fd00::1 that it has this address, and its hardware address.
+pub(super) fn answer(address: IpAddr, mac: [u8; 6]) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => arp(2, mac, address.octets()[3], 1, NEAR),
+        IpAddr::V6(address) => {
+            let message = ndp::advertisement(ndp::SOLICITED | ndp::OVERRIDE, address, mac);
+            ndp_frame([mac, NEAR], &address.to_string(), "fd00::1", &message)
+        }
+    }
+}
+
+/// Does a frame ask who has this address?
+pub(super) fn asks_for(frame: &[u8], address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => frame[12..14] == [8, 6] && frame[38..42] == address.octets(),
+        IpAddr::V6(address) => protocol(frame) == 58 && frame[54] == 135 && frame[62..78] == address.octets(),
+    }
+}
+
 /// An ARP frame.
 pub(super) fn arp(operation: u16, mac: [u8; 6], own: u8, target: u8, to: [u8; 6]) -> Vec<u8> {
-    let (own, target) = (at(own, 0).ip().octets(), at(target, 0).ip().octets());
+    let (own, target) = ([10, 0, 0, own], [10, 0, 0, target]);
     [&to[..], &mac, &[8, 6, 0, 1, 8, 0, 6, 4], &operation.to_be_bytes(), &mac, &own, &[0; 6], &target].concat()
 }
 
@@ -219,7 +334,8 @@ pub(super) fn adds_up(counters: &[(String, u64)]) -> bool {
     ends == get("received") + get("looped")
 }
 
-/// An interface, 10.0.0.1, whose time goes on when the test says so, and the other end of its device, 10.0.0.2.
+/// An interface, 10.0.0.1 and fd00::1, whose time goes on when the test says so, and the other end of its device, 10.0.0.2 and
+/// fd00::2.
 pub(super) struct Bed {
     pub(super) interface: Interface,
     pub(super) far: End,
@@ -236,7 +352,7 @@ impl Bed {
 
     pub(super) fn with(open: &OpenInterface, capacity: Capacity) -> Bed {
         let (near, far) = loopback::pair(capacity).expect("a few file descriptors");
-        let routes = Routes::new(open).expect("it is sound");
+        let routes = Routes::new(open).expect("it is sound").on_device(NEAR);
         let mut interface = Interface::new(open, routes, opened(near, NEAR), None);
         // Tests count frames: announcements have a test of their own.
         interface.core.announcements = Announcements::default();
@@ -324,15 +440,15 @@ impl Bed {
         frames(&mut self.far.receiver)
     }
 
-    /// Answers the question for 10.0.0.2.
+    /// Answers the question for 10.0.0.2 or fd00::2.
     pub(super) fn introduce(&mut self, flow: &mut Flow) {
-        let (local, remote) = (flow.granted.local, at(2, 9));
-        let first = outgoing(local, flow.granted.remote.unwrap_or(remote), b"first");
-        flow.send(&[&first]).expect("there is room");
+        let local = flow.granted.local;
+        let remote = flow.granted.remote.unwrap_or(if local.is_ipv4() { at(2, 9) } else { six(2, 9) });
+        let Hop::Neighbour(next) = self.interface.core.routes.hop(remote.ip()) else { panic!("no way to {remote}") };
+        flow.send(&[&outgoing(local, remote, b"first")]).expect("there is room");
         let asked = self.sent();
-        assert_eq!(asked.len(), 1, "{asked:02x?}");
-        assert_eq!(asked[0][12..14], [8, 6]);
-        self.give(&arp(2, FAR, 2, 1, NEAR));
+        assert!(asked.len() == 1 && asks_for(&asked[0], next), "{asked:02x?}");
+        self.give(&answer(next, FAR));
         assert_eq!(self.sent().len(), 1);
     }
 
@@ -448,7 +564,7 @@ impl Application {
     }
 }
 
-/// Two networks with threads, joined: 10.0.0.1 on `near`, 10.0.0.2 on `far`.
+/// Two networks with threads, joined: 10.0.0.1 and fd00::1 on `near`, 10.0.0.2 and fd00::2 on `far`.
 pub(super) fn joined() -> [Arc<Networks>; 2] {
     let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
     let up = |end, mac, device: &str, last| up_on(&interface(device, last), opened(end, mac));

@@ -1,21 +1,21 @@
 //! Addresses, routes and devices that change under flows.
 
-use super::bed::{Bed, FAR, NEAR, SYN, Tcp, arp, at, connecting, datagram, listener, outgoing, received, udp};
+use super::bed::{Bed, FAR, NEAR, SYN, Tcp, arp, at, connecting, datagram, listener, outgoing, received, six, udp};
 use crate::limits::{ADDRESS_TIME, SECOND};
 use buffer::flow::State;
 use flow::{Change, Flow, RouteState};
 use rustix::io::Errno;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// A router.
 const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
 /// Far behind routers.
-const DISTANT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(20, 0, 0, 9), 4001);
+const DISTANT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(20, 0, 0, 9)), 4001);
 
 fn route(via: u8, bits: u8) -> RouteState {
     let to = if bits == 0 { Ipv4Addr::UNSPECIFIED } else { Ipv4Addr::new(20, 0, 0, 0) };
-    RouteState { to: (to, bits), via: Some(*at(via, 0).ip()) }
+    RouteState { to: (to.into(), bits), via: Some(at(via, 0).ip()) }
 }
 
 impl Bed {
@@ -34,7 +34,7 @@ impl Bed {
 
 /// Asked for this address?
 fn asks(frame: &[u8], last: u8) -> bool {
-    frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == at(last, 0).ip().octets()
+    frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == [10, 0, 0, last]
 }
 
 #[test]
@@ -67,11 +67,11 @@ fn a_route_that_changes_is_that_of_the_next_packet_and_of_those_that_wait() {
 #[test]
 fn packets_wait_for_an_address_that_is_away_and_leave_when_it_is_back() {
     let mut bed = Bed::new();
-    bed.change(Change::AddAddress(*at(9, 0).ip(), 24));
+    bed.change(Change::AddAddress(at(9, 0).ip(), 24));
     let mut flow = bed.open(5, &udp(at(1, 4000), Some(at(2, 4001))));
     bed.introduce(&mut flow);
     let mut other = bed.open(6, &udp(at(9, 4000), Some(at(2, 4001))));
-    bed.change(Change::RemoveAddress(*at(1, 0).ip(), 24));
+    bed.change(Change::RemoveAddress(at(1, 0).ip(), 24));
     let (told, facts) = flow.channel.facts();
     assert_eq!((told, facts.has_address, facts.mtu, other.channel.facts().0), (1, false, 1500, 0));
     for payload in [b"one", b"two"] {
@@ -85,7 +85,7 @@ fn packets_wait_for_an_address_that_is_away_and_leave_when_it_is_back() {
 
     bed.now += ADDRESS_TIME - SECOND;
     bed.settle();
-    bed.change(Change::AddAddress(*at(1, 0).ip(), 25));
+    bed.change(Change::AddAddress(at(1, 0).ip(), 25));
     let sent = bed.sent();
     let payloads: Vec<_> =
         sent.iter().filter(|frame| frame[12] == 8 && frame[13] == 0).map(|frame| &frame[42..]).collect();
@@ -100,7 +100,7 @@ fn packets_wait_for_an_address_that_is_away_and_leave_when_it_is_back() {
 #[test]
 fn flows_of_an_address_that_stays_away_end_with_a_reason_and_reset_nothing() {
     let mut bed = Bed::new();
-    bed.change(Change::AddAddress(*at(9, 0).ip(), 24));
+    bed.change(Change::AddAddress(at(9, 0).ip(), 24));
     let mut stays = bed.open(4, &udp(at(9, 4000), Some(at(2, 4001))));
     let mut flow = bed.open(5, &connecting(at(1, 4000), at(2, 80)));
     let listening = bed.listen(6, &listener(7000, 8)).expect("nothing is in its way");
@@ -110,7 +110,7 @@ fn flows_of_an_address_that_stays_away_end_with_a_reason_and_reset_nothing() {
     bed.give(&arp(2, FAR, 2, 1, NEAR));
     assert_eq!(bed.sent().len(), 1, "the other side heard of the connection");
 
-    bed.change(Change::RemoveAddress(*at(1, 0).ip(), 24));
+    bed.change(Change::RemoveAddress(at(1, 0).ip(), 24));
     bed.now += ADDRESS_TIME - 1;
     bed.settle();
     assert_eq!(flow.channel.state(), State::Open);
@@ -123,9 +123,11 @@ fn flows_of_an_address_that_stays_away_end_with_a_reason_and_reset_nothing() {
     let sent = bed.sends(&mut stays, b"on");
     assert!(stays.channel.state() == State::Open && sent.iter().any(|frame| frame.ends_with(b"on")), "{sent:02x?}");
     // Without any address there are no flows, and no ARP from 0.0.0.0.
-    bed.change(Change::RemoveAddress(*at(9, 0).ip(), 24));
-    let error = bed.try_open(7, &udp(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), None)).expect_err("there is none");
-    assert!(error.text.contains("`near` has no address now"), "{error}");
+    bed.change(Change::RemoveAddress(at(9, 0).ip(), 24));
+    bed.change(Change::RemoveAddress(six(1, 0).ip(), 64));
+    let error =
+        bed.try_open(7, &udp(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), None)).expect_err("there is none");
+    assert!(error.text.contains("`near` has no address of IPv4 now"), "{error}");
     assert!(bed.sent().is_empty());
 }
 
@@ -133,9 +135,9 @@ fn flows_of_an_address_that_stays_away_end_with_a_reason_and_reset_nothing() {
 fn addresses_that_come_and_go_leave_nothing_behind() {
     let mut bed = Bed::new();
     for last in 10..200 {
-        bed.change(Change::AddAddress(*at(last, 0).ip(), 24));
+        bed.change(Change::AddAddress(at(last, 0).ip(), 24));
         bed.open(u64::from(last), &udp(at(last, 4000), None));
-        bed.change(Change::RemoveAddress(*at(last, 0).ip(), 24));
+        bed.change(Change::RemoveAddress(at(last, 0).ip(), 24));
     }
     // Of too many, the oldest do not wait.
     assert_eq!(bed.counter("flows.ended_without_address"), 190 - crate::limits::ADDRESSES as u64);

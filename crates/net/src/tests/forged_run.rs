@@ -5,7 +5,8 @@
 //! The tests run it with few packets. With ten million: `STREAMLINE_FORGED=10000000 cargo test -p net --release --lib forged_run -- --nocapture`.
 
 use super::bed::{
-    Application, FAR, NEAR, arp, at, await_that, datagram, interface, no_limits, opened, outgoing, udp, up_on,
+    Application, At, FAMILIES, FAR, NEAR, answer, asks_for, await_that, datagram, headers, interface, is_sealed,
+    no_limits, opened, outgoing, payload, protocol, udp, up_on,
 };
 use crate::Networks;
 use buffer::flow::{Drop, Geometry, State};
@@ -14,7 +15,6 @@ use buffer::shared::segment::{Access, Segment};
 use driver::loopback::{self, Capacity, End};
 use driver::{Batch, Receive, Transmit, Turn};
 use flow::Flow;
-use packet::checksum::Sum;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,9 @@ const RECORDS: usize = 4096;
 #[test]
 fn forged_packets_of_an_application_that_owns_its_channel_stay_there() {
     let packets = std::env::var("STREAMLINE_FORGED").ok().map(|text| text.parse().expect("a number of packets"));
-    attack(packets.unwrap_or(30_000));
+    for at in FAMILIES {
+        attack(at, packets.unwrap_or(30_000));
+    }
 }
 
 /// What the attacker did.
@@ -48,6 +50,7 @@ struct Tried {
 
 /// The channel of the attacker, as memory.
 struct Channel {
+    at: At,
     flow: Flow,
     ours: Span,
     theirs: Span,
@@ -61,16 +64,16 @@ fn span(segment: OwnedFd, bytes: usize, access: Access) -> Span {
 }
 
 impl Channel {
-    fn open(application: &mut Application, flipper: &Sender<(OwnedFd, Geometry)>) -> Channel {
+    fn open(at: At, application: &mut Application, flipper: &Sender<(OwnedFd, Geometry)>) -> Channel {
         let open = flow::OpenFlow { send_bytes: 1 << 16, send_records: 256, ..udp(at(1, 4000), Some(at(2, 4001))) };
         let (granted, fds) = application.client.open(&open, &no_limits).expect("the one before is closed");
         let geometry = open.geometry();
-        let copy = |at: usize| fds[at].try_clone().expect("a file descriptor");
+        let copy = |number: usize| fds[number].try_clone().expect("a file descriptor");
         flipper.send((copy(0), geometry)).expect("it runs");
         let (ours, theirs) =
             (span(copy(0), geometry.bytes().0, Access::Write), span(copy(1), geometry.bytes().1, Access::Read));
         let flow = application.host.adopt(granted, geometry, fds).expect("it is whole");
-        Channel { flow, ours, theirs, geometry, sent: 0 }
+        Channel { at, flow, ours, theirs, geometry, sent: 0 }
     }
 
     fn data(&self) -> usize {
@@ -97,16 +100,18 @@ impl Channel {
 
     /// Writes one record: a sound packet, a forged one, or bytes from anywhere.
     fn publish(&self, number: u64, random: &mut Random) {
+        let at = self.at;
         let sound = outgoing(at(1, 4000), at(2, 4001), &[0xee; 40]);
+        let len = sound.len() as u64;
         let mut pieces = [0; 3];
         let mut count = 1;
         match random.below(10) {
             0..4 => pieces[0] = self.put(random, &sound),
             // What lies there: the other thread was here, too.
-            4 => pieces[0] = (random.below(500) * PLACE) as u64 | 82 << 32,
+            4 => pieces[0] = (random.below(500) * PLACE) as u64 | len << 32,
             5 => {
-                let mut forged = sound;
-                forged[random.below(42)] ^= 1 << random.below(8);
+                let mut forged = sound.clone();
+                forged[random.below(sound.len() - 40)] ^= 1 << random.below(8);
                 pieces[0] = self.put(random, &forged);
             }
             // In the other flow's name, or in that of nobody, or to others.
@@ -165,17 +170,17 @@ impl Channel {
 }
 
 /// Publishes packets until it tried `goal`.
-fn publish(networks: &Arc<Networks>, goal: u64, flipper: &Sender<(OwnedFd, Geometry)>) -> Tried {
+fn publish(at: At, networks: &Arc<Networks>, goal: u64, flipper: &Sender<(OwnedFd, Geometry)>) -> Tried {
     let mut application = Application::new(networks, 1000);
     let (mut random, mut tried) = (Random(0xbad_f00d), Tried::default());
     while tried.packets < goal {
-        let mut channel = Channel::open(&mut application, flipper);
+        let mut channel = Channel::open(at, &mut application, flipper);
         while channel.flow.channel.state() == State::Open && tried.packets < goal {
             let free =
                 u64::from(channel.geometry.send_records).saturating_sub(channel.sent.wrapping_sub(channel.done()));
             let count = free.min(64);
-            for at in 0..count {
-                channel.publish(channel.sent + at, &mut random);
+            for number in 0..count {
+                channel.publish(channel.sent + number, &mut random);
             }
             channel.sent += count;
             channel.word(0, channel.sent);
@@ -233,6 +238,7 @@ fn flip(channels: &Receiver<(OwnedFd, Geometry)>, stop: &AtomicBool) -> u64 {
 
 /// The far end of the device, where everything is checked.
 struct Far {
+    at: At,
     end: End,
     of_attacker: u64,
     of_honest: u64,
@@ -242,26 +248,29 @@ struct Far {
 impl Far {
     /// Takes what came, and answers questions.
     fn take(&mut self) {
-        let (mut of_attacker, mut of_honest, mut asked) = (0, self.of_honest, false);
+        let (at, mut of_attacker, mut of_honest, mut asked) = (self.at, 0, self.of_honest, false);
         let take = &mut |batch: Batch<'_>| {
             for frame in batch.frames {
                 let bytes = frame.bytes_without_tag();
-                match bytes[12..14] {
-                    [8, 6] => asked = true,
-                    _ => check(bytes, &mut of_attacker, &mut of_honest),
+                if asks_for(bytes, at(2, 0).ip()) {
+                    asked = true;
+                } else if bytes[0] & 1 == 0 {
+                    // Announcements go to all.
+                    check(at, bytes, &mut of_attacker, &mut of_honest);
                 }
             }
         };
         let _ = self.end.receiver.receive(Duration::from_micros(200), take).expect("it is there");
         (self.of_attacker, self.of_honest) = (self.of_attacker + of_attacker, of_honest);
         if asked {
-            let answer = arp(2, FAR, 2, 1, NEAR);
+            let answer = answer(at(2, 0).ip(), FAR);
             assert_eq!(self.end.sender.transmit(&[&answer]).expect("it is there"), Turn::Frames(1));
         }
     }
 
     /// Sends a packet to each of the two flows.
     fn give(&mut self) {
+        let at = self.at;
         let to_honest = datagram([FAR, NEAR], at(2, 4001), at(1, 4001), &self.given.to_be_bytes());
         let to_attacker = datagram([FAR, NEAR], at(2, 4001), at(1, 4000), b"for the attacker");
         if self.end.sender.transmit(&[&to_honest]).expect("it is there") == Turn::Frames(1) {
@@ -272,30 +281,40 @@ impl Far {
 }
 
 /// Is this a packet of one of the two flows, whole and in its name?
-fn check(bytes: &[u8], of_attacker: &mut u64, of_honest: &mut u64) {
-    assert_eq!(bytes[..15], [&FAR[..], &NEAR, &[8, 0, 0x45]].concat(), "{bytes:02x?}");
-    let total = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
-    assert_eq!(total + 14, bytes.len(), "the length of the packet");
-    assert_eq!(Sum::of(&bytes[14..34]).folded(), 0xffff, "the checksum of the header");
-    assert_eq!((&bytes[26..34], bytes[22] > 0), (&[10, 0, 0, 1, 10, 0, 0, 2][..], true), "addresses");
-    if bytes[23] == 1 {
+fn check(at: At, bytes: &[u8], of_attacker: &mut u64, of_honest: &mut u64) {
+    let expected = outgoing(at(1, 0), at(2, 0), b"");
+    let transport = headers(&expected);
+    assert_eq!((&bytes[..12], &bytes[12..14]), (&[FAR, NEAR].concat()[..], &expected[12..14]), "{bytes:02x?}");
+    let word = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+    let (version, total, addresses, hops) = match transport {
+        34 => (bytes[14], word(16) + 14, 26..34, bytes[22]),
+        _ => (bytes[14] & 0xf0, word(18) + 54, 22..54, bytes[21]),
+    };
+    assert_eq!((version, total), (expected[14], bytes.len()), "the length of the packet");
+    assert!(is_sealed(bytes) && hops > 0, "the checksum of the header");
+    assert_eq!(bytes[addresses.clone()][..addresses.len()], expected[addresses], "addresses");
+    if matches!(protocol(bytes), 1 | 58) {
         // The interface itself says that the attacker's port is closed at the moment.
-        assert_eq!((&bytes[34..36], &bytes[64..66]), (&[3, 3][..], &4000_u16.to_be_bytes()[..]), "{bytes:02x?}");
+        let (unreachable, quoted) = if transport == 34 { ([3, 3], 28) } else { ([1, 4], 48) };
+        let port = transport + quoted + 2;
+        assert_eq!((&bytes[transport..transport + 2], word(port)), (&unreachable[..], 4000), "{bytes:02x?}");
         return;
     }
-    let udp = usize::from(u16::from_be_bytes([bytes[38], bytes[39]]));
-    assert_eq!((bytes[20] & 0xbf, bytes[21], bytes[23], udp + 34), (0, 0, 17, bytes.len()), "{bytes:02x?}");
-    match (u16::from_be_bytes([bytes[34], bytes[35]]), u16::from_be_bytes([bytes[36], bytes[37]])) {
+    if transport == 34 {
+        assert_eq!((bytes[20] & 0xbf, bytes[21]), (0, 0), "{bytes:02x?}");
+    }
+    assert_eq!((protocol(bytes), word(transport + 4) + transport), (17, bytes.len()), "{bytes:02x?}");
+    match (word(transport), word(transport + 2)) {
         (4000, 4001) => *of_attacker += 1,
         (4001, 4001) => {
-            assert_eq!(bytes[42..], of_honest.to_be_bytes(), "the other flow's packets, in their order");
+            assert_eq!(payload(bytes), of_honest.to_be_bytes(), "the other flow's packets, in their order");
             *of_honest += 1;
         }
         ports => panic!("a packet of no flow: {ports:?}"),
     }
 }
 
-fn attack(goal: u64) {
+fn attack(at: At, goal: u64) {
     let (near, end) = loopback::pair(Capacity::default()).expect("a few file descriptors");
     let networks = up_on(&interface("near", 1), opened(near, NEAR));
     let mut other = Application::new(&networks, 1001);
@@ -308,16 +327,16 @@ fn attack(goal: u64) {
     });
     let attacker = std::thread::spawn({
         let networks = Arc::clone(&networks);
-        move || publish(&networks, goal, &channels)
+        move || publish(at, &networks, goal, &channels)
     });
-    let mut far = Far { end, of_attacker: 0, of_honest: 0, given: 0 };
+    let mut far = Far { at, end, of_attacker: 0, of_honest: 0, given: 0 };
     let (mut sent, mut received) = (0_u64, 0_u64);
     let mut hear = |honest: &mut Flow| {
         let drops = Drop::ALL.map(|why| (why.name(), honest.channel.dropped(why)));
         honest.receive(usize::MAX, &mut |packet| {
-            let mut bytes = [0; 50];
-            assert_eq!(packet.copy_to(&mut bytes), 50);
-            assert_eq!(bytes[42..], received.to_be_bytes(), "deliveries, in their order; {drops:?}");
+            let mut bytes = [0; 70];
+            let len = packet.copy_to(&mut bytes);
+            assert_eq!(*payload(&bytes[..len]), received.to_be_bytes(), "deliveries, in their order; {drops:?}");
             received += 1;
         });
         received

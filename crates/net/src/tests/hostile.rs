@@ -1,11 +1,15 @@
 //! Frames and channels that attackers made: the interface counts each, and no other flow notices.
 
-use super::bed::{Bed, FAR, NEAR, arp, at, datagram, icmp, ipv4, outgoing, owner, received, udp};
+use super::bed::{
+    At, Bed, FAMILIES, FAR, NEAR, arp, at, datagram, icmp_frame, ndp_frame, outgoing, owner, protocol, received,
+    seal_transport, six, udp,
+};
 use buffer::flow::{Bells, Driver, Drop, State};
 use buffer::shared::payload::Span;
 use buffer::shared::segment::{Access, Segment};
 use flow::{Flow, Host, OpenFlow};
 use packet::checksum::Sum;
+use packet::ndp;
 use rustix::io::Errno;
 use testkit::random::Random;
 
@@ -35,7 +39,7 @@ fn frames_that_are_not_for_this_host_end_by_their_names() {
     check("bad_hardware_source", &to(6, &NEAR), false);
     check("vlan", &to(12, &[0x81, 0]), false);
     check("vlan", &to(12, &[0x88, 0xa8]), false);
-    check("other_ether_type", &to(12, &[0x86, 0xdd]), false);
+    check("other_ether_type", &to(12, &[0x88, 0xcc]), false);
     check("ipv4_malformed", &|frame| frame.truncate(33), false);
     check("ipv4_malformed", &to(14, &[0x65]), true);
     check("ipv4_malformed", &to(14, &[0x44]), true);
@@ -63,19 +67,93 @@ fn frames_that_are_not_for_this_host_end_by_their_names() {
 }
 
 #[test]
+fn packets_of_ipv6_that_are_not_for_this_host_end_by_their_names() {
+    let mut bed = Bed::new();
+    let sound = datagram(WIRE, six(2, 7), six(1, 4000), b"payload");
+    let mut check = |end: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = sound.clone();
+        change(&mut frame);
+        let name = format!("ended.{end}");
+        let before = bed.counter(&name);
+        bed.give(&frame);
+        assert_eq!(bed.counter(&name), before + 1, "{end}: {:?}", bed.ends());
+    };
+    let ip = |at: usize, text: &'static str| {
+        let octets = text.parse::<std::net::Ipv6Addr>().expect("an address").octets();
+        move |frame: &mut Vec<u8>| frame[at..at + 16].copy_from_slice(&octets)
+    };
+    let to =
+        |at: usize, bytes: &'static [u8]| move |frame: &mut Vec<u8>| frame[at..at + bytes.len()].copy_from_slice(bytes);
+    check("ipv6_malformed", &|frame| frame.truncate(53));
+    check("ipv6_malformed", &|frame| frame.truncate(68));
+    check("ipv6_malformed", &to(14, &[0x45]));
+    check("ipv6_malformed", &to(18, &[0, 16]));
+    for source in ["::", "::1", "::10.0.0.2", "::ffff:10.0.0.2", "ff02::1"] {
+        check("ipv6_bad_source", &ip(22, source));
+    }
+    check("ipv6_own_source", &ip(22, "fd00::1"));
+    check("ipv6_own_source", &ip(22, "fe80::ff:fe00:1"));
+    for target in ["fd00::9", "::1", "::ffff:10.0.0.1"] {
+        check("ipv6_other_address", &ip(38, target));
+    }
+    for group in ["ff02::2", "ff02::1:ff00:2", "ff0e::1", "ff01::1"] {
+        check("multicast", &ip(38, group));
+    }
+    check("ipv6_false_multicast", &to(0, &[0x33, 0x33, 0, 0, 0, 1]));
+    check("ipv6_false_multicast", &to(0, &[0xff; 6]));
+    // To all nodes, which flows do not hear.
+    check("udp_closed_port", &ip(38, "ff02::1"));
+    for protocol in [1, 50, 51, 59, 132] {
+        check("other_transport", &move |frame| frame[20] = protocol);
+    }
+    check("udp_malformed", &to(58, &[0, 7]));
+    check("udp_malformed", &to(58, &[1, 0]));
+    check("udp_closed_port_answered", &|_| ());
+    // An interface without an address of IPv6 has no use for any of them.
+    let addresses = vec![(at(1, 0).ip(), 24)];
+    let open = flow::OpenInterface { addresses, ..super::bed::interface("near", 1) };
+    let mut bed = Bed::with(&open, driver::loopback::Capacity::default());
+    bed.give(&sound);
+    let mut to_all = sound.clone();
+    to_all[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+    bed.give(&to_all);
+    assert_eq!(bed.ends(), [("multicast".to_string(), 1), ("other_ether_type".to_string(), 1)]);
+}
+
+#[test]
 fn mutated_frames_never_panic_and_each_ends_once() {
     let mut bed = Bed::new();
-    let _flows = [bed.open(5, &udp(at(1, 4000), None)), bed.open(5, &udp(at(1, 4001), Some(at(2, 7))))];
-    let quoted = datagram([NEAR, FAR], at(1, 4001), at(2, 7), b"")[14..].to_vec();
-    let seeds = [
-        datagram(WIRE, at(2, 7), at(1, 4000), &[7; 200]),
-        datagram(WIRE, at(2, 7), at(1, 4001), b""),
-        arp(1, FAR, 2, 1, [0xff; 6]),
-        ipv4(WIRE, *at(2, 0).ip(), *at(1, 0).ip(), 1, &icmp(8, 0, &[0; 60])),
-        ipv4(WIRE, *at(2, 0).ip(), *at(1, 0).ip(), 1, &icmp(3, 3, &[&[0; 4][..], &quoted].concat())),
-    ];
+    let flows = FAMILIES.map(|at| [udp(at(1, 4000), None), udp(at(1, 4001), Some(at(2, 7)))]);
+    let _flows: Vec<_> = flows.iter().flatten().map(|open| bed.open(5, open)).collect();
+    let mut seeds = vec![arp(1, FAR, 2, 1, [0xff; 6])];
+    for (at, request, unreachable, code) in [(at as At, 8, 3, 3), (six, 128, 1, 4)] {
+        let quoted = datagram([NEAR, FAR], at(1, 4001), at(2, 7), b"")[14..].to_vec();
+        let ips = [at(2, 0).ip(), at(1, 0).ip()];
+        seeds.extend([
+            datagram(WIRE, at(2, 7), at(1, 4000), &[7; 200]),
+            datagram(WIRE, at(2, 7), at(1, 4001), b""),
+            icmp_frame(WIRE, ips, request, 0, &[0; 60]),
+            icmp_frame(WIRE, ips, unreachable, code, &[&[0; 4][..], &quoted].concat()),
+        ]);
+    }
+    let target = "fd00::1".parse().expect("an address");
+    seeds.extend([
+        ndp_frame(WIRE, "fd00::2", "fd00::1", &ndp::solicitation(target, FAR)),
+        ndp_frame(WIRE, "fd00::2", "fd00::1", &ndp::advertisement(ndp::SOLICITED, target, FAR)),
+        ndp_frame([FAR, [0x33, 0x33, 0xff, 0, 0, 1]], "::", "ff02::1:ff00:1", &ndp::probe(target)),
+    ]);
+    // Options for destinations; a piece, with options inside.
+    let behind = |protocol: u8, headers: &[u8]| {
+        let mut frame = datagram(WIRE, six(2, 7), six(1, 4000), &[7; 100]);
+        frame.splice(54..54, headers.iter().copied());
+        frame[18..20].copy_from_slice(&(108 + headers.len() as u16).to_be_bytes());
+        frame[20] = protocol;
+        frame
+    };
+    seeds.push(behind(60, &[60, 0, 1, 4, 0, 0, 0, 0, 17, 0, 5, 2, 0, 0, 0, 0]));
+    seeds.push(behind(44, &[60, 0, 0, 0, 0, 0, 0, 9, 17, 0, 1, 4, 0, 0, 0, 0]));
     let mut random = Random(0x5eed);
-    let count = 30_000;
+    let count = 60_000;
     for _ in 0..count {
         let mut frame = seeds[random.below(seeds.len())].clone();
         for _ in 0..random.below(6) {
@@ -92,6 +170,9 @@ fn mutated_frames_never_panic_and_each_ends_once() {
             let checksum = Sum::of(&frame[14..header]).checksum();
             frame[24..26].copy_from_slice(&checksum.to_be_bytes());
         }
+        if random.below(3) > 0 && frame.len() > 58 && frame[12..14] == [0x86, 0xdd] && frame[20] == 58 {
+            seal_transport(&mut frame);
+        }
         bed.interface.core.take(&driver::Frame::new(&frame), bed.now);
         bed.now += 10_000;
         if random.below(64) == 0 {
@@ -101,7 +182,7 @@ fn mutated_frames_never_panic_and_each_ends_once() {
     bed.sent();
     let ends = bed.ends();
     assert_eq!(bed.counter("received"), count);
-    assert!(ends.len() > 20, "{ends:?}");
+    assert!(ends.len() > 35, "{ends:?}");
     // The pieces that the interface kept go with time.
     bed.now += 100 * crate::limits::SECOND;
     assert_eq!(bed.settle(), None);
@@ -205,7 +286,7 @@ fn a_channel_that_makes_no_sense_closes_its_flow_alone() {
         assert_eq!(liar.flow.channel.state(), State::Closed(Errno::PROTO.raw_os_error()), "{name}");
         assert_eq!(bed.counter("flows.faults"), 1, "{name}");
         honest.send(&[&outgoing(at(1, 4001), at(2, 4001), b"goes on")]).expect("there is room");
-        assert_eq!(bed.sent().iter().filter(|frame| frame[23] == 17).count(), 1, "{name}");
+        assert_eq!(bed.sent().iter().filter(|frame| protocol(frame) == 17).count(), 1, "{name}");
         bed.give(&datagram(WIRE, at(2, 4001), at(1, 4001), b"goes on"));
         assert_eq!(received(&mut honest).len(), 1, "{name}");
         bed.ends();
@@ -227,13 +308,10 @@ fn any_words_at_all_do_no_more_than_close_the_flow() {
             liar.flow.ring();
             bed.give(&datagram(WIRE, at(2, 7), at(1, 4000), b"for the liar"));
             let sent = bed.sent();
-            assert!(
-                sent.iter().all(|frame| frame[12..14] != [8, 0] || frame[23] == 1),
-                "round {round}: a forged frame"
-            );
+            assert!(sent.iter().all(|frame| matches!(protocol(frame), 0 | 1)), "round {round}: a forged frame");
         }
         honest.send(&[&outgoing(at(1, 4001), at(2, 4001), b"goes on")]).expect("there is room");
-        assert_eq!(bed.sent().iter().filter(|frame| frame[23] == 17).count(), 1);
+        assert_eq!(bed.sent().iter().filter(|frame| protocol(frame) == 17).count(), 1);
         bed.ends();
     }
 }

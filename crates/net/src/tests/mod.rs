@@ -6,6 +6,8 @@ mod closing;
 mod forged;
 mod forged_run;
 mod hostile;
+mod ipv6;
+mod ndp;
 mod overload;
 mod protocols;
 mod restore;

@@ -1,18 +1,23 @@
-//! What an interface does by itself: ARP, ICMP, routes, fragments, own addresses, the rate of the wire.
+//! What an interface does by itself: ARP, ICMP, routes, fragments, own addresses, the rate of the wire. Neighbour Discovery is in
+//! `ndp.rs`, extension headers are in `ipv6.rs`.
 
-use super::bed::{Bed, FAR, NEAR, arp, at, datagram, frames, icmp, interface, ipv4, outgoing, received, seal, udp};
+use super::bed::{
+    At, Bed, FAMILIES, FAR, NEAR, answer, arp, asks_for, at, datagram, ends, frames, headers, icmp_frame, interface,
+    is_sealed, ndp_frame, outgoing, payload, received, seal, six, transport_sum, udp,
+};
 use crate::announce::Announcements;
 use crate::limits::{ECHO_ANSWERS, FRAGMENT_TIME, SECOND};
 use buffer::flow::Drop;
 use driver::loopback::Capacity;
-use packet::checksum::Sum;
+use packet::ndp;
 use rustix::io::Errno;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 const WIRE: [[u8; 6]; 2] = [FAR, NEAR];
 
-fn far_icmp(message: &[u8]) -> Vec<u8> {
-    ipv4(WIRE, *at(2, 0).ip(), *at(1, 0).ip(), 1, message)
+/// An ICMP message of the far side.
+fn far_icmp(at: At, kind: u8, code: u8, rest: &[u8]) -> Vec<u8> {
+    icmp_frame(WIRE, [at(2, 0).ip(), at(1, 0).ip()], kind, code, rest)
 }
 
 #[test]
@@ -46,203 +51,273 @@ fn arp_answers_are_limited() {
 
 #[test]
 fn a_silent_neighbour_blocks_its_flow_alone_and_is_reported() {
-    let mut bed = Bed::new();
-    let (mut blocked, mut free) = (bed.open(5, &udp(at(1, 1000 + 24), None)), bed.open(5, &udp(at(1, 2000), None)));
-    bed.introduce(&mut free);
-    for _ in 0..3 {
-        let frame = outgoing(at(1, 1024), at(9, 9), b"anybody?");
-        blocked.send(&[&frame]).expect("there is room");
+    for at in FAMILIES {
+        let mut bed = Bed::new();
+        let (mut blocked, mut free) = (bed.open(5, &udp(at(1, 1024), None)), bed.open(5, &udp(at(1, 2000), None)));
+        bed.introduce(&mut free);
+        for _ in 0..3 {
+            let frame = outgoing(at(1, 1024), at(9, 9), b"anybody?");
+            blocked.send(&[&frame]).expect("there is room");
+        }
+        let mut asked = 0;
+        for second in 0..3 {
+            asked += bed.sent().iter().filter(|frame| asks_for(frame, at(9, 0).ip())).count();
+            free.send(&[&outgoing(at(1, 2000), at(2, 9), b"others go on")]).expect("there is room");
+            assert_eq!(bed.sent().len(), 1, "second {second}");
+            assert_eq!(blocked.channel.errors(), (0, 0, 0));
+            bed.now += SECOND;
+        }
+        assert_eq!(asked, 3);
+        assert!(bed.sent().is_empty());
+        assert_eq!(blocked.channel.errors(), (3, Errno::HOSTUNREACH.raw_os_error(), 0));
+        assert_eq!((blocked.channel.dropped(Drop::Unreachable), blocked.channel.outstanding()), (3, 0));
+        assert_eq!(bed.counter("neighbours.silent"), 1);
+        // It is asked again later, and then answers.
+        bed.now += 2 * SECOND;
+        blocked.send(&[&outgoing(at(1, 1024), at(9, 9), b"now?")]).expect("there is room");
+        assert_eq!(bed.sent().len(), 1);
+        bed.give(&answer(at(9, 0).ip(), FAR));
+        assert_eq!(payload(&bed.sent()[0]), *b"now?");
     }
-    let mut asked = 0;
-    for second in 0..3 {
-        let question = bed.sent();
-        asked += question.iter().filter(|frame| frame[12..14] == [8, 6] && frame[38..42] == [10, 0, 0, 9]).count();
-        free.send(&[&outgoing(at(1, 2000), at(2, 9), b"others go on")]).expect("there is room");
-        assert_eq!(bed.sent().len(), 1, "second {second}");
-        assert_eq!(blocked.channel.errors(), (0, 0, 0));
-        bed.now += SECOND;
-    }
-    assert_eq!(asked, 3);
-    assert!(bed.sent().is_empty());
-    assert_eq!(blocked.channel.errors(), (3, Errno::HOSTUNREACH.raw_os_error(), 0));
-    assert_eq!((blocked.channel.dropped(Drop::Unreachable), blocked.channel.outstanding()), (3, 0));
-    assert_eq!(bed.counter("neighbours.silent"), 1);
-    // It is asked again later, and then answers.
-    bed.now += 2 * SECOND;
-    blocked.send(&[&outgoing(at(1, 1024), at(9, 9), b"now?")]).expect("there is room");
-    assert_eq!(bed.sent().len(), 1);
-    bed.give(&arp(2, FAR, 9, 1, NEAR));
-    assert_eq!(bed.sent()[0][42..], *b"now?");
 }
 
 #[test]
 fn echo_requests_are_answered_within_a_limit() {
-    let mut bed = Bed::new();
-    let request = icmp(8, 0, b"\0\x07\0\x01some bytes");
-    bed.give(&far_icmp(&request));
-    let sent = bed.sent();
-    let reply = icmp(0, 0, b"\0\x07\0\x01some bytes");
-    assert_eq!((&sent[0][..12], &sent[0][26..34]), (&[FAR, NEAR].concat()[..], &[10, 0, 0, 1, 10, 0, 0, 2][..]));
-    assert_eq!((&sent[0][34..], Sum::of(&sent[0][14..34]).folded()), (&reply[..], 0xffff));
-    let mut broken = far_icmp(&request);
-    *broken.last_mut().expect("it has bytes") ^= 1;
-    bed.give(&broken);
-    bed.give(&ipv4([FAR, [0xff; 6]], *at(2, 0).ip(), *at(255, 0).ip(), 1, &request));
-    assert!(bed.sent().is_empty());
-    for _ in 0..2 * ECHO_ANSWERS.1 {
-        bed.give(&far_icmp(&request));
+    for (at, request, reply, all) in [(at as At, 8, 0, "10.0.0.255"), (six, 128, 129, "ff02::1")] {
+        let mut bed = Bed::new();
+        let asked = far_icmp(at, request, 0, b"\0\x07\0\x01some bytes");
+        bed.give(&asked);
+        let sent = bed.sent();
+        let ips = [at(1, 0).ip(), at(2, 0).ip()];
+        let expected = icmp_frame([NEAR, FAR], ips, reply, 0, b"\0\x07\0\x01some bytes");
+        assert_eq!((&sent[0][..14], ends(&sent[0])), (&expected[..14], ends(&expected)));
+        assert_eq!((&sent[0][headers(&sent[0])..], is_sealed(&sent[0])), (&expected[headers(&expected)..], true));
+        let mut broken = asked.clone();
+        *broken.last_mut().expect("it has bytes") ^= 1;
+        bed.give(&broken);
+        let to_all = [at(2, 0).ip(), all.parse().expect("an address")];
+        bed.give(&icmp_frame([FAR, [0xff; 6]], to_all, request, 0, b"\0\x07\0\x01some bytes"));
+        assert!(bed.sent().is_empty());
+        for _ in 0..2 * ECHO_ANSWERS.1 {
+            bed.give(&asked);
+        }
+        assert_eq!(bed.sent().len() as u64, ECHO_ANSWERS.1 - 1);
+        assert!(bed.ends().contains(&("icmp_malformed".into(), 1)));
     }
-    assert_eq!(bed.sent().len() as u64, ECHO_ANSWERS.1 - 1);
-    assert!(bed.ends().contains(&("icmp_malformed".into(), 1)));
 }
 
 #[test]
 fn a_closed_port_is_unreachable_and_its_sender_learns_it() {
-    let (mut near, mut far) = (Bed::new(), Bed::with(&interface("far", 2), Capacity::default()));
-    // The second bed has the first one's hardware address; frames are carried by hand.
-    let mut client = near.open(5, &udp(at(1, 4001), Some(at(2, 4000))));
-    near.introduce(&mut client);
-    let mut frame = outgoing(at(1, 4001), at(2, 4000), b"anybody?");
-    client.send(&[&frame]).expect("there is room");
-    frame = near.sent().remove(0);
-    frame[..6].copy_from_slice(&NEAR);
-    frame[6..12].copy_from_slice(&FAR);
-    far.give(&frame);
-    let mut error = far.sent().remove(0);
-    assert_eq!((error[23], &error[34..36], &error[42..62]), (1, &[3, 3][..], &frame[14..34]));
-    error[..12].copy_from_slice(&[NEAR, FAR].concat());
-    near.give(&error);
-    assert_eq!(client.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error(), 0));
-    assert_eq!(near.counter("ended.icmp_error_reported"), 1);
-    // Never about what was for all, nor about errors.
-    far.give(&datagram([FAR, [0xff; 6]], at(1, 1), at(255, 4000), b"all"));
-    far.give(&datagram([FAR, [0xff; 6]], at(1, 1), at(2, 4000), b"false broadcast"));
-    far.give(&error);
-    assert!(far.sent().is_empty());
-    for _ in 0..200 {
+    for (at, kind, code, most) in [(at as At, 3, 3, 576), (six, 1, 4, 1280)] {
+        let (mut near, mut far) = (Bed::new(), Bed::with(&interface("far", 2), Capacity::default()));
+        // The second bed has the first one's hardware address; frames are carried by hand.
+        let mut client = near.open(5, &udp(at(1, 4001), Some(at(2, 4000))));
+        near.introduce(&mut client);
+        let mut frame = outgoing(at(1, 4001), at(2, 4000), b"anybody?");
+        client.send(&[&frame]).expect("there is room");
+        frame = near.sent().remove(0);
+        frame[..6].copy_from_slice(&NEAR);
+        frame[6..12].copy_from_slice(&FAR);
         far.give(&frame);
+        let mut error = far.sent().remove(0);
+        let headers = headers(&error);
+        assert_eq!((&error[headers..headers + 2], transport_sum(&error).folded()), (&[kind, code][..], 0xffff));
+        assert_eq!(error[headers + 8..], frame[14..]);
+        error[..12].copy_from_slice(&[NEAR, FAR].concat());
+        near.give(&error);
+        assert_eq!(client.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error(), 0));
+        assert_eq!(near.counter("ended.icmp_error_reported"), 1);
+        // Of a long one it has as much as each path carries (RFC 4443 2.4 c, RFC 1812 4.3.2.3).
+        far.give(&datagram([FAR, NEAR], at(1, 4001), at(2, 4000), &[7; 1400]));
+        assert_eq!(far.sent().remove(0).len(), 14 + most);
+        // Never about errors, nor about what was for all.
+        far.give(&error);
+        let all: IpAddr = if headers == 34 { "10.0.0.255" } else { "ff02::1" }.parse().expect("an address");
+        let mac = if headers == 34 { [0xff; 6] } else { [0x33, 0x33, 0, 0, 0, 1] };
+        far.give(&datagram([FAR, mac], at(1, 1), (all, 4000).into(), b"all"));
+        far.give(&datagram([FAR, mac], at(1, 1), at(2, 4000), b"for one in a frame for all"));
+        assert!(far.sent().is_empty(), "{:?}", far.ends());
+        for _ in 0..200 {
+            far.give(&frame);
+        }
+        assert_eq!(far.sent().len(), 48, "the limit's burst, less the first two");
+        far.ends();
     }
-    assert_eq!(far.sent().len(), 49, "the limit's burst, less the first");
-    far.ends();
 }
 
 #[test]
 fn icmp_errors_reach_the_flow_they_are_about_and_no_other() {
-    let mut bed = Bed::new();
-    let (flow, bound) = (bed.open(5, &udp(at(1, 4001), Some(at(2, 4000)))), bed.open(5, &udp(at(1, 4002), None)));
-    let quote = |from, to| datagram([NEAR, FAR], from, to, b"")[14..].to_vec();
-    let about = |kind, code, quote: Vec<u8>| far_icmp(&icmp(kind, code, &[&[0; 4][..], &quote].concat()));
-    for (kind, code, errno) in [
+    let of_ipv4 = [
         (3, 3, Errno::CONNREFUSED),
         (3, 4, Errno::MSGSIZE),
         (3, 1, Errno::HOSTUNREACH),
         (3, 0, Errno::NETUNREACH),
         (11, 0, Errno::HOSTUNREACH),
         (12, 0, Errno::PROTO),
-    ] {
-        let before = flow.channel.errors().0;
-        bed.give(&about(kind, code, quote(at(1, 4001), at(2, 4000))));
-        assert_eq!(flow.channel.errors(), (before + 1, errno.raw_os_error(), 0));
+    ];
+    let of_ipv6 = [
+        (1, 4, Errno::CONNREFUSED),
+        (1, 0, Errno::NETUNREACH),
+        (1, 1, Errno::ACCESS),
+        (1, 3, Errno::HOSTUNREACH),
+        (3, 0, Errno::HOSTUNREACH),
+        (4, 1, Errno::PROTO),
+    ];
+    for (at, rows, redirect) in [(at as At, of_ipv4, 5), (six, of_ipv6, 200)] {
+        let mut bed = Bed::new();
+        let (flow, bound) = (bed.open(5, &udp(at(1, 4001), Some(at(2, 4000)))), bed.open(5, &udp(at(1, 4002), None)));
+        let quote = |from, to| datagram([NEAR, FAR], from, to, b"")[14..].to_vec();
+        let about = |kind, code, quote: Vec<u8>| far_icmp(at, kind, code, &[&[0; 4][..], &quote].concat());
+        for (kind, code, errno) in rows {
+            let before = flow.channel.errors().0;
+            bed.give(&about(kind, code, quote(at(1, 4001), at(2, 4000))));
+            assert_eq!(flow.channel.errors(), (before + 1, errno.raw_os_error(), 0), "{kind} {code}");
+        }
+        let seen = flow.channel.errors().0;
+        let unreachable = rows[0].0;
+        bed.give(&about(unreachable, rows[0].1, quote(at(1, 4001), at(2, 4009))));
+        bed.give(&about(unreachable, rows[0].1, quote(at(1, 4002), at(2, 4000))));
+        let cut = quote(at(1, 4001), at(2, 4000));
+        bed.give(&about(unreachable, rows[0].1, cut[..cut.len() - 6].to_vec()));
+        bed.give(&about(redirect, 0, quote(at(1, 4001), at(2, 4000))));
+        assert_eq!((flow.channel.errors().0, bound.channel.errors().0), (seen, 0));
+        let ends = bed.ends();
+        let expected = [("icmp_error_of_no_flow".into(), 3), ("icmp_other".into(), 1)];
+        assert!(expected.iter().all(|end| ends.contains(end)), "{ends:?}");
     }
-    let seen = flow.channel.errors().0;
-    bed.give(&about(3, 3, quote(at(1, 4001), at(2, 4009))));
-    bed.give(&about(3, 3, quote(at(1, 4002), at(2, 4000))));
-    bed.give(&about(3, 3, quote(at(1, 4001), at(2, 4000))[..22].to_vec()));
-    bed.give(&about(5, 0, quote(at(1, 4001), at(2, 4000))));
-    assert_eq!((flow.channel.errors().0, bound.channel.errors().0), (seen, 0));
-    let ends = bed.ends();
-    assert!(
-        ends.contains(&("icmp_error_of_no_flow".into(), 3)) && ends.contains(&("icmp_other".into(), 1)),
-        "{ends:?}"
-    );
+}
+
+/// RFC 8201 4: no path of IPv6 carries less than 1,280 bytes.
+#[test]
+fn packet_too_big_names_an_mtu_that_a_path_of_ipv6_can_have() {
+    let mut bed = Bed::new();
+    let flow = bed.open(5, &udp(six(1, 4001), Some(six(2, 4000))));
+    let quoted = datagram([NEAR, FAR], six(1, 4001), six(2, 4000), b"")[14..].to_vec();
+    for (mtu, seen) in [(1400_u32, Some(1400)), (1279, None), (0, None), (1280, Some(1280)), (70_000, Some(70_000))] {
+        let before = flow.channel.errors().0;
+        bed.give(&far_icmp(six, 2, 0, &[&mtu.to_be_bytes()[..], &quoted].concat()));
+        let (errors, errno, said) = flow.channel.errors();
+        assert_eq!(errors - before, u64::from(seen.is_some()), "{mtu}");
+        assert!(seen.is_none_or(|seen| (errno, said) == (Errno::MSGSIZE.raw_os_error(), seen)), "{mtu}");
+    }
 }
 
 #[test]
 fn the_exact_name_comes_before_the_bound_port() {
+    for at in FAMILIES {
+        let mut bed = Bed::new();
+        let mut bound = bed.open(5, &udp(at(1, 4000), None));
+        let mut exact = bed.open(5, &udp(at(1, 4000), Some(at(2, 7))));
+        bed.give(&datagram(WIRE, at(2, 7), at(1, 4000), b"exact"));
+        bed.give(&datagram(WIRE, at(2, 8), at(1, 4000), b"bound"));
+        let payloads =
+            |flow: &mut flow::Flow| received(flow).iter().map(|frame| payload(frame).to_vec()).collect::<Vec<_>>();
+        assert_eq!(payloads(&mut exact), [b"exact"]);
+        assert_eq!(payloads(&mut bound), [b"bound"]);
+        // Padding behind the packet is no part of it.
+        bed.give(&[&datagram(WIRE, at(2, 7), at(1, 4000), b"x")[..], &[0; 17]].concat());
+        assert_eq!(payloads(&mut exact), [b"x"]);
+        // The same port of the other family is another one.
+        let other = if at(1, 0).is_ipv4() { six } else { super::bed::at };
+        bed.give(&datagram(WIRE, other(2, 7), other(1, 4000), b"elsewhere"));
+        assert!(payloads(&mut exact).is_empty() && payloads(&mut bound).is_empty());
+    }
     let mut bed = Bed::new();
     let mut bound = bed.open(5, &udp(at(1, 4000), None));
-    let mut exact = bed.open(5, &udp(at(1, 4000), Some(at(2, 7))));
-    bed.give(&datagram(WIRE, at(2, 7), at(1, 4000), b"exact"));
-    bed.give(&datagram(WIRE, at(2, 8), at(1, 4000), b"bound"));
     bed.give(&datagram([FAR, [0xff; 6]], at(2, 8), at(255, 4000), b"all"));
-    let payloads = |flow: &mut flow::Flow| received(flow).iter().map(|frame| frame[42..].to_vec()).collect::<Vec<_>>();
-    assert_eq!(payloads(&mut exact), [b"exact"]);
-    assert_eq!(payloads(&mut bound), [&b"bound"[..], b"all"]);
-    // Padding behind the packet is no part of it.
-    bed.give(&[&datagram(WIRE, at(2, 7), at(1, 4000), b"x")[..], &[0; 17]].concat());
-    assert_eq!(payloads(&mut exact), [b"x"]);
+    assert_eq!(payload(&received(&mut bound)[0]), b"all");
 }
 
 #[test]
 fn a_flow_reaches_another_one_of_this_host_without_the_wire() {
-    let mut bed = Bed::new();
-    let mut one = bed.open(5, &udp(at(1, 4000), Some(at(1, 4001))));
-    let mut other = bed.open(6, &udp(at(1, 4001), None));
-    one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"to myself")]).expect("there is room");
-    assert!(bed.sent().is_empty());
-    assert_eq!(received(&mut other)[0][42..], *b"to myself");
-    let state = bed.interface.core.state(None, bed.now);
-    assert!(state.flows.iter().all(|flow| flow.receive_ns > 0), "both pay");
-    assert!(bed.interface.core.state(Some(6), bed.now).flows.len() == 1);
-    // A closed port is reported to the flow, without the wire.
-    bed.interface.leave(6, bed.now);
-    one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"still there?")]).expect("there is room");
-    assert!(bed.sent().is_empty());
-    assert_eq!(one.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error(), 0));
-    assert_eq!((bed.counter("looped"), bed.counter("sent")), (3, 0));
-    bed.ends();
+    for at in FAMILIES {
+        let mut bed = Bed::new();
+        let mut one = bed.open(5, &udp(at(1, 4000), Some(at(1, 4001))));
+        let mut other = bed.open(6, &udp(at(1, 4001), None));
+        one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"to myself")]).expect("there is room");
+        assert!(bed.sent().is_empty());
+        assert_eq!(payload(&received(&mut other)[0]), *b"to myself");
+        let state = bed.interface.core.state(None, bed.now);
+        assert!(state.flows.iter().all(|flow| flow.receive_ns > 0), "both pay");
+        assert!(bed.interface.core.state(Some(6), bed.now).flows.len() == 1);
+        // A closed port is reported to the flow, without the wire.
+        bed.interface.leave(6, bed.now);
+        one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"still there?")]).expect("there is room");
+        assert!(bed.sent().is_empty());
+        assert_eq!(one.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error(), 0));
+        assert_eq!((bed.counter("looped"), bed.counter("sent")), (3, 0));
+        bed.ends();
+    }
 }
 
 #[test]
 fn a_gateway_is_the_next_hop_for_all_that_no_prefix_holds() {
-    let open = flow::OpenInterface { gateway: Some(*at(2, 0).ip()), ..interface("near", 1) };
-    let mut bed = Bed::with(&open, Capacity::default());
-    let mut flow = bed.open(5, &udp(at(1, 4000), None));
-    bed.introduce(&mut flow);
-    let far_away = "192.0.2.1:53".parse().expect("an address");
-    flow.send(&[&outgoing(at(1, 4000), far_away, b"query")]).expect("there is room");
-    assert_eq!(bed.sent()[0][..6], FAR);
-    flow.send(&[&outgoing(at(1, 4000), at(255, 9), b"all")]).expect("there is room");
-    assert_eq!(bed.sent()[0][..6], [0xff; 6]);
-    for refused in [[224, 0, 0, 1], [127, 0, 0, 1], [0, 0, 0, 0], [240, 0, 0, 1]] {
-        let to = std::net::SocketAddrV4::new(Ipv4Addr::from(refused), 9);
-        flow.send(&[&outgoing(at(1, 4000), to, b"no")]).expect("there is room");
+    let refused_four = ["224.0.0.1", "127.0.0.1", "0.0.0.0", "240.0.0.1"];
+    let refused_six = ["ff02::1", "::1", "::", "::ffff:10.0.0.2"];
+    for (at, far_away, refused) in [(at as At, "192.0.2.1:53", refused_four), (six, "[2001:db8::1]:53", refused_six)] {
+        let gateways = vec![at(2, 0).ip()];
+        let open = flow::OpenInterface { gateways, ..interface("near", 1) };
+        let mut bed = Bed::with(&open, Capacity::default());
+        let mut flow = bed.open(5, &udp(at(1, 4000), None));
+        bed.introduce(&mut flow);
+        flow.send(&[&outgoing(at(1, 4000), far_away.parse().expect("an address"), b"query")]).expect("there is room");
+        assert_eq!(bed.sent()[0][..6], FAR);
+        if at(1, 0).is_ipv4() {
+            flow.send(&[&outgoing(at(1, 4000), at(255, 9), b"all")]).expect("there is room");
+            assert_eq!(bed.sent()[0][..6], [0xff; 6]);
+        }
+        for refused in refused {
+            let to = (refused.parse::<IpAddr>().expect("an address"), 9).into();
+            flow.send(&[&outgoing(at(1, 4000), to, b"no")]).expect("there is room");
+        }
+        assert!(bed.sent().is_empty());
+        assert_eq!(flow.channel.dropped(Drop::Forged), 4);
     }
-    assert!(bed.sent().is_empty());
-    assert_eq!(flow.channel.dropped(Drop::Forged), 4);
 }
 
 /// A piece of a UDP datagram of 1,208 bytes for port 4000, in three.
-fn piece(number: usize) -> Vec<u8> {
+fn piece(at: At, number: usize) -> Vec<u8> {
     let whole = datagram(WIRE, at(2, 7), at(1, 4000), &[7; 1200]);
-    let range = [34..434, 434..834, 834..1242][number].clone();
-    let mut frame = [&whole[..34], &whole[range.clone()]].concat();
-    frame[16..18].copy_from_slice(&((20 + range.len()) as u16).to_be_bytes());
-    let word = ((range.start - 34) / 8) as u16 | if number < 2 { 0x2000 } else { 0 };
-    frame[20..22].copy_from_slice(&word.to_be_bytes());
-    seal(&mut frame);
+    let start = headers(&whole);
+    let range = [0..400, 400..800, 800..1208][number].clone();
+    let (offset, more) = (range.start as u16, number < 2);
+    let bytes = &whole[start..][range];
+    if start == 34 {
+        let mut frame = [&whole[..34], bytes].concat();
+        frame[16..18].copy_from_slice(&((20 + bytes.len()) as u16).to_be_bytes());
+        frame[20..22].copy_from_slice(&((offset / 8) | if more { 0x2000 } else { 0 }).to_be_bytes());
+        seal(&mut frame);
+        return frame;
+    }
+    let field = offset | u16::from(more);
+    let header = [&[17, 0][..], &field.to_be_bytes(), &[0, 0, 0, 7]].concat();
+    let mut frame = [&whole[..54], &header, bytes].concat();
+    frame[18..20].copy_from_slice(&((8 + bytes.len()) as u16).to_be_bytes());
+    frame[20] = 44;
     frame
 }
 
 #[test]
 fn a_datagram_in_pieces_is_delivered_whole_or_times_out() {
-    let mut bed = Bed::new();
-    let mut flow = bed.open(5, &udp(at(1, 4000), None));
-    for number in [2, 0, 1] {
-        bed.give(&piece(number));
+    for at in FAMILIES {
+        let mut bed = Bed::new();
+        let mut flow = bed.open(5, &udp(at(1, 4000), None));
+        for number in [2, 0, 1] {
+            bed.give(&piece(at, number));
+        }
+        assert_eq!(received(&mut flow), [datagram(WIRE, at(2, 7), at(1, 4000), &[7; 1200])]);
+        bed.give(&piece(at, 0));
+        bed.give(&piece(at, 2));
+        assert_eq!(bed.settle(), Some(bed.now + FRAGMENT_TIME));
+        bed.now += FRAGMENT_TIME;
+        assert_eq!(bed.settle(), None);
+        bed.give(&piece(at, 1));
+        assert!(received(&mut flow).is_empty());
+        let counted =
+            ["fragments.joined", "fragments.expired_datagrams", "ended.fragment_kept"].map(|name| bed.counter(name));
+        assert_eq!(counted, [1, 1, 5]);
+        bed.ends();
     }
-    assert_eq!(received(&mut flow), [datagram(WIRE, at(2, 7), at(1, 4000), &[7; 1200])]);
-    bed.give(&piece(0));
-    bed.give(&piece(2));
-    assert_eq!(bed.settle(), Some(bed.now + FRAGMENT_TIME));
-    bed.now += FRAGMENT_TIME;
-    assert_eq!(bed.settle(), None);
-    bed.give(&piece(1));
-    assert!(received(&mut flow).is_empty());
-    let counted =
-        ["fragments.joined", "fragments.expired_datagrams", "ended.fragment_kept"].map(|name| bed.counter(name));
-    assert_eq!(counted, [1, 1, 5]);
-    bed.ends();
 }
 
 #[test]
@@ -286,18 +361,20 @@ fn a_device_without_room_loses_nothing() {
 
 #[test]
 fn the_only_packet_of_an_application_that_ends_at_once_waits_for_its_neighbour() {
-    let mut bed = Bed::new();
-    let mut flow = bed.open(5, &udp(at(1, 4000), None));
-    for number in 0..5 {
-        flow.send(&[&outgoing(at(1, 4000), at(2, 4001), &[number; 9])]).expect("there is room");
+    for at in FAMILIES {
+        let mut bed = Bed::new();
+        let mut flow = bed.open(5, &udp(at(1, 4000), None));
+        for number in 0..5 {
+            flow.send(&[&outgoing(at(1, 4000), at(2, 4001), &[number; 9])]).expect("there is room");
+        }
+        bed.sent();
+        bed.interface.leave(5, bed.now);
+        assert!(bed.sent().is_empty() && bed.users.flows() == 0);
+        bed.give(&answer(at(2, 0).ip(), FAR));
+        let sent = bed.sent();
+        assert_eq!(sent.iter().map(|frame| payload(frame)[0]).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(sent.iter().all(|frame| frame[..12] == [FAR, NEAR].concat() && is_sealed(frame)));
     }
-    bed.sent();
-    bed.interface.leave(5, bed.now);
-    assert!(bed.sent().is_empty() && bed.users.flows() == 0);
-    bed.give(&arp(2, FAR, 2, 1, NEAR));
-    let sent = bed.sent();
-    assert_eq!(sent.iter().map(|frame| frame[42]).collect::<Vec<_>>(), [0, 1, 2]);
-    assert!(sent.iter().all(|frame| frame[..12] == [FAR, NEAR].concat() && Sum::of(&frame[14..34]).folded() == 0xffff));
 }
 
 #[test]
@@ -332,16 +409,29 @@ fn an_interface_announces_its_addresses_when_it_comes_up() {
     bed.interface.core.announcements = Announcements::new();
     let mut announcement = arp(1, NEAR, 1, 1, [0xff; 6]);
     announcement[32..38].fill(0);
+    // Of IPv6: who has it (RFC 4862 5.4.2), then who has it now (RFC 4861 7.2.6); the last is the link-local one.
+    let probes = ["fd00::1", "fe80::ff:fe00:1"].map(|own| {
+        let own: std::net::Ipv6Addr = own.parse().expect("an address");
+        let group = ndp::solicited_node(own);
+        ndp_frame([NEAR, ndp::group_mac(group)], "::", &group.to_string(), &ndp::probe(own))
+    });
+    let advertisements = ["fd00::1", "fe80::ff:fe00:1"].map(|own| {
+        let message = ndp::advertisement(ndp::OVERRIDE, own.parse().expect("an address"), NEAR);
+        ndp_frame([NEAR, [0x33, 0x33, 0, 0, 0, 1]], own, "ff02::1", &message)
+    });
+    let all = |six: &[Vec<u8>; 2]| [&[announcement.clone()][..], six].concat();
     let begun = bed.now;
-    assert_eq!(bed.sent(), [announcement.clone()]);
+    assert_eq!(bed.sent(), all(&probes));
     assert_eq!(bed.settle(), Some(begun + 2 * SECOND));
     bed.now = begun + 2 * SECOND;
-    assert_eq!(bed.sent(), [announcement.clone()]);
+    assert_eq!(bed.sent(), all(&advertisements));
     assert_eq!((bed.settle(), bed.counter("sent.arp_announcements")), (None, 2));
+    assert_eq!(bed.counter("sent.neighbour_announcements"), 4);
     bed.interface.core.trouble = Some("it was down".into());
-    assert_eq!(bed.sent(), [announcement]);
+    assert_eq!(bed.sent(), all(&probes));
     bed.give(&arp(2, FAR, 1, 1, NEAR));
-    assert_eq!(bed.counter("ended.arp_conflict"), 1);
+    bed.give(&answer(six(1, 0).ip(), FAR));
+    assert_eq!((bed.counter("ended.arp_conflict"), bed.counter("ended.ndp_conflict")), (1, 1));
     // The addresses of the host are the host's to announce.
     bed.interface.core.announcements = Announcements::default();
     bed.interface.core.trouble = Some("it was down".into());

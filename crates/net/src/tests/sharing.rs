@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, recv, sendto, socket};
 use std::io::{Read, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use testkit::network::{End, Pair, may_make_networks};
@@ -53,11 +53,11 @@ impl Bed {
         Some(Bed { pair, networks: networks_and_starter(Some(keeper)).0 })
     }
 
-    fn host(&self, address: SocketAddrV4) -> std::io::Result<UdpSocket> {
+    fn host(&self, address: SocketAddr) -> std::io::Result<UdpSocket> {
         bind(&self.pair.near, address)
     }
 
-    fn far(&self, address: SocketAddrV4) -> UdpSocket {
+    fn far(&self, address: SocketAddr) -> UdpSocket {
         bind(&self.pair.far, address).expect("the port is free")
     }
 
@@ -68,17 +68,17 @@ impl Bed {
     }
 }
 
-fn bind(end: &End, address: SocketAddrV4) -> std::io::Result<UdpSocket> {
+fn bind(end: &End, address: SocketAddr) -> std::io::Result<UdpSocket> {
     let socket = in_namespace(&end.namespace, || UdpSocket::bind(address))?;
     socket.set_read_timeout(Some(LONG))?;
     Ok(socket)
 }
 
-fn refused(application: &mut Application, local: SocketAddrV4, remote: Option<SocketAddrV4>) -> NetError {
+fn refused(application: &mut Application, local: SocketAddr, remote: Option<SocketAddr>) -> NetError {
     application.client.open(&udp(local, remote), &no_limits).map(drop).expect_err("it is refused")
 }
 
-fn send(flow: &mut Flow, to: SocketAddrV4, payload: &[u8]) {
+fn send(flow: &mut Flow, to: SocketAddr, payload: &[u8]) {
     let frame = datagram([flow.granted.mac, [0; 6]], flow.granted.local, to, payload);
     flow.send(&[&frame]).expect("there is room");
 }
@@ -100,7 +100,7 @@ fn exchange(flow: &mut Flow, far: &UdpSocket, payload: &[u8]) {
     send(flow, to, payload);
     let mut bytes = [0; 2000];
     let (len, from) = far.recv_from(&mut bytes).expect("it arrives");
-    assert_eq!((&bytes[..len], from), (payload, flow.granted.local.into()));
+    assert_eq!((&bytes[..len], from), (payload, flow.granted.local));
     far.send_to(&bytes[..len], from).expect("the kernel finds the way");
     assert_eq!(next(flow), payload);
 }

@@ -1,8 +1,8 @@
 //! Interfaces with their threads, through what the daemon calls.
 
 use super::bed::{
-    self, ACK, Application, FAR, NEAR, RST, SYN, Tcp, at, await_that, connecting, datagram, joined, listener,
-    no_limits, received, udp,
+    self, ACK, Application, FAMILIES, FAR, NEAR, RST, SYN, Tcp, at, await_that, connecting, datagram, headers, joined,
+    listener, no_limits, payload, received, six, udp,
 };
 use crate::{NetError, NetErrorKind, ShareLimits};
 use buffer::flow::State;
@@ -13,48 +13,53 @@ use std::time::Duration;
 
 #[test]
 fn two_applications_exchange_datagrams() {
-    let [near, far] = joined();
-    let (mut one, mut other) = (Application::new(&near, 1000), Application::new(&far, 1000));
-    let mut bound = other.open(&udp(at(2, 4000), None));
-    let mut client = one.open(&udp("0.0.0.0:0".parse().expect("an address"), Some(at(2, 4000))));
-    assert_eq!((client.granted.mac, client.granted.prefix, client.granted.mtu), (NEAR, 24, 1500));
-    assert!(client.granted.local.port() >= 49152 && client.granted.has_bells);
-    let mut seen = Vec::new();
-    for number in 0..1000_u32 {
-        let frame = datagram([NEAR, [0; 6]], client.granted.local, at(2, 4000), &number.to_be_bytes());
-        await_that("there is room", || client.send(&[&frame]).is_ok());
-        seen.extend(received(&mut bound));
-        if number % 100 == 0 {
-            await_that("it arrives", || {
-                seen.extend(received(&mut bound));
-                seen.len() > number as usize
-            });
+    for at in FAMILIES {
+        let [near, far] = joined();
+        let (mut one, mut other) = (Application::new(&near, 1000), Application::new(&far, 1000));
+        let mut bound = other.open(&udp(at(2, 4000), None));
+        let mut client = one.open(&udp("0.0.0.0:0".parse().expect("an address"), Some(at(2, 4000))));
+        assert_eq!(
+            (client.granted.mac, client.granted.prefix, client.granted.mtu),
+            (NEAR, if at(1, 0).is_ipv4() { 24 } else { 64 }, 1500)
+        );
+        assert!(client.granted.local.port() >= 49152 && client.granted.has_bells);
+        let mut seen = Vec::new();
+        for number in 0..1000_u32 {
+            let frame = datagram([NEAR, [0; 6]], client.granted.local, at(2, 4000), &number.to_be_bytes());
+            await_that("there is room", || client.send(&[&frame]).is_ok());
+            seen.extend(received(&mut bound));
+            if number % 100 == 0 {
+                await_that("it arrives", || {
+                    seen.extend(received(&mut bound));
+                    seen.len() > number as usize
+                });
+            }
         }
+        await_that("all arrive", || {
+            seen.extend(received(&mut bound));
+            seen.len() >= 1000
+        });
+        for (number, frame) in seen.iter().enumerate() {
+            let expected = datagram([NEAR, FAR], client.granted.local, at(2, 4000), &(number as u32).to_be_bytes());
+            assert_eq!(*frame, expected, "packet {number}");
+        }
+        let back = datagram([FAR, [0; 6]], at(2, 4000), client.granted.local, b"back");
+        bound.send(&[&back]).expect("there is room");
+        let mut answers = Vec::new();
+        await_that("the answer arrives", || {
+            answers.extend(received(&mut client));
+            !answers.is_empty()
+        });
+        assert_eq!(payload(&answers[0]), *b"back");
+        for (networks, count) in [(&near, 1), (&far, 1000)] {
+            let state = networks.state(None).remove(0);
+            assert!(bed::adds_up(&state.counters), "{:?}", state.counters);
+            assert_eq!(state.flows[0].received, count);
+            assert!(state.flows[0].receive_ns > 0 && state.flows[0].drops.is_empty());
+            assert_eq!(state.neighbours[0].state, "reachable");
+        }
+        assert!(near.state(Some(7))[0].flows.is_empty());
     }
-    await_that("all arrive", || {
-        seen.extend(received(&mut bound));
-        seen.len() >= 1000
-    });
-    for (number, frame) in seen.iter().enumerate() {
-        let expected = datagram([NEAR, FAR], client.granted.local, at(2, 4000), &(number as u32).to_be_bytes());
-        assert_eq!(*frame, expected, "packet {number}");
-    }
-    let back = datagram([FAR, [0; 6]], at(2, 4000), client.granted.local, b"back");
-    bound.send(&[&back]).expect("there is room");
-    let mut answers = Vec::new();
-    await_that("the answer arrives", || {
-        answers.extend(received(&mut client));
-        !answers.is_empty()
-    });
-    assert_eq!(answers[0][42..], *b"back");
-    for (networks, count) in [(&near, 1), (&far, 1000)] {
-        let state = networks.state(None).remove(0);
-        assert!(bed::adds_up(&state.counters), "{:?}", state.counters);
-        assert_eq!(state.flows[0].received, count);
-        assert!(state.flows[0].receive_ns > 0 && state.flows[0].drops.is_empty());
-        assert_eq!(state.neighbours[0].state, "reachable");
-    }
-    assert!(near.state(Some(7))[0].flows.is_empty());
 }
 
 #[test]
@@ -107,6 +112,12 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     let device = Some("near".into());
     let multicast = OpenFlow::new(device, 17, at(1, 0), to("224.0.0.1:53"));
     check(1000, &multicast, NetErrorKind::Request, "224.0.0.1 is no address");
+    let multicast = OpenFlow::new(Some("near".into()), 17, six(1, 0), to("[ff02::1]:53"));
+    check(1000, &multicast, NetErrorKind::Request, "ff02::1 is no address");
+    check(1000, &udp(six(9, 4001), None), NetErrorKind::Absent, "no interface has the address fd00::9");
+    check(1000, &udp(six(1, 0), to("[2001:db8::1]:53")), NetErrorKind::Absent, "no interface routes to 2001:db8::1");
+    check(1000, &udp(six(1, 0), Some(at(2, 53))), NetErrorKind::Request, "fd00::1 and 10.0.0.2 are of two families");
+    check(1000, &udp(at(1, 0), Some(six(2, 53))), NetErrorKind::Request, "10.0.0.1 and fd00::2 are of two families");
     // One user's flows share a port where their remotes differ.
     client.open(&udp(at(1, 4000), Some(at(2, 1))), &no_limits).expect("another remote");
     client.open(&udp(at(1, 4000), Some(at(2, 2))), &no_limits).expect("another remote");
@@ -115,6 +126,50 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     assert_eq!(client.close(99).expect_err("there is none").kind, NetErrorKind::Absent);
     client.close(0).expect("it is there");
     client.open(&udp(at(1, 4000), None), &no_limits).expect("it is free again");
+}
+
+#[test]
+fn an_interface_without_addresses_of_a_family_carries_none_of_it() {
+    let (networks, threads) = bed::networks_and_starter(None);
+    let mut fars = Vec::new();
+    for (device, addresses) in [("four", 0..1), ("six", 1..2)] {
+        let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
+        fars.push(far);
+        let open = bed::interface(device, 1);
+        let open = flow::OpenInterface { addresses: open.addresses[addresses].to_vec(), ..open };
+        threads.give(bed::opened(near, NEAR));
+        networks.up(&open).expect("it is sound");
+    }
+    let any = |text: &str| text.parse().expect("an address");
+    let check = |device: Option<&str>, local: &str, expected: Result<&str, &str>| {
+        let open = OpenFlow::new(device.map(String::from), 17, any(local), None);
+        let opened = networks.client(1, 1000).open(&open, &no_limits);
+        match (opened, expected) {
+            (Ok((granted, _)), Ok(own)) => assert_eq!(granted.local.ip().to_string(), own, "{device:?} {local}"),
+            (Err(error), Err(text)) => assert!(error.text.contains(text), "{device:?} {local}: {error}"),
+            (opened, _) => panic!("{device:?} {local}: {opened:?}"),
+        }
+    };
+    check(Some("four"), "0.0.0.0:0", Ok("10.0.0.1"));
+    check(Some("four"), "[::]:0", Err("has no address of IPv6"));
+    check(Some("six"), "0.0.0.0:0", Ok("fd00::1"));
+    check(Some("six"), "[::]:0", Ok("fd00::1"));
+    // The only interface that can.
+    check(None, "[::]:0", Ok("fd00::1"));
+    check(None, "0.0.0.0:0", Ok("10.0.0.1"));
+    networks.down("six").expect("it is up");
+    check(None, "[::]:0", Err("no interface has an address of IPv6"));
+    check(None, "0.0.0.0:0", Ok("10.0.0.1"));
+    // Whichever comes first.
+    let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
+    fars.push(far);
+    let mut both = bed::interface("both", 2);
+    both.addresses.reverse();
+    threads.give(bed::opened(near, NEAR));
+    networks.up(&both).expect("it is sound");
+    check(Some("both"), "0.0.0.0:0", Ok("10.0.0.2"));
+    check(None, "0.0.0.0:0", Err("several interfaces are up"));
+    check(None, "[::]:0", Ok("fd00::2"));
 }
 
 #[test]
@@ -300,37 +355,41 @@ fn an_application_that_waits_for_room_is_woken() {
 /// From listening to a reset at the end, between two threads.
 #[test]
 fn a_client_listens_accepts_and_is_reset_when_its_interface_goes_down() {
-    let [near, far] = joined();
-    let (mut server, mut client) = (Application::new(&near, 1000), Application::new(&far, 1000));
-    let (listening, fds) = server.client.listen(&listener(8080, 16), &no_limits).expect("nothing is in its way");
-    let held = server.host.adopt_listener(listening, fds).expect("it is sound");
-    let mut flow = client.open(&connecting(at(2, 4000), at(1, 8080)));
-    let names = [at(2, 4000), at(1, 8080)];
-    let isn = flow.granted.isn;
-    flow.send(&[&Tcp(SYN, isn, 0).frame([FAR, [0; 6]], names, &[], b"")]).expect("there is room");
-    let next = |flow: &mut flow::Flow| {
-        let mut frames = Vec::new();
-        await_that("a segment arrives", || {
-            frames.extend(received(flow));
-            !frames.is_empty()
-        });
-        frames
-    };
-    let Tcp(flags, cookie, _) = Tcp::of(&next(&mut flow)[0]);
-    assert_eq!(flags, SYN | ACK);
-    let ack = Tcp(ACK, isn.wrapping_add(1), cookie.wrapping_add(1)).frame([FAR, [0; 6]], names, &[], b"hello");
-    flow.send(&[&ack]).expect("there is room");
-    await_that("the bell rings", || !held.fall_asleep());
-    held.awake();
-    let geometry = buffer::flow::Geometry::default();
-    let (granted, fds) = server.client.accept(held.listening.channel, 16).expect("it is there");
-    let mut accepted = server.host.adopt_accepted(granted, geometry, fds).expect("it is sound");
-    assert_eq!((accepted.len(), accepted[0].granted.isn, accepted[0].granted.has_bells), (1, cookie, false));
-    assert_eq!(received(&mut accepted[0])[1][54..], *b"hello");
-    assert!(server.client.accept(held.listening.channel, 16).expect("it is there").0.is_empty());
-    assert_eq!(server.client.accept(99, 1).expect_err("there is none").kind, NetErrorKind::Absent);
-    near.down("near").expect("it is up");
-    assert_eq!(Tcp::of(&next(&mut flow)[0]), Tcp(RST | ACK, cookie.wrapping_add(1), isn.wrapping_add(1)));
-    assert_eq!(accepted[0].channel.state(), State::Closed(Errno::NETDOWN.raw_os_error()));
-    assert_eq!(server.client.accept(held.listening.channel, 1).expect_err("it is down").kind, NetErrorKind::Absent);
+    for at in FAMILIES {
+        let [near, far] = joined();
+        let (mut server, mut client) = (Application::new(&near, 1000), Application::new(&far, 1000));
+        let open = flow::OpenListener { local: at(1, 8080), ..listener(8080, 16) };
+        let (listening, fds) = server.client.listen(&open, &no_limits).expect("nothing is in its way");
+        let held = server.host.adopt_listener(listening, fds).expect("it is sound");
+        let mut flow = client.open(&connecting(at(2, 4000), at(1, 8080)));
+        let names = [at(2, 4000), at(1, 8080)];
+        let isn = flow.granted.isn;
+        flow.send(&[&Tcp(SYN, isn, 0).frame([FAR, [0; 6]], names, &[], b"")]).expect("there is room");
+        let next = |flow: &mut flow::Flow| {
+            let mut frames = Vec::new();
+            await_that("a segment arrives", || {
+                frames.extend(received(flow));
+                !frames.is_empty()
+            });
+            frames
+        };
+        let Tcp(flags, cookie, _) = Tcp::of(&next(&mut flow)[0]);
+        assert_eq!(flags, SYN | ACK);
+        let ack = Tcp(ACK, isn.wrapping_add(1), cookie.wrapping_add(1)).frame([FAR, [0; 6]], names, &[], b"hello");
+        flow.send(&[&ack]).expect("there is room");
+        await_that("the bell rings", || !held.fall_asleep());
+        held.awake();
+        let geometry = buffer::flow::Geometry::default();
+        let (granted, fds) = server.client.accept(held.listening.channel, 16).expect("it is there");
+        let mut accepted = server.host.adopt_accepted(granted, geometry, fds).expect("it is sound");
+        assert_eq!((accepted.len(), accepted[0].granted.isn, accepted[0].granted.has_bells), (1, cookie, false));
+        let first = received(&mut accepted[0]).remove(1);
+        assert_eq!(first[headers(&first) + 20..], *b"hello");
+        assert!(server.client.accept(held.listening.channel, 16).expect("it is there").0.is_empty());
+        assert_eq!(server.client.accept(99, 1).expect_err("there is none").kind, NetErrorKind::Absent);
+        near.down("near").expect("it is up");
+        assert_eq!(Tcp::of(&next(&mut flow)[0]), Tcp(RST | ACK, cookie.wrapping_add(1), isn.wrapping_add(1)));
+        assert_eq!(accepted[0].channel.state(), State::Closed(Errno::NETDOWN.raw_os_error()));
+        assert_eq!(server.client.accept(held.listening.channel, 1).expect_err("it is down").kind, NetErrorKind::Absent);
+    }
 }

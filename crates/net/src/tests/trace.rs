@@ -1,6 +1,6 @@
 //! Traces of flows: what they show, who may have them, and that the traced flow does not notice.
 
-use super::bed::{Application, FAR, NEAR, at, await_that, datagram, joined, received, udp};
+use super::bed::{Application, FAMILIES, FAR, NEAR, at, await_that, datagram, joined, received, udp};
 use crate::NetErrorKind;
 use buffer::flow::{Drop, State};
 use flow::{Direction, Flow, Host, TRACE_GEOMETRY, TraceHead};
@@ -21,41 +21,49 @@ fn traced(trace: &mut Flow) -> Vec<(Direction, u32, Vec<u8>)> {
 
 #[test]
 fn a_trace_shows_both_directions_of_one_flow() {
-    let [near, far] = joined();
-    let (mut one, mut other) = (Application::new(&near, 1000), Application::new(&far, 1000));
-    let mut bound = other.open(&udp(at(2, 4000), None));
-    let mut client = one.open(&udp(at(1, 5000), Some(at(2, 4000))));
-    let mut untraced = one.open(&udp(at(1, 5001), Some(at(2, 4000))));
-    // Another process of the user, and one of root.
-    let (mut watcher, mut root) = (Application::new(&near, 1000), Application::new(&near, 0));
-    let number = client.granted.flow;
-    let (mut whole, mut short) = (trace(&mut watcher, Some(1000), number, 65_549), trace(&mut root, None, number, 60));
-    let question = datagram([NEAR, FAR], at(1, 5000), at(2, 4000), &[7; 100]);
-    client.send(&[&question]).expect("there is room");
-    untraced.send(&[&datagram([NEAR, FAR], at(1, 5001), at(2, 4000), b"other")]).expect("there is room");
-    let mut seen = 0;
-    await_that("both arrive", || {
-        seen += received(&mut bound).len();
-        seen == 2
-    });
-    let answer = datagram([FAR, NEAR], at(2, 4000), at(1, 5000), b"answer");
-    bound.send(&[&answer]).expect("there is room");
-    await_that("the answer arrives", || !received(&mut client).is_empty());
-    let expected = [(Direction::Sent, question), (Direction::Received, answer)];
-    let frames = traced(&mut whole);
-    for ((direction, len, frame), (way, bytes)) in frames.iter().zip(&expected) {
-        assert_eq!((direction, *len as usize, frame), (way, bytes.len(), bytes));
+    for at in FAMILIES {
+        let [near, far] = joined();
+        let (mut one, mut other) = (Application::new(&near, 1000), Application::new(&far, 1000));
+        let mut bound = other.open(&udp(at(2, 4000), None));
+        let mut client = one.open(&udp(at(1, 5000), Some(at(2, 4000))));
+        let mut untraced = one.open(&udp(at(1, 5001), Some(at(2, 4000))));
+        // Another process of the user, and one of root.
+        let (mut watcher, mut root) = (Application::new(&near, 1000), Application::new(&near, 0));
+        let number = client.granted.flow;
+        let (mut whole, mut short) =
+            (trace(&mut watcher, Some(1000), number, 65_549), trace(&mut root, None, number, 60));
+        let question = datagram([NEAR, FAR], at(1, 5000), at(2, 4000), &[7; 100]);
+        client.send(&[&question]).expect("there is room");
+        untraced.send(&[&datagram([NEAR, FAR], at(1, 5001), at(2, 4000), b"other")]).expect("there is room");
+        let mut seen = 0;
+        await_that("both arrive", || {
+            seen += received(&mut bound).len();
+            seen == 2
+        });
+        let answer = datagram([FAR, NEAR], at(2, 4000), at(1, 5000), b"answer");
+        bound.send(&[&answer]).expect("there is room");
+        await_that("the answer arrives", || !received(&mut client).is_empty());
+        let expected = [(Direction::Sent, question), (Direction::Received, answer)];
+        let frames = traced(&mut whole);
+        for ((direction, len, frame), (way, bytes)) in frames.iter().zip(&expected) {
+            assert_eq!((direction, *len as usize, frame), (way, bytes.len(), bytes));
+        }
+        assert_eq!(frames.len(), 2);
+        let frames = traced(&mut short);
+        let headers = if at(1, 0).is_ipv4() { 34 } else { 54 };
+        let kept = [(headers + 108, 60), (headers + 14, (headers + 14).min(60))];
+        assert_eq!(
+            frames.iter().map(|(_, len, kept)| (*len, kept.len())).collect::<Vec<_>>(),
+            kept.map(|(len, kept)| (len, kept as usize))
+        );
+        // It ends with its client, and with the flow.
+        drop(root);
+        one.client.close(client.granted.channel).expect("it is there");
+        await_that("the trace ends with the flow", || whole.channel.state() == State::Closed(0));
+        assert_eq!(short.channel.state(), State::Open, "nobody was left to be told");
+        drop((watcher, one));
+        await_that("the quota comes back", || near.users.flows() == 0);
     }
-    assert_eq!(frames.len(), 2);
-    let frames = traced(&mut short);
-    assert_eq!(frames.iter().map(|(_, len, kept)| (*len, kept.len())).collect::<Vec<_>>(), [(142, 60), (48, 48)]);
-    // It ends with its client, and with the flow.
-    drop(root);
-    one.client.close(client.granted.channel).expect("it is there");
-    await_that("the trace ends with the flow", || whole.channel.state() == State::Closed(0));
-    assert_eq!(short.channel.state(), State::Open, "nobody was left to be told");
-    drop((watcher, one));
-    await_that("the quota comes back", || near.users.flows() == 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Addresses as `std::net` takes them.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 
 /// The addresses that a text or value stands for.
 pub(super) fn of(addresses: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
@@ -15,11 +15,11 @@ pub(super) fn of(addresses: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
 /// Tries one address after the other until one succeeds; else the last error.
 pub(super) fn try_each<T>(
     addresses: impl ToSocketAddrs,
-    attempt: &mut dyn FnMut(SocketAddrV4) -> io::Result<T>,
+    attempt: &mut dyn FnMut(SocketAddr) -> io::Result<T>,
 ) -> io::Result<T> {
     let mut last = Err(io::ErrorKind::InvalidInput.into());
     for address in of(addresses)? {
-        last = v4(address).and_then(&mut *attempt);
+        last = attempt(plain(address));
         if last.is_ok() {
             return last;
         }
@@ -27,15 +27,10 @@ pub(super) fn try_each<T>(
     last
 }
 
-/// The address, if it is one of IPv4.
-pub(super) fn v4(address: SocketAddr) -> io::Result<SocketAddrV4> {
-    match address {
-        SocketAddr::V4(address) => Ok(address),
-        SocketAddr::V6(address) => {
-            let text = format!("{address} is an address of IPv6; flows have IPv4 only");
-            Err(io::Error::new(io::ErrorKind::Unsupported, text))
-        }
-    }
+/// The address as flows have it: one of IPv4 that is written as one of IPv6 (RFC 4291 2.5.5.2) is one of IPv4, and the scope is the
+/// interface, which has a name.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]
@@ -43,19 +38,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_address_is_tried_and_ipv6_is_refused_with_a_word() {
-        let [first, second, six] = ["10.0.0.1:1", "10.0.0.2:2", "[::1]:3"].map(|text| text.parse().unwrap());
+    fn each_address_is_tried_in_its_plain_form() {
+        let [first, second, mapped, scoped] =
+            ["10.0.0.1:1", "[fd00::1]:2", "[::ffff:10.0.0.2]:3", "[fe80::1%3]:4"].map(|text| text.parse().unwrap());
         let mut tried = Vec::new();
-        let mut attempt = |address: SocketAddrV4| {
-            tried.push(address.port());
+        let mut attempt = |address: SocketAddr| {
+            tried.push(address.to_string());
             if address.port() == 2 { Ok(()) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
         };
-        assert!(try_each(&[first, six, second, first][..], &mut attempt).is_ok());
-        let refused = try_each(&[second, six][1..], &mut attempt).unwrap_err();
-        assert_eq!((refused.kind(), refused.to_string().contains("[::1]:3")), (io::ErrorKind::Unsupported, true));
-        let refused = try_each(&[six, first][..], &mut attempt).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(try_each(&[first, mapped, scoped, second, first][..], &mut attempt).is_ok());
+        assert_eq!(try_each(&[first][..], &mut attempt).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(try_each(&[][..], &mut attempt).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(tried, [1, 2, 1]);
+        assert_eq!(tried, ["10.0.0.1:1", "10.0.0.2:3", "[fe80::1]:4", "[fd00::1]:2", "10.0.0.1:1"]);
     }
 }

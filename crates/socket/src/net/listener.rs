@@ -26,7 +26,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`; `Unsupported` for IPv6. `NotFound`: there is no daemon.
+    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`. `NotFound`: there is no daemon.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
         TcpListener::bind_with(&Options::default(), addr)
     }
@@ -56,7 +56,7 @@ impl TcpListener {
             false => hub.wait(&listening.waiters, None, &mut attempt).ok(),
         };
         let tcp = accepted.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?;
-        let peer = tcp.peer.into();
+        let peer = tcp.peer;
         Ok((TcpStream::new(Arc::clone(hub), tcp), peer))
     }
 
@@ -71,7 +71,7 @@ impl TcpListener {
     ///
     /// None; `std::net` has some.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.0.listening.local.into())
+        Ok(self.0.listening.local)
     }
 
     /// [`accept`](Self::accept) fails with `WouldBlock` instead of waiting.

@@ -14,8 +14,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Addresses* are those of IPv4; for one of IPv6 the error is `Unsupported`. *The daemon* is the one at
-//! [`capture::protocol::SOCKET`], or at the path in the environment variable [`DAEMON`].
+//! *Addresses* are of IPv4 or IPv6. `0.0.0.0` stands for the interface's first one of IPv4, or of IPv6 where there is none; `::`
+//! stands for its first one of IPv6. Neither listens on both. *The daemon* is the one at [`capture::protocol::SOCKET`], or at the
+//! path in the environment variable [`DAEMON`].
 //!
 //! *Polling.* [`AsFd`](std::os::fd::AsFd) gives a file descriptor that is readable while a call to read or accept would not wait. It
 //! is not the connection: do not read it, and do not ask whether it can be written. [`TcpStream::writable_fd`] gives another one,
@@ -39,9 +40,10 @@ mod stream;
 mod udp;
 
 pub use crate::facts::{Change, OnChange};
+pub(crate) use address::plain;
 pub use buffer::flow::Facts;
 pub use listener::{Incoming, TcpListener};
 pub use options::{DAEMON, Options};
-pub use std::net::{Shutdown, SocketAddr, SocketAddrV4, ToSocketAddrs};
+pub use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 pub use stream::TcpStream;
 pub use udp::UdpSocket;

@@ -4,7 +4,7 @@ use crate::facts::OnChange;
 use crate::runtime::Wanted;
 use crate::runtime::tcp::Shape;
 use std::ffi::OsString;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ pub struct Options {
     pub daemon: PathBuf,
     /// The interface; none: the one that routes to the peer, or the only one.
     pub device: Option<String>,
-    /// Address and port of this side of a connection; address 0.0.0.0: the interface's; port 0: any that is free. A
+    /// Address and port of this side of a connection; address 0.0.0.0 or `::`: the interface's; port 0: any that is free. A
     /// listener does not look at it.
-    pub local: Option<SocketAddrV4>,
+    pub local: Option<SocketAddr>,
     /// The share of the wire, for example `4ms/100ms`, as [`flow::OpenFlow::share`] has it; none: an equal part of the rest.
     pub share: Option<String>,
-    /// The blocks of the stack below `tcp` or `udp`; none: `ipv4 | ethernet DEVICE`.
+    /// The blocks of the stack below `tcp` or `udp`; none: `ipv4 | ethernet DEVICE`, or `ipv6`.
     pub stack: Option<String>,
     /// Connections that may wait at a listener, 1024 at most.
     pub backlog: u32,

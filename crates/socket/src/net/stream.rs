@@ -7,7 +7,7 @@ use crate::runtime::{self};
 use buffer::flow::Facts;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +40,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `std::net`: `ConnectionRefused`, `TimedOut`, `HostUnreachable`, `Unsupported` for IPv6 and others. `NotFound`: there is
-    /// no daemon. `PermissionDenied`: its policy refuses.
+    /// Those of `std::net`: `ConnectionRefused`, `TimedOut`, `HostUnreachable` and others. `NotFound`: there is no daemon. `PermissionDenied`: its policy refuses.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
         TcpStream::connect_with(&Options::default(), addr)
     }
@@ -79,7 +78,7 @@ impl TcpStream {
     /// # Errors
     ///
     /// As [`connect_with`](Self::connect_with), but for those of the handshake.
-    pub fn start(options: &Options, peer: SocketAddrV4) -> io::Result<TcpStream> {
+    pub fn start(options: &Options, peer: SocketAddr) -> io::Result<TcpStream> {
         let (hub, tcp) = runtime::connect(&options.daemon, &options.wanted(), options.local, peer)?;
         let stream = TcpStream::new(hub, tcp);
         stream.set_nonblocking(true)?;
@@ -316,7 +315,7 @@ impl TcpStream {
     ///
     /// None; `std::net` has some.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.0.tcp.local.into())
+        Ok(self.0.tcp.local)
     }
 
     /// Address and port of the other side. Also after the end, where `std::net` has an error.
@@ -325,7 +324,7 @@ impl TcpStream {
     ///
     /// None; `std::net` has some.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.0.tcp.peer.into())
+        Ok(self.0.tcp.peer)
     }
 
     /// Hardware address and MTU of the connection's flow, and whether its address is there.
@@ -438,7 +437,7 @@ impl AsFd for TcpStream {
 
 impl fmt::Debug for TcpStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (local, peer): (SocketAddrV4, SocketAddrV4) = (self.0.tcp.local, self.0.tcp.peer);
+        let (local, peer) = (self.0.tcp.local, self.0.tcp.peer);
         f.debug_struct("TcpStream").field("addr", &local).field("peer", &peer).finish_non_exhaustive()
     }
 }

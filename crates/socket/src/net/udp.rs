@@ -11,7 +11,7 @@ use stack::NoEnv;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ const NAP: Duration = Duration::from_millis(1);
 pub struct UdpSocket(Arc<Handle>);
 
 struct Handle {
-    local: SocketAddrV4,
+    local: SocketAddr,
     /// Readable once the driver rang while a call slept.
     bell: OwnedFd,
     /// Readable once the daemon has gone, and no other came.
@@ -44,9 +44,9 @@ struct Handle {
 
 struct Inner {
     socket: crate::UdpSocket,
-    peer: Option<SocketAddrV4>,
+    peer: Option<SocketAddr>,
     /// Taken from the flow, and not read yet: a batch at most.
-    datagrams: VecDeque<(SocketAddrV4, Vec<u8>)>,
+    datagrams: VecDeque<(SocketAddr, Vec<u8>)>,
     error: Option<SocketError>,
     /// The driver was told that this side sleeps, for a program that polls.
     is_announced: bool,
@@ -61,7 +61,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`; `Unsupported` for IPv6. `NotFound`: there is no daemon.
+    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`. `NotFound`: there is no daemon.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<UdpSocket> {
         UdpSocket::bind_with(&Options::default(), addr)
     }
@@ -79,9 +79,13 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// Those of the address: `Unsupported` for IPv6.
+    /// Those of the address; `Unsupported`: it is of another family than the socket's own.
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
         address::try_each(addr, &mut |peer| {
+            if peer.is_ipv4() != self.0.local.is_ipv4() {
+                let text = format!("no datagram goes from {} to {peer}: they are of two families", self.0.local);
+                return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+            }
             self.0.lock().peer = Some(peer);
             Ok(())
         })
@@ -96,7 +100,7 @@ impl UdpSocket {
         let Some(first) = address::of(addr)?.into_iter().next() else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        self.0.send(Some(address::v4(first)?), buf)
+        self.0.send(Some(address::plain(first)), buf)
     }
 
     /// Sends one datagram to the peer.
@@ -150,7 +154,7 @@ impl UdpSocket {
     ///
     /// None; `std::net` has some.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.0.local.into())
+        Ok(self.0.local)
     }
 
     /// The peer.
@@ -159,7 +163,7 @@ impl UdpSocket {
     ///
     /// `NotConnected`: there is none.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.lock().peer.map(SocketAddr::from).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.0.lock().peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// The same socket once more. It ends with the last clone.
@@ -239,11 +243,11 @@ impl UdpSocket {
 }
 
 impl Handle {
-    fn open(options: &Options, local: SocketAddrV4) -> Result<Handle, SocketError> {
+    fn open(options: &Options, local: SocketAddr) -> Result<Handle, SocketError> {
         let connection = Arc::new(Connection::open(&options.daemon, "udp")?);
         let udp = UdpOptions {
             device: options.device.clone(),
-            address: Some(*local.ip()).filter(|address| !address.is_unspecified()),
+            address: Some(local.ip()),
             port: local.port(),
             peer: None,
             stack: options.stack.as_ref().map(|below| format!("udp {} | {below}", local.port())),
@@ -274,7 +278,7 @@ impl Handle {
         lock(&self.inner)
     }
 
-    fn send(&self, to: Option<SocketAddrV4>, payload: &[u8]) -> io::Result<usize> {
+    fn send(&self, to: Option<SocketAddr>, payload: &[u8]) -> io::Result<usize> {
         let timeout = lock(&self.settings).1;
         self.until(timeout, &mut |inner| {
             let Some(to) = to.or(inner.peer) else { return Some(Err(io::ErrorKind::NotConnected.into())) };
@@ -297,7 +301,7 @@ impl Handle {
             };
             let len = datagram.len().min(buf.len());
             buf[..len].copy_from_slice(&datagram[..len]);
-            let received = Ok((len, SocketAddr::from(*from)));
+            let received = Ok((len, *from));
             if takes {
                 inner.datagrams.pop_front();
             }

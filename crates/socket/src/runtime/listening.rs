@@ -7,7 +7,7 @@ use crate::error::SocketError;
 use buffer::flow::Geometry;
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ const MOST: u32 = flow::ACCEPTED as u32;
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) channel: u32,
-    pub(crate) local: SocketAddrV4,
+    pub(crate) local: SocketAddr,
     geometry: Geometry,
     shape: Shape,
     /// Connections that the daemon gave and no call took.
@@ -33,7 +33,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    pub(crate) fn new(channel: u32, local: SocketAddrV4, geometry: Geometry, shape: Shape) -> Listening {
+    pub(crate) fn new(channel: u32, local: SocketAddr, geometry: Geometry, shape: Shape) -> Listening {
         let (ready, rings, ended, waiters, readable) = Default::default();
         Listening { channel, local, geometry, shape, ready, rings, ended, waiters, readable }
     }

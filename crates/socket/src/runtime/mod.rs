@@ -22,6 +22,7 @@ pub(crate) mod timers;
 pub(crate) mod waiters;
 
 use crate::error::SocketError;
+use crate::net::plain;
 use buffer::flow::Geometry;
 use buffer::flow::bells::CHANNELS;
 use capture::CaptureErrorKind;
@@ -29,7 +30,7 @@ use flow::{OpenFlow, OpenListener};
 use hub::{Hub, Member};
 use listening::Listening;
 use stack::{TCP_WINDOW, TCP_WINDOW_SHIFT};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -89,11 +90,13 @@ fn open<T>(
 pub(crate) fn connect(
     daemon: &Path,
     wanted: &Wanted,
-    local: Option<SocketAddrV4>,
-    peer: SocketAddrV4,
+    local: Option<SocketAddr>,
+    peer: SocketAddr,
 ) -> Result<(Arc<Hub>, Arc<Tcp>), SocketError> {
     tcp::check(wanted.shape.below.as_deref())?;
-    let local = local.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+    // Of IPv6 where the peer is.
+    let local = local.map_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), plain);
+    let peer = plain(peer);
     let asked =
         OpenFlow { share: wanted.share.clone(), ..OpenFlow::new(wanted.device.clone(), TCP, local, Some(peer)) };
     // Not with a listener, which needs the room for what it accepts: connections that wait for that would take it.
@@ -113,7 +116,7 @@ pub(crate) fn connect(
 pub(crate) fn listen(
     daemon: &Path,
     wanted: &Wanted,
-    local: SocketAddrV4,
+    local: SocketAddr,
     backlog: u32,
 ) -> Result<(Arc<Hub>, Arc<Listening>), SocketError> {
     tcp::check(wanted.shape.below.as_deref())?;
@@ -123,7 +126,7 @@ pub(crate) fn listen(
     let (device, share) = (wanted.device.clone(), wanted.share.clone());
     let asked = OpenListener {
         device,
-        local,
+        local: plain(local),
         backlog,
         window,
         window_shift,

@@ -8,7 +8,7 @@ use buffer::flow::{Application, Facts, State};
 use flow::Flow;
 use stack::{Description, Line, NoEnv, Stack, Stream, StreamState, TcpFacts};
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub(crate) struct Shape {
 #[derive(Debug)]
 pub(crate) struct Tcp {
     pub(crate) channel: u32,
-    pub(crate) local: SocketAddrV4,
-    pub(crate) peer: SocketAddrV4,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
     inner: Mutex<Inner>,
     pub(crate) waiters: Waiters,
     /// A call to read, or to look for errors, would not wait.

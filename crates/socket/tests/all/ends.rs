@@ -1,6 +1,6 @@
 //! How connections end, in order and not.
 
-use crate::wire::{ADDRESS, Wire};
+use crate::wire::{ADDRESSES, Wire};
 use crate::{listen, options, pair};
 use socket::net::{Options, TcpStream};
 use std::io::{ErrorKind, Read, Write};
@@ -53,22 +53,24 @@ fn unread_bytes_and_a_linger_of_0_reset() {
 #[test]
 fn nobody_listens_and_nobody_answers() {
     let wire = Wire::new();
-    let refused = TcpStream::connect_with(&options(&wire), (ADDRESS, 9)).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    let (_listener, address) = listen(&wire, 0);
-    wire.lose(1);
-    let began = Instant::now();
-    let hurried = Options { connect_timeout: Some(Duration::from_millis(100)), ..options(&wire) };
-    let silent = TcpStream::connect_with(&hurried, address).unwrap_err();
-    assert!(silent.kind() == ErrorKind::TimedOut && began.elapsed() < Duration::from_secs(5), "{silent:?}");
-    wire.lose(0);
+    for (own, any) in ADDRESSES.into_iter().zip(["0.0.0.0:0", "[::]:0"]) {
+        let refused = TcpStream::connect_with(&options(&wire), (own, 9)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        let (_listener, address) = listen(&wire, any);
+        wire.lose(1);
+        let began = Instant::now();
+        let hurried = Options { connect_timeout: Some(Duration::from_millis(100)), ..options(&wire) };
+        let silent = TcpStream::connect_with(&hurried, address).unwrap_err();
+        assert!(silent.kind() == ErrorKind::TimedOut && began.elapsed() < Duration::from_secs(5), "{silent:?}");
+        wire.lose(0);
+    }
     until("attempts leave no flow", || wire.flows() == 0);
 }
 
 #[test]
 fn a_listener_that_goes_resets_what_it_did_not_accept() {
     let wire = Wire::new();
-    let (listener, address) = listen(&wire, 0);
+    let (listener, address) = listen(&wire, "0.0.0.0:0");
     let streams: Vec<_> = (0..3).map(|_| TcpStream::connect_with(&options(&wire), address).unwrap()).collect();
     // The listener has the others, or the daemon.
     let accepted = listener.accept().unwrap();

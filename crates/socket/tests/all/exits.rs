@@ -28,7 +28,7 @@ fn process_that_writes_and_exits() {
 
 fn check(how: &str) {
     let wire = Wire::new();
-    let (listener, address) = listen(&wire, 0);
+    let (listener, address) = listen(&wire, "0.0.0.0:0");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "exits::process_that_writes_and_exits", "--nocapture"]);
     command.env(CHILD, format!("{address} {how}")).env(socket::net::DAEMON, wire.socket());

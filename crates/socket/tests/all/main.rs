@@ -14,16 +14,21 @@ fn options(wire: &Wire) -> Options {
     Options { daemon: wire.socket(), ..Options::default() }
 }
 
-/// A listener at a port, and its address.
-fn listen(wire: &Wire, port: u16) -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind_with(&options(wire), ("0.0.0.0", port)).unwrap();
+/// A listener, and its address.
+fn listen(wire: &Wire, at: &str) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind_with(&options(wire), at).unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
 /// Both ends of a connection.
 fn pair(wire: &Wire) -> (TcpStream, TcpStream) {
-    let (listener, address) = listen(wire, 0);
+    pair_at(wire, "0.0.0.0:0")
+}
+
+/// Both ends of a connection to a listener that is bound there.
+fn pair_at(wire: &Wire, at: &str) -> (TcpStream, TcpStream) {
+    let (listener, address) = listen(wire, at);
     let near = TcpStream::connect_with(&options(wire), address).unwrap();
     let (far, from) = listener.accept().unwrap();
     assert_eq!((from, near.peer_addr().unwrap()), (near.local_addr().unwrap(), address));

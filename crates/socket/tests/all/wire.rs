@@ -8,14 +8,15 @@ use capture::protocol::{Answer, PROTOCOL, Question};
 use flow::{Granted, Listening, OpenListener};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::{HashMap, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub(crate) const ADDRESSES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2))];
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SYN: u8 = 2;
 const RST: u8 = 4;
@@ -39,7 +40,7 @@ struct Switch {
     flows: Vec<Flow>,
     listeners: Vec<Listener>,
     /// SYNs answered, by remote and local address: the frame, and the number of the answer.
-    half_open: HashMap<(SocketAddrV4, SocketAddrV4), (Vec<u8>, u32)>,
+    half_open: HashMap<(SocketAddr, SocketAddr), (Vec<u8>, u32)>,
     clients: u64,
     bells: HashMap<u64, Bells>,
     numbers: u64,
@@ -52,8 +53,8 @@ struct Flow {
     client: u64,
     channel: Option<u32>,
     driver: Driver,
-    local: SocketAddrV4,
-    remote: SocketAddrV4,
+    local: SocketAddr,
+    remote: SocketAddr,
     isn: u32,
 }
 
@@ -61,7 +62,7 @@ struct Listener {
     client: u64,
     channel: u32,
     open: OpenListener,
-    local: SocketAddrV4,
+    local: SocketAddr,
     waiting: VecDeque<(Flow, [OwnedFd; 2])>,
 }
 
@@ -233,9 +234,10 @@ impl Switch {
         handles.into()
     }
 
-    fn local(&mut self, asked: SocketAddrV4) -> SocketAddrV4 {
+    /// The address of this side. 0.0.0.0 is one of the peer's family, as with the daemon.
+    fn local(&mut self, asked: SocketAddr, remote: Option<SocketAddr>) -> SocketAddr {
         let port = if asked.port() == 0 { 40_000 + self.number() as u16 } else { asked.port() };
-        SocketAddrV4::new(ADDRESS, port)
+        SocketAddr::new(ADDRESSES[usize::from(remote.unwrap_or(asked).is_ipv6())], port)
     }
 
     fn answer(&mut self, client: u64, question: flow::Question, channels: usize) -> Answered {
@@ -246,7 +248,7 @@ impl Switch {
                 let geometry = open.geometry();
                 let (driver, segments) = Driver::create(geometry).unwrap();
                 let (channel, local, isn) =
-                    (self.channel(client), self.local(open.local), self.number() as u32 * 77_777);
+                    (self.channel(client), self.local(open.local, open.remote), self.number() as u32 * 77_777);
                 let flow = Flow { client, channel: Some(channel), driver, local, remote: open.remote.unwrap(), isn };
                 let mut fds = Vec::from(segments);
                 fds.extend(self.bells(client));
@@ -255,7 +257,7 @@ impl Switch {
                 Ok((flow::Answer::Granted(granted), fds))
             }
             flow::Question::Listen(open) => {
-                let (channel, local) = (self.channel(client), self.local(open.local));
+                let (channel, local) = (self.channel(client), self.local(open.local, None));
                 if self.listeners.iter().any(|listener| listener.local.port() == local.port()) {
                     return Err((CaptureErrorKind::Cannot, "the port is taken"));
                 }
@@ -330,7 +332,9 @@ impl Switch {
         match listener {
             Some(listener) if segment.flags & (SYN | ACK | RST) == SYN => {
                 let shift = listener.open.window_shift;
-                let options = [2, 4, 5, 180, 1, 1, 4, 2, 1, 3, 3, shift];
+                // The segments of IPv6 are shorter by what its header is longer.
+                let segment_low = if segment.to.is_ipv4() { 180 } else { 160 };
+                let options = [2, 4, 5, segment_low, 1, 1, 4, 2, 1, 3, 3, shift];
                 let isn = self.half_open.len() as u32 * 99_991 + 5;
                 let (_, isn) = self.half_open.entry(key).or_insert((frame, isn));
                 let answer = segment.answer(*isn, SYN | ACK, listener.open.window, &options);
@@ -356,7 +360,7 @@ impl Switch {
         }
     }
 
-    fn give_back(&mut self, frame: Vec<u8>, local: SocketAddrV4, remote: SocketAddrV4) {
+    fn give_back(&mut self, frame: Vec<u8>, local: SocketAddr, remote: SocketAddr) {
         if let Some(flow) = self.flows.iter_mut().find(|flow| (flow.local, flow.remote) == (local, remote)) {
             flow.driver.deliver(&[&frame], 1).unwrap();
             let (client, channel) = (flow.client, flow.channel);
@@ -371,7 +375,7 @@ fn granted(flow: &Flow, channel: u32, has_bells: bool) -> Granted {
         channel,
         device: "test0".into(),
         mac: MAC,
-        prefix: 24,
+        prefix: if flow.local.is_ipv4() { 24 } else { 64 },
         mtu: 1500,
         local: flow.local,
         remote: Some(flow.remote),
@@ -383,8 +387,8 @@ fn granted(flow: &Flow, channel: u32, has_bells: bool) -> Granted {
 
 /// What the wire needs to know of a segment.
 struct Segment {
-    from: SocketAddrV4,
-    to: SocketAddrV4,
+    from: SocketAddr,
+    to: SocketAddr,
     flags: u8,
     sequence: u32,
     acknowledgement: u32,
@@ -394,14 +398,16 @@ struct Segment {
 
 impl Segment {
     fn read(frame: &[u8]) -> Segment {
-        let (ip, tcp) = (&frame[14..34], &frame[34..]);
-        let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+        let (ip, tcp) = frame[14..].split_at(if frame[12] == 8 { 20 } else { 40 });
+        let v4 = |at: usize| <[u8; 4]>::try_from(&ip[at..at + 4]).unwrap().into();
+        let v6 = |at: usize| <[u8; 16]>::try_from(&ip[at..at + 16]).unwrap().into();
+        let (from, to): (IpAddr, IpAddr) = if ip.len() == 20 { (v4(12), v4(16)) } else { (v6(8), v6(24)) };
         let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
         let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
         let payload = tcp.len() - usize::from(tcp[12] >> 4) * 4;
         Segment {
-            from: SocketAddrV4::new(address(12), port(0)),
-            to: SocketAddrV4::new(address(16), port(2)),
+            from: SocketAddr::new(from, port(0)),
+            to: SocketAddr::new(to, port(2)),
             flags: tcp[13],
             sequence: number(4),
             acknowledgement: number(8),
@@ -421,13 +427,19 @@ impl Segment {
         tcp.extend(window.to_be_bytes());
         tcp.extend([0; 4]);
         tcp.extend(options);
-        let mut pseudo = [self.to.ip().octets(), self.from.ip().octets()].concat();
-        pseudo.extend([0, 6, 0, length as u8]);
-        let sum = checksum(&[&pseudo[..], &tcp].concat());
+        let addresses = [self.to, self.from].map(|end| match end.ip() {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        });
+        let addresses = addresses.concat();
+        let pseudo = [&addresses[..], &[0, 6, 0, length as u8], &tcp].concat();
+        let sum = checksum(&pseudo);
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-        let mut ip = vec![0x45, 0, 0, (length + 20) as u8, 0, 0, 0x40, 0, 64, 6, 0, 0];
-        ip.extend(self.to.ip().octets());
-        ip.extend(self.from.ip().octets());
+        if self.to.is_ipv6() {
+            let ip = [&[0x60, 0, 0, 0, 0, length as u8, 6, 64], &addresses[..]].concat();
+            return [&MAC[..], &MAC, &[0x86, 0xdd], &ip, &tcp].concat();
+        }
+        let mut ip = [&[0x45, 0, 0, (length + 20) as u8, 0, 0, 0x40, 0, 64, 6, 0, 0], &addresses[..]].concat();
         let sum = checksum(&ip);
         ip[10..12].copy_from_slice(&sum.to_be_bytes());
         [&MAC[..], &MAC, &[8, 0], &ip, &tcp].concat()

@@ -1,10 +1,10 @@
 //! ARP (RFC 826): packets built and read by pure functions, and a block that asks and answers for one address.
 //!
 //! Flows do not use the block: the driver resolves addresses. It is for tests of drivers, and it shows how a block
-//! answers by itself.
+//! answers by itself. Its sibling for IPv6 is `ndp`.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use base::limits::STACK_ARP_ANSWERS;
 use packet::arp::{Packet, REPLY, REQUEST};
@@ -14,7 +14,7 @@ use request::Diagnostic;
 use super::ethernet::GROUP_BIT;
 use crate::block::{Block, Out, Step};
 use crate::facts::Facts;
-use crate::kind::{Given, Kind, Layer, Site};
+use crate::kind::{Below, Given, Kind, Layer, Site};
 use crate::outcome::{Discard, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
 
@@ -24,15 +24,16 @@ pub static KIND: Kind = Kind {
     help: "asks for link addresses, and answers for one (RFC 826)",
     layer: Layer::Network,
     is_top: true,
-    below: Some("ethernet"),
+    below: Some(Below::Block("ethernet")),
     link: None,
     params: &[],
     complete: None,
     build,
 };
 
-fn build(_given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
-    Ok(Box::new(Arp { mac: site.facts.mac, address: site.facts.address, answers: VecDeque::new() }))
+fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
+    let address = site.ipv4(KIND.name, given.span)?;
+    Ok(Box::new(Arp { mac: site.facts.mac, address, answers: VecDeque::new() }))
 }
 
 /// The link address of all stations.
@@ -81,11 +82,12 @@ impl Block for Arp {
     }
 
     fn down(&mut self, _now: u64, packet: &mut Outgoing<'_>) -> Result<Step, SendError> {
-        let target = packet.meta.remote.filter(|to| !to.ip().is_unspecified()).ok_or(SendError::NoDestination)?;
+        let target = packet.meta.remote.map(|to| to.ip()).filter(|to| !to.is_unspecified());
+        let Some(IpAddr::V4(target)) = target else { return Err(SendError::NoDestination) };
         if packet.byte_count() != 0 {
             return Err(SendError::MessageTooLong);
         }
-        *packet.push()? = request((self.mac, self.address), *target.ip());
+        *packet.push()? = request((self.mac, self.address), target);
         packet.meta.station = BROADCAST;
         packet.meta.ether_type = ethernet::ARP;
         Ok(Step::Pass)
@@ -112,7 +114,7 @@ impl Block for Arp {
                 Ok(Step::Keep)
             }
             REPLY => {
-                packet.meta.remote = Some(SocketAddrV4::new(sender.1, 0));
+                packet.meta.remote = Some(SocketAddr::new(sender.1.into(), 0));
                 packet.crop(8, 14);
                 Ok(Step::Pass)
             }

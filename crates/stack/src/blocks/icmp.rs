@@ -1,29 +1,29 @@
-//! An echo client (RFC 792): each payload goes out as an echo request, each reply comes back as a delivery.
+//! An echo client (RFC 792, RFC 4443): each payload goes out as an echo request, each reply comes back as a delivery.
 //!
 //! A delivery's port is the sequence number of the echo, counted from 0. Errors about an echo request of this flow are
 //! read as [`Problem`]s, again with the sequence number as port.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use packet::checksum::Sum;
 use packet::frame::protocol;
-use packet::icmp::{ECHO_REPLY, ECHO_REQUEST, Packet};
+use packet::icmp::{ECHO_REPLY, ECHO_REPLY_V6, ECHO_REQUEST, ECHO_REQUEST_V6, Packet};
 use request::Diagnostic;
 
 use crate::block::{Block, Step};
-use crate::kind::{Form, Given, Kind, Layer, Param, Site};
+use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Outgoing};
 use crate::problem::{self, Problem};
-use crate::state;
+use crate::{pseudo, state};
 
 /// The kind of this block.
 pub static KIND: Kind = Kind {
     name: "icmp",
-    help: "echo requests and their replies (RFC 792)",
+    help: "echo requests and their replies (RFC 792, RFC 4443)",
     layer: Layer::Transport,
     is_top: true,
-    below: Some("ipv4"),
+    below: Some(Below::Ip),
     link: None,
     params: &[Param {
         key: "id",
@@ -47,22 +47,31 @@ const HEADER_BYTES: usize = 8;
 /// One echo client, which its identifier names.
 #[derive(Debug)]
 pub struct Icmp {
-    address: Ipv4Addr,
+    address: IpAddr,
     identifier: u16,
     /// That of the next request.
     sequence: u16,
 }
 
 impl Icmp {
+    /// Types of request and reply, and the protocol that has them.
+    fn numbers(&self) -> (u8, u8, u8) {
+        match self.address {
+            IpAddr::V4(_) => (ECHO_REQUEST, ECHO_REPLY, protocol::ICMP),
+            IpAddr::V6(_) => (ECHO_REQUEST_V6, ECHO_REPLY_V6, protocol::ICMPV6),
+        }
+    }
+
     fn read_problem(&self, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
-        let report = problem::read(packet.bytes(), self.address, protocol::ICMP)?;
-        let [ECHO_REQUEST, 0, _, _, high, low, sequence_high, sequence_low] = *report.transport else {
+        let (request, _, protocol) = self.numbers();
+        let report = problem::read(packet, self.address, protocol)?;
+        let [kind, 0, _, _, high, low, sequence_high, sequence_low] = *report.transport else {
             return Err(Discard::OtherFlow);
         };
-        if u16::from_be_bytes([high, low]) != self.identifier {
+        if kind != request || u16::from_be_bytes([high, low]) != self.identifier {
             return Err(Discard::OtherFlow);
         }
-        let to = SocketAddrV4::new(report.target, u16::from_be_bytes([sequence_high, sequence_low]));
+        let to = SocketAddr::new(report.target, u16::from_be_bytes([sequence_high, sequence_low]));
         packet.meta.problem = Some(Problem { kind: report.kind, to, reporter: packet.remote_address() });
         Ok(Step::Keep)
     }
@@ -80,38 +89,43 @@ impl Block for Icmp {
     /// The destination's port means nothing.
     fn down(&mut self, _now: u64, packet: &mut Outgoing<'_>) -> Result<Step, SendError> {
         let to = packet.meta.remote.filter(|to| !to.ip().is_unspecified()).ok_or(SendError::NoDestination)?;
-        // No IP packet is longer: there is no use in summing more.
-        if packet.byte_count() > usize::from(u16::MAX) {
-            return Err(SendError::MessageTooLong);
-        }
         let ([a, b], [c, d]) = (self.identifier.to_be_bytes(), self.sequence.to_be_bytes());
-        let mut header = [ECHO_REQUEST, 0, 0, 0, a, b, c, d];
-        let checksum = Sum::of(&header).and(packet.sum()).checksum();
+        let (request, _, protocol) = self.numbers();
+        let mut header = [request, 0, 0, 0, a, b, c, d];
+        let length = u16::try_from(packet.byte_count() + HEADER_BYTES).map_err(|_| SendError::MessageTooLong)?;
+        // ICMPv6 covers a pseudo header, too (RFC 4443, section 2.3).
+        let pseudo = match self.address {
+            IpAddr::V4(_) => Sum::default(),
+            IpAddr::V6(_) => pseudo::sum(self.address, to.ip(), protocol, length),
+        };
+        let checksum = pseudo.and(Sum::of(&header)).and(packet.sum()).checksum();
         header[2..4].copy_from_slice(&checksum.to_be_bytes());
         *packet.push()? = header;
         packet.meta.remote = Some(to);
-        packet.meta.protocol = protocol::ICMP;
+        packet.meta.protocol = protocol;
         self.sequence = self.sequence.wrapping_add(1);
         Ok(Step::Pass)
     }
 
     fn up(&mut self, _now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
-        if packet.meta.protocol != protocol::ICMP {
+        let (_, reply, protocol) = self.numbers();
+        if packet.meta.protocol != protocol {
             return Err(Discard::OtherProtocol);
         }
         let bytes = packet.bytes();
         let read = Packet::new_checked(bytes).map_err(|_| Discard::IcmpTruncated)?;
-        if (read.kind(), read.code()) != (ECHO_REPLY, 0) {
+        if (read.kind(), read.code()) != (reply, 0) {
             return self.read_problem(packet);
         }
-        let (identifier, sequence) = read.echo(4).ok_or(Discard::IcmpTruncated)?;
-        if Sum::of(bytes).checksum() != 0 {
+        let version = if self.address.is_ipv4() { 4 } else { 6 };
+        let (identifier, sequence) = read.echo(version).ok_or(Discard::IcmpTruncated)?;
+        if problem::sum(bytes, packet.remote_address(), self.address).checksum() != 0 {
             return Err(Discard::IcmpChecksum);
         }
         if identifier != self.identifier {
             return Err(Discard::IcmpIdentifier);
         }
-        packet.meta.remote = Some(SocketAddrV4::new(packet.remote_address(), sequence));
+        packet.meta.remote = Some(SocketAddr::new(packet.remote_address(), sequence));
         packet.crop(HEADER_BYTES, usize::MAX);
         Ok(Step::Pass)
     }

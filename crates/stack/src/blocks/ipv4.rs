@@ -1,9 +1,9 @@
 //! IPv4 (RFC 791) for one address. The block sends neither options nor fragments, and takes no fragments.
 //!
 //! All packets have the bit "don't fragment", so their identification means nothing (RFC 6864, section 4.1). The block
-//! counts it on all the same: some middleboxes look at it.
+//! counts it on all the same: some middleboxes look at it. Its sibling is `ipv6`.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use packet::checksum::Sum;
 use packet::ipv4::Packet;
@@ -12,7 +12,7 @@ use request::Diagnostic;
 
 use crate::block::{Block, Step};
 use crate::facts::Facts;
-use crate::kind::{Form, Given, Kind, Layer, Param, Site};
+use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, SendError, Unsupported};
 use crate::packets::{Incoming, Outgoing};
 
@@ -22,7 +22,7 @@ pub static KIND: Kind = Kind {
     help: "packets of one address (RFC 791)",
     layer: Layer::Network,
     is_top: false,
-    below: Some("ethernet"),
+    below: Some(Below::Block("ethernet")),
     link: Some(LinkType::RAW),
     params: &[
         Param {
@@ -46,7 +46,7 @@ pub static KIND: Kind = Kind {
 
 fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
     Ok(Box::new(Ipv4 {
-        address: site.facts.address,
+        address: site.ipv4(KIND.name, given.span)?,
         broadcast: site.facts.broadcast(),
         mtu: site.facts.mtu,
         // The forms of the parameters have no larger numbers; the codepoint is the upper six bits.
@@ -87,7 +87,9 @@ impl Block for Ipv4 {
     }
 
     fn down(&mut self, _now: u64, packet: &mut Outgoing<'_>) -> Result<Step, SendError> {
-        let to = *packet.meta.remote.ok_or(SendError::NoDestination)?.ip();
+        let IpAddr::V4(to) = packet.meta.remote.ok_or(SendError::NoDestination)?.ip() else {
+            return Err(SendError::OtherFamily);
+        };
         let total = packet.byte_count().checked_add(Packet::HEADER_BYTES).and_then(|total| u16::try_from(total).ok());
         let total = total.filter(|total| *total <= self.mtu).ok_or(SendError::MessageTooLong)?;
         let mut header = [0; Packet::HEADER_BYTES];
@@ -140,7 +142,7 @@ impl Block for Ipv4 {
         if read.more_fragments() || read.fragment_offset() != 0 {
             return Err(Discard::Fragment);
         }
-        packet.meta.remote = Some(SocketAddrV4::new(read.source(), 0));
+        packet.meta.remote = Some(SocketAddr::new(read.source().into(), 0));
         packet.meta.protocol = read.protocol();
         // Options go with the header, and padding of the frame behind the packet.
         packet.crop(header_len, total);

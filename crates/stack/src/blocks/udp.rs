@@ -1,9 +1,9 @@
-//! UDP (RFC 768): ports, a length and a checksum.
+//! UDP (RFC 768): ports, a length and a checksum, which IPv6 does not do without (RFC 8200, section 8.1).
 //!
 //! With a peer, the block sends to the peer only and takes datagrams from the peer only. Without one, each datagram
 //! names its destination.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use packet::checksum::Sum;
 use packet::frame::protocol;
@@ -12,7 +12,7 @@ use request::Diagnostic;
 
 use crate::block::{Block, Step};
 use crate::facts::{ChecksumRule, Facts};
-use crate::kind::{Form, Given, Kind, Layer, Param, Site};
+use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Outgoing};
 use crate::problem::{self, Problem};
@@ -24,7 +24,7 @@ pub static KIND: Kind = Kind {
     help: "datagrams of one port (RFC 768)",
     layer: Layer::Transport,
     is_top: true,
-    below: Some("ipv4"),
+    below: Some(Below::Ip),
     link: None,
     params: &[
         Param {
@@ -36,9 +36,20 @@ pub static KIND: Kind = Kind {
         },
         Param { key: "to", is_main: false, is_needed: false, form: Form::Endpoint, help: "address and port of a peer" },
     ],
-    complete: None,
+    complete: Some(complete),
     build,
 };
+
+/// A peer has the family of the flow's address.
+pub(super) fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnostic> {
+    match given.endpoint("to") {
+        Some(to) if to.is_ipv4() != facts.address.is_ipv4() => {
+            Err(Diagnostic::new(format!("no packet goes from {} to {}", facts.address, to.ip()), given.span_of("to"))
+                .with_label("of another family than the flow"))
+        }
+        _ => Ok(()),
+    }
+}
 
 fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
     Ok(Box::new(Udp {
@@ -56,11 +67,11 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
 /// The end of one UDP flow.
 #[derive(Debug)]
 pub struct Udp {
-    address: Ipv4Addr,
+    address: IpAddr,
     port: u16,
     /// The peer that the stack's text names.
-    written_peer: Option<SocketAddrV4>,
-    peer: Option<SocketAddrV4>,
+    written_peer: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
     rule: ChecksumRule,
     sent: u64,
     received: u64,
@@ -68,12 +79,12 @@ pub struct Udp {
 
 impl Udp {
     /// The destination of a datagram for `to`, which is `None` where the caller means the peer.
-    fn destination(&self, to: Option<SocketAddrV4>) -> Result<SocketAddrV4, SendError> {
+    fn destination(&self, to: Option<SocketAddr>) -> Result<SocketAddr, SendError> {
         let destination = match (self.peer, to) {
             (Some(peer), Some(to)) if peer != to => return Err(SendError::OtherPeer),
             (peer, to) => to.or(peer).ok_or(SendError::NoDestination)?,
         };
-        match destination.port() == 0 || *destination.ip() == Ipv4Addr::UNSPECIFIED {
+        match destination.port() == 0 || destination.ip().is_unspecified() {
             true => Err(SendError::NoDestination),
             false => Ok(destination),
         }
@@ -81,9 +92,9 @@ impl Udp {
 
     /// Is this an ICMP error about a datagram of this flow?
     fn read_problem(&self, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
-        let report = problem::read(packet.bytes(), self.address, protocol::UDP)?;
+        let report = problem::read(packet, self.address, protocol::UDP)?;
         let [high, low, to_high, to_low, ..] = *report.transport;
-        let to = SocketAddrV4::new(report.target, u16::from_be_bytes([to_high, to_low]));
+        let to = SocketAddr::new(report.target, u16::from_be_bytes([to_high, to_low]));
         if u16::from_be_bytes([high, low]) != self.port || self.peer.is_some_and(|peer| peer != to) {
             return Err(Discard::OtherFlow);
         }
@@ -108,7 +119,7 @@ impl Block for Udp {
         let length = length.ok_or(SendError::MessageTooLong)?;
         let ([a, b], [c, d], [high, low]) = (self.port.to_be_bytes(), to.port().to_be_bytes(), length.to_be_bytes());
         let mut header = [a, b, c, d, high, low, 0, 0];
-        let pseudo = pseudo::sum(self.address, *to.ip(), protocol::UDP, length);
+        let pseudo = pseudo::sum(self.address, to.ip(), protocol::UDP, length);
         // A field of 0 means that there is no checksum: 0 is sent as its other form (RFC 768).
         let checksum = match pseudo.and(Sum::of(&header)).and(packet.sum()).checksum() {
             0 => 0xffff,
@@ -125,7 +136,7 @@ impl Block for Udp {
     fn up(&mut self, _now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
         match packet.meta.protocol {
             protocol::UDP => {}
-            protocol::ICMP => return self.read_problem(packet),
+            other if problem::is_icmp(other, self.address) => return self.read_problem(packet),
             _ => return Err(Discard::OtherProtocol),
         }
         let bytes = packet.bytes();
@@ -140,13 +151,16 @@ impl Block for Udp {
         if read.target_port() != self.port {
             return Err(Discard::OtherPort);
         }
-        let from = SocketAddrV4::new(packet.remote_address(), read.source_port());
+        let from = SocketAddr::new(packet.remote_address(), read.source_port());
         if self.peer.is_some_and(|peer| peer != from) {
             return Err(Discard::OtherPeer);
         }
         let field = u16::from_be_bytes([sum_high, sum_low]);
+        if field == 0 && self.address.is_ipv6() {
+            return Err(Discard::UdpNoChecksum);
+        }
         if field != 0 {
-            let pseudo = pseudo::sum(*from.ip(), self.address, protocol::UDP, length);
+            let pseudo = pseudo::sum(from.ip(), self.address, protocol::UDP, length);
             if !pseudo::holds(pseudo, field, datagram, self.rule) {
                 return Err(Discard::UdpChecksum);
             }
@@ -161,12 +175,16 @@ impl Block for Udp {
         self.rule = facts.checksum;
     }
 
-    /// Port, peer (0.0.0.0:0 means none), datagrams passed down and up.
+    /// Port, peer (an address of IPv4 as one of IPv6; `::` and port 0 mean none), datagrams passed down and up.
     fn export(&self) -> Result<Vec<u8>, Unsupported> {
-        let peer = self.peer.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let mut out = Vec::with_capacity(24);
+        let peer = self.peer.unwrap_or(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0));
+        let ip = match peer.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let mut out = Vec::with_capacity(36);
         out.extend_from_slice(&self.port.to_be_bytes());
-        out.extend_from_slice(&peer.ip().octets());
+        out.extend_from_slice(&ip.octets());
         out.extend_from_slice(&peer.port().to_be_bytes());
         out.extend_from_slice(&self.sent.to_be_bytes());
         out.extend_from_slice(&self.received.to_be_bytes());
@@ -178,11 +196,11 @@ impl Block for Udp {
     fn import(&mut self, state: &[u8]) -> Result<(), ImportError> {
         let mut rest = state;
         let port = u16::from_be_bytes(*state::take(&mut rest)?);
-        let address = Ipv4Addr::from(*state::take::<4>(&mut rest)?);
-        let peer = SocketAddrV4::new(address, u16::from_be_bytes(*state::take(&mut rest)?));
+        let address = IpAddr::from(*state::take::<16>(&mut rest)?).to_canonical();
+        let peer = SocketAddr::new(address, u16::from_be_bytes(*state::take(&mut rest)?));
         let sent = u64::from_be_bytes(*state::take(&mut rest)?);
         let received = u64::from_be_bytes(*state::take(&mut rest)?);
-        let peer = match (*peer.ip() == Ipv4Addr::UNSPECIFIED, peer.port() == 0) {
+        let peer = match (peer.ip().is_unspecified(), peer.port() == 0) {
             (true, true) => None,
             (false, false) => Some(peer),
             _ => return Err(ImportError::Malformed),
@@ -190,7 +208,7 @@ impl Block for Udp {
         if !rest.is_empty() {
             return Err(ImportError::Malformed);
         }
-        if port != self.port {
+        if port != self.port || peer.is_some_and(|peer| peer.is_ipv4() != self.address.is_ipv4()) {
             return Err(ImportError::OtherFlow);
         }
         (self.peer, self.sent, self.received) = (self.written_peer.or(peer), sent, received);

@@ -34,7 +34,33 @@ fn stacks() -> Vec<(Stack, Vec<u8>)> {
     mend_ipv4(&mut frame);
     frame.extend(message);
     frames.push((build("udp 53", 1), frame));
+    frames.extend(stacks_v6());
     frames
+}
+
+/// The same over IPv6.
+fn stacks_v6() -> Vec<(Stack, Vec<u8>)> {
+    let stack = |text: &str, host: usize| build_with(text, &facts_v6(host));
+    let datagram = to_station(sent(&mut stack("udp 4000", 0), Some("[fd00::2]:53"), b"payload").unwrap(), MACS[1]);
+    let mut request = sent(&mut stack("ndp", 0), Some("[fd00::2]:0"), b"").unwrap();
+    // To all of the group, which is this host alone.
+    request[..6].copy_from_slice(&MACS[1]);
+    let mut reply = to_station(sent(&mut stack("icmp id=7", 0), Some("[fd00::2]:0"), b"payload").unwrap(), MACS[1]);
+    reply[54] = 129;
+    mend_transport(&mut reply, 2);
+    let about = sent(&mut stack("udp 53", 1), Some("[fd00::1]:4000"), b"payload").unwrap();
+    let mut error = datagram[..54].to_vec();
+    error.extend([1, 4, 0, 0, 0, 0, 0, 0]);
+    error.extend(&about[14..]);
+    (error[19], error[20]) = (error.len() as u8 - 54, 58);
+    mend_transport(&mut error, 2);
+    vec![
+        (stack("udp 53", 1), datagram.clone()),
+        (stack("udp 53 to=[fd00::1]:4000 | ipv6 | dummy", 1), datagram),
+        (stack("ndp", 1), request),
+        (stack("icmp id=7", 1), reply),
+        (stack("udp 53", 1), error),
+    ]
 }
 
 /// Gives a frame to a stack, and looks whether it is accounted for.
@@ -74,13 +100,14 @@ fn every_truncation_is_a_discard_and_every_mutation_is_accounted_for() {
 
 #[test]
 fn no_single_changed_byte_behind_the_ethernet_header_is_delivered() {
-    // Sums cover everything from the IP header on; a word of 0000 in place of ffff is the only change they miss.
-    let (mut stack, frame) = stacks().remove(0);
-    for at in 14..frame.len() {
-        for bit in 0..8 {
+    // Sums cover everything from the IP header on; a word of 0000 in place of ffff is the only change they miss. Of IPv6 they leave
+    // out traffic class, flow label and hop limit.
+    for ((mut stack, frame), free) in [(stacks().remove(0), &[][..]), (stacks_v6().remove(0), &[15, 16, 17, 21])] {
+        for (at, bit) in (14..frame.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut changed = frame.clone();
             changed[at] ^= 1 << bit;
-            assert!(!take(&mut stack, &changed), "{at} {bit}");
+            let is_free = free.contains(&at) || at == 14 && !free.is_empty() && bit < 4;
+            assert_eq!(take(&mut stack, &changed), is_free, "{at} {bit}");
         }
     }
 }
@@ -152,14 +179,16 @@ proptest! {
     #[test]
     fn any_row_of_blocks(words in proptest::collection::vec(prop::sample::select(WORDS), 1..8)) {
         let text = words.join(" | ");
-        match Description::parse(&text).and_then(|description| description.complete(&facts(0))) {
-            Err(error) => prop_assert!(error.render(&text, "stack").contains('^'), "{text}: {error}"),
-            Ok(description) => {
-                // The canonical text is complete, and canonical.
-                let canonical = description.canonical();
-                let again = Description::parse(&canonical).unwrap();
-                prop_assert_eq!(&again.canonical(), &canonical);
-                prop_assert_eq!(&again.complete(&facts(0)).unwrap().canonical(), &canonical);
+        for facts in [facts(0), facts_v6(0)] {
+            match Description::parse(&text).and_then(|description| description.complete(&facts)) {
+                Err(error) => prop_assert!(error.render(&text, "stack").contains('^'), "{text}: {error}"),
+                Ok(description) => {
+                    // The canonical text is complete, and canonical.
+                    let canonical = description.canonical();
+                    let again = Description::parse(&canonical).unwrap();
+                    prop_assert_eq!(&again.canonical(), &canonical);
+                    prop_assert_eq!(&again.complete(&facts).unwrap().canonical(), &canonical);
+                }
             }
         }
     }
@@ -172,6 +201,9 @@ const WORDS: &[&str] = &[
     "arp",
     "ipv4",
     "ipv4 ttl=5 dscp=1",
+    "ipv6",
+    "ndp",
+    "udp 53 to=[fd00::1]:4000",
     "ethernet",
     "ethernet eth0",
     "dummy",

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod hostile;
+mod ipv6;
 mod moving;
 mod pairs;
 mod support;

@@ -30,10 +30,19 @@ fn a_flow_goes_on_in_a_new_stack_with_its_peer_and_its_counts() {
     // Counts go on: `dummy` saw one packet down and three up, then one and two, for it stands below `udp` now.
     let state = new.export().unwrap();
     assert_eq!(Dummy::read(&state[state.len() - 16..]), Ok(Dummy { down: 2, up: 5 }));
-    // version, count, 3 "udp", 24: port, peer, sent, received
-    let udp = [0, 53, 10, 0, 0, 1, 0x0f, 0xa0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4];
-    assert_eq!(state[..10], [1, 2, 3, b'u', b'd', b'p', 0, 0, 0, 24]);
-    assert_eq!(state[10..34], udp);
+    // version, count, 3 "udp", 36: port, peer, sent, received
+    let udp = [0, 53, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1, 0x0f, 0xa0];
+    assert_eq!(state[..10], [1, 2, 3, b'u', b'd', b'p', 0, 0, 0, 36]);
+    assert_eq!(state[10..46], [&udp[..], &2_u64.to_be_bytes(), &4_u64.to_be_bytes()].concat());
+}
+
+#[test]
+fn a_flow_of_ipv6_goes_on_with_its_peer_and_not_in_a_stack_of_ipv4() {
+    let state = build_with("udp 53 to=[fd00::1]:4000", &facts_v6(1)).export().unwrap();
+    let mut new = build_with("udp 53", &facts_v6(1));
+    new.import(&state).unwrap();
+    assert_eq!(sent(&mut new, None, b"x").unwrap()[38..54], [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(build("udp 53", 1).import(&state), Err(ImportError::OtherFlow));
 }
 
 #[test]
@@ -71,7 +80,7 @@ fn what_cannot_move() {
     assert_eq!(build("dummy | udp 53 | dummy", 1).import(&without.export().unwrap()), Ok(()));
     // A peer without a port is none, and no peer has none.
     let mut half = state.clone();
-    half[12..16].fill(0);
+    half[12..28].fill(0);
     assert_eq!(build("udp 53 | dummy", 1).import(&half), Err(ImportError::Malformed));
 }
 

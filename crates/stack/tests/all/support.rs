@@ -1,6 +1,6 @@
 //! Two hosts on one wire, and a driver's part of the work.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use stack::{ChecksumRule, Delivery, Description, Discard, Facts, NoEnv, SendError, Stack, TcpFacts};
 
@@ -11,12 +11,17 @@ pub fn facts(host: usize) -> Facts {
     Facts {
         device: "eth0".into(),
         mac: MACS[host],
-        address: Ipv4Addr::new(10, 0, 0, 1 + host as u8),
+        address: IpAddr::from([10, 0, 0, 1 + host as u8]),
         prefix: 24,
         mtu: 1500,
         checksum: ChecksumRule::Strict,
         tcp: TcpFacts::default(),
     }
+}
+
+/// The same with IPv6: host 0 is fd00::1, host 1 is fd00::2.
+pub fn facts_v6(host: usize) -> Facts {
+    Facts { address: IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1 + host as u16]), prefix: 64, ..facts(host) }
 }
 
 pub fn build(text: &str, host: usize) -> Stack {
@@ -28,7 +33,7 @@ pub fn build_with(text: &str, facts: &Facts) -> Stack {
     built.unwrap_or_else(|error| panic!("{}", error.render(text, "stack")))
 }
 
-pub fn endpoint(text: &str) -> SocketAddrV4 {
+pub fn endpoint(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
@@ -41,7 +46,7 @@ pub fn sent(stack: &mut Stack, to: Option<&str>, payload: &[u8]) -> Result<Vec<u
 }
 
 /// What a stack delivers of one frame.
-pub fn received(stack: &mut Stack, frame: &[u8]) -> Result<Vec<(SocketAddrV4, Vec<u8>)>, Discard> {
+pub fn received(stack: &mut Stack, frame: &[u8]) -> Result<Vec<(SocketAddr, Vec<u8>)>, Discard> {
     let mut deliveries = Vec::new();
     let mut deliver = |delivery: Delivery<'_>| deliveries.push((delivery.from, delivery.payload.to_vec()));
     stack.receive(0, frame, &mut deliver).map(|()| deliveries)
@@ -53,6 +58,23 @@ pub fn to_station(mut frame: Vec<u8>, mac: [u8; 6]) -> Vec<u8> {
         frame[..6].copy_from_slice(&mac);
     }
     frame
+}
+
+/// Bytes of Ethernet and IP header of a frame.
+pub fn headers(frame: &[u8]) -> usize {
+    if frame[12..14] == [8, 0] { 34 } else { 54 }
+}
+
+/// Makes the checksum of what is behind the IP header right. It lies at `field` there, and covers a pseudo header.
+pub fn mend_transport(frame: &mut [u8], field: usize) {
+    let start = headers(frame);
+    let (ends, protocol) = if start == 34 { (26..34, frame[23]) } else { (22..54, frame[20]) };
+    frame[start + field..start + field + 2].fill(0);
+    let length = frame.len() as u32 - start as u32;
+    let pseudo =
+        packet::checksum::Sum::of(&frame[ends]).and(packet::checksum::Sum::number(u32::from(protocol) + length));
+    let checksum = pseudo.and(packet::checksum::Sum::of(&frame[start..])).checksum();
+    frame[start + field..start + field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// All counted reasons.

@@ -41,6 +41,26 @@ fn what_is_left_out_is_completed() {
     );
 }
 
+/// The family of the flow's address decides what carries the transport protocol.
+#[test]
+fn what_is_left_out_over_ipv6_is_completed() {
+    let check = |text: &str, expected: &str| {
+        let complete = Description::parse(text).and_then(|description| description.complete(&facts_v6(0)));
+        let complete = complete.unwrap_or_else(|error| panic!("{}", error.render(text, "stack")));
+        assert_eq!(complete.canonical(), expected, "{text}");
+        assert_eq!(Description::parse(expected).unwrap().complete(&facts_v6(0)).unwrap().canonical(), expected);
+    };
+    check("udp 4000", "udp 4000 | ipv6 | ethernet eth0");
+    check("udp 4000 | tap x | ethernet", "udp 4000 | ipv6 | tap x | ethernet eth0");
+    check("udp 4000 to=[fd00::2]:53", "udp 4000 to=[fd00::2]:53 | ipv6 | ethernet eth0");
+    check("udp 4000 to=[fe80::2%7]:53", "udp 4000 to=[fe80::2]:53 | ipv6 | ethernet eth0");
+    check("tcp 4000 to=[fd00::2]:53", "tcp 4000 to=[fd00::2]:53 | ipv6 | ethernet eth0");
+    check("udp 4000 | ipv6 hops=64 dscp=0", "udp 4000 | ipv6 | ethernet eth0");
+    check("udp 4000 | ipv6 dscp=46 hops=1", "udp 4000 | ipv6 hops=1 dscp=46 | ethernet eth0");
+    check("icmp id=7", "icmp id=7 | ipv6 | ethernet eth0");
+    check("ndp", "ndp | ethernet eth0");
+}
+
 #[test]
 fn parameters_can_be_read() {
     let description = Description::parse("dummy | udp 4000 to=10.0.0.2:53 | ipv4 dscp=8").unwrap();
@@ -56,14 +76,18 @@ fn parameters_can_be_read() {
 #[test]
 fn errors_point_at_their_place() {
     let mut all = String::new();
-    for text in WRONG {
-        let built = Description::parse(text).and_then(|description| description.build(&facts(0), &mut NoEnv));
+    let rows = WRONG.iter().map(|text| (text, facts(0))).chain(WRONG_OVER_IPV6.iter().map(|text| (text, facts_v6(0))));
+    for (text, facts) in rows {
+        let built = Description::parse(text).and_then(|description| description.build(&facts, &mut NoEnv));
         let error = built.err().unwrap_or_else(|| panic!("{text:?} was built"));
         all.push_str(&error.render(text, "stack"));
         all.push('\n');
     }
     assert_eq!(all, include_str!("errors.txt"));
 }
+
+const WRONG_OVER_IPV6: &[&str] =
+    &["udp 4000 | ipv4", "udp 4000 to=10.0.0.1:53", "tcp 4000 to=10.0.0.1:53", "arp", "udp 4000 to=[::]:53"];
 
 const WRONG: &[&str] = &[
     "",
@@ -76,6 +100,11 @@ const WRONG: &[&str] = &[
     "udp 4000 to=10.0.0.1",
     "udp 4000 to=0.0.0.0:53",
     "udp 4000 port=5",
+    "udp 4000 to=[fd00::1]",
+    "udp 4000 to=fd00::1:53",
+    "udp 4000 to=[fd00::1]:53",
+    "udp 4000 | ipv6",
+    "ndp",
     "icmp 7",
     "dummy 1",
     "udp 4000 | ipv4 ttl=256",

@@ -3,13 +3,14 @@
 
 mod connection;
 
+use super::parse;
 use super::socket::{Protocol, SocketArgs, failed, sleep, tell_losses};
 use crate::exit::{CommandError, Outcome};
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
 use socket::{SocketError, UdpSocket};
 use std::io::{self, ErrorKind, Write};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,8 @@ pub(crate) struct Args {
     socket: SocketArgs,
 
     /// The only peer; without it, datagrams from all are received, or a connection is awaited
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    to: Option<SocketAddrV4>,
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse::endpoint)]
+    to: Option<SocketAddr>,
 
     /// Seconds to go on receiving after the end of standard input; 1 for udp, and for tcp no limit if not given
     #[arg(long, value_name = "SECONDS")]
@@ -42,6 +43,7 @@ const AFTER_HELP: &str = "\
 Examples:
   streamline net cat udp 4000                            listens, and answers who speaks
   echo hello | streamline net cat udp --to 10.0.0.1:7
+  echo hello | streamline net cat udp --to [fd00::1]:7
   streamline net cat tcp 4000 > file                     accepts one connection
   streamline net cat tcp --to 10.0.0.1:4000 < file";
 
@@ -62,7 +64,7 @@ fn datagrams(args: &Args, wait: Duration) -> Outcome {
     signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
     let mut socket = args.socket.open(args.to, "streamline net cat")?;
     let (input, mut output) = (io::stdin(), io::stdout().lock());
-    let most = socket.mtu().saturating_sub(28).max(1);
+    let most = socket.longest().max(1);
     let (mut peer, mut ended, mut buffer) = (args.to, None, vec![0; most]);
     while !stop.is_set() {
         let mut written = Ok(());
@@ -114,7 +116,7 @@ fn datagrams(args: &Args, wait: Duration) -> Outcome {
 }
 
 /// Sends one datagram, waits for room where there is none.
-fn send(socket: &mut UdpSocket, to: Option<SocketAddrV4>, payload: &[u8], stop: &StopFlag) -> Outcome {
+fn send(socket: &mut UdpSocket, to: Option<SocketAddr>, payload: &[u8], stop: &StopFlag) -> Outcome {
     loop {
         match socket.send(to, payload) {
             Ok(()) => return Ok(()),

@@ -3,7 +3,7 @@
 use super::{Asking, parse, show};
 use crate::exit::{CommandError, Outcome};
 use flow::{Change, Question, RouteState};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 /// Add an address to an interface, or take one away
@@ -36,8 +36,8 @@ struct AddressArgs {
     device: String,
 
     /// The address with the length of its prefix
-    #[arg(value_name = "A.B.C.D/BITS", value_parser = parse::prefix)]
-    address: (Ipv4Addr, u8),
+    #[arg(value_name = "ADDRESS/BITS", value_parser = parse::prefix)]
+    address: (IpAddr, u8),
 
     #[command(flatten)]
     daemon: DaemonArg,
@@ -74,8 +74,8 @@ struct PrefixArgs {
     device: String,
 
     /// The addresses that the route is for, or `default`
-    #[arg(value_name = "A.B.C.D/BITS", value_parser = destination)]
-    to: (Ipv4Addr, u8),
+    #[arg(value_name = "ADDRESS/BITS", value_parser = destination)]
+    to: (IpAddr, u8),
 
     /// The router, a neighbour; without it the addresses are neighbours
     #[arg(value_names = ["via", "A.B.C.D"], num_args = 2)]
@@ -114,8 +114,8 @@ const MOVE_HELP: &str = "\
 Examples:
   streamline net move eth1 eth2";
 
-fn destination(text: &str) -> Result<(Ipv4Addr, u8), String> {
-    if text == "default" { Ok((Ipv4Addr::UNSPECIFIED, 0)) } else { parse::prefix(text) }
+fn destination(text: &str) -> Result<(IpAddr, u8), String> {
+    if text == "default" { Ok((Ipv4Addr::UNSPECIFIED.into(), 0)) } else { parse::prefix(text) }
 }
 
 impl DaemonArg {
@@ -138,7 +138,12 @@ pub(super) fn addr(args: &AddrArgs) -> Outcome {
 pub(super) fn route(args: &RouteArgs) -> Outcome {
     let (RouteAction::Add(given) | RouteAction::Del(given)) = &args.action;
     let PrefixArgs { device, to, via, daemon } = given;
-    let route = RouteState { to: *to, via: gateway(via).map_err(CommandError::Wrong)? };
+    let via = gateway(via).map_err(CommandError::Wrong)?;
+    // `default` is of the family of its next hop.
+    let default = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let to =
+        if *to == default && via.is_some_and(|via| via.is_ipv6()) { (Ipv6Addr::UNSPECIFIED.into(), 0) } else { *to };
+    let route = RouteState { to, via };
     let change = match args.action {
         RouteAction::Add(_) => Change::AddRoute(route),
         RouteAction::Del(_) => Change::RemoveRoute(route),
@@ -146,12 +151,12 @@ pub(super) fn route(args: &RouteArgs) -> Outcome {
     daemon.change("route", device, change)
 }
 
-/// The router of `via A.B.C.D`.
-fn gateway(words: &[String]) -> Result<Option<Ipv4Addr>, String> {
+/// The router of `via ADDRESS`.
+fn gateway(words: &[String]) -> Result<Option<IpAddr>, String> {
     match words {
         [] => Ok(None),
         [via, address] if via == "via" => parse::address(address).map(Some),
-        [word, ..] => Err(format!("`{word}`: behind the prefix stands `via A.B.C.D`, or nothing")),
+        [word, ..] => Err(format!("`{word}`: behind the prefix stands `via ADDRESS`, or nothing")),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::exit::{CommandError, Outcome};
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
 use socket::SocketError;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Send back each datagram, or what comes on each connection
@@ -41,7 +41,7 @@ fn datagrams(args: &Args) -> Outcome {
     signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
     let mut socket = args.socket.open(None, "streamline net echo")?;
     tell!("{} echoes: {}", socket.local_addr(), socket.stack_text());
-    let mut waiting: Vec<(SocketAddrV4, Vec<u8>)> = Vec::new();
+    let mut waiting: Vec<(SocketAddr, Vec<u8>)> = Vec::new();
     while !stop.is_set() {
         let looked =
             match socket.receive(WAITING, &mut |datagram| waiting.push((datagram.from, datagram.payload.to_vec()))) {
@@ -62,7 +62,7 @@ fn datagrams(args: &Args) -> Outcome {
 }
 
 /// Sends one datagram, waits for room where there is none.
-fn send(socket: &mut socket::UdpSocket, to: SocketAddrV4, payload: &[u8], stop: &StopFlag) -> Outcome {
+fn send(socket: &mut socket::UdpSocket, to: SocketAddr, payload: &[u8], stop: &StopFlag) -> Outcome {
     loop {
         match socket.send(Some(to), payload) {
             Err(SocketError::Full) if !stop.is_set() => socket.wait(Duration::from_millis(100)).map_err(failed)?,

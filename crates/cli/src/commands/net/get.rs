@@ -88,14 +88,8 @@ fn range(text: &str) -> Result<Range, CommandError> {
 
 /// A connection to the first of the host's addresses that answers.
 fn connect(dialer: &tcp::Dialer, url: &Url) -> Result<impl Stream + use<>, CommandError> {
-    let mut last = CommandError::Failed(format!("{}: the host has no IPv4 address", url.host));
-    for address in tcp::resolve(&url.host, url.port)? {
-        match dialer.connect(address) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = CommandError::Failed(format!("{address}: {error}")),
-        }
-    }
-    Err(last)
+    let (stream, _) = dialer.connect_first(&tcp::resolve(&url.host, url.port)?)?;
+    Ok(stream)
 }
 
 /// Follows redirects, and writes what is at the end of them.

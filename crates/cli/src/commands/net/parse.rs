@@ -1,30 +1,54 @@
 //! Addresses and rates on the command line. Each error says which part is wrong and what would be right.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 
-/// An address with the length of its prefix in bits: `10.0.0.2/24`.
-pub(super) fn prefix(text: &str) -> Result<(Ipv4Addr, u8), String> {
+/// An address with the length of its prefix in bits: `10.0.0.2/24`, `fd00::2/64`.
+pub(super) fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
+    let usual = |address: IpAddr| if address.is_ipv4() { 24 } else { 64 };
     let Some((address, bits)) = text.split_once('/') else {
-        self::address(text)?;
-        return Err(format!("the prefix is missing: `{text}/24` says that the first 24 bits name the network"));
+        let bits = usual(self::address(text)?);
+        return Err(format!("the prefix is missing: `{text}/{bits}` says that the first {bits} bits name the network"));
     };
     let address = self::address(address)?;
-    let bits = bits.parse().ok().filter(|bits| *bits <= 32 && is_number(text.rsplit('/').next().unwrap_or_default()));
-    let bits = bits.ok_or_else(|| format!("a prefix has 0 to 32 bits, as in `{address}/24`"))?;
+    let most = flow::bits(address);
+    let bits = bits.parse().ok().filter(|bits| *bits <= most && is_number(text.rsplit('/').next().unwrap_or_default()));
+    let bits = bits.ok_or_else(|| format!("a prefix has 0 to {most} bits, as in `{address}/{}`", usual(address)))?;
     Ok((address, bits))
 }
+
+const NO_ZONE: &str = "an address has no zone here: the interface says it";
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// An address: `10.0.0.2`.
-pub(super) fn address(text: &str) -> Result<Ipv4Addr, String> {
+/// Address and port of another side: `10.0.0.1:7`, `[fd00::1]:7`.
+pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
+    let endpoint = text.parse::<SocketAddr>().ok().filter(|_| !text.contains('%'));
+    if let Some(endpoint) = endpoint {
+        return Ok(endpoint);
+    }
+    Err(match text.parse::<IpAddr>() {
+        // `fd00::1:7` is an address, too.
+        Ok(IpAddr::V6(address)) => {
+            format!("an address of IPv6 stands in brackets, and the port behind it: [{address}]:7")
+        }
+        Ok(IpAddr::V4(address)) => format!("the port is missing, as in {address}:7"),
+        Err(_) if text.contains('%') => NO_ZONE.into(),
+        Err(_) => "an address and a port are written as 10.0.0.1:7 or [fd00::1]:7".into(),
+    })
+}
+
+/// An address: `10.0.0.2`, `fd00::2`.
+pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
+    if text.contains('%') {
+        return Err(NO_ZONE.into());
+    }
     if text.contains(':') {
-        return Err("interfaces have IPv4 addresses only, as 10.0.0.2".into());
+        return Err("an address of IPv6 is up to 8 groups of 4 hexadecimal digits, as fd00::2".into());
     }
     let parts: Vec<&str> = text.split('.').collect();
     // Rust's library, as the RFCs, has no part that begins with 0: some programs take it for octal.
@@ -75,7 +99,7 @@ mod tests {
 
     #[test]
     fn addresses_are_read_or_told_what_is_wrong() {
-        let address = Ipv4Addr::new(10, 0, 0, 2);
+        let (address, six) = (IpAddr::from([10, 0, 0, 2]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]));
         for (text, expected) in [
             ("10.0.0.2/24", Ok((address, 24))),
             ("10.0.0.2/0", Ok((address, 0))),
@@ -94,10 +118,38 @@ mod tests {
             ("10.0.0.010/24", Err("`010` begins with 0")),
             ("/24", Err("`` is no number")),
             ("", Err("`` is no number")),
-            ("2001:db8::1/64", Err("IPv4 addresses only")),
+            ("2001:db8::1/64", Ok((six, 64))),
+            ("2001:DB8:0::1/128", Ok((six, 128))),
+            ("2001:db8::1/129", Err("a prefix has 0 to 128 bits, as in `2001:db8::1/64`")),
+            ("2001:db8::1", Err("the prefix is missing: `2001:db8::1/64`")),
+            ("2001:db8::1::/64", Err("up to 8 groups")),
+            ("[2001:db8::1]/64", Err("up to 8 groups")),
+            ("fe80::1%eth0/64", Err("no zone")),
         ] {
             match (prefix(text), expected) {
                 (Ok(read), Ok(expected)) => assert_eq!(read, expected, "{text}"),
+                (Err(told), Err(expected)) => assert!(told.contains(expected), "{text}: {told}"),
+                (read, expected) => panic!("{text}: {read:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn endpoints_are_read_or_told_what_is_wrong() {
+        for (text, expected) in [
+            ("10.0.0.1:7", Ok("10.0.0.1:7")),
+            ("[fd00::1]:7", Ok("[fd00::1]:7")),
+            ("fd00::1:7", Err("stands in brackets, and the port behind it: [fd00::1:7]:7")),
+            ("fd00::1", Err("[fd00::1]:7")),
+            ("10.0.0.1", Err("the port is missing, as in 10.0.0.1:7")),
+            ("[fd00::1]", Err("10.0.0.1:7 or [fd00::1]:7")),
+            ("host:7", Err("10.0.0.1:7 or [fd00::1]:7")),
+            ("[fe80::1%eth0]:7", Err("no zone")),
+            ("[fe80::1%3]:7", Err("no zone")),
+            ("10.0.0.1:70000", Err("10.0.0.1:7 or [fd00::1]:7")),
+        ] {
+            match (endpoint(text), expected) {
+                (Ok(read), Ok(expected)) => assert_eq!(read.to_string(), expected, "{text}"),
                 (Err(told), Err(expected)) => assert!(told.contains(expected), "{text}: {told}"),
                 (read, expected) => panic!("{text}: {read:?}, not {expected:?}"),
             }

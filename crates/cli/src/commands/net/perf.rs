@@ -19,6 +19,7 @@ use client::Measured;
 use protocol::{BLOCK, Parameters, Results, STREAMS};
 use serde_json::{Value, json};
 use server::{Server, Tell};
+use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -84,9 +85,6 @@ fn run_client(args: &Args, address: &str, stop: &StopFlag) -> Outcome {
     let parameters =
         Parameters { seconds: args.time, omit: 0, streams: args.parallel.into(), reverse: args.reverse, block: BLOCK };
     let addresses = tcp::resolve(address, args.port)?;
-    let Some(&to) = addresses.first() else {
-        return Err(CommandError::Failed(format!("{address}: the host has no IPv4 address")));
-    };
     let shows = io::stderr().is_terminal();
     let mut look = |elapsed: Duration, bytes: u64| {
         if shows {
@@ -95,12 +93,26 @@ fn run_client(args: &Args, address: &str, stop: &StopFlag) -> Outcome {
         }
     };
     let dialer = tcp::Dialer::new(&args.tcp, "streamline net perf")?;
-    let measured = client::run(&|| dialer.connect(to), &parameters, stop, &mut look);
+    // All connections of a test go to the address that answered the first one.
+    let chosen = Cell::new(None);
+    let connect = || match chosen.get() {
+        Some(to) => dialer.connect(to),
+        None => dialer.connect_first(&addresses).map(|(stream, to)| {
+            chosen.set(Some(to));
+            stream
+        }),
+    };
+    let measured = client::run(&connect, &parameters, stop, &mut look);
     if shows {
         terminal::clear_line();
     }
-    let measured = measured.map_err(|error| CommandError::Failed(format!("{to}: {error}")))?;
-    show(&measured, true, &to.into(), args.json)
+    let measured = measured.map_err(|error| match chosen.get() {
+        Some(to) => CommandError::Failed(format!("{to}: {error}")),
+        // It names the address itself.
+        None => error.into(),
+    })?;
+    // A test that was measured had connections.
+    chosen.get().map_or(Ok(()), |to| show(&measured, true, &to, args.json))
 }
 
 fn run_server(args: &Args, stop: StopFlag) -> Outcome {

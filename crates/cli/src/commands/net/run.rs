@@ -3,13 +3,14 @@
 //! This process becomes the program, so that its number, its terminal and its exit status are the program's. Before, it starts
 //! `streamline socket-host`, which keeps the program's flows and their stacks (crate `socket-host`), also after the program's exit.
 
+use super::parse;
 use crate::commands::preload::{self, Library};
 use crate::exit::{CommandError, Outcome};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use socket::net::Options;
 use socket_host::{Host, Place, Policy};
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,9 +20,9 @@ use std::process::{Command, Stdio};
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// The local address of its sockets, where the interface has several
-    #[arg(long, value_name = "ADDRESS")]
-    addr: Option<Ipv4Addr>,
+    /// The local address of its sockets of the same IP version, where the interface has several
+    #[arg(long, value_name = "ADDRESS", value_parser = parse::address)]
+    addr: Option<IpAddr>,
 
     /// The interface; the one that routes to the other side if not given
     #[arg(long, value_name = "DEVICE")]
@@ -47,13 +48,15 @@ pub(super) struct Args {
 const AFTER_HELP: &str = "\
 Examples:
   streamline net run -- curl http://10.0.0.1/
+  streamline net run -- curl 'http://[fd00::1]/'
   streamline net run --slice 4ms/100ms -- iperf3 -c 10.0.0.1
   streamline net run -- nginx -g 'daemon off;'
 
 Sockets that connect to where an interface of Streamline routes, or that are bound to one of its addresses or to all, are flows;
-others, those of IPv6 and 127.0.0.0/8 stay the kernel's. Names are resolved by the kernel's sockets. Programs that are linked
-statically, setuid, or have file capabilities load no library and are refused. What the program starts has no more rights than it
-(no sudo), and no io_uring.
+others stay the kernel's, and so do 127.0.0.1, ::1, link-local addresses of IPv6 and groups. A socket that is bound to :: has flows
+of IPv4, too, unless it is one of IPv6 alone. Names are resolved by the kernel's sockets. Programs that are linked statically,
+setuid, or have file capabilities load no library and are refused. What the program starts has no more rights than it (no sudo),
+and no io_uring.
 
 A line of a policy file has four words, and the first line that fits a socket decides. What no line names stays the kernel's:
   kernel  connect  udp  *:53              # or `flow`; connect, bind or *; tcp, udp or *
@@ -143,7 +146,7 @@ pub(crate) struct HostArgs {
     program: i32,
 
     #[arg(long)]
-    addr: Option<Ipv4Addr>,
+    addr: Option<IpAddr>,
 
     #[arg(long)]
     device: Option<String>,
@@ -179,7 +182,7 @@ pub(crate) fn host(args: HostArgs) -> Outcome {
     let options = Options {
         daemon: args.daemon,
         device: args.device,
-        local: args.addr.map(|address| SocketAddrV4::new(address, 0)),
+        local: args.addr.map(|address| SocketAddr::new(address, 0)),
         share: args.slice,
         ..Options::default()
     };

@@ -8,7 +8,7 @@ use crate::who::Users;
 use flow::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
 use flow::{FlowState, InterfaceState, LeaseState, ListenerState, NeighbourState, RouteState};
 use serde_json::{Value, json};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Show the interfaces, and what each has counted
@@ -36,7 +36,7 @@ pub(super) struct FlowsArgs {
     asking: Asking,
 }
 
-/// Show the next hops that the interfaces know or have asked for (ARP)
+/// Show the next hops that the interfaces know or have asked for (ARP, Neighbour Discovery)
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   streamline net neighbours")]
@@ -108,7 +108,7 @@ fn print_list(key: &str, entries: impl Iterator<Item = Value>) -> Outcome {
 /// Prints tables, and `below` under them. Prints `nothing` where all tables are empty.
 fn print_tables(interfaces: &[InterfaceState], tables: &[Table], nothing: &str, below: &str) -> Outcome {
     if interfaces.is_empty() {
-        let text = "no interface is up; `streamline net up DEVICE --addr A.B.C.D/BITS` makes one (as root)\n";
+        let text = "no interface is up; `streamline net up DEVICE --addr ADDRESS/BITS` makes one (as root)\n";
         return crate::print_text(text);
     }
     let texts: Vec<String> = tables.iter().map(Table::text).filter(|text| !text.is_empty()).collect();
@@ -135,7 +135,7 @@ fn mac(bytes: [u8; 6]) -> String {
     bytes.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-fn prefix((address, bits): &(Ipv4Addr, u8)) -> String {
+fn prefix((address, bits): &(IpAddr, u8)) -> String {
     format!("{address}/{bits}")
 }
 
@@ -171,7 +171,7 @@ fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 3] {
 fn lease_table(interfaces: &[InterfaceState]) -> Table {
     let mut table = Table::new(&["interface", "dhcp", "address", "server", "router", ">lease left", ">renewal in"]);
     for (interface, lease) in interfaces.iter().filter_map(|one| one.lease.as_ref().map(|lease| (one, lease))) {
-        let address = |address: Option<Ipv4Addr>| address.map_or_else(dash, |address| address.to_string());
+        let address = |address: Option<IpAddr>| address.map_or_else(dash, |address| address.to_string());
         let time = |ms: Option<u64>| match (ms, lease.address) {
             (Some(ms), _) => duration(Duration::from_millis(ms)),
             (None, Some(_)) => "for ever".into(),
@@ -313,14 +313,14 @@ fn interface_json(interface: &InterfaceState) -> Value {
     json!({
         "interface": device, "how": how, "mac": mac(*address), "mtu": mtu,
         "addresses": addresses.iter().map(prefix).collect::<Vec<_>>(), "rate_bits": rate, "trouble": trouble,
-        "away": interface.away.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>(),
+        "away": interface.away.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
         "dhcp": interface.lease.as_ref().map(lease_json),
         "counters": tally(counters), "flows": flows.len(), "listeners": listeners.len(),
     })
 }
 
 fn lease_json(lease: &LeaseState) -> Value {
-    let text = |address: Option<Ipv4Addr>| address.map(|address| address.to_string());
+    let text = |address: Option<IpAddr>| address.map(|address| address.to_string());
     json!({
         "state": lease.state, "address": lease.address.as_ref().map(prefix), "server": text(lease.server),
         "router": text(lease.router), "left_ms": lease.left_ms, "renewal_ms": lease.renewal_ms, "trouble": lease.trouble,
@@ -365,15 +365,15 @@ fn route_json(device: &str, route: &RouteState) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::SocketAddrV4;
+    use std::net::SocketAddr;
 
     fn interfaces() -> Vec<InterfaceState> {
-        let address = |last| Ipv4Addr::new(10, 0, 0, last);
+        let address = |last| IpAddr::from([10, 0, 0, last]);
         let flow = FlowState {
             flow: 7,
             protocol: 17,
-            local: SocketAddrV4::new(address(2), 4000),
-            remote: Some(SocketAddrV4::new(address(3), 53)),
+            local: SocketAddr::new(address(2), 4000),
+            remote: Some(SocketAddr::new(address(3), 53)),
             process: 4711,
             user: u32::MAX,
             received: 1_234_567,
@@ -387,7 +387,7 @@ mod tests {
         };
         let listener = ListenerState {
             listener: 9,
-            local: SocketAddrV4::new(address(2), 80),
+            local: SocketAddr::new(address(2), 80),
             process: 4712,
             user: u32::MAX,
             backlog: 128,
@@ -421,7 +421,7 @@ mod tests {
                 neighbours: vec![known, asked],
                 routes: vec![
                     RouteState { to: (address(0), 24), via: None },
-                    RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(address(1)) },
+                    RouteState { to: (IpAddr::from([0; 4]), 0), via: Some(address(1)) },
                 ],
             },
             InterfaceState {

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use socket::{Connection, SocketError, UdpOptions, UdpSocket};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -51,7 +51,7 @@ impl SocketArgs {
     }
 
     /// Opens a flow of UDP; `peer`: the only one it talks to.
-    pub(super) fn open(&self, peer: Option<SocketAddrV4>, purpose: &str) -> Result<UdpSocket, CommandError> {
+    pub(super) fn open(&self, peer: Option<SocketAddr>, purpose: &str) -> Result<UdpSocket, CommandError> {
         let options = UdpOptions {
             device: self.flow.device.clone(),
             address: self.flow.addr,

@@ -1,10 +1,11 @@
 //! TCP as `net serve`, `net get`, `net perf`, `net cat` and `net echo` see it: streams and listeners of any kind behind two traits, so that their
 //! protocols do not depend on the stack below. This is the only file of these commands that opens sockets.
 
+use super::parse;
 use crate::exit::CommandError;
 use socket::net::{Options, TcpListener, TcpStream};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,9 +16,9 @@ pub(super) struct FlowArgs {
     #[arg(long, value_name = "DEVICE")]
     pub(super) device: Option<String>,
 
-    /// The local address, where the interface has several
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) addr: Option<Ipv4Addr>,
+    /// The local address, where the interface has several; `::` for its first one of IPv6
+    #[arg(long, value_name = "ADDRESS", value_parser = parse::address)]
+    pub(super) addr: Option<IpAddr>,
 
     /// The share of the wire of each flow: 4ms/100ms, 4ms/100ms+slack, fair:3 or background; fair if not given
     #[arg(long, value_name = "SHARE")]
@@ -28,12 +29,11 @@ pub(super) struct FlowArgs {
     pub(super) daemon: PathBuf,
 }
 
-/// The IPv4 addresses of a host, by the system's resolver.
-pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddrV4>, CommandError> {
-    let found = (host, port).to_socket_addrs();
-    let found = found.map_err(|error| CommandError::Failed(format!("{host}: {error}")))?;
-    let is_v4 = |address| if let SocketAddr::V4(address) = address { Some(address) } else { None };
-    Ok(found.filter_map(is_v4).collect())
+/// The addresses of a host, by the system's resolver. An address of IPv6 may stand in brackets.
+pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandError> {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found = (bare, port).to_socket_addrs();
+    Ok(found.map_err(|error| CommandError::Failed(format!("{host}: {error}")))?.collect())
 }
 
 impl FlowArgs {
@@ -43,7 +43,7 @@ impl FlowArgs {
         Ok(Options {
             daemon: self.daemon.clone(),
             device: self.device.clone(),
-            local: self.addr.map(|address| SocketAddrV4::new(address, 0)),
+            local: self.addr.map(|address| SocketAddr::new(address, 0)),
             share: self.slice.clone(),
             ..Options::default()
         })
@@ -59,15 +59,30 @@ impl Dialer {
     }
 
     /// Opens a connection.
-    pub(super) fn connect(&self, to: SocketAddrV4) -> io::Result<TcpStream> {
+    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
         TcpStream::connect_with(&self.0, to)
+    }
+
+    /// Opens a connection to the first of these addresses that answers: of those that have the family of the local address, if that
+    /// was said. Says to which one.
+    pub(super) fn connect_first(&self, to: &[SocketAddr]) -> io::Result<(TcpStream, SocketAddr)> {
+        let is_possible = |to: &&SocketAddr| self.0.local.is_none_or(|local| local.is_ipv4() == to.is_ipv4());
+        let text = "the host has no address of the IP version of --addr";
+        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, text);
+        for &to in to.iter().filter(is_possible) {
+            match self.connect(to) {
+                Ok(stream) => return Ok((stream, to)),
+                Err(error) => last = io::Error::new(error.kind(), format!("{to}: {error}")),
+            }
+        }
+        Err(last)
     }
 }
 
 /// Opens a listener.
 pub(super) fn listen(args: &FlowArgs, port: u16, purpose: &str) -> Result<TcpListener, CommandError> {
     let options = args.options(purpose)?;
-    let at = SocketAddrV4::new(args.addr.unwrap_or(Ipv4Addr::UNSPECIFIED), port);
+    let at = SocketAddr::new(args.addr.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port);
     TcpListener::bind_with(&options, at).map_err(|error| CommandError::Failed(error.to_string()))
 }
 

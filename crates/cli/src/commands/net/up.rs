@@ -3,14 +3,15 @@
 use super::{Asking, parse, show};
 use crate::exit::Outcome;
 use flow::{InterfaceState, OpenInterface, Question};
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Make a device an interface: the daemon owns it, and applications have flows on it
 ///
-/// The daemon answers for these addresses on the device: to ARP and to ping. The host's own stack should have no address there,
-/// else both answer. The interface stays until `net down`, or until there was no daemon for 5 s. This takes root.
+/// The daemon answers for these addresses on the device: to ARP, to Neighbour Discovery and to ping. The host's own stack should
+/// have no address there, else both answer. The interface stays until `net down`, or until there was no daemon for 5 s. This takes
+/// root.
 #[derive(clap::Args)]
 #[command(after_help = UP_HELP)]
 pub(super) struct UpArgs {
@@ -18,20 +19,20 @@ pub(super) struct UpArgs {
     device: String,
 
     /// An address with the length of its prefix; may be given several times, and the first is the usual source
-    #[arg(long = "addr", value_name = "A.B.C.D/BITS", required_unless_present_any = ["share", "dhcp"], value_parser = parse::prefix)]
-    addresses: Vec<(Ipv4Addr, u8)>,
+    #[arg(long = "addr", value_name = "ADDRESS/BITS", required_unless_present_any = ["share", "dhcp"], value_parser = parse::prefix)]
+    addresses: Vec<(IpAddr, u8)>,
 
-    /// The router that takes packets for other networks; without it, the interface reaches its prefixes only
-    #[arg(long, value_name = "A.B.C.D", value_parser = parse::address)]
-    gateway: Option<Ipv4Addr>,
+    /// The router that takes packets for other networks, one for each IP version; without it, the interface reaches its prefixes only
+    #[arg(long = "gateway", value_name = "ADDRESS", value_parser = parse::address)]
+    gateways: Vec<IpAddr>,
 
-    /// Have an address, its prefix and a router from a DHCP server (RFC 2131), and give them back at `net down`. The command waits for a
-    /// server, for 20 s at most
+    /// Have an address of IPv4, its prefix and a router from a DHCP server (RFC 2131), and give them back at `net down`. The command waits
+    /// for a server, for 20 s at most
     #[arg(long)]
     dhcp: bool,
 
-    /// Leave the device to the host, and take the packets of flows only; addresses, routes and neighbours are the host's
-    #[arg(long, conflicts_with_all = ["addresses", "gateway", "dhcp"])]
+    /// Leave the device to the host, and take the packets of flows of IPv4 only; addresses, routes and neighbours are the host's
+    #[arg(long, conflicts_with_all = ["addresses", "gateways", "dhcp"])]
     share: bool,
 
     /// Send no faster than a wire of this many bits a second (decimal: 100M, 2.5G); else as fast as the device takes frames
@@ -54,6 +55,7 @@ const UP_HELP: &str = "\
 Examples:
   streamline net up eth1 --addr 10.0.0.2/24
   streamline net up eth1 --addr 10.0.0.2/24 --addr 10.0.1.2/24 --gateway 10.0.0.1
+  streamline net up eth1 --addr 10.0.0.2/24 --addr fd00::2/64 --gateway fe80::1
   streamline net up eth1 --dhcp
   streamline net up eth0 --share                         the host uses the device, too
   streamline net up eth1 --addr 10.0.0.2/24 --rate 100M --count-gaps     as slow as Fast Ethernet
@@ -113,7 +115,7 @@ pub(super) fn up(args: &UpArgs) -> Outcome {
         device: args.device.clone(),
         how: args.via.clone(),
         addresses: args.addresses.clone(),
-        gateway: args.gateway,
+        gateways: args.gateways.clone(),
         rate: args.rate,
         count_gaps: args.count_gaps,
         dhcp: args.dhcp,

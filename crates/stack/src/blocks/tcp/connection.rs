@@ -1,7 +1,7 @@
 //! The life of a connection: what goes into smoltcp and comes out of it, and what smoltcp leaves to its user: how long to
 //! wait, why a connection ended, what ICMP errors mean.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::limits::STACK_TCP_BUFFER_BYTES;
@@ -14,7 +14,7 @@ use super::blind::{self, Numbers, Verdict};
 use super::clock::{Clock, delay};
 use super::device::{Sender, Way};
 use super::queue::Queue;
-use super::{USUAL_BYTES, report, sequence};
+use super::{HERE, THERE, USUAL_BYTES, report, sequence};
 use crate::block::Out;
 use crate::facts::TcpFacts;
 use crate::outcome::Discard;
@@ -96,7 +96,7 @@ pub(super) struct Connection {
 fn interface(sender: &mut Sender, isn: u32) -> Interface {
     let mut config = Config::new(HardwareAddress::Ip);
     config.random_seed = sequence::seed(isn);
-    let address = IpCidr::new(IpAddress::Ipv4(sender.address), 32);
+    let address = IpCidr::new(IpAddress::Ipv4(HERE), 32);
     let mut way = Way { sender, packet: None, out: None };
     let mut interface = Interface::new(config, &mut way, smoltcp::time::Instant::ZERO);
     interface.update_ip_addrs(|addresses| {
@@ -117,19 +117,19 @@ fn add(time: u64, timeout: Duration) -> u64 {
 
 impl Connection {
     /// A connection that begins with its first turn. `None` where smoltcp refuses the addresses.
-    pub(super) fn new(local: SocketAddrV4, peer: SocketAddrV4, mtu: u16, facts: TcpFacts) -> Option<Connection> {
-        let mut sender = Sender::new(*local.ip(), peer, mtu, facts.isn);
+    pub(super) fn new(local: SocketAddr, peer: SocketAddr, mtu: u16, facts: TcpFacts) -> Option<Connection> {
+        let mut sender = Sender::new(local.ip(), peer, mtu, facts.isn);
         let mut interface = interface(&mut sender, facts.isn);
         let mut socket = Socket::new(buffer(facts.receive_bytes), buffer(facts.send_bytes));
         socket.set_congestion_control(CongestionControl::Cubic);
         socket.set_ack_delay(Some(delay(ACKNOWLEDGEMENT_DELAY)));
-        let address = IpAddress::Ipv4(*local.ip());
+        let address = IpAddress::Ipv4(HERE);
         if facts.is_accepted {
             // The driver sent it.
             sender.swallow = Some(Flags(Flags::SYN.0 | Flags::ACK.0));
             socket.listen((address, local.port())).ok()?;
         } else {
-            let to = (IpAddress::Ipv4(*peer.ip()), peer.port());
+            let to = (IpAddress::Ipv4(THERE), peer.port());
             socket.connect(interface.context(), to, (address, local.port())).ok()?;
         }
         let before = socket.state();
@@ -607,7 +607,7 @@ impl Stream for Connection {
     /// describes. Of an open connection an error is only remembered (RFC 1122, section 4.2.3.9).
     fn report(&mut self, now: u64, errno: i32, mtu: u16) {
         if errno == errno::EMSGSIZE {
-            if let Some(smaller) = report::smaller_mtu(self.sender.mtu, mtu) {
+            if let Some(smaller) = report::smaller_mtu(self.sender.mtu, mtu, self.sender.address) {
                 self.set_mtu(now, smaller);
             }
         } else if self.was_open {

@@ -1,15 +1,14 @@
 //! smoltcp's device: one received packet, and the way down through the stack.
 //!
-//! smoltcp makes whole IPv4 packets. The block below makes the real header, so this one takes smoltcp's off, puts the
-//! options of a SYN in order and writes the checksum.
+//! smoltcp makes whole IPv4 packets, between the addresses [`HERE`](super::HERE) and [`THERE`](super::THERE). The block below makes
+//! the real header, so this one takes smoltcp's off, puts the options of a SYN in order and writes the checksum.
 
-use std::net::Ipv4Addr;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 
 use packet::checksum::Sum;
 use packet::frame::protocol;
-use packet::ipv4;
 use packet::tcp::{Flags, Packet};
+use packet::{ipv4, ipv6};
 use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
@@ -23,8 +22,8 @@ const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 /// What is known of the segments that were sent, and room for the next one.
 #[derive(Debug)]
 pub(super) struct Sender {
-    pub(super) address: Ipv4Addr,
-    pub(super) peer: SocketAddrV4,
+    pub(super) address: IpAddr,
+    pub(super) peer: SocketAddr,
     /// Of the path, in bytes.
     pub(super) mtu: u16,
     /// The next segment with exactly these flags is not sent.
@@ -45,7 +44,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(address: Ipv4Addr, peer: SocketAddrV4, mtu: u16, next: u32) -> Sender {
+    pub(super) fn new(address: IpAddr, peer: SocketAddr, mtu: u16, next: u32) -> Sender {
         Sender {
             address,
             peer,
@@ -59,6 +58,12 @@ impl Sender {
             last: [0; 12],
             scratch: vec![0; mtu.into()],
         }
+    }
+
+    /// The MTU for smoltcp, whose own header is that of IPv4: what a longer one takes more is not there for segments.
+    fn mtu_of_smoltcp(&self) -> usize {
+        let longer = if self.address.is_ipv4() { 0 } else { ipv6::Packet::HEADER_BYTES - IP_BYTES };
+        usize::from(self.mtu).saturating_sub(longer)
     }
 
     /// The window of the last segment, as it is on the wire.
@@ -111,7 +116,7 @@ impl Sender {
         if let Some(field) = segment.get_mut(16..18) {
             field.fill(0);
         }
-        let pseudo = pseudo::sum(self.address, *self.peer.ip(), protocol::TCP, wire_len);
+        let pseudo = pseudo::sum(self.address, self.peer.ip(), protocol::TCP, wire_len);
         let checksum = pseudo.and(Sum::of(segment)).checksum().to_be_bytes();
         if let Some(field) = segment.get_mut(16..18) {
             field.copy_from_slice(&checksum);
@@ -157,7 +162,7 @@ impl Device for Way<'_> {
         let mut checksum = ChecksumCapabilities::default();
         (checksum.ipv4, checksum.tcp) = (Checksum::None, Checksum::None);
         let mut able = DeviceCapabilities::default();
-        (able.medium, able.max_transmission_unit, able.checksum) = (Medium::Ip, self.sender.mtu.into(), checksum);
+        (able.medium, able.max_transmission_unit, able.checksum) = (Medium::Ip, self.sender.mtu_of_smoltcp(), checksum);
         able
     }
 }

@@ -22,7 +22,7 @@ mod queue;
 mod report;
 mod sequence;
 
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use packet::frame::protocol;
 use packet::tcp::Packet;
@@ -31,13 +31,14 @@ use smoltcp::wire::TcpOption;
 
 use crate::block::{Block, Out, Step};
 use crate::facts::{ChecksumRule, Facts};
-use crate::kind::{Form, Given, Kind, Layer, Param, Site};
+use crate::kind::{Below, Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, SendError};
 use crate::packets::{Incoming, Outgoing};
 use crate::problem::{self, Problem};
 use crate::pseudo;
 use crate::stream::Stream;
 use connection::Connection;
+use report::LEAST_MTU_V6;
 
 /// The kind of this block.
 pub static KIND: Kind = Kind {
@@ -45,7 +46,7 @@ pub static KIND: Kind = Kind {
     help: "the byte stream of one connection (RFC 9293)",
     layer: Layer::Transport,
     is_top: true,
-    below: Some("ipv4"),
+    below: Some(Below::Ip),
     link: None,
     params: &[
         Param {
@@ -63,9 +64,14 @@ pub static KIND: Kind = Kind {
             help: "address and port of the other side",
         },
     ],
-    complete: None,
+    complete: Some(super::udp::complete),
     build,
 };
+
+/// The addresses of both sides for smoltcp. It has the connection and its ports; the real addresses, of either family, are those of
+/// the block below.
+const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const THERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 /// The window field of a SYN with receive buffers of the usual size.
 pub const TCP_WINDOW: u16 = u16::MAX;
@@ -77,7 +83,7 @@ pub const TCP_WINDOW_SHIFT: u8 = (USUAL_BYTES.ilog2() + 1 - u16::BITS) as u8;
 /// Bytes of each buffer where the facts name none.
 const USUAL_BYTES: u32 = 256 << 10;
 
-/// Bytes that every link carries in one packet (RFC 791, section 3.2).
+/// Bytes that every link carries in one packet of IPv4 (RFC 791, section 3.2).
 const LEAST_LINK_MTU: u16 = 68;
 
 /// Bytes of the longest header: 15 words.
@@ -90,21 +96,19 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
         return wrong("`tcp` needs the other side".into(), "to");
     };
     // RFC 1122, section 4.2.3.10.
-    let is_for_many = |address: &std::net::Ipv4Addr| address.is_multicast() || address.is_broadcast();
-    if is_for_many(peer.ip()) || facts.broadcast() == Some(*peer.ip()) {
+    let is_for_many = |address: IpAddr| address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if is_for_many(peer.ip()) || facts.broadcast().map(IpAddr::V4) == Some(peer.ip()) {
         return wrong(format!("{} is no single station", peer.ip()), "to");
     }
-    if is_for_many(&facts.address) || facts.address.is_unspecified() {
+    if is_for_many(facts.address) || facts.address.is_unspecified() {
         return wrong(format!("no connection can be from {}", facts.address), "port");
     }
-    if facts.mtu < LEAST_LINK_MTU {
-        return wrong(
-            format!("`tcp` needs an MTU of {LEAST_LINK_MTU} bytes, and {} has {}", facts.device, facts.mtu),
-            "port",
-        );
+    let least = if facts.address.is_ipv4() { LEAST_LINK_MTU } else { LEAST_MTU_V6 };
+    if facts.mtu < least {
+        return wrong(format!("`tcp` needs an MTU of {least} bytes, and {} has {}", facts.device, facts.mtu), "port");
     }
     // The form of the parameter has no larger number.
-    let local = SocketAddrV4::new(facts.address, given.number("port") as u16);
+    let local = SocketAddr::new(facts.address, given.number("port") as u16);
     let connection = Connection::new(local, peer, facts.mtu, facts.tcp);
     let Some(connection) = connection else { return wrong(format!("no connection from {local} to {peer}"), "to") };
     Ok(Box::new(Tcp { local, peer, rule: facts.checksum, mtu: facts.mtu, connection }))
@@ -112,8 +116,8 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
 
 /// One end of a connection.
 struct Tcp {
-    local: SocketAddrV4,
-    peer: SocketAddrV4,
+    local: SocketAddr,
+    peer: SocketAddr,
     rule: ChecksumRule,
     /// Of the device.
     mtu: u16,
@@ -123,9 +127,9 @@ struct Tcp {
 impl Tcp {
     /// Is this an ICMP error about a segment on its way?
     fn read_problem(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
-        let report = problem::read(packet.bytes(), *self.local.ip(), protocol::TCP)?;
+        let report = problem::read(packet, self.local.ip(), protocol::TCP)?;
         let [high, low, to_high, to_low, sequence @ ..] = *report.transport;
-        let to = SocketAddrV4::new(report.target, u16::from_be_bytes([to_high, to_low]));
+        let to = SocketAddr::new(report.target, u16::from_be_bytes([to_high, to_low]));
         let is_ours = u16::from_be_bytes([high, low]) == self.local.port() && to == self.peer;
         // RFC 5927, section 4.1: whoever only guesses ports does not know the sequence numbers.
         if !is_ours || !self.connection.is_in_flight(u32::from_be_bytes(sequence)) {
@@ -166,7 +170,7 @@ impl Block for Tcp {
     fn up(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
         match packet.meta.protocol {
             protocol::TCP => {}
-            protocol::ICMP => return self.read_problem(now, packet),
+            other if problem::is_icmp(other, self.local.ip()) => return self.read_problem(now, packet),
             _ => return Err(Discard::OtherProtocol),
         }
         let segment = packet.bytes();
@@ -176,10 +180,10 @@ impl Block for Tcp {
         if read.target_port() != self.local.port() {
             return Err(Discard::OtherPort);
         }
-        if SocketAddrV4::new(packet.remote_address(), read.source_port()) != self.peer {
+        if SocketAddr::new(packet.remote_address(), read.source_port()) != self.peer {
             return Err(Discard::OtherPeer);
         }
-        let pseudo = pseudo::sum(*self.peer.ip(), *self.local.ip(), protocol::TCP, wire_len);
+        let pseudo = pseudo::sum(self.peer.ip(), self.local.ip(), protocol::TCP, wire_len);
         let field = segment.get(16..18).and_then(|field| field.first_chunk()).ok_or(Discard::TcpTruncated)?;
         if !pseudo::holds(pseudo, u16::from_be_bytes(*field), segment, self.rule) {
             return Err(Discard::TcpChecksum);
@@ -191,7 +195,7 @@ impl Block for Tcp {
         if !are_read(options) {
             return Err(Discard::TcpOptions);
         }
-        self.connection.queue.push(segment, self.peer, *self.local.ip())?;
+        self.connection.queue.push(segment)?;
         Ok(Step::Keep)
     }
 

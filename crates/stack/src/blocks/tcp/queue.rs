@@ -1,14 +1,13 @@
-//! Received segments that wait for a turn, as IPv4 packets one behind the other in one buffer.
-
-use std::net::{Ipv4Addr, SocketAddrV4};
+//! Received segments that wait for a turn, one behind the other in one buffer, in packets that smoltcp reads.
 
 use base::limits::STACK_TCP_QUEUE_BYTES;
 use packet::frame::protocol;
 use packet::ipv4;
 
+use super::{HERE, THERE};
 use crate::outcome::Discard;
 
-/// Bytes of the header that is put in front of each segment: `ipv4` below took the packet's own.
+/// Bytes of the header that is put in front of each segment: the block below took the packet's own.
 const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 
 /// Packets in the order in which they came. Keeps its memory.
@@ -24,8 +23,8 @@ impl Queue {
         self.start == self.bytes.len()
     }
 
-    /// Copies a segment in, behind an IPv4 header that smoltcp reads: lengths, protocol and addresses.
-    pub(super) fn push(&mut self, segment: &[u8], from: SocketAddrV4, to: Ipv4Addr) -> Result<(), Discard> {
+    /// Copies a segment in, behind a header that smoltcp reads: lengths, protocol and addresses.
+    pub(super) fn push(&mut self, segment: &[u8]) -> Result<(), Discard> {
         let total = u16::try_from(segment.len() + IP_BYTES).map_err(|_| Discard::TcpTruncated)?;
         if self.bytes.len() - self.start + usize::from(total) > STACK_TCP_QUEUE_BYTES {
             return Err(Discard::TcpQueueFull);
@@ -39,8 +38,8 @@ impl Queue {
         header[2..4].copy_from_slice(&total.to_be_bytes());
         header[8] = 64;
         header[9] = protocol::TCP;
-        header[12..16].copy_from_slice(&from.ip().octets());
-        header[16..20].copy_from_slice(&to.octets());
+        header[12..16].copy_from_slice(&THERE.octets());
+        header[16..20].copy_from_slice(&HERE.octets());
         self.bytes.extend_from_slice(&header);
         self.bytes.extend_from_slice(segment);
         Ok(())
@@ -70,15 +69,14 @@ mod tests {
     #[test]
     fn packets_come_out_as_they_came_in_and_memory_has_a_limit() {
         let mut queue = Queue::default();
-        let (from, to) = (SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 80), Ipv4Addr::new(10, 0, 0, 2));
         let (mut pushed, mut popped, mut most) = (0_u32, 0_u32, 0);
         for round in 0..40_000_u32 {
             let segment = vec![pushed as u8; 20 + pushed as usize % 1_400];
-            match queue.push(&segment, from, to) {
+            match queue.push(&segment) {
                 Ok(()) => pushed += 1,
                 Err(why) => assert_eq!(why, Discard::TcpQueueFull),
             }
-            assert!(queue.push(&vec![0; 65_516], from, to).is_err());
+            assert!(queue.push(&vec![0; 65_516]).is_err());
             if round % 3 != 0 {
                 let first = queue.first().unwrap();
                 assert_eq!(first.len(), 40 + popped as usize % 1_400);

@@ -1,11 +1,16 @@
 //! What ICMP errors mean to a connection: errors of Linux's numbers, and the next smaller MTU.
 
+use std::net::IpAddr;
+
 use crate::problem::ProblemKind;
 use crate::stream::errno;
 
 /// The least MTU that an ICMP error brings about, in bytes: Linux's `min_pmtu`. An attacker could name any other, down to
 /// 68, and so make a connection all headers (RFC 5927, section 7.2).
 pub(super) const LEAST_MTU: u16 = 552;
+
+/// The same over IPv6, where no link carries less (RFC 8200, section 5).
+pub(super) const LEAST_MTU_V6: u16 = 1280;
 
 /// The plateaus of RFC 1191, section 7.1, for routers that do not say what the next link carries.
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296];
@@ -33,13 +38,15 @@ fn errno_of_code(code: u8) -> i32 {
     }
 }
 
-/// The MTU of the path after a report, where it is smaller than `mtu`. A report never makes it larger.
-pub(super) fn smaller_mtu(mtu: u16, reported: u16) -> Option<u16> {
+/// The MTU of the path after a report, where it is smaller than `mtu`. A report never makes it larger. `own` is the address of this
+/// side.
+pub(super) fn smaller_mtu(mtu: u16, reported: u16, own: IpAddr) -> Option<u16> {
+    let least = if own.is_ipv4() { LEAST_MTU } else { LEAST_MTU_V6 };
     let reported = match reported {
-        0 => PLATEAUS.into_iter().find(|plateau| *plateau < mtu).unwrap_or(LEAST_MTU),
+        0 => PLATEAUS.into_iter().find(|plateau| *plateau < mtu).unwrap_or(least),
         reported => reported,
     };
-    Some(reported.max(LEAST_MTU)).filter(|smaller| *smaller < mtu)
+    Some(reported.max(least)).filter(|smaller| *smaller < mtu)
 }
 
 #[cfg(test)]
@@ -61,7 +68,10 @@ mod tests {
             (65_535, 0, Some(32_000)),
         ];
         for (mtu, reported, expected) in rows {
-            assert_eq!(smaller_mtu(mtu, reported), expected, "{mtu} {reported}");
+            assert_eq!(smaller_mtu(mtu, reported, [10, 0, 0, 1].into()), expected, "{mtu} {reported}");
+        }
+        for (mtu, reported, expected) in [(1_500, 1_400, Some(1_400)), (1_500, 68, Some(1_280)), (1_280, 68, None)] {
+            assert_eq!(smaller_mtu(mtu, reported, [0; 16].into()), expected, "{mtu} {reported}");
         }
     }
 }

@@ -29,6 +29,25 @@ fn a_syn_is_that_of_linux_with_the_given_number() {
 }
 
 #[test]
+fn a_syn_over_ipv6_has_the_longer_header_off_its_mss() {
+    let mut stack = build_with(TEXTS_V6[0], &tcp_facts_v6(0, false));
+    let frame = turn(&mut stack, 9 * S, 1).remove(0);
+    // Version 6; 32 bytes of TCP; its number; 64 hops.
+    assert_eq!(frame[12..22], [0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 6, 64]);
+    let options = [2, 4, 5, 160, 1, 1, 4, 2, 1, 3, 3, TCP_WINDOW_SHIFT];
+    assert_eq!(read(&frame), (ISNS[0], 0, 2, TCP_WINDOW, &options[..], &[][..]));
+    let mut mended = frame.clone();
+    mend_tcp(&mut mended);
+    assert_eq!(mended, frame, "the checksum is right");
+    // Segments are as long as the MTU permits, and no longer.
+    let mut pair = Pair::open_between(ends_v6(), Link::default(), 1);
+    stream(&mut pair.hosts[0]).write(pair.now, &[7; 20_000]);
+    pair.pass(S);
+    let longest = pair.sent.iter().map(|(_, frame)| frame.len()).max();
+    assert_eq!(longest, Some(1514));
+}
+
+#[test]
 fn an_accepted_connection_begins_with_its_number_and_sends_no_syn() {
     let [mut connecting, mut accepted] = ends();
     let mut syn = turn(&mut connecting, S, 1).remove(0);

@@ -29,7 +29,7 @@ impl Block {
     fn begin(&mut self, host: usize) -> Result<[SocketAddrV4; 2], String> {
         self.host = host;
         self.stack = Some(build_with(TEXTS[host], &tcp_facts(host, host == 1)));
-        let ends = ["10.0.0.1:40000", "10.0.0.2:80"].map(endpoint);
+        let ends = ["10.0.0.1:40000", "10.0.0.2:80"].map(|text| text.parse().unwrap());
         Ok([ends[host], ends[1 - host]])
     }
 

@@ -11,8 +11,8 @@ fn byte(host: usize, at: usize) -> u8 {
 }
 
 /// Both hosts write so many bytes, read those of the other, and finish. Returns the ns that it took.
-fn exchange(link: Link, seed: u64, bytes: usize) -> u64 {
-    let mut pair = Pair::open(link, seed);
+fn exchange(ends: [stack::Stack; 2], link: Link, seed: u64, bytes: usize) -> u64 {
+    let mut pair = Pair::open_between(ends, link, seed);
     let began = pair.now;
     let (mut written, mut read) = ([0; 2], [0; 2]);
     let mut room = vec![0; 40_000];
@@ -47,15 +47,16 @@ fn exchange(link: Link, seed: u64, bytes: usize) -> u64 {
 fn four_mebibytes_go_both_ways_byte_by_byte_whatever_the_link_does() {
     for (lost, doubled, delayed) in [(0, 0, 0), (0, 10, 10), (10, 0, 0), (10, 10, 10), (30, 0, 0), (30, 20, 30)] {
         let link = Link { lost, doubled, delayed, delay: MS };
-        let time = exchange(link, 3 + lost, 4 << 20);
-        println!("{lost} {doubled} {delayed}: {} ms", time / MS);
+        let times = [ends(), ends_v6()].map(|ends| exchange(ends, link, 3 + lost, 4 << 20) / MS);
+        println!("{lost} {doubled} {delayed}: {times:?} ms");
     }
 }
 
 #[test]
 fn short_exchanges_end_on_any_bad_link() {
     for seed in 1..150 {
-        exchange(Link { lost: 150, doubled: 200, delayed: 200, delay: MS }, seed * 977, 5_000);
+        let ends = if seed % 2 == 0 { ends() } else { ends_v6() };
+        exchange(ends, Link { lost: 150, doubled: 200, delayed: 200, delay: MS }, seed * 977, 5_000);
     }
 }
 

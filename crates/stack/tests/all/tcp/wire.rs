@@ -17,11 +17,22 @@ pub fn tcp_facts(host: usize, is_accepted: bool) -> Facts {
     Facts { tcp, ..facts(host) }
 }
 
+/// The same over IPv6.
+pub fn tcp_facts_v6(host: usize, is_accepted: bool) -> Facts {
+    Facts { tcp: tcp_facts(host, is_accepted).tcp, ..facts_v6(host) }
+}
+
 pub const TEXTS: [&str; 2] = ["tcp 40000 to=10.0.0.2:80", "tcp 80 to=10.0.0.1:40000"];
+pub const TEXTS_V6: [&str; 2] = ["tcp 40000 to=[fd00::2]:80", "tcp 80 to=[fd00::1]:40000"];
 
 /// The ends of one connection: host 0 connects, host 1 accepts.
 pub fn ends() -> [Stack; 2] {
     [0, 1].map(|host| build_with(TEXTS[host], &tcp_facts(host, host == 1)))
+}
+
+/// The same over IPv6.
+pub fn ends_v6() -> [Stack; 2] {
+    [0, 1].map(|host| build_with(TEXTS_V6[host], &tcp_facts_v6(host, host == 1)))
 }
 
 pub fn stream(stack: &mut Stack) -> &mut dyn Stream {
@@ -101,7 +112,12 @@ impl Pair {
 
     /// A connection that is open, with the driver of host 1 answering the SYN.
     pub fn open(link: Link, seed: u64) -> Pair {
-        let mut pair = Pair::new(ends(), link, seed);
+        Pair::open_between(ends(), link, seed)
+    }
+
+    /// The same between these ends.
+    pub fn open_between(ends: [Stack; 2], link: Link, seed: u64) -> Pair {
+        let mut pair = Pair::new(ends, link, seed);
         pair.answers = true;
         pair.run(600 * S, |pair| pair.states() == [StreamState::Open; 2]);
         pair.sent.clear();
@@ -126,7 +142,7 @@ impl Pair {
     }
 
     fn send(&mut self, from: usize, frame: Vec<u8>) {
-        let flags = frame[47];
+        let flags = read(&frame).2;
         if self.answers && from == 0 && flags == 0x02 {
             // The driver of host 1 answers the SYN, and gives it to the connection before anything else.
             receive(&mut self.hosts[1], self.now, &frame);
@@ -180,9 +196,18 @@ impl Pair {
 
 /// The driver's answer to a SYN: the accepted side's number, window and options.
 pub fn syn_ack(syn: &[u8]) -> Vec<u8> {
-    let sequence = u32::from_be_bytes(syn[38..42].try_into().unwrap());
-    let options = [2, 4, 5, 180, 1, 1, 4, 2, 1, 3, 3, stack::TCP_WINDOW_SHIFT];
-    segment(1, ISNS[1], sequence.wrapping_add(1), 0x12, stack::TCP_WINDOW, &options, &[])
+    let sequence = read(syn).0;
+    // The MSS leaves room for the headers (RFC 9293, section 3.7.1).
+    let [high, low] = if headers(syn) == 34 { 1460_u16 } else { 1440 }.to_be_bytes();
+    let options = [2, 4, high, low, 1, 1, 4, 2, 1, 3, 3, stack::TCP_WINDOW_SHIFT];
+    let mut answer = segment(1, ISNS[1], sequence.wrapping_add(1), 0x12, stack::TCP_WINDOW, &options, &[]);
+    if headers(syn) == 54 {
+        let mut head = [&answer[..12], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, (answer.len() - 34) as u8, 6, 64]].concat();
+        head.extend([&syn[38..54], &syn[22..38]].concat());
+        answer.splice(..34, head);
+        mend_tcp(&mut answer);
+    }
+    answer
 }
 
 /// A frame with one segment of a host to the other.
@@ -216,20 +241,16 @@ pub fn segment(
 
 /// Makes the checksum of the segment in a frame right, if it is there.
 pub fn mend_tcp(frame: &mut [u8]) {
-    if frame.len() < 54 {
-        return;
+    if frame.len() >= headers(frame) + 20 {
+        mend_transport(frame, 16);
     }
-    frame[50..52].fill(0);
-    let length = frame.len() as u32 - 34;
-    let pseudo = packet::checksum::Sum::of(&frame[26..34]).and(packet::checksum::Sum::number(6 + length));
-    let checksum = pseudo.and(packet::checksum::Sum::of(&frame[34..])).checksum();
-    frame[50..52].copy_from_slice(&checksum.to_be_bytes());
 }
 
 /// Sequence number, acknowledgement number, flags, window, options and data of the segment in a frame.
 pub fn read(frame: &[u8]) -> (u32, u32, u8, u16, &[u8], &[u8]) {
-    let number = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
-    let options_end = 34 + usize::from(frame[46] >> 4) * 4;
-    let window = u16::from_be_bytes([frame[48], frame[49]]);
-    (number(38), number(42), frame[47], window, &frame[54..options_end], &frame[options_end..])
+    let segment = &frame[headers(frame)..];
+    let number = |at: usize| u32::from_be_bytes(segment[at..at + 4].try_into().unwrap());
+    let options_end = usize::from(segment[12] >> 4) * 4;
+    let window = u16::from_be_bytes([segment[14], segment[15]]);
+    (number(4), number(8), segment[13], window, &segment[20..options_end], &segment[options_end..])
 }

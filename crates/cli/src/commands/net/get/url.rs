@@ -1,10 +1,12 @@
 //! Addresses of pages: `http://host:port/path`, and links relative to one (RFC 3986 5.2).
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 /// An address that `net get` can ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
+    /// A name or an address; one of IPv6 without its brackets.
     pub(super) host: String,
     pub(super) port: u16,
     /// From `/` on, with the query, without the fragment.
@@ -32,22 +34,30 @@ impl Url {
         if authority.contains('@') {
             return Err("a URL with a user or a password is not read".into());
         }
-        if authority.starts_with('[') {
-            return Err("interfaces have IPv4 addresses only, as 10.0.0.2".into());
-        }
-        let (host, port) = match authority.rsplit_once(':') {
-            // RFC 3986 3.2.3: the port may be empty.
-            Some((host, "")) => (host, 80),
-            Some((host, port)) => {
-                let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
-                let number = port.parse().ok().filter(|port| is_number && *port > 0);
-                (host, number.ok_or_else(|| format!("`{port}` is no port; a port is a number from 1 to 65535"))?)
+        // RFC 3986 3.2.2: an address of IPv6 stands in brackets.
+        let (host, port, is_literal) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
+            Some(Some((host, port))) => (host, port, true),
+            Some(None) => return Err(format!("`{authority}` has no `]`; an address of IPv6 is written as [fd00::2]")),
+            None => {
+                let (host, port) = authority.split_at(authority.rfind(':').unwrap_or(authority.len()));
+                (host, port, false)
             }
-            None => (authority, 80),
         };
+        let port = match port.strip_prefix(':').unwrap_or(port) {
+            // RFC 3986 3.2.3: the port may be empty.
+            "" => 80,
+            text => {
+                let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && port.starts_with(':');
+                let number = text.parse().ok().filter(|port| is_number && *port > 0);
+                number.ok_or_else(|| format!("`{text}` is no port; a port is a number from 1 to 65535"))?
+            }
+        };
+        if is_literal && host.parse::<Ipv6Addr>().is_err() {
+            return Err(format!("`{host}` is no address of IPv6, as fd00::2"));
+        }
         let is_host = |one: char| one.is_ascii_alphanumeric() || matches!(one, '-' | '.' | '_');
-        if host.is_empty() || !host.chars().all(is_host) {
-            return Err(format!("`{host}` is no name of a host, as example.org or 10.0.0.2"));
+        if !is_literal && (host.is_empty() || !host.chars().all(is_host)) {
+            return Err(format!("`{host}` is no name of a host, as example.org, 10.0.0.2 or [fd00::2]"));
         }
         Ok(Url { host: host.into(), port, target: target(path)? })
     }
@@ -78,7 +88,8 @@ impl Url {
 
     /// Host and port, as a field `Host` has them.
     pub(super) fn authority(&self) -> String {
-        if self.port == 80 { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        if self.port == 80 { host } else { format!("{host}:{}", self.port) }
     }
 }
 
@@ -145,7 +156,15 @@ mod tests {
             ("http://h:+1/", Err("is no port")),
             ("http://h:65536/", Err("is no port")),
             ("http://u:p@h/", Err("user or a password")),
-            ("http://[::1]/", Err("IPv4")),
+            ("http://[fd00::2]", Ok("http://[fd00::2]/")),
+            ("http://[fd00::2]:8080/a", Ok("http://[fd00::2]:8080/a")),
+            ("http://[fd00::2]:/a", Ok("http://[fd00::2]/a")),
+            ("http://[fd00::2/", Err("has no `]`")),
+            ("http://[fd00::2]80/", Err("`80` is no port")),
+            ("http://[fd00::2]:0/", Err("is no port")),
+            ("http://[10.0.0.2]/", Err("is no address of IPv6")),
+            ("http://[fe80::1%25eth0]/", Err("is no address of IPv6")),
+            ("http://fd00::2/", Err("is no name of a host")),
             ("http://h\r\nX/", Err("is no name of a host")),
             ("http://h/a\r\nX: y", Err("holds no '\\r'")),
         ] {

@@ -1,0 +1,210 @@
+//! IPv6 packets that came (RFC 8200): extension headers are skipped, pieces are put together. Its sibling is `ipv4.rs`.
+//!
+//! What goes on to flows has the IPv6 header and the transport header behind it, and nothing between: stacks need not know
+//! extension headers.
+
+use crate::answer::TCP;
+use crate::counters::{End, Event};
+use crate::fragments::{Added, Key, Piece};
+use crate::icmp::ICMP6;
+use crate::interface::Core;
+use crate::limits::{EXTENSION_BYTES, EXTENSION_HEADERS};
+use crate::receive::{ETHERNET, Whole};
+use crate::routes::is_host;
+use crate::work::Origin;
+use packet::ipv6::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, Packet, ROUTING};
+use packet::ndp;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Bytes of Ethernet and IPv6 header.
+const HEADERS: usize = ETHERNET + Packet::HEADER_BYTES;
+
+/// Where the length, the next header and the hop limit lie, from the Ethernet header on.
+const LENGTH: usize = 18;
+const NEXT_HEADER: usize = 20;
+pub(crate) const HOPS: usize = 21;
+
+/// Bytes of a fragment header.
+const FRAGMENT_HEADER: usize = 8;
+
+/// A header behind extension headers: its protocol, and where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    protocol: u8,
+    at: usize,
+}
+
+/// What stands behind the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// The header of a transport protocol.
+    Transport(Place),
+    /// A piece, whose bytes begin at this place.
+    Piece { place: Place, identification: u32, offset: usize, more: bool },
+}
+
+/// Walks over extension headers, from `place` in a frame on.
+fn walk(frame: &[u8], mut place: Place) -> Result<Behind, End> {
+    let begin = place.at;
+    for _ in 0..=EXTENSION_HEADERS {
+        let header = frame.get(place.at..).unwrap_or_default();
+        match place.protocol {
+            // It stands behind the IPv6 header, and nowhere else (RFC 8200 4.1).
+            HOP_BY_HOP if place.at > HEADERS => return Err(End::Ipv6Extension),
+            HOP_BY_HOP | DESTINATION_OPTIONS => {
+                let [next, units, ..] = *header else { return Err(End::Ipv6Extension) };
+                let len = 8 + usize::from(units) * 8;
+                options(header.get(2..len).ok_or(End::Ipv6Extension)?)?;
+                place = Place { protocol: next, at: place.at + len };
+            }
+            // An old way to reflect packets (RFC 5095); the newer ones are for routers.
+            ROUTING => return Err(End::Ipv6Routing),
+            FRAGMENT => {
+                let [next, _, high, low, id @ ..] =
+                    *header.first_chunk::<FRAGMENT_HEADER>().ok_or(End::Ipv6Extension)?;
+                let field = u16::from_be_bytes([high, low]);
+                return Ok(Behind::Piece {
+                    place: Place { protocol: next, at: place.at + FRAGMENT_HEADER },
+                    identification: u32::from_be_bytes(id),
+                    offset: usize::from(field & 0xfff8),
+                    more: field & 1 != 0,
+                });
+            }
+            _ => return Ok(Behind::Transport(place)),
+        }
+        if place.at - begin > EXTENSION_BYTES {
+            break;
+        }
+    }
+    Err(End::Ipv6Extension)
+}
+
+/// Looks at options. One that is not known is skipped if its sender permits that (RFC 8200 4.2); the packet is dropped otherwise.
+fn options(mut options: &[u8]) -> Result<(), End> {
+    while let [kind, rest @ ..] = options {
+        // One byte of padding is the one option without a length.
+        if *kind == 0 {
+            options = rest;
+            continue;
+        }
+        if kind & 0xc0 != 0 {
+            return Err(End::Ipv6Option);
+        }
+        let [len, rest @ ..] = rest else { return Err(End::Ipv6Extension) };
+        options = rest.get(usize::from(*len)..).ok_or(End::Ipv6Extension)?;
+    }
+    Ok(())
+}
+
+/// The headers of a packet whose payload begins with this protocol.
+fn head(frame: &[u8], protocol: u8) -> Vec<u8> {
+    let mut head = frame[..HEADERS].to_vec();
+    head[NEXT_HEADER] = protocol;
+    head
+}
+
+/// The same packet without what stands before this place.
+fn bare(frame: &[u8], place: Place) -> Vec<u8> {
+    let payload = &frame[place.at..];
+    let mut bare = head(frame, place.protocol);
+    // It is shorter than before.
+    bare[LENGTH..LENGTH + 2].copy_from_slice(&(payload.len() as u16).to_be_bytes());
+    bare.extend_from_slice(payload);
+    bare
+}
+
+/// Has a first piece all headers, that of the transport protocol included (RFC 7112 5)? Without it, filters see nothing to filter.
+fn has_headers(frame: &[u8], place: Place) -> Result<bool, End> {
+    match walk(frame, place) {
+        Ok(Behind::Transport(place)) => Ok(frame.len() >= place.at + if place.protocol == TCP { 20 } else { 8 }),
+        Ok(Behind::Piece { .. }) => Err(End::FragmentMalformed),
+        // It is cut.
+        Err(End::Ipv6Extension) => Ok(false),
+        Err(end) => Err(end),
+    }
+}
+
+impl Core {
+    /// IPv6. `to_many`: the frame went to several stations.
+    pub(crate) fn ipv6(&mut self, bytes: &[u8], time: u64, to_many: bool, origin: Origin, now: u64) -> End {
+        let Ok(packet) = Packet::new_checked(&bytes[ETHERNET..]) else { return End::Ipv6Malformed };
+        let Some(frame) = bytes.get(..HEADERS + usize::from(packet.payload_len())) else { return End::Ipv6Malformed };
+        let (source, target) = (packet.source(), packet.target());
+        let is_to_many = target.is_multicast();
+        // A neighbour without an address asks whether it may have one.
+        let is_probe = source.is_unspecified() && is_to_many && packet.next_header() == ICMP6;
+        if !is_host(source.into()) && !is_probe {
+            return End::Ipv6BadSource;
+        }
+        if origin == Origin::Device && self.routes.is_own(source.into()) {
+            // A neighbour that asks or tells from our address has it, too.
+            let asks = [ndp::NEIGHBOUR_SOLICITATION, ndp::NEIGHBOUR_ADVERTISEMENT];
+            let is_neighbour = packet.next_header() == ICMP6 && frame[HOPS] == ndp::HOP_LIMIT;
+            let is_conflict = is_neighbour && frame.get(HEADERS).is_some_and(|kind| asks.contains(kind));
+            return if is_conflict { End::NdpConflict } else { End::Ipv6Land };
+        }
+        if is_to_many && !self.is_member(target) {
+            return End::Multicast;
+        }
+        if !is_to_many && !self.routes.is_own(target.into()) {
+            return End::Ipv6NotOurs;
+        }
+        if to_many && !is_to_many {
+            return End::Ipv6FalseMulticast;
+        }
+        let (source, target, protocol) = (source.into(), target.into(), packet.next_header());
+        let (header, is_fragmented) = (HEADERS, false);
+        let whole = Whole { frame, header, protocol, source, target, is_to_many, is_fragmented, time, origin };
+        self.behind_options(whole, now)
+    }
+
+    /// Is the interface a member of this group: of all nodes, or of those whose addresses end as an own one does?
+    fn is_member(&self, group: Ipv6Addr) -> bool {
+        let is_of = |own: &IpAddr| matches!(own, IpAddr::V6(own) if ndp::solicited_node(*own) == group);
+        group == ndp::ALL_NODES || self.routes.addresses().iter().any(|(own, _)| is_of(own))
+    }
+
+    fn behind_options(&mut self, whole: Whole<'_>, now: u64) -> End {
+        let frame = whole.frame;
+        let behind = match walk(frame, Place { protocol: whole.protocol, at: HEADERS }) {
+            Ok(behind) => behind,
+            Err(end) => return end,
+        };
+        let (place, identification, offset, more) = match behind {
+            Behind::Transport(place) if place.at == HEADERS => return self.transport(whole, now),
+            Behind::Transport(place) => {
+                let bare = bare(frame, place);
+                return self.transport(Whole { frame: &bare, protocol: place.protocol, ..whole }, now);
+            }
+            // A packet is cut once.
+            Behind::Piece { .. } if whole.is_fragmented => return End::FragmentMalformed,
+            Behind::Piece { place, identification, offset, more } => (place, identification, offset, more),
+        };
+        if place.protocol == HOP_BY_HOP {
+            return End::Ipv6Extension;
+        }
+        if offset == 0 && !more {
+            // The only piece is whole by itself (RFC 6946 4).
+            let bare = bare(frame, place);
+            let whole = Whole { frame: &bare, protocol: place.protocol, is_fragmented: true, ..whole };
+            return self.behind_options(whole, now);
+        }
+        if offset == 0 {
+            match has_headers(frame, place) {
+                Ok(true) => (),
+                Ok(false) => return End::FragmentTiny,
+                Err(end) => return end,
+            }
+        }
+        let key = Key { source: whole.source, target: whole.target, identification, protocol: 0 };
+        let piece = Piece { key, head: &head(frame, place.protocol), payload: &frame[place.at..], offset, more };
+        match self.fragments.add(&piece, now) {
+            Added::Ended(end) => end,
+            Added::Whole(joined) => {
+                self.counters.event(Event::FragmentsJoined);
+                let Some(protocol) = joined.get(NEXT_HEADER).copied() else { return End::FragmentMalformed };
+                self.behind_options(Whole { frame: &joined, protocol, is_fragmented: true, ..whole }, now)
+            }
+        }
+    }
+}
