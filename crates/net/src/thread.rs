@@ -61,9 +61,16 @@ pub(crate) enum Command {
         opened: Letter,
     },
     Change(Change),
+    End(Ending),
+}
+
+/// How an interface's thread ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// The interface goes down: its flows end.
+    Down,
     /// Another process goes on with everything.
     HandOver,
-    Down,
 }
 
 /// The way to an interface's thread.
@@ -116,17 +123,10 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
             && let Ok((number, command)) = desk.commands.try_recv()
         {
             left -= 1;
-            if matches!(command, Command::HandOver) {
-                interface.hand_over(clock());
-                return;
-            }
-            if !obey(&mut interface, number, command, desk) {
-                let last = clock() + LAST_RESETS;
-                while let Some(next) = interface.end(clock()).filter(|next| *next < last && clock() < last) {
-                    std::thread::sleep(Duration::from_nanos(next.saturating_sub(clock()).max(NO_ROOM)));
-                }
-                report(&mut interface, &desk.letters);
-                return;
+            match obey(&mut interface, number, command, desk) {
+                None => (),
+                Some(Ending::HandOver) => return interface.hand_over(clock()),
+                Some(Ending::Down) => return go_down(&mut interface, desk),
             }
         }
         // With none left, the queue may hold more, whose wake-ups a sleep would swallow.
@@ -138,6 +138,15 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
             sleep(&mut interface, desk, until, clock());
         }
     }
+}
+
+/// Ends all flows, and sends their last packets.
+fn go_down(interface: &mut Interface, desk: &Desk) {
+    let last = clock() + LAST_RESETS;
+    while let Some(next) = interface.end(clock()).filter(|next| *next < last && clock() < last) {
+        std::thread::sleep(Duration::from_nanos(next.saturating_sub(clock()).max(NO_ROOM)));
+    }
+    report(interface, &desk.letters);
 }
 
 /// Tells the daemon what ended, and what addresses and routes there are after a change.
@@ -154,8 +163,8 @@ fn report(interface: &mut Interface, letters: &Letters) {
     }
 }
 
-/// Carries a command out, and answers; `false`: the interface is to go down.
-fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -> bool {
+/// Carries a command out, and answers; or says how the thread is to end.
+fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -> Option<Ending> {
     let (now, core) = (clock(), &mut interface.core);
     let shared = |fds: Vec<OwnedFd>| fds.into_iter().map(Arc::new).collect();
     let done = |done: Result<(), NetError>| done.map(|()| Letter::word(number, Word::Done));
@@ -198,13 +207,13 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
         }
         Command::NextHop { address, mac } => {
             core.next_hop(address, mac, now);
-            return true;
+            return None;
         }
         Command::Alone => {
             core.sharing.iter_mut().for_each(|sharing| sharing.set_alone(true));
             let gone = hung_up(interface);
             gone.into_iter().for_each(|client| interface.leave(client, now));
-            return true;
+            return None;
         }
         Command::Change(change) => done(core.change(&change, now)),
         Command::Tell { daemon, start, opened } => {
@@ -213,14 +222,14 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
             desk.letters.send(Letter::word(0, Word::Began(Start { table: core.table(), ..*start })));
             desk.letters.send(opened);
             core.tell_everything(&desk.letters);
-            return true;
+            return None;
         }
-        Command::HandOver | Command::Down => return false,
+        Command::End(ending) => return Some(ending),
     };
     // What ended by this command ended before the answer: the client may have its place again.
     report(interface, &desk.letters);
     desk.letters.send(answer.unwrap_or_else(|error| Letter::word(number, Word::Refused(error.kind, error.text))));
-    true
+    None
 }
 
 /// Clients whose applications have gone: no process has the other side of their doorbells.

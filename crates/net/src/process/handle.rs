@@ -73,7 +73,6 @@ struct Next {
 /// The process of an interface, whichever runs.
 #[derive(Debug)]
 pub(crate) struct Process {
-    device: Mutex<String>,
     /// Number and addresses of a device that is shared with the host; none: it is Streamline's alone.
     pub(crate) shared: Option<(u32, Vec<(IpAddr, u8)>)>,
     routes: Mutex<Routes>,
@@ -162,7 +161,7 @@ impl Process {
 
     fn new(
         Next { running, handle, start }: Next,
-        Facts { shared, mac, .. }: Facts,
+        Facts { shared, .. }: Facts,
         ledger: Ledger,
         starter: &Arc<dyn Starter>,
         news: &Arc<News>,
@@ -173,10 +172,9 @@ impl Process {
         let index = shared.as_ref().map(|(index, _)| *index);
         let routes = match &shared {
             Some((_, addresses)) => Routes::of_host(addresses),
-            None => Routes::of_table(&start.table).on_device(mac),
+            None => start.routes(),
         };
         let process = Arc::new(Process {
-            device: Mutex::new(start.open.device.clone()),
             shared,
             routes: Mutex::new(routes),
             handle: Mutex::new(handle),
@@ -213,7 +211,7 @@ impl Process {
 
     /// Where the interface is now.
     pub(crate) fn device(&self) -> String {
-        lock(&self.device).clone()
+        lock(&self.start).open.device.clone()
     }
 
     /// Its addresses and routes as they are now.
@@ -425,8 +423,7 @@ impl Process {
     fn follow(&self, ends: &mut VecDeque<Instant>, mut why: String) -> Result<(), String> {
         let next = lock(&self.next).take();
         if let Some(Next { running, handle, start }) = next {
-            *lock(&self.device) = start.open.device.clone();
-            *lock(&self.routes) = Routes::of_table(&start.table).on_device(start.mac.unwrap_or_default());
+            *lock(&self.routes) = start.routes();
             drop(std::mem::replace(&mut *lock(&self.handle), handle));
             *lock(&self.start) = start;
             match self.restore(running) {
@@ -541,9 +538,8 @@ impl Process {
             Word::Left(client) => drop(take(&self.ledger, |ledger| ledger.left(client))),
             Word::Routes(table) => {
                 let mut start = lock(&self.start);
-                let mac = start.mac.unwrap_or_default();
-                *lock(&self.routes) = Routes::of_table(&table).on_device(mac);
                 start.table = table;
+                *lock(&self.routes) = start.routes();
             }
             Word::AskHop(address) => {
                 // What there is no room for is asked again later.

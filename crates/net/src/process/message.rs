@@ -5,6 +5,7 @@
 
 use crate::dhcp::Lease;
 use crate::error::NetErrorKind;
+use crate::routes::Routes;
 use crate::share::ShareLimits;
 use buffer::control::Message;
 use buffer::{wire_codes, wire_enum, wire_struct};
@@ -69,6 +70,17 @@ pub(crate) struct Start {
     pub(crate) restarts: u64,
     /// The daemon's control socket; empty: there is no way to find another daemon.
     pub(crate) control: String,
+}
+
+impl Start {
+    /// Addresses and routes as they are now; a link-local address where the device is known and takes one.
+    pub(crate) fn routes(&self) -> Routes {
+        let routes = Routes::of_table(&self.table);
+        match self.mac {
+            Some(mac) => routes.on_device(mac),
+            None => routes,
+        }
+    }
 }
 
 /// Addresses of an interface, with the lengths of their prefixes, its routes beside those of addresses, and the lease that brought one of

@@ -34,7 +34,7 @@ use crate::numbers::Numbers;
 use crate::open::{self, Left, Opened};
 use crate::routes::Routes;
 use crate::sharing::Sharing;
-use crate::thread::{self, Command, Line};
+use crate::thread::{self, Command, Ending, Line};
 use crate::trace::Tracing;
 use crate::users::Users;
 use buffer::control;
@@ -123,7 +123,7 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
         match control::receive::<Asked>(&socket) {
             Ok(Some((Asked(number, Order::Down), _))) => break Some(number),
             Ok(Some((Asked(_, Order::HandOver), _))) => {
-                let _ = clerk.line.tell(0, Command::HandOver);
+                let _ = clerk.line.tell(0, Command::End(Ending::HandOver));
                 let _ = thread.join();
                 // Nothing of what is shared is closed: the next process has it.
                 return Ok(());
@@ -153,7 +153,7 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
 
 /// Takes the interface down: its flows end, and the daemon is told last.
 fn end(clerk: Clerk, thread: JoinHandle<()>, number: Option<u64>, letters: Letters, carrier: JoinHandle<()>) {
-    let _ = clerk.line.tell(0, Command::Down);
+    let _ = clerk.line.tell(0, Command::End(Ending::Down));
     // Where it panicked, in a test, there is nothing left of it.
     let _ = thread.join();
     if let Some(number) = number {
