@@ -31,7 +31,8 @@ impl Core {
         }
         // A server may send to the address that it gives, before the interface has it.
         if origin == Origin::Device
-            && let Some(end) = self.hear_dhcp(&bytes[ETHERNET..], bytes[6..12].try_into().unwrap_or_default(), now)
+            && let behind = &bytes[ETHERNET + header..ETHERNET + total]
+            && let Some(end) = self.hear_dhcp(&packet, behind, bytes[6..12].try_into().unwrap_or_default(), now)
         {
             return end;
         }

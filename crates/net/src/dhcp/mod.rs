@@ -92,17 +92,13 @@ impl Dhcp {
     }
 }
 
-/// The message in a UDP datagram from a server to a client, where `ip` is one and sound: a whole IPv4 packet whose header was checked.
-fn message_in(ip: &[u8]) -> Option<&[u8]> {
-    let packet = ipv4::Packet::new_checked(ip).ok()?;
-    let bytes = ip.get(packet.header_len().into()..packet.total_len().into())?;
+/// The message of a server to a client that this packet is; `bytes` are those behind its header. None: it is something else.
+fn message_in<'a>(packet: &ipv4::Packet<'_>, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    if packet.protocol() != UDP || packet.more_fragments() || packet.fragment_offset() != 0 {
+        return None;
+    }
     let datagram = udp::Packet::new_checked(bytes, bytes.len() as u32).ok()?;
-    let ports = (datagram.source_port(), datagram.target_port());
-    if packet.protocol() != UDP
-        || packet.more_fragments()
-        || packet.fragment_offset() != 0
-        || ports != (SERVER_PORT, CLIENT_PORT)
-    {
+    if (datagram.source_port(), datagram.target_port()) != (SERVER_PORT, CLIENT_PORT) {
         return None;
     }
     let sum = pseudo::sum(packet.source().into(), packet.target().into(), UDP, bytes.len() as u16).and(Sum::of(bytes));
@@ -127,10 +123,11 @@ impl Core {
         self.dhcp.as_ref().filter(|_| self.trouble.is_none()).and_then(|dhcp| dhcp.next())
     }
 
-    /// Hears a packet from a device with this hardware address, if it is a message of a server to a client here.
-    pub(crate) fn hear_dhcp(&mut self, ip: &[u8], mac: [u8; 6], now: u64) -> Option<End> {
+    /// Hears a packet from a host with this hardware address, if it is a message of a server to a client here; `bytes` are those behind its
+    /// header.
+    pub(crate) fn hear_dhcp(&mut self, packet: &ipv4::Packet<'_>, bytes: &[u8], mac: [u8; 6], now: u64) -> Option<End> {
         let dhcp = self.dhcp.as_mut()?;
-        let message = message_in(ip)?;
+        let message = message_in(packet, bytes)?;
         let Some(acts) = dhcp.client.hear(message, now) else { return Some(End::DhcpIgnored) };
         dhcp.server_mac = Some(mac);
         self.act(acts, now);
