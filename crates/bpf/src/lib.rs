@@ -384,7 +384,7 @@ fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, flags: u32) -> io::Re
 pub struct Link(OwnedFd);
 
 impl From<OwnedFd> for Link {
-    /// Of another process. What is no link fails when it is used.
+    /// A link that another process made. A descriptor of something else fails at its first use.
     fn from(link: OwnedFd) -> Link {
         Link(link)
     }

@@ -25,7 +25,7 @@ fn keep(text: String) {
     LAST.with_borrow_mut(|last| *last = CString::new(text).unwrap_or_default());
 }
 
-/// Runs what a C function does. A panic is a fault of ours, told as EIO; what it was about may be half done.
+/// Runs what a C function does. A panic is a fault of this library: the caller gets EIO, and the call may have had half its effect.
 pub(crate) fn guarded(work: impl FnOnce() -> io::Result<i64>) -> i64 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => value,

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 /// Pieces at most, as the kernel has it (UIO_MAXIOV).
 const MOST: usize = 1024;
 
-/// What is left of a buffer in pieces. `T` is what may be done with the bytes: [`In`] or [`Out`].
+/// The rest of a buffer in pieces. `T` says whether the library reads the bytes or writes them: [`In`] or [`Out`].
 #[derive(Debug)]
 pub(crate) struct Pieces<'a, T> {
     left: Vec<(*mut u8, usize)>,

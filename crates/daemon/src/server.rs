@@ -84,7 +84,7 @@ impl Listening {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
         let (mode, group) = match who {
-            // And processes of interfaces, which look for the next daemon: of a user who runs nothing else.
+            // Interface processes connect to the next daemon, as the daemon's user. The group is let in only if that user runs nothing else.
             MayConnect::Root => match Account::of_daemon() {
                 account if account.is_own() && rustix::process::geteuid().is_root() => (0o660, Some(account.group)),
                 _ => (0o600, None),

@@ -12,7 +12,7 @@ pub const LISTENERS_NOT_LISTED: &str = "listeners not listed";
 /// The same of its neighbours.
 pub const NEIGHBOURS_NOT_LISTED: &str = "neighbours not listed";
 
-/// Shortens the states to so many bytes: where there is too much, each interface shows an equal number of its flows, listeners and
+/// Shortens the states to at most `bytes`: if they are longer, each interface shows an equal number of its flows, listeners and
 /// neighbours, and counts those that it leaves out.
 pub fn fit(interfaces: &mut Vec<InterfaceState>, bytes: usize) {
     let is_short = |interfaces: &Vec<InterfaceState>| codec::len(interfaces) <= bytes;

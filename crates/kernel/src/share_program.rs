@@ -65,8 +65,8 @@ enum Reason {
     NoSocket,
 }
 
-/// Names of what is counted: frames that were taken first, then those that stayed the host's, and at last those of flows while no
-/// socket takes them. The host would answer the latter with a reset.
+/// Names of the counters: first for frames that flows get, then for frames that the host keeps, last for frames of flows while no socket
+/// takes them. The program drops these last ones, because the host would answer them with a reset.
 pub const REASONS: [&str; 14] = [
     "taken.flow",
     "taken.local_port",

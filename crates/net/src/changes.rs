@@ -179,7 +179,7 @@ pub(crate) struct DeviceWatch {
     watch: Watch,
     /// Not before this is it asked: to ask takes a system call.
     due: u64,
-    /// The device was opened for packets of so many bytes. Longer ones have no room in its rings.
+    /// Bytes of the longest packet that the device's rings have room for.
     longest: u32,
 }
 

@@ -140,7 +140,7 @@ fn error_v6(bytes: &[u8], errno: Errno) -> Message {
     read().map_or(Message::StrayError, Message::Error)
 }
 
-/// `behind`: what is quoted behind the IP header; none: too little.
+/// `behind`: the quoted bytes behind the IP header. None: the error quotes fewer than 8 of them.
 fn report(protocol: u8, [local, remote]: [IpAddr; 2], behind: &[u8], errno: Errno, mtu: u32) -> Option<Report> {
     let [a, b, c, d, sequence @ ..] = *behind.first_chunk::<8>()?;
     Some(Report {

@@ -60,7 +60,7 @@ pub(crate) struct Core {
     pub(crate) name: String,
     pub(crate) how: String,
     pub(crate) mac: [u8; 6],
-    /// Bytes of the longest packet: what the device takes, and a DHCP server permits.
+    /// Bytes of the longest packet: the lesser of the device's MTU and that of a DHCP server.
     pub(crate) mtu: u32,
     pub(crate) device_mtu: u32,
     pub(crate) rate: Option<u64>,
@@ -277,7 +277,7 @@ impl Interface {
                 break;
             }
         }
-        // What the device does not take is lost, as with a process that ends.
+        // Frames that the device has no room for are lost, as when a process is killed.
         let _ = self.core.outbox.send(|frames| self.device.transmit.transmit(frames));
     }
 

@@ -241,7 +241,7 @@ impl Core {
         learnt
     }
 
-    /// All that waited for a neighbour goes on, with its hardware address; none: it is silent.
+    /// Wakes the flows that waited for a neighbour, and sends the frames. `None`: the neighbour did not answer.
     pub(crate) fn wake(&mut self, woken: Woken, mac: Option<[u8; 6]>, now: u64) {
         for number in woken.flows {
             self.activate_number(number, now);

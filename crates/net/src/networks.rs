@@ -269,8 +269,8 @@ impl Networks {
         self.find_up(device)?.process.ask(&Order::Change(change.clone())).map(drop)
     }
 
-    /// Has an interface go on on another device, which is opened as its own was: with addresses, routes, flows and listeners. The host has
-    /// the device before again. After an error nothing has changed.
+    /// Moves an interface to another device, with addresses, routes, flows and listeners. The interface opens `other` in the same way as
+    /// `device`, which the host gets back. After an error nothing has changed.
     ///
     /// # Errors
     ///
@@ -467,7 +467,7 @@ impl Handle {
         }
     }
 
-    /// The state, with what the process cannot know: the device's own counters, and how many processes the interface had.
+    /// The process's state, with two counts that only the daemon has: the device's own counters, and the interface's ended processes.
     fn state(&self, user: Option<u32>) -> Option<InterfaceState> {
         let Word::State(mut state) = self.process.ask(&Order::State(user)).ok()?.word else { return None };
         state.counters.push(("process.restarts".into(), self.process.restarts()));

@@ -35,7 +35,7 @@ pub(crate) struct Opened {
     pub(crate) unfinished_checksums: bool,
     /// The device stays the host's; none: it is Streamline's alone.
     pub(crate) share: Option<SharedDevice>,
-    /// Keeps the device as it is between two processes; none: nothing has to.
+    /// Keeps the device as it is between two processes. None: the device needs no such descriptor.
     pub(crate) handle: Option<Arc<OwnedFd>>,
 }
 

@@ -1,8 +1,8 @@
 //! What outlives the process of an interface: the daemon keeps a record of each flow, listener and trace, and of the doorbells of each
 //! client, with their file descriptors. Another process goes on with them, and another daemon is told of them.
 //!
-//! A record says who has what; the channels themselves say how far they are. The process learns the rest again: neighbours, and the numbers of TCP
-//! connections, of which the last packet of the channel says the most. Connections that no application accepted have no record.
+//! A record names the owner of a channel; the channel's words say how far it is. The process learns neighbours again. It takes the numbers
+//! of a TCP connection from the last packet in the channel. Connections that no application accepted have no record.
 
 use crate::accept::OpeningListener;
 use crate::answer::TCP;

@@ -35,7 +35,7 @@ pub(crate) struct Routes {
     addresses: Vec<(IpAddr, u8)>,
     /// Beside the prefixes of addresses, whether they are in use or not.
     routes: Vec<RouteState>,
-    /// All that are in use, the longest prefix first. Of two with one prefix, that of an own address is the first.
+    /// The routes in use, longest prefix first. Of two routes to one prefix, an own address's comes first.
     table: Vec<RouteState>,
     /// The host has the routes: each address of another is its own next hop, until the host is asked.
     is_hosts: bool,

@@ -385,7 +385,7 @@ impl Line {
     }
 }
 
-/// What is to be done about a connection.
+/// The next step for a connection.
 enum Step {
     /// Nothing.
     Is(Attended),
@@ -393,7 +393,7 @@ enum Step {
     Look(Vec<u32>),
 }
 
-/// What came of looking for a daemon.
+/// The result of looking for a daemon.
 enum Looked {
     /// It is there, and the flows with these channels were claimed.
     Found(Client, OwnedFd, Vec<u32>),

@@ -7,14 +7,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A change of what a socket's flow runs on.
+/// A change of the facts of a socket's flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Address and port of this side.
     pub local: SocketAddr,
     /// Address and port of the other side, where there is one.
     pub peer: Option<SocketAddr>,
-    /// What it runs on from now on.
+    /// The facts from now on.
     pub facts: Facts,
 }
 

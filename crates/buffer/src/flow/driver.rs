@@ -101,8 +101,8 @@ impl Driver {
         Ok((half, fds))
     }
 
-    /// Goes on in the place of a driver that ended, with the [segments](Self::segments) of its channel. What it was about to do when it
-    /// ended is done again, or was done.
+    /// Takes the place of a driver that ended, with the [segments](Self::segments) of its channel. A step that the ended driver had begun is
+    /// either done already or done again here.
     ///
     /// # Errors
     ///

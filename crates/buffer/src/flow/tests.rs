@@ -325,7 +325,7 @@ fn a_channel_without_a_driver_is_closed_for_its_application() {
     assert!(Driver::restore(long, [theirs, ours]).is_err());
 }
 
-/// Who has a descriptor for reading opens none for writing, not even by `/proc`; and nobody changes the size.
+/// An application has a descriptor for reading, and can open none for writing, not even by `/proc`. No process can change the size.
 #[test]
 fn an_application_does_not_write_the_drivers_segment() {
     let (driver, [theirs, ours]) = Driver::create(small()).unwrap();
@@ -361,7 +361,7 @@ fn doorbells_go_on_with_another_driver_and_hang_up_with_the_application() {
     assert!(driver.fall_asleep());
     let kept = driver.handles().map(|handle| handle.try_clone().unwrap());
     drop(driver);
-    // Nobody is there to hear it.
+    // The driver has ended: the bell keeps the ring.
     application.ring(3);
     let driver = Bells::restore(kept).unwrap();
     let mut news = vec![];

@@ -123,7 +123,7 @@ fn datagrams_go_both_ways_and_the_lists_show_them() {
     assert!(output.status.success() && said(&output).contains("warning: Connection refused"), "{}", said(&output));
 }
 
-/// What the kernel of the far side knows of a neighbour.
+/// The far kernel's entry for a neighbour.
 fn far_neighbour(net: &Net, address: &str) -> String {
     let show = || std::process::Command::new("ip").args(["-6", "neighbour", "show", address]).output().unwrap();
     String::from_utf8(net.pair.far.namespace.enter(show).unwrap().stdout).unwrap()
@@ -141,7 +141,7 @@ fn the_kernel_finds_an_interface_and_pings_it() {
     let to = SocketAddrV6::new("fd00::2".parse().unwrap(), 0, 0, 0);
     net::sendto(&socket, &request, SendFlags::empty(), &to).unwrap();
     let mut space = [0; 2000];
-    // Others come, too: the questions and answers of neighbours.
+    // The socket also receives Neighbour Discovery.
     let answer = loop {
         let (_, len) = net::recv(&socket, &mut space[..], RecvFlags::empty()).expect("it is answered");
         if space[0] == 129 {
@@ -152,7 +152,7 @@ fn the_kernel_finds_an_interface_and_pings_it() {
     let mac: Vec<String> = net.pair.near.link().address.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let found = far_neighbour(&net, "fd00::2");
     assert!(found.contains(&format!("lladdr {}", mac.join(":"))), "{found}");
-    // A flow asks for its part: nothing has been sent to that address yet.
+    // The interface has sent nothing to that address yet, so it solicits the neighbour.
     let mut cat = command(&net, NOBODY, &["cat", "udp", "--to", "[fd00::1]:5000", "--wait", "1"]);
     let receiver = far_socket(&net, "[fd00::1]:5000");
     let mut cat = cat.stdin(Stdio::piped()).spawn().unwrap();
@@ -303,7 +303,7 @@ fn commands_of_tcp_talk_to_the_kernel_over_ipv6() {
     }
 }
 
-/// The body of what a server says.
+/// The body of a server's response.
 fn body(net: &Net, address: &str) -> Vec<u8> {
     let mut stream = far_connect(net, address);
     stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").unwrap();

@@ -91,7 +91,7 @@ fn far_socket(net: &Net, address: &str) -> UdpSocket {
     net.pair.far.namespace.enter(|| UdpSocket::bind(address)).unwrap().unwrap()
 }
 
-/// Bytes that repeat after a prime number of them, so that none is where another should be.
+/// Bytes with a prime period: a byte in a wrong place shows.
 fn pattern() -> Vec<u8> {
     (0..65_521u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
@@ -135,7 +135,7 @@ impl Load {
         Load { stop, writer, reader }
     }
 
-    /// All that was written came back.
+    /// Checks that every written byte came back.
     fn finish(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.writer.join().expect("the connection lives");
@@ -287,7 +287,7 @@ fn flows_go_on_with_the_next_daemon_and_end_with_their_application() {
     until("it is opened", || count(&net, "flows") >= 3);
     socket.send_to(b"new", "10.0.0.2:4001").unwrap();
     assert_eq!(socket.recv(&mut [0; 100]).unwrap(), 3);
-    // After all that could be claimed was claimed, nothing ends.
+    // The time for claims is over, and no claimed flow ends.
     std::thread::sleep(Duration::from_secs(6));
     assert!(load.finish() > 100_000);
     assert!(is_there(process), "the same process");
@@ -410,7 +410,7 @@ fn flows_of_others_are_not_claimed_nor_own_ones_twice() {
     let Some(mut net) = interface_with(&[]) else { return };
     let (mut own, mut other) = (Connected::new(&net, NOBODY), Connected::new(&net, 0));
     let flows_before = [own.open(), own.open(), other.open()];
-    // Nothing waits to be claimed yet: also for who has it.
+    // No daemon has ended: even the flows' own user has none to claim.
     assert_eq!(
         refused(Connected::new(&net, NOBODY).client.claim(vec![0, 1], own.page().as_fd())),
         CaptureErrorKind::Absent

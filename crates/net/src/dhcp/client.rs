@@ -29,16 +29,16 @@ pub(crate) struct Lease {
     pub(crate) end: u64,
 }
 
-/// What the caller is to do.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Send a message from this address: to this server, or (255.255.255.255) to all.
     Send { message: Vec<u8>, from: Ipv4Addr, to: Ipv4Addr },
     /// Ask by ARP whether another host has this address (RFC 5227).
     Probe(Ipv4Addr),
-    /// Use what this lease says, instead of what the one before said.
+    /// Use this lease in place of the one before.
     Use(Lease),
-    /// Use nothing of it any more.
+    /// Take back everything that the lease brought.
     Lose,
 }
 

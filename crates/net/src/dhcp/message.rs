@@ -226,7 +226,7 @@ mod tests {
             check(5, [10, 0, 0, 9], &[mask, hour, &[26, 2, mtu[0], mtu[1]]], Some((24, None, expected)));
         }
         check(5, [10, 0, 0, 9], &[mask, hour, &[26, 1, 5]], Some((24, None, None)));
-        // No mask of a prefix; no address of a host; no time, or none that is worth it.
+        // A mask with gaps, an address that no host has, no lease time, and one that is too short.
         check(5, [10, 0, 0, 9], &[&[1, 4, 255, 0, 255, 0], hour], None);
         check(5, [10, 0, 0, 9], &[&[1, 4, 0, 0, 0, 0], hour], None);
         for last in [0, 255] {

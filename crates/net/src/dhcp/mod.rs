@@ -54,7 +54,7 @@ impl Dhcp {
         Dhcp { client: Client::new(mac, seed), used: None, server_mac: None, trouble: None }
     }
 
-    /// A client that goes on with what one of an earlier process had.
+    /// A client that goes on with the lease of an earlier process.
     pub(crate) fn resume(mac: [u8; 6], HeldLease { lease, id, router }: HeldLease, now: u64) -> Dhcp {
         let client = Client::resume(mac, id, lease, RandomState::new().hash_one(mac), now);
         Dhcp { client, used: Some((lease.address, lease.bits, router)), server_mac: None, trouble: None }
@@ -107,7 +107,7 @@ fn message_in<'a>(packet: &ipv4::Packet<'_>, bytes: &'a [u8]) -> Option<&'a [u8]
 }
 
 impl Core {
-    /// Does what is due, unless the device carries nothing: then the client begins anew when it does.
+    /// Gives the client its turn if it is due. While the device carries nothing there is no turn: the client restarts with the device.
     pub(crate) fn tend_dhcp(&mut self, now: u64) {
         if self.trouble.is_none()
             && let Some(dhcp) = &mut self.dhcp
@@ -255,7 +255,7 @@ impl Core {
     }
 }
 
-/// The route of all that no other route holds.
+/// The default route.
 fn default_by(router: Ipv4Addr) -> RouteState {
     RouteState { to: (Ipv4Addr::UNSPECIFIED.into(), 0), via: Some(router.into()) }
 }

@@ -76,7 +76,7 @@ pub(crate) struct Process {
     /// Number and addresses of a device that is shared with the host; none: it is Streamline's alone.
     pub(crate) shared: Option<(u32, Vec<(IpAddr, u8)>)>,
     routes: Mutex<Routes>,
-    /// Keeps the device as it is between two processes; none: nothing has to, or the interface is down.
+    /// Keeps the device as it is between two processes. None: the device needs no such descriptor, or the interface is down.
     handle: Mutex<Option<OwnedFd>>,
     start: Mutex<Start>,
     starter: Arc<dyn Starter>,

@@ -40,7 +40,8 @@ pub(crate) fn identity(fd: impl AsFd) -> Option<(u64, u64)> {
 }
 
 impl Ledger {
-    /// Keeps a record. One of the same number is replaced: what was given for it stays, and its file descriptors are given back.
+    /// Keeps a record. It replaces a record of the same number, whose quota place and port stay. Returns the entry that it
+    /// replaced, or this one if the ledger is full.
     pub(crate) fn keep(&mut self, record: Record, fds: Vec<OwnedFd>) -> Option<Entry> {
         let mut entry = Entry { record, fds, place: None, reservation: None };
         if entry.record.what == Kept::Bells {
@@ -54,7 +55,8 @@ impl Ledger {
         self.entries.insert(entry.record.number, entry)
     }
 
-    /// What the daemon gave for a record: free again when the record goes. It may have gone already.
+    /// Adds the quota place and the port that the daemon took for a record: both are free again when the record goes. If it has gone
+    /// already, they are free at once.
     pub(crate) fn give(&mut self, number: u64, place: Option<Place>, reservation: Option<Arc<Reservation>>) {
         if let Some(entry) = self.entries.get_mut(&number) {
             (entry.place, entry.reservation) = (place, reservation);

@@ -125,7 +125,7 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
             Ok(Some((Asked(_, Order::HandOver), _))) => {
                 let _ = clerk.line.tell(0, Command::End(Ending::HandOver));
                 let _ = thread.join();
-                // Nothing of what is shared is closed: the next process has it.
+                // Do not close the channels: the next process has them.
                 return Ok(());
             }
             Ok(Some((Asked(number, order), _))) => match clerk.carry_out(number, order) {
@@ -240,7 +240,7 @@ fn begin(
     })
 }
 
-/// Opens the device. Where an earlier process had it, the kernel may not be done with what that left: it is tried again for a while.
+/// Opens the device. After an earlier process, the kernel may need a moment to free it, so the call tries again for a while.
 fn open_device(start: &Start, mut handle: Option<OwnedFd>, open: OpenDevice<'_>) -> Result<Opened, NetError> {
     let end = Instant::now() + REOPEN;
     loop {
@@ -258,7 +258,7 @@ fn open_device(start: &Start, mut handle: Option<OwnedFd>, open: OpenDevice<'_>)
     }
 }
 
-/// Goes on with what an earlier process had, until the daemon says that this was all.
+/// Restores flows, listeners and traces of an earlier process, until the daemon orders to begin.
 fn restore(
     socket: &OwnedFd,
     interface: &mut Interface,

@@ -35,7 +35,7 @@ struct Pending {
     until: Instant,
 }
 
-/// Asks the host about what `questions` names, and tells the interface by `tell`, until nobody asks any more.
+/// Asks the host for the next hop of each address in `questions`, and tells the interface by `tell`, until the sender of questions is gone.
 pub(crate) fn run(
     mut netlink: Netlink,
     device: u32,

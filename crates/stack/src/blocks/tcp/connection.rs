@@ -167,7 +167,7 @@ impl Connection {
         })
     }
 
-    /// Segments fit packets of so many bytes from now on. A larger MTU is tried (RFC 1191, section 6.3); a router that does not carry it says so.
+    /// From now on, segments fit packets of `mtu` bytes. A larger MTU is tried (RFC 1191, section 6.3); a router that does not carry it says so.
     pub(super) fn set_mtu(&mut self, now: u64, mtu: u16) {
         if mtu == self.sender.mtu {
             return;

@@ -209,7 +209,7 @@ impl Block for Tcp {
 
     fn facts_changed(&mut self, now: u64, facts: &Facts) {
         self.rule = facts.checksum;
-        // What is known of the path stays where the device takes what it took.
+        // If the device's MTU stays, so does the path MTU that the connection has learnt.
         if facts.mtu != self.mtu {
             self.mtu = facts.mtu;
             self.connection.set_mtu(now, facts.mtu.max(LEAST_LINK_MTU));
