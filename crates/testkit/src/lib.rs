@@ -4,6 +4,7 @@
 //! - [`space`] — a second space, which refuses or fails at any chosen step.
 //! - [`packets`] — frames made by hand: TCP conversations, UDP datagrams.
 //! - [`frames`] — real frames, and damaged ones.
+//! - [`check_header!`](crate::check_header) — whether a header for C is the one that the sources give.
 //! - [`random`] — numbers that look like chance.
 //! - [`library`] — the library that unmodified libpcap programs are run with.
 //! - [`process`] — what the kernel counts of a process.
@@ -15,6 +16,7 @@
 
 pub mod chain;
 pub mod frames;
+mod header;
 pub mod library;
 pub mod link;
 pub mod network;

@@ -3,7 +3,7 @@
 
 use crate::flows::{command, interface_with};
 use crate::net::*;
-use crate::unmodified::{are_installed, done, far, run, run_with, serve};
+use crate::unmodified::{are_installed, done, far, nginx_folders, run, run_with, serve};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketType, ipproto, sockopt};
 use serde_json::Value;
 use std::io::{Read, Write};
@@ -332,10 +332,7 @@ fn servers_that_are_bound_to_all_of_ipv6_hear_both_families() {
     let Some(net) = both_with(&["nginx", "python3"]) else { return };
     std::fs::write(net.path("file"), bytes(1 << 20)).unwrap();
     let folder = net.path("").display().to_string();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|name| format!("{name}_temp_path {folder}/{name};"))
-        .collect();
+    let temporary = nginx_folders(&folder);
     // One socket for both, and two for one each, as distributions have it.
     let configuration = format!(
         "worker_processes 2; pid {folder}/pid; error_log {folder}/errors; daemon off; events {{ }}\n\

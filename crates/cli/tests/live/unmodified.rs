@@ -162,15 +162,18 @@ fn fetch_at_once(net: &Net, address: &'static str, path: &'static str, expected:
     });
 }
 
+/// Words of a configuration of nginx that have it write below this folder only.
+pub(crate) fn nginx_folders(folder: &str) -> String {
+    let names = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    names.iter().map(|name| format!("{name}_temp_path {folder}/{name};")).collect()
+}
+
 #[test]
 fn nginx_serves_with_its_workers() {
     let Some(net) = with_program(&["nginx"]) else { return };
     std::fs::write(net.path("file"), bytes(1 << 20)).unwrap();
     let folder = net.path("").display().to_string();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|name| format!("{name}_temp_path {folder}/{name};"))
-        .collect();
+    let temporary = nginx_folders(&folder);
     let configuration = format!(
         "worker_processes 2; pid {folder}/pid; error_log {folder}/errors; daemon off;\n\
          events {{ use epoll; }}\n\
