@@ -154,13 +154,13 @@ mod tests {
         let link = Malformed::UnsupportedLink.reason();
         check(
             node("tcp", 10_000, &[(link, 9_812)], &[]),
-            &[1, 105],
-            Some("9,812 of 10,000 frames were dropped by `tcp`: link type 105 (IEEE802_11) is not read"),
+            &[1, 139],
+            Some("9,812 of 10,000 frames were dropped by `tcp`: link type 139 (MTP2_WITH_PHDR) is not read"),
         );
         check(
             node("port 80", 207, &[], &[(link, 207)]),
-            &[1, 105, 147],
-            Some("207 of 207 frames were rejected by `port 80`: link types 105 (IEEE802_11), 147 are not read"),
+            &[1, 139, 147],
+            Some("207 of 207 frames were rejected by `port 80`: link types 139 (MTP2_WITH_PHDR), 147 are not read"),
         );
         check(
             node("tcp", 9, &[("fragment", 1)], &[("gre tunnel", 5)]),

@@ -7,6 +7,12 @@ use crate::malformed::Malformed;
 pub const IPV4: u16 = 0x0800;
 /// ARP.
 pub const ARP: u16 = 0x0806;
+/// Reverse ARP.
+pub const REVERSE_ARP: u16 = 0x8035;
+/// Whole Ethernet frames, where a tunnel names what it carries by ether type.
+pub const TRANSPARENT_BRIDGING: u16 = 0x6558;
+/// PPP, where a tunnel names what it carries by ether type.
+pub const PPP: u16 = 0x880b;
 /// IPv6.
 pub const IPV6: u16 = 0x86dd;
 /// VLAN tag (IEEE 802.1Q).
@@ -35,6 +41,9 @@ pub const CISCO_METADATA: u16 = 0x8909;
 pub const VN_TAG: u16 = 0x8926;
 /// Bridge port extension tag (IEEE 802.1BR).
 pub const E_TAG: u16 = 0x893f;
+
+/// Service function chaining (NSH, RFC 8300).
+pub const SERVICE_FUNCTIONS: u16 = 0x894f;
 
 /// Values up to this are a length (IEEE 802.3), not a type.
 pub const LENGTH_LIMIT: u16 = 1500;

@@ -350,6 +350,113 @@ mod tests {
         check(LinkType::LINUX_SLL, &[&[0, 0, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0, 8, 0]], &v4);
         check(LinkType::LINUX_SLL2, &[&[0x86, 0xdd, 0, 0, 0, 0, 0, 1, 0, 1, 0, 6, 1, 2, 3, 4, 5, 6, 0, 0]], &v6);
         check(LinkType::MPLS, &[&[0, 1, 0, 64, 0, 2, 1, 64]], &v4);
+        check(LinkType::ENC, &[&[2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]], &v4);
+        check(LinkType::PFLOG, &[&[61, 2], &[0; 62]], &v4);
+        check(LinkType::SLIP, &[&[1, 0x45], &[0; 14]], &v4);
+        check(LinkType::SLIP_BSDOS, &[&[0; 24]], &v6);
+        check(LinkType::IEEE802, &[&[0x10, 0x40], ADDRESSES, SNAP_4], &v4);
+        check(LinkType::ARCNET, &[&[1, 2, 212, 0, 0, 7]], &v4);
+        check(LinkType::ARCNET, &[&[1, 2, 212, 0xff, 0xff, 0xff, 196, 0, 0, 7]], &v4);
+        check(LinkType::ARCNET, &[&[1, 2, 240]], &v4);
+        check(LinkType::ARCNET_LINUX, &[&[1, 2, 0, 0, 196, 0, 0, 7]], &v6);
+        check(LinkType::ARCNET_LINUX, &[&[1, 2, 0, 0, 240]], &v4);
+        check(LinkType::SUNATM, &[&[0x82, 0, 0, 5], SNAP_4], &v4);
+        check(LinkType::IP_OVER_FC, &[&[0; 16], SNAP_4], &v4);
+        check(LinkType::APPLE_IP_OVER_IEEE1394, &[&[1; 16], &[0x86, 0xdd]], &v6);
+        check(LinkType::IPOIB, &[&[7; 40], &[8, 0, 0, 0]], &v4);
+        check(LinkType::NETANALYZER, &[&[0; 4], ADDRESSES, &[8, 0]], &v4);
+        check(LinkType::NETANALYZER_TRANSPARENT, &[&[0x55; 12], ADDRESSES, &[8, 0]], &v4);
+        check(LinkType::ETHERNET_MPACKET, &[&[0x55; 8], ADDRESSES, &[8, 0]], &v4);
+        check(LinkType::EPON, &[&[0x55; 8], ADDRESSES, &[0x86, 0xdd]], &v6);
+        // Another link behind a header: a VLAN on Ethernet, raw IP, 802.11.
+        check(LinkType::PPI, &[&[0, 0, 12, 0, 1, 0, 0, 0, 9, 9, 9, 9], ADDRESSES, &[0x81, 0, 0, 7, 8, 0]], &v4);
+        check(LinkType::PPI, &[&[0, 0, 8, 0, 105, 0, 0, 0], WLAN, SNAP_4], &v4);
+        check(LinkType::PKTAP, &[&[16, 0, 0, 0, 1, 0, 0, 0, 12, 0, 0, 0, 9, 9, 9, 9]], &v4);
+        check(LinkType::PKTAP, &[&[12, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 30, 0, 0, 0]], &v6);
+        // A service path in front of IP, and of Ethernet.
+        check(LinkType::ETHERNET, &[ADDRESSES, &[0x89, 0x4f, 0, 6, 1, 1, 0, 0, 0, 9], &[3; 16]], &v4);
+        check(LinkType::ETHERNET, &[ADDRESSES, &[0x89, 0x4f, 0, 2, 2, 3, 0, 0, 0, 9], ADDRESSES, &[0x86, 0xdd]], &v6);
+    }
+
+    /// 802.11: data from a station to an access point, three addresses.
+    const WLAN: &[u8] = &[0x08, 0x01, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 0x10, 0];
+    const SNAP_4: &[u8] = &[0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+
+    #[test]
+    fn wlan_frames() {
+        let with = |changes: &[(usize, u8)], more: &[u8]| {
+            let mut header = [WLAN, more].concat();
+            changes.iter().for_each(|(at, value)| header[*at] = *value);
+            [&header, SNAP_4].concat()
+        };
+        let check = |link: LinkType, before: &[u8], header: Vec<u8>| {
+            let bytes = [before, &header, &packet_4()].concat();
+            let frame = read(link, &bytes).unwrap_or_else(|error| panic!("{link} {bytes:x?}: {error}"));
+            assert_eq!(frame.udp(&bytes).unwrap().payload(), b"data");
+            for cut in 0..bytes.len() - 4 {
+                let read = parse(link, &bytes[..cut], bytes.len() as u32)
+                    .and_then(|frame| frame.udp(&bytes[..cut]).map(|_| ()));
+                assert!(read.is_err(), "{link} cut to {cut}");
+            }
+        };
+        let wlan = |header: Vec<u8>| check(LinkType::IEEE802_11, &[], header);
+        wlan(with(&[], &[]));
+        // Between access points there is a fourth address; quality of service, and with it a field more.
+        wlan(with(&[(1, 3)], &[4; 6]));
+        wlan(with(&[(0, 0x88)], &[5, 0]));
+        wlan(with(&[(0, 0x88), (1, 0x81)], &[5, 0, 9, 9, 9, 9]));
+        wlan(with(&[(0, 0x88), (1, 3)], &[4, 4, 4, 4, 4, 4, 5, 0]));
+        let radiotap = |before: &[u8], header: Vec<u8>| check(LinkType::IEEE802_11_RADIO, before, header);
+        radiotap(&[0, 0, 8, 0, 0, 0, 0, 0], with(&[], &[]));
+        radiotap(&[0, 0, 9, 0, 2, 0, 0, 0, 0x10], with(&[], &[]));
+        // Padding is said by the flags, which stand behind a time and the words for several antennas.
+        let padded = || with(&[(0, 0x88)], &[5, 0, 0, 0]);
+        radiotap(&[0, 0, 9, 0, 2, 0, 0, 0, 0x20], padded());
+        radiotap(&[0, 0, 17, 0, 3, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x20], padded());
+        let words = [0, 0, 25, 0, 3, 0, 0, 0x80, 0, 0, 0, 0x80, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x20];
+        radiotap(&words, padded());
+        check(LinkType::PRISM_HEADER, &[0x44; 144], with(&[], &[]));
+        let avs = [&[0x80, 0x21, 0x10, 1, 0, 0, 0, 64][..], &[0; 56]].concat();
+        check(LinkType::PRISM_HEADER, &avs, with(&[], &[]));
+        check(LinkType::IEEE802_11_RADIO_AVS, &avs, with(&[], &[]));
+        let refused = |header: Vec<u8>, expected: Malformed| {
+            assert_eq!(read(LinkType::IEEE802_11, &[&header[..], &packet_4()].concat()), Err(expected));
+        };
+        // A beacon, an acknowledgement, no data, a version that nobody has, what is encrypted.
+        refused(with(&[(0, 0x80)], &[]), Malformed::NotIp);
+        refused(vec![0xd4, 0, 0, 0, 1, 1, 1, 1, 1, 1], Malformed::NotIp);
+        refused(with(&[(0, 0x48)], &[]), Malformed::NotIp);
+        refused(with(&[(0, 0x09)], &[]), Malformed::NotIp);
+        refused(with(&[(1, 0x41)], &[]), Malformed::NotIp);
+        // Parts of packets, and several.
+        refused(with(&[(1, 0x05)], &[]), Malformed::WlanFragment);
+        refused(with(&[(22, 0x12)], &[]), Malformed::WlanFragment);
+        refused(with(&[(0, 0x88)], &[0x80, 0]), Malformed::WlanAggregate);
+    }
+
+    #[test]
+    fn nflog_packets() {
+        let check = |family: u8, attributes: &[&[u8]], packet: &[u8]| {
+            let bytes = [&[family, 0, 0, 5], &attributes.concat()[..], packet].concat();
+            let frame = read(LinkType::NFLOG, &bytes).unwrap_or_else(|error| panic!("{bytes:x?}: {error}"));
+            assert_eq!(frame.udp(&bytes).unwrap().payload(), b"data");
+            for cut in 0..bytes.len() - 4 {
+                let read =
+                    parse(LinkType::NFLOG, &bytes[..cut], 999).and_then(|frame| frame.udp(&bytes[..cut]).map(|_| ()));
+                assert!(read.is_err(), "cut to {cut}");
+            }
+        };
+        let (v4, v6) = (packet_4(), packet_6());
+        check(2, &[&[8, 0, 1, 0, 8, 0, 1, 0], &[5, 0, 10, 0, 0, 0, 0, 0], &[36, 0, 9, 0]], &v4);
+        check(10, &[&[56, 0, 9, 0]], &v6);
+        // Of a host of the other byte order.
+        check(2, &[&[0, 8, 0, 1, 8, 0, 1, 0], &[0, 36, 0, 9]], &v4);
+        let refused = |bytes: &[u8], expected: Malformed| assert_eq!(read(LinkType::NFLOG, bytes), Err(expected));
+        refused(&[2, 1, 0, 0, 8, 0, 9, 0], Malformed::NotIp);
+        refused(&[7, 0, 0, 0, 36, 0, 9, 0, 0], Malformed::IpVersion);
+        refused(&[1, 0, 0, 0, 36, 0, 9, 0, 0x45], Malformed::NotIp);
+        refused(&[2, 0, 0, 0, 8, 0, 1, 0, 8, 0, 1, 0, 2, 0, 3, 0], Malformed::TruncatedLink);
+        refused(&[&[2, 0, 0, 0][..], &[4, 0, 1, 0].repeat(100)].concat(), Malformed::TooManyEncapsulations);
     }
 
     /// Tags, outermost first, in front of 0x0800.
@@ -397,7 +504,7 @@ mod tests {
         check(LinkType::PPP, &[0xff, 3, 0xc0, 0x21, 1, 1, 0, 4], Malformed::NotIp);
         check(LinkType::NULL, &[7, 0, 0, 0, 0x45], Malformed::NotIp);
         check(LinkType::LINUX_SLL, &[0, 0, 3, 56, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0], Malformed::NotIp);
-        check(LinkType(127), &packet_4(), Malformed::UnsupportedLink);
+        check(LinkType(147), &packet_4(), Malformed::UnsupportedLink);
     }
 
     /// Captured and wire bytes of the IP payload, for an IPv4 packet with this total length in a frame of 14 + 32 bytes.

@@ -12,10 +12,14 @@
 
 #![forbid(unsafe_code)]
 
+mod arcnet;
 mod bytes;
+mod link_layer;
+mod nflog;
 mod ppp;
 mod sll;
 mod text;
+mod wlan;
 
 pub mod arp;
 pub mod capture;

@@ -15,6 +15,12 @@ impl LinkType {
     pub const NULL: Self = Self(0);
     /// Ethernet.
     pub const ETHERNET: Self = Self(1);
+    /// Token Ring.
+    pub const IEEE802: Self = Self(6);
+    /// ARCNET, as BSD captures it.
+    pub const ARCNET: Self = Self(7);
+    /// SLIP, behind a direction and a header.
+    pub const SLIP: Self = Self(8);
     /// PPP, with or without HDLC address and control bytes.
     pub const PPP: Self = Self(9);
     /// FDDI.
@@ -27,16 +33,40 @@ impl LinkType {
     pub const ATM_RFC1483: Self = Self(100);
     /// IPv4 or IPv6, told apart by the first nibble.
     pub const RAW: Self = Self(101);
+    /// SLIP, as BSD/OS captures it.
+    pub const SLIP_BSDOS: Self = Self(102);
     /// Cisco HDLC.
     pub const C_HDLC: Self = Self(104);
+    /// IEEE 802.11.
+    pub const IEEE802_11: Self = Self(105);
     /// Frame Relay (RFC 2427).
     pub const FRELAY: Self = Self(107);
     /// OpenBSD loopback: as [`Self::NULL`], in network byte order.
     pub const LOOP: Self = Self(108);
+    /// What OpenBSD has decrypted of IPsec.
+    pub const ENC: Self = Self(109);
     /// Linux cooked capture, version 1.
     pub const LINUX_SLL: Self = Self(113);
+    /// Packets that OpenBSD's packet filter logs.
+    pub const PFLOG: Self = Self(117);
+    /// IEEE 802.11 behind a Prism header.
+    pub const PRISM_HEADER: Self = Self(119);
+    /// IP over Fibre Channel (RFC 2625).
+    pub const IP_OVER_FC: Self = Self(122);
+    /// ATM of SunATM devices.
+    pub const SUNATM: Self = Self(123);
+    /// IEEE 802.11 behind a radiotap header.
+    pub const IEEE802_11_RADIO: Self = Self(127);
+    /// ARCNET, as Linux captures it.
+    pub const ARCNET_LINUX: Self = Self(129);
+    /// IP over FireWire.
+    pub const APPLE_IP_OVER_IEEE1394: Self = Self(138);
+    /// IEEE 802.11 behind an AVS header.
+    pub const IEEE802_11_RADIO_AVS: Self = Self(163);
     /// PPP from pppd: a direction byte takes the place of the address byte.
     pub const PPP_PPPD: Self = Self(166);
+    /// Any link, behind a header of fields for each packet.
+    pub const PPI: Self = Self(192);
     /// PPP behind a direction byte.
     pub const PPP_WITH_DIRECTION: Self = Self(204);
     /// Cisco HDLC behind a direction byte.
@@ -49,6 +79,20 @@ impl LinkType {
     pub const IPV4: Self = Self(228);
     /// IPv6.
     pub const IPV6: Self = Self(229);
+    /// Packets that Linux's packet filter logs.
+    pub const NFLOG: Self = Self(239);
+    /// Ethernet behind the header of a netANALYZER.
+    pub const NETANALYZER: Self = Self(240);
+    /// The same with the preamble.
+    pub const NETANALYZER_TRANSPARENT: Self = Self(241);
+    /// IP over InfiniBand (RFC 4391).
+    pub const IPOIB: Self = Self(242);
+    /// Any link, behind the header of a Mac.
+    pub const PKTAP: Self = Self(258);
+    /// Ethernet behind the preamble of a passive optical network.
+    pub const EPON: Self = Self(259);
+    /// Ethernet behind its preamble.
+    pub const ETHERNET_MPACKET: Self = Self(274);
     /// Linux cooked capture, version 2.
     pub const LINUX_SLL2: Self = Self(276);
 

@@ -17,6 +17,10 @@ pub enum Malformed {
     UnsupportedLink,
     /// The link header is cut.
     TruncatedLink,
+    /// Part of a packet: 802.11 splits frames, and they are not put together.
+    WlanFragment,
+    /// Several packets in one 802.11 frame (an A-MSDU), which are not taken apart.
+    WlanAggregate,
     /// A VLAN tag, MPLS label, PPPoE or other header between link and IP is cut.
     TruncatedEncapsulation,
     /// More headers between link and IP than [`crate::frame::ENCAPSULATION_LIMIT`].
@@ -83,6 +87,8 @@ impl Malformed {
             Self::NotIp => "not ip",
             Self::UnsupportedLink => "unsupported link type",
             Self::TruncatedLink => "truncated link header",
+            Self::WlanFragment => "802.11 fragment",
+            Self::WlanAggregate => "several packets in an 802.11 frame",
             Self::TruncatedEncapsulation => "truncated encapsulation header",
             Self::TooManyEncapsulations => "too many headers below ip",
             Self::IpVersion => "ip version is neither 4 nor 6",

@@ -9,8 +9,10 @@ use proptest::prelude::*;
 
 use crate::shared::captures;
 
-const LINKS: [u16; 23] =
-    [0, 1, 9, 10, 11, 12, 14, 50, 51, 100, 101, 104, 107, 108, 113, 127, 166, 204, 205, 206, 219, 228, 276];
+const LINKS: [u16; 42] = [
+    0, 1, 6, 7, 8, 9, 10, 11, 12, 14, 50, 51, 100, 101, 102, 104, 105, 107, 108, 109, 113, 117, 119, 122, 123, 127,
+    129, 138, 163, 166, 192, 204, 205, 206, 219, 228, 239, 241, 242, 258, 274, 276,
+];
 
 /// Calls everything that takes a frame, and checks that offsets stay inside it.
 fn read_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Option<Frame> {
