@@ -1,5 +1,6 @@
 //! From the first byte of a frame to its network header: VLAN tags, MPLS labels, PPPoE, LLC/SNAP and their kin. Not the
-//! link header's own step (`link_layer.rs`), not what is behind the network header (`frame.rs`), and not tunnels above IP.
+//! link header's own step (`link_layer.rs`), not what is behind the network header (`frame.rs`), and not tunnels above IP
+//! (`tunnel.rs`).
 //!
 //! A loop over small steps: a step stands at an offset, knows what is there (`Layer`), and says what is next. Each step,
 //! and each MPLS label, counts towards [`ENCAPSULATION_LIMIT`], so the loop ends on any input.
@@ -30,6 +31,44 @@ pub struct Encapsulation {
     /// One past the last byte of the network packet, where a header in front of it says (PPPoE): what is behind is
     /// padding, whatever the packet itself says.
     pub limit: Option<u32>,
+}
+
+/// The VLAN identifiers of a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Vlans {
+    count: u8,
+    ids: [u16; 2],
+}
+
+impl Vlans {
+    /// So many tags, with the identifiers of the two outermost, outermost first.
+    #[inline]
+    pub const fn new(count: u8, [first, second]: [u16; 2]) -> Vlans {
+        let ids = match count {
+            0 => [0, 0],
+            1 => [first, 0],
+            _ => [first, second],
+        };
+        Vlans { count, ids }
+    }
+
+    /// How many tags there were.
+    #[inline]
+    pub const fn count(self) -> u8 {
+        self.count
+    }
+
+    /// The identifiers of the two outermost, outermost first.
+    #[inline]
+    pub fn ids(&self) -> &[u16] {
+        &self.ids[..usize::from(self.count).min(self.ids.len())]
+    }
+
+    /// The outermost identifier.
+    #[inline]
+    pub fn outermost(self) -> Option<u16> {
+        self.ids().first().copied()
+    }
 }
 
 /// What stands at the current offset.
@@ -82,6 +121,52 @@ fn walk(bytes: &[u8], offset: usize, layer: Layer) -> Result<Encapsulation, Malf
         }
     }
     Err(Malformed::TooManyEncapsulations)
+}
+
+/// PPPoE or MPLS, which carry a packet of somebody else's below IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Below {
+    /// The session of PPPoE; `None`: it is MPLS.
+    pub session: Option<u16>,
+    /// The last label of MPLS.
+    pub label: u32,
+    /// VLAN tags in front of it.
+    pub vlans: Vlans,
+    /// Where what it carries begins, and what that is.
+    pub offset: usize,
+    pub next: Layer,
+    /// See [`Encapsulation::limit`].
+    pub limit: Option<u32>,
+}
+
+/// Walks to the first PPPoE or MPLS header and over it, where a frame has one in front of its network header.
+pub(crate) fn below(link: LinkType, bytes: &[u8]) -> Result<Option<Below>, Malformed> {
+    let (offset, layer) = link_layer::first(link, bytes)?;
+    let mut walk = Walk { bytes, offset, layer, found: Encapsulation::default() };
+    let mut left = ENCAPSULATION_LIMIT;
+    let mut below: Option<Below> = None;
+    loop {
+        let vlans = Vlans::new(walk.found.vlan_count, walk.found.vlan_ids);
+        let begun = Below { session: None, label: 0, vlans, offset: 0, next: Layer::Other, limit: None };
+        match (walk.layer, &mut below) {
+            (Layer::Pppoe, None) => {
+                below = Some(Below { session: u16_at(bytes, walk.offset + 2), ..begun });
+            }
+            (Layer::Ppp, Some(_)) => {}
+            (Layer::Mpls, found @ (None | Some(Below { session: None, .. }))) => {
+                found.get_or_insert(begun).label = u32_at(bytes, walk.offset).unwrap_or(0) >> 12;
+            }
+            (next, Some(found)) => {
+                (found.offset, found.next, found.limit) = (walk.offset, next, walk.found.limit);
+                return Ok(below);
+            }
+            (_, None) => {}
+        }
+        left = left.checked_sub(1).ok_or(Malformed::TooManyEncapsulations)?;
+        if walk.step()?.is_some() {
+            return Ok(None);
+        }
+    }
 }
 
 /// A walk under way.

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use crate::bytes::length;
 pub use crate::encapsulation::ENCAPSULATION_LIMIT;
-use crate::encapsulation::{self, Encapsulation};
+use crate::encapsulation::{self, Encapsulation, Vlans};
 use crate::link::LinkType;
 use crate::malformed::Malformed;
 use crate::{ethernet, ipv4, ipv6, tcp, udp};
@@ -40,10 +40,16 @@ pub mod protocol {
     pub const GRE: u8 = 47;
     /// ICMPv6.
     pub const ICMPV6: u8 = 58;
+    /// Ethernet in IP.
+    pub const ETHER_IP: u8 = 97;
+    /// L2TP.
+    pub const L2TP: u8 = 115;
     /// SCTP.
     pub const SCTP: u8 = 132;
     /// UDP-Lite.
     pub const UDP_LITE: u8 = 136;
+    /// MPLS in IP.
+    pub const MPLS: u8 = 137;
 }
 
 /// Where the parts of an IP frame are. Offsets count from the start of the frame.
@@ -214,6 +220,12 @@ impl Frame {
         self.transport_offset += skipped;
         self.payload_wire_len -= skipped;
         Ok(())
+    }
+
+    /// The VLAN tags in front of the packet.
+    #[inline]
+    pub fn vlans(&self) -> Vlans {
+        Vlans::new(self.vlan_count, self.vlan_ids)
     }
 
     /// The captured bytes of the IP payload, transport header included, as a range of the frame.

@@ -2,7 +2,8 @@
 //! state between packets, and no allocation per packet.
 //!
 //! - A frame: [`frame`] is where to start; below it [`link`], [`encapsulation`], [`ethernet`], above it [`tcp`],
-//!   [`udp`], [`icmp`], beside it [`arp`] and [`ndp`]. [`flow`] names the conversation, [`malformed`] says why a frame was refused.
+//!   [`udp`], [`icmp`], beside it [`arp`] and [`ndp`]. A packet in another one: [`tunnel`]. [`flow`] names the conversation,
+//!   [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
 //! - Messages: [`dns`], [`tls`], [`dhcp`]. Beside all of them: [`checksum`], [`pseudo`].
 //! - [`time`] writes timestamps.
@@ -43,6 +44,7 @@ pub mod sniff;
 pub mod tcp;
 pub mod time;
 pub mod tls;
+pub mod tunnel;
 pub mod udp;
 
 pub use flow::Flow;

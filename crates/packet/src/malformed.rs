@@ -53,6 +53,14 @@ pub enum Malformed {
     GeneveTunnel,
     /// The packet carries a user's by GTP-U (3GPP TS 29.281), which is not opened.
     GtpTunnel,
+    /// The packet carries others by L2TP (RFC 2661, RFC 3931), which is not opened.
+    L2tpTunnel,
+    /// The packet carries IPv6 by Teredo (RFC 4380), which is not opened.
+    TeredoTunnel,
+    /// The header of a tunnel is cut.
+    TruncatedTunnel,
+    /// The header of a tunnel says what cannot be.
+    TunnelHeader,
     /// Not the first fragment: the transport header is elsewhere.
     LaterFragment,
     /// Fewer than 20 bytes.
@@ -105,6 +113,10 @@ impl Malformed {
             Self::VxlanTunnel => "vxlan tunnel",
             Self::GeneveTunnel => "geneve tunnel",
             Self::GtpTunnel => "gtp tunnel",
+            Self::L2tpTunnel => "l2tp tunnel",
+            Self::TeredoTunnel => "teredo tunnel",
+            Self::TruncatedTunnel => "truncated tunnel header",
+            Self::TunnelHeader => "malformed tunnel header",
             Self::LaterFragment => "not the first fragment",
             Self::TruncatedTcp => "truncated tcp header",
             Self::TcpHeaderLength => "tcp header length out of bounds",

@@ -4,8 +4,13 @@ use packet::capture::{ByteOrder, Reader, Stop};
 use packet::dns::{self, Data, Message};
 use packet::frame::Frame;
 use packet::tls::{self, Hello};
-use packet::{Flow, LinkType, arp, dhcp, ethernet, frame, icmp, ipv4, ipv6, pcap_file, pcapng, sniff, tcp, udp};
+use packet::tunnel::ports::Ports;
+use packet::tunnel::{self, Carries};
+use packet::{
+    Flow, LinkType, Malformed, arp, dhcp, ethernet, frame, icmp, ipv4, ipv6, pcap_file, pcapng, sniff, tcp, udp,
+};
 use proptest::prelude::*;
+use std::sync::LazyLock;
 
 use crate::shared::captures;
 
@@ -14,8 +19,36 @@ const LINKS: [u16; 42] = [
     129, 138, 163, 166, 192, 204, 205, 206, 219, 228, 239, 241, 242, 258, 274, 276,
 ];
 
+/// Looks into tunnels one inside of the other, as far as there are any, and checks that each packet lies in the one before it.
+fn read_tunnels(mut link: LinkType, mut bytes: &[u8], mut wire_len: u32, ports: &Ports) {
+    for _ in 0..100 {
+        let carries = tunnel::look(link, bytes, wire_len, ports);
+        if tunnel::is_plain(link, bytes, ports) {
+            assert_eq!(carries, Ok(Carries::Nothing));
+        }
+        match carries {
+            Ok(Carries::Inner(inner)) => {
+                let range = inner.offset as usize..(inner.offset + inner.len) as usize;
+                assert!(!range.is_empty() && inner.len <= inner.wire_len.max(bytes.len() as u32), "{inner:?}");
+                (link, bytes, wire_len) = (inner.link, &bytes[range], inner.wire_len);
+            }
+            Ok(Carries::Fragment(frame)) => {
+                assert!(frame.fragment.is_some_and(|fragment| fragment.start <= frame.transport_offset));
+                return;
+            }
+            Ok(Carries::Nothing) => return,
+            Err(why) => {
+                assert!(matches!(why, Malformed::TruncatedTunnel | Malformed::TunnelHeader), "{why}");
+                return;
+            }
+        }
+    }
+}
+
 /// Calls everything that takes a frame, and checks that offsets stay inside it.
 fn read_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Option<Frame> {
+    static PORTS: LazyLock<Ports> = LazyLock::new(Ports::default);
+    read_tunnels(link, bytes, wire_len, &PORTS);
     let frame = frame::parse(link, bytes, wire_len).ok()?;
     assert!(frame.network_offset < frame.transport_offset && frame.transport_offset <= frame.payload_end);
     assert!(frame.payload_end as usize <= bytes.len());

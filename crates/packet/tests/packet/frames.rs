@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::shared::{Capture, captures};
 use packet::frame::{self, protocol};
+use packet::tunnel::ports::Ports;
+use packet::tunnel::{Carries, look};
 use packet::{Malformed, encapsulation, ethernet};
 
 /// The reference reader looks into tunnels and puts fragments together, which frames do not: with these features its
@@ -91,6 +93,48 @@ fn refused() {
     check("libpcap__filter__wpa-Induction.pcap", &[("not ip", 10)]);
     check("libpcap__filter__http_PPI.pcap", &[("not ip", 2), ("read", 3)]);
     check("libpcap__filter__arcnet-rfc1201-arp-icmp-http.pcap", &[("not ip", 4), ("read", 11)]);
+}
+
+/// Packets by the tunnels that they were in, outermost first, as far as none of them comes in fragments.
+#[test]
+fn tunnels() {
+    let ports = Ports::default();
+    let check = |name: &str, expected: &[(&str, u64)]| {
+        let Some(capture) = captures().find(|capture| capture.name == name) else { return };
+        let mut found: BTreeMap<String, u64> = BTreeMap::new();
+        for packet in &capture.packets {
+            let (mut link, mut bytes, mut wire_len) = (packet.link, capture.data(packet), packet.record.wire_len);
+            let mut stack = Vec::new();
+            while let Ok(Carries::Inner(inner)) = look(link, bytes, wire_len, &ports) {
+                stack.push(inner.layer.kind.name());
+                bytes = &bytes[inner.offset as usize..][..inner.len as usize];
+                (link, wire_len) = (inner.link, inner.wire_len);
+            }
+            *found.entry(stack.join(" ")).or_default() += 1;
+        }
+        found.remove("");
+        let expected: BTreeMap<String, u64> =
+            expected.iter().map(|(stack, count)| (stack.to_string(), *count)).collect();
+        assert_eq!(found, expected, "{name}");
+    };
+    check("arkime__gtp-iphone.pcap", &[("gtp", 106)]);
+    check("arkime__ipv6-gtp6.pcap", &[("gtp", 1)]);
+    check("arkime__mpls-basic.pcap", &[("mpls", 17)]);
+    check("libpcap__filter__AH-IPcomp-IPv4.pcap", &[("ip", 6)]);
+    check("mercury__pcaps__emix.pcap", &[("teredo", 1)]);
+    check("snabb__lwaftr__tests__data__recap-ipv6-n64.pcap", &[("ip", 64)]);
+    check("suricata-verify__bug-5437-02.pcap", &[("erspan", 60)]);
+    check("suricata-verify__output-eve-ftp-data.pcap", &[("teredo", 6)]);
+    check("suricata-verify__vxlan-decoder-02__vxlan.pcap", &[("vxlan", 10)]);
+    check("zeek__erspanI.pcap", &[("erspan", 10)]);
+    check("zeek__mixed-vlan-mpls.pcap", &[("mpls", 11)]);
+    check("zeek__pppoe-over-qinq.pcap", &[("pppoe", 86)]);
+    check("zeek__tunnels__geneve-47101.pcap", &[("geneve", 24)]);
+    check("zeek__tunnels__geneve-many-options.pcap", &[("geneve", 10)]);
+    check("zeek__tunnels__vxlan-encapsulated-http.pcap", &[("vxlan", 12)]);
+    check("zeek__vxlan-overlapping-http-get.pcap", &[("vxlan", 28)]);
+    // What is not IP in it: a message of the link's control protocol.
+    check("tcpdump__pptp.pcap", &[]);
 }
 
 #[test]

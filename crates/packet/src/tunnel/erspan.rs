@@ -1,0 +1,35 @@
+//! ERSPAN: a frame that a switch mirrors, behind GRE (draft-foschiano-erspan-03). Type I has no header.
+
+use super::{Kind, Leads, Opened};
+use crate::bytes::chunk_at;
+use crate::encapsulation::Layer as Next;
+use crate::malformed::Malformed;
+
+/// GRE's protocol for types I and II; the first has no sequence number.
+pub(super) const TYPE_I_OR_II: u16 = 0x88be;
+
+/// GRE's protocol for type III.
+pub(super) const TYPE_III: u16 = 0x22eb;
+
+/// Version, VLAN, class, and the session in the last ten of 32 bits; then an index, or of type III a time and more.
+pub(super) fn open(payload: &[u8], protocol: u16) -> Opened {
+    const CUT: Malformed = Malformed::TruncatedTunnel;
+    let [first, _, high, low] = *chunk_at(payload, 0).ok_or(CUT)?;
+    let session = u32::from(u16::from_be_bytes([high, low]) & 0x03ff);
+    let leads = |at, next| Some(Leads { kind: Kind::Erspan, id: Some(session), at, len: None, next });
+    match (protocol, first >> 4) {
+        (TYPE_I_OR_II, 1) => Ok(leads(8, Next::Ethernet)),
+        (TYPE_III, 2) => {
+            // The sort of frame in bits 10 to 6, and whether eight bytes of the platform follow in the last.
+            let [high, low] = *chunk_at(payload, 10).ok_or(CUT)?;
+            let at = 12 + if low & 1 == 1 { 8 } else { 0 };
+            let sort = u16::from_be_bytes([high, low]) >> 10 & 0x1f;
+            Ok(match sort {
+                0 => leads(at, Next::Ethernet),
+                2 => leads(at, Next::Ip),
+                _ => None,
+            })
+        }
+        _ => Err(Malformed::TunnelHeader),
+    }
+}

@@ -1,0 +1,30 @@
+//! VXLAN (RFC 7348, 5): eight bytes, of which one bit says that there is a network identifier. The generic extension
+//! (draft-ietf-nvo3-vxlan-gpe) names what follows; without it that is Ethernet.
+
+use super::{Kind, Leads, Opened};
+use crate::bytes::chunk_at;
+use crate::encapsulation::Layer as Next;
+use crate::ethernet;
+
+const HAS_NETWORK: u8 = 0x08;
+const NAMES_NEXT: u8 = 0x04;
+
+/// Versions of the extension: there is one.
+const VERSION: u8 = 0x30;
+
+pub(super) fn open(payload: &[u8]) -> Opened {
+    let Some(&[flags, _, _, next, a, b, c, _]) = chunk_at(payload, 0) else { return Ok(None) };
+    if flags & HAS_NETWORK == 0 {
+        return Ok(None);
+    }
+    let next = match (flags & NAMES_NEXT, flags & VERSION, next) {
+        (0, ..) => Next::Ethernet,
+        (_, 0, 1) => Next::EtherType(ethernet::IPV4),
+        (_, 0, 2) => Next::EtherType(ethernet::IPV6),
+        (_, 0, 3) => Next::Ethernet,
+        (_, 0, 5) => Next::Mpls,
+        _ => return Ok(None),
+    };
+    let id = Some(u32::from_be_bytes([0, a, b, c]));
+    Ok(Some(Leads { kind: Kind::Vxlan, id, at: 8, len: None, next }))
+}
