@@ -17,7 +17,7 @@ use crate::mapped_file::MappedFile;
 use base::id::{Generation, RingId};
 use base::limits::{BLOCK_BYTES, RINGS};
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Where frames of a view came from. All of it goes into a pcapng file's interface description.
@@ -33,6 +33,8 @@ pub struct Interface {
     pub snap_len: u32,
     /// The capture has times finer than microseconds. Of a device: nobody asked for them.
     pub nanoseconds: bool,
+    /// The tunnels that the frames were taken out of, as the filter wrote them that did so; `None`: they came as they are.
+    pub tunnels: Option<Arc<[u8]>>,
 }
 
 /// A segment in this table.
@@ -46,7 +48,7 @@ impl SegmentId {
 }
 
 /// A view in this table, as descriptors name it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ViewId {
     /// The descriptor's `ring`.
     pub ring: RingId,
@@ -113,6 +115,8 @@ struct Segment {
     retired: bool,
     /// Of an append ring that edited blocks are copied to: the view that the last one came from, and where it went.
     last_edited: Option<(ViewId, ViewId)>,
+    /// The same of all of them.
+    edited: HashMap<ViewId, ViewId>,
 }
 
 /// How many blocks took which way, for people and for tests that assert that nothing is copied.
@@ -205,7 +209,8 @@ impl BlockTable {
     fn add_segment(&mut self, memory: Memory) -> SegmentId {
         let (views, holds) = (Vec::new(), Cell::new(0));
         self.serials += 1;
-        let segment = Segment { memory, serial: self.serials, views, holds, retired: false, last_edited: None };
+        let (last_edited, edited) = (None, HashMap::new());
+        let segment = Segment { memory, serial: self.serials, views, holds, retired: false, last_edited, edited };
         let index = match self.segments.iter().position(Option::is_none) {
             Some(index) => {
                 self.segments[index] = Some(segment);
@@ -242,6 +247,13 @@ impl BlockTable {
         };
         self.segments[segment.0 as usize].as_mut()?.views.push(ring);
         Some(ViewId { ring, generation: self.views[usize::from(ring.0)].generation })
+    }
+
+    /// Names the memory that a block lies in with something else that frames there are; `None` where the block names nothing,
+    /// or when all ids are taken.
+    pub fn view_beside(&mut self, block: &Descriptor, interface: Interface) -> Option<ViewId> {
+        let segment = self.view(block)?.segment;
+        self.add_view(segment, interface)
     }
 
     /// Link types of all frames that have come so far.
@@ -527,23 +539,34 @@ impl BlockTable {
         }
     }
 
-    /// A view of the segment that `own` is of, which says of its frames what the block's view says.
-    fn view_like(&mut self, block: &Descriptor, own: ViewId) -> Option<ViewId> {
+    /// A view of the segment that `own` is of, which says of its frames what the block's view says; `None` where the block
+    /// names nothing, or when all ids are taken.
+    pub fn view_like(&mut self, block: &Descriptor, own: ViewId) -> Option<ViewId> {
         let from = ViewId { ring: block.ring, generation: block.generation };
         let id = self.view(&own.block(0, 0))?.segment;
-        if let Some((known, view)) = self.segment(id)?.last_edited
-            && known == from
-        {
+        let segment = self.segment(id)?;
+        if let Some((_, view)) = segment.last_edited.filter(|(known, _)| *known == from) {
             return Some(view);
         }
+        let view = segment.edited.get(&from).copied().or_else(|| self.find_view_like(block, id))?;
+        let segment = self.segment_mut(id)?;
+        // Views come and go with captures.
+        if segment.edited.len() >= RINGS {
+            segment.edited.clear();
+        }
+        segment.edited.insert(from, view);
+        segment.last_edited = Some((from, view));
+        Some(view)
+    }
+
+    #[cold]
+    fn find_view_like(&mut self, block: &Descriptor, id: SegmentId) -> Option<ViewId> {
         let interface = Arc::clone(self.interface(block)?);
         let is_alike = |ring: &&RingId| self.views[usize::from(ring.0)].interface == interface;
-        let view = match self.segment(id)?.views.iter().find(is_alike) {
-            Some(ring) => ViewId { ring: *ring, generation: self.views[usize::from(ring.0)].generation },
-            None => self.add_view(id, Interface::clone(&interface))?,
-        };
-        self.segment_mut(id)?.last_edited = Some((from, view));
-        Some(view)
+        match self.segment(id)?.views.iter().find(is_alike) {
+            Some(ring) => Some(ViewId { ring: *ring, generation: self.views[usize::from(ring.0)].generation }),
+            None => self.add_view(id, Interface::clone(&interface)),
+        }
     }
 
     fn extend_in_place(&mut self, block: &Descriptor, more: u32) -> bool {

@@ -73,7 +73,7 @@ impl Part {
 }
 
 /// The facts about a stream that hold from block `from` of a parcel on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Fact {
     from: usize,
     number: u32,
@@ -304,8 +304,8 @@ fn tell(
     }
     let known = &mut known[number as usize];
     if known.as_ref().is_none_or(|(before, facts)| *before != epoch || facts != now) {
-        *known = Some((epoch, *now));
-        facts.push_back(Fact { from, number, epoch, facts: *now });
+        *known = Some((epoch, now.clone()));
+        facts.push_back(Fact { from, number, epoch, facts: now.clone() });
     }
 }
 

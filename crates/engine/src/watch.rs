@@ -115,8 +115,8 @@ impl Copies {
                 }
                 about.add_flags(Flags::TRUNCATED);
             }
-            let facts = if self.frames { None } else { streams.get(block.class).copied() };
-            let epoch = facts.map_or(0, |_| streams.epoch(block.class));
+            let facts = if self.frames { None } else { streams.get(block.class).cloned() };
+            let epoch = facts.as_ref().map_or(0, |_| streams.epoch(block.class));
             let mut header = Header { at: number, epoch, version: 0, facts }.to_bytes();
             Header::set_block(&mut header, number, &about, link_type);
             let room = (HEADER_BYTES + len) as u32;

@@ -4,11 +4,17 @@
 //! shared memory and may be anything.
 
 use crate::stream::{StreamFacts, StreamState};
+use packet::encapsulation::Vlans;
 use packet::flow::Flow;
+use packet::tunnel::stack::Tunnels;
 use std::net::IpAddr;
 
 /// Bytes of the facts of a stream.
-pub const FACTS_BYTES: usize = 53;
+pub const FACTS_BYTES: usize = TUNNELS_AT + TUNNELS_BYTES;
+
+/// Where the tunnels stand, of which there is as much of the outermost as finds room: three of IPv4, or one of IPv6.
+const TUNNELS_AT: usize = 56;
+const TUNNELS_BYTES: usize = 45;
 
 /// States in the order of their numbers.
 pub const STATES: [StreamState; 6] = [
@@ -20,9 +26,6 @@ pub const STATES: [StreamState; 6] = [
     StreamState::Cut,
 ];
 
-/// The number that says that there is no VLAN: VLAN ids have 12 bits.
-const NO_VLAN: u16 = u16::MAX;
-
 /// Versions of IP that both addresses are of; 0 stands for no facts at all.
 const V4: u8 = 4;
 const V6: u8 = 6;
@@ -31,18 +34,24 @@ const V6: u8 = 6;
 #[inline]
 pub fn to_bytes(facts: Option<&StreamFacts>) -> [u8; FACTS_BYTES] {
     let mut bytes = [0; FACTS_BYTES];
-    let Some(StreamFacts { flow, start, reuse, vlan, state }) = facts else { return bytes };
+    let Some(StreamFacts { flow, start, reuse, vlans, tunnels, state }) = facts else { return bytes };
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     let state = STATES.iter().position(|known| known == state).unwrap_or(0);
     let family = if flow.source.is_ipv4() && flow.target.is_ipv4() { V4 } else { V6 };
     put(0, &[family, state as u8, flow.protocol]);
-    put(3, &vlan.unwrap_or(NO_VLAN).to_le_bytes());
-    put(5, &start.to_le_bytes());
-    put(13, &reuse.to_le_bytes());
-    put(17, &flow.source_port.to_le_bytes());
-    put(19, &flow.target_port.to_le_bytes());
-    put(21, &octets(flow.source, family));
-    put(37, &octets(flow.target, family));
+    put(3, &start.to_le_bytes());
+    put(11, &reuse.to_le_bytes());
+    put(15, &flow.source_port.to_le_bytes());
+    put(17, &flow.target_port.to_le_bytes());
+    put(19, &octets(flow.source, family));
+    put(35, &octets(flow.target, family));
+    put(51, &[vlans.count()]);
+    for (id, at) in vlans.ids().iter().zip([52, 54]) {
+        put(at, &id.to_le_bytes());
+    }
+    if let Some(tunnels) = tunnels {
+        put(TUNNELS_AT, tunnels.prefix(TUNNELS_BYTES));
+    }
     bytes
 }
 
@@ -53,18 +62,20 @@ pub fn of_bytes(bytes: &[u8; FACTS_BYTES]) -> Option<Option<StreamFacts>> {
     if family == 0 {
         return Some(None);
     }
-    let vlan = u16::from_le_bytes(field(bytes, 3)?);
+    let ids = [field(bytes, 52)?, field(bytes, 54)?].map(u16::from_le_bytes);
+    let tunnels = bytes.get(TUNNELS_AT..).filter(|stack| stack[0] != 0).and_then(Tunnels::of_prefix);
     Some(Some(StreamFacts {
         flow: Flow {
-            source: address(field(bytes, 21)?, family)?,
-            target: address(field(bytes, 37)?, family)?,
-            source_port: u16::from_le_bytes(field(bytes, 17)?),
-            target_port: u16::from_le_bytes(field(bytes, 19)?),
+            source: address(field(bytes, 19)?, family)?,
+            target: address(field(bytes, 35)?, family)?,
+            source_port: u16::from_le_bytes(field(bytes, 15)?),
+            target_port: u16::from_le_bytes(field(bytes, 17)?),
             protocol,
         },
-        start: u64::from_le_bytes(field(bytes, 5)?),
-        reuse: u32::from_le_bytes(field(bytes, 13)?),
-        vlan: (vlan != NO_VLAN).then_some(vlan),
+        start: u64::from_le_bytes(field(bytes, 3)?),
+        reuse: u32::from_le_bytes(field(bytes, 11)?),
+        vlans: Vlans::new(bytes[51], ids),
+        tunnels,
         state: *STATES.get(usize::from(state))?,
     }))
 }

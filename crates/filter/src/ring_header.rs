@@ -13,7 +13,7 @@ use buffer::Descriptor;
 const PLACE_BYTES: usize = 16;
 
 /// Bytes of a header.
-pub const HEADER_BYTES: usize = 80;
+pub const HEADER_BYTES: usize = 128;
 
 /// Where the facts end; behind them: link type, mark, class, wire length and flags.
 const FACTS_END: usize = PLACE_BYTES + facts::FACTS_BYTES;
@@ -22,7 +22,7 @@ const FACTS_END: usize = PLACE_BYTES + facts::FACTS_BYTES;
 const NO_LINK_TYPE: u16 = u16::MAX;
 
 /// What is said of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Its place in its stream: bytes before it, those that are known to be missing included; of messages, blocks before it. Of a
     /// watched edge: blocks that went along before it.
@@ -114,9 +114,23 @@ impl Header {
 mod tests {
     use super::*;
     use crate::facts::STATES;
+    use packet::encapsulation::Vlans;
     use packet::flow::Flow;
+    use packet::tunnel::Kind;
+    use packet::tunnel::stack::{Layer, Tunnels};
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    /// Three tunnels, as many as there is room for.
+    fn tunnels() -> Option<Tunnels> {
+        let mut stack = Vec::new();
+        for last in 1..4 {
+            let addresses = Some((IpAddr::V4(Ipv4Addr::new(10, 1, 0, last)), IpAddr::V4(Ipv4Addr::LOCALHOST)));
+            let vlans = Vlans::default();
+            Layer { kind: Kind::Gre, vlans, addresses, id: Some(last.into()) }.append_to(&mut stack);
+        }
+        Tunnels::new(stack.into())
+    }
 
     #[test]
     fn what_was_said_is_read() {
@@ -124,12 +138,14 @@ mod tests {
         let v6 = |last| IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last));
         for (source, target) in [(v4(1), v4(2)), (v6(1), v6(2))] {
             for state in STATES {
-                for vlan in [None, Some(0), Some(4095)] {
+                for (vlans, tunnels) in
+                    [(Vlans::default(), None), (Vlans::new(1, [0; 2]), None), (Vlans::new(2, [4095, 7]), tunnels())]
+                {
                     let flow = Flow { source, target, source_port: 4000, target_port: 80, protocol: 6 };
-                    let facts = Some(StreamFacts { flow, start: 7, reuse: 2, vlan, state });
-                    let header = Header { at: u64::MAX, epoch: 3, version: 9, facts };
+                    let facts = Some(StreamFacts { flow, start: 7, reuse: 2, vlans, tunnels, state });
+                    let header = Header { at: u64::MAX, epoch: 3, version: 9, facts: facts.clone() };
                     let mut bytes = header.to_bytes();
-                    assert_eq!(Header::from_bytes(&bytes), Some(header));
+                    assert_eq!(Header::from_bytes(&bytes), Some(header.clone()));
                     let block = Descriptor { class: Class(7), wire_and_flags: 8 << 24 | 9, ..Descriptor::default() };
                     Header::set_block(&mut bytes, 5, &block, Some(1));
                     assert_eq!(Header::from_bytes(&bytes), Some(Header { at: 5, ..header }));
@@ -140,7 +156,7 @@ mod tests {
             }
         }
         let nothing = Header { at: 1, epoch: 0, version: 0, facts: None };
-        assert_eq!(Header::from_bytes(&nothing.to_bytes()), Some(nothing));
+        assert_eq!(Header::from_bytes(&nothing.to_bytes()), Some(nothing.clone()));
         let mark = Place::of(&Header::mark(7));
         assert_eq!((mark.at, mark.is_mark, mark.link_type), (7, true, None));
     }

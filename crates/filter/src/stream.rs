@@ -5,7 +5,9 @@
 
 use base::id::Class;
 use base::limits::STREAMS;
+use packet::encapsulation::Vlans;
 use packet::flow::Flow;
+use packet::tunnel::stack::Tunnels;
 use std::collections::VecDeque;
 
 /// What the transport protocol has shown of a connection.
@@ -40,8 +42,8 @@ impl StreamState {
     }
 }
 
-/// What is known of one connection or flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is known of one connection or flow. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamFacts {
     /// From the client to the server.
     pub flow: Flow,
@@ -49,13 +51,21 @@ pub struct StreamFacts {
     pub start: u64,
     /// How many connections with the same addresses and ports came before it.
     pub reuse: u32,
-    /// Outermost VLAN id, where there is one.
-    pub vlan: Option<u16>,
+    /// VLAN tags of its packets.
+    pub vlans: Vlans,
+    /// Tunnels that its packets came out of.
+    pub tunnels: Option<Tunnels>,
     /// Its state.
     pub state: StreamState,
 }
 
 impl StreamFacts {
+    /// Of a flow that began at this time and is in this state: the first with its addresses and ports, in no VLAN and in no
+    /// tunnel.
+    pub fn new(flow: Flow, start: u64, state: StreamState) -> StreamFacts {
+        StreamFacts { flow, start, reuse: 0, vlans: Vlans::default(), tunnels: None, state }
+    }
+
     /// Addresses and ports in the direction of this class.
     pub fn directed(&self, class: Class) -> Flow {
         if class.direction() == 0 { self.flow } else { self.flow.reversed() }
@@ -176,7 +186,7 @@ mod tests {
     fn facts(port: u16) -> StreamFacts {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let flow = Flow { source: address, target: address, source_port: port, target_port: 80, protocol: 6 };
-        StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Opening }
+        StreamFacts::new(flow, 0, StreamState::Opening)
     }
 
     #[test]

@@ -371,8 +371,11 @@ mod tests {
     fn run(of: Type, pieces: Vec<(Descriptor, Vec<u8>)>, given: &[(&str, &str)]) -> Outcome {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let flow = Flow { source: address, target: address, source_port: 1, target_port: 2, protocol: 6 };
-        let facts = StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established };
-        Chain::pieces(of, Some(1), pieces).streams(&[facts; 40]).then(&KIND, given).run()
+        let facts = StreamFacts::new(flow, 0, StreamState::Established);
+        Chain::pieces(of, Some(1), pieces)
+            .streams(&std::array::from_fn::<_, 40, _>(|_| facts.clone()))
+            .then(&KIND, given)
+            .run()
     }
 
     #[test]

@@ -205,7 +205,7 @@ mod tests {
             let ((source, source_port), target) = (client(number), IpAddr::V4(SERVER.0));
             let source = IpAddr::V4(source);
             let flow = Flow { source, target, source_port, target_port: SERVER.1, protocol: 6 };
-            StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established }
+            StreamFacts::new(flow, 0, StreamState::Established)
         };
         let facts: Vec<_> = (0..100).map(facts).collect();
         let piece = |class| (Descriptor { class: Class(class), ..Descriptor::default() }, vec![1]);

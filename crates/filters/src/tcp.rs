@@ -20,7 +20,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-use crate::parts::select::Links;
+use crate::parts::origin::{self, Origins};
 use crate::parts::transport::Refusal;
 use assembler::{Assembler, Settings};
 use filter::batch::places;
@@ -60,6 +60,8 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
             .default("256M"),
         Param::new("gap-wait", ParamType::Duration, "wait this long for missing bytes that were acknowledged")
             .default("1s"),
+        origin::TUNNEL,
+        origin::VLAN,
     ])
     .takes(&[Type::Frame, Type::Packet])
     .rejects()
@@ -92,33 +94,34 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         memory: params.number("memory").unwrap_or(default.memory),
         ..default
     };
-    Ok(with(settings))
+    Ok(with(settings, Origins::new(params)))
 }
 
-fn with(settings: Settings) -> Instance {
-    Instance::filter(Tcp { assembler: Assembler::new(settings), dealt_with: 0 })
+fn with(settings: Settings, origins: Origins) -> Instance {
+    Instance::filter(Tcp { assembler: Assembler::new(settings), origins, dealt_with: 0 })
 }
 
 struct Tcp {
     assembler: Assembler,
+    origins: Origins,
     /// Blocks of the batch under way that are done with, one bit each.
     dealt_with: u64,
 }
 
 impl Filter for Tcp {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        let mut links = Links::default();
+        self.origins.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {
             if cx.out.len() >= ENOUGH {
                 return Ok(Status::More);
             }
             self.dealt_with |= 1 << place;
             let frame = batch.block(place);
-            let Some(link) = links.of(cx.rings, frame) else {
+            let Some(origin) = self.origins.of(cx.rings, frame) else {
                 cx.drop(1, Malformed::UnsupportedLink.reason());
                 continue;
             };
-            match Segment::read(link, cx.rings.bytes(frame), frame.wire()) {
+            match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
                 Ok(segment) => {
                     if let Err(reason) = self.assembler.segment(&segment, frame, cx) {
                         cx.drop(1, reason);

@@ -6,15 +6,16 @@
 //! entry and takes a stream number; flows that are silent for too long are closed by a timer.
 
 use crate::parts::flow_table::{FlowTable, Slot, Way};
-use crate::parts::select::Links;
-use crate::parts::transport::{self, Refusal};
+use crate::parts::origin::{self, Origin, Origins, facts_of};
+use crate::parts::transport::{Refusal, locate};
 use base::limits::{UDP_FLOWS, UDP_IDLE_NS};
 use filter::kind::Example;
 use filter::prelude::*;
+use packet::encapsulation::Vlans;
 use packet::flow::Flow;
 use packet::frame::protocol;
-use packet::link::LinkType;
 use packet::malformed::Malformed;
+use packet::udp;
 use program::Predicate;
 
 /// What `udp` is.
@@ -27,7 +28,11 @@ pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, 
          Frames without UDP are rejected; fragments and malformed headers are dropped and counted by reason. To select \
          UDP packets and keep them as they are, use `proto udp`.",
     )
-    .params(&[Param::new("timeout", ParamType::Duration, "end a flow after this long without a datagram").default("60s")])
+    .params(&[
+        Param::new("timeout", ParamType::Duration, "end a flow after this long without a datagram").default("60s"),
+        origin::TUNNEL,
+        origin::VLAN,
+    ])
     .takes(&[Type::Frame, Type::Packet])
     .rejects()
     .gives(Type::Message)
@@ -43,7 +48,7 @@ pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, 
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let idle = params.number("timeout").unwrap_or(UDP_IDLE_NS);
-    Ok(Instance::filter(Udp { table: FlowTable::new(), idle }))
+    Ok(Instance::filter(Udp { table: FlowTable::new(), idle, origins: Origins::new(params) }))
 }
 
 /// What is kept of a flow.
@@ -58,32 +63,35 @@ struct Udp {
     table: FlowTable<State, 1>,
     /// Silence after which a flow ends, ns.
     idle: u64,
+    origins: Origins,
 }
 
 /// A datagram in its frame.
 struct Datagram {
     flow: Flow,
-    vlan: Option<u16>,
+    scope: u64,
+    vlans: Vlans,
     offset: u32,
     len: u32,
     wire: u32,
 }
 
 #[inline]
-fn read(link: LinkType, bytes: &[u8], frame_wire: u32) -> Result<Datagram, Refusal> {
-    let frame = transport::read(link, bytes, frame_wire, protocol::UDP)?;
-    let packet = frame.udp(bytes)?;
-    let offset = frame.transport_offset + HEADER_BYTES;
+fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Result<Datagram, Refusal> {
+    let located = locate(origin.link, bytes, frame_wire, protocol::UDP)?;
+    let packet = udp::Packet::new_checked(located.bytes(bytes), located.wire_len)?;
+    let offset = located.offset + HEADER_BYTES;
     let len = packet.payload().len() as u32;
     Ok(Datagram {
         flow: Flow {
-            source: frame.source,
-            target: frame.target,
+            source: located.source,
+            target: located.target,
             source_port: packet.source_port(),
             target_port: packet.target_port(),
             protocol: protocol::UDP,
         },
-        vlan: transport::vlan_of(&frame),
+        scope: origins.scope(origin, located.vlans),
+        vlans: located.vlans,
         offset,
         len,
         // No more than the frame had on the wire, whatever the IP header says.
@@ -91,33 +99,34 @@ fn read(link: LinkType, bytes: &[u8], frame_wire: u32) -> Result<Datagram, Refus
     })
 }
 
-const HEADER_BYTES: u32 = packet::udp::Packet::HEADER_BYTES as u32;
+const HEADER_BYTES: u32 = udp::Packet::HEADER_BYTES as u32;
 
 impl Udp {
     /// The class of a datagram; `None` where no number is free for a new flow.
     #[inline]
-    fn class_of(&mut self, datagram: &Datagram, time: u64, cx: &mut Context<'_>) -> Option<Class> {
-        if let Some((slot, way)) = self.table.find(&datagram.flow) {
+    fn class_of(&mut self, datagram: &Datagram, block: &Descriptor, cx: &mut Context<'_>) -> Option<Class> {
+        if let Some((slot, way)) = self.table.find(&datagram.flow, datagram.scope) {
             self.table.touch(slot);
             let state = self.table.get_mut(slot)?;
             state.last_seen = cx.now;
             return Some(Class::of_stream(state.number, u8::from(way == Way::Back)));
         }
-        self.begin(datagram, time, cx)
+        self.begin(datagram, block, cx)
     }
 
     #[cold]
-    fn begin(&mut self, datagram: &Datagram, time: u64, cx: &mut Context<'_>) -> Option<Class> {
+    fn begin(&mut self, datagram: &Datagram, block: &Descriptor, cx: &mut Context<'_>) -> Option<Class> {
         if self.table.len() >= UDP_FLOWS
             && let Some(oldest) = self.table.oldest(0)
         {
             cx.count("flows evicted", 1);
             self.end(oldest, cx);
         }
-        let Datagram { flow, vlan, .. } = *datagram;
-        let facts = StreamFacts { flow, start: time, reuse: 0, vlan, state: StreamState::Established };
+        let Datagram { flow, scope, vlans, .. } = *datagram;
+        let (vlans, tunnels) = facts_of(cx.rings, block, vlans);
+        let facts = StreamFacts { vlans, tunnels, ..StreamFacts::new(flow, block.time, StreamState::Established) };
         let number = cx.streams.open(facts)?;
-        self.table.insert(flow, 0, State { number, last_seen: cx.now });
+        self.table.insert(flow, scope, 0, State { number, last_seen: cx.now });
         Some(Class::of_stream(number, 0))
     }
 
@@ -136,13 +145,13 @@ impl Udp {
 
 impl Filter for Udp {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        let mut links = Links::default();
+        self.origins.begin_batch();
         for (place, block) in batch.iter() {
-            let Some(link) = links.of(cx.rings, block) else {
+            let Some(origin) = self.origins.of(cx.rings, block) else {
                 cx.drop(1, Malformed::UnsupportedLink.reason());
                 continue;
             };
-            let datagram = match read(link, cx.rings.bytes(block), block.wire()) {
+            let datagram = match read(&self.origins, origin, cx.rings.bytes(block), block.wire()) {
                 Ok(datagram) => datagram,
                 Err(Refusal::Other) => {
                     cx.reject(place);
@@ -157,7 +166,7 @@ impl Filter for Udp {
                     continue;
                 }
             };
-            let Some(class) = self.class_of(&datagram, block.time, cx) else {
+            let Some(class) = self.class_of(&datagram, block, cx) else {
                 cx.drop(1, "no stream number free");
                 continue;
             };
@@ -212,7 +221,7 @@ mod tests {
         for block in &outcome.blocks {
             assert!(block.from_source, "copied");
             assert!(block.descriptor.has(Flags::FIRST.with(Flags::LAST)));
-            assert_eq!(block.stream.unwrap().flow.protocol, protocol::UDP);
+            assert_eq!(block.stream.as_ref().unwrap().flow.protocol, protocol::UDP);
         }
         outcome
     }
@@ -230,7 +239,7 @@ mod tests {
             ],
             &[(0, b"question"), (2, b"another"), (1, b"answer"), (3, b""), (0, b"again")],
         );
-        let facts = outcome.blocks[2].stream.unwrap();
+        let facts = outcome.blocks[2].stream.as_ref().unwrap();
         assert_eq!((facts.start, facts.flow.source_port, facts.state), (1, CLIENT.1, StreamState::Established));
     }
 

@@ -60,7 +60,7 @@ fn blocks(turns: &[Turn], cuts: &[usize], ended: bool) -> Vec<(Descriptor, Vec<u
 fn facts(state: StreamState) -> StreamFacts {
     let [source, target] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
     let flow = Flow { source, target, source_port: 40_000, target_port: 80, protocol: 6 };
-    StreamFacts { flow, start: 0, reuse: 0, vlan: None, state }
+    StreamFacts::new(flow, 0, state)
 }
 
 fn run(blocks: Vec<(Descriptor, Vec<u8>)>, state: StreamState, params: &[(&str, &str)]) -> Outcome {

@@ -223,7 +223,7 @@ fn streams_pass_by_their_facts_and_keep_their_class() {
     let facts = |protocol: u8, server: [u8; 4], server_port: u16| {
         let (source, target) = (IpAddr::V4(CLIENT.0), IpAddr::V4(server.into()));
         let flow = Flow { source, target, source_port: CLIENT.1, target_port: server_port, protocol };
-        StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established }
+        StreamFacts::new(flow, 0, StreamState::Established)
     };
     let check = |kind: &'static Kind, value: &str, expected: &[u32]| {
         let piece = |class: u32| (Descriptor { class: Class(class), ..Descriptor::default() }, b"piece".to_vec());

@@ -293,7 +293,7 @@ impl Filter for Collect {
             blocks.push(Block {
                 descriptor: *block,
                 bytes: cx.rings.bytes(block).to_vec(),
-                stream: cx.streams.get(block.class).copied(),
+                stream: cx.streams.get(block.class).cloned(),
                 from_source: cx.rings.link_type(block).is_some(),
                 interface: cx.rings.interface(block).cloned(),
             });

@@ -121,7 +121,7 @@ pub fn facts(client: End, server: End) -> StreamFacts {
         target_port: server.1,
         protocol: 6,
     };
-    StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established }
+    StreamFacts::new(flow, 0, StreamState::Established)
 }
 
 /// An Ethernet frame that carries an IPv4 packet.

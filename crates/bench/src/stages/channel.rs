@@ -124,7 +124,7 @@ fn facts(number: u64) -> StreamFacts {
         target_port: 80,
         protocol: 6,
     };
-    StreamFacts { flow, start: number, reuse: 0, vlan: None, state: StreamState::Established }
+    StreamFacts::new(flow, number, StreamState::Established)
 }
 
 /// Publishes descriptors whose time is their number.

@@ -239,13 +239,13 @@ struct NewEpoch {
 impl Filter for NewEpoch {
     fn run(&mut self, _: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         self.calls += 1;
-        cx.streams.open(self.facts);
+        cx.streams.open(self.facts.clone());
         if self.calls == 2 {
             cx.streams.close(0);
             cx.streams.sweep();
             // Numbers come back late: use them up.
             while cx.streams.epoch(Class(0)) < 2 {
-                let number = cx.streams.open(self.facts).unwrap();
+                let number = cx.streams.open(self.facts.clone()).unwrap();
                 if number != 0 {
                     cx.streams.close(number);
                     cx.streams.sweep();

@@ -42,7 +42,7 @@ impl Filter for Give {
             return Err(Box::new(Failure::System(text)));
         }
         for (_, block) in batch.iter() {
-            let facts = if self.of_streams { cx.streams.get(block.class).copied() } else { None };
+            let facts = if self.of_streams { cx.streams.get(block.class).cloned() } else { None };
             // An empty one may lie nowhere.
             let held = if block.len == 0 { Some(*block) } else { cx.rings.hold(block) };
             match held {

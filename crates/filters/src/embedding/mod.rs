@@ -35,7 +35,7 @@ pub struct Sides {
 }
 
 /// A block for the program. One that is not empty is held: the program's side calls [`release`](Given::release).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Given {
     /// The block.
     pub block: Descriptor,

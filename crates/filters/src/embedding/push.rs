@@ -129,13 +129,7 @@ impl PushStreams {
     fn give(&mut self, pushed: &Pushed, cx: &mut Context<'_>) {
         let mut block = pushed.block;
         if self.stream.is_none() {
-            let facts = StreamFacts {
-                flow: self.flow,
-                start: block.time,
-                reuse: 0,
-                vlan: None,
-                state: StreamState::Established,
-            };
+            let facts = StreamFacts::new(self.flow, block.time, StreamState::Established);
             let number = cx.streams.open(facts);
             self.stream = number.map(|number| Open { number, time: block.time, under_way: [false; 2] });
         }

@@ -9,6 +9,8 @@ use filter::Counters;
 use filter::prelude::*;
 use filter::record::{FieldValue, schema_id};
 use packet::Flow;
+use packet::encapsulation::Vlans;
+use packet::tunnel::stack::Tunnels;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -21,7 +23,8 @@ pub(super) struct Title {
     time: u64,
     /// From its sender to its receiver.
     flow: Option<Flow>,
-    vlan: Option<u16>,
+    vlans: Vlans,
+    tunnels: Option<Tunnels>,
     /// Connections before this one with the same addresses and ports.
     reuse: u32,
     /// `request` or `response`, where it is one.
@@ -37,7 +40,8 @@ impl Title {
             kind,
             time: block.time,
             flow: facts.map(|facts| facts.directed(block.class)),
-            vlan: facts.and_then(|facts| facts.vlan),
+            vlans: facts.map_or(Vlans::default(), |facts| facts.vlans),
+            tunnels: facts.and_then(|facts| facts.tunnels.clone()),
             reuse: facts.map_or(0, |facts| facts.reuse),
             ..Title::default()
         }
@@ -64,7 +68,7 @@ impl Title {
     fn write_name(&self, number: Option<u64>, name: &mut String) -> std::fmt::Result {
         if let (true, Some(flow)) = (self.is_named_by_flow(), self.flow) {
             write!(name, "{}", flow.tcpflow_name())?;
-            if let Some(vlan) = self.vlan {
+            for vlan in self.vlans.ids() {
                 write!(name, "--{vlan}")?;
             }
             if self.reuse > 0 {
@@ -104,6 +108,12 @@ impl Title {
         json_text::address(out, flow.target);
         json_text::key(out, "dst_port");
         json_text::number(out, u64::from(flow.target_port));
+        if self.vlans.count() > 0 {
+            append_vlans(out, self.vlans);
+        }
+        if let Some(tunnels) = &self.tunnels {
+            append_tunnels(out, tunnels);
+        }
     }
 
     /// Appends the last fields of its index line and the closing brace.
@@ -115,6 +125,43 @@ impl Title {
         self.meta.append(out);
         out.push(b'}');
     }
+}
+
+fn append_vlans(out: &mut Vec<u8>, vlans: Vlans) {
+    json_text::key(out, "vlan");
+    out.push(b'[');
+    for id in vlans.ids() {
+        json_text::comma(out);
+        json_text::number(out, u64::from(*id));
+    }
+    out.push(b']');
+}
+
+/// As records have them.
+fn append_tunnels(out: &mut Vec<u8>, tunnels: &Tunnels) {
+    json_text::key(out, "tunnel");
+    out.push(b'[');
+    for layer in tunnels.layers() {
+        json_text::comma(out);
+        out.push(b'{');
+        json_text::key(out, "type");
+        json_text::text(out, layer.kind.name().as_bytes());
+        if layer.vlans.count() > 0 {
+            append_vlans(out, layer.vlans);
+        }
+        if let Some((source, target)) = layer.addresses {
+            json_text::key(out, "src_ip");
+            json_text::address(out, source);
+            json_text::key(out, "dest_ip");
+            json_text::address(out, target);
+        }
+        if let Some(id) = layer.id {
+            json_text::key(out, "id");
+            json_text::number(out, u64::from(id));
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
 }
 
 /// Fields of the index line that come from metadata, as they came: they are escaped when the line is written, which can
@@ -301,7 +348,7 @@ mod tests {
         let stream = || Title { kind: "stream", flow: Some(flow()), ..Title::default() };
         check(stream(), None, named);
         check(Title { reuse: 2, ..stream() }, None, &format!("{named}c2"));
-        check(Title { vlan: Some(6), reuse: 1, ..stream() }, None, &format!("{named}--6c1"));
+        check(Title { vlans: Vlans::new(1, [6, 0]), reuse: 1, ..stream() }, None, &format!("{named}--6c1"));
         check(stream(), Some(12), &format!("{named}-00000012"));
         check(Title { flow: None, ..stream() }, Some(12), "stream-00000012");
         let body = Title { kind: "http", direction: "response", extension: "html", ..stream() };

@@ -60,7 +60,7 @@ impl Streams {
             target_port: self.local.port(),
             protocol: protocol::UDP,
         };
-        if let Some((slot, _)) = self.table.find(&flow) {
+        if let Some((slot, _)) = self.table.find(&flow, 0) {
             self.table.touch(slot);
             return self.table.get_mut(slot).map(|number| Class::of_stream(*number, 0));
         }
@@ -70,9 +70,9 @@ impl Streams {
             cx.count("flows evicted", 1);
             self.end(oldest, cx);
         }
-        let facts = StreamFacts { flow, start: time, reuse: 0, vlan: None, state: StreamState::Established };
+        let facts = StreamFacts::new(flow, time, StreamState::Established);
         let number = cx.streams.open(facts)?;
-        self.table.insert(flow, 0, number);
+        self.table.insert(flow, 0, 0, number);
         Some(Class::of_stream(number, 0))
     }
 

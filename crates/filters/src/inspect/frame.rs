@@ -268,7 +268,7 @@ mod tests {
         check(1, frame(0x88cc, b"x"), "LLDP, 60 bytes, 15 captured", b"x");
         check(1, frame(0x1234 + 0x1000, b"x"), "ether type 0x2234, 60 bytes, 15 captured", b"x");
         check(1, vec![1, 2], "truncated link header, 60 bytes, 2 captured", &[1, 2]);
-        check(127, vec![1, 2], "link IEEE802_11_RADIO, 60 bytes, 2 captured", &[1, 2]);
+        check(165, vec![1, 2], "link BACNET_MS_TP, 60 bytes, 2 captured", &[1, 2]);
         check(147, vec![1, 2], "link type 147, 60 bytes, 2 captured", &[1, 2]);
     }
 }

@@ -339,5 +339,5 @@ impl Reading {
 fn facts_of_plain() -> StreamFacts {
     let nowhere = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
     let flow = packet::flow::Flow { source: nowhere, target: nowhere, source_port: 0, target_port: 0, protocol: 0 };
-    StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established }
+    StreamFacts::new(flow, 0, StreamState::Established)
 }

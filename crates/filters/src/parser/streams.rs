@@ -122,7 +122,7 @@ impl Known {
     #[cold]
     fn learn(&mut self, header: &Header, is_late: bool, cx: &mut Context<'_>) -> bool {
         let is_another = self.epoch != header.epoch;
-        let Some(mut facts) = header.facts else {
+        let Some(mut facts) = header.facts.clone() else {
             // It is over there. Who knows it has what was last known of it.
             if is_another {
                 cx.counters.blocks_rejected += 1;

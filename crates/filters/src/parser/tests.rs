@@ -152,7 +152,7 @@ impl Between {
 fn facts(number: u64) -> StreamFacts {
     let [source, target] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
     let flow = Flow { source, target, source_port: number as u16, target_port: 80, protocol: 6 };
-    StreamFacts { flow, start: number, reuse: 0, vlan: None, state: StreamState::Established }
+    StreamFacts::new(flow, number, StreamState::Established)
 }
 
 /// The byte at a place of a stream.

@@ -77,7 +77,7 @@ impl Stream {
         if self.epoch != epoch {
             *self = Stream { epoch, ..Stream::default() };
         }
-        (self.version, self.facts) = (self.version.wrapping_add(1), facts.copied());
-        self.header = Header { at: 0, epoch, version: self.version, facts: self.facts }.to_bytes();
+        (self.version, self.facts) = (self.version.wrapping_add(1), facts.cloned());
+        self.header = Header { at: 0, epoch, version: self.version, facts: self.facts.clone() }.to_bytes();
     }
 }

@@ -1,8 +1,11 @@
 //! What every record of a stream begins with, under the names Suricata's EVE has for it: when, which flow, who to whom.
 
 use filter::prelude::*;
+use filter::record::list_push;
+use packet::encapsulation::Vlans;
 use packet::flow::FlowHasher;
 use packet::frame::protocol;
+use packet::tunnel::stack::Tunnels;
 
 /// The fields of a schema, with the common ones in front: `&eve_fields![Field::new("dns.id", FieldType::Number)]`.
 macro_rules! eve_fields {
@@ -10,16 +13,33 @@ macro_rules! eve_fields {
         [
             filter::Field::new("timestamp", filter::FieldType::Time),
             filter::Field::new("flow_id", filter::FieldType::Number),
+            filter::Field::new("vlan", filter::FieldType::Rows(&$crate::parts::eve::VLAN)),
             filter::Field::new("src_ip", filter::FieldType::Address),
             filter::Field::new("src_port", filter::FieldType::Number),
             filter::Field::new("dest_ip", filter::FieldType::Address),
             filter::Field::new("dest_port", filter::FieldType::Number),
             filter::Field::new("proto", filter::FieldType::Text),
+            filter::Field::new("tunnel", filter::FieldType::Rows(&$crate::parts::eve::TUNNEL)),
             $($field),*
         ]
     };
 }
 pub(crate) use eve_fields;
+
+/// Identifiers of VLANs, outermost first.
+pub(crate) static VLAN: Schema = Schema::new("vlan", &[Field::new("", FieldType::Number)]);
+
+/// The tunnels that a packet was in, outermost first, as the first packet of its flow was.
+pub(crate) static TUNNEL: Schema = Schema::new(
+    "tunnel",
+    &[
+        Field::new("type", FieldType::Text),
+        Field::new("vlan", FieldType::Rows(&VLAN)),
+        Field::new("src_ip", FieldType::Address),
+        Field::new("dest_ip", FieldType::Address),
+        Field::new("id", FieldType::Number),
+    ],
+);
 
 /// Begins a row whose schema has the common fields, and sets them: `src_*` is who sent the block of this class.
 pub(crate) fn begin_row(row: &mut RowWriter, time: u64, class: Class, facts: Option<&StreamFacts>) {
@@ -28,19 +48,64 @@ pub(crate) fn begin_row(row: &mut RowWriter, time: u64, class: Class, facts: Opt
     let Some(facts) = facts else { return };
     let flow = facts.directed(class);
     row.number("flow_id", flow_id(facts));
+    if facts.vlans.count() > 0 {
+        set_vlans(row, facts.vlans);
+    }
     row.address("src_ip", flow.source).number("src_port", u64::from(flow.source_port));
     row.address("dest_ip", flow.target).number("dest_port", u64::from(flow.target_port));
     match protocol_name(flow.protocol) {
         Some(name) => row.text("proto", name),
         None => row.text("proto", itoa::Buffer::new().format(flow.protocol)),
     };
+    if let Some(tunnels) = &facts.tunnels {
+        set_tunnels(row, tunnels);
+    }
+}
+
+/// Sets the list `vlan`.
+#[cold]
+fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
+    let (mut list, mut id) = (Vec::new(), RowWriter::new(&VLAN));
+    for number in vlans.ids() {
+        id.begin();
+        list_push(&mut list, id.number("", u64::from(*number)).row());
+    }
+    row.rows("vlan", &list);
+}
+
+/// Sets the list `tunnel`.
+#[cold]
+fn set_tunnels(row: &mut RowWriter, tunnels: &Tunnels) {
+    let (mut list, mut one) = (Vec::new(), RowWriter::new(&TUNNEL));
+    for layer in tunnels.layers() {
+        one.begin();
+        one.text("type", layer.kind.name());
+        if layer.vlans.count() > 0 {
+            set_vlans(&mut one, layer.vlans);
+        }
+        if let Some((source, target)) = layer.addresses {
+            one.address("src_ip", source).address("dest_ip", target);
+        }
+        if let Some(id) = layer.id {
+            one.number("id", u64::from(id));
+        }
+        list_push(&mut list, one.row());
+    }
+    row.rows("tunnel", &list);
 }
 
 /// A number for a connection that is the same in every record of every run over the same packets. 53 bits, as
 /// readers of JSON that know only floating point keep those exactly.
 pub(crate) fn flow_id(facts: &StreamFacts) -> u64 {
-    // The start keeps connections apart that use the same addresses and ports one after the other.
-    FlowHasher::new(facts.start).hash(&facts.flow) >> 11
+    // The start keeps connections apart that use the same addresses and ports one after the other, VLANs and tunnels those that
+    // use them at a time.
+    let vlans = facts.vlans.ids().iter().map(|id| 1 + u64::from(*id));
+    let tunnels = facts.tunnels.as_ref().map_or(0, |tunnels| {
+        let bytes = tunnels.bytes().iter();
+        bytes.fold(0u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    });
+    let place = vlans.fold(tunnels, |hash, id| hash.rotate_left(13) ^ id << 32);
+    FlowHasher::new(facts.start ^ place).hash(&facts.flow) >> 11
 }
 
 /// The protocol's name in EVE; `None` where the number says it.
@@ -66,7 +131,7 @@ mod tests {
     fn facts(protocol: u8, start: u64) -> StreamFacts {
         let [source, target] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
         let flow = Flow { source, target, source_port: 4000, target_port: 53, protocol };
-        StreamFacts { flow, start, reuse: 0, vlan: None, state: StreamState::Opening }
+        StreamFacts::new(flow, start, StreamState::Opening)
     }
 
     #[test]
@@ -89,6 +154,7 @@ mod tests {
         let turned = StreamFacts { flow: facts(6, 5).flow.reversed(), ..facts(6, 5) };
         assert_eq!(one, flow_id(&turned));
         assert_ne!(one, flow_id(&facts(6, 6)));
+        assert_ne!(one, flow_id(&StreamFacts { vlans: Vlans::new(1, [0, 0]), ..facts(6, 5) }));
         assert!(one < 1 << 53);
     }
 }

@@ -1,4 +1,5 @@
-//! A bounded table of conversations, found by the addresses and ports of either direction, in lists from the longest
+//! A bounded table of conversations, found by the addresses and ports of either direction, and by what else keeps them apart
+//! (their *scope*: see `origin`), in lists from the longest
 //! silent to the latest. Not their meaning: what is kept of each is the caller's, and so is when one ends.
 //!
 //! For filters that make streams of packets (`tcp`, `udp`). Tiers: finding a known conversation is one hash, one probe
@@ -35,6 +36,7 @@ const SMALLEST_INDEX: usize = 64;
 
 struct Entry<T> {
     flow: Flow,
+    scope: u64,
     hash: u64,
     list: u8,
     state: T,
@@ -98,10 +100,16 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         self.lists[list].len
     }
 
+    /// Scopes are few or none, or numbers that nobody can choose: a sum spreads them.
+    #[inline]
+    fn hash(&self, flow: &Flow, scope: u64) -> u64 {
+        self.hasher.hash(flow).wrapping_add(scope)
+    }
+
     /// The conversation a packet of this flow belongs to.
     #[inline]
-    pub fn find(&self, flow: &Flow) -> Option<(Slot, Way)> {
-        let hash = self.hasher.hash(flow);
+    pub fn find(&self, flow: &Flow, scope: u64) -> Option<(Slot, Way)> {
+        let hash = self.hash(flow, scope);
         let mask = self.index.len() - 1;
         let mut at = hash as usize & mask;
         loop {
@@ -111,6 +119,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
             }
             if tag == tag_of(hash)
                 && let Some(entry) = &self.entries[slot as usize]
+                && entry.scope == scope
             {
                 if entry.flow == *flow {
                     return Some((Slot(slot), Way::Forward));
@@ -124,12 +133,12 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
     }
 
     /// Adds a conversation, the latest of its list. The caller has looked: there is none of this flow.
-    pub fn insert(&mut self, flow: Flow, list: usize, state: T) -> Slot {
+    pub fn insert(&mut self, flow: Flow, scope: u64, list: usize, state: T) -> Slot {
         if (self.len + 1) * SPARSE > self.index.len() {
             self.grow();
         }
-        let hash = self.hasher.hash(&flow);
-        let entry = Some(Entry { flow, hash, list: list as u8, state });
+        let hash = self.hash(&flow, scope);
+        let entry = Some(Entry { flow, scope, hash, list: list as u8, state });
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.entries[slot as usize] = entry;
@@ -308,17 +317,17 @@ mod tests {
     #[test]
     fn both_directions_are_one_conversation() {
         let mut table = FlowTable::<u16, 1>::new();
-        let slot = table.insert(flow(1), 0, 11);
-        assert_eq!(table.find(&flow(1)), Some((slot, Way::Forward)));
-        assert_eq!(table.find(&flow(1).reversed()), Some((slot, Way::Back)));
-        assert_eq!(table.find(&flow(2)), None);
+        let slot = table.insert(flow(1), 7, 0, 11);
+        assert_eq!(table.find(&flow(1), 7), Some((slot, Way::Forward)));
+        assert_eq!(table.find(&flow(1).reversed(), 7), Some((slot, Way::Back)));
+        assert_eq!((table.find(&flow(2), 7), table.find(&flow(1), 0)), (None, None));
         assert_eq!((table.get(slot), table.flow(slot)), (Some(&11), Some(&flow(1))));
     }
 
     #[test]
     fn lists_are_from_the_longest_silent_to_the_latest() {
         let mut table = FlowTable::<u16, 2>::new();
-        let slots: Vec<Slot> = (0..6).map(|number| table.insert(flow(number), 0, number)).collect();
+        let slots: Vec<Slot> = (0..6).map(|number| table.insert(flow(number), 0, 0, number)).collect();
         table.touch(slots[0]);
         table.touch(slots[3]);
         table.touch(slots[3]);
@@ -339,7 +348,7 @@ mod tests {
             let mut model = HashMap::new();
             for (step, number) in steps {
                 match (step, model.get(&number)) {
-                    (0 | 1, None) => { model.insert(number, table.insert(flow(number), 0, number)); }
+                    (0 | 1, None) => { model.insert(number, table.insert(flow(number), u64::from(number % 3), 0, number)); }
                     (2, Some(&slot)) => {
                         prop_assert_eq!(table.remove(slot), Some(number));
                         model.remove(&number);
@@ -348,7 +357,7 @@ mod tests {
                 }
             }
             for number in 0..300 {
-                let found = table.find(&flow(number).reversed()).map(|(slot, _)| slot);
+                let found = table.find(&flow(number).reversed(), u64::from(number % 3)).map(|(slot, _)| slot);
                 prop_assert_eq!(found, model.get(&number).copied());
             }
             prop_assert_eq!(table.len(), model.len());

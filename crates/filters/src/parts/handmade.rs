@@ -51,5 +51,5 @@ pub(crate) fn block(class: u32, flags: Flags, bytes: &[u8], gap: u32) -> Piece {
 pub(crate) fn facts(source_port: u16, protocol: u8, reuse: u32) -> StreamFacts {
     let [source, target] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
     let flow = Flow { source, target, source_port, target_port: 80, protocol };
-    StreamFacts { flow, start: 0, reuse, vlan: None, state: StreamState::Established }
+    StreamFacts { reuse, ..StreamFacts::new(flow, 0, StreamState::Established) }
 }

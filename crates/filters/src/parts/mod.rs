@@ -19,6 +19,7 @@ pub(crate) mod live;
 pub(crate) mod mac;
 pub(crate) mod networks;
 pub(crate) mod numbers;
+pub(crate) mod origin;
 pub(crate) mod pace;
 pub(crate) mod ports;
 pub(crate) mod printable;

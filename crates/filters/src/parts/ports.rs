@@ -2,11 +2,11 @@
 
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::select::{self, FrameTest, Packet, StreamTest, View, of_frames_or_streams};
-use crate::parts::transport;
 use filter::prelude::*;
 use packet::flow::{Flow, has_ports};
 use packet::frame::protocol;
 use packet::malformed::Malformed;
+use packet::tunnel;
 use program::predicate::{Ports, Predicate};
 
 /// Which ports are looked at.
@@ -90,7 +90,7 @@ impl StreamTest for PortTest {
 #[inline]
 fn of(packet: &Packet<'_>) -> Result<Option<(u16, u16)>, Malformed> {
     if !has_ports(packet.protocol) {
-        return transport::of_protocol(packet.protocol).map_or(Ok(None), Err);
+        return tunnel::not_opened_of(packet.protocol).map_or(Ok(None), Err);
     }
     if packet.later_fragment {
         return Err(Malformed::LaterFragment);

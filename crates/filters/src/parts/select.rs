@@ -217,13 +217,13 @@ pub(crate) struct Links {
     last: Option<(ViewKey, LinkType)>,
 }
 
-type ViewKey = (base::id::RingId, base::id::Generation);
+pub(crate) type ViewKey = (base::id::RingId, base::id::Generation);
 
 impl Links {
     /// The link type of this block's view, where it holds frames.
     #[inline]
     pub fn of(&mut self, rings: &BlockTable, block: &Descriptor) -> Option<LinkType> {
-        let key = (block.ring, block.generation);
+        let key = Links::key_of(block);
         match self.last {
             Some((known, link)) if known == key => Some(link),
             _ => {
@@ -232,6 +232,12 @@ impl Links {
                 Some(link)
             }
         }
+    }
+
+    /// The view that a block lies in.
+    #[inline]
+    pub fn key_of(block: &Descriptor) -> ViewKey {
+        (block.ring, block.generation)
     }
 }
 

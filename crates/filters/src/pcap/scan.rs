@@ -254,6 +254,7 @@ fn describe_interface(interface: &packet::capture::Interface, order: ByteOrder) 
         description: interface.description.clone(),
         snap_len: interface.snap_len,
         nanoseconds: interface.nanoseconds,
+        tunnels: None,
     }
 }
 

@@ -85,7 +85,7 @@ impl Assembler {
     /// Takes a segment, which lies in `frame`. An error is why it was dropped.
     #[inline]
     pub fn segment(&mut self, segment: &Segment, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
-        let Some((slot, way)) = self.table.find(&segment.flow) else {
+        let Some((slot, way)) = self.table.find(&segment.flow, segment.scope) else {
             return self.begin(segment, frame, 0, cx);
         };
         let side = usize::from(way == Way::Back);

@@ -8,6 +8,7 @@ use super::held::Lane;
 use super::order::{drop_held, lane, slot_and_side};
 use super::segment::Segment;
 use crate::parts::flow_table::Slot;
+use crate::parts::origin::facts_of;
 use base::limits::{TCP_CLOSING_IDLE_NS, TCP_LINGER_NS, TCP_OPENING_IDLE_NS};
 use filter::prelude::*;
 use packet::flow::Flow;
@@ -45,7 +46,7 @@ impl Assembler {
         // Who answers a SYN is the server.
         let flow = if syn && segment.flags.ack() { segment.flow.reversed() } else { segment.flow };
         let phase = if syn { Phase::Opening } else { Phase::Open };
-        let slot = self.open(flow, segment.vlan, phase, frame.time, reuse, cx)?;
+        let slot = self.open(flow, segment, phase, frame, reuse, cx)?;
         let side = usize::from(syn && segment.flags.ack());
         self.careful(slot, side, segment, frame, cx)
     }
@@ -53,9 +54,9 @@ impl Assembler {
     fn open(
         &mut self,
         flow: Flow,
-        vlan: Option<u16>,
+        segment: &Segment,
         phase: Phase,
-        time: u64,
+        frame: &Descriptor,
         reuse: u32,
         cx: &mut Context<'_>,
     ) -> Result<Slot, &'static str> {
@@ -63,13 +64,14 @@ impl Assembler {
             self.make_room(cx);
         }
         let state = if phase == Phase::Opening { StreamState::Opening } else { StreamState::Midstream };
-        let facts = StreamFacts { flow, start: time, reuse, vlan, state };
+        let (vlans, tunnels) = facts_of(cx.rings, frame, segment.vlans);
+        let facts = StreamFacts { flow, start: frame.time, reuse, vlans, tunnels, state };
         let number = cx.streams.open(facts).ok_or("no stream number free")?;
         cx.count("connections", 1);
         if reuse > 0 {
             cx.count("connections on reused ports", 1);
         }
-        Ok(self.table.insert(flow, phase as usize, Connection::new(number, reuse, phase)))
+        Ok(self.table.insert(flow, segment.scope, phase as usize, Connection::new(number, reuse, phase)))
     }
 
     /// Takes the connection that is missed least out of the table.
@@ -103,7 +105,7 @@ impl Assembler {
         };
         let flow = if successor.side == 0 { flow } else { flow.reversed() };
         let phase = if successor.syn { Phase::Opening } else { Phase::Open };
-        let slot = self.open(flow, segment.vlan, phase, frame.time, reuse, cx)?;
+        let slot = self.open(flow, segment, phase, frame, reuse, cx)?;
         if let Some(connection) = self.table.get_mut(slot) {
             let client = &mut connection.directions[0];
             client.begin_at(successor.next);

@@ -1,18 +1,20 @@
 //! A TCP segment in its frame: what the assembler needs to know of it, as plain values. Not its options, and not what it
 //! means for its connection: that is `assembler.rs`.
 
-use crate::parts::transport::{self, Refusal};
+use crate::parts::origin::{Origin, Origins};
+use crate::parts::transport::{Refusal, locate};
+use packet::encapsulation::Vlans;
 use packet::flow::Flow;
 use packet::frame::protocol;
-use packet::link::LinkType;
-use packet::tcp::Flags;
+use packet::tcp::{self, Flags};
 
 /// A segment, and where its payload lies in the frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub flow: Flow,
-    /// Outermost VLAN identifier.
-    pub vlan: Option<u16>,
+    /// What else its connection is known by: see [`Origins::scope`].
+    pub scope: u64,
+    pub vlans: Vlans,
     pub sequence: u32,
     /// Counts where ACK is set.
     pub acknowledgment: u32,
@@ -28,20 +30,21 @@ pub(super) struct Segment {
 impl Segment {
     /// Reads a frame.
     #[inline]
-    pub fn read(link: LinkType, bytes: &[u8], frame_wire: u32) -> Result<Segment, Refusal> {
-        let frame = transport::read(link, bytes, frame_wire, protocol::TCP)?;
-        let packet = frame.tcp(bytes)?;
-        let offset = frame.transport_offset + packet.header_len();
+    pub fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Result<Segment, Refusal> {
+        let located = locate(origin.link, bytes, frame_wire, protocol::TCP)?;
+        let packet = tcp::Packet::new_checked(located.bytes(bytes), located.wire_len)?;
+        let offset = located.offset + packet.header_len();
         let len = packet.payload().len() as u32;
         Ok(Segment {
             flow: Flow {
-                source: frame.source,
-                target: frame.target,
+                source: located.source,
+                target: located.target,
                 source_port: packet.source_port(),
                 target_port: packet.target_port(),
                 protocol: protocol::TCP,
             },
-            vlan: transport::vlan_of(&frame),
+            scope: origins.scope(origin, located.vlans),
+            vlans: located.vlans,
             sequence: packet.sequence_number(),
             acknowledgment: packet.acknowledgment_number(),
             flags: packet.flags(),

@@ -1,6 +1,7 @@
 //! Data in and out of order, repeated, missing; frames that are not data. One row for each behaviour.
 
 use super::*;
+use packet::encapsulation::Vlans;
 
 #[test]
 fn a_whole_connection() {
@@ -8,7 +9,7 @@ fn a_whole_connection() {
     c.send(0, b"GET ").send(0, b"/").send(1, b"200 ").send(1, b"OK");
     close(&mut c);
     let outcome = check(&c, &["GET /$", "200 OK$"]);
-    let facts = outcome.blocks[0].stream.unwrap();
+    let facts = outcome.blocks[0].stream.as_ref().unwrap();
     let expected = Flow {
         source: CLIENT.0.into(),
         target: SERVER.0.into(),
@@ -16,8 +17,8 @@ fn a_whole_connection() {
         target_port: SERVER.1,
         protocol: 6,
     };
-    assert_eq!((facts.flow, facts.start, facts.reuse, facts.vlan), (expected, 0, 0, None));
-    assert_eq!(outcome.blocks.last().unwrap().stream.unwrap().state, StreamState::Closed);
+    assert_eq!((facts.flow, facts.start, facts.reuse, facts.vlans), (expected, 0, 0, Vlans::default()));
+    assert_eq!(outcome.blocks.last().unwrap().stream.as_ref().unwrap().state, StreamState::Closed);
     // Blocks come out as they are next, not when the connection ends.
     let order: Vec<_> = outcome.blocks.iter().map(|block| block.descriptor.class.0).collect();
     assert_eq!(order, [0, 0, 1, 1, 0, 1]);
@@ -275,15 +276,19 @@ fn frames_that_are_not_for_it() {
 }
 
 #[test]
-fn vlan_tags_are_facts_and_keep_nothing_apart() {
+fn vlan_tags_are_facts_and_keep_connections_apart_unless_they_are_ignored() {
     let mut c = opened(1);
     c.send(0, b"ab").send(0, b"cd");
     for (index, (_, frame)) in c.frames.iter_mut().enumerate() {
         let tag = [0x81, 0, 0, 7 + index as u8 % 2];
         frame.splice(12..12, tag);
     }
-    let outcome = check(&c, &["abcd~", "~"]);
-    assert_eq!(outcome.blocks[0].stream.unwrap().vlan, Some(7));
+    let outcome = check(&c, &["[2]cd~", "~", "ab~", "~"]);
+    let vlans = |outcome: &Outcome| outcome.blocks[0].stream.as_ref().unwrap().vlans;
+    assert_eq!(vlans(&outcome).ids(), [8]);
+    let outcome = Chain::frames(1, &c.frames).then(&KIND, &[("vlan", "ignore")]).run();
+    assert_eq!(streams(&outcome).into_values().collect::<Vec<_>>(), ["abcd~", "~"]);
+    assert_eq!(vlans(&outcome).ids(), [7]);
 }
 
 #[test]

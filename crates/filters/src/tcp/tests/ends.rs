@@ -65,7 +65,7 @@ fn resets() {
     reset(&mut c, 1, 0);
     wait(&mut c, 8);
     let outcome = check(&c, &["ab~", "cd~"]);
-    assert_eq!(outcome.blocks.last().unwrap().stream.unwrap().state, StreamState::Reset);
+    assert_eq!(outcome.blocks.last().unwrap().stream.as_ref().unwrap().state, StreamState::Reset);
     assert_eq!(event(&outcome, "connections unfinished"), 0);
     // Data that goes on says that it was forged.
     let mut c = opened(9);
@@ -134,7 +134,7 @@ fn syns() {
     check(&[syn(9, b""), answer(70, 10), data(10, 71, b"a"), answer(900_000, 10), reply(71, 11, b"b")], &["a~", "b~"]);
     // The answer first: its sender is the server all the same.
     let outcome = check(&[answer(70, 10), syn(9, b""), data(10, 71, b"a"), reply(71, 11, b"b")], &["a~", "b~"]);
-    assert_eq!(outcome.blocks[0].stream.unwrap().flow.source_port, CLIENT.1);
+    assert_eq!(outcome.blocks[0].stream.as_ref().unwrap().flow.source_port, CLIENT.1);
     // Only the answer.
     check(&[answer(70, 10), data(13, 71, b"d"), data(10, 71, b"abc")], &["abcd~", "~"]);
     // From both sides at once (RFC 9293, 3.5), and the split handshakes of suricata-verify.
@@ -157,12 +157,16 @@ fn connections_without_a_handshake_begin_with_the_first_data() {
     let mut c = Conversation::midstream(CLIENT, SERVER, u32::MAX - 1);
     c.send(0, b"abcd").send(1, b"ok").send(0, b"ef");
     let outcome = check(&c, &["abcdef~", "ok~"]);
-    assert_eq!(outcome.blocks[0].stream.unwrap().state, StreamState::Midstream);
+    assert_eq!(outcome.blocks[0].stream.as_ref().unwrap().state, StreamState::Midstream);
     // One side only.
     let mut c = Conversation::midstream(CLIENT, SERVER, 1);
     c.send(1, b"only").send(1, b" this");
     let outcome = check(&c, &["only this~", "~"]);
-    assert_eq!(outcome.blocks[0].stream.unwrap().flow.source_port, SERVER.1, "who is heard first is the client");
+    assert_eq!(
+        outcome.blocks[0].stream.as_ref().unwrap().flow.source_port,
+        SERVER.1,
+        "who is heard first is the client"
+    );
     // The other side's acknowledgement says what comes first, so what is early is held and what is missing is known.
     let mut c = Conversation::midstream(CLIENT, SERVER, 1);
     c.send(0, b"get");
@@ -204,7 +208,7 @@ fn ports_are_used_again() {
         close(&mut c);
         again(&mut c, isn);
         let outcome = check(&c, &["first$", "1$", "second~", "2~"]);
-        assert_eq!(outcome.blocks.last().unwrap().stream.unwrap().reuse, 1);
+        assert_eq!(outcome.blocks.last().unwrap().stream.as_ref().unwrap().reuse, 1);
         assert_eq!(event(&outcome, "connections on reused ports"), 1);
 
         let mut c = opened(100);
@@ -344,7 +348,7 @@ fn an_ended_connection_does_not_close_its_number_again() {
     let outcome = Chain::frames(ETHERNET, &all.frames).then(&KIND, &[("gap-wait", "20s")]).run();
     let payload = outcome.blocks.iter().filter(|block| !block.bytes.is_empty());
     let found: Vec<_> = payload
-        .map(|block| (block.bytes.clone(), block.stream.map(|facts| (facts.flow.source, facts.state))))
+        .map(|block| (block.bytes.clone(), block.stream.as_ref().map(|facts| (facts.flow.source, facts.state))))
         .collect();
     let facts = |end: &(std::net::Ipv4Addr, u16)| Some((end.0.into(), StreamState::Established));
     let expected: Vec<_> =

@@ -1,16 +1,12 @@
 //! Limits that are met, and traffic that is meant to be expensive.
 
 use super::*;
+use crate::parts::origin::Origins;
 
-pub(super) static SMALL: Kind = Kind::new("tcp", "with room for little", |_, _| {
-    Ok(with(Settings {
-        connections: 8,
-        remembered: 2,
-        held_per_direction: 4,
-        held: 6,
-        memory: 100,
-        ..Settings::default()
-    }))
+pub(super) static SMALL: Kind = Kind::new("tcp", "with room for little", |params, _| {
+    let settings =
+        Settings { connections: 8, remembered: 2, held_per_direction: 4, held: 6, memory: 100, ..Settings::default() };
+    Ok(with(settings, Origins::new(params)))
 })
 .gives(Type::Bytes)
 .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);

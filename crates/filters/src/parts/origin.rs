@@ -1,0 +1,175 @@
+//! Where packets come from, as far as that keeps flows apart that have the same addresses and ports: the tunnels that they
+//! were in, which their view says, and the VLANs that they are in.
+
+use super::select::{Links, ViewKey};
+use buffer::BlockTable;
+use filter::prelude::*;
+use packet::encapsulation::Vlans;
+use packet::link::LinkType;
+use packet::tunnel::stack::{self, Tunnels};
+use std::hash::{BuildHasher, RandomState};
+
+/// Words of the parameters that say whether they do.
+pub(crate) const WORDS: [&str; 2] = ["apart", "ignore"];
+
+/// Do flows in different tunnels stay apart?
+pub(crate) const TUNNEL: Param =
+    Param::new("tunnel", ParamType::Choice(&WORDS), "keep flows apart that are in different tunnels, or ignore that")
+        .default("apart");
+
+/// The same of VLANs.
+pub(crate) const VLAN: Param =
+    Param::new("vlan", ParamType::Choice(&WORDS), "keep flows apart that are in different VLANs, or ignore that")
+        .default("apart");
+
+/// What is known of a block's view.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// What the first byte of its packets is.
+    pub link: LinkType,
+    /// A number for the tunnels that they were in, the same for both directions; 0 for none.
+    tunnel: u64,
+}
+
+/// Tells origins apart.
+pub(crate) struct Origins {
+    tunnels: bool,
+    vlans: bool,
+    /// Whoever does not know its key cannot choose tunnels whose numbers collide.
+    hasher: RandomState,
+    last: Option<(ViewKey, Origin)>,
+    key: Vec<u8>,
+}
+
+impl Origins {
+    /// As the parameters [`TUNNEL`] and [`VLAN`] say.
+    pub fn new(params: &Params) -> Origins {
+        let apart = |key| params.text(key) != Some(WORDS[1]);
+        Origins {
+            tunnels: apart(TUNNEL.key),
+            vlans: apart(VLAN.key),
+            hasher: RandomState::new(),
+            last: None,
+            key: Vec::new(),
+        }
+    }
+
+    /// Another batch begins: its views may be others of the same names.
+    #[inline]
+    pub fn begin_batch(&mut self) {
+        self.last = None;
+    }
+
+    /// The origin of a block, where its view holds frames.
+    #[inline]
+    pub fn of(&mut self, rings: &BlockTable, block: &Descriptor) -> Option<Origin> {
+        match self.last {
+            Some((known, origin)) if known == Links::key_of(block) => Some(origin),
+            _ => self.find(rings, block),
+        }
+    }
+
+    #[inline(never)]
+    fn find(&mut self, rings: &BlockTable, block: &Descriptor) -> Option<Origin> {
+        let interface = rings.interface(block)?;
+        let tunnel = match &interface.tunnels {
+            Some(tunnels) if self.tunnels => {
+                self.key.clear();
+                stack::append_key(tunnels, &mut self.key);
+                // 0 is for none.
+                self.hasher.hash_one(&self.key) | 1
+            }
+            _ => 0,
+        };
+        let origin = Origin { link: LinkType(interface.link_type?), tunnel };
+        self.last = Some((Links::key_of(block), origin));
+        Some(origin)
+    }
+
+    /// What keeps a flow apart from another with the same addresses and ports; 0 for one in no tunnel and no VLAN.
+    #[inline]
+    pub fn scope(&self, origin: Origin, vlans: Vlans) -> u64 {
+        if vlans.count() == 0 || !self.vlans {
+            return origin.tunnel;
+        }
+        let [first, second] = [0, 1].map(|at| u64::from(vlans.ids().get(at).copied().unwrap_or(0)));
+        let tags = u64::from(vlans.count()) << 24 | first << 12 | second;
+        // No two tags give the same: the product with an odd number does not, nor does what its halves are joined to.
+        let product = tags.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        origin.tunnel ^ product ^ product >> 32
+    }
+}
+
+/// What records say of a packet's origin: the VLANs that it is in, and the tunnels that it was in. A tunnel below IP has no
+/// frame inside of it that could have tags of its own: those in front of it count.
+pub(crate) fn facts_of(rings: &BlockTable, block: &Descriptor, vlans: Vlans) -> (Vlans, Option<Tunnels>) {
+    let tunnels = rings.interface(block).and_then(|interface| Tunnels::new(interface.tunnels.clone()?));
+    let below = tunnels.as_ref().and_then(|tunnels| tunnels.layers().last()).filter(|layer| layer.addresses.is_none());
+    (below.filter(|_| vlans.count() == 0).map_or(vlans, |layer| layer.vlans), tunnels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::Interface;
+    use packet::tunnel::Kind;
+    use packet::tunnel::stack::Layer;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn origins(given: &[(&str, &str)]) -> Origins {
+        static KIND: filter::Kind =
+            filter::Kind::new("any", "any", |_, _| Err(ParamError::system("none"))).params(&[TUNNEL, VLAN]);
+        Origins::new(&testkit::chain::params(&KIND, given))
+    }
+
+    fn layer(last: u8, id: u32) -> Layer {
+        let addresses = Some((IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 9))));
+        Layer { kind: Kind::Vxlan, vlans: Vlans::default(), addresses, id: Some(id) }
+    }
+
+    #[test]
+    fn flows_are_apart_by_tunnel_and_vlan() {
+        let mut rings = BlockTable::new();
+        let segment = rings.add_append_ring();
+        let mut view = |layers: &[Layer]| {
+            let mut stack = Vec::new();
+            layers.iter().for_each(|layer| layer.append_to(&mut stack));
+            let tunnels = (!stack.is_empty()).then(|| stack.into());
+            rings.add_view(segment, Interface { link_type: Some(101), tunnels, ..Interface::default() }).unwrap()
+        };
+        let back = Layer { addresses: layer(1, 5).addresses.map(|(one, other)| (other, one)), ..layer(1, 5) };
+        let views = [view(&[]), view(&[layer(1, 5)]), view(&[back]), view(&[layer(1, 6)]), view(&[layer(1, 5); 2])];
+        let scopes = |origins: &mut Origins, vlans: Vlans| {
+            views.map(|view| {
+                let origin = origins.of(&rings, &view.block(0, 0)).unwrap();
+                origins.scope(origin, vlans)
+            })
+        };
+        let mut apart = origins(&[]);
+        let [none, one, same, other, twice] = scopes(&mut apart, Vlans::default());
+        assert_eq!((none, one), (0, same));
+        assert!(one != 0 && other != one && twice != one && twice != other);
+        let tagged = scopes(&mut apart, Vlans::new(1, [7, 0]));
+        assert!(tagged.iter().all(|scope| ![none, one, other, twice].contains(scope)));
+        assert_ne!(tagged, scopes(&mut apart, Vlans::new(2, [7, 0])));
+        let mut joined = origins(&[("tunnel", "ignore"), ("vlan", "ignore")]);
+        assert_eq!(scopes(&mut joined, Vlans::new(1, [7, 0])), [0; 5]);
+    }
+
+    #[test]
+    fn the_vlan_in_front_of_a_tunnel_below_ip_is_its_packets_vlan() {
+        let mut rings = BlockTable::new();
+        let segment = rings.add_append_ring();
+        let outer = Vlans::new(2, [1, 10]);
+        let session = Layer { kind: Kind::Pppoe, vlans: outer, addresses: None, id: Some(4) };
+        for (layer, expected) in [(session, outer), (Layer { vlans: outer, ..layer(1, 2) }, Vlans::default())] {
+            let mut stack = Vec::new();
+            layer.append_to(&mut stack);
+            let interface = Interface { link_type: Some(101), tunnels: Some(stack.into()), ..Interface::default() };
+            let block = rings.add_view(segment, interface).unwrap().block(0, 0);
+            let (vlans, tunnels) = facts_of(&rings, &block, Vlans::default());
+            assert_eq!((vlans, tunnels.unwrap().layers().next()), (expected, Some(layer)));
+            assert_eq!(facts_of(&rings, &block, Vlans::new(1, [3, 0])).0, Vlans::new(1, [3, 0]));
+        }
+    }
+}
