@@ -116,6 +116,11 @@ impl Call {
             let key = if param.main { String::new() } else { format!("{}=", param.key) };
             match value {
                 filter::param::Value::Text(text) => label.push_str(&format!(" {key}{}", quoted(text))),
+                filter::param::Value::List(list) if param.key.ends_with('.') => {
+                    // No key has a `=` in it.
+                    let pairs = list.iter().filter_map(|text| text.split_once('='));
+                    pairs.for_each(|(rest, value)| label.push_str(&format!(" {}{rest}={}", param.key, quoted(value))));
+                }
                 filter::param::Value::List(list) => {
                     list.iter().for_each(|text| label.push_str(&format!(" {key}{}", quoted(text))));
                 }

@@ -417,8 +417,13 @@ impl Given<'_> {
 
     fn set_named(&mut self, key: &Name, value: &Value) -> Result<(), Diagnostic> {
         let declared = self.declared;
-        let Some(param) = declared.iter().find(|param| param.key == key.text) else {
-            let guess = nearest(&key.text, declared.iter().map(|param| param.key));
+        let family = declared.iter().find_map(|param| Some((param, param.rest_of(&key.text)?)));
+        if let Some((param, rest)) = family {
+            let text = format!("{rest}={}", value.text);
+            return self.set(param, &Value { text, ..value.clone() });
+        }
+        let Some(param) = declared.iter().find(|param| param.key == key.text && !param.key.ends_with('.')) else {
+            let guess = nearest(&key.text, declared.iter().map(|param| param.key)).filter(|guess| *guess != key.text);
             let guess = guess.map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
             return Err(Diagnostic::new(format!("`{}` has no parameter `{}`{guess}", self.owner, key.text), key.span)
                 .with_label("unknown parameter")
@@ -432,7 +437,11 @@ fn known_keys(declared: &[Param]) -> String {
     if declared.is_empty() {
         return "it has no parameters".to_string();
     }
-    format!("it knows: {}", declared.iter().map(|param| param.key).collect::<Vec<_>>().join(", "))
+    let key = |param: &Param| match param.key.ends_with('.') {
+        true => format!("{}NAME", param.key),
+        false => param.key.to_string(),
+    };
+    format!("it knows: {}", declared.iter().map(key).collect::<Vec<_>>().join(", "))
 }
 
 /// Something a parameter could be: of this type, or what it is called.

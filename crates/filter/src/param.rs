@@ -13,7 +13,8 @@ pub enum ParamType {
     Text,
     /// A file or folder.
     Path,
-    /// Any number of texts: the parameter may be given several times.
+    /// Any number of texts: the parameter may be given several times. Where its key ends with a dot, it stands for all keys that
+    /// begin so: `policy.X=Y` is the text `X=Y` of `policy.`.
     List,
     /// A whole number; k M G are 1000, 1000², 1000³. Decimal, or hexadecimal after 0x.
     Number,
@@ -69,6 +70,11 @@ impl Param {
     pub const fn default(mut self, text: &'static str) -> Param {
         self.default = Some(text);
         self
+    }
+
+    /// Of a parameter that stands for all keys that begin as its own: what follows in this one.
+    pub fn rest_of<'k>(&self, key: &'k str) -> Option<&'k str> {
+        key.strip_prefix(self.key).filter(|rest| self.key.ends_with('.') && !rest.is_empty())
     }
 
     /// It must be given.

@@ -124,10 +124,9 @@ fn of_filter(kind: &Kind, given: &[&str], word: &str) -> Vec<Candidate> {
     let main = kind.main_param().filter(|param| plain == 0 || param.kind == ParamType::List);
     let mut found = main.map_or_else(Vec::new, |param| values(param, word));
     let keys = kind.params.iter().filter(|param| param.key.starts_with(word) && !is_given(param));
-    found.extend(
-        keys.filter(|param| !(param.main && plain > 0))
-            .map(|param| Candidate::new(format!("{}=", param.key), param.help)),
-    );
+    found.extend(keys.filter(|param| !(param.main && plain > 0)).map(|param| {
+        Candidate::new(format!("{}{}", param.key, if param.key.ends_with('.') { "" } else { "=" }), param.help)
+    }));
     found
 }
 

@@ -13,6 +13,7 @@ static FILE: [Param; 2] = [
     Param::new("follow", ParamType::Flag, "keep reading").default("no"),
 ];
 static EXPR: [Param; 1] = [Param::new("expr", ParamType::Text, "an expression").main().required()];
+static POLICIES: [Param; 1] = [Param::new("policy.", ParamType::List, "of a network")];
 static NUMBER: [Param; 1] = [Param::new("number", ParamType::Number, "a port").main()];
 static DIR: [Param; 2] = [
     Param::new("dir", ParamType::Path, "where to").main().required(),
@@ -76,8 +77,14 @@ static FILES: Kind = Kind::new("files", "a sink", nothing).params(&DIR).sink().r
 static JSON: Kind = Kind::new("json", "a sink of records", nothing).takes(&[Type::Record, Type::Message]).sink();
 static INSPECT: Kind = Kind::new("inspect", "a sink of anything", nothing).sink();
 
-static KINDS: [&Kind; 14] =
-    [&PCAP, &BPF, &PORT, &VLAN, &IP, &HEAD, &TCP, &UDP, &HTTP, &DNS, &COUNT, &FILES, &JSON, &INSPECT];
+static DECAP: Kind = Kind::new("decap", "takes what begins alike", nothing)
+    .takes(&[Type::Frame])
+    .params(&POLICIES)
+    .mode(Mode::Serial)
+    .parses_payload();
+
+static KINDS: [&Kind; 15] =
+    [&PCAP, &BPF, &PORT, &VLAN, &IP, &HEAD, &TCP, &UDP, &HTTP, &DNS, &COUNT, &FILES, &JSON, &INSPECT, &DECAP];
 
 /// The registry of these kinds.
 pub fn registry() -> Registry {

@@ -51,6 +51,17 @@ fn what_a_kind_wants_is_inserted() {
 }
 
 #[test]
+fn keys_that_begin_alike_are_values_of_one_parameter() {
+    let request = "pcap x | decap policy.10.0.0.0/8=windows policy.10.1.0.0/16=\"a b\" | inspect";
+    let label = "decap policy.10.0.0.0/8=windows policy.10.1.0.0/16=\"a b\"";
+    check(request, &[&format!("pcap x -> {label}"), &format!("{label} -> inspect"), "inspect"]);
+    for wrong in ["policy.=a", "polcy.10.0.0.0/8=a"] {
+        let error = plan(&format!("pcap x | decap {wrong}")).unwrap_err();
+        assert!(error.contains("has no parameter") && error.contains("it knows: policy.NAME"), "{error}");
+    }
+}
+
+#[test]
 fn an_end_without_a_sink_gets_one() {
     check("pcap x | count", &["pcap x -> count", "count -> json", "json"]);
     check("pcap x", &["pcap x -> inspect", "inspect"]);
