@@ -83,6 +83,25 @@ pub const UDP_FLOWS: usize = STREAMS / 2;
 /// A flow without a datagram for this long (packet time) is over, if the request does not say otherwise.
 pub const UDP_IDLE_NS: u64 = 60 * SECOND_NS;
 
+/// Tunnels that `decap` opens one inside of the other.
+pub const DECAP_DEPTH: usize = 8;
+
+/// Tunnels that `decap` tells apart, one of each direction: what is told of further ones is less, and in the end nothing.
+pub const DECAP_TUNNELS: usize = 1 << 14;
+
+/// Fragmented packets that `decap` keeps at a time: about 300 bytes each. The one that began first makes room.
+pub const DECAP_PACKETS: usize = 1 << 16;
+
+/// Pieces of all of them: about 100 bytes each.
+pub const DECAP_PIECES: usize = 1 << 18;
+
+/// Bytes of fragments held, if the request does not say otherwise.
+pub const DECAP_HELD_BYTES: u64 = 32 << 20;
+
+/// A packet whose fragments have not all come this long after the first (packet time) is given up on, if the request does not
+/// say otherwise (RFC 8200, 4.5).
+pub const DECAP_TIMEOUT_NS: u64 = 60 * SECOND_NS;
+
 /// Packet time goes on by this much at most from one batch to the next: captures merged from several, or with a frame whose
 /// time is wrong, do not make everything look idle at once.
 pub const CLOCK_STEP_NS: u64 = SECOND_NS;
@@ -250,5 +269,6 @@ const _: () = assert!(DECODED_TURN_BYTES + DECODED_BLOCK_BYTES <= APPEND_REGION_
 const _: () = assert!(HTTP_METHOD_BYTES < HTTP_HEAD_BYTES && HTTP_SEEK_BYTES <= HTTP_HEAD_BYTES);
 const _: () = assert!(META_TEXT_BYTES < META_KEPT_BYTES);
 const _: () = assert!(TCP_CONNECTIONS + UDP_FLOWS <= STREAMS, "both can have all they may have");
+const _: () = assert!(DECAP_TUNNELS * 2 < RINGS, "views are left for sources and edits");
 const _: () = assert!(STACK_BLOCKS <= u8::MAX as usize, "an exported state counts them in a byte");
 const _: () = assert!(TCP_REMEMBERED < TCP_CONNECTIONS && TCP_HELD_BLOCKS_PER_DIRECTION < TCP_HELD_BLOCKS);

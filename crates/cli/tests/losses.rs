@@ -48,11 +48,11 @@ struct Folder(tempfile::TempDir);
 impl Folder {
     fn new() -> Folder {
         let (folder, web) = (Folder(tempfile::tempdir().unwrap()), bundled("web.pcap"));
-        let mut wifi = web.clone();
-        wifi[20..24].copy_from_slice(&105u32.to_le_bytes());
+        let mut unread = web.clone();
+        unread[20..24].copy_from_slice(&139u32.to_le_bytes());
         let captures = [
             ("web.pcap", web.clone()),
-            ("wifi.pcap", wifi),
+            ("unread.pcap", unread),
             ("gre.pcap", changed(&web, 1, in_gre)),
             ("some.pcap", changed(&web, 5, in_gre)),
             ("few.pcap", changed(&web, 20, in_gre)),
@@ -82,13 +82,19 @@ const ALL: &str = "207 of 207 frames were";
 fn what_is_lost_is_said_by_filter_number_and_reason() {
     let folder = Folder::new();
     let rows = [
-        ("pcap wifi.pcap | tcp | count", format!("{ALL} dropped by `tcp`: link type 105 (IEEE802_11) is not read")),
-        ("pcap wifi.pcap | port 80 | count", format!("{ALL} rejected by `port 80`: link type 105 (IEEE802_11)")),
-        ("pcap wifi.pcap | not host 10.0.0.1 | count", format!("{ALL} rejected by `host 10.0.0.1`: link type 105")),
-        ("pcap gre.pcap | http | drop", format!("{ALL} rejected by `tcp`: GRE tunnels are not opened")),
+        (
+            "pcap unread.pcap | tcp | count",
+            format!("{ALL} dropped by `tcp`: link type 139 (MTP2_WITH_PHDR) is not read"),
+        ),
+        ("pcap unread.pcap | port 80 | count", format!("{ALL} rejected by `port 80`: link type 139 (MTP2_WITH_PHDR)")),
+        ("pcap unread.pcap | not host 10.0.0.1 | count", format!("{ALL} rejected by `host 10.0.0.1`: link type 139")),
+        ("set decap=no; pcap gre.pcap | http | drop", format!("{ALL} rejected by `tcp`: GRE tunnels are not opened")),
         ("pcap gre.pcap | port |80 count", format!("{ALL} rejected by `port`: GRE tunnels are not opened")),
-        ("pcap fragments.pcap | tcp | count", format!("{ALL} dropped by `tcp`: fragments are not put together")),
-        ("pcap some.pcap | tcp | count", "42 of 207 frames were rejected by `tcp`: GRE tunnels".into()),
+        (
+            "set decap=no; pcap fragments.pcap | tcp | count",
+            format!("{ALL} dropped by `tcp`: fragments are not put together"),
+        ),
+        ("set decap=no; pcap some.pcap | tcp | count", "42 of 207 frames were rejected by `tcp`: GRE tunnels".into()),
     ];
     for (request, expected) in rows {
         // Whatever else is printed.

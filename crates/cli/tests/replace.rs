@@ -150,7 +150,7 @@ fn connections_and_bodies_go_on_where_both_requests_begin_alike() {
     let replaced = followed.replace("F | { http | files dir=out + count | json }");
     assert_eq!((replaced.status.code(), text(&replaced.stderr)), (Some(0), String::new()));
     let listed = text(&followed.ask("watch", &[]).stdout);
-    assert_eq!(listed.lines().count(), 5, "one edge more: {listed}");
+    assert_eq!(listed.lines().count(), 6, "one edge more: {listed}");
     followed.grow("pcap", 207 - first);
     let (stats, printed) = followed.stop();
     let tcp = |report: &serde_json::Value| {

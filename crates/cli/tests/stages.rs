@@ -115,7 +115,7 @@ fn threads_that_sleep_show_as_such() {
     let running = Running::new("pcap empty.pcap follow=yes || tcp || count");
     let listed = running.until("all sleep", |listed| doing(listed) == ["asleep"; 3]);
     let filters: Vec<&Value> = listed["stages"].as_array().unwrap().iter().map(|stage| &stage["filters"]).collect();
-    assert_eq!(filters, ["pcap empty.pcap follow=yes", "tcp", "count, json"]);
+    assert_eq!(filters, ["pcap empty.pcap follow=yes", "decap, tcp", "count, json"]);
     let channel = serde_json::json!([{ "from": 1, "full": 0, "room": 16 }]);
     assert_eq!(listed["stages"][1]["threads"][0]["channels"], channel, "{listed}");
     running.stop();
@@ -142,7 +142,7 @@ fn ps_and_top_have_a_row_for_each_thread() {
         let rows = running.rows(command);
         let row = |row: &Vec<String>| (row[1].clone(), row.last().unwrap().clone());
         let threads: Vec<(String, String)> = rows.iter().map(row).collect();
-        let wanted = [("1", "generate rate=5000"), ("2", "udp"), ("3", "udp"), ("4", "count, json")];
+        let wanted = [("1", "generate rate=5000, decap"), ("2", "udp"), ("3", "udp"), ("4", "count, json")];
         assert_eq!(threads, wanted.map(|(thread, filters)| (thread.into(), filters.into())), "{command:?}: {rows:?}");
         assert!(rows[0][3].parse::<u64>().unwrap() > 500 && rows[0][4] == "-", "{command:?}: {rows:?}");
         assert!(rows[3][4].contains("from 2, ") && rows[3][4].ends_with(" from 3"), "{command:?}: {rows:?}");
@@ -178,9 +178,9 @@ fn the_report_names_stages_where_there_are_several() {
     assert!(shares.starts_with("threads 2-3: tcp, http: ") && shares.contains(" + "), "{said}");
     assert_eq!(last, "thread 4: count, json: 69 blocks");
     let json: Value = serde_json::from_str(&report("json", "pcap W || tcp | http || drop")).unwrap();
-    let stages = serde_json::json!([["tcp", "http"], ["drop"]]);
+    let stages = serde_json::json!([["decap", "tcp", "http"], ["drop"]]);
     assert_eq!((&json["stages"][1]["filters"], &json["stages"][2]["filters"]), (&stages[0], &stages[1]), "{json}");
-    assert_eq!(json["stages"][1]["nodes"], serde_json::json!([1, 2]));
+    assert_eq!(json["stages"][1]["nodes"], serde_json::json!([1, 2, 3]));
     assert_eq!(json["stages"][2]["blocks"], serde_json::json!([69]));
     assert!(!report("table", "pcap W | http | drop").contains("thread"));
 }

@@ -215,7 +215,7 @@ fn frames_come_out_as_a_capture_that_tcpdump_reads_while_it_runs() {
 fn what_is_no_frame_is_lines_json_bytes_or_a_capture() {
     let mut followed = Followed::new("F | http | files dir=out");
     let lines = followed.watching("tcp", &["--format", "lines"]);
-    let raw = followed.watching("1", &["--format", "raw"]);
+    let raw = followed.watching("2", &["--format", "raw"]);
     let capture = followed.watching("tcp", &[]);
     let json = followed.watching("http", &["--format", "json"]);
     let all = followed.watching("pcap", &["--count", "207"]);
@@ -223,10 +223,10 @@ fn what_is_no_frame_is_lines_json_bytes_or_a_capture() {
     assert_eq!(all.end().status.code(), Some(0));
     let counted = followed.stop();
     let [lines, raw, capture, json] = [lines, raw, capture, json].map(Process::end);
-    let blocks = counted["filters"][1]["blocks_made"].as_u64().unwrap();
+    let blocks = counted["filters"][2]["blocks_made"].as_u64().unwrap();
     assert_eq!(text(&lines.stdout).lines().count() as u64, blocks);
     assert!(text(&lines.stdout).contains("#0 c>s 192.0.2.42:"), "{}", text(&lines.stdout));
-    assert_eq!(raw.stdout.len() as u64, counted["filters"][1]["bytes_out"].as_u64().unwrap());
+    assert_eq!(raw.stdout.len() as u64, counted["filters"][2]["bytes_out"].as_u64().unwrap());
     let first: serde_json::Value = serde_json::from_str(text(&json.stdout).lines().next().unwrap()).unwrap();
     assert_eq!((&first["event_type"], &first["dest_port"]), (&"http".into(), &80.into()));
     // Classic tools know nothing of what USER0 means, but that it is one packet a block.
@@ -272,12 +272,18 @@ fn an_unknown_edge_or_request_says_what_there_is() {
     let listed = text(&followed.watch("").output().unwrap().stdout);
     let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
     let id = followed.process().to_string();
-    let [pcap, tcp, http] = ["pcap", "tcp", "http"].map(|name| format!("{id}.{name}"));
-    assert_eq!(rows[1..], [[&*pcap, "0", "frame"], [&*tcp, "1", "bytes"], [&*http, "2", "message"]]);
+    let [pcap, decap, tcp, http] = ["pcap", "decap", "tcp", "http"].map(|name| format!("{id}.{name}"));
+    assert_eq!(
+        rows[1..],
+        [[&*pcap, "0", "frame"], [&*decap, "1", "frame"], [&*tcp, "2", "bytes"], [&*http, "3", "message"]]
+    );
     let unknown = followed.watch("udp").output().unwrap();
     assert_eq!((unknown.status.code(), unknown.stdout.len()), (Some(2), 0));
     let said = text(&unknown.stderr);
-    assert!(said.contains("has no edge `udp`") && [pcap, tcp, http].iter().all(|name| said.contains(name)), "{said}");
+    assert!(
+        said.contains("has no edge `udp`") && [pcap, decap, tcp, http].iter().all(|name| said.contains(name)),
+        "{said}"
+    );
     for (id, status, expected) in
         [("1", 1, "no request of yours has the number 1"), ("x", 2, "is no number of a request")]
     {
@@ -288,7 +294,7 @@ fn an_unknown_edge_or_request_says_what_there_is() {
     let shown = Command::new(PROGRAM).args(["ps", "--json"]).env_remove("XDG_RUNTIME_DIR").output().unwrap();
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
     let mine = shown["requests"].as_array().unwrap().iter().find(|one| one["process"] == followed.process()).unwrap();
-    assert_eq!((&mine["id"], mine["edges"].as_array().unwrap().len()), (&id.into(), 3));
+    assert_eq!((&mine["id"], mine["edges"].as_array().unwrap().len()), (&id.into(), 4));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Types and classes. Refuses what cannot connect, inserts the chain a kind wants for an input that is not its own (this is
-//! LANA's automatic stack set-up), gives paths that end without a sink one, and finds out what a class selector refers to.
+//! LANA's automatic stack set-up), and the filter that it has stand before it, gives paths that end without a sink one, and finds out what a class selector refers to.
 
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task, Vertex};
 use crate::registry::Registry;
@@ -7,6 +7,7 @@ use crate::resolve::{diagnostic, is_halves, splice};
 use engine::{NodeId, Select};
 use filter::{ClassUse, Gives, Kind, Params, Schema, Type, Types};
 use request::{Diagnostic, Span};
+use std::collections::HashMap;
 
 /// Checks and completes a graph.
 pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
@@ -95,8 +96,8 @@ fn without_otherwise(select: &Select) -> Option<Select> {
     if parts.len() > 1 { Some(Select::All(parts)) } else { parts.pop() }
 }
 
-/// Sets every node's input from the sources down. Gives the first arrow whose blocks its target does not take, with the
-/// chain to put in.
+/// Sets every node's input from the sources down. Gives the first arrow whose blocks its target does not take, or lacks the
+/// filter that its target is to stand behind, with the chain to put in.
 fn find_misfit(graph: &mut Graph, registry: &Registry) -> Result<Option<(usize, &'static str, Origin)>, Diagnostic> {
     let Ok(sorted) = graph.sorted() else { return Ok(None) };
     for id in sorted {
@@ -115,11 +116,36 @@ fn find_misfit(graph: &mut Graph, registry: &Registry) -> Result<Option<(usize, 
                 let name = name.split(' ').next().unwrap_or_default();
                 return Ok(Some((index, chain, Origin::Inserted(format!("`{name}` wants it before {comes}")))));
             }
+            if let Some(name) = lacks(graph, registry, from, id) {
+                let kind = graph.node(id).kind().map_or("", |kind| kind.name);
+                let why = format!("it stands before `{kind}` unless the request says `set {name}=no`");
+                return Ok(Some((index, name, Origin::Inserted(why))));
+            }
             input = input.with(comes);
         }
         graph.node_mut(id).input = input;
     }
     Ok(None)
+}
+
+/// The filter that is to stand before `to`, where none of that name stands on each way to `from`.
+fn lacks(graph: &Graph, registry: &Registry, from: NodeId, to: NodeId) -> Option<&'static str> {
+    let name = graph.node(to).kind()?.behind?;
+    let is_wanted = graph.settings.get(name).is_none_or(|_| graph.settings.flag(name));
+    let is_known = registry.find(name).is_some();
+    (is_wanted && is_known && !is_behind(graph, from, name, &mut HashMap::new())).then_some(name)
+}
+
+/// Have all blocks that come out of a node gone through a filter of this name? `known` says so of nodes that were looked at.
+fn is_behind(graph: &Graph, at: NodeId, name: &str, known: &mut HashMap<NodeId, bool>) -> bool {
+    if let Some(known) = known.get(&at) {
+        return *known;
+    }
+    let mut above = graph.arrows_to(at).peekable();
+    let is = graph.node(at).kind().is_some_and(|kind| kind.name == name)
+        || above.peek().is_some() && above.all(|arrow| is_behind(graph, arrow.from, name, known));
+    known.insert(at, is);
+    is
 }
 
 fn nothing_comes(graph: &Graph, from: NodeId, to: NodeId) -> Diagnostic {

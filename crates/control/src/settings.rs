@@ -6,7 +6,7 @@ use filter::{Param, ParamType, Params, Wait};
 use request::{Diagnostic, Span};
 
 /// Settings of a request as a whole.
-pub static SETTINGS: [Param; 6] = [
+pub static SETTINGS: [Param; 7] = [
     Param::new(
         "workers",
         ParamType::Text,
@@ -35,6 +35,12 @@ pub static SETTINGS: [Param; 6] = [
         ParamType::Text,
         "processors that its threads run on, one after the other: 0,1 or 0-3; any if not given",
     ),
+    Param::new(
+        "decap",
+        ParamType::Flag,
+        "the filter `decap` is put in before `tcp` and `udp`: tunnels are opened, and fragments put together",
+    )
+    .default("yes"),
     Param::new(
         "queue",
         ParamType::Choice(&Queue::WORDS),

@@ -108,7 +108,7 @@ impl Worker {
             if self.nodes[at].watches != 0 {
                 self.show(at, batch, false);
             }
-            let rejected = before & !batch.live() & !self.nodes[at].marks.dropped;
+            let rejected = before & !batch.live() & !self.nodes[at].marks.ended;
             self.pass_on(at, batch);
             rejected
         } else {
@@ -393,7 +393,7 @@ impl Worker {
         let sequence = self.shared.order.sequence;
         let Worker { nodes, shared, sequences, .. } = self;
         let node = &mut nodes[at];
-        let before = node.counters.drops.total();
+        let before = node.counters.drops.total() + node.counters.blocks_taken;
         let witness = Witness::of(batch, shared);
         let status = match &mut node.runner {
             Runner::Filter(filter) => filter.run(batch, &mut context!(node, shared)),
@@ -427,14 +427,14 @@ impl Worker {
         self.nodes[at].check(witness, batch, &self.shared);
         let node = &mut self.nodes[at];
         let passed = u64::from(batch.count());
-        let dropped = node.counters.drops.total() - before;
-        node.counters.blocks_rejected += count - passed - dropped;
+        let ended = node.counters.drops.total() + node.counters.blocks_taken - before;
+        node.counters.blocks_rejected += count - passed - ended;
         if status.is_ok() {
             node.counters.blocks_passed += passed;
             node.counters.bytes_passed += batch.bytes();
         } else {
             node.counters.drops.add(FAILED, passed);
-            node.marks.dropped |= batch.live();
+            node.marks.ended |= batch.live();
             batch.keep(0);
         }
         self.settle(at, status);

@@ -14,8 +14,8 @@ use buffer::{BlockTable, Descriptor, EditError, Room, ViewId};
 pub struct Marks {
     /// They were rejected by a filter that gives new blocks. (One in place rejects what it neither keeps nor drops.)
     pub rejected: u64,
-    /// They were dropped by a filter in place.
-    pub dropped: u64,
+    /// They ended in a filter in place: it dropped them, or kept them.
+    pub ended: u64,
     /// Of a filter whose kind [splits](crate::Kind::splits), by place: along which of the edges behind it each goes, modulo
     /// how many there are; or [`LEAST_LOADED`].
     pub branches: [u16; BATCH_BLOCKS],
@@ -23,7 +23,7 @@ pub struct Marks {
 
 impl Default for Marks {
     fn default() -> Marks {
-        Marks { rejected: 0, dropped: 0, branches: [0; BATCH_BLOCKS] }
+        Marks { rejected: 0, ended: 0, branches: [0; BATCH_BLOCKS] }
     }
 }
 
@@ -95,8 +95,16 @@ impl Context<'_> {
     pub fn drop_of(&mut self, batch: &mut Batch<'_>, which: u64, reason: &'static str) {
         let which = which & batch.live();
         batch.keep(!which);
-        self.marks.dropped |= which;
+        self.marks.ended |= which;
         self.counters.drops.add(reason, u64::from(which.count_ones()));
+    }
+
+    /// Takes a live block out of a batch: it ends here as it should, for a filter in place keeps what it says.
+    #[inline]
+    pub fn take_of(&mut self, batch: &mut Batch<'_>, place: usize) {
+        batch.keep(!(1 << place));
+        self.marks.ended |= 1 << place;
+        self.counters.blocks_taken += 1;
     }
 
     /// Drops these blocks, and for the same reason whatever comes after the filter has finished. For a filter that has lost

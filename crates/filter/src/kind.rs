@@ -280,6 +280,9 @@ pub enum Lower {
 /// says so.
 pub type PreFilter = fn(&Params) -> Option<Predicate>;
 
+/// Packets that satisfy any of these are turned into others; `None` if that cannot be said.
+pub type Opens = fn(&Params) -> Option<Vec<Predicate>>;
+
 /// Fills in parameters: see [`Kind::complete`].
 pub type Complete = fn(&mut Params) -> Result<(), ParamError>;
 
@@ -322,6 +325,11 @@ pub struct Kind {
     pub selector: bool,
     /// For input types that are not its own: the chain it wants before it, as request text.
     pub wants: &'static [(Type, &'static str)],
+    /// A filter that the planner puts in before it, where none of that name stands on the way to it; a setting of that name
+    /// leaves it out.
+    pub behind: Option<&'static str>,
+    /// It turns packets into others, those that satisfy any of these; all else passes as it is. See [`Kind::opens`].
+    pub opens: Option<Opens>,
     /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own: selections over
     /// such filters become one filter.
     pub expression: Option<&'static str>,
@@ -384,6 +392,8 @@ impl Kind {
             writes: Parts::NONE,
             selector: false,
             wants: &[],
+            behind: None,
+            opens: None,
             expression: None,
             device: None,
             lower: None,
@@ -530,6 +540,18 @@ impl Kind {
     /// The chain it wants for an input type that is not its own.
     pub const fn wants(mut self, wants: &'static [(Type, &'static str)]) -> Kind {
         self.wants = wants;
+        self
+    }
+
+    /// The filter that is put in before it.
+    pub const fn behind(mut self, name: &'static str) -> Kind {
+        self.behind = Some(name);
+        self
+    }
+
+    /// What it turns into other packets: filters behind it may want those, whatever they were before.
+    pub const fn opens(mut self, opens: Opens) -> Kind {
+        self.opens = Some(opens);
         self
     }
 

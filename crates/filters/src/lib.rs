@@ -38,6 +38,7 @@ filters! {
     bpf,
     by,
     count,
+    decap,
     destport,
     dns,
     drop,

@@ -70,6 +70,7 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
     .mode(Mode::Serial)
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
+    .behind("decap")
     .pre_filter(|_| Some(Predicate::Protocol(Some(vec![(protocol::TCP, protocol::TCP)]))))
     .examples(&[
         // A question, an answer, and the end of each.

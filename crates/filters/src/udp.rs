@@ -40,6 +40,7 @@ pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, 
     .mode(Mode::Serial)
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
+    .behind("decap")
     .pre_filter(|_| Some(Predicate::Protocol(Some(vec![(protocol::UDP, protocol::UDP)]))))
     .examples(&[Example {
         request: "pcap browse.pcap | udp | count",

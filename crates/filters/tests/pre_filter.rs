@@ -268,6 +268,46 @@ fn an_expressions_program_says_what_its_parts_say() {
     }
 }
 
+/// A device's pre-filter lets in all that a filter turns into others: what it leaves out passes as it is.
+#[test]
+fn what_is_not_let_in_is_not_opened() {
+    let mut random = Random(0x7a11);
+    let mut frames = frames(&mut random);
+    let (a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let inner = testkit::packets::tcp((a, 1000), (b, 80), 1, 1, 0x10, b"inside");
+    let ethernet = |behind: &[u8]| [&[2; 12], behind].concat();
+    let tunnels = [
+        testkit::packets::udp((a, 5000), (b, 4789), &[&[8, 0, 0, 0, 0, 0, 7, 0], &inner[..]].concat()),
+        testkit::packets::udp((a, 4789), (b, 5000), &[&[8, 0, 0, 0, 0, 0, 7, 0], &inner[..]].concat()),
+        testkit::packets::ipv4(a, b, 4, &inner[14..]),
+        testkit::packets::ipv4(a, b, 47, &[&[0, 0, 8, 0], &inner[14..]].concat()),
+        testkit::packets::ipv4(a, b, 97, &[&[0x30, 0], &inner[..]].concat()),
+        testkit::packets::ipv4(a, b, 137, &[&[0, 0, 0x11, 64], &inner[14..]].concat()),
+        ethernet(&[&[0x88, 0x47, 0, 0, 0x11, 64], &inner[14..]].concat()),
+        ethernet(&[&[0x88, 0x64, 0x11, 0, 0, 1, 0, inner.len() as u8 - 12, 0, 0x21], &inner[14..]].concat()),
+    ];
+    let mut fragment = inner.clone();
+    fragment[20] |= 0x20;
+    for frame in tunnels.iter().chain([&fragment]) {
+        let [start, end] = [&frame[..12], &frame[12..]];
+        frames.extend([frame.clone(), [start, &[0x81, 0, 0, 5], end].concat()]);
+    }
+    let kind = &filters::decap::KIND;
+    let others = kind.opens.and_then(|opens| opens(&testkit::chain::params(kind, &[]))).unwrap();
+    let others = Expression::Any(others.into_iter().map(Expression::Packet).collect());
+    let let_in = interpreter(&others, Passes::Perhaps);
+    let (mut opened, mut left_out) = (0, 0);
+    for frame in &frames {
+        let outcome = Chain::frames(1, &[(1_000_000_000, frame.clone())]).then(kind, &[]).run();
+        let is_as_it_was = matches!(&outcome.blocks[..], [block] if block.bytes == *frame);
+        let is_let_in = let_in.run(frame, frame.len() as u32) != 0;
+        assert!(is_as_it_was || is_let_in, "{frame:02x?}");
+        opened += usize::from(!is_as_it_was);
+        left_out += usize::from(!is_let_in);
+    }
+    assert!(opened >= 18 && left_out * 3 > frames.len(), "{opened} opened, {left_out} of {} left out", frames.len());
+}
+
 /// How long the programs of what people write are, so that they stay short.
 #[test]
 fn programs_are_short() {

@@ -3,7 +3,7 @@
 mod shared_captures;
 
 use filter::prelude::*;
-use filters::{pcap, tcp};
+use filters::{decap, pcap, tcp};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -13,16 +13,6 @@ use testkit::{Chain, Outcome};
 /// How many directions have this length and hash.
 type Directions = BTreeMap<(u64, String), i64>;
 
-/// Captures whose streams are in tunnels, which are opened above `tcp`, not in it.
-const TUNNELS: [(&str, &str); 6] = [
-    ("arkime__gtp-iphone.pcap", "GTP"),
-    ("suricata-verify__bug-5437-02.pcap", "ERSPAN"),
-    ("zeek__erspan.pcap", "ERSPAN"),
-    ("zeek__tunnels__geneve-47101.pcap", "Geneve"),
-    ("zeek__tunnels__geneve-many-options.pcap", "Geneve"),
-    ("zeek__tunnels__vxlan-encapsulated-http.pcap", "VXLAN"),
-];
-
 /// What differs and is right: capture, bytes of the direction that the expectations do not have, and why.
 const ARGUED: [(&str, u64, &str); 1] = [(
     "pcap2har__out-of-order.pcap",
@@ -31,9 +21,9 @@ const ARGUED: [(&str, u64, &str); 1] = [(
      acknowledges; the reference reader follows it and loses the direction, tcpflow gives these bytes",
 )];
 
-fn run(capture: &Path) -> Outcome {
+fn run(capture: &Path, given: &[(&str, &str)]) -> Outcome {
     let file = capture.to_str().expect("a name in UTF-8");
-    Chain::source(&pcap::KIND, &[("file", file)]).then(&tcp::KIND, &[]).run()
+    Chain::source(&pcap::KIND, &[("file", file)]).then(&decap::KIND, &[]).then(&tcp::KIND, given).run()
 }
 
 /// The directions that have bytes. `agreed`: only those that a peer has as well.
@@ -111,14 +101,29 @@ fn streams_are_those_the_peers_found() {
         let name = path.file_stem().expect("a name").to_str().expect("in UTF-8");
         let expectation: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         let has_streams = expectation["tcp_streams"].as_array().is_some_and(|streams| !streams.is_empty());
-        if !has_streams || TUNNELS.iter().any(|(known, _)| name == *known) {
+        if !has_streams {
             continue;
         }
         compared += 1;
-        let outcome = run(&folder.join("captures").join(name));
+        let outcome = run(&folder.join("captures").join(name), shared_captures::JOINED);
         wrong
             .extend(differences(name, &outcome, &expectation).iter().map(|difference| format!("{name}: {difference}")));
     }
     assert!(compared > 80, "only {compared} captures with streams");
     assert!(wrong.is_empty(), "of {compared} captures:\n{}", wrong.join("\n"));
+}
+
+/// Three connections with the same addresses and ports in different VLANs, and in different networks of VXLAN.
+#[test]
+fn connections_in_different_vlans_and_tunnels_are_apart() {
+    let Some(folder) = shared_captures::folder() else { return };
+    let rows = [("zeek__vlan-collisions.pcap", "vlan"), ("zeek__vxlan-overlapping-http-get.pcap", "tunnel")];
+    for (name, key) in rows {
+        let count = |given: &[(&str, &str)]| {
+            let outcome = run(&folder.join("captures").join(name), given);
+            let connections = outcome.counters("tcp").events.get("connections");
+            (connections, outcome.by_class().values().filter(|bytes| bytes.len() == 136).count())
+        };
+        assert_eq!((count(&[]), count(&[(key, "ignore")])), ((3, 3), (1, 1)), "{name}");
+    }
 }

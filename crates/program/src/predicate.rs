@@ -29,6 +29,8 @@ pub enum Predicate {
     Protocol(Option<Vec<(u8, u8)>>),
     /// It has ports, and they are among these.
     Ports(Ports),
+    /// It is part of an IP packet.
+    Fragment,
     /// It is ICMP or ICMPv6 of one of these types: first and last of each range. `None`: any.
     Icmp(Option<Vec<(u8, u8)>>),
     /// One of its addresses is among these.
@@ -138,7 +140,7 @@ impl Predicate {
         use Network::{Arp, V4, V6};
         match (self, network) {
             (Predicate::Version(4), V4) | (Predicate::Version(6), V6) => true,
-            (Predicate::Protocol(_) | Predicate::Ports(_) | Predicate::Icmp(_), V4 | V6) => true,
+            (Predicate::Protocol(_) | Predicate::Ports(_) | Predicate::Fragment | Predicate::Icmp(_), V4 | V6) => true,
             (Predicate::Addresses(Addresses { v4, .. }), V4 | Arp) => !v4.is_empty(),
             (Predicate::Addresses(Addresses { v6, .. }), V6) => !v6.is_empty(),
             _ => false,

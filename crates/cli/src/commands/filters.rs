@@ -102,6 +102,9 @@ pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
     for (one, chain) in kind.wants {
         let _ = writeln!(text, "  before {}: `{chain}` is inserted", one.name());
     }
+    if let Some(name) = kind.behind {
+        let _ = writeln!(text, "  `{name}` is inserted before it, unless the request says `set {name}=no`");
+    }
     if !kind.help.is_empty() {
         let _ = writeln!(text, "\n{}", filled(kind.help, 96));
     }

@@ -103,7 +103,7 @@ fn two_requests_that_begin_alike_run_tcp_once_and_each_gives_what_it_gives_by_it
     let net = Net::new(None);
     let alone = net.read(&["ethernet D | tcp | files dir=alone"]);
     let both = start(&net, &["ethernet D | tcp | files dir=one", "ethernet D | tcp | files dir=two"]);
-    assert_eq!(shown(&net).into_iter().collect::<Vec<_>>(), [("ethernet D | tcp".to_string(), (0, 2))]);
+    assert_eq!(shown(&net).into_iter().collect::<Vec<_>>(), [("ethernet D | decap | tcp".to_string(), (0, 2))]);
     assert_eq!(net.readers(), 2, "one of the request that is alone, one of the others");
     send_all(&net, &frames("web.pcap"));
     for running in alone.into_iter().chain(both) {
@@ -182,13 +182,13 @@ fn whatever_parses_gives_the_same_when_it_is_shared() {
     let shared = compare(&net, &requests, &["web.pcap", "dns.pcap", "tls.pcap", "brotli.pcap"]);
     let readers: Vec<(&str, usize)> = shared.iter().map(|(text, (_, readers))| (text.as_str(), *readers)).collect();
     let expected = [
-        ("ethernet D | bpf \"port 8080\" | tcp | tls", 1),
+        ("ethernet D | bpf \"port 8080\" | decap | tcp | tls", 1),
         // Read by `dns`, `match` and `tls`, each of which only one runs.
-        ("ethernet D | tcp", 3),
-        ("ethernet D | tcp | http", 1),
-        ("ethernet D | udp", 2),
+        ("ethernet D | decap | tcp", 3),
+        ("ethernet D | decap | tcp | http", 1),
+        ("ethernet D | decap | udp", 2),
         // The second that wants it, and all that come after it.
-        ("{ ethernet D | tcp + ethernet D | udp } | dns", 1),
+        ("{ ethernet D | decap | tcp + ethernet D | decap | udp } | dns", 1),
     ];
     assert_eq!(readers, expected);
 }
@@ -214,7 +214,14 @@ fn what_two_go_on_with_alike_is_shared_too() {
     let now = shared(&net);
     let readers: Vec<(&str, usize)> = now.iter().map(|(text, (_, readers))| (text.as_str(), *readers)).collect();
     // The second was there before anybody else wanted `tls`.
-    assert_eq!(readers, [("ethernet D | tcp", 1), ("ethernet D | tcp | http", 2), ("ethernet D | tcp | tls", 2)]);
+    assert_eq!(
+        readers,
+        [
+            ("ethernet D | decap | tcp", 1),
+            ("ethernet D | decap | tcp | http", 2),
+            ("ethernet D | decap | tcp | tls", 2)
+        ]
+    );
     assert_eq!(net.readers(), 1, "the device's packets are taken once");
     let outputs: Vec<Output> = running.into_iter().map(Running::interrupt).collect();
     outputs.iter().for_each(|output| drop(succeeded(output)));
@@ -248,23 +255,23 @@ fn who_is_replaced_goes_on_with_what_is_shared_and_joins_what_is_new() {
     send_all(&net, before);
     let goes_on = "ethernet D | tcp | { files dir=two + http | count | json file=http.json }";
     replaced(goes_on);
-    are_read(&[("ethernet D | tcp", 2)], 1);
+    are_read(&[("ethernet D | decap | tcp", 2)], 1);
     // What runs in its own process stays there, with what it writes, also where others would share it now.
     replaced(goes_on);
     let others = start(&net, &["ethernet D | http | count", "ethernet D | http | count"]);
     replaced(goes_on);
-    are_read(&[("ethernet D | tcp", 3), ("ethernet D | tcp | http", 1)], 1);
+    are_read(&[("ethernet D | decap | tcp", 3), ("ethernet D | decap | tcp | http", 1)], 1);
     others.into_iter().for_each(|other| drop(succeeded(&other.interrupt())));
     let told = net.state()["shared"][0]["readers"][1]["purpose"].clone();
     assert_eq!(told, goes_on.replace('D', net.device()));
     send_all(&net, after);
     // What it read before it reads no more; what it takes itself it does not share.
     replaced("set share=no; ethernet D | udp | count | json file=own.json");
-    are_read(&[("ethernet D | tcp", 1)], 2);
+    are_read(&[("ethernet D | decap | tcp", 1)], 2);
     let datagrams: Vec<_> = (0..100).map(|number| datagram(number, 53, 100)).collect();
     send_all(&net, &datagrams);
     replaced("ethernet D | udp | count");
-    are_read(&[("ethernet D | tcp", 1), ("ethernet D | udp", 1)], 2);
+    are_read(&[("ethernet D | decap | tcp", 1), ("ethernet D | decap | udp", 1)], 2);
     send_all(&net, &datagrams);
     let outputs: Vec<Output> = running.into_iter().map(Running::interrupt).collect();
     outputs.iter().for_each(|output| drop(succeeded(output)));
@@ -299,7 +306,7 @@ fn what_has_ended_is_read_anew_by_what_takes_its_place() {
         tries += 1;
         let output = replace(&net, process, request);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        shared(&net).get("ethernet D | tcp").is_some_and(|(_, readers)| *readers == 1)
+        shared(&net).get("ethernet D | decap | tcp").is_some_and(|(_, readers)| *readers == 1)
     });
     assert!(tries < 60, "{tries}");
     let written = |net: &Net| files(&net.path("x")).len();
@@ -341,12 +348,12 @@ fn who_joins_leaves_is_stopped_or_killed_disturbs_nobody_and_losses_are_counted(
         }
         if number % 2000 == 0 {
             // No faster than it is taken in by a build for tests.
-            until("it is taken", || shared(&net)["ethernet D | udp"].0 + 20_000 > number);
+            until("it is taken", || shared(&net)["ethernet D | decap | udp"].0 + 20_000 > number);
         }
         sender.send(&frame(number)).unwrap();
     }
     assert_eq!(joined, 4);
-    until("all is given", || shared(&net)["ethernet D | udp"].0 >= total);
+    until("all is given", || shared(&net)["ethernet D | decap | udp"].0 >= total);
     running[1].signal(Signal::CONT);
     let outputs: Vec<Output> = running.into_iter().map(Running::interrupt).collect();
     let sources: Vec<Value> = outputs.iter().map(|output| succeeded(output)["filters"][0].clone()).collect();
@@ -390,7 +397,7 @@ fn what_a_reader_of_a_stream_lost_is_a_gap_of_the_right_length() {
         sender.send(&frame).unwrap();
     }
     let payload = |number: u32| vec![number as u8; len as usize];
-    let given = |net: &Net| shared(net)["ethernet D | tcp"].0;
+    let given = |net: &Net| shared(net)["ethernet D | decap | tcp"].0;
     for number in 0..segments {
         if number == 1000 {
             // By its own word: what goes before the first block that it sees is no gap.
@@ -524,7 +531,8 @@ fn a_hostile_client_of_the_same_user_hurts_nobody() {
         let garbage: Vec<u8> =
             (0..seed % 90).map(|at| (seed.wrapping_mul(2_654_435_761).rotate_left(at) >> 7) as u8).collect();
         let join = Question::Join(
-            ["ethernet D | udp", "pcap /etc/passwd | tcp", "{{{", "ethernet D | files dir=/"][seed as usize % 4]
+            ["ethernet D | decap | udp", "pcap /etc/passwd | tcp", "{{{", "ethernet D | files dir=/"]
+                [seed as usize % 4]
                 .replace('D', net.device()),
         );
         let messages = [vec![hello.clone(), garbage], vec![hello.clone(), join.encode(), Question::Leave(1).encode()]];
@@ -549,13 +557,13 @@ fn a_hostile_client_of_the_same_user_hurts_nobody() {
     let mut sender = net.pair.far.sender();
     for number in 0..total {
         if number % 2000 == 0 {
-            until("it is taken", || shared(&net)["ethernet D | udp"].0 + 20_000 > u64::from(number));
+            until("it is taken", || shared(&net)["ethernet D | decap | udp"].0 + 20_000 > u64::from(number));
         }
         sender.send(&datagram(number, 53, 60)).unwrap();
     }
     // It was held for a millisecond, and nobody waited meanwhile.
     let least = u64::from(total) - 5000;
-    until("all is given", || shared(&net)["ethernet D | udp"].0 >= least);
+    until("all is given", || shared(&net)["ethernet D | decap | udp"].0 >= least);
     holder.set_non_blocking(true);
     assert!(holder.peek().is_ok());
     assert_eq!(holder.stat().contract, OnFull::Overwrite, "demoted");
@@ -665,7 +673,7 @@ fn requests_read_as_devices_join_what_runs_where_they_are_told_to() {
     let Some(tcpdump) = installed("tcpdump") else { return };
     let net = Net::new(None);
     let first = start(&net, &["ethernet D | http | count"]).remove(0);
-    let prefix = "ethernet D | tcp | http".to_string();
+    let prefix = "ethernet D | decap | tcp | http".to_string();
     let read_by = || shared(&net).get(&prefix).map_or(0, |(_, readers)| *readers);
     assert_eq!(read_by(), 1);
     let datagrams: Vec<_> = (0..50).map(|number| datagram(number, 53, 80)).collect();

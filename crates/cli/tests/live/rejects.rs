@@ -69,7 +69,7 @@ fn explain_says_why_a_filter_whose_rejects_are_wanted_stays_above() {
     let tcp = explained(&[], "ethernet v1 | tcp | { http | count + |! save rest.pcap }");
     assert!(!tcp.contains("filtered in the kernel"), "{tcp}");
     let shared = ["--share", "--daemon", "/nowhere/control"];
-    let shared = explained(&shared, "ethernet v1 | tcp | { http | count + |! save rest.pcap }");
+    let shared = explained(&shared, "set decap=no; ethernet v1 | tcp | { http | count + |! save rest.pcap }");
     assert!(!shared.contains(" parser  ") && shared.contains("(parser: what it rejects is wanted, too"), "{shared}");
 }
 
@@ -79,7 +79,7 @@ fn what_is_rejected_is_watched_and_wanted_from_a_replacement_on() {
         return;
     }
     let net = Net::new(None);
-    let running = net.read(&["ethernet D | tcp name=t | drop"]).pop().unwrap();
+    let running = net.read(&["set decap=no; ethernet D | tcp name=t | drop"]).pop().unwrap();
     let process = running.0.as_ref().unwrap().id();
     let frames = frames();
     let watch = |edge: Option<&str>| {
@@ -90,7 +90,7 @@ fn what_is_rejected_is_watched_and_wanted_from_a_replacement_on() {
     };
     until("its request can be asked", || watch(None).output().unwrap().status.success());
     send(&net, &frames);
-    let replaced = replace(&net, process, "ethernet D | tcp name=t | { drop + |! save rest.pcap }");
+    let replaced = replace(&net, process, "set decap=no; ethernet D | tcp name=t | { drop + |! save rest.pcap }");
     assert!(replaced.status.success(), "{}", String::from_utf8_lossy(&replaced.stderr));
     let edges = String::from_utf8(watch(None).output().unwrap().stdout).unwrap();
     assert!(edges.contains("t.save") && edges.contains("|!"), "{edges}");

@@ -77,14 +77,21 @@ static FILES: Kind = Kind::new("files", "a sink", nothing).params(&DIR).sink().r
 static JSON: Kind = Kind::new("json", "a sink of records", nothing).takes(&[Type::Record, Type::Message]).sink();
 static INSPECT: Kind = Kind::new("inspect", "a sink of anything", nothing).sink();
 
-static DECAP: Kind = Kind::new("decap", "takes what begins alike", nothing)
+static DECAP: Kind = Kind::new("decap", "stands before others", nothing)
     .takes(&[Type::Frame])
     .params(&POLICIES)
     .mode(Mode::Serial)
     .parses_payload();
+static SCTP: Kind = Kind::new("sctp", "stands behind another", nothing)
+    .takes(&[Type::Frame])
+    .rejects()
+    .gives(Type::Message)
+    .behind("decap")
+    .mode(Mode::Serial)
+    .parses_payload();
 
-static KINDS: [&Kind; 15] =
-    [&PCAP, &BPF, &PORT, &VLAN, &IP, &HEAD, &TCP, &UDP, &HTTP, &DNS, &COUNT, &FILES, &JSON, &INSPECT, &DECAP];
+static KINDS: [&Kind; 16] =
+    [&PCAP, &BPF, &PORT, &VLAN, &IP, &HEAD, &TCP, &UDP, &HTTP, &DNS, &COUNT, &FILES, &JSON, &INSPECT, &DECAP, &SCTP];
 
 /// The registry of these kinds.
 pub fn registry() -> Registry {

@@ -51,6 +51,56 @@ fn what_a_kind_wants_is_inserted() {
 }
 
 #[test]
+fn what_is_to_stand_before_a_kind_is_put_in_once() {
+    check("pcap x | sctp | files out", &["pcap x -> decap", "decap -> sctp", "sctp -> files out", "files out"]);
+    // Behind selectors, not before them; not where it stands already, on each way; once for two that begin alike.
+    check(
+        "pcap x | ip | sctp | files a",
+        &["pcap x -> ip", "ip -> decap", "decap -> sctp", "sctp -> files a", "files a"],
+    );
+    check(
+        "pcap x | decap | ip | sctp | files a",
+        &["pcap x -> decap", "decap -> ip", "ip -> sctp", "sctp -> files a", "files a"],
+    );
+    check(
+        "pcap x | { sctp | files a + sctp | files b }",
+        &["pcap x -> decap", "decap -> sctp", "sctp -> files a, files b", "files a", "files b"],
+    );
+    check(
+        "pcap x | { decap + ip } | sctp name=s | files a",
+        &[
+            "pcap x -> decap, ip",
+            "decap -> sctp name=s",
+            "ip -> decap",
+            "decap -> sctp name=s",
+            "sctp name=s -> files a",
+            "files a",
+        ],
+    );
+    // What it rejects came through it.
+    check(
+        "pcap x | sctp |! sctp | files a",
+        &["pcap x -> decap", "decap -> sctp", "sctp -> |! sctp", "sctp -> files a", "files a"],
+    );
+    check(
+        "pcap x | port |7 sctp | files a",
+        &["pcap x -> port", "port -> |7 decap", "decap -> sctp", "sctp -> files a", "files a"],
+    );
+    check("set decap=no; pcap x | sctp | files a", &["pcap x -> sctp", "sctp -> files a", "files a"]);
+    check(
+        "set decap=no; pcap x | decap | sctp | files a",
+        &["pcap x -> decap", "decap -> sctp", "sctp -> files a", "files a"],
+    );
+}
+
+/// Each of many forks meets again: looking back must not take each way.
+#[test]
+fn a_plan_of_many_ways_is_looked_through_in_no_time() {
+    let forks = "{ ip + not ip } | ".repeat(40);
+    plan(&format!("pcap x | {forks} sctp | files out")).unwrap();
+}
+
+#[test]
 fn keys_that_begin_alike_are_values_of_one_parameter() {
     let request = "pcap x | decap policy.10.0.0.0/8=windows policy.10.1.0.0/16=\"a b\" | inspect";
     let label = "decap policy.10.0.0.0/8=windows policy.10.1.0.0/16=\"a b\"";

@@ -21,6 +21,7 @@ pub(crate) mod networks;
 pub(crate) mod numbers;
 pub(crate) mod origin;
 pub(crate) mod pace;
+pub(crate) mod policy;
 pub(crate) mod ports;
 pub(crate) mod printable;
 pub(crate) mod received;

@@ -113,7 +113,7 @@ fn typed(random: &mut Random, depth: usize, program: &Program) -> program::Expre
 
 fn predicate(random: &mut Random) -> Predicate {
     let byte = |random: &mut Random| [(0, 0x7f), (6, 17), (58, 58)][random.below(3)];
-    match random.below(8) {
+    match random.below(9) {
         0 => Predicate::Version([4, 6][random.below(2)]),
         1 => Predicate::Protocol([None, Some(vec![byte(random)])][random.below(2)].clone()),
         2 => {
@@ -128,6 +128,7 @@ fn predicate(random: &mut Random) -> Predicate {
         }
         5 => Predicate::Vlan([None, Some(vec![(0, 3), (7, 7)])][random.below(2)].clone()),
         6 => Predicate::EtherType([None, Some(vec![(0x800, 0x806), (0x8100, 0x8100)])][random.below(2)].clone()),
+        7 => Predicate::Fragment,
         _ => Predicate::EtherAddress([2, 0, 0, 0, 0, random.below(3) as u8]),
     }
 }

@@ -249,6 +249,16 @@ impl Code<'_> {
                 }
                 self.draft.jump(ends.no);
             }
+            (Predicate::Fragment, Network::V4) => {
+                self.draft.load(Size::Half, at + 6);
+                self.draft.when(Test::AnyBit, 0x3fff, ends.yes);
+                self.draft.jump(ends.no);
+            }
+            (Predicate::Fragment, _) => {
+                self.draft.load(Size::Byte, at + 6);
+                EXTENSIONS.iter().for_each(|header| self.draft.when(Test::Equal, (*header).into(), ends.unsure));
+                self.draft.jump(ends.no);
+            }
             (Predicate::Icmp(types), network) => {
                 let protocol = ICMP[usize::from(network == Network::V6)];
                 let at = self.transport(shape, &[(protocol, protocol)], ends);

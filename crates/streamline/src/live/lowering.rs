@@ -126,15 +126,29 @@ pub(crate) struct Behind {
     written: Vec<Selection>,
     /// What packets must be otherwise.
     pre_filter: Option<Expression>,
+    /// A filter behind those that turns packets into others.
+    opened: Option<Opened>,
+}
+
+/// What is wanted behind a filter that turns packets into others: those that it does, and those that are wanted as they are.
+#[derive(Clone, Debug)]
+struct Opened {
+    others: Vec<Expression>,
+    behind: Vec<Behind>,
 }
 
 impl Behind {
     /// Of an edge of a plan.
     pub(crate) fn of(plan: &Plan, edge: &Edge) -> Behind {
-        let mut behind = Behind { written: Vec::new(), pre_filter: None };
+        Behind::find(plan, edge, true)
+    }
+
+    /// `may_open`: it may look behind a filter that turns packets into others. Not behind two of them: a plan has many ways.
+    fn find(plan: &Plan, edge: &Edge, may_open: bool) -> Behind {
+        let mut behind = Behind { written: Vec::new(), pre_filter: None, opened: None };
         let mut at = edge.to;
         // Plans lead nowhere back: this ends.
-        while behind.add(plan, at) {
+        while behind.add(plan, at, may_open) {
             let [Edge { to, select: None, .. }] = &plan.nodes[at.index()].edges[..] else { break };
             at = *to;
         }
@@ -142,7 +156,7 @@ impl Behind {
     }
 
     /// Adds what has to pass a node; is all of that known, so that what comes behind it can be added, too?
-    fn add(&mut self, plan: &Plan, at: NodeId) -> bool {
+    fn add(&mut self, plan: &Plan, at: NodeId, may_open: bool) -> bool {
         if plan.nodes[at.index()].edges.iter().any(|edge| edge.rejected) {
             // What it rejects is wanted as well.
             return false;
@@ -150,6 +164,16 @@ impl Behind {
         if let Some(selection) = selection(plan, at) {
             match &selection {
                 Selection::Filter(Kind { lower: Some(Lower::Program(_) | Lower::Selects(_)), .. }, _) => {}
+                Selection::Filter(kind @ Kind { opens: Some(opens), .. }, params) => {
+                    if may_open && let Some(others) = opens(params) {
+                        let others = others.into_iter().map(Expression::Packet).collect();
+                        let edges = &plan.nodes[at.index()].edges;
+                        let behind = edges.iter().map(|edge| Behind::find(plan, edge, false)).collect();
+                        self.opened = Some(Opened { others, behind });
+                    }
+                    debug_assert!(kind.pre_filter.is_none(), "what it opens it wants");
+                    return false;
+                }
                 Selection::Filter(kind, params) => {
                     self.pre_filter = kind.pre_filter.and_then(|pre_filter| pre_filter(params)).map(Expression::Packet);
                     return false;
@@ -175,8 +199,14 @@ impl Behind {
         // A selector that has no expression says itself what is wrong with it.
         let written = written.filter_map(|one| one.expression(compiler, link_type).ok());
         let pre_filter = self.pre_filter.clone().filter(|_| !only_written && link_type == ETHERNET);
+        let opened = self.opened.as_ref().filter(|_| link_type == ETHERNET).and_then(|opened| {
+            let behind =
+                opened.behind.iter().map(|behind| behind.expression(only_written, compiler, link_type, snap_len));
+            let behind = behind.collect::<Option<Vec<_>>>()?;
+            Some(Expression::Any(behind.into_iter().chain(opened.others.iter().cloned()).collect()))
+        });
         let all: Vec<Expression> =
-            written.chain(pre_filter).filter(|one| one.program(Passes::Perhaps).is_some()).collect();
+            written.chain(pre_filter).chain(opened).filter(|one| one.program(Passes::Perhaps).is_some()).collect();
         let all = Expression::All(all);
         let program = all.program(Passes::Perhaps)?;
         program.always().is_none_or(|length| length == 0).then_some(all)

@@ -292,6 +292,25 @@ fn vlan_tags_are_facts_and_keep_connections_apart_unless_they_are_ignored() {
 }
 
 #[test]
+fn tunnels_are_facts_and_keep_connections_apart_unless_they_are_ignored() {
+    let mut c = opened(1);
+    c.send(0, b"ab").send(0, b"cd");
+    let networks = [5, 6, 5, 6, 5];
+    for ((_, frame), network) in c.frames.iter_mut().zip(networks) {
+        let vxlan = [&[8, 0, 0, 0, 0, 0, network, 0], &frame[..]].concat();
+        *frame = udp((SERVER.0, 50_000), (CLIENT.0, 4789), &vxlan);
+    }
+    let of = |given: &[(&str, &str)]| {
+        let outcome = Chain::frames(1, &c.frames).then(&crate::decap::KIND, &[]).then(&KIND, given).run();
+        let layer = outcome.blocks[0].stream.as_ref().unwrap().tunnels.as_ref().unwrap().layers().next().unwrap();
+        assert_eq!(layer.kind, packet::tunnel::Kind::Vxlan);
+        (streams(&outcome).into_values().collect::<Vec<_>>().join(" "), layer.id)
+    };
+    assert_eq!(of(&[]), ("[2]cd~ ~ ab~ ~".into(), Some(6)));
+    assert_eq!(of(&[("tunnel", "ignore")]), ("abcd~ ~".into(), Some(5)));
+}
+
+#[test]
 fn raw_packets_will_do() {
     let mut c = opened(1);
     c.send(0, b"ab");

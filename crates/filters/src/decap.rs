@@ -1,0 +1,267 @@
+//! Opens tunnels and puts fragments together: what comes out is the packet that was inside, whole. Not streams, and not what
+//! is encrypted. What is neither in a tunnel nor a fragment passes as it came.
+//!
+//! A packet out of a tunnel is the same bytes, cropped, in a view that says which tunnels it was in. Only a packet that was put
+//! together from fragments is copied.
+//!
+//! Tiers:
+//! 1. *plain* — `packet::tunnel::is_plain` sees at a glance that a frame carries nothing: nearly every frame;
+//! 2. *opened* — headers are read one tunnel at a time, the descriptor is cropped, and the view is looked up;
+//! 3. *fragments* — held until all of a packet are there.
+//!
+//! - `decap/fragments.rs` — which fragments make a packet; `decap/pieces.rs` — what counts where they overlap.
+//! - `decap/views.rs` — the views that packets out of tunnels lie in.
+
+mod fragments;
+mod pieces;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use crate::parts::policy::{self, Policies};
+use crate::parts::select::Links;
+use base::limits::{DECAP_DEPTH, DECAP_HELD_BYTES, DECAP_TIMEOUT_NS};
+use filter::batch::places;
+use filter::kind::Example;
+use filter::prelude::*;
+use fragments::{Added, Fragments};
+use packet::link::LinkType;
+use packet::tunnel::ports::{Ports, Udp};
+use packet::tunnel::{self, Carries, is_plain, look, stack};
+use program::Predicate;
+use std::hash::{BuildHasher, RandomState};
+use views::Views;
+
+/// What `decap` is.
+pub static KIND: Kind = Kind::new("decap", "opens tunnels and puts fragments together", make)
+    .also(&["decapsulate", "defrag", "tunnel", "untunnel", "reassemble"])
+    .help(
+        "Takes frames or packets. Of one in a tunnel it gives the packet inside: GRE with all its flags (NVGRE, and PPTP's version), \
+         ERSPAN I, II and III, IPv4 and IPv6 in either (6in4), EtherIP, MPLS, PPPoE, L2TP, and in UDP VXLAN, Geneve, GTP-U, \
+         Teredo, GRE and MPLS, one inside of the other up to `depth`. No byte is copied. A packet in fragments is put together, \
+         which copies it once. All else passes as it is, and so does a tunnel that carries something else than IP or Ethernet.\n\n\
+         It is put in by itself before `tcp` and `udp`, and so before all parsers; `set decap=no` leaves it out. It is not put in \
+         before selectors: `port`, `host`, `bpf` and the like see the outer packet, as tcpdump does, unless `decap` stands \
+         before them.\n\n\
+         Records of what was in a tunnel say which: `tunnel` lists them, outermost first. Flows with the same addresses and ports \
+         in different tunnels are different flows.\n\n\
+         Where fragments overlap, `policy` says whose bytes count, and `policy.NETWORK` for targets in a network. Each oddity is \
+         counted by name. A packet whose fragments do not all come within `timeout` is given up on, the oldest also where more \
+         than 65536 are under way or their fragments take more than `memory`.",
+    )
+    .params(&[
+        Param::new("depth", ParamType::Number, "open so many tunnels one inside of the other, 8 at most").default("8"),
+        policy::POLICY,
+        policy::OF_NETWORK,
+        Param::new("timeout", ParamType::Duration, "give up on a packet whose fragments do not come within this time")
+            .default("60s"),
+        Param::new("memory", ParamType::Size, "hold at most this many bytes of fragments").default("32M"),
+        Param::new(Udp::ALL[0].1, ParamType::Text, "UDP ports of VXLAN; none: do not open it").default(Udp::ALL[0].2),
+        Param::new(Udp::ALL[1].1, ParamType::Text, "UDP ports of Geneve").default(Udp::ALL[1].2),
+        Param::new(Udp::ALL[2].1, ParamType::Text, "UDP ports of GTP-U").default(Udp::ALL[2].2),
+        Param::new(Udp::ALL[3].1, ParamType::Text, "UDP ports of Teredo").default(Udp::ALL[3].2),
+        Param::new(Udp::ALL[4].1, ParamType::Text, "UDP ports of L2TP").default(Udp::ALL[4].2),
+        Param::new(Udp::ALL[5].1, ParamType::Text, "UDP ports of GRE").default(Udp::ALL[5].2),
+        Param::new(Udp::ALL[6].1, ParamType::Text, "UDP ports of MPLS").default(Udp::ALL[6].2),
+    ])
+    .takes(&[Type::Frame, Type::Packet])
+    .mode(Mode::Serial)
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::METADATA)
+    .parses_payload()
+    .opens(opens)
+    .examples(&[Example {
+        request: "pcap browse.pcap | decap | port 80 | count",
+        output: "{\"blocks\":41,\"bytes\":24814,\"wire_bytes\":24814}\n",
+    }]);
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let depth = params.number("depth").unwrap_or(DECAP_DEPTH as u64);
+    if depth > DECAP_DEPTH as u64 {
+        return Err(ParamError::new(
+            "depth",
+            format!("{DECAP_DEPTH} tunnels at most are opened one inside of the other"),
+        ));
+    }
+    let timeout = params.number("timeout").unwrap_or(DECAP_TIMEOUT_NS);
+    let memory = params.number("memory").unwrap_or(DECAP_HELD_BYTES);
+    Ok(Instance::filter(Decap {
+        ports: ports(params)?,
+        depth: depth as usize,
+        fragments: Fragments::new(Policies::new(params)?, timeout, memory),
+        views: Views::default(),
+        hasher: RandomState::new(),
+        stack: Vec::new(),
+        key: Vec::new(),
+    }))
+}
+
+/// The UDP ports that the parameters name.
+fn ports(params: &Params) -> Result<Ports, ParamError> {
+    let mut ports = Vec::new();
+    for (udp, key, usual) in Udp::ALL {
+        let text = params.text(key).unwrap_or(usual);
+        if text == "none" {
+            continue;
+        }
+        for part in text.split(',') {
+            let port = part.trim().parse().map_err(|_| {
+                ParamError::new(key, format!("`{part}` is not a port"))
+                    .with_help("ports such as 4789 or \"4789,8472\", or none")
+            })?;
+            ports.push((port, udp));
+        }
+    }
+    Ok(Ports::of_each(ports))
+}
+
+/// What may be in a tunnel or part of a packet; `None` where the ports are wrong.
+fn opens(params: &Params) -> Option<Vec<Predicate>> {
+    let ranges = ports(params).ok()?.iter().map(|(port, _)| (port, port)).collect();
+    Some(vec![
+        Predicate::Fragment,
+        Predicate::Protocol(Some(tunnel::PROTOCOLS.map(|number| (number, number)).to_vec())),
+        Predicate::Ports(program::predicate::Ports { source: true, destination: true, ranges }),
+    ])
+}
+
+struct Decap {
+    ports: Ports,
+    /// Tunnels opened one inside of the other.
+    depth: usize,
+    fragments: Fragments,
+    views: Views,
+    /// Keeps apart fragments in different tunnels.
+    hasher: RandomState,
+    /// The tunnels of the packet under way, and what tells them apart.
+    stack: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// What becomes of a frame.
+enum Fate {
+    /// It passes as it is, or as this.
+    Passes,
+    Becomes(Descriptor),
+    /// A fragment that is kept.
+    Kept,
+    Dropped(&'static str),
+}
+
+impl Decap {
+    /// Looks into a frame that may carry another, or be part of one.
+    #[inline(never)]
+    fn open(&mut self, mut link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
+        self.stack.clear();
+        if let Some(tunnels) = cx.rings.interface(frame).and_then(|interface| interface.tunnels.as_deref()) {
+            self.stack.extend(tunnels);
+        }
+        let (before, mut layers) = (self.stack.len(), stack::Layers::of(&self.stack).count());
+        // Where its bytes lie; its view says what they are once all is opened.
+        let mut block = *frame;
+        let mut is_whole = false;
+        loop {
+            let bytes = cx.rings.bytes(&block);
+            match look(link, bytes, block.wire(), &self.ports) {
+                Err(why) => {
+                    cx.count(why.reason(), 1);
+                    break;
+                }
+                Ok(Carries::Nothing) => break,
+                Ok(Carries::Inner(_)) if layers >= self.depth => {
+                    cx.count("tunnels too deep", 1);
+                    break;
+                }
+                Ok(Carries::Inner(inner)) => {
+                    inner.layer.append_to(&mut self.stack);
+                    layers += 1;
+                    let flags = block.flags();
+                    block = block.part(inner.offset, inner.len);
+                    block.set_wire(inner.wire_len);
+                    block.set_flags(flags);
+                    link = inner.link;
+                    cx.count(opened(inner.layer.kind), 1);
+                }
+                Ok(Carries::Fragment(fragment)) => {
+                    let scope = self.scope();
+                    match self.fragments.add(&block, &fragment, scope, cx) {
+                        Added::Kept => return Fate::Kept,
+                        Added::Dropped(reason) => return Fate::Dropped(reason),
+                        Added::Whole(packet) => (block, is_whole) = (packet, true),
+                    }
+                }
+            }
+        }
+        if self.stack.len() > before {
+            match self.views.of(&block, link, &self.stack, cx) {
+                Some(view) => (block.ring, block.generation) = (view.ring, view.generation),
+                None => return Fate::Dropped("no view for a tunnel"),
+            }
+        } else if !is_whole {
+            return Fate::Passes;
+        }
+        Fate::Becomes(block)
+    }
+
+    /// What keeps the fragments in these tunnels apart from others.
+    fn scope(&mut self) -> u64 {
+        self.key.clear();
+        stack::append_key(&self.stack, &mut self.key);
+        self.hasher.hash_one(&self.key)
+    }
+}
+
+/// What a packet of a tunnel is counted as.
+const fn opened(kind: tunnel::Kind) -> &'static str {
+    match kind {
+        tunnel::Kind::Gre => "packets out of gre",
+        tunnel::Kind::Erspan => "packets out of erspan",
+        tunnel::Kind::Pptp => "packets out of pptp",
+        tunnel::Kind::Ip => "packets out of ip",
+        tunnel::Kind::EtherIp => "packets out of etherip",
+        tunnel::Kind::Mpls => "packets out of mpls",
+        tunnel::Kind::Pppoe => "packets out of pppoe",
+        tunnel::Kind::L2tp => "packets out of l2tp",
+        tunnel::Kind::Vxlan => "packets out of vxlan",
+        tunnel::Kind::Geneve => "packets out of geneve",
+        tunnel::Kind::Gtp => "packets out of gtp",
+        tunnel::Kind::Teredo => "packets out of teredo",
+    }
+}
+
+impl Filter for Decap {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut links = Links::default();
+        let mut others = 0u64;
+        let (rings, ports) = (&*cx.rings, &self.ports);
+        batch.read(rings, |place, block, bytes| {
+            let plain = links.of(rings, block).is_some_and(|link| is_plain(link, bytes, ports));
+            others |= u64::from(!plain) << place;
+        });
+        if others == 0 {
+            return Ok(Status::Done);
+        }
+        for place in places(others) {
+            let frame = *batch.block(place);
+            let Some(link) = links.of(cx.rings, &frame) else { continue };
+            match self.open(link, &frame, cx) {
+                Fate::Passes => {}
+                Fate::Becomes(block) => *batch.block_mut(place) = block,
+                Fate::Kept => cx.take_of(batch, place),
+                Fate::Dropped(reason) => cx.drop_of(batch, 1 << place, reason),
+            }
+        }
+        cx.wake_at(self.fragments.next_due());
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.fragments.expire(cx);
+        cx.wake_at(self.fragments.next_due());
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.fragments.finish(cx);
+        Ok(Status::Done)
+    }
+}

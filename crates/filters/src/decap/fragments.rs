@@ -1,0 +1,390 @@
+//! Puts packets together from their fragments (RFC 791, 3.2; RFC 8200, 4.5): which fragments belong together, when there are
+//! enough, when to give up, and what is counted. Overlaps are `pieces.rs`.
+//!
+//! Fragments are held where they lie. Their bytes are copied once, when the packet is whole: into the filter's append ring,
+//! behind the headers of the first fragment, which no longer say that it is one.
+//!
+//! Limits: packets under way, and bytes held of them; at either the packet that began first makes room. A packet is given up on
+//! when its time is over, counted from its first fragment, as its receiver would.
+
+use super::pieces::Pieces;
+use crate::parts::policy::Policies;
+use base::limits::{DECAP_PACKETS, DECAP_PIECES};
+use buffer::{BlockTable, Descriptor};
+use filter::Context;
+use packet::checksum::Sum;
+use packet::encapsulation::Vlans;
+use packet::frame::{Frame, protocol};
+use packet::ipv6;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+/// Bytes of an IP packet behind the first header at most.
+const PACKET_BYTES: u32 = 65_535;
+
+/// What the fragments of one packet have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    /// The tunnels that they are in.
+    scope: u64,
+    vlans: Vlans,
+    source: IpAddr,
+    target: IpAddr,
+    identification: u32,
+    /// Of IPv4, where it belongs to what they have in common.
+    protocol: Option<u8>,
+}
+
+/// A packet under way.
+#[derive(Debug)]
+struct Packet {
+    pieces: Pieces,
+    /// Bytes of its payload, once the last fragment came.
+    len: Option<u32>,
+    /// What stands in front of the payload of the first fragment, held; and where that fragment's header is.
+    head: Option<(Descriptor, Frame)>,
+    /// Which of all packets there ever were.
+    serial: u64,
+}
+
+/// What became of a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It is kept.
+    Kept,
+    /// It is not taken, for this reason.
+    Dropped(&'static str),
+    /// It was the last that was missing: the packet, behind the link header of its first fragment.
+    Whole(Descriptor),
+}
+
+/// All packets under way.
+pub(super) struct Fragments {
+    packets: HashMap<Key, Packet>,
+    /// When each is given up on, in the order in which they began; packets that are no more among them.
+    due: VecDeque<(u64, Key, u64)>,
+    policies: Policies,
+    /// Time that a packet has, ns.
+    timeout: u64,
+    /// Bytes held at most.
+    memory: u64,
+    held: u64,
+    pieces: usize,
+    serials: u64,
+    /// Packets that became whole, and such as were given up on.
+    whole: u64,
+    given_up: u64,
+}
+
+impl Fragments {
+    pub fn new(policies: Policies, timeout: u64, memory: u64) -> Fragments {
+        Fragments {
+            packets: HashMap::new(),
+            due: VecDeque::new(),
+            policies,
+            timeout,
+            memory,
+            held: 0,
+            pieces: 0,
+            serials: 0,
+            whole: 0,
+            given_up: 0,
+        }
+    }
+
+    /// Takes a fragment, which `frame` is in `block`. `scope` keeps apart what is in different tunnels.
+    pub fn add(&mut self, block: &Descriptor, frame: &Frame, scope: u64, cx: &mut Context<'_>) -> Added {
+        let Some(fragment) = frame.fragment else { return Added::Dropped("not a fragment") };
+        let start = u32::from(fragment.offset);
+        let captured = frame.payload_end.saturating_sub(fragment.start);
+        let mut len = frame.payload_wire_len + (frame.transport_offset - fragment.start);
+        if fragment.more && !len.is_multiple_of(8) {
+            // RFC 8200, 4.5: discarded. Of IPv4, receivers leave out what does not fill a unit.
+            match frame.version {
+                6 => return Added::Dropped("fragment length not a multiple of 8"),
+                _ => len -= len % 8,
+            }
+        }
+        if len == 0 {
+            return Added::Dropped("empty fragment");
+        }
+        if start + len > PACKET_BYTES {
+            return Added::Dropped("fragment beyond 65535 bytes");
+        }
+        self.count_oddities(block, frame, cx);
+        let key = Key {
+            scope,
+            vlans: frame.vlans(),
+            source: frame.source,
+            target: frame.target,
+            identification: fragment.identification,
+            protocol: (frame.version == 4).then_some(fragment.protocol),
+        };
+        if !self.packets.contains_key(&key) {
+            self.begin(key, cx);
+        }
+        let Some(packet) = self.packets.get_mut(&key) else { return Added::Dropped("no room for fragments") };
+        let end = start + len;
+        if packet.len.is_some_and(|len| end > len || !fragment.more && end != len)
+            || !fragment.more && packet.pieces.end() > end
+        {
+            return Added::Dropped("fragments disagree about the end");
+        }
+        cx.count("fragments", 1);
+        let (held, count) = (packet.pieces.held(), packet.pieces.count());
+        let policy = self.policies.of(frame.target);
+        let part = block.part(fragment.start, captured.min(len));
+        let met = packet.pieces.add(start..end, part, policy, cx.rings);
+        if met.overlaps {
+            cx.count("fragments overlap", 1);
+        }
+        if met.differs {
+            cx.count("fragments overlap with other bytes", 1);
+        }
+        if !fragment.more {
+            packet.len = Some(end);
+        }
+        if start == 0 && packet.head.is_none() {
+            let head = block.part(0, fragment.start);
+            packet.head = cx.rings.hold(&head).map(|head| (head, *frame));
+        }
+        let is_whole = packet.len.is_some_and(|len| packet.pieces.covered() == len);
+        self.held = self.held + packet.pieces.held() - held;
+        self.pieces = self.pieces + packet.pieces.count() - count;
+        if is_whole {
+            return self.end(&key, block, cx);
+        }
+        while self.held > self.memory || self.pieces > DECAP_PIECES {
+            if !self.give_up_oldest("fragmented packets given up to make room", cx) {
+                break;
+            }
+        }
+        Added::Kept
+    }
+
+    /// Counts what is odd about a fragment by itself.
+    fn count_oddities(&self, block: &Descriptor, frame: &Frame, cx: &mut Context<'_>) {
+        const MUST_NOT_FRAGMENT: u8 = 0x40;
+        let flags = cx.rings.bytes(block).get(frame.network_offset as usize + 6).copied().unwrap_or(0);
+        if frame.version == 4 && flags & MUST_NOT_FRAGMENT != 0 {
+            cx.count("fragments that must not be", 1);
+        }
+        let least = match frame.protocol {
+            protocol::TCP => 20,
+            protocol::UDP | protocol::ICMP | protocol::ICMPV6 => 8,
+            _ => 0,
+        };
+        if !frame.is_later_fragment() && frame.payload_wire_len < least {
+            cx.count("first fragments without a whole header", 1);
+        }
+    }
+
+    fn begin(&mut self, key: Key, cx: &mut Context<'_>) {
+        while self.packets.len() >= DECAP_PACKETS {
+            if !self.give_up_oldest("fragmented packets given up to make room", cx) {
+                break;
+            }
+        }
+        // Whole packets leave their entries behind, where one that is not stands before them.
+        if self.due.len() > 2 * DECAP_PACKETS {
+            let packets = &self.packets;
+            self.due.retain(|(_, key, serial)| packets.get(key).is_some_and(|packet| packet.serial == *serial));
+        }
+        self.serials += 1;
+        let packet = Packet { pieces: Pieces::default(), len: None, head: None, serial: self.serials };
+        self.packets.insert(key, packet);
+        self.due.push_back((cx.now.saturating_add(self.timeout), key, self.serials));
+    }
+
+    /// The packet has all its bytes.
+    fn end(&mut self, key: &Key, last: &Descriptor, cx: &mut Context<'_>) -> Added {
+        let Some(mut packet) = self.packets.remove(key) else { return Added::Kept };
+        let whole = packet.copy(last, cx);
+        self.let_go(&mut packet, cx.rings);
+        // Where nearly all packets become whole nothing else would take them out.
+        while self.due.front().is_some_and(|(_, key, serial)| !self.is_under_way(key, *serial)) {
+            self.due.pop_front();
+        }
+        match whole {
+            Ok(block) => {
+                self.whole += 1;
+                cx.count("packets put together", 1);
+                Added::Whole(block)
+            }
+            Err(reason) => Added::Dropped(reason),
+        }
+    }
+
+    fn is_under_way(&self, key: &Key, serial: u64) -> bool {
+        self.packets.get(key).is_some_and(|packet| packet.serial == serial)
+    }
+
+    fn let_go(&mut self, packet: &mut Packet, rings: &BlockTable) {
+        self.held -= packet.pieces.held();
+        self.pieces -= packet.pieces.count();
+        packet.pieces.release(rings);
+        if let Some((head, _)) = packet.head.take() {
+            rings.release(&head);
+        }
+    }
+
+    /// Gives up on the packet that began first; false where there is none.
+    fn give_up_oldest(&mut self, event: &'static str, cx: &mut Context<'_>) -> bool {
+        while let Some((_, key, serial)) = self.due.pop_front() {
+            if !self.is_under_way(&key, serial) {
+                continue;
+            }
+            if let Some(mut packet) = self.packets.remove(&key) {
+                self.let_go(&mut packet, cx.rings);
+                self.given_up += 1;
+                cx.count(event, 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// When the first is to be given up on.
+    pub fn next_due(&self) -> u64 {
+        self.due.front().map_or(u64::MAX, |(due, _, _)| *due)
+    }
+
+    /// Gives up on packets whose time is over.
+    pub fn expire(&mut self, cx: &mut Context<'_>) {
+        while let Some((due, key, serial)) = self.due.front().copied() {
+            if self.is_under_way(&key, serial) {
+                if due > cx.now {
+                    break;
+                }
+                self.give_up_oldest("fragmented packets given up after a time", cx);
+            } else {
+                self.due.pop_front();
+            }
+        }
+    }
+
+    /// Gives up on all, and says so where that were many.
+    pub fn finish(&mut self, cx: &mut Context<'_>) {
+        /// One in so many is no news.
+        const ONE_IN: u64 = 10;
+        while self.give_up_oldest("fragmented packets unfinished", cx) {}
+        let (lost, all) = (self.given_up, self.given_up + self.whole);
+        if lost * ONE_IN > all {
+            cx.notice(format!("of {lost} of {all} fragmented packets not all fragments came: they are left out"));
+        }
+    }
+}
+
+impl Packet {
+    /// Copies its bytes to one place; else why that cannot be.
+    fn copy(&self, last: &Descriptor, cx: &mut Context<'_>) -> Result<Descriptor, &'static str> {
+        const GONE: &str = "bytes of fragments are gone";
+        let (head, first) = self.head.as_ref().ok_or(GONE)?;
+        let len = self.len.ok_or(GONE)?;
+        let captured = self.pieces.captured().ok_or("fragments cut by the capture")?;
+        let own = cx.rings.view_like(last, cx.own).ok_or("no view for a whole packet")?;
+        let headers = Headers::of(cx.rings.bytes(head), first, len)?;
+        let (at, most) = (headers.bytes.len(), headers.bytes.len() + captured as usize);
+        let rings = &*cx.rings;
+        let whole = rings.append(own, most, |space| {
+            let (front, payload) = space.split_at_mut(at);
+            front.copy_from_slice(&headers.bytes);
+            self.pieces.copy_to(payload, rings);
+            (most, ())
+        });
+        let (mut block, ()) = whole.ok_or(GONE)?;
+        (block.time, block.class) = (last.time, last.class);
+        block.set_flags(last.flags());
+        block.set_wire(at as u32 + len);
+        Ok(block)
+    }
+}
+
+/// What stands in front of the payload of a whole packet.
+struct Headers {
+    bytes: Vec<u8>,
+}
+
+impl Headers {
+    /// Of the first fragment's, which begin with its link header, and the length of the payload.
+    fn of(head: &[u8], first: &Frame, len: u32) -> Result<Headers, &'static str> {
+        const GONE: &str = "bytes of fragments are gone";
+        const TOO_LONG: &str = "fragments of more than 65535 bytes";
+        let network = first.network_offset as usize;
+        let mut bytes = head.to_vec();
+        let put = |bytes: &mut Vec<u8>, at: usize, number: u16| {
+            let field = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>);
+            field.map(|field| *field = number.to_be_bytes()).ok_or(GONE)
+        };
+        if first.version == 4 {
+            let header = (bytes.len() - network.min(bytes.len())) as u32;
+            let total = u16::try_from(header + len).map_err(|_| TOO_LONG)?;
+            put(&mut bytes, network + 2, total)?;
+            // Neither an offset nor that more follows: flags that are left say whether it might have been a fragment.
+            let flags = bytes.get(network + 6).ok_or(GONE)? & 0xc0;
+            put(&mut bytes, network + 6, u16::from(flags) << 8)?;
+            put(&mut bytes, network + 10, 0)?;
+            let sum = Sum::of(bytes.get(network..).ok_or(GONE)?).checksum();
+            put(&mut bytes, network + 10, sum)?;
+            return Ok(Headers { bytes });
+        }
+        // The fragment header is the last that is there; what names it names what follows it.
+        let fragment = bytes.len().checked_sub(8).ok_or(GONE)?;
+        let next = *bytes.get(fragment).ok_or(GONE)?;
+        bytes.truncate(fragment);
+        let mut named = network + 6;
+        let mut at = network + ipv6::Packet::HEADER_BYTES;
+        while at < fragment {
+            let unit = if bytes.get(named) == Some(&ipv6::AUTHENTICATION) { 4 } else { 8 };
+            named = at;
+            at += 8 + usize::from(*bytes.get(at + 1).ok_or(GONE)?) * unit;
+        }
+        *bytes.get_mut(named).ok_or(GONE)? = next;
+        let between = (fragment - network).checked_sub(ipv6::Packet::HEADER_BYTES).ok_or(GONE)? as u32;
+        put(&mut bytes, network + 4, u16::try_from(between + len).map_err(|_| TOO_LONG)?)?;
+        Ok(Headers { bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::frame;
+    use packet::link::LinkType;
+
+    /// Whole packets, with nothing in front of the fragment's header that could be wrong.
+    #[test]
+    fn headers_of_whole_packets_say_what_there_is() {
+        let v4 = [0x46, 0, 0, 32, 0, 7, 0x60, 0, 64, 17, 9, 9, 10, 0, 0, 1, 10, 0, 0, 2, 1, 1, 1, 0];
+        let link = [2; 14];
+        let frame = [&[2; 12][..], &[8, 0], &v4, &[3; 8]].concat();
+        let first = frame::parse(LinkType::ETHERNET, &frame, frame.len() as u32).unwrap();
+        let head = [&link[..], &v4].concat();
+        let headers = Headers::of(&head, &first, 1000).unwrap().bytes;
+        assert_eq!((&headers[..14], &headers[16..18], &headers[20..22]), (&link[..], &[4, 0][..], &[0x40, 0][..]));
+        assert_eq!(Sum::of(&headers[14..]).checksum(), 0);
+        assert_eq!(Headers::of(&head, &first, 65_512).err(), Some("fragments of more than 65535 bytes"));
+        assert!(Headers::of(&head[..20], &first, 1000).is_err());
+    }
+
+    #[test]
+    fn what_named_the_fragment_header_names_what_follows_it() {
+        let check = |before: &[u8], first_next: u8, named: usize| {
+            let mut packet = vec![0x60, 0, 0, 0, 0, (before.len() + 16) as u8, first_next, 64];
+            packet.extend([1; 32]);
+            packet.extend(before);
+            packet.extend([17, 0, 0, 1, 0, 0, 0, 9]);
+            let head = packet.clone();
+            packet.extend([3; 8]);
+            let first = frame::parse(LinkType::RAW, &packet, packet.len() as u32).unwrap();
+            let headers = Headers::of(&head, &first, 100).unwrap().bytes;
+            assert_eq!(headers.len(), 40 + before.len());
+            assert_eq!(headers[named], 17);
+            assert_eq!(u16::from_be_bytes([headers[4], headers[5]]) as usize, before.len() + 100);
+        };
+        check(&[], 44, 6);
+        check(&[44, 0, 1, 4, 0, 0, 0, 0], 0, 40);
+        check(&[60, 0, 1, 4, 0, 0, 0, 0, 44, 1, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0, 48);
+        check(&[44, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2], 51, 40);
+    }
+}
