@@ -270,7 +270,7 @@ impl Fragments {
         while self.give_up_oldest("fragmented packets unfinished", cx) {}
         let (lost, all) = (self.given_up, self.given_up + self.whole);
         if lost * ONE_IN > all {
-            cx.notice(format!("of {lost} of {all} fragmented packets not all fragments came: they are left out"));
+            cx.notice(format!("{lost} of {all} fragmented packets are left out, for fragments are missing"));
         }
     }
 }
