@@ -11,6 +11,7 @@ use crate::exit::{CommandError, Outcome};
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
 use folder::Folder;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -52,6 +53,9 @@ Examples:
 /// How long requests get that have come when the server is to end.
 const FINISH: Duration = Duration::from_secs(5);
 
+/// How long a thread waits for another connection.
+const SPARE: Duration = Duration::from_secs(5);
+
 /// How long the server waits after a connection that it could not accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -81,6 +85,8 @@ struct Server {
     stop: StopFlag,
     state: Mutex<State>,
     changed: Condvar,
+    /// Tells one thread that waits for a connection.
+    given: Condvar,
 }
 
 #[derive(Default)]
@@ -90,12 +96,19 @@ struct State {
     requests: usize,
     /// A connection waits for one that is idle to end.
     waits: bool,
+    /// Connections that no thread serves yet. There are no more than `free`.
+    accepted: VecDeque<Job>,
+    /// Threads that wait for a connection.
+    free: usize,
 }
+
+/// Serves a connection.
+type Job = Box<dyn FnOnce() + Send>;
 
 impl Server {
     fn new(folder: Folder, most: usize, log: bool, stop: StopFlag) -> Arc<Server> {
-        let (state, changed) = Default::default();
-        Arc::new(Server { folder, most, log, stop, state, changed })
+        let (state, changed, given) = Default::default();
+        Arc::new(Server { folder, most, log, stop, state, changed, given })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -103,7 +116,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts connections until the end, a thread for each.
+    /// Accepts connections until the end, a thread for each at a time.
     fn accept<L: Listener>(self: &Arc<Server>, listener: &L) {
         let mut told = None;
         while !self.stop.is_set() {
@@ -128,11 +141,42 @@ impl Server {
             state.connections += 1;
             drop(state);
             let place = Place { server: Arc::clone(self), peer };
-            let serve = move || answer::serve(stream, &place.server.folder, &place);
-            if let Err(error) = std::thread::Builder::new().name("connection".into()).spawn(serve) {
-                tell!("warning: a connection was not served: {error}");
-            }
+            self.give(Box::new(move || answer::serve(stream, &place.server.folder, &place)));
         }
+    }
+
+    /// Gives a connection to a thread that waits for one, or to a new thread.
+    fn give(self: &Arc<Server>, job: Job) {
+        let mut state = self.state();
+        if state.accepted.len() < state.free {
+            state.accepted.push_back(job);
+            self.given.notify_one();
+            return;
+        }
+        drop(state);
+        let server = Arc::clone(self);
+        let serve = move || {
+            job();
+            while let Some(job) = server.take() {
+                job();
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("connection".into()).spawn(serve) {
+            tell!("warning: a connection was not served: {error}");
+        }
+    }
+
+    /// The next connection for a thread. None: none came for a while.
+    fn take(&self) -> Option<Job> {
+        let mut state = self.state();
+        state.free += 1;
+        let began = Instant::now();
+        while state.accepted.is_empty() && began.elapsed() < SPARE {
+            let left = SPARE.saturating_sub(began.elapsed());
+            state = self.given.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.free -= 1;
+        state.accepted.pop_front()
     }
 
     /// Waits for requests that have come, so long at most. Gives how many were not answered.
