@@ -112,6 +112,12 @@ impl Flow {
         self.bells.ring(self.granted.channel as usize);
     }
 
+    /// Closes the flow. The driver still sends the packets in its channel, and then gives the channel's number to another flow.
+    pub fn close(&mut self) {
+        self.channel.close();
+        self.ring();
+    }
+
     /// Gives at most `most` received packets to `take`; says how many there were. Does not wait.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&Received<'_>)) -> usize {
         self.channel.receive(most, take)

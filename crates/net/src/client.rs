@@ -7,6 +7,7 @@ use crate::process::handle::{Answer, lock};
 use crate::process::message::{Order, Owner, Word};
 use crate::share::ShareLimits;
 use crate::sharing::keeper::Reservation;
+use crate::users::Place;
 use flow::{ACCEPTED, Granted, Listening, OpenFlow, OpenListener};
 use std::fmt;
 use std::net::SocketAddr;
@@ -70,7 +71,7 @@ impl Client {
         let handle = self.interface_for(open.device.as_deref(), open.local, open.remote)?;
         let limits = permit(&handle.process.device())?;
         let (into, out) = open.geometry().bytes();
-        let place = self.networks.users.take(self.user, into + out)?;
+        let place = self.place(&handle, into + out)?;
         let (local, reservation) = handle.admit(open.protocol, open.local, open.remote, self.user)?;
         let owner = self.owner(limits, reservation.as_ref());
         let asked = handle.process.ask(&Order::Open(owner, OpenFlow { local, ..open.clone() }))?;
@@ -96,7 +97,7 @@ impl Client {
         }
         let handle = self.interface_for(open.device.as_deref(), open.local, None)?;
         let limits = permit(&handle.process.device())?;
-        let place = self.networks.users.take(self.user, 0)?;
+        let place = self.place(&handle, 0)?;
         let (local, reservation) = handle.admit(TCP, open.local, None, self.user)?;
         let owner = self.owner(limits, reservation.as_ref());
         let asked = handle.process.ask(&Order::Listen(owner, OpenListener { local, ..open.clone() }))?;
@@ -122,11 +123,14 @@ impl Client {
         // A listener that is not known is for the process to refuse.
         let (mut places, bytes) = (Vec::new(), bytes.unwrap_or(0));
         for _ in 0..most.min(ACCEPTED as u32) {
-            match self.networks.users.take(self.user, bytes) {
-                Ok(place) => places.push(place),
-                Err(full) if places.is_empty() => return Err(full),
-                Err(_) => break,
-            }
+            let place = match places.is_empty() {
+                true => self.place(handle, bytes)?,
+                false => match self.networks.users.take(self.user, bytes) {
+                    Ok(place) => place,
+                    Err(_) => break,
+                },
+            };
+            places.push(place);
         }
         let asked = process.ask(&Order::Accept(client, channel, places.len() as u32))?;
         let Answer { word: Word::Accepted(granted), fds } = asked else { return Err(strange()) };
@@ -134,6 +138,16 @@ impl Client {
             lock(&process.ledger).give(granted.flow, Some(place), reservation.clone());
         }
         Ok((granted, fds))
+    }
+
+    /// A place for one more flow of this user, whose channel has so many bytes. The user may have closed others that the daemon has not
+    /// heard of yet.
+    fn place(&self, handle: &Handle, bytes: usize) -> Result<Place, NetError> {
+        let take = || self.networks.users.take(self.user, bytes);
+        take().or_else(|_| {
+            handle.process.ask(&Order::Settle)?;
+            take()
+        })
     }
 
     /// The interface for a flow or listener: that of this client's others, if it still is there.

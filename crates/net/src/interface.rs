@@ -452,22 +452,25 @@ impl Core {
         }
     }
 
-    /// Finds the flows whose applications rang.
+    /// Finds the flows whose applications rang: they have something to send, or are closed.
     pub(crate) fn collect_news(&mut self, now: u64) {
         let (flows, scheduler, ready) = (&mut self.flows, &mut self.scheduler, &mut self.ready);
+        let mut closed = Vec::new();
         for client in self.clients.values() {
             client.bells.news(|channel| {
-                if let Some(Some(Holder::Flow(id))) = client.channels.get(channel)
-                    && let Some(flow) = flows.get_mut(*id)
-                    && flow.held.is_none()
-                    && !flow.is_active
-                    && flow.driver.waiting() > 0
-                {
+                let Some(Some(Holder::Flow(id))) = client.channels.get(channel) else { return };
+                let Some(flow) = flows.get_mut(*id) else { return };
+                if flow.driver.is_closed() {
+                    closed.push(*id);
+                } else if flow.held.is_none() && !flow.is_active && flow.driver.waiting() > 0 {
                     (flow.is_active, flow.is_fresh) = (true, true);
                     scheduler.ready(id.key(), now);
                     *ready += 1;
                 }
             });
+        }
+        for id in closed {
+            self.finish(id, now);
         }
     }
 

@@ -207,7 +207,9 @@ impl Core {
                 flow.note_sent(&header, len);
             }
         }
-        if flow.driver.waiting() > 0 {
+        if flow.driver.is_closed() {
+            self.finish(id, now);
+        } else if flow.driver.waiting() > 0 {
             self.activate_number(number, now);
         }
         Ok(())

@@ -35,6 +35,8 @@ pub(crate) enum Command {
         client: u64,
         channel: u32,
     },
+    /// What applications closed is closed, as before each command.
+    Settle,
     Leave {
         client: u64,
     },
@@ -166,6 +168,8 @@ fn report(interface: &mut Interface, letters: &Letters) {
 /// Carries a command out, and answers; or says how the thread is to end.
 fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -> Option<Ending> {
     let (now, core) = (clock(), &mut interface.core);
+    // What an application closed before it asked is closed: it may want the port, the channel or the place in its quota.
+    core.collect_news(now);
     let shared = |fds: Vec<OwnedFd>| fds.into_iter().map(Arc::new).collect();
     let done = |done: Result<(), NetError>| done.map(|()| Letter::word(number, Word::Done));
     let answer = match command {
@@ -191,6 +195,7 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
             })
         }
         Command::Close { client, channel } => done(interface.close_channel(client, channel, now)),
+        Command::Settle => done(Ok(())),
         Command::Leave { client } => {
             interface.leave(client, now);
             done(Ok(()))

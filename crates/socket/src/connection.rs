@@ -32,7 +32,9 @@ pub struct Connection(Arc<Shared>);
 pub(crate) struct Shared {
     daemon: PathBuf,
     purpose: String,
-    line: Mutex<Line>,
+    line: Mutex<State>,
+    /// Flows and listeners that the application has, by channel. Locked behind `line`, where both are.
+    channels: Mutex<BTreeSet<u32>>,
     /// Daemons that were found after the first one.
     found: AtomicU32,
     /// The attendant writes to it then; none: no hub sleeps.
@@ -47,13 +49,6 @@ pub(crate) struct Shared {
 }
 
 /// The way to the daemon.
-#[derive(Debug)]
-struct Line {
-    state: State,
-    /// Flows and listeners that the application has, by channel.
-    channels: BTreeSet<u32>,
-}
-
 #[derive(Debug)]
 enum State {
     /// A daemon is there. The second value hangs up when it ends.
@@ -106,7 +101,8 @@ impl Connection {
             // The program may be in another folder when the attendant looks for another daemon.
             daemon: std::path::absolute(daemon).unwrap_or_else(|_| daemon.to_path_buf()),
             purpose: purpose.into(),
-            line: Mutex::new(Line { state: State::There(client, hangs_up), channels: BTreeSet::new() }),
+            line: Mutex::new(State::There(client, hangs_up)),
+            channels: Mutex::default(),
             found: AtomicU32::new(0),
             wake: OnceLock::new(),
             host: Mutex::default(),
@@ -154,7 +150,7 @@ impl Connection {
             Ok((Answer::Accepted(granted), fds)) => {
                 host.adopt_accepted(granted, geometry, fds).map_err(SocketError::Daemon)
             }
-            Err(_) if matches!(self.0.lock().state, State::Away { .. }) => Ok(Vec::new()),
+            Err(_) if matches!(*self.0.lock(), State::Away { .. }) => Ok(Vec::new()),
             Err(error) => Err(error),
             Ok(_) => Err(unexpected()),
         }
@@ -172,7 +168,7 @@ impl Connection {
 
     /// Is a daemon there?
     pub(crate) fn has_daemon(&self) -> bool {
-        matches!(self.0.lock().state, State::There(..))
+        matches!(*self.0.lock(), State::There(..))
     }
 
     /// The doorbells of all flows; none before the first.
@@ -180,11 +176,18 @@ impl Connection {
         lock(&self.0.host).bells().cloned()
     }
 
-    /// Closes a flow by its channel. A daemon that has gone is not waited for: the next one hears that this channel is not claimed.
+    /// Closes a flow by a word in its channel. The driver gives the channel's number to the next flow then.
+    pub(crate) fn close_flow(&self, flow: &mut Flow) {
+        lock(&self.0.channels).remove(&flow.granted.channel);
+        flow.close();
+    }
+
+    /// Closes a listener, or a flow whose channel was not used, by its channel. A daemon that has gone is not waited for: the next one hears
+    /// that this channel is not claimed.
     pub(crate) fn close(&self, channel: u32) {
-        let mut line = self.0.lock();
-        line.channels.remove(&channel);
-        if let State::There(client, _) = &line.state {
+        let line = self.0.lock();
+        lock(&self.0.channels).remove(&channel);
+        if let State::There(client, _) = &*line {
             let _ = client.flows(Question::Close(channel));
         }
     }
@@ -204,7 +207,7 @@ impl Connection {
                 Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
             }
         };
-        Some(Held { shared: &self.0, page: lock(&self.0.page).clone(), line })
+        Some(Held { shared: &self.0, page: lock(&self.0.page).clone(), channels: self.0.channels(), line })
     }
 }
 
@@ -213,13 +216,15 @@ impl Connection {
 pub(crate) struct Held<'a> {
     shared: &'a Shared,
     page: Option<Arc<OwnedFd>>,
-    line: MutexGuard<'a, Line>,
+    /// Those that the application had then.
+    channels: Vec<u32>,
+    line: MutexGuard<'a, State>,
 }
 
 impl Held<'_> {
     /// Hangs up when the daemon ends; none: it has. It is all that a copy of this process keeps of the connection.
     pub(crate) fn hangs_up(&self) -> Option<BorrowedFd<'_>> {
-        match &self.line.state {
+        match &*self.line {
             State::There(_, hangs_up) => Some(hangs_up.as_fd()),
             State::Away { .. } | State::Over => None,
         }
@@ -227,17 +232,17 @@ impl Held<'_> {
 
     /// As the attendant does, in the copy.
     pub(crate) fn attend(&mut self) -> Attended {
-        if let State::There(_, hangs_up) = &self.line.state
+        if let State::There(_, hangs_up) = &*self.line
             && has_hung_up(hangs_up)
-            && let State::There(client, _) = std::mem::replace(&mut self.line.state, away())
+            && let State::There(client, _) = std::mem::replace(&mut *self.line, away())
         {
             // Its own descriptor was closed in this copy, and the number may be another file's by now.
             std::mem::forget(client);
         }
         match self.line.step(&self.shared.over) {
-            Step::Look(channels) => {
-                let looked = self.shared.look(channels, self.page.as_deref());
-                self.line.came(looked)
+            Step::Look => {
+                let looked = self.shared.look(self.channels.clone(), self.page.as_deref());
+                self.line.came(looked, |_| true)
             }
             Step::Is(attended) => attended,
         }
@@ -249,7 +254,7 @@ impl Drop for Connection {
         // A copy of this process that `fork` made leaves it alone.
         if self.0.process == std::process::id() {
             let mut line = self.0.lock();
-            if let State::There(client, _) = std::mem::replace(&mut line.state, State::Over) {
+            if let State::There(client, _) = std::mem::replace(&mut *line, State::Over) {
                 client.close();
             }
         }
@@ -257,8 +262,12 @@ impl Drop for Connection {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Line> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.line)
+    }
+
+    fn channels(&self) -> Vec<u32> {
+        lock(&self.channels).iter().copied().collect()
     }
 
     fn note_page(&self, host: &Host) {
@@ -268,12 +277,12 @@ impl Shared {
     /// Asks the daemon that is there.
     fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), SocketError> {
         let mut line = self.lock();
-        let Line { state, channels } = &mut *line;
-        let State::There(client, hangs_up) = state else {
-            return Err(if matches!(state, State::Over) { SocketError::GONE } else { SocketError::Daemon(absent()) });
+        let State::There(client, hangs_up) = &*line else {
+            return Err(if matches!(*line, State::Over) { SocketError::GONE } else { SocketError::Daemon(absent()) });
         };
         match client.flows(question.clone()) {
             Ok(answered) => {
+                let mut channels = lock(&self.channels);
                 match &answered.0 {
                     Answer::Granted(granted) => drop(channels.insert(granted.channel)),
                     Answer::Listening(listening) => drop(channels.insert(listening.channel)),
@@ -284,7 +293,7 @@ impl Shared {
             }
             // It ended meanwhile. The next daemon ends what it may have opened, because that is not claimed.
             Err(_) if has_hung_up(hangs_up) => {
-                *state = away();
+                *line = away();
                 Err(SocketError::Daemon(absent()))
             }
             Err(error) => Err(error.into()),
@@ -293,7 +302,7 @@ impl Shared {
 
     /// Hangs up when the daemon ends; none: it has.
     pub(crate) fn hangs_up(&self) -> Option<OwnedFd> {
-        match &self.lock().state {
+        match &*self.lock() {
             State::There(_, line) => line.try_clone().ok(),
             State::Away { .. } | State::Over => None,
         }
@@ -304,12 +313,12 @@ impl Shared {
         // Not under the lock: to look takes a while.
         let step = self.lock().step(&self.over);
         let channels = match step {
-            Step::Look(channels) => channels,
+            Step::Look => self.channels(),
             Step::Is(attended) => return attended,
         };
         let page = self.page(!channels.is_empty());
         let looked = self.look(channels, page.as_deref());
-        let attended = self.lock().came(looked);
+        let attended = self.lock().came(looked, |channel| lock(&self.channels).contains(&channel));
         if attended == Attended::There {
             self.found.fetch_add(1, Ordering::Relaxed);
             // Full is as good as written.
@@ -341,34 +350,31 @@ impl Shared {
     }
 }
 
-impl Line {
+impl State {
     /// The next step of the attendant.
     fn step(&mut self, over: &OwnedFd) -> Step {
-        match &self.state {
+        match self {
             State::There(_, hangs_up) if !has_hung_up(hangs_up) => return Step::Is(Attended::There),
-            State::There(..) => self.state = away(),
+            State::There(..) => *self = away(),
             State::Away { since, found } if found.unwrap_or(*since).elapsed() >= LOOK => {
-                self.state = State::Over;
+                *self = State::Over;
                 let _ = rustix::io::write(over, &1_u64.to_ne_bytes());
             }
             State::Away { .. } | State::Over => {}
         }
-        match self.state {
-            State::Over => Step::Is(Attended::Over),
-            _ => Step::Look(self.channels.iter().copied().collect()),
-        }
+        if matches!(self, State::Over) { Step::Is(Attended::Over) } else { Step::Look }
     }
 
-    /// This came of it.
-    fn came(&mut self, looked: Looked) -> Attended {
-        let State::Away { since, found } = &mut self.state else { return Attended::Over };
+    /// This came of it. `is_open`: does the application have this channel now?
+    fn came(&mut self, looked: Looked, is_open: impl Fn(u32) -> bool) -> Attended {
+        let State::Away { since, found } = self else { return Attended::Over };
         match looked {
             Looked::Found(client, hangs_up, claimed) => {
                 // Closed since: nobody told the daemon that was away.
-                for channel in claimed.into_iter().filter(|channel| !self.channels.contains(channel)) {
+                for channel in claimed.into_iter().filter(|channel| !is_open(*channel)) {
                     let _ = client.flows(Question::Close(channel));
                 }
-                self.state = State::There(client, hangs_up);
+                *self = State::There(client, hangs_up);
                 Attended::There
             }
             Looked::Nowhere => Attended::Away,
@@ -389,8 +395,8 @@ impl Line {
 enum Step {
     /// Nothing.
     Is(Attended),
-    /// A daemon is to be looked for, and the flows with these channels to be claimed.
-    Look(Vec<u32>),
+    /// A daemon is to be looked for, and the flows to be claimed.
+    Look,
 }
 
 /// The result of looking for a daemon.

@@ -164,10 +164,9 @@ impl UdpSocket {
         let peer = peer.map(plain);
         let local = SocketAddr::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port);
         let open = OpenFlow { share: options.share.clone(), ..OpenFlow::new(options.device.clone(), UDP, local, peer) };
-        let flow = connection.flow(&open)?;
+        let mut flow = connection.flow(&open)?;
         let granted = &flow.granted;
         let known = Known::new(granted, TcpFacts::default(), options.on_change.clone());
-        let channel = granted.channel;
         let text = options.stack.clone().unwrap_or_else(|| usual_stack(granted.local.port()));
         let wrong = |error| SocketError::stack(error, &text);
         let build = || {
@@ -181,7 +180,7 @@ impl UdpSocket {
         };
         let (description, stack) = build().map_err(|error| {
             // Nobody uses the flow.
-            connection.close(channel);
+            connection.close_flow(&mut flow);
             wrong(error)
         })?;
         // The longest IP packet with its Ethernet header. The kernel gives memory only to the pages that a packet touches.
@@ -388,7 +387,7 @@ pub(crate) fn is_over([bell, line]: &[PollFd<'_>; 2]) -> bool {
 
 impl Drop for UdpSocket {
     fn drop(&mut self) {
-        self.connection.close(self.flow.granted.channel);
+        self.connection.close_flow(&mut self.flow);
     }
 }
 

@@ -246,6 +246,11 @@ impl Application {
         (count, last as i32, (last >> 32) as u32)
     }
 
+    /// Closes the flow. The driver still sends the packets in the channel; the caller rings it.
+    pub fn close(&mut self) {
+        self.words.closed.store(1, Ordering::Release);
+    }
+
     /// Packets of this flow that the driver dropped for this reason.
     pub fn dropped(&self, why: Drop) -> u64 {
         self.driver.drops[why as usize].load(Ordering::Relaxed)

@@ -383,6 +383,11 @@ impl Driver {
         self.words.changes.store(self.words.changes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
+    /// Did the application close the flow? It does not take that back; one that does all the same closed it.
+    pub fn is_closed(&self) -> bool {
+        self.application.closed.load(Ordering::Acquire) != 0
+    }
+
     /// Closes the flow; the application finds this errno. The caller rings it.
     pub fn close(&mut self, errno: i32) {
         self.words.state.store(closed(errno), Ordering::Release);

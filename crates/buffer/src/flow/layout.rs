@@ -10,7 +10,7 @@ use base::atomic::AtomicU64;
 use std::fmt;
 
 /// Version of everything in this file.
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 
 /// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
@@ -119,7 +119,9 @@ fn pages(bytes: usize) -> usize {
 pub(super) struct ApplicationWords {
     /// Send records written.
     pub(super) sent: AtomicU64,
-    pub(super) _sent: [AtomicU64; 15],
+    /// Not 0: the application closed the flow behind these records.
+    pub(super) closed: AtomicU64,
+    pub(super) _sent: [AtomicU64; 14],
     /// Numbers of empty buffers written.
     pub(super) empties: AtomicU64,
     pub(super) _empties: [AtomicU64; 15],

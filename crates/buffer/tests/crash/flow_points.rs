@@ -16,6 +16,9 @@ const LENGTHS: [usize; 5] = [10, 130, 64, 100, 1];
 /// Word of the scoreboard: packets of which the child knows that they were published.
 const PUBLISHED: usize = 0;
 
+/// Another: the child knows that it closed its flow.
+const CLOSED: usize = 1;
+
 /// A channel of the doorbells that the others ring for.
 const CHANNEL: usize = 70;
 
@@ -46,7 +49,7 @@ fn drive(mut driver: Driver, bells: &Bells, board: Scoreboard) {
     driver.close(libc::ENETDOWN);
 }
 
-/// What an application does: it sends all, and then reads what it received.
+/// What an application does: it sends all, reads what it received, and closes the flow.
 fn apply(mut application: Application, bells: &Bells, board: Scoreboard) {
     look(bells);
     for number in 0..LENGTHS.len() {
@@ -57,6 +60,8 @@ fn apply(mut application: Application, bells: &Bells, board: Scoreboard) {
         bells.ring(CHANNEL);
     }
     assert_eq!(received(&mut application).len(), 4);
+    application.close();
+    board.set(CLOSED, 1);
 }
 
 /// What each side does before it sleeps.
@@ -191,6 +196,7 @@ fn application_dies_at(at: u64) -> bool {
         sent += 1;
     }
     assert!(sent == known || died && sent == known + 1, "{at}: {sent} of {known}");
+    assert!(driver.is_closed() || died && board.get(CLOSED) == 0, "{at}");
     // Four buffers were never given, and perhaps four came back.
     let delivered = (0..9).filter(|_| driver.deliver(&[&[0]], 9) == Ok(Delivered::Yes)).count();
     assert!((4..=8).contains(&delivered) && (died || delivered == 8), "{at}: {delivered}");

@@ -34,9 +34,9 @@ pub(crate) fn interface_of(pair: Pair, options: &[&str]) -> Option<Net> {
     }
     far.change(&driver::change::Change { arp: Some(true), ..Default::default() });
     let device = net.device().to_string();
-    let up = ["up", device.as_str(), "--addr", "10.0.0.2/24", "--via", "af_packet"];
-    let output = command(&net, 0, &up).args(options).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let via = if options.contains(&"--via") { &[][..] } else { &["--via", "af_packet"] };
+    let up = command(&net, 0, &["up", &device, "--addr", "10.0.0.2/24"]).args(via).args(options).output().unwrap();
+    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
     Some(net)
 }
 

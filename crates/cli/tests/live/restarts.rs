@@ -203,6 +203,23 @@ fn connections_and_listeners_outlive_processes_of_their_interface() {
     assert_eq!(said.matches(line).count(), 3, "{said}");
 }
 
+/// By AF_XDP, where no packet socket of the next process sees what came meanwhile.
+#[test]
+fn connections_open_and_close_between_two_ends_of_their_interface() {
+    let Some(net) = interface_with(&["--via", "af_xdp"]) else { return };
+    let _echo = echo(&net, "tcp", "7000");
+    let load = Load::start(&net, "10.0.0.2:7000");
+    for _ in 0..3 {
+        for _ in 0..5 {
+            ask_once(&net, "10.0.0.2:7000");
+        }
+        kill_interface_process(&net);
+    }
+    ask_once(&net, "10.0.0.2:7000");
+    assert!(load.finish() > 0);
+    until("connections that were closed are no flows", || count(&net, "flows") == 0);
+}
+
 #[test]
 fn datagrams_go_on_whole_and_once_with_the_next_process() {
     let Some(net) = interface_with(&[]) else { return };

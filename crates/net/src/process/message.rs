@@ -36,6 +36,8 @@ pub(crate) enum Order {
     Accept(u64, u32, u32),
     /// This channel of this client is closed.
     Close(u64, u32),
+    /// What applications closed so far is closed before the answer.
+    Settle,
     /// This client is gone.
     Leave(u64),
     /// Another share for the flow of this number, of this user; none: of any.
@@ -240,6 +242,7 @@ wire_enum!(Order {
     13 = Down,
     14 = Change(change),
     15 = HandOver,
+    16 = Settle,
 });
 wire_enum!(Word {
     1 = Opened(facts),

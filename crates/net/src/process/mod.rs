@@ -307,6 +307,7 @@ impl Clerk {
             Order::Trace(owner, user, flow, snap) => (self.trace(owner, user, flow, snap)?, number),
             Order::Accept(client, channel, most) => (Command::Accept { client, channel, most }, number),
             Order::Close(client, channel) => (Command::Close { client, channel }, number),
+            Order::Settle => (Command::Settle, number),
             Order::Leave(client) => (Command::Leave { client }, number),
             Order::Share(user, flow, share, limits) => (Command::Share { user, flow, share, limits }, number),
             Order::State(user) => (Command::State { user }, number),

@@ -82,6 +82,28 @@ fn a_client_that_is_dropped_leaves_nothing() {
     assert!(after.zip(before).is_none_or(|(after, before)| after < before + 150), "{before:?} {after:?}");
 }
 
+#[test]
+fn what_an_application_closed_is_free_for_its_next_flow() {
+    let [near, _far] = joined();
+    let mut application = Application::new(&near, 1000);
+    // A user may have 15 of these: places come back, too, and numbers of channels.
+    let large = OpenFlow { receive_buffers: 1024, buffer_bytes: 65_536, ..udp(at(1, 4000), None) };
+    for round in 0..20 {
+        let mut flow = application.open(&large);
+        assert_eq!(flow.granted.channel, 0, "{round}");
+        flow.close();
+    }
+    let mut flow = application.open(&large);
+    flow.close();
+    assert!(near.state(None)[0].flows.is_empty());
+    assert_eq!(flow.channel.state(), State::Closed(0));
+    // Its number is another flow's, which it does not reach.
+    let next = application.open(&large);
+    flow.close();
+    assert_eq!((next.granted.channel, near.state(None)[0].flows.len()), (0, 1));
+    assert_eq!(next.channel.state(), State::Open);
+}
+
 fn refusal(result: Result<(flow::Granted, Vec<std::os::fd::OwnedFd>), NetError>) -> (NetErrorKind, String) {
     let error = result.expect_err("it is refused");
     (error.kind, error.text)

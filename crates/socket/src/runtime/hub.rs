@@ -174,10 +174,12 @@ impl Hub {
         let found = found.filter(|found| found.as_ref().is_some_and(|found| found.is(member))).and_then(Option::take);
         drop(table);
         if found.is_some() {
-            // Nothing has this channel any more: the daemon may give it to the next flow.
             self.count.fetch_sub(1, Ordering::Relaxed);
-            if !self.is_gone() {
-                self.connection.close(channel);
+            // Nothing has this channel any more, and the next flow may get it.
+            match member {
+                Member::Tcp(tcp) => self.connection.close_flow(tcp.lock().flow()),
+                Member::Listening(_) if !self.is_gone() => self.connection.close(channel),
+                Member::Listening(_) => {}
             }
         }
     }

@@ -211,6 +211,10 @@ fn error(errno: i32) -> io::Error {
 }
 
 impl Inner {
+    pub(crate) fn flow(&mut self) -> &mut Flow {
+        &mut self.flow
+    }
+
     pub(crate) fn stream(&mut self) -> Option<&mut dyn Stream> {
         self.stack.stream()
     }

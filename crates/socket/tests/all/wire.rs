@@ -191,6 +191,8 @@ impl Switch {
                 frames.push(frame);
             }
         }
+        // What is in the channel goes out before.
+        self.flows.retain(|flow| !flow.driver.is_closed() || flow.driver.waiting() > 0);
         let is_some = !frames.is_empty();
         for mut frame in frames {
             self.packets += 1;
@@ -242,6 +244,8 @@ impl Switch {
 
     fn answer(&mut self, client: u64, question: flow::Question, channels: usize) -> Answered {
         let full = Err((CaptureErrorKind::Full, "this connection has as many flows as it may have"));
+        // What was closed before is closed.
+        self.carry();
         match question {
             flow::Question::Open(_) if self.channel(client) as usize >= channels => full,
             flow::Question::Open(open) => {
@@ -293,8 +297,6 @@ impl Switch {
                 Ok((flow::Answer::Accepted(all), fds))
             }
             flow::Question::Close(channel) => {
-                // What is in the channel goes out before.
-                self.carry();
                 self.flows.retain(|flow| (flow.client, flow.channel) != (client, Some(channel)));
                 let is_it = |each: &mut Listener| (each.client, each.channel) == (client, channel);
                 for listener in self.listeners.extract_if(.., is_it).collect::<Vec<_>>() {
