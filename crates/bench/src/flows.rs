@@ -3,26 +3,36 @@
 //!
 //! - [`slices`], [`joining`], [`best_effort`] — shares of the wire. [`slower`], [`overload`] — what one receiver does to another.
 //! - [`packets`] — rates and processor time of short datagrams. [`idle`] — flows that do nothing.
-//! - [`bed`] — devices, daemon, processes; [`parts`] — these processes; [`sink`] — what arrives.
+//! - [`bed`] — devices and daemon; [`part`] — processes; [`parts`], [`streams`] — what they do; [`sink`] — what arrives.
 //! - [`frames`] — frames by hand; [`mmsg`] — the kernel's calls for many datagrams; [`document`] — docs/benchmarks/flows.md.
 
 pub mod bed;
 pub mod best_effort;
+pub mod bulk;
+pub mod connections;
 pub mod document;
+pub mod exchanges;
 pub mod frames;
 pub mod idle;
 pub mod joining;
 pub mod mmsg;
 pub mod overload;
 pub mod packets;
+pub mod part;
 pub mod parts;
+pub mod programs;
+pub mod shared;
 pub mod sink;
 pub mod slices;
 pub mod slower;
+pub mod streams;
+pub mod tunnels;
 
 use crate::case::{Case, CaseError, How, Numbers};
+use crate::measure::Effort;
 use crate::setting::Setting;
 use crate::table::{Goal, Touched};
+use bed::{BOTH, Whose};
 use std::sync::OnceLock;
 
 /// The groups, in the order of the table.
@@ -34,6 +44,12 @@ pub static GROUPS: &[&[Case]] = &[
     slower::CASES,
     overload::CASES,
     packets::CASES,
+    bulk::CASES,
+    tunnels::CASES,
+    exchanges::CASES,
+    connections::CASES,
+    programs::CASES,
+    shared::CASES,
     idle::CASES,
 ];
 
@@ -59,6 +75,28 @@ const fn beside(
 
 fn numbers(ours: Vec<f64>, peer: Option<Vec<f64>>, unit: &'static str) -> Numbers {
     Numbers { ours, peer, unit, void: None }
+}
+
+/// Gives what `measure` gives of ours and of the peer's in turns, A B and then B A; the first run of each does not count.
+fn in_turns<T>(
+    rounds: usize,
+    mut measure: impl FnMut(Whose) -> Result<T, CaseError>,
+) -> Result<[Vec<T>; 2], CaseError> {
+    let mut found = [Vec::new(), Vec::new()];
+    for round in 0..=rounds {
+        for at in [round % 2, (round + 1) % 2] {
+            let one = measure(BOTH[at])?;
+            if round > 0 {
+                found[at].push(one);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Runs shorter than a second, of each side.
+fn blocks(setting: &Setting) -> usize {
+    if setting.effort == Effort::Quick { 5 } else { 15 }
 }
 
 /// What `measure` gives, which is asked once: several rows are about the same runs.

@@ -107,14 +107,15 @@ impl Setting {
     }
 }
 
-/// Builds `streamline` where this program was built; what is up to date stays as it is.
+/// Builds `streamline`, and the library for programs under `net run`, where this program was built; what is up to date stays as it
+/// is.
 fn build(built: &Path) -> Result<PathBuf, String> {
     let streamline = built.join("streamline");
     // Set by `cargo run`; without it the program was started by itself and takes what lies beside it.
     if let (Some(cargo), Some(target)) = (std::env::var_os("CARGO"), built.parent()) {
         let profile = if built.ends_with("release") { &["--release"][..] } else { &[] };
         let mut command = Command::new(cargo);
-        command.args(["build", "--quiet", "-p", "cli", "--bin", "streamline"]).args(profile);
+        command.args(["build", "--quiet", "-p", "cli", "-p", "socket-shim"]).args(profile);
         // Set by `cargo run`, too: the program may have been started from elsewhere.
         if let Some(folder) = std::env::var_os("CARGO_MANIFEST_DIR") {
             command.current_dir(folder);

@@ -22,7 +22,7 @@ const QUICK_ROUNDS: usize = 3;
 const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
 
 /// What a device of a pair has when nobody changes it.
-const ALL: Offloads = Offloads {
+pub const ALL: Offloads = Offloads {
     receive_checksum: true,
     transmit_checksum: true,
     scatter_gather: true,

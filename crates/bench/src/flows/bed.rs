@@ -2,6 +2,7 @@
 //! second one. The far ends are the kernel's. Each end is in a namespace of its own: 10.0.0.2 near, 10.0.0.1 far.
 
 use super::frames::{self, Kind, Mac};
+use super::part::{Killed, Part, pin};
 use crate::case::CaseError;
 use crate::machine::{IP, Peer, TC};
 use crate::process::{processor_time, softirqs};
@@ -9,15 +10,13 @@ use crate::setting::Setting;
 use crate::stages::bed::{attach, children_seconds, instruction};
 use driver::change::Change;
 use driver::pair::{End, Pair, quiet_namespace};
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a daemon gets to listen.
@@ -25,6 +24,12 @@ const READY: Duration = Duration::from_secs(10);
 
 /// Users that own idle flows: one may not have them all.
 pub const USERS: [u32; 3] = [20_001, 20_002, 20_003];
+
+/// The address of the near ends.
+pub const NEAR_IP: &str = "10.0.0.2";
+/// The same with its prefix, and that of the far ends.
+pub const NEAR: &str = "10.0.0.2/24";
+const FAR: &str = "10.0.0.1/24";
 
 /// The first of the ports to which senders send, and how many there are.
 pub const PORTS: (u16, u16) = (5201, 8);
@@ -100,8 +105,17 @@ pub fn drop_ipv4(end: &End) -> Result<bpf::Link, CaseError> {
 }
 
 impl Bed {
-    /// Makes the devices. `rate`: bits a second of our wire; the kernel's is shaped by who measures it.
+    /// Makes the devices, and brings ours up. `rate`: bits a second of our wire; the kernel's is shaped by who measures it.
     pub fn new(setting: &Setting, rate: Option<u64>) -> Result<Bed, CaseError> {
+        let mut bed = Bed::made(setting)?;
+        bed.rate = rate;
+        let rate: Vec<String> = rate.iter().flat_map(|rate| ["--rate".to_owned(), rate.to_string()]).collect();
+        bed.up(&[&["--addr".to_owned(), NEAR.to_owned()], &rate[..]].concat())?;
+        Ok(bed)
+    }
+
+    /// Makes the devices, and starts a daemon that has none of them.
+    pub fn made(setting: &Setting) -> Result<Bed, CaseError> {
         let namespace = || match quiet_namespace() {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Err(CaseError::Missing("network namespaces cannot be made: run as root".to_owned()))
@@ -112,12 +126,12 @@ impl Bed {
         let pairs = [pair()?, pair()?];
         let mut targets = Vec::new();
         for Pair { far, .. } in &pairs {
-            give_address(far, "10.0.0.1/24")?;
+            give_address(far, FAR)?;
             let bind =
                 || (0..PORTS.1).map(|at| UdpSocket::bind(("10.0.0.1", PORTS.0 + at))).collect::<Result<Vec<_>, _>>();
             targets.extend(far.namespace.enter(bind).and_then(|bound| bound).map_err(failed)?);
         }
-        give_address(&pairs[1].near, "10.0.0.2/24")?;
+        give_address(&pairs[1].near, NEAR)?;
         // Where other users reach it.
         let folder = tempfile::tempdir().map_err(failed)?;
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).map_err(failed)?;
@@ -129,15 +143,19 @@ impl Bed {
             streamline: setting.streamline.clone(),
             bench: setting.bench.clone(),
             softirqs: softirqs(),
-            rate,
+            rate: None,
             _targets: targets,
         };
         bed.await_daemon()?;
-        let mut up = vec!["up".to_owned(), "near".to_owned(), "--addr".to_owned(), "10.0.0.2/24".to_owned()];
-        up.extend(rate.iter().flat_map(|rate| ["--rate".to_owned(), rate.to_string()]));
-        let said: Value = serde_json::from_str(&bed.net(&up)?).map_err(failed)?;
-        eprintln!("  near: {}", said["interfaces"][0]["how"].as_str().unwrap_or("?"));
         Ok(bed)
+    }
+
+    /// Gives the near end of the first pair to the daemon, with these options.
+    pub fn up(&self, options: &[String]) -> Result<(), CaseError> {
+        let said = self.net(&[&["up".to_owned(), "near".to_owned()], options].concat())?;
+        let said: Value = serde_json::from_str(&said).map_err(failed)?;
+        eprintln!("  near: {}", said["interfaces"][0]["how"].as_str().unwrap_or("?"));
+        Ok(())
     }
 
     fn await_daemon(&self) -> Result<(), CaseError> {
@@ -163,7 +181,8 @@ impl Bed {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn socket(&self) -> PathBuf {
+    /// The daemon's socket.
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("control")
     }
 
@@ -206,7 +225,27 @@ impl Bed {
             Whose::Kernel => command.arg(format!("kernel-{role}")),
         };
         command.args(words);
-        Part::start(self.near(whose), command)
+        Part::start(self.near(whose), command, None)
+    }
+
+    /// Starts a part that speaks TCP where a device is, on flows of ours or on the kernel's sockets; on one processor, where it is
+    /// named.
+    pub fn tcp(&self, at: &End, whose: Whose, words: &[&str], processor: Option<usize>) -> Result<Part, CaseError> {
+        let mut command = self.stage();
+        command.arg("tcp");
+        match whose {
+            Whose::Ours => command.arg(self.socket()),
+            Whose::Kernel => command.arg("kernel"),
+        };
+        command.args(words);
+        Part::start(at, command, processor)
+    }
+
+    /// Has the daemon work on one processor, or on all.
+    pub fn pin_daemon(&self, processor: Option<usize>) -> Result<(), CaseError> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.daemon.id())).map_err(failed)?;
+        let tasks = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+        tasks.map(Pid::from_raw).try_for_each(|task| pin(task, processor))
     }
 
     /// A sender of datagrams of `bytes` bytes to a port of the far side: `rate` a second, 0 for as many as go.
@@ -243,7 +282,7 @@ impl Bed {
         let mut command = self.stage();
         command.arg("idle").arg(self.socket()).args([connections, flows].map(|number| number.to_string()));
         command.uid(user).gid(user);
-        Part::start(self.near(Whose::Ours), command)
+        Part::start(self.near(Whose::Ours), command, None)
     }
 
     /// The command that sends frames made by hand to the near side.
@@ -290,7 +329,7 @@ impl Bed {
 
     /// Processor time of the daemon and these parts, s.
     pub fn own_processor_time(&self, parts: &[&Part]) -> f64 {
-        let parts = parts.iter().map(|part| part.0.child.id());
+        let parts = parts.iter().map(|part| part.process());
         parts.chain([self.daemon.id()]).map(processor_time).sum()
     }
 
@@ -306,9 +345,16 @@ impl Bed {
     }
 }
 
-fn give_address(end: &End, address: &str) -> Result<(), CaseError> {
+/// Gives an address to a device. The kernel's TCP works there as ours does, by CUBIC.
+pub fn give_address(end: &End, address: &str) -> Result<(), CaseError> {
     tool(end, IP, &format!("address add {address} dev {}", end.name))?;
-    end.change(&Change { arp: Some(true), ..Change::default() }).map_err(failed)
+    end.change(&Change { arp: Some(true), ..Change::default() }).map_err(failed)?;
+    let own = address.split('/').next().unwrap_or(address);
+    tool(
+        end,
+        IP,
+        &format!("route replace 10.0.0.0/24 dev {} proto kernel scope link src {own} congctl cubic", end.name),
+    )
 }
 
 /// The hardware address of a device.
@@ -327,101 +373,6 @@ fn start_daemon(setting: &Setting, end: &End, folder: &tempfile::TempDir) -> Res
     command.arg("daemon").arg("--socket").arg(folder.path().join("control")).arg("--config").arg(config);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
     end.namespace.enter(move || command.spawn()).and_then(|child| child).map_err(failed)
-}
-
-/// A process that is killed where this is dropped.
-pub struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A part that runs: see [`parts`](super::parts).
-pub struct Part(Talking);
-
-struct Talking {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-impl Drop for Talking {
-    fn drop(&mut self) {
-        // It may have been stopped, or have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Part {
-    fn start(end: &End, mut command: Command) -> Result<Part, CaseError> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = end.namespace.enter(move || command.spawn()).and_then(|child| child).map_err(failed)?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        let output = BufReader::new(output.ok_or_else(|| failed("a part without an output"))?);
-        let mut part = Part(Talking { child, input, output });
-        match part.line()?.as_str() {
-            "ready" => Ok(part),
-            said => Err(failed(format!("a part said `{said}`"))),
-        }
-    }
-
-    fn line(&mut self) -> Result<String, CaseError> {
-        let mut line = String::new();
-        self.0.output.read_line(&mut line).map_err(failed)?;
-        if line.is_empty() { Err(failed("a part ended early")) } else { Ok(line.trim().to_owned()) }
-    }
-
-    fn say(&mut self, word: &str) -> Result<(), CaseError> {
-        let input = self.0.input.as_mut().ok_or_else(|| failed("a part that was told to end"))?;
-        writeln!(input, "{word}").map_err(failed)
-    }
-
-    /// Has it begin.
-    pub fn go(&mut self) -> Result<(), CaseError> {
-        self.say("go")
-    }
-
-    /// Datagrams that it has received.
-    pub fn received(&mut self) -> Result<u64, CaseError> {
-        self.say("count")?;
-        let line = self.line()?;
-        line.parse().map_err(|_| failed(format!("a part said `{line}`")))
-    }
-
-    /// Waits until it has done its work; gives its document.
-    pub fn finish(&mut self) -> Result<Value, CaseError> {
-        let line = self.line()?;
-        serde_json::from_str(&line).map_err(|error| failed(format!("`{line}`: {error}")))
-    }
-
-    /// Has it end; gives its document.
-    pub fn end(mut self) -> Result<Value, CaseError> {
-        self.0.input = None;
-        self.finish()
-    }
-
-    /// Stops it where it is, or lets it go on.
-    pub fn stop(&self, stopped: bool) -> Result<(), CaseError> {
-        let signal = if stopped { Signal::SIGSTOP } else { Signal::SIGCONT };
-        kill(Pid::from_raw(self.0.child.id() as i32), signal).map_err(failed)
-    }
-}
-
-/// Datagrams of a receiver's document that did not come in order: one of them voids what was measured.
-pub fn in_order(said: &Value) -> Result<(), CaseError> {
-    match said["misordered"].as_u64() {
-        Some(0) => Ok(()),
-        count => Err(failed(format!("{count:?} datagrams came twice or out of order"))),
-    }
-}
-
-/// A number of a part's document.
-pub fn count(said: &Value, name: &str) -> Result<u64, CaseError> {
-    said[name].as_u64().ok_or_else(|| failed(format!("a part says no `{name}`: {said}")))
 }
 
 /// Bytes of the payload of a datagram in a frame of 64 bytes on the wire.

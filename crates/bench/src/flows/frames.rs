@@ -1,4 +1,5 @@
-//! Frames made by hand: datagrams whose payload begins with a number, fragments without an end, and questions of ARP and ping.
+//! Frames made by hand: datagrams whose payload begins with a number, fragments and SYN segments without an end, and questions of ARP
+//! and ping.
 
 use crate::capture::field::send_each;
 use packet::checksum::Sum;
@@ -46,6 +47,8 @@ pub enum Kind {
     Long,
     /// First fragments, each of another datagram, to which nothing more comes.
     Fragments,
+    /// SYN segments, each of another connection, to which nothing more comes.
+    Syns,
 }
 
 impl FromStr for Kind {
@@ -56,6 +59,7 @@ impl FromStr for Kind {
             "short" => Ok(Kind::Short),
             "long" => Ok(Kind::Long),
             "fragments" => Ok(Kind::Fragments),
+            "syns" => Ok(Kind::Syns),
             _ => Err(()),
         }
     }
@@ -68,14 +72,39 @@ impl Kind {
             Kind::Short => "short",
             Kind::Long => "long",
             Kind::Fragments => "fragments",
+            Kind::Syns => "syns",
         }
     }
 
-    fn frame_bytes(self) -> usize {
+    /// The frame that all of this kind are made of.
+    fn model(self, to: Mac, port: u16) -> Vec<u8> {
         match self {
-            Kind::Short => SHORTEST,
-            Kind::Long => LONG,
-            Kind::Fragments => FRAGMENT_FRAME,
+            Kind::Short => datagram(to, port, SHORTEST),
+            Kind::Long => datagram(to, port, LONG),
+            Kind::Fragments => {
+                let mut frame = datagram(to, port, FRAGMENT_FRAME);
+                // More fragments.
+                frame[20] = 0x20;
+                frame
+            }
+            Kind::Syns => syn(to, port),
+        }
+    }
+
+    /// Makes the frame of this number of it.
+    fn number(self, frame: &mut [u8], number: u64) {
+        match self {
+            Kind::Short | Kind::Long => frame[NUMBER..NUMBER + 8].copy_from_slice(&number.to_be_bytes()),
+            Kind::Fragments => {
+                frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
+                seal(frame);
+            }
+            Kind::Syns => {
+                let port = 1024 + (number % 64_000) as u16;
+                frame[34..36].copy_from_slice(&port.to_be_bytes());
+                frame[38..42].copy_from_slice(&(number as u32).to_be_bytes());
+                seal_segment(frame);
+            }
         }
     }
 }
@@ -113,17 +142,34 @@ fn datagram(to: Mac, port: u16, frame_bytes: usize) -> Vec<u8> {
     frame
 }
 
+/// A segment that asks for a connection (RFC 9293, section 3.5), with its largest segment.
+fn syn(to: Mac, port: u16) -> Vec<u8> {
+    let mut frame = ipv4(to, TCP, 44);
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    // Six words of header, SYN, the window; then the option.
+    frame[46..50].copy_from_slice(&[0x60, 0x02, 0xff, 0xff]);
+    frame[54..58].copy_from_slice(&[2, 4, 0x05, 0xb4]);
+    frame
+}
+
+/// Writes the checksum of a segment without options of IPv4.
+fn seal_segment(frame: &mut [u8]) {
+    frame[50..52].fill(0);
+    let lengths = Sum::number(u32::from(TCP) + (frame.len() - 34) as u32);
+    let checksum = Sum::of(&frame[26..34]).and(lengths).and(Sum::of(&frame[34..])).checksum();
+    frame[50..52].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// The protocol's number.
+const TCP: u8 = 6;
+
 /// Where the payload of a datagram begins.
 const NUMBER: usize = 42;
 
 /// Sends so many frames, 0 for as long as standard input has no end, pinned to the first processor; at so many a second, or, where
 /// that is 0, as fast as it goes.
 pub fn send(device: &str, to: Mac, kind: Kind, port: u16, count: u64, rate: u64) -> Result<(), String> {
-    let mut model = datagram(to, port, kind.frame_bytes());
-    if kind == Kind::Fragments {
-        // More fragments.
-        model[20] = 0x20;
-    }
+    let model = kind.model(to, port);
     if count == 0 {
         // The parent may be killed, and nothing else ends this.
         std::thread::spawn(|| {
@@ -135,12 +181,7 @@ pub fn send(device: &str, to: Mac, kind: Kind, port: u16, count: u64, rate: u64)
     send_each(device, count, rate, |number, frame| {
         frame.clear();
         frame.extend_from_slice(&model);
-        if kind == Kind::Fragments {
-            frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
-            seal(frame);
-        } else {
-            frame[NUMBER..NUMBER + 8].copy_from_slice(&number.to_be_bytes());
-        }
+        kind.number(frame, number);
     })
 }
 
@@ -192,6 +233,13 @@ mod tests {
         let frame = datagram(one, 5201, SHORTEST);
         assert_eq!((frame.len(), port(&frame), ping_answered(&frame)), (60, Some(5201), None));
         assert_eq!(Sum::of(&frame[14..34]).folded(), 0xffff);
+        let mut wanted = Kind::Syns.model(one, 80);
+        Kind::Syns.number(&mut wanted, 3);
+        let segment = packet::tcp::Packet::new_checked(&wanted[34..], 24).unwrap();
+        assert_eq!((segment.source_port(), segment.target_port(), segment.sequence_number()), (1027, 80, 3));
+        assert_eq!(segment.flags(), packet::tcp::Flags::SYN);
+        let pseudo = Sum::of(&wanted[26..34]).and(Sum::number(6 + 24));
+        assert_eq!(pseudo.and(Sum::of(&wanted[34..])).folded(), 0xffff);
         let mut answer = ping(other, one, 7);
         assert_eq!((answer.len(), port(&answer), ping_answered(&answer)), (42, None, None));
         answer[34] = 0;

@@ -1,7 +1,8 @@
 //! Flows that do nothing: what one flow receives beside 9,999 of them, and the processor time of a hundred.
 
-use super::bed::{Bed, PORTS, Part, USERS, Whose, failed, in_order};
+use super::bed::{Bed, PORTS, USERS, Whose, failed};
 use super::frames::Kind;
+use super::part::{Part, in_order};
 use super::{numbers, row};
 use crate::case::{Case, CaseError, Numbers};
 use crate::measure::Effort;

@@ -1,10 +1,11 @@
 //! Crosstalk: what an application loses of 50,000 datagrams a second while another one beside it is slow, stopped, flooded, or gets
-//! fragments without an end.
+//! fragments or SYN segments without an end.
 
-use super::bed::{BOTH, Bed, PORTS, Whose, count, in_order};
+use super::bed::{BOTH, Bed, PORTS, Whose, drop_ipv4};
 use super::beside;
 use super::frames::Kind;
 use super::numbers;
+use super::part::{count, in_order};
 use crate::case::{Case, CaseError, Numbers};
 use crate::measure::Effort;
 use crate::setting::Setting;
@@ -23,6 +24,7 @@ enum Trouble {
     Stopped,
     Flooded,
     Fragments,
+    Syns,
 }
 
 const fn case(about: &'static str, numbers: fn(&Setting) -> Result<Numbers, CaseError>) -> Case {
@@ -35,6 +37,9 @@ pub static CASES: &[Case] = &[
     case("overload of one, stopped: the other loses of 50 kpps", |setting| lost(setting, Trouble::Stopped)),
     case("overload of one, flooded: the other loses of 50 kpps", |setting| lost(setting, Trouble::Flooded)),
     case("overload of one, fragments: the other loses of 50 kpps", |setting| lost(setting, Trouble::Fragments)),
+    case("overload of one, SYN flood at its listener: the other loses of 50 kpps", |setting| {
+        lost(setting, Trouble::Syns)
+    }),
 ];
 
 fn lost(setting: &Setting, trouble: Trouble) -> Result<Numbers, CaseError> {
@@ -54,7 +59,13 @@ fn lost(setting: &Setting, trouble: Trouble) -> Result<Numbers, CaseError> {
 fn run(setting: &Setting, bed: &Bed, whose: Whose, trouble: Trouble) -> Result<f64, CaseError> {
     let time_s = if setting.effort == Effort::Quick { 1 } else { 4 };
     let (one, other) = (PORTS.0, PORTS.0 + 1);
-    let troubled = bed.receiver(whose, one, if trouble == Trouble::Slow { SLOW } else { "never" })?;
+    let troubled = match trouble {
+        Trouble::Syns => bed.tcp(bed.near(whose), whose, &["serve", &one.to_string()], None)?,
+        Trouble::Slow => bed.receiver(whose, one, SLOW)?,
+        _ => bed.receiver(whose, one, "never")?,
+    };
+    // Answers to SYN segments end at the far device: the stack there would send a reset to each.
+    let _drop = (trouble == Trouble::Syns).then(|| drop_ipv4(bed.far(whose))).transpose()?;
     let looked_at = bed.receiver(whose, other, "never")?;
     if trouble == Trouble::Stopped {
         troubled.stop(true)?;
@@ -63,6 +74,7 @@ fn run(setting: &Setting, bed: &Bed, whose: Whose, trouble: Trouble) -> Result<f
         Trouble::Slow | Trouble::Stopped => (Kind::Short, RATE),
         Trouble::Flooded => (Kind::Short, 0),
         Trouble::Fragments => (Kind::Fragments, 0),
+        Trouble::Syns => (Kind::Syns, 0),
     };
     let overload = bed.keep_sending_frames(whose, kind, one, rate)?;
     // It has filled its buffers.

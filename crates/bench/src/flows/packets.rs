@@ -4,8 +4,9 @@
 //! Processor time is that of all processes: application, daemon, the kernel's threads, and for what is received the sender, too, in
 //! whose time the kernel delivers; less the sender's alone into a program that drops.
 
-use super::bed::{BOTH, Bed, PORTS, Part, SHORT_PAYLOAD, Whose, count, drop_ipv4, failed, in_order};
+use super::bed::{BOTH, Bed, PORTS, SHORT_PAYLOAD, Whose, drop_ipv4, failed};
 use super::frames::Kind;
+use super::part::{Part, count, in_order};
 use super::{numbers, remembered, row};
 use crate::case::{Case, CaseError, Numbers};
 use crate::measure::{Effort, median};

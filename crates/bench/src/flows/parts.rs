@@ -2,11 +2,13 @@
 //! of the kernel, idle flows, and frames made by hand.
 //!
 //! A part writes `ready`, and begins at the line `go` of its standard input. At each line `count` it writes how many datagrams it
-//! has received. It ends with its standard input, or when it has done its work, and then writes one JSON document.
+//! has received, at each line `time` its processor time in ns. It ends with its standard input, or when it has done its work, and then writes one JSON document.
 
 use super::frames;
 use super::mmsg::{self, MANY, Many};
+use super::streams;
 use flow::OpenFlow;
+use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use socket::{Connection, SocketError, UdpOptions};
 use stack::NoEnv;
@@ -29,7 +31,7 @@ pub const FROM: u16 = 4000;
 
 /// What the parent said, and what it may ask.
 #[derive(Default)]
-struct Line {
+pub(super) struct Line {
     gone: AtomicBool,
     ended: AtomicBool,
     received: AtomicU64,
@@ -37,7 +39,7 @@ struct Line {
 
 impl Line {
     /// Says that this part is ready, and listens to its parent.
-    fn ready() -> Arc<Line> {
+    pub(super) fn ready() -> Arc<Line> {
         let line = Arc::new(Line::default());
         let listening = Arc::clone(&line);
         println!("ready");
@@ -45,6 +47,7 @@ impl Line {
             for word in io::stdin().lock().lines().map_while(Result::ok) {
                 match word.as_str() {
                     "go" => listening.gone.store(true, Ordering::Relaxed),
+                    "time" => println!("{}", processor_ns()),
                     _ => println!("{}", listening.received.load(Ordering::Relaxed)),
                 }
             }
@@ -57,11 +60,24 @@ impl Line {
         self.ended.load(Ordering::Relaxed)
     }
 
-    fn await_go(&self) {
+    pub(super) fn await_go(&self) {
         while !self.gone.load(Ordering::Relaxed) && !self.has_ended() {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
+
+    /// Waits until the parent has what it wants.
+    pub(super) fn await_end(&self) {
+        while !self.has_ended() {
+            std::thread::sleep(WAIT);
+        }
+    }
+}
+
+/// Processor time of this process so far, with that of threads that ended, ns.
+fn processor_ns() -> u64 {
+    let spent = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
+    spent.map_or(0, |spent| spent.as_nanos() as u64)
 }
 
 /// Runs a role.
@@ -79,15 +95,16 @@ pub fn run(words: &[&str]) -> Result<(), String> {
         ["frames", device, mac, kind, port, count, rate] => {
             frames::send(device, number(mac)?, number(kind)?, number(port)?, number(count)?, number(rate)?)
         }
+        ["tcp", whose, ref role @ ..] => streams::run(whose, role),
         _ => Err(format!("`stage flow {}` is no role", words.join(" "))),
     }
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` makes no sense here"))
 }
 
-fn told(error: impl std::fmt::Display) -> String {
+pub(super) fn told(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
@@ -117,9 +134,7 @@ impl Pace {
 /// Says how many datagrams a sender sent, and in which time, s. The sender stays until its parent has looked at its processor time.
 fn say_sent(line: &Line, sent: u64, began: Instant) {
     println!("{}", json!({"sent": sent, "seconds": began.elapsed().as_secs_f64()}));
-    while !line.has_ended() {
-        std::thread::sleep(WAIT);
-    }
+    line.await_end();
 }
 
 fn open(daemon: &str, options: &UdpOptions) -> Result<socket::UdpSocket, String> {

@@ -1,8 +1,9 @@
 //! Experiment 4: streams of 40 and 45 Mb/s to two applications, the second of which gets slower with each 20,000 datagrams. The
 //! first one must not lose any. The same with sockets of the kernel stands beside.
 
-use super::bed::{BOTH, Bed, PORTS, Whose, count, failed, in_order};
+use super::bed::{BOTH, Bed, PORTS, Whose, failed};
 use super::frames::{Kind, LONG};
+use super::part::{count, in_order};
 use super::parts::WINDOW_MS;
 use super::{beside, numbers, remembered};
 use crate::case::{Case, CaseError, Numbers};
