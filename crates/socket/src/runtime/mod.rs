@@ -32,8 +32,8 @@ use listening::Listening;
 use stack::{TCP_WINDOW, TCP_WINDOW_SHIFT};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 use tcp::{Shape, Tcp};
 
 /// IP protocol number of TCP.
@@ -55,6 +55,25 @@ fn hubs() -> MutexGuard<'static, Vec<(PathBuf, Arc<Hub>)>> {
     HUBS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locked by the thread that connects to a daemon.
+static CONNECTS: Mutex<()> = Mutex::new(());
+
+/// How long a thread waits for another one that connects. In a copy of this process that `fork` made there may be none.
+const OTHER_CONNECTS: Duration = Duration::from_secs(2);
+
+/// Waits until no other thread connects to a daemon, a while at most.
+fn connects_alone() -> Option<MutexGuard<'static, ()>> {
+    let deadline = Instant::now() + OTHER_CONNECTS;
+    loop {
+        match CONNECTS.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
 /// Opens something at a connection to this daemon that `suits` and has room for it: flows of one connection are on one interface, and
 /// at most 1,024. Connects again where none has.
 fn open<T>(
@@ -62,6 +81,29 @@ fn open<T>(
     suits: fn(&Hub) -> bool,
     open: &mut dyn FnMut(&Arc<Hub>) -> Result<T, SocketError>,
 ) -> Result<(Arc<Hub>, T), SocketError> {
+    let mut tried = Vec::new();
+    if let Some(opened) = open_at_known(daemon, suits, open, &mut tried)? {
+        return Ok(opened);
+    }
+    // Another thread may connect just now, and its connection have room for this, too.
+    let _alone = connects_alone();
+    if let Some(opened) = open_at_known(daemon, suits, open, &mut tried)? {
+        return Ok(opened);
+    }
+    let hub = Hub::open(daemon, "tcp")?;
+    let opened = open(&hub)?;
+    exit::prepare().map_err(SocketError::Daemon)?;
+    hubs().push((daemon.to_path_buf(), Arc::clone(&hub)));
+    Ok((hub, opened))
+}
+
+/// Opens something at one of the connections that there are, but for those that were `tried`; none: none of them has room.
+fn open_at_known<T>(
+    daemon: &Path,
+    suits: fn(&Hub) -> bool,
+    open: &mut dyn FnMut(&Arc<Hub>) -> Result<T, SocketError>,
+    tried: &mut Vec<Arc<Hub>>,
+) -> Result<Option<(Arc<Hub>, T)>, SocketError> {
     let known: Vec<Arc<Hub>> = {
         let mut hubs = hubs();
         hubs.retain(|(_, hub)| !hub.is_gone());
@@ -69,21 +111,20 @@ fn open<T>(
     };
     // Where the daemon of one has gone, it is with the flows that it has. Another daemon may be there for a new one.
     let has_room = |hub: &Arc<Hub>| (hub.members() as usize) < CHANNELS && hub.connection.has_daemon();
-    for hub in known.into_iter().filter(|hub| has_room(hub) && suits(hub)) {
+    for hub in known {
+        if tried.iter().any(|other| Arc::ptr_eq(other, &hub)) || !has_room(&hub) || !suits(&hub) {
+            continue;
+        }
         match open(&hub) {
-            Ok(opened) => return Ok((hub, opened)),
+            Ok(opened) => return Ok(Some((hub, opened))),
             // Another connection may be told something else: its flows may be on this interface, and it may have room.
-            Err(SocketError::Refused(CaptureErrorKind::Full | CaptureErrorKind::Request, _)) => {}
+            Err(SocketError::Refused(CaptureErrorKind::Full | CaptureErrorKind::Request, _)) => tried.push(hub),
             // Its daemon ends just now.
-            Err(_) if !hub.connection.has_daemon() => {}
+            Err(_) if !hub.connection.has_daemon() => tried.push(hub),
             Err(error) => return Err(error),
         }
     }
-    let hub = Hub::open(daemon, "tcp")?;
-    let opened = open(&hub)?;
-    exit::prepare().map_err(SocketError::Daemon)?;
-    hubs().push((daemon.to_path_buf(), Arc::clone(&hub)));
-    Ok((hub, opened))
+    Ok(None)
 }
 
 /// Opens a connection; its handshake begins.

@@ -195,3 +195,24 @@ fn a_port_has_one_listener() {
     let taken = TcpListener::bind_with(&options(&wire), address).unwrap_err();
     assert_eq!(taken.kind(), ErrorKind::AddrInUse);
 }
+
+#[test]
+fn threads_that_connect_at_once_share_one_connection_to_the_daemon() {
+    const THREADS: usize = 50;
+    let wire = Wire::new();
+    let (listener, address) = listen(&wire, "0.0.0.0:0");
+    let gate = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        let connect = || {
+            gate.wait();
+            TcpStream::connect_with(&options(&wire), address).unwrap()
+        };
+        let streams: Vec<_> = (0..THREADS).map(|_| scope.spawn(connect)).collect();
+        for _ in 0..THREADS {
+            listener.accept().unwrap();
+        }
+        let _streams: Vec<_> = streams.into_iter().map(|thread| thread.join().unwrap()).collect();
+        // The other is the listener's.
+        assert_eq!(wire.clients(), 2);
+    });
+}
