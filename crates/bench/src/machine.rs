@@ -13,9 +13,8 @@ pub struct Peer {
 }
 
 /// The peers of the comparisons there are.
-pub const PEERS: [Peer; 15] = [
-    TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD, TC, SLIRP, PASTA, CURL, WRK, NGINX,
-];
+pub const PEERS: [Peer; 14] =
+    [TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD, TC, SLIRP, CURL, WRK, NGINX];
 /// Prints, filters and stores packets.
 pub const TCPDUMP: Peer = Peer { program: "tcpdump", package: "tcpdump" };
 /// Dissects packets.
@@ -41,8 +40,6 @@ pub const TC: Peer = Peer { program: "tc", package: "iproute2" };
 pub const IP: Peer = Peer { program: "ip", package: "iproute2" };
 /// Connects a namespace with its host, by a TCP of its own.
 pub const SLIRP: Peer = Peer { program: "slirp4netns", package: "slirp4netns" };
-/// The same.
-pub const PASTA: Peer = Peer { program: "pasta", package: "passt" };
 /// Fetches files.
 pub const CURL: Peer = Peer { program: "curl", package: "curl" };
 /// Asks a web server as often as it answers.
@@ -65,7 +62,7 @@ impl Peer {
     fn version(self) -> String {
         match self.find() {
             Ok(path) => match version_of(&path) {
-                said if said.is_empty() || said.ends_with("unknown version") => self.package_version(),
+                said if said.is_empty() => self.package_version(),
                 said => said,
             },
             Err(missing) => format!("{}: {missing}", self.program),

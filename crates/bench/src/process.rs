@@ -235,6 +235,15 @@ pub fn processor_time(process: u32) -> f64 {
     tasks.filter_map(|task| of(task.path().join("schedstat"))).sum::<f64>() * 1e-9
 }
 
+/// A process and all that come from it, as they are now.
+pub fn family(process: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<u32> =
+        children.flat_map(|some| some.split(' ').filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect();
+    std::iter::once(process).chain(children.into_iter().flat_map(family)).collect()
+}
+
 /// What is resident now; `None` when the process has ended.
 fn memory_of(pid: u32) -> Option<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -5,7 +5,7 @@ use super::frames::{self, Kind, Mac};
 use super::part::{Killed, Part, pin};
 use crate::case::CaseError;
 use crate::machine::{IP, Peer, TC};
-use crate::process::{processor_time, softirqs};
+use crate::process::{family, processor_time, softirqs};
 use crate::setting::Setting;
 use crate::stages::bed::{attach, children_seconds, instruction};
 use driver::change::Change;
@@ -241,11 +241,14 @@ impl Bed {
         Part::start(at, command, processor)
     }
 
-    /// Has the daemon work on one processor, or on all.
+    /// Has the daemon and the process of its interface work on one processor, or on all.
     pub fn pin_daemon(&self, processor: Option<usize>) -> Result<(), CaseError> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.daemon.id())).map_err(failed)?;
-        let tasks = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-        tasks.map(Pid::from_raw).try_for_each(|task| pin(task, processor))
+        for process in family(self.daemon.id()) {
+            let tasks = std::fs::read_dir(format!("/proc/{process}/task")).map_err(failed)?;
+            let tasks = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+            tasks.map(Pid::from_raw).try_for_each(|task| pin(task, processor))?;
+        }
+        Ok(())
     }
 
     /// A sender of datagrams of `bytes` bytes to a port of the far side: `rate` a second, 0 for as many as go.
@@ -327,10 +330,10 @@ impl Bed {
         command
     }
 
-    /// Processor time of the daemon and these parts, s.
+    /// Processor time of the daemon, the process of its interface and these parts, s.
     pub fn own_processor_time(&self, parts: &[&Part]) -> f64 {
         let parts = parts.iter().map(|part| part.process());
-        parts.chain([self.daemon.id()]).map(processor_time).sum()
+        parts.chain(family(self.daemon.id())).map(processor_time).sum()
     }
 
     /// The same with the kernel's threads that receive.

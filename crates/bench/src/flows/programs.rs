@@ -130,7 +130,8 @@ fn answered(setting: &Setting) -> Result<Numbers, CaseError> {
     let bytes = fetch(&bed, Whose::Kernel)?;
     let [ours, kernel] = in_turns(blocks(setting), |whose| {
         let mut wrk = Command::new(&wrk);
-        wrk.args(["--threads", "1", "--connections", &CONNECTIONS.to_string(), "--duration", "1s", "--script"]).arg(&report);
+        wrk.args(["--threads", "1", "--connections", &CONNECTIONS.to_string(), "--duration", "1s", "--script"])
+            .arg(&report);
         wrk.arg(format!("http://{NEAR_IP}:{WEB_PORT}/{PAGE}")).stdin(Stdio::null());
         let output = bed.far(whose).namespace.enter(move || wrk.output()).and_then(|output| output).map_err(failed)?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
