@@ -15,6 +15,7 @@ pub mod peer;
 use codec::{In, Out, Wire};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -68,13 +69,24 @@ pub fn send_last<M: Message>(socket: impl AsFd, message: &M) {
     packets::send_last(socket, &message.encode());
 }
 
+thread_local! {
+    /// Room for a message, as long as the longest that this thread has waited for.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// Receives a message and its file descriptors: none where not all of them could come. `None`: the other side closed.
 pub fn receive<M: Message>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut packet = vec![0; M::BYTES];
-    let Some(packets::Received { len, fds, .. }) = packets::receive(socket, &mut packet)? else { return Ok(None) };
-    match M::decode(&packet[..len]) {
-        Some(message) => Ok(Some((message, fds))),
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood")),
+    let mut packet = ROOM.take();
+    packet.resize(packet.len().max(M::BYTES), 0);
+    let received = packets::receive(socket, &mut packet[..M::BYTES]);
+    let message = received.map(|received| received.map(|received| (M::decode(&packet[..received.len]), received.fds)));
+    ROOM.set(packet);
+    match message? {
+        None => Ok(None),
+        Some((Some(message), fds)) => Ok(Some((message, fds))),
+        Some((None, _)) => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood"))
+        }
     }
 }
 
