@@ -51,12 +51,18 @@ pub fn raise_memory_lock() -> Option<u64> {
     rustix::process::getrlimit(Resource::Memlock).current
 }
 
-/// Lets this process have as many files as it is permitted: each client takes one, each reader another, and what is on its
-/// way to clients who have not taken it is counted as well.
+/// Files for 10,000 flows, two each, and as many again for all else.
+const FILES: u64 = 65_536;
+
+/// Lets this process have as many files as it is permitted, and at least [`FILES`] where it may say so: each client takes one,
+/// each reader another, each flow two, and what is on its way to clients who have not taken it is counted as well.
 pub fn raise_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
+    let files = limit.maximum.map(|maximum| maximum.max(FILES));
     // Where it cannot be raised it stays as it is, and fewer clients are let in.
-    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    if rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files }).is_err() {
+        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 /// Becomes this user for good, where root started this process; see [`guard::become_user`]. Capabilities stay, and are not in
