@@ -7,6 +7,7 @@ use packet::tunnel::Kind as Tunnel;
 use packet::tunnel::stack::Layers;
 use std::net::Ipv4Addr;
 use testkit::packets::{CLIENT, SERVER, flag, ipv4, tcp, udp};
+use testkit::random::Random;
 use testkit::{Chain, Outcome};
 
 const SECOND: u64 = 1_000_000_000;
@@ -304,6 +305,57 @@ fn overlaps_go_by_the_targets_policy() {
     check(&[("policy", "last")], 0xee);
     check(&[("policy.", "10.0.0.2=last")], 0xee);
     check(&[("policy", "last"), ("policy.", "10.0.0.0/24=first")], payload[16]);
+}
+
+/// What comes out of fragments, byte by byte: `is_last`: the later byte counts.
+fn by_hand(fragments: &[(usize, Vec<u8>, bool)], is_last: bool) -> Vec<Vec<u8>> {
+    let (mut packets, mut bytes, mut end) = (vec![], vec![None; 512], None);
+    for (start, part, more) in fragments {
+        if *start == 0 && !more {
+            // No fragment.
+            packets.push(part.clone());
+            continue;
+        }
+        for (at, byte) in part.iter().enumerate() {
+            let place = &mut bytes[start + at];
+            *place = if is_last { Some(*byte) } else { place.or(Some(*byte)) };
+        }
+        if !more {
+            end = Some(start + part.len());
+        }
+        if let Some(whole) = end.and_then(|end| bytes[..end].iter().copied().collect::<Option<Vec<u8>>>()) {
+            packets.push(whole);
+            (bytes, end) = (vec![None; 512], None);
+        }
+    }
+    packets
+}
+
+#[test]
+fn fragments_of_any_places_and_bytes_make_what_they_make_by_hand() {
+    let mut random = Random(20);
+    let mut made = 0;
+    for round in 0..500 {
+        let units = 2 + random.below(40);
+        let fragments: Vec<_> = (0..8 + random.below(40))
+            .map(|_| {
+                let start = random.below(units);
+                let end = (start + 1 + random.below(8)).min(units);
+                let bytes = (0..(end - start) * 8).map(|_| random.below(3) as u8).collect::<Vec<u8>>();
+                (start * 8, bytes, end < units)
+            })
+            .collect();
+        let frame = datagram(units * 8 - 8);
+        let frames: Vec<_> =
+            fragments.iter().map(|(start, bytes, more)| piece(&frame, 7, *start, bytes, *more)).collect();
+        for policy in ["first", "last"] {
+            let outcome = run(&frames, &[("policy", policy)]);
+            let found: Vec<_> = outcome.blocks.iter().map(|block| block.bytes[34..].to_vec()).collect();
+            assert_eq!(found, by_hand(&fragments, policy == "last"), "round {round}, {policy}");
+            made += found.len();
+        }
+    }
+    assert!(made > 100, "{made}");
 }
 
 #[test]
