@@ -83,6 +83,9 @@ pub const UDP_FLOWS: usize = STREAMS / 2;
 /// A flow without a datagram for this long (packet time) is over, if the request does not say otherwise.
 pub const UDP_IDLE_NS: u64 = 60 * SECOND_NS;
 
+/// Flows that `flows` keeps: with 4 GiB of memory.
+pub const FLOWS: usize = 10_000_000;
+
 /// Tunnels that `decap` opens one inside of the other.
 pub const DECAP_DEPTH: usize = 8;
 

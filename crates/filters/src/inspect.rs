@@ -1,17 +1,16 @@
 //! Prints one line for each block, for people: when, who to whom, what it is, how it begins.
 //!
-//! What is said of a frame is in `inspect/frame.rs`, of a row in `inspect/row.rs`. Not a dissector: of what lies behind the
+//! What is said of a frame is in `parts/frame_line.rs`, of a row in `inspect/row.rs`. Not a dissector: of what lies behind the
 //! transport header it shows bytes. Scripts read `json`.
 
-mod frame;
 mod row;
 
+use crate::parts::frame_line::{self, say};
 use crate::parts::lines::Lines;
 use crate::parts::printable::{dump, quoted};
 use crate::parts::room::Room;
 use filter::prelude::*;
 use packet::LinkType;
-use std::io::Write;
 
 /// What `inspect` is.
 pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, for people to read", make)
@@ -85,7 +84,7 @@ impl Inspect {
             Type::Frame | Type::Packet => {
                 let link = cx.rings.link_type(block).map_or(LinkType::RAW, LinkType);
                 time(out, block.time);
-                frame::append(out, link, bytes, block)
+                frame_line::append(out, link, bytes, block)
             }
             Type::Bytes | Type::Message => {
                 time(out, block.time);
@@ -117,11 +116,6 @@ impl Inspect {
 fn time(out: &mut Vec<u8>, ns: u64) {
     out.extend_from_slice(&packet::time::rfc3339(ns));
     out.push(b' ');
-}
-
-/// Appends formatted text; writing to a Vec cannot fail.
-fn say(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).unwrap_or_default();
 }
 
 /// The connection's number, the direction, and the addresses in that direction.

@@ -1,6 +1,6 @@
 //! What is said of one row: its time, its schema's name, and its fields as `name=value`.
 
-use super::say;
+use crate::parts::frame_line::say;
 use crate::parts::printable::word;
 use filter::record::{FieldValue, schema_id};
 use filter::{Env, Row};

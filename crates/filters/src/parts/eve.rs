@@ -3,7 +3,7 @@
 use filter::prelude::*;
 use filter::record::list_push;
 use packet::encapsulation::Vlans;
-use packet::flow::FlowHasher;
+use packet::flow::{Flow, FlowHasher};
 use packet::frame::protocol;
 use packet::tunnel::stack::Tunnels;
 
@@ -64,7 +64,7 @@ pub(crate) fn begin_row(row: &mut RowWriter, time: u64, class: Class, facts: Opt
 
 /// Sets the list `vlan`.
 #[cold]
-fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
+pub(crate) fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
     let (mut list, mut id) = (Vec::new(), RowWriter::new(&VLAN));
     for number in vlans.ids() {
         id.begin();
@@ -75,7 +75,7 @@ fn set_vlans(row: &mut RowWriter, vlans: Vlans) {
 
 /// Sets the list `tunnel`.
 #[cold]
-fn set_tunnels(row: &mut RowWriter, tunnels: &Tunnels) {
+pub(crate) fn set_tunnels(row: &mut RowWriter, tunnels: &Tunnels) {
     let (mut list, mut one) = (Vec::new(), RowWriter::new(&TUNNEL));
     for layer in tunnels.layers() {
         one.begin();
@@ -97,15 +97,20 @@ fn set_tunnels(row: &mut RowWriter, tunnels: &Tunnels) {
 /// A number for a connection that is the same in every record of every run over the same packets. 53 bits, as
 /// readers of JSON that know only floating point keep those exactly.
 pub(crate) fn flow_id(facts: &StreamFacts) -> u64 {
+    flow_number(&facts.flow, facts.start, facts.vlans, facts.tunnels.as_ref())
+}
+
+/// The same for a flow that began at `start` and is no stream.
+pub(crate) fn flow_number(flow: &Flow, start: u64, vlans: Vlans, tunnels: Option<&Tunnels>) -> u64 {
     // The start keeps connections apart that use the same addresses and ports one after the other, VLANs and tunnels those that
     // use them at a time.
-    let vlans = facts.vlans.ids().iter().map(|id| 1 + u64::from(*id));
-    let tunnels = facts.tunnels.as_ref().map_or(0, |tunnels| {
+    let vlans = vlans.ids().iter().map(|id| 1 + u64::from(*id));
+    let tunnels = tunnels.map_or(0, |tunnels| {
         let bytes = tunnels.bytes().iter();
         bytes.fold(0u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
     });
     let place = vlans.fold(tunnels, |hash, id| hash.rotate_left(13) ^ id << 32);
-    FlowHasher::new(facts.start ^ place).hash(&facts.flow) >> 11
+    FlowHasher::new(start ^ place).hash(flow) >> 11
 }
 
 /// The protocol's name in EVE; `None` where the number says it.

@@ -7,6 +7,7 @@ pub(crate) mod eve;
 pub(crate) mod expression;
 pub(crate) mod fields;
 pub(crate) mod flow_table;
+pub(crate) mod frame_line;
 #[cfg(test)]
 pub(crate) mod handmade;
 pub(crate) mod held_folder;

@@ -1,6 +1,5 @@
-//! What is said of one frame or packet.
+//! What is said of one frame or packet: what `inspect` prints, and `packets` has in `info`.
 
-use super::say;
 use buffer::Descriptor;
 use packet::encapsulation::{self, Encapsulation};
 use packet::frame::{self, Frame, protocol};
@@ -8,23 +7,51 @@ use packet::malformed::Malformed;
 use packet::tcp::Flags;
 use packet::{Flow, LinkType, arp, ethernet, icmp};
 use std::fmt;
+use std::io::Write;
+
+/// Appends formatted text; writing to a Vec cannot fail.
+pub(crate) fn say(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
+    out.write_fmt(text).unwrap_or_default();
+}
 
 /// Appends what a frame is, without its time, and gives its payload.
-pub(super) fn append<'a>(out: &mut Vec<u8>, link: LinkType, bytes: &'a [u8], block: &Descriptor) -> &'a [u8] {
-    let payload = match frame::parse(link, bytes, block.wire()) {
+pub(crate) fn append<'a>(out: &mut Vec<u8>, link: LinkType, bytes: &'a [u8], block: &Descriptor) -> &'a [u8] {
+    let parsed = frame::parse(link, bytes, block.wire());
+    match &parsed {
         Ok(frame) => {
             vlans(out, frame.vlan_count, frame.vlan_ids);
-            let flow = Flow::of(&frame, bytes);
+            let flow = Flow::of(frame, bytes);
             match (flow.source_port, flow.target_port) {
                 // Cut, a later fragment, or without ports.
                 (0, 0) => say(out, format_args!("{} > {} ", flow.source, flow.target)),
                 _ => say(out, format_args!("{flow} ")),
             }
-            transport(out, &frame, bytes)
         }
         Err(Malformed::NotIp) => {
             let below = encapsulation::parse(link, bytes).unwrap_or_default();
             vlans(out, below.vlan_count, below.vlan_ids);
+        }
+        Err(_) => {}
+    }
+    let payload = describe(out, link, bytes, &parsed);
+    say(out, format_args!(" {} bytes", block.wire()));
+    if block.len < block.wire() {
+        say(out, format_args!(", {} captured", block.len));
+    }
+    payload
+}
+
+/// Appends what a frame that was parsed is, beside who sent it to whom; a comma ends it. Gives the frame's payload.
+pub(crate) fn describe<'a>(
+    out: &mut Vec<u8>,
+    link: LinkType,
+    bytes: &'a [u8],
+    parsed: &Result<Frame, Malformed>,
+) -> &'a [u8] {
+    match parsed {
+        Ok(frame) => transport(out, frame, bytes),
+        Err(Malformed::NotIp) => {
+            let below = encapsulation::parse(link, bytes).unwrap_or_default();
             not_ip(out, link, &below, bytes)
         }
         Err(Malformed::UnsupportedLink) => {
@@ -35,12 +62,7 @@ pub(super) fn append<'a>(out: &mut Vec<u8>, link: LinkType, bytes: &'a [u8], blo
             say(out, format_args!("{malformed},"));
             bytes
         }
-    };
-    say(out, format_args!(" {} bytes", block.wire()));
-    if block.len < block.wire() {
-        say(out, format_args!(", {} captured", block.len));
     }
-    payload
 }
 
 fn vlans(out: &mut Vec<u8>, count: u8, ids: [u16; 2]) {
@@ -183,7 +205,7 @@ impl fmt::Display for Mac {
 }
 
 /// The names of the flags that are set, or `-`.
-struct FlagNames(Flags);
+pub(crate) struct FlagNames(pub(crate) Flags);
 
 impl fmt::Display for FlagNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

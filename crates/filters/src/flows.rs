@@ -1,0 +1,275 @@
+//! A record of each flow when it ends: who spoke with whom, how long, how much each way, and how TCP came and went.
+//!
+//! - [`state`] — what is kept of a flow, and what a packet changes.
+//! - [`row`] — the record; [`community`] — Community ID.
+//!
+//! Tiers: a packet of a known flow is one parse, one lookup and some counters; the first one of a flow makes an entry. Nothing
+//! is held but counters, so a flow has the same size whatever it carries.
+
+mod community;
+mod row;
+mod state;
+
+use crate::parts::flow_table::{FlowTable, Slot, Way};
+use crate::parts::origin::{self, Origin, Origins, facts_of};
+use base::limits::{FLOWS, TCP_CLOSING_IDLE_NS};
+use community::Icmp;
+use filter::kind::Example;
+use filter::prelude::*;
+use packet::Flow;
+use packet::frame::{self, Frame, protocol};
+use packet::malformed::Malformed;
+use row::FlowRow;
+use state::{Segment, Side, State};
+
+/// What `flows` is.
+pub static KIND: Kind = Kind::new("flows", "gives a record of each flow: counters, states, times", make)
+    .also(&["netflow", "conn", "conversations"])
+    .help(
+        "Takes frames or packets and gives one record for each flow when it ends: `src_ip` is who sent its first packet (of TCP: who \
+         connected), and `flow.` has packets, bytes of frames and bytes of payload each way, `start`, `end`, `age` in \
+         seconds, `state` (new, established, closed) and `reason` (why the record was given: closed, timeout, reuse of the ports, evicted \
+         for room, end of the input). `flow.missed_toserver` and `flow.missed_toclient` are bytes of TCP that were acknowledged or passed over, and \
+         never seen. `flow.history` has a letter for what happened first, capital for the side that began: S a SYN, H a SYN with ACK, A an \
+         ACK without data, D data, F a FIN, R a reset, T bytes that came again, G bytes that are missing, and ^ in front where the first packet \
+         came from the other side. `community_id` is as other tools have it (version 1, seed 0).\n\n\
+         A flow ends `timeout` after its last packet, of TCP that was answered `established`; TCP ends 5 s after both sides have finished or \
+         one has reset. At most `limit` flows are kept: beyond them unanswered TCP goes first, then what is ended already, then the \
+         longest silent; these are counted as evicted. Packets that are not IP are rejected. To open a flow of Streamline's own, use `flow`.",
+    )
+    .params(&[
+        Param::new("timeout", ParamType::Duration, "end a flow after this long without a packet").default("60s"),
+        Param::new("established", ParamType::Duration, "the same for TCP that was answered").default("5min"),
+        Param::new("limit", ParamType::Number, "flows kept at once, at most").default("10000000"),
+        origin::TUNNEL,
+        origin::VLAN,
+    ])
+    .takes(&[Type::Frame, Type::Packet])
+    .rejects()
+    .gives_records(&row::SCHEMA)
+    .mode(Mode::Serial)
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::NONE)
+    .parses_payload()
+    .behind("decap")
+    .examples(&[Example { request: "pcap dns.pcap | flows | fields src_ip dest_port proto flow.pkts_toserver", output: ROWS }]);
+
+const ROWS: &str = "src_ip\tdest_port\tproto\tflow.pkts_toserver\n10.16.1.11\t53\tTCP\t6\n10.16.1.11\t53\tUDP\t1\n";
+
+/// Lists of flows, in the order in which they make room for others.
+const OPENING: usize = 0;
+const CLOSING: usize = 1;
+const OTHER: usize = 2;
+const ESTABLISHED: usize = 3;
+const LISTS: usize = 4;
+
+/// Why a record was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Closed,
+    Timeout,
+    Reuse,
+    Evicted,
+    End,
+}
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let timeout = params.number("timeout").unwrap_or_default();
+    let established = params.number("established").unwrap_or_default();
+    let limit = params.number("limit").unwrap_or(FLOWS as u64);
+    if limit == 0 || limit > FLOWS as u64 {
+        return Err(ParamError::new("limit", format!("flows are kept 1 to {FLOWS} at once")));
+    }
+    let mut idle = [timeout; LISTS];
+    (idle[CLOSING], idle[ESTABLISHED]) = (TCP_CLOSING_IDLE_NS.min(timeout), established);
+    Ok(Instance::filter(Flows {
+        table: FlowTable::new(),
+        idle,
+        limit: limit as usize,
+        origins: Origins::new(params),
+        row: FlowRow::new(),
+        latest: 0,
+    }))
+}
+
+struct Flows {
+    table: FlowTable<State, LISTS>,
+    /// Silence after which a flow of each list ends, ns.
+    idle: [u64; LISTS],
+    limit: usize,
+    origins: Origins,
+    row: FlowRow,
+    /// The latest time of a packet.
+    latest: u64,
+}
+
+/// What a packet is to its flow.
+struct Packet {
+    flow: Flow,
+    frame: Frame,
+    tcp: Option<Segment>,
+    icmp: Option<Icmp>,
+    /// Bytes behind the transport header, on the wire.
+    payload: u32,
+}
+
+fn read(origin: Origin, bytes: &[u8], wire: u32) -> Result<Packet, Malformed> {
+    let frame = frame::parse(origin.link, bytes, wire)?;
+    let flow = Flow::of(&frame, bytes);
+    let mut packet = Packet { flow, frame, tcp: None, icmp: None, payload: frame.payload_wire_len };
+    if !frame.is_later_fragment() {
+        match frame.protocol {
+            protocol::TCP => {
+                let segment = Segment::of(&frame.tcp(bytes)?);
+                (packet.payload, packet.tcp) = (segment.payload, Some(segment));
+            }
+            protocol::UDP => packet.payload = frame.udp(bytes)?.payload_wire_len(),
+            protocol::ICMP | protocol::ICMPV6 => packet.icmp = Icmp::of(&frame, bytes),
+            _ => {}
+        }
+    }
+    Ok(packet)
+}
+
+impl Flows {
+    /// Counts a packet for its flow.
+    fn add(&mut self, packet: &Packet, scope: u64, block: &Descriptor, cx: &mut Context<'_>) {
+        let (slot, way) = match self.table.find(&packet.flow, scope) {
+            Some((slot, way)) => match self.why_another(slot, way, packet, block.time) {
+                None => (slot, way),
+                Some(reason) => {
+                    self.end(slot, reason, cx);
+                    self.begin(packet, scope, block, cx)
+                }
+            },
+            None => self.begin(packet, scope, block, cx),
+        };
+        let Some(state) = self.table.get_mut(slot) else { return };
+        let side = side_of(way);
+        state.last = block.time;
+        state.seen = cx.now;
+        self.latest = self.latest.max(block.time);
+        state.count(side, block.wire(), packet.payload);
+        match packet.tcp {
+            Some(segment) => state.tcp(side, segment),
+            None => state.datagram(side, packet.payload),
+        }
+        let list = list_of(&packet.flow, state);
+        self.table.move_to(slot, list);
+    }
+
+    /// Why a packet begins another flow with the same addresses and ports; none: it belongs to this one.
+    fn why_another(&self, slot: Slot, way: Way, packet: &Packet, time: u64) -> Option<Reason> {
+        let state = self.table.get(slot)?;
+        if time.saturating_sub(state.last) > self.idle[list_of(&packet.flow, state)] {
+            return Some(why_ended(state));
+        }
+        // A SYN after the end of a connection.
+        let syn = packet.tcp.filter(|segment| segment.flags.syn() && !segment.flags.ack())?;
+        (state.is_closed() && state.is_other_beginning(side_of(way), syn.sequence)).then_some(Reason::Reuse)
+    }
+
+    #[cold]
+    fn begin(&mut self, packet: &Packet, scope: u64, block: &Descriptor, cx: &mut Context<'_>) -> (Slot, Way) {
+        if self.table.len() >= self.limit
+            && let Some(oldest) = (0..LISTS).find_map(|list| self.table.oldest(list))
+        {
+            cx.count("flows evicted", 1);
+            self.end(oldest, Reason::Evicted, cx);
+        }
+        // A SYN with ACK comes from who was connected to.
+        let is_answer = packet.tcp.is_some_and(|segment| segment.flags.syn() && segment.flags.ack());
+        let flow = if is_answer { packet.flow.reversed() } else { packet.flow };
+        let (vlans, tunnels) = facts_of(cx.rings, block, packet.frame.vlans());
+        let state = State::new(block.time, is_answer, packet.icmp, vlans, tunnels);
+        (self.table.insert(flow, scope, OTHER, state), if is_answer { Way::Back } else { Way::Forward })
+    }
+
+    fn end(&mut self, slot: Slot, reason: Reason, cx: &mut Context<'_>) {
+        let Some(flow) = self.table.flow(slot).copied() else { return };
+        let Some(state) = self.table.remove(slot) else { return };
+        let row = self.row.make(&flow, &state, reason);
+        if let Some(mut record) = cx.rings.append_copy(cx.own, &[row]) {
+            record.time = state.last;
+            cx.emit(record);
+        }
+    }
+
+    /// The next flow that its silence ends, and when.
+    fn next_due(&self) -> Option<(u64, Slot)> {
+        let due = |list: usize| {
+            let slot = self.table.oldest(list)?;
+            let seen = self.table.get(slot)?.seen;
+            Some((seen.saturating_add(self.idle[list]).saturating_add(1), slot))
+        };
+        (0..LISTS).filter_map(due).min_by_key(|(due, _)| *due)
+    }
+
+    /// Ends the flows that were silent for too long.
+    fn end_silent(&mut self, cx: &mut Context<'_>) {
+        while let Some((_, slot)) = self.next_due().filter(|(due, _)| *due <= cx.now) {
+            let Some(reason) = self.table.get(slot).map(why_ended) else { break };
+            self.end(slot, reason, cx);
+        }
+        cx.wake_at(self.next_due().map_or(u64::MAX, |(due, _)| due));
+    }
+}
+
+fn side_of(way: Way) -> Side {
+    if way == Way::Back { Side::Server } else { Side::Client }
+}
+
+/// The list for a flow as it is.
+fn list_of(flow: &Flow, state: &State) -> usize {
+    match flow.protocol {
+        protocol::TCP if state.is_closed() => CLOSING,
+        protocol::TCP if state.is_established() => ESTABLISHED,
+        protocol::TCP => OPENING,
+        _ => OTHER,
+    }
+}
+
+/// Why a flow that was silent for too long has ended.
+fn why_ended(state: &State) -> Reason {
+    if state.is_closed() { Reason::Closed } else { Reason::Timeout }
+}
+
+impl Filter for Flows {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.origins.begin_batch();
+        for (place, block) in batch.iter() {
+            let Some(origin) = self.origins.of(cx.rings, block) else {
+                cx.drop(1, Malformed::UnsupportedLink.reason());
+                continue;
+            };
+            match read(origin, cx.rings.bytes(block), block.wire()) {
+                Ok(packet) => {
+                    let scope = self.origins.scope(origin, packet.frame.vlans());
+                    self.add(&packet, scope, block, cx);
+                }
+                Err(Malformed::NotIp) => cx.reject(place),
+                Err(malformed) => cx.drop(1, malformed.reason()),
+            }
+        }
+        self.end_silent(cx);
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.end_silent(cx);
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        for list in 0..LISTS {
+            while let Some(oldest) = self.table.oldest(list) {
+                let was_silent = |state: &State| self.latest.saturating_sub(state.last) > self.idle[list];
+                let silent = self.table.get(oldest).filter(|state| list == CLOSING || was_silent(state));
+                self.end(oldest, silent.map_or(Reason::End, why_ended), cx);
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests;
