@@ -39,7 +39,7 @@ mod ask {
     pub const ONE: u8 = b'1';
 }
 
-/// The pattern from `at` on, [`CALL`] bytes of it.
+/// The pattern from `at` on, `CALL` bytes of it.
 pub fn text(at: u64) -> &'static [u8] {
     static TEXT: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut random = crate::random::Random::new(0x7e57);
