@@ -54,7 +54,7 @@ pub fn raise_memory_lock() -> Option<u64> {
 /// Files for 10,000 flows, two each, and as many again for all else.
 const FILES: u64 = 65_536;
 
-/// Lets this process have as many files as it is permitted, and at least [`FILES`] where it may say so: each client takes one,
+/// Lets this process have as many files as it is permitted, and at least 65,536 where it may say so: each client takes one,
 /// each reader another, each flow two, and what is on its way to clients who have not taken it is counted as well.
 pub fn raise_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
