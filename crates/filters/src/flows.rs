@@ -1,7 +1,7 @@
 //! A record of each flow when it ends: who spoke with whom, how long, how much each way, and how TCP came and went.
 //!
-//! - [`state`] — what is kept of a flow, and what a packet changes.
-//! - [`row`] — the record; [`community`] — Community ID.
+//! - `state` — what is kept of a flow, and what a packet changes.
+//! - `row` — the record; `community` — Community ID.
 //!
 //! Tiers: a packet of a known flow is one parse, one lookup and some counters; the first one of a flow makes an entry. Nothing
 //! is held but counters, so a flow has the same size whatever it carries.
