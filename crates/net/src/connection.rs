@@ -5,12 +5,7 @@
 //! here, so that each counts only where it fits what is known: a forged one at most keeps the driver from sending a reset, or has
 //! it send one to a side that has finished already.
 
-use packet::tcp;
-
-/// Is `a` behind `b` in sequence space (RFC 9293 3.4)?
-fn is_after(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b) as i32 > 0
-}
+use packet::tcp::{self, is_after};
 
 /// A connection.
 #[derive(Clone, Copy, Debug, Default)]

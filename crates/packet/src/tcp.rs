@@ -5,6 +5,11 @@
 
 use crate::malformed::Malformed;
 
+/// Is `a` behind `b` in sequence space (RFC 9293 3.4)?
+pub fn is_after(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 > 0
+}
+
 /// The flag bits of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Flags(pub u8);

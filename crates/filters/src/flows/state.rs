@@ -2,7 +2,7 @@
 
 use super::community::Icmp;
 use packet::encapsulation::Vlans;
-use packet::tcp::{self, Flags};
+use packet::tcp::{self, Flags, is_after};
 use packet::tunnel::stack::Tunnels;
 
 /// A side of a flow: who began it, or the other.
@@ -52,11 +52,6 @@ pub(super) struct Sent {
 struct Gaps {
     ranges: [(u32, u32); 3],
     count: u8,
-}
-
-/// Is `a` behind `b` in sequence space (RFC 9293 3.4)?
-fn is_after(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b) as i32 > 0
 }
 
 impl Gaps {
@@ -126,10 +121,10 @@ pub(super) struct State {
 /// Letters of a history at most: each letter once for each side, and `^`.
 const HISTORY: usize = 17;
 
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
+const FIN: u8 = Flags::FIN.0;
+const SYN: u8 = Flags::SYN.0;
+const RST: u8 = Flags::RST.0;
+const ACK: u8 = Flags::ACK.0;
 
 impl State {
     /// One whose first packet came at `start`. `is_answer`: from who was connected to.
