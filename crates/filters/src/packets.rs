@@ -5,7 +5,7 @@
 
 mod application;
 
-use crate::parts::eve::{TUNNEL, VLAN, protocol_name, set_tunnels, set_vlans};
+use crate::parts::eve::{TUNNEL, VLAN, set_protocol, set_tunnels, set_vlans};
 use crate::parts::frame_line::{FlagNames, describe, say};
 use crate::parts::origin::facts_of;
 use buffer::BlockTable;
@@ -128,10 +128,7 @@ impl Packets {
 fn set_headers(row: &mut RowWriter, text: &mut Vec<u8>, frame: &Frame, bytes: &[u8]) {
     let flow = Flow::of(frame, bytes);
     row.address("src_ip", frame.source).address("dest_ip", frame.target);
-    match protocol_name(frame.protocol) {
-        Some(name) => row.text("proto", name),
-        None => row.text("proto", itoa::Buffer::new().format(frame.protocol)),
-    };
+    set_protocol(row, frame.protocol);
     if (flow.source_port, flow.target_port) != (0, 0) {
         row.number("src_port", flow.source_port.into()).number("dest_port", flow.target_port.into());
     }

@@ -2,7 +2,7 @@
 
 use super::state::{Sent, State};
 use super::{Reason, community};
-use crate::parts::eve::{TUNNEL, VLAN, flow_number, protocol_name, set_tunnels, set_vlans};
+use crate::parts::eve::{TUNNEL, VLAN, flow_number, set_protocol, set_tunnels, set_vlans};
 use crate::parts::frame_line::{FlagNames, say};
 use filter::prelude::*;
 use packet::Flow;
@@ -79,10 +79,7 @@ impl FlowRow {
                 row.number("src_port", flow.source_port.into()).number("dest_port", flow.target_port.into());
             }
         }
-        match protocol_name(flow.protocol) {
-            Some(name) => row.text("proto", name),
-            None => row.text("proto", itoa::Buffer::new().format(flow.protocol)),
-        };
+        set_protocol(row, flow.protocol);
         text.clear();
         community::append(text, flow, state.icmp);
         row.text("community_id", &*text);

@@ -53,13 +53,18 @@ pub(crate) fn begin_row(row: &mut RowWriter, time: u64, class: Class, facts: Opt
     }
     row.address("src_ip", flow.source).number("src_port", u64::from(flow.source_port));
     row.address("dest_ip", flow.target).number("dest_port", u64::from(flow.target_port));
-    match protocol_name(flow.protocol) {
-        Some(name) => row.text("proto", name),
-        None => row.text("proto", itoa::Buffer::new().format(flow.protocol)),
-    };
+    set_protocol(row, flow.protocol);
     if let Some(tunnels) = &facts.tunnels {
         set_tunnels(row, tunnels);
     }
+}
+
+/// Sets `proto`.
+pub(crate) fn set_protocol(row: &mut RowWriter, number: u8) {
+    match protocol_name(number) {
+        Some(name) => row.text("proto", name),
+        None => row.text("proto", itoa::Buffer::new().format(number)),
+    };
 }
 
 /// Sets the list `vlan`.
