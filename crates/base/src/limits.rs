@@ -83,7 +83,7 @@ pub const UDP_FLOWS: usize = STREAMS / 2;
 /// A flow without a datagram for this long (packet time) is over, if the request does not say otherwise.
 pub const UDP_IDLE_NS: u64 = 60 * SECOND_NS;
 
-/// Flows that `flows` keeps: with 4 GiB of memory.
+/// Flows that `flows` keeps, at most.
 pub const FLOWS: usize = 10_000_000;
 
 /// Tunnels that `decap` opens one inside of the other.

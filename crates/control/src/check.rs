@@ -1,5 +1,6 @@
-//! Types and classes. Refuses what cannot connect, inserts the chain a kind wants for an input that is not its own (this is
-//! LANA's automatic stack set-up), and the filter that it has stand before it, gives paths that end without a sink one, and finds out what a class selector refers to.
+//! Types and classes. Refuses what cannot connect, and inserts the chain a kind wants for an input that is not its own (this is
+//! LANA's automatic stack set-up), or the filter that has to stand before it. Gives paths that end without a sink one, and finds
+//! out what a class selector refers to.
 
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task, Vertex};
 use crate::registry::Registry;

@@ -126,6 +126,5 @@ fn beyond_the_limit_unanswered_flows_go_first() {
 
 #[test]
 fn a_flow_takes_little() {
-    // With the table's index, 10,000,000 fit into 4 GiB.
     assert!(size_of::<State>() <= 320, "{}", size_of::<State>());
 }
