@@ -25,6 +25,7 @@ use state::{Segment, Side, State};
 /// What `flows` is.
 pub static KIND: Kind = Kind::new("flows", "gives a record of each flow: counters, states, times", make)
     .also(&["netflow", "conn", "conversations"])
+    .beside("flow", "opens one")
     .help(
         "Takes frames or packets and gives one record for each flow when it ends: `src_ip` is who sent its first packet (of TCP: who \
          connected), and `flow.` has packets, bytes of frames and bytes of payload each way, `start`, `end`, `age` in \
