@@ -255,6 +255,12 @@ pub const STACK_TCP_BUFFER_BYTES: (u32, u32) = (4 << 10, 16 << 20);
 /// What comes beyond them is counted as discarded, and the other side sends it again.
 pub const STACK_TCP_QUEUE_BYTES: usize = 512 << 10;
 
+/// Points of all lines that `plot` keeps.
+pub const PLOT_POINTS: usize = 1 << 20;
+
+/// Lines that `plot` keeps; it draws the largest.
+pub const PLOT_LINES: usize = 1 << 12;
+
 /// Longest name or value [`nearest`](crate::nearest()) compares, in bytes: edit distance costs the product of both
 /// lengths.
 pub const NEAREST_BYTES_MAX: usize = 64;

@@ -63,6 +63,7 @@ filters! {
     net,
     packets,
     pcap,
+    plot,
     port,
     proto,
     rewrite,
