@@ -238,6 +238,17 @@ impl RowWriter {
         self.put_bytes(name, rows);
         self
     }
+
+    /// Sets a field to a copy of what a field of the same type holds.
+    pub fn copy(&mut self, name: &str, value: &FieldValue<'_>) -> &mut Self {
+        match value {
+            FieldValue::Number(number) | FieldValue::Time(number) => self.number(name, *number),
+            FieldValue::Flag(flag) => self.flag(name, *flag),
+            FieldValue::Text(text) => self.text(name, text),
+            FieldValue::Address(address) => self.address(name, *address),
+            FieldValue::Rows(rows) => self.rows(name, rows.bytes),
+        }
+    }
 }
 
 /// Adds a finished row to the bytes of a list.
@@ -391,6 +402,16 @@ mod tests {
         let texts: Vec<_> = rows.filter_map(|row| row.text("rdata")).collect();
         assert_eq!(texts, [b"one", b"two"]);
         assert!(Row::new(&ANSWER, &bytes).is_none(), "another schema");
+        let mut copy = RowWriter::new(&DNS);
+        for (place, field) in DNS.fields.iter().enumerate() {
+            if let Some(value) = row.get(place) {
+                copy.copy(field.name, &value);
+            }
+        }
+        assert_eq!(copy.row().len(), bytes.len());
+        let copy = Row::new(&DNS, copy.row()).unwrap();
+        assert_eq!(format!("{:?}", copy.named("dns.answers")), format!("{:?}", row.named("dns.answers")));
+        assert_eq!((copy.number("dns.id"), copy.text("dns.rrname")), (row.number("dns.id"), row.text("dns.rrname")));
     }
 
     proptest! {

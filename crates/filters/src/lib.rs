@@ -78,6 +78,7 @@ filters! {
     tcp,
     time,
     tls,
+    transactions,
     tuntap,
     udp,
     vlan,
