@@ -261,6 +261,9 @@ pub const TRANSACTIONS_WAITING: usize = 256;
 /// A request without a response is given up after this long.
 pub const TRANSACTION_IDLE_NS: u64 = 60 * SECOND_NS;
 
+/// Flows whose application protocol is kept until their own record comes, for logs.
+pub const SERVICES: usize = 1 << 20;
+
 /// Points of all lines that `plot` keeps.
 pub const PLOT_POINTS: usize = 1 << 20;
 

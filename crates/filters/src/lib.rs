@@ -44,6 +44,7 @@ filters! {
     drop,
     ether,
     ethernet,
+    eve,
     fields,
     files,
     flow,
