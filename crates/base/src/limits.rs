@@ -255,6 +255,21 @@ pub const STACK_TCP_BUFFER_BYTES: (u32, u32) = (4 << 10, 16 << 20);
 /// What comes beyond them is counted as discarded, and the other side sends it again.
 pub const STACK_TCP_QUEUE_BYTES: usize = 512 << 10;
 
+/// Requests of one connection that wait for their responses in `transactions`.
+pub const TRANSACTIONS_WAITING: usize = 256;
+
+/// A request without a response is given up after this long.
+pub const TRANSACTION_IDLE_NS: u64 = 60 * SECOND_NS;
+
+/// Flows whose application protocol is kept until their own record comes, for logs.
+pub const SERVICES: usize = 1 << 20;
+
+/// Points of all lines that `plot` keeps.
+pub const PLOT_POINTS: usize = 1 << 20;
+
+/// Lines that `plot` keeps; it draws the largest.
+pub const PLOT_LINES: usize = 1 << 12;
+
 /// Longest name or value [`nearest`](crate::nearest()) compares, in bytes: edit distance costs the product of both
 /// lengths.
 pub const NEAREST_BYTES_MAX: usize = 64;

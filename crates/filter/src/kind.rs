@@ -304,6 +304,8 @@ pub struct Kind {
     pub help: &'static str,
     /// What people who come from other programs call it: a request that does is told the name.
     pub also: &'static [&'static str],
+    /// A filter with a name so alike that requests take one for the other, and what that one does.
+    pub beside: Option<(&'static str, &'static str)>,
     /// What it can be told. The first, where it is marked main, needs no key.
     pub params: &'static [Param],
     /// What it takes; nothing makes it a source.
@@ -382,6 +384,7 @@ impl Kind {
             summary,
             help: "",
             also: &[],
+            beside: None,
             params: &[],
             takes: Types::ANY,
             gives: Gives::Same,
@@ -426,6 +429,12 @@ impl Kind {
     /// What people who come from other programs call it.
     pub const fn also(mut self, names: &'static [&'static str]) -> Kind {
         self.also = names;
+        self
+    }
+
+    /// Requests take it for another filter, which does this: see [`Kind::beside`].
+    pub const fn beside(mut self, name: &'static str, does: &'static str) -> Kind {
+        self.beside = Some((name, does));
         self
     }
 

@@ -28,6 +28,7 @@ pub(crate) mod printable;
 pub(crate) mod received;
 pub(crate) mod room;
 pub(crate) mod select;
+pub(crate) mod services;
 pub(crate) mod system;
 pub(crate) mod target;
 pub(crate) mod transport;
