@@ -238,6 +238,9 @@ pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
 /// Bytes of plain text at the beginning of a stream within which `tls` looks for a hello (STARTTLS, proxies).
 pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
 
+/// Bytes that one `ssh` keeps of openings whose rest has not come, over all streams.
+pub const SSH_BUFFERED_BYTES: usize = 64 << 20;
+
 /// Protocols of one stack inside an application.
 pub const STACK_BLOCKS: usize = 32;
 

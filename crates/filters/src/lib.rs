@@ -74,6 +74,7 @@ filters! {
     sort,
     sourceport,
     split,
+    ssh,
     tcp,
     time,
     tls,

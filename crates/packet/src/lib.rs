@@ -5,7 +5,8 @@
 //!   [`udp`], [`icmp`], beside it [`arp`] and [`ndp`]. A packet in another one: [`tunnel`]. [`flow`] names the conversation,
 //!   [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
-//! - Messages: [`dns`], [`tls`], [`dhcp`]. Beside all of them: [`checksum`], [`pseudo`].
+//! - Messages: [`dns`], [`tls`], [`dhcp`], [`ssh`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
+//!   certificates. Beside all of them: [`checksum`], [`pseudo`].
 //! - [`time`] writes timestamps.
 //!
 //! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
@@ -29,6 +30,7 @@ pub mod dhcp;
 pub mod dns;
 pub mod encapsulation;
 pub mod ethernet;
+pub mod fingerprint;
 pub mod flow;
 pub mod frame;
 pub mod icmp;
@@ -41,11 +43,13 @@ pub mod pcap_file;
 pub mod pcapng;
 pub mod pseudo;
 pub mod sniff;
+pub mod ssh;
 pub mod tcp;
 pub mod time;
 pub mod tls;
 pub mod tunnel;
 pub mod udp;
+pub mod x509;
 
 pub use flow::Flow;
 pub use frame::Frame;
