@@ -33,5 +33,6 @@ pub(crate) mod room;
 pub(crate) mod select;
 pub(crate) mod system;
 pub(crate) mod target;
+pub(crate) mod text_lines;
 pub(crate) mod transport;
 pub(crate) mod version;

@@ -43,6 +43,19 @@ impl<'a> Outlet<'a> {
         Some(Descriptor { time, class, ..block })
     }
 
+    /// An empty block of this class in the filter's own ring, where there is no other to make it of.
+    pub(crate) fn nothing(&self, time: u64, class: Class) -> Descriptor {
+        Descriptor { time, class, ..self.own.block(0, 0) }
+    }
+
+    /// Gives the record in this row, as the first block of a message.
+    pub(crate) fn meta(&mut self, row: &RowWriter, time: u64, class: Class, flags: Flags) {
+        let Some(mut block) = self.copied(row.row(), time, class) else { return self.count("records too long", 1) };
+        block.set_flags(flags.with(Flags::META).with(Flags::FIRST));
+        self.count("messages", 1);
+        self.push(block);
+    }
+
     /// Gives the record in this row. One that is longer than a block may be is counted.
     pub(crate) fn record(&mut self, row: &RowWriter, time: u64, class: Class) {
         match self.copied(row.row(), time, class) {
