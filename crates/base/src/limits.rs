@@ -238,6 +238,57 @@ pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
 /// Bytes of plain text at the beginning of a stream within which `tls` looks for a hello (STARTTLS, proxies).
 pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
 
+/// Bytes that one `ssh` keeps of openings whose rest has not come, over all streams.
+pub const SSH_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Bytes of a line of SMTP or FTP that are read; the rest of the line is passed over.
+pub const TEXT_LINE_BYTES: usize = 4 << 10;
+
+/// Bytes that one `smtp` or `ftp` keeps of lines and names, over all connections.
+pub const TEXT_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Receivers of one mail that its record lists.
+pub const SMTP_RECEIVERS: usize = 100;
+
+/// Commands of one FTP connection that wait for their reply; further ones have none in their record.
+pub const FTP_COMMANDS: usize = 64;
+
+/// Lines of one FTP reply that its record lists.
+pub const FTP_REPLY_LINES: usize = 64;
+
+/// Data connections that one `ftp_data` waits for at a time; the one announced first makes room.
+pub const FTP_EXPECTED: usize = 1 << 14;
+
+/// Bytes that one `sip` keeps of messages whose rest has not come, over all TCP streams.
+pub const SIP_BUFFERED_BYTES: usize = 64 << 20;
+
+/// The head of a SIP message.
+pub const SIP_HEAD_BYTES: usize = 64 << 10;
+
+/// Options of one DHCP message that its record lists: routers, name servers, and what the client asks for.
+pub const DHCP_LISTED: usize = 64;
+
+/// Bytes that one `http2` keeps of frames and header fields whose rest has not come, over all connections.
+pub const HTTP2_BUFFERED_BYTES: usize = 64 << 20;
+
+/// The header fields of one HTTP/2 message before they are decoded, with their continuations.
+pub const HTTP2_HEAD_BYTES: usize = 128 << 10;
+
+/// The same when they are decoded: a reference of one byte may stand for a field of 4 KiB.
+pub const HTTP2_FIELDS_BYTES: usize = 256 << 10;
+
+/// Streams of one HTTP/2 connection that are known at a time; the one that began first makes room.
+pub const HTTP2_STREAMS: usize = 1 << 10;
+
+/// Bytes of the table of one direction's header fields (RFC 7541, 4.2), at most.
+pub const HPACK_TABLE_BYTES: usize = 64 << 10;
+
+/// Bytes that one `quic` keeps of hellos whose rest has not come, over all flows.
+pub const QUIC_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Pieces of one QUIC hello that are kept until the ones before them come.
+pub const QUIC_PIECES: usize = 64;
+
 /// Protocols of one stack inside an application.
 pub const STACK_BLOCKS: usize = 32;
 
