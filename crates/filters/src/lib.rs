@@ -67,6 +67,7 @@ filters! {
     proto,
     rewrite,
     ring,
+    rules,
     sample,
     save,
     send,
