@@ -2,18 +2,29 @@
 //!
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
 //! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
-//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns` — their buffers.
+//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `small` —
+//!   their buffers; `lines`, `hex` help them.
 //! - `row` — the record.
 //!
 //! The language and the matching are the crate `rules`.
 
 mod application;
 mod connection;
+mod der;
 mod dns;
 mod frame;
+mod ftp;
+mod hex;
 mod http;
 pub(crate) mod inspector;
+mod lines;
+mod mime;
 mod row;
+mod sip;
+mod small;
+mod smtp;
+mod ssh;
+mod tls;
 mod transactions;
 mod uri;
 

@@ -395,6 +395,9 @@ impl Engine {
                     if of_flow && let Some(flow) = flow.as_deref_mut() {
                         flow.passed = true;
                     }
+                    if !rule.quiet {
+                        alert(rule, one);
+                    }
                     break;
                 }
                 Action::Drop => verdict = Verdict::Drop,

@@ -11,7 +11,7 @@ use crate::names::{App, Buffer, Number, Origin, Way};
 use crate::number::Compare;
 use crate::packet_test::PacketTest;
 use crate::pcre;
-use crate::rule::{Fast, FlowTest, List, Rule, Scope, Target};
+use crate::rule::{Action, Fast, FlowTest, List, Rule, Scope, Target};
 use crate::state::{self, Read1};
 use crate::text::{Opt, Word, quoted, unsigned};
 use crate::threshold::Threshold;
@@ -53,6 +53,7 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize) -
         fast: None,
         in_decoded: false,
         any_keyword: false,
+        alerts: false,
         priority: None,
     };
     for option in options {
@@ -84,6 +85,8 @@ struct Reader {
     in_decoded: bool,
     /// A keyword beyond those for people came.
     any_keyword: bool,
+    /// A rule that passes alerts all the same.
+    alerts: bool,
     priority: Option<u8>,
 }
 
@@ -104,11 +107,14 @@ impl Reader {
                 (self.rule.category, self.rule.priority) = (text, priority);
             }
             "noalert" => option.bare().map(|()| self.rule.quiet = true)?,
-            "alert" => option.bare().map(|()| self.rule.quiet = false)?,
+            "alert" => option.bare().map(|()| self.alerts = true)?,
             _ if WITHOUT_EFFECT.contains(&name) => {}
             "requires" => requires(option.needed()?)?,
             _ => {
-                self.any_keyword = true;
+                // Bits that are set go with addresses alone.
+                let sets = name == "flowbits" && option.value.is_some_and(|value| value.text.starts_with("set"));
+                let counts = matches!(name, "threshold");
+                self.any_keyword |= !sets && !counts;
                 self.keyword(option)?;
             }
         }
@@ -402,7 +408,11 @@ impl Reader {
     }
 
     fn push(&mut self, step: Step) -> At {
-        let list = self.list();
+        // What is relative to a content that was moved to a buffer looks there, too.
+        let list = match self.last {
+            Some(last) if step.is_relative() && self.sticky == Target::Payload && !self.in_decoded => last.list,
+            _ => self.list(),
+        };
         let steps = &mut self.rule.lists[list].steps;
         if self.in_decoded
             && let Some(Step::Decoded(inner)) = steps.last_mut()
@@ -461,6 +471,7 @@ impl Reader {
         if self.rule.sid == 0 {
             return wrong("sid is missing, or 0");
         }
+        self.rule.quiet |= self.rule.action == Action::Pass && !self.alerts;
         if let Some(priority) = self.priority {
             self.rule.priority = priority;
         }

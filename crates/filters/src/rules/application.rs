@@ -1,7 +1,7 @@
 //! Which application a flow speaks, and its parser. Told by what the first bytes of either side say; ports decide only between
 //! protocols that look alike.
 
-use super::dns;
+use super::{dns, ftp, sip, small, smtp, ssh, tls};
 use super::http::{Http, HttpShared};
 use super::transactions::Transactions;
 use filter::prelude::*;
@@ -17,6 +17,11 @@ pub(super) enum Application {
     Fresh([Vec<u8>; 2]),
     Http(Box<Http>),
     Dns(dns::Stream),
+    Tls(Box<tls::Stream>),
+    Ssh(Box<ssh::Stream>),
+    Smtp(Box<smtp::Stream>),
+    Ftp(Box<ftp::Stream>),
+    Sip(Box<sip::Stream>),
     /// None that is read here.
     Other,
 }
@@ -103,6 +108,16 @@ impl Application {
         match self {
             Application::Http(http) => http.feed(block, shared, cx, to),
             Application::Dns(dns) => dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Ssh(ssh) => ssh.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Smtp(smtp) => {
+                smtp.feed(cx.rings.bytes(block), to_server, to);
+                if block.has(Flags::LAST) && to_server {
+                    smtp.end(to);
+                }
+            }
+            Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, to),
+            Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, to),
             Application::Fresh(_) | Application::Other => {}
         }
     }
@@ -111,6 +126,11 @@ impl Application {
         match app {
             App::Http1 => Application::Http(Box::default()),
             App::Dns => Application::Dns(dns::Stream::default()),
+            App::Tls => Application::Tls(Box::default()),
+            App::Ssh => Application::Ssh(Box::default()),
+            App::Smtp => Application::Smtp(Box::default()),
+            App::Ftp => Application::Ftp(Box::default()),
+            App::Sip => Application::Sip(Box::default()),
             _ => Application::Other,
         }
     }
@@ -145,6 +165,17 @@ fn begins(bytes: &[u8], words: &[&[u8]], nocase: bool) -> Says {
     says
 }
 
+/// A record of a handshake, whose message is a hello.
+fn begins_tls(bytes: &[u8]) -> Says {
+    let fits = |at: usize, fits: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
+    let header = fits(0, &|byte| byte == 22) && fits(1, &|byte| byte == 3) && fits(2, &|byte| byte <= 4);
+    match header && fits(5, &|byte| matches!(byte, 1 | 2)) {
+        false => Says::No,
+        true if bytes.len() < 6 => Says::More,
+        true => Says::Is(App::Tls),
+    }
+}
+
 fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     let mut result = Says::No;
     let mut try_one = |app: App, says: Says| match (says, result) {
@@ -158,6 +189,17 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     } else {
         try_one(App::Http1, begins(bytes, &[b"HTTP/"], false));
     }
+    try_one(App::Tls, begins_tls(bytes));
+    try_one(App::Ssh, begins(bytes, &[b"SSH-"], false));
+    if to_server {
+        try_one(App::Smtp, begins(bytes, &[b"EHLO", b"HELO"], true));
+        if port(25) || port(587) {
+            try_one(App::Smtp, begins(bytes, &[b"QUIT", b"MAIL ", b"RSET", b"NOOP"], true));
+        }
+        let commands: &[&[u8]] = &[b"USER ", b"PASS ", b"PORT ", b"EPRT ", b"AUTH TLS", b"AUTH SSL", b"FEAT", b"PASV"];
+        try_one(App::Ftp, begins(bytes, commands, true));
+    }
+    try_one(App::Sip, begins(bytes, sip::BEGINS, false));
     if port(53) {
         try_one(App::Dns, dns::begins_stream(bytes));
     }
@@ -170,13 +212,31 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     if port(53) && dns::looks_like(payload) || !port(5355) && packet::dns::is_plausible(payload, wire_len) {
         return App::Dns;
     }
+    if port(5355) && dns::looks_like(payload) {
+        return App::Llmnr;
+    }
+    if matches!(begins(payload, sip::BEGINS, false), Says::Is(_)) {
+        return App::Sip;
+    }
+    if (port(161) || port(162)) && small::is_snmp(payload) {
+        return App::Snmp;
+    }
+    if port(123) && payload.len() >= 48 {
+        return App::Ntp;
+    }
+    if flow.target_port == 69 && small::is_tftp(payload) {
+        return App::Tftp;
+    }
     App::Unknown
 }
 
 /// Takes a datagram of an application.
 pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Transactions) {
     match app {
-        App::Dns => dns::message(App::Dns, payload, to_server, to),
+        App::Dns | App::Llmnr => dns::message(app, payload, to_server, to),
+        App::Sip => sip::message(payload, to_server, to),
+        App::Snmp => small::snmp(payload, to_server, to),
+        App::Ntp => small::ntp(payload, to_server, to),
         _ => {}
     }
 }

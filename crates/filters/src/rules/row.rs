@@ -9,7 +9,7 @@ use packet::encapsulation::Vlans;
 use packet::tunnel::stack::Tunnels;
 use rules::engine::Found;
 use rules::names::{App, Buffer};
-use rules::{Action, Rule, Transaction};
+use rules::{Rule, Transaction};
 
 pub(super) static SCHEMA: Schema = Schema::new(
     "alert",
@@ -27,6 +27,7 @@ pub(super) static SCHEMA: Schema = Schema::new(
         Field::new("tx_id", FieldType::Number),
         Field::new("app_proto", FieldType::Text),
         Field::new("direction", FieldType::Text),
+        Field::new("pkt_src", FieldType::Text),
         Field::new("http.hostname", FieldType::Text),
         Field::new("http.url", FieldType::Text),
         Field::new("http.http_method", FieldType::Text),
@@ -94,7 +95,6 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         row.number("icmp_type", icmp.kind.into()).number("icmp_code", icmp.code.into());
     }
     let action = if rule.action.blocks() { "blocked" } else { "allowed" };
-    debug_assert!(rule.action != Action::Pass);
     row.text("alert.action", action);
     row.number("alert.gid", rule.gid.into()).number("alert.signature_id", rule.sid.into());
     row.number("alert.rev", rule.rev.into());
@@ -113,6 +113,13 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         row.number("flow.bytes_toserver", state.bytes[0]).number("flow.bytes_toclient", state.bytes[1]);
         row.time("flow.start", state.start);
     }
+    let source = match (alert.parsed, alert.tunnels) {
+        (None, _) => "stream (flow timeout)",
+        (Some(_), None) => "wire/pcap",
+        (Some(parsed), Some(_)) if parsed.version == 6 => "ipv6 tunnel",
+        (Some(_), Some(_)) => "ipv4 tunnel",
+    };
+    row.text("pkt_src", source);
     if let Some(one) = alert.transaction {
         write_transaction(row, one);
     }
