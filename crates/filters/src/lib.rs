@@ -72,6 +72,7 @@ filters! {
     proto,
     rewrite,
     ring,
+    rules,
     sample,
     save,
     send,

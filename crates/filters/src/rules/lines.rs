@@ -1,0 +1,25 @@
+//! Lines out of a stream that comes in pieces, for the protocols that speak in lines.
+
+/// Bytes of a line that are kept; what is behind is passed over.
+const LINE_BYTES: usize = 4096;
+
+/// The line under way of one side.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    waiting: Vec<u8>,
+}
+
+impl Lines {
+    /// Calls for each line that ends in these bytes, without its end.
+    pub fn each(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let take = part.len().min(LINE_BYTES.saturating_sub(self.waiting.len()));
+            self.waiting.extend_from_slice(&part[..take]);
+            if part.ends_with(b"\n") {
+                let text = self.waiting.strip_suffix(b"\n").unwrap_or(&self.waiting);
+                line(text.strip_suffix(b"\r").unwrap_or(text));
+                self.waiting.clear();
+            }
+        }
+    }
+}

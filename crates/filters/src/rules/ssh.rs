@@ -1,0 +1,94 @@
+//! SSH for rules: the banners, and fingerprints of what both sides offer (HASSH). One transaction for each connection.
+
+use super::hex::hex;
+use super::transactions::Transactions;
+use md5::Digest as _;
+use rules::names::{App, Buffer};
+
+/// Bytes of one side that are kept until its offer is there.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    sides: [Side; 2],
+}
+
+#[derive(Debug, Default)]
+struct Side {
+    bytes: Vec<u8>,
+    greeted: bool,
+    done: bool,
+}
+
+impl Stream {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        let side = &mut self.sides[usize::from(!to_server)];
+        if side.done {
+            return;
+        }
+        side.bytes.extend_from_slice(bytes);
+        let one = to.only(App::Ssh);
+        let id = one.id;
+        let mut changed = false;
+        if !side.greeted
+            && let Some(end) = memchr::memchr(b'\n', &side.bytes)
+        {
+            let line = side.bytes[..end].strip_suffix(b"\r").unwrap_or(&side.bytes[..end]);
+            let mut parts = line.splitn(3, |byte| *byte == b'-');
+            if let (Some(b"SSH"), Some(version), Some(software)) = (parts.next(), parts.next(), parts.next()) {
+                let software = software.split(|byte| *byte == b' ').next().unwrap_or_default();
+                one.put_copy(Buffer::SSH_PROTO, to_server, version);
+                one.put_copy(Buffer::SSH_SOFTWARE, to_server, software);
+                changed = true;
+                side.greeted = true;
+                side.bytes.drain(..=end);
+            } else {
+                // Lines may stand before the banner (RFC 4253, 4.2).
+                side.bytes.drain(..=end);
+            }
+        }
+        if side.greeted && side.bytes.len() >= 6 {
+            let length = u32::from_be_bytes([side.bytes[0], side.bytes[1], side.bytes[2], side.bytes[3]]) as usize;
+            if side.bytes[5] != 20 || length > KEPT_BYTES {
+                side.done = true;
+            } else if let Some(offer) = side.bytes.get(6..4 + length) {
+                let text = offered(offer, to_server);
+                side.done = true;
+                if let Some(text) = text {
+                    let hash = hex(&md5::Md5::digest(text.as_bytes()));
+                    let (string, digest) = if to_server {
+                        (Buffer::SSH_HASSH_STRING, Buffer::SSH_HASSH)
+                    } else {
+                        (Buffer::SSH_HASSH_SERVER_STRING, Buffer::SSH_HASSH_SERVER)
+                    };
+                    one.put_copy(string, to_server, text.as_bytes());
+                    one.put_copy(digest, to_server, hash.as_bytes());
+                    changed = true;
+                }
+            }
+        }
+        side.done |= gap || side.bytes.len() > KEPT_BYTES;
+        if side.done {
+            side.bytes = Vec::new();
+        }
+        if changed {
+            to.change(id, to_server);
+        }
+    }
+}
+
+/// Key exchange, ciphers, MACs and compressions of one direction, as HASSH joins them.
+fn offered(body: &[u8], to_server: bool) -> Option<String> {
+    let mut rest = body.get(16..)?;
+    let mut lists = Vec::new();
+    for _ in 0..8 {
+        let (length, behind) = rest.split_first_chunk::<4>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let list = behind.get(..length)?;
+        lists.push(String::from_utf8_lossy(list).into_owned());
+        rest = &behind[length..];
+    }
+    let own = usize::from(!to_server);
+    Some([&lists[0], &lists[2 + own], &lists[4 + own], &lists[6 + own]].map(String::as_str).join(";"))
+}
