@@ -5,7 +5,7 @@
 //!   [`udp`], [`icmp`], beside it [`arp`] and [`ndp`]. A packet in another one: [`tunnel`]. [`flow`] names the conversation,
 //!   [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
-//! - Messages: [`dns`], [`tls`], [`dhcp`]. Beside all of them: [`checksum`], [`pseudo`].
+//! - Messages: [`dns`], [`tls`], [`dhcp`]. Beside all of them: [`checksum`], [`pseudo`]; [`offload`] does what devices do for a host.
 //! - [`time`] writes timestamps.
 //!
 //! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
@@ -37,6 +37,7 @@ pub mod ipv6;
 pub mod link;
 pub mod malformed;
 pub mod ndp;
+pub mod offload;
 pub mod pcap_file;
 pub mod pcapng;
 pub mod pseudo;
