@@ -36,6 +36,7 @@ filters! {
     af_xdp,
     anonymize,
     bpf,
+    bridge,
     by,
     count,
     decap,

@@ -9,6 +9,7 @@ const LIST: &str = "crates/filters/src/lib.rs";
 
 /// Filters without an example, and why. Sources that read devices have none either: they need traffic.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
+    ("bridge", "needs two devices"),
     ("drop", "gives nothing to see"),
     ("flow", "needs a daemon"),
     ("ring", "needs another request"),
