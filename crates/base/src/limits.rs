@@ -279,3 +279,36 @@ const _: () = assert!(TCP_CONNECTIONS + UDP_FLOWS <= STREAMS, "both can have all
 const _: () = assert!(DECAP_TUNNELS * 2 < RINGS, "views are left for sources and edits");
 const _: () = assert!(STACK_BLOCKS <= u8::MAX as usize, "an exported state counts them in a byte");
 const _: () = assert!(TCP_REMEMBERED < TCP_CONNECTIONS && TCP_HELD_BLOCKS_PER_DIRECTION < TCP_HELD_BLOCKS);
+
+/// Rules of one rule set.
+pub const RULES: usize = 200_000;
+
+/// Bits and numbers that rules set for one flow, each.
+pub const RULES_FLOW_BITS: usize = 64;
+
+/// Bits that rules set for hosts, of all hosts together.
+pub const RULES_HOST_BITS: usize = 1 << 18;
+
+/// Counts that thresholds of rules keep.
+pub const RULES_THRESHOLDS: usize = 1 << 18;
+
+/// Steps that rules take for one packet and what it completes: each keyword is one, and each further place of a content.
+pub const RULES_STEPS: u32 = 1 << 20;
+
+/// Bytes of a stream that rules see at a time, the last ones.
+pub const RULES_WINDOW_BYTES: usize = 8 << 10;
+
+/// Rules that wait in one direction of a stream for what comes behind their pattern.
+pub const RULES_WAITING: usize = 64;
+
+/// Bytes of a body or of a file that rules see: its first.
+pub const RULES_BODY_BYTES: usize = 100 << 10;
+
+/// Flows whose state rules keep.
+pub const RULES_FLOWS: usize = 1 << 18;
+
+/// Transactions of one flow that are open at a time.
+pub const RULES_TRANSACTIONS: usize = 64;
+
+/// Alerts of one packet.
+pub const RULES_ALERTS: usize = 256;

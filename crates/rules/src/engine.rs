@@ -1,0 +1,471 @@
+//! What matches. For each packet the caller begins, shows the packet, what came into its streams and the transactions that
+//! went on, and finishes: then alerts and a verdict are there.
+//!
+//! Tiers: the patterns of all rules run over the bytes at once; for a rule whose pattern came, its header is compared; then its
+//! steps run. Work of one packet is bounded; what the bound cut is counted.
+
+use crate::event::{Packet, Transaction};
+use crate::inspect::{Budget, Look};
+use crate::names::{App, Origin};
+use crate::packet_test::PacketTest;
+use crate::rule::{Action, List, Rule, Scope, Target};
+use crate::set::RuleSet;
+use crate::state::{FlowState, HostBits, Place};
+use crate::threshold::{Counts, Kind};
+use base::limits::{RULES_ALERTS, RULES_STEPS, RULES_WAITING};
+use std::sync::Arc;
+
+/// A rule that matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its place in the set.
+    pub rule: u32,
+    /// The transaction, where it is about one.
+    pub transaction: Option<u64>,
+    /// It matched a stream, not a packet alone.
+    pub stream: bool,
+    /// The side that it matched.
+    pub to_server: bool,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    #[default]
+    Pass,
+    /// It ends here.
+    Drop,
+    /// It ends here, and its ends are told.
+    Reject {
+        /// The sender.
+        source: bool,
+        /// The receiver.
+        target: bool,
+    },
+}
+
+/// A piece of a stream that rules may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// The bytes.
+    pub bytes: &'a [u8],
+    /// Where they begin in the stream.
+    pub start: u64,
+    /// How many of them rules have seen before.
+    pub seen: usize,
+    /// The stream goes on.
+    pub grows: bool,
+}
+
+/// What was met that has a bound, since it was asked last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Packets whose work was cut.
+    pub steps: u64,
+    /// Alerts beyond those of one packet.
+    pub alerts: u64,
+    /// Bits and numbers for which there was no room.
+    pub state: u64,
+}
+
+/// Rules at work.
+#[derive(Debug)]
+pub struct Engine {
+    set: Arc<RuleSet>,
+    hosts: HostBits,
+    counts: Counts,
+    budget: Budget,
+    found: Vec<Found>,
+    /// Rules to try, and a mark for each rule that is among them.
+    candidates: Vec<u32>,
+    marks: Vec<u32>,
+    mark: u32,
+    scratch: [Vec<u8>; 2],
+    bounds: Bounds,
+}
+
+impl Engine {
+    /// With these rules.
+    pub fn new(set: Arc<RuleSet>) -> Engine {
+        let marks = vec![0; set.len()];
+        Engine {
+            set,
+            hosts: HostBits::default(),
+            counts: Counts::default(),
+            budget: Budget { steps: RULES_STEPS, spent: false },
+            found: Vec::new(),
+            candidates: Vec::new(),
+            marks,
+            mark: 0,
+            scratch: Default::default(),
+            bounds: Bounds::default(),
+        }
+    }
+
+    /// The rules.
+    pub fn set(&self) -> &Arc<RuleSet> {
+        &self.set
+    }
+
+    /// Goes on with other rules. Bits, numbers and counts stay.
+    pub fn replace(&mut self, set: Arc<RuleSet>) {
+        (self.marks, self.mark) = (vec![0; set.len()], 0);
+        self.set = set;
+    }
+
+    /// Begins a packet.
+    pub fn begin(&mut self) {
+        self.found.clear();
+        self.budget = Budget { steps: RULES_STEPS, spent: false };
+    }
+
+    /// Has any rule to do with the payload of streams?
+    pub fn looks_at_streams(&self) -> bool {
+        !self.set.payloads.is_empty() || !self.set.each_payload.is_empty()
+    }
+
+    fn next_mark(&mut self) -> u32 {
+        self.candidates.clear();
+        self.mark = self.mark.wrapping_add(1);
+        if self.mark == 0 {
+            self.marks.fill(0);
+            self.mark = 1;
+        }
+        self.mark
+    }
+
+    /// Shows the packet itself.
+    pub fn packet(&mut self, packet: &Packet<'_>, mut flow: Option<&mut FlowState>) {
+        let set = Arc::clone(&self.set);
+        if !set.by_address.is_empty() {
+            let side = usize::from(!packet.to_server);
+            let seen = flow.as_mut().is_some_and(|flow| std::mem::replace(&mut flow.addresses_seen[side], true));
+            if !seen {
+                for at in &set.by_address {
+                    self.try_rule(&set, *at, packet, flow.as_deref_mut(), None, None);
+                }
+            }
+        }
+        let mark = self.next_mark();
+        self.candidates.extend_from_slice(&set.each_packet);
+        let Engine { candidates, marks, .. } = self;
+        let mut add = |rule: u32| {
+            if marks[rule as usize] != mark {
+                marks[rule as usize] = mark;
+                candidates.push(rule);
+            }
+        };
+        if !packet.payload.is_empty() {
+            set.packets.each(packet.payload, &mut add);
+            if !packet.in_stream {
+                set.payloads.each(packet.payload, &mut add);
+                candidates.extend_from_slice(&set.each_payload);
+            }
+        }
+        let piece = Piece { bytes: packet.payload, start: 0, seen: 0, grows: false };
+        self.try_candidates(&set, packet, flow, Some(piece), None);
+    }
+
+    /// Shows a piece of a stream. Patterns run over what is new of it; a rule whose pattern came is tried again with what
+    /// follows, for as long as the pattern is in the piece.
+    pub fn stream(&mut self, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
+        let set = Arc::clone(&self.set);
+        let mark = self.next_mark();
+        self.candidates.extend_from_slice(&set.each_payload);
+        let side = usize::from(!packet.to_server);
+        let mut waiting = std::mem::take(&mut flow.waiting[side]);
+        waiting.retain(|(rule, at)| *at >= piece.start && (*rule as usize) < set.rules.len());
+        let Engine { candidates, marks, .. } = self;
+        let mut add = |rule: u32| {
+            let new = marks[rule as usize] != mark;
+            if new {
+                marks[rule as usize] = mark;
+                candidates.push(rule);
+            }
+            new
+        };
+        waiting.iter().for_each(|(rule, _)| drop(add(*rule)));
+        let from = piece.seen.saturating_sub(set.payloads.longest.saturating_sub(1));
+        let at = piece.start + from as u64;
+        set.payloads.each(&piece.bytes[from..], |rule| {
+            if add(rule) && waiting.len() < RULES_WAITING {
+                waiting.push((rule, at));
+            }
+        });
+        let packet = Packet { in_stream: true, ..*packet };
+        let found = self.found.len();
+        self.try_candidates(&set, &packet, Some(flow), Some(piece), None);
+        waiting.retain(|(rule, _)| !self.found[found..].iter().any(|found| found.rule == *rule));
+        flow.waiting[side] = waiting;
+    }
+
+    /// Shows a transaction of which one side has gone on. `raw` is what the stream had last on this side.
+    pub fn transaction(
+        &mut self,
+        packet: &Packet<'_>,
+        flow: Option<&mut FlowState>,
+        transaction: &mut Transaction,
+        to_server: bool,
+        raw: Option<Piece<'_>>,
+    ) {
+        let set = Arc::clone(&self.set);
+        let mark = self.next_mark();
+        if let Some(rules) = set.each_transaction.get(&transaction.app) {
+            self.candidates.extend_from_slice(rules);
+        }
+        self.candidates.extend_from_slice(&set.any_transaction);
+        let Engine { candidates, marks, .. } = self;
+        for side in [to_server, !to_server] {
+            for (buffer, bytes) in transaction.buffers(side) {
+                set.buffers[usize::from(buffer.0)].each(bytes, |rule| {
+                    let whole = set.rules[rule as usize].header.whole;
+                    if (side == to_server || whole) && marks[rule as usize] != mark {
+                        marks[rule as usize] = mark;
+                        candidates.push(rule);
+                    }
+                });
+            }
+        }
+        let packet = Packet { to_server, ..*packet };
+        self.try_candidates(&set, &packet, flow, raw, Some(transaction));
+    }
+
+    fn try_candidates(
+        &mut self,
+        set: &RuleSet,
+        packet: &Packet<'_>,
+        mut flow: Option<&mut FlowState>,
+        piece: Option<Piece<'_>>,
+        mut transaction: Option<&mut Transaction>,
+    ) {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        // Rules are in the order in which they are to be tried.
+        candidates.sort_unstable();
+        for at in &candidates {
+            self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+        }
+        self.candidates = candidates;
+    }
+
+    fn try_rule(
+        &mut self,
+        set: &RuleSet,
+        at: u32,
+        packet: &Packet<'_>,
+        mut flow: Option<&mut FlowState>,
+        piece: Option<Piece<'_>>,
+        mut transaction: Option<&mut Transaction>,
+    ) {
+        let rule = &set.rules[at as usize];
+        if !rule.header.fits(packet) || !fits_flow(rule, packet, flow.as_deref()) {
+            return;
+        }
+        if let Some(transaction) = &transaction
+            && (transaction.matched.contains(&(at, packet.to_server))
+                || rule.header.whole && transaction.matched.iter().any(|matched| matched.0 == at)
+                || rule.app.is_some_and(|app| app != transaction.app))
+        {
+            return;
+        }
+        if !rule.packet.iter().all(|test| test.holds(packet, flow.as_deref())) {
+            return;
+        }
+        if !rule.lists.iter().all(|list| self.list_holds(rule, list, packet, piece, transaction.as_deref())) {
+            return;
+        }
+        if let Some(transaction) = &transaction
+            && !numbers_hold(rule, transaction, packet.to_server)
+        {
+            return;
+        }
+        let addresses = packet.flow.map(|flow| (flow.source, flow.target));
+        let mut place = Place { flow: flow.as_deref_mut(), hosts: &mut self.hosts, addresses, now: packet.time };
+        if !rule.tests.iter().all(|test| place.holds(test)) {
+            return;
+        }
+        let passes = rule.thresholds.iter().filter(|threshold| threshold.kind == Kind::Filter).all(|threshold| {
+            self.counts.alerts(threshold, rule.key(), addresses, place.flow.as_deref_mut(), packet.time)
+        });
+        if !passes {
+            return;
+        }
+        rule.changes.iter().for_each(|change| place.change(change));
+        if self.found.len() >= RULES_ALERTS {
+            self.bounds.alerts += 1;
+            return;
+        }
+        let id = transaction.as_ref().map(|transaction| transaction.id);
+        if let Some(transaction) = &mut transaction {
+            transaction.matched.push((at, packet.to_server));
+        }
+        let stream = piece.is_some() && packet.in_stream && rule.scope == Scope::Payload;
+        self.found.push(Found { rule: at, transaction: id, stream, to_server: packet.to_server });
+    }
+
+    fn list_holds(
+        &mut self,
+        rule: &Rule,
+        list: &List,
+        packet: &Packet<'_>,
+        piece: Option<Piece<'_>>,
+        transaction: Option<&Transaction>,
+    ) -> bool {
+        let buffer = match list.target {
+            Target::Payload => {
+                let Some(piece) = piece else { return false };
+                let mut look = Look::new(piece.bytes, piece.start, piece.grows, &mut self.budget);
+                let holds = look.holds(&list.steps, 0);
+                // What was found among bytes that were seen before has alerted before.
+                return holds && (look.reach > piece.seen || piece.seen == 0 || rule.scope == Scope::Transaction);
+            }
+            Target::Buffer(buffer) => buffer,
+        };
+        let about = buffer.about();
+        if about.origin == Origin::Packet {
+            let Some(bytes) = packet_buffer(buffer, packet) else { return list.absent.is_some() };
+            return self.steps_hold(list, bytes, false);
+        }
+        let Some(transaction) = transaction else { return false };
+        let sides: &[bool] = match about.way {
+            _ if !rule.header.whole => &[packet.to_server],
+            crate::names::Way::Request => &[true],
+            crate::names::Way::Response => &[false],
+            crate::names::Way::Both => &[true, false],
+        };
+        let mut there = false;
+        for side in sides {
+            for bytes in transaction.all(buffer, *side) {
+                there = true;
+                if list.absent != Some(false) {
+                    let grows = transaction.growing == Some(buffer);
+                    if self.steps_hold(list, bytes, grows) {
+                        return true;
+                    }
+                }
+            }
+        }
+        let done = transaction.complete[usize::from(!packet.to_server)];
+        list.absent.is_some() && !there && done
+    }
+
+    fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool) -> bool {
+        let Engine { budget, scratch: [from, to], .. } = self;
+        if list.transforms.is_empty() {
+            return Look::new(bytes, 0, grows, budget).holds(&list.steps, 0);
+        }
+        from.clear();
+        from.extend_from_slice(bytes);
+        for transform in &list.transforms {
+            transform.apply(from, to);
+            std::mem::swap(from, to);
+        }
+        Look::new(from, 0, grows, budget).holds(&list.steps, 0)
+    }
+
+    /// Ends a packet: `alert` gets what is to be told, in order; the verdict is for this packet. What a rule says of a flow is
+    /// kept in its state.
+    pub fn finish(
+        &mut self,
+        packet: &Packet<'_>,
+        mut flow: Option<&mut FlowState>,
+        mut alert: impl FnMut(&Rule, &Found),
+    ) -> Verdict {
+        if self.budget.spent {
+            self.bounds.steps += 1;
+        }
+        if self.found.is_empty() {
+            return Verdict::Pass;
+        }
+        let set = Arc::clone(&self.set);
+        let mut found = std::mem::take(&mut self.found);
+        // Transactions first come first served among those of one rule.
+        found.sort_by_key(|found| found.rule);
+        let addresses = packet.flow.map(|flow| (flow.source, flow.target));
+        let mut verdict = Verdict::Pass;
+        for one in &found {
+            let rule = &set.rules[one.rule as usize];
+            let of_flow = one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
+            match rule.action {
+                Action::Pass => {
+                    if of_flow && let Some(flow) = flow.as_deref_mut() {
+                        flow.passed = true;
+                    }
+                    break;
+                }
+                Action::Drop => verdict = Verdict::Drop,
+                Action::Reject { source, target } if verdict == Verdict::Pass => {
+                    verdict = Verdict::Reject { source, target };
+                }
+                _ => {}
+            }
+            if rule.action.blocks() && of_flow && let Some(flow) = flow.as_deref_mut() {
+                flow.dropped = true;
+            }
+            let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
+            let mut told = !rule.quiet;
+            for threshold in limits {
+                told &= self.counts.alerts(threshold, rule.key(), addresses, flow.as_deref_mut(), packet.time);
+            }
+            if told {
+                alert(rule, one);
+            }
+        }
+        found.clear();
+        self.found = found;
+        verdict
+    }
+
+    /// What bounds were met since this was asked last.
+    pub fn take_bounds(&mut self) -> Bounds {
+        let full = u64::from(std::mem::take(&mut self.hosts.full)) + u64::from(std::mem::take(&mut self.counts.full));
+        self.bounds.state += full;
+        std::mem::take(&mut self.bounds)
+    }
+}
+
+fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>) -> bool {
+    let test = &rule.flow;
+    let is = |wanted: Option<bool>, there: bool| wanted.is_none_or(|wanted| wanted == there);
+    if test.to_server.is_some() || test.established.is_some() {
+        let Some(_) = flow else { return false };
+        if !rule.header.whole && !is(test.to_server, packet.to_server) || !is(test.established, packet.established) {
+            return false;
+        }
+    }
+    let stream_only = rule.header.protocol == crate::header::Protocol::TcpStream || test.stream == Some(true);
+    if stream_only && !packet.in_stream || !is(test.fragment, packet.fragment) {
+        return false;
+    }
+    let asks = rule.packet.iter().any(|test| matches!(test, PacketTest::App { .. }));
+    match rule.app {
+        Some(app) => flow.is_some_and(|flow| flow.app == app && app != App::Unknown),
+        None => !asks || flow.is_some(),
+    }
+}
+
+fn numbers_hold(rule: &Rule, transaction: &Transaction, to_server: bool) -> bool {
+    rule.numbers.iter().all(|(number, compare)| {
+        let mut sides = [to_server, !to_server].into_iter().take(if rule.header.whole { 2 } else { 1 });
+        sides.any(|side| transaction.numbers(*number, side).any(|value| compare.holds(value)))
+    })
+}
+
+fn packet_buffer<'a>(buffer: crate::names::Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
+    use crate::names::Buffer;
+    use packet::frame::protocol;
+    let number = packet.flow.map(|flow| flow.protocol);
+    let transport = |wanted: u8| (number == Some(wanted) && !packet.transport.is_empty()).then_some(packet.transport);
+    match buffer {
+        Buffer::IPV4_HDR => (packet.version == 4).then_some(packet.network),
+        Buffer::IPV6_HDR => (packet.version == 6).then_some(packet.network),
+        Buffer::TCP_HDR => transport(protocol::TCP),
+        Buffer::UDP_HDR => transport(protocol::UDP),
+        Buffer::ICMPV4_HDR => transport(protocol::ICMP),
+        Buffer::ICMPV6_HDR => transport(protocol::ICMPV6),
+        Buffer::IGMP_HDR => transport(protocol::IGMP),
+        Buffer::SCTP_HDR => transport(protocol::SCTP),
+        Buffer::ETHER_HDR => (!packet.link.is_empty()).then_some(packet.link),
+        _ => None,
+    }
+}

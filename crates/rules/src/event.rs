@@ -1,0 +1,154 @@
+//! What the caller shows the engine: a packet, and a transaction of an application.
+
+use crate::names::{App, Buffer, Number};
+use packet::Flow;
+use std::ops::Range;
+
+/// A TCP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpHeader {
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgment: u32,
+    /// Flag bits.
+    pub flags: u8,
+    /// Window, not scaled.
+    pub window: u16,
+    /// Maximum segment size, where that option is there.
+    pub mss: Option<u16>,
+    /// Window scale, where that option is there.
+    pub scale: Option<u8>,
+}
+
+/// An ICMP header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IcmpHeader {
+    /// Type.
+    pub kind: u8,
+    /// Code.
+    pub code: u8,
+    /// Identifier and sequence number of an echo.
+    pub echo: Option<(u16, u16)>,
+}
+
+/// A packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet<'a> {
+    /// Addresses and ports in the direction of the packet; `None` where it is not IP.
+    pub flow: Option<Flow>,
+    /// 4, 6, or 0 where it is not IP.
+    pub version: u8,
+    /// Time, ns since 1970 UTC.
+    pub time: u64,
+    /// From the link header to the network header.
+    pub link: &'a [u8],
+    /// The network header with options or extensions.
+    pub network: &'a [u8],
+    /// The transport header.
+    pub transport: &'a [u8],
+    /// What is behind it.
+    pub payload: &'a [u8],
+    /// Bytes of it on the wire.
+    pub payload_len: u32,
+    /// TCP.
+    pub tcp: Option<TcpHeader>,
+    /// ICMP.
+    pub icmp: Option<IcmpHeader>,
+    /// It goes to the server.
+    pub to_server: bool,
+    /// Both sides had spoken before it.
+    pub established: bool,
+    /// Its payload is in a stream.
+    pub in_stream: bool,
+    /// It is a fragment.
+    pub fragment: bool,
+    /// What is odd about it: names of [`EVENTS`](crate::names::EVENTS).
+    pub events: &'a [&'static str],
+}
+
+/// What one exchange of an application has shown so far.
+#[derive(Clone, Debug, Default)]
+pub struct Transaction {
+    /// Which protocol.
+    pub app: App,
+    /// Its number in its connection, from 0.
+    pub id: u64,
+    bytes: Vec<u8>,
+    buffers: Vec<(Buffer, bool, Range<usize>)>,
+    numbers: Vec<(Number, bool, u64)>,
+    /// Rules that have matched, with the side.
+    pub(crate) matched: Vec<(u32, bool)>,
+    /// By side, the server's first: it has sent all it will.
+    pub complete: [bool; 2],
+    /// Buffers that are still growing: a content that must not be there is looked for at their end.
+    pub growing: Option<Buffer>,
+    /// Buffers and numbers looked at so far.
+    pub(crate) seen: [(usize, usize); 2],
+}
+
+impl Transaction {
+    /// A new one.
+    pub fn new(app: App, id: u64) -> Transaction {
+        Transaction { app, id, ..Transaction::default() }
+    }
+
+    /// Adds a buffer of one side. Some buffers come several times.
+    pub fn put_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.buffers.push((buffer, to_server, from..self.bytes.len()));
+    }
+
+    /// Puts bytes behind those of a buffer, which is the last one that was added; adds it where it is not there.
+    pub fn append_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
+        let end = self.bytes.len();
+        match self.buffers.last_mut() {
+            Some((last, way, range)) if *last == buffer && *way == to_server && range.end == end => {
+                self.bytes.extend_from_slice(bytes);
+                range.end += bytes.len();
+            }
+            _ => self.put_copy(buffer, to_server, bytes),
+        }
+    }
+
+    /// Gives a buffer the bytes of another one.
+    pub fn alias(&mut self, buffer: Buffer, to_server: bool, of: Buffer) {
+        let known = self.buffers.iter().find(|entry| entry.0 == of && entry.1 == to_server).map(|entry| entry.2.clone());
+        self.buffers.retain(|entry| !(entry.0 == buffer && entry.1 == to_server));
+        if let Some(range) = known {
+            self.buffers.insert(0, (buffer, to_server, range));
+        }
+    }
+
+    /// Adds a number of one side.
+    pub fn put_number(&mut self, number: Number, to_server: bool, value: u64) {
+        self.numbers.push((number, to_server, value));
+    }
+
+    /// The bytes of all buffers with this name on one side.
+    pub fn all(&self, buffer: Buffer, to_server: bool) -> impl Iterator<Item = &[u8]> {
+        let of = move |entry: &&(Buffer, bool, Range<usize>)| entry.0 == buffer && entry.1 == to_server;
+        self.buffers.iter().filter(of).map(|entry| &self.bytes[entry.2.clone()])
+    }
+
+    /// The first of them.
+    pub fn first(&self, buffer: Buffer, to_server: bool) -> Option<&[u8]> {
+        self.all(buffer, to_server).next()
+    }
+
+    /// The numbers with this name on one side.
+    pub fn numbers(&self, number: Number, to_server: bool) -> impl Iterator<Item = u64> {
+        self.numbers.iter().filter(move |entry| entry.0 == number && entry.1 == to_server).map(|entry| entry.2)
+    }
+
+    /// The names of the buffers of one side, with their bytes.
+    pub(crate) fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
+        self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, &self.bytes[entry.2.clone()]))
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}

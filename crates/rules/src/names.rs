@@ -1,0 +1,392 @@
+//! What rules may look at, by name: the buffers and the numbers of packets and of applications' transactions. One line
+//! each; what is not here is not supported.
+
+/// An application protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum App {
+    /// Not known, or not yet.
+    #[default]
+    Unknown,
+    /// HTTP/1.
+    Http1,
+    /// TLS.
+    Tls,
+    /// DNS.
+    Dns,
+    /// Link-local multicast name resolution, which looks like DNS.
+    Llmnr,
+    /// SSH.
+    Ssh,
+    /// SMTP.
+    Smtp,
+    /// FTP, the commands.
+    Ftp,
+    /// FTP, the files.
+    FtpData,
+    /// SIP.
+    Sip,
+    /// MQTT.
+    Mqtt,
+    /// TFTP.
+    Tftp,
+    /// DHCP.
+    Dhcp,
+    /// NTP.
+    Ntp,
+    /// SMB.
+    Smb,
+    /// SNMP.
+    Snmp,
+    /// IKE.
+    Ike,
+    /// Kerberos 5.
+    Krb5,
+    /// Remote desktops by RFB (VNC).
+    Rfb,
+    /// HTTP/2.
+    Http2,
+    /// PostgreSQL.
+    Pgsql,
+    /// QUIC.
+    Quic,
+    /// LDAP.
+    Ldap,
+    /// Messages of a WebSocket.
+    WebSocket,
+}
+
+impl App {
+    /// Its name in rules and records.
+    pub const fn name(self) -> &'static str {
+        match self {
+            App::Unknown => "unknown",
+            App::Http1 => "http",
+            App::Tls => "tls",
+            App::Dns => "dns",
+            App::Llmnr => "llmnr",
+            App::Ssh => "ssh",
+            App::Smtp => "smtp",
+            App::Ftp => "ftp",
+            App::FtpData => "ftp-data",
+            App::Sip => "sip",
+            App::Mqtt => "mqtt",
+            App::Tftp => "tftp",
+            App::Dhcp => "dhcp",
+            App::Ntp => "ntp",
+            App::Smb => "smb",
+            App::Snmp => "snmp",
+            App::Ike => "ike",
+            App::Krb5 => "krb5",
+            App::Rfb => "rfb",
+            App::Http2 => "http2",
+            App::Pgsql => "pgsql",
+            App::Quic => "quic",
+            App::Ldap => "ldap",
+            App::WebSocket => "websocket",
+        }
+    }
+
+    /// The protocol that a rule names, where it is supported.
+    pub fn of_name(name: &str) -> Option<App> {
+        const KNOWN: [App; 12] = [
+            App::Http1, App::Tls, App::Dns, App::Llmnr, App::Ssh, App::Smtp, App::Ftp, App::FtpData, App::Sip, App::Tftp,
+            App::Ntp, App::Snmp,
+        ];
+        match name {
+            "http1" => Some(App::Http1),
+            "ssl" => Some(App::Tls),
+            name => KNOWN.into_iter().find(|app| app.name() == name),
+        }
+    }
+}
+
+/// Where a buffer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Of each packet.
+    Packet,
+    /// Of a transaction of this protocol.
+    App(App),
+    /// Of a transaction of whatever protocol.
+    AnyApp,
+}
+
+/// Which side of a conversation a buffer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the server.
+    Request,
+    /// To the client.
+    Response,
+    /// Either.
+    Both,
+}
+
+/// A buffer, by its place in [`BUFFERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Buffer(pub u8);
+
+/// What is known of a buffer.
+#[derive(Debug)]
+pub struct About {
+    /// Its name in rules.
+    pub name: &'static str,
+    /// Its name behind a content, as older rules have it; empty where it has none.
+    pub modifier: &'static str,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Which side has it.
+    pub way: Way,
+}
+
+/// Declares buffers: a constant for each, and the table.
+macro_rules! buffers {
+    ($($id:ident $name:literal $modifier:literal $origin:expr, $way:ident;)*) => {
+        /// All buffers.
+        pub static BUFFERS: &[About] = &[
+            $(About { name: $name, modifier: $modifier, origin: $origin, way: Way::$way },)*
+        ];
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Place { $($id),* }
+        impl Buffer {
+            $(#[doc = concat!("`", $name, "`.")] pub const $id: Buffer = Buffer(Place::$id as u8);)*
+        }
+    };
+}
+
+use Origin::{AnyApp, App as Of, Packet};
+
+buffers! {
+    IPV4_HDR "ipv4.hdr" "" Packet, Both;
+    IPV6_HDR "ipv6.hdr" "" Packet, Both;
+    TCP_HDR "tcp.hdr" "" Packet, Both;
+    UDP_HDR "udp.hdr" "" Packet, Both;
+    ICMPV4_HDR "icmpv4.hdr" "" Packet, Both;
+    ICMPV6_HDR "icmpv6.hdr" "" Packet, Both;
+    IGMP_HDR "igmp.hdr" "" Packet, Both;
+    SCTP_HDR "sctp.hdr" "" Packet, Both;
+    ETHER_HDR "ether.hdr" "" Packet, Both;
+    HTTP_URI "http.uri" "http_uri" Of(App::Http1), Request;
+    HTTP_URI_RAW "http.uri.raw" "http_raw_uri" Of(App::Http1), Request;
+    HTTP_METHOD "http.method" "http_method" Of(App::Http1), Request;
+    HTTP_USER_AGENT "http.user_agent" "http_user_agent" Of(App::Http1), Request;
+    HTTP_HOST "http.host" "http_host" Of(App::Http1), Request;
+    HTTP_HOST_RAW "http.host.raw" "http_raw_host" Of(App::Http1), Request;
+    HTTP_REQUEST_BODY "http.request_body" "http_client_body" Of(App::Http1), Request;
+    HTTP_REQUEST_LINE "http.request_line" "http_request_line" Of(App::Http1), Request;
+    HTTP_REQUEST_HEADER "http.request_header" "" Of(App::Http1), Request;
+    HTTP_REFERER "http.referer" "http_referer" Of(App::Http1), Request;
+    HTTP_ACCEPT "http.accept" "http_accept" Of(App::Http1), Request;
+    HTTP_ACCEPT_LANG "http.accept_lang" "http_accept_lang" Of(App::Http1), Request;
+    HTTP_ACCEPT_ENC "http.accept_enc" "http_accept_enc" Of(App::Http1), Request;
+    HTTP_HEADER "http.header" "http_header" Of(App::Http1), Both;
+    HTTP_HEADER_RAW "http.header.raw" "http_raw_header" Of(App::Http1), Both;
+    HTTP_HEADER_NAMES "http.header_names" "http_header_names" Of(App::Http1), Both;
+    HTTP_COOKIE "http.cookie" "http_cookie" Of(App::Http1), Both;
+    HTTP_PROTOCOL "http.protocol" "http_protocol" Of(App::Http1), Both;
+    HTTP_START "http.start" "http_start" Of(App::Http1), Both;
+    HTTP_CONTENT_TYPE "http.content_type" "http_content_type" Of(App::Http1), Both;
+    HTTP_CONTENT_LEN "http.content_len" "http_content_len" Of(App::Http1), Both;
+    HTTP_CONNECTION "http.connection" "http_connection" Of(App::Http1), Both;
+    HTTP_STAT_CODE "http.stat_code" "http_stat_code" Of(App::Http1), Response;
+    HTTP_STAT_MSG "http.stat_msg" "http_stat_msg" Of(App::Http1), Response;
+    HTTP_RESPONSE_LINE "http.response_line" "http_response_line" Of(App::Http1), Response;
+    HTTP_RESPONSE_BODY "http.response_body" "http_server_body" Of(App::Http1), Response;
+    HTTP_RESPONSE_HEADER "http.response_header" "" Of(App::Http1), Response;
+    HTTP_SERVER "http.server" "http_server" Of(App::Http1), Response;
+    HTTP_LOCATION "http.location" "http_location" Of(App::Http1), Response;
+    FILE_DATA "file.data" "" AnyApp, Both;
+    FILE_NAME "file.name" "" AnyApp, Both;
+    DNS_QUERY "dns.query" "" Of(App::Dns), Request;
+    DNS_QUERIES_RRNAME "dns.queries.rrname" "" Of(App::Dns), Both;
+    DNS_ANSWERS_RRNAME "dns.answers.rrname" "" Of(App::Dns), Response;
+    DNS_AUTHORITIES_RRNAME "dns.authorities.rrname" "" Of(App::Dns), Response;
+    DNS_ADDITIONALS_RRNAME "dns.additionals.rrname" "" Of(App::Dns), Response;
+    DNS_RESPONSE_RRNAME "dns.response.rrname" "" Of(App::Dns), Response;
+    LLMNR_QUERIES_RRNAME "llmnr.queries.rrname" "" Of(App::Llmnr), Both;
+    LLMNR_ANSWERS_RRNAME "llmnr.answers.rrname" "" Of(App::Llmnr), Response;
+    LLMNR_AUTHORITIES_RRNAME "llmnr.authorities.rrname" "" Of(App::Llmnr), Response;
+    LLMNR_ADDITIONALS_RRNAME "llmnr.additionals.rrname" "" Of(App::Llmnr), Response;
+    LLMNR_RESPONSE_RRNAME "llmnr.response.rrname" "" Of(App::Llmnr), Response;
+    TLS_SNI "tls.sni" "" Of(App::Tls), Request;
+    TLS_CERT_SUBJECT "tls.cert_subject" "" Of(App::Tls), Both;
+    TLS_CERT_ISSUER "tls.cert_issuer" "" Of(App::Tls), Both;
+    TLS_CERT_SERIAL "tls.cert_serial" "" Of(App::Tls), Both;
+    TLS_CERT_FINGERPRINT "tls.cert_fingerprint" "" Of(App::Tls), Both;
+    TLS_CERTS "tls.certs" "" Of(App::Tls), Both;
+    TLS_SUBJECTALTNAME "tls.subjectaltname" "" Of(App::Tls), Both;
+    TLS_ALPN "tls.alpn" "" Of(App::Tls), Both;
+    TLS_VERSION "tls.version" "" Of(App::Tls), Both;
+    TLS_RANDOM "tls.random" "" Of(App::Tls), Both;
+    TLS_RANDOM_TIME "tls.random_time" "" Of(App::Tls), Both;
+    TLS_RANDOM_BYTES "tls.random_bytes" "" Of(App::Tls), Both;
+    JA3_HASH "ja3.hash" "" Of(App::Tls), Request;
+    JA3_STRING "ja3.string" "" Of(App::Tls), Request;
+    JA3S_HASH "ja3s.hash" "" Of(App::Tls), Response;
+    JA3S_STRING "ja3s.string" "" Of(App::Tls), Response;
+    JA4_HASH "ja4.hash" "" Of(App::Tls), Request;
+    SSH_PROTO "ssh.proto" "" Of(App::Ssh), Both;
+    SSH_SOFTWARE "ssh.software" "" Of(App::Ssh), Both;
+    SSH_HASSH "ssh.hassh" "" Of(App::Ssh), Request;
+    SSH_HASSH_STRING "ssh.hassh.string" "" Of(App::Ssh), Request;
+    SSH_HASSH_SERVER "ssh.hassh.server" "" Of(App::Ssh), Response;
+    SSH_HASSH_SERVER_STRING "ssh.hassh.server.string" "" Of(App::Ssh), Response;
+    SMTP_HELO "smtp.helo" "" Of(App::Smtp), Request;
+    SMTP_MAIL_FROM "smtp.mail_from" "" Of(App::Smtp), Request;
+    SMTP_RCPT_TO "smtp.rcpt_to" "" Of(App::Smtp), Request;
+    EMAIL_FROM "email.from" "" Of(App::Smtp), Request;
+    EMAIL_TO "email.to" "" Of(App::Smtp), Request;
+    EMAIL_CC "email.cc" "" Of(App::Smtp), Request;
+    EMAIL_SUBJECT "email.subject" "" Of(App::Smtp), Request;
+    EMAIL_DATE "email.date" "" Of(App::Smtp), Request;
+    EMAIL_MESSAGE_ID "email.message_id" "" Of(App::Smtp), Request;
+    EMAIL_X_MAILER "email.x_mailer" "" Of(App::Smtp), Request;
+    FTP_COMMAND "ftp.command" "" Of(App::Ftp), Request;
+    FTP_COMMAND_DATA "ftp.command_data" "" Of(App::Ftp), Request;
+    FTP_REPLY "ftp.reply" "" Of(App::Ftp), Response;
+    FTP_COMPLETION_CODE "ftp.completion_code" "" Of(App::Ftp), Response;
+    SIP_METHOD "sip.method" "" Of(App::Sip), Request;
+    SIP_URI "sip.uri" "" Of(App::Sip), Request;
+    SIP_PROTOCOL "sip.protocol" "" Of(App::Sip), Both;
+    SIP_STAT_CODE "sip.stat_code" "" Of(App::Sip), Response;
+    SIP_STAT_MSG "sip.stat_msg" "" Of(App::Sip), Response;
+    SIP_REQUEST_LINE "sip.request_line" "" Of(App::Sip), Request;
+    SIP_RESPONSE_LINE "sip.response_line" "" Of(App::Sip), Response;
+    SIP_FROM "sip.from" "" Of(App::Sip), Both;
+    SIP_TO "sip.to" "" Of(App::Sip), Both;
+    SIP_VIA "sip.via" "" Of(App::Sip), Both;
+    SIP_USER_AGENT "sip.user_agent" "" Of(App::Sip), Both;
+    SIP_CONTENT_TYPE "sip.content_type" "" Of(App::Sip), Both;
+    SIP_CONTENT_LENGTH "sip.content_length" "" Of(App::Sip), Both;
+    SNMP_COMMUNITY "snmp.community" "" Of(App::Snmp), Both;
+    SNMP_USM "snmp.usm" "" Of(App::Snmp), Both;
+    NTP_REFERENCE_ID "ntp.reference_id" "" Of(App::Ntp), Both;
+}
+
+/// Other names of buffers.
+const ALIASES: &[(&str, &str)] = &[
+    ("file_data", "file.data"),
+    ("dns_query", "dns.query"),
+    ("filename", "file.name"),
+    ("tls_sni", "tls.sni"),
+    ("ja3_hash", "ja3.hash"),
+    ("ja3_string", "ja3.string"),
+    ("tls_cert_subject", "tls.cert_subject"),
+    ("tls_cert_issuer", "tls.cert_issuer"),
+    ("tls_cert_serial", "tls.cert_serial"),
+    ("tls_cert_fingerprint", "tls.cert_fingerprint"),
+    ("ssh_proto", "ssh.proto"),
+    ("ssh_software", "ssh.software"),
+    ("http_header_names", "http.header_names"),
+];
+
+impl Buffer {
+    /// What is known of it.
+    pub fn about(self) -> &'static About {
+        &BUFFERS[usize::from(self.0)]
+    }
+
+    /// The buffer with this name, as a keyword that stands before contents.
+    pub fn of_name(name: &str) -> Option<Buffer> {
+        let name = ALIASES.iter().find(|alias| alias.0 == name).map_or(name, |alias| alias.1);
+        BUFFERS.iter().position(|about| about.name == name).map(|at| Buffer(at as u8))
+    }
+
+    /// The buffer with this name, as a keyword behind a content.
+    pub fn of_modifier(name: &str) -> Option<Buffer> {
+        BUFFERS.iter().position(|about| !name.is_empty() && about.modifier == name).map(|at| Buffer(at as u8))
+    }
+}
+
+/// A number of a transaction, by its place in [`NUMBERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Number(pub u8);
+
+/// What is known of a number.
+#[derive(Debug)]
+pub struct AboutNumber {
+    /// Its name in rules.
+    pub name: &'static str,
+    /// The protocol that has it.
+    pub app: App,
+    /// Which side has it.
+    pub way: Way,
+    /// How many bits it has.
+    pub bits: u32,
+    /// Words for some of its values.
+    pub words: &'static [(&'static str, u64)],
+}
+
+/// Declares numbers: a constant for each, and the table.
+macro_rules! numbers {
+    ($($id:ident $name:literal $app:ident, $way:ident, $bits:literal, $words:expr;)*) => {
+        /// All numbers.
+        pub static NUMBERS: &[AboutNumber] = &[
+            $(AboutNumber { name: $name, app: App::$app, way: Way::$way, bits: $bits, words: $words },)*
+        ];
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum NumberPlace { $($id),* }
+        impl Number {
+            $(#[doc = concat!("`", $name, "`.")] pub const $id: Number = Number(NumberPlace::$id as u8);)*
+        }
+    };
+}
+
+const RR_TYPES: &[(&str, u64)] = &[
+    ("A", 1), ("NS", 2), ("CNAME", 5), ("SOA", 6), ("PTR", 12), ("MX", 15), ("TXT", 16), ("AAAA", 28), ("SRV", 33),
+];
+const SNMP_PDUS: &[(&str, u64)] = &[
+    ("get_request", 0), ("get_next_request", 1), ("response", 2), ("set_request", 3), ("trap_v1", 4),
+    ("get_bulk_request", 5), ("inform_request", 6), ("trap_v2", 7), ("report", 8),
+];
+const SNMP_TRAPS: &[(&str, u64)] = &[
+    ("cold_start", 0), ("warm_start", 1), ("link_down", 2), ("link_up", 3), ("authentication_failure", 4),
+    ("egp_neighbor_loss", 5), ("enterprise_specific", 6),
+];
+
+numbers! {
+    DNS_OPCODE "dns.opcode" Dns, Both, 8, &[];
+    DNS_RCODE "dns.rcode" Dns, Response, 16, &[];
+    DNS_RRTYPE "dns.rrtype" Dns, Both, 16, RR_TYPES;
+    TLS_CERT_CHAIN_LEN "tls.cert_chain_len" Tls, Both, 32, &[];
+    SNMP_VERSION "snmp.version" Snmp, Both, 32, &[];
+    SNMP_PDU_TYPE "snmp.pdu_type" Snmp, Both, 32, SNMP_PDUS;
+    SNMP_TRAP_TYPE "snmp.trap_type" Snmp, Both, 32, SNMP_TRAPS;
+    NTP_VERSION "ntp.version" Ntp, Both, 8, &[];
+    NTP_MODE "ntp.mode" Ntp, Both, 8, &[];
+    NTP_STRATUM "ntp.stratum" Ntp, Both, 8, &[];
+    FTP_DYNAMIC_PORT "ftp.dynamic_port" Ftp, Both, 16, &[];
+}
+
+impl Number {
+    /// What is known of it.
+    pub fn about(self) -> &'static AboutNumber {
+        &NUMBERS[usize::from(self.0)]
+    }
+
+    /// The number with this name.
+    pub fn of_name(name: &str) -> Option<Number> {
+        NUMBERS.iter().position(|about| about.name == name).map(|at| Number(at as u8))
+    }
+}
+
+/// Events that the caller may report, by the option that asks for them. A rule that asks for another one is refused: it
+/// would never match.
+pub const EVENTS: &[(&str, &[&str])] = &[
+    (
+        "decode-event",
+        &[
+            "ipv4.pkt_too_small", "ipv4.hlen_too_small", "ipv4.iplen_smaller_than_hlen", "ipv4.trunc_pkt",
+            "ipv4.wrong_ip_version", "ipv4.icmpv6", "ipv6.pkt_too_small", "ipv6.trunc_pkt", "ipv6.trunc_exthdr",
+            "ipv6.wrong_ip_version", "ipv6.icmpv4", "tcp.pkt_too_small", "tcp.hlen_too_small",
+            "tcp.invalid_optlen", "tcp.opt_invalid_len", "udp.pkt_too_small", "udp.hlen_too_small", "udp.hlen_invalid",
+            "udp.len_invalid", "icmpv4.pkt_too_small", "icmpv6.pkt_too_small", "sctp.pkt_too_small",
+        ],
+    ),
+    (
+        "stream-event",
+        &["3whs_wrong_seq_wrong_ack", "est_packet_out_of_window", "reassembly_overlap_different_data"],
+    ),
+    ("app-layer-event", &["applayer_detect_protocol_only_one_direction"]),
+];

@@ -1,0 +1,119 @@
+//! Comparisons of a number, as rules write them: `5`, `!5`, `<5`, `>=5`, `5-10`, `5<>10`.
+
+use crate::mistake::Read;
+use crate::text::{Word, unsigned};
+
+/// A comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compare {
+    Equal(u64),
+    Other(u64),
+    Less(u64),
+    AtMost(u64),
+    More(u64),
+    AtLeast(u64),
+    /// Between the two, neither of them included.
+    Between(u64, u64),
+    /// All of these bits, or any of them where `any`; the other way round where `negated`.
+    Bits { mask: u64, value: u64, negated: bool },
+}
+
+impl Compare {
+    /// Does it hold for this number?
+    pub fn holds(&self, number: u64) -> bool {
+        match *self {
+            Compare::Equal(value) => number == value,
+            Compare::Other(value) => number != value,
+            Compare::Less(value) => number < value,
+            Compare::AtMost(value) => number <= value,
+            Compare::More(value) => number > value,
+            Compare::AtLeast(value) => number >= value,
+            Compare::Between(low, high) => number > low && number < high,
+            Compare::Bits { mask, value, negated } => (number & mask == value) != negated,
+        }
+    }
+
+    /// Reads a comparison; `name` turns a word into its number where the keyword has words.
+    pub fn read(word: Word<'_>, bits: u32, name: impl Fn(&str) -> Option<u64>) -> Read<Compare> {
+        let word = word.trim();
+        let value = |skip: usize| {
+            let rest = Word::new(&word.text[skip..], word.at + skip).trim();
+            match name(rest.text) {
+                Some(number) => Ok(number),
+                None => unsigned(rest, bits),
+            }
+        };
+        let text = word.text;
+        if let Some(at) = text.find("<>") {
+            let (low, high) = (Word::new(&text[..at], word.at), Word::new(&text[at + 2..], word.at + at + 2));
+            return between(word, unsigned(low, bits)?, unsigned(high, bits)?);
+        }
+        if text.starts_with("&=") {
+            let mask = value(2)?;
+            return Ok(Compare::Bits { mask, value: mask, negated: false });
+        }
+        if text.starts_with("!&") || text.starts_with("-&") {
+            let mask = value(2)?;
+            return Ok(Compare::Bits { mask, value: mask, negated: true });
+        }
+        if text.starts_with('&') {
+            let mask = value(1)?;
+            return Ok(Compare::Bits { mask, value: 0, negated: true });
+        }
+        for (sign, make) in [
+            ("<=", Compare::AtMost as fn(u64) -> Compare),
+            (">=", Compare::AtLeast),
+            ("!=", Compare::Other),
+            ("<", Compare::Less),
+            (">", Compare::More),
+            ("!", Compare::Other),
+            ("==", Compare::Equal),
+            ("=", Compare::Equal),
+        ] {
+            if text.starts_with(sign) {
+                return Ok(make(value(sign.len())?));
+            }
+        }
+        if let Some(number) = name(text) {
+            return Ok(Compare::Equal(number));
+        }
+        if let Some(at) = text.find('-').filter(|at| *at > 0) {
+            let (low, high) = (Word::new(&text[..at], word.at), Word::new(&text[at + 1..], word.at + at + 1));
+            return between(word, unsigned(low, bits)?, unsigned(high, bits)?);
+        }
+        Ok(Compare::Equal(unsigned(word, bits)?))
+    }
+}
+
+fn between(word: Word<'_>, low: u64, high: u64) -> Read<Compare> {
+    if low >= high {
+        return word.wrong(format!("no number lies between {low} and {high}"));
+    }
+    Ok(Compare::Between(low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons() {
+        let read = |text: &str| Compare::read(Word::new(text, 0), 16, |word| (word == "ten").then_some(10));
+        let rows = [
+            ("5", Compare::Equal(5)),
+            ("!5", Compare::Other(5)),
+            ("< 5", Compare::Less(5)),
+            (">=5", Compare::AtLeast(5)),
+            ("5-10", Compare::Between(5, 10)),
+            ("5<>10", Compare::Between(5, 10)),
+            ("!ten", Compare::Other(10)),
+            ("0x10", Compare::Equal(16)),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(read(text), Ok(expected), "{text}");
+        }
+        for text in ["", "x", "10-5", "65536", ">", "5<>5"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,617 @@
+//! The options between the brackets of a rule: each keyword becomes a part of the compiled rule, or is refused with its place
+//! and the reason.
+
+use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, Names, num};
+use crate::class::class;
+use crate::content::{Content, Num};
+use crate::header::{Header, Protocol};
+use crate::inspect::Step;
+use crate::mistake::{Read, Wrong};
+use crate::names::{App, Buffer, Number, Origin, Way};
+use crate::number::Compare;
+use crate::packet_test::PacketTest;
+use crate::pcre;
+use crate::rule::{Fast, FlowTest, List, Rule, Scope, Target};
+use crate::state::{self, Read1};
+use crate::text::{Opt, Word, quoted, unsigned};
+use crate::threshold::Threshold;
+use crate::transform::Transform;
+
+/// Keywords that change nothing about which alerts there are: they are for people, or for what a sensor stores besides.
+const WITHOUT_EFFECT: &[&str] = &["reference", "metadata", "target", "filestore", "tag", "prefilter", "rawbytes"];
+
+/// Reads the options of a rule.
+pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize) -> Read<Rule> {
+    let rule = Rule {
+        line,
+        action: header.action,
+        sid: 0,
+        gid: 1,
+        rev: 0,
+        message: String::new(),
+        category: "",
+        priority: 3,
+        quiet: false,
+        scope: Scope::Packet,
+        app: header.protocol.app(),
+        flow: FlowTest::default(),
+        packet: Vec::new(),
+        lists: Vec::new(),
+        numbers: Vec::new(),
+        tests: Vec::new(),
+        changes: Vec::new(),
+        thresholds: Vec::new(),
+        fast: None,
+        header,
+    };
+    let mut reader = Reader {
+        rule,
+        sticky: Target::Payload,
+        list: None,
+        last: None,
+        names: Names::new(),
+        fast: None,
+        in_decoded: false,
+        any_keyword: false,
+        priority: None,
+    };
+    for option in options {
+        reader.option(option)?;
+    }
+    reader.finish(end)
+}
+
+/// Where a step is: list, place in it, place in a list of decoded bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct At {
+    list: usize,
+    step: usize,
+    inner: Option<usize>,
+}
+
+struct Reader {
+    rule: Rule,
+    /// Where contents look from here on.
+    sticky: Target,
+    /// The list that they go to.
+    list: Option<usize>,
+    /// The content that modifiers are about.
+    last: Option<At>,
+    names: Names,
+    /// The content that is looked for first, with the part of it.
+    fast: Option<(At, Option<(usize, usize)>)>,
+    /// Contents go to what was decoded.
+    in_decoded: bool,
+    /// A keyword beyond those for people came.
+    any_keyword: bool,
+    priority: Option<u8>,
+}
+
+impl Reader {
+    fn option(&mut self, option: &Opt<'_>) -> Read<()> {
+        let name = option.name.text;
+        match name {
+            "msg" => self.rule.message = unescaped(quoted(option.needed()?)?.0.text),
+            "sid" => self.rule.sid = unsigned(option.needed()?, 32)? as u32,
+            "gid" => self.rule.gid = unsigned(option.needed()?, 32)? as u32,
+            "rev" => self.rule.rev = unsigned(option.needed()?, 32)? as u32,
+            "priority" => self.priority = Some(unsigned(option.needed()?, 8)? as u8),
+            "classtype" => {
+                let value = option.needed()?;
+                let Some((text, priority)) = class(value.text) else {
+                    return value.wrong(format!("the class {} is not known", value.text));
+                };
+                (self.rule.category, self.rule.priority) = (text, priority);
+            }
+            "noalert" => option.bare().map(|()| self.rule.quiet = true)?,
+            "alert" => option.bare().map(|()| self.rule.quiet = false)?,
+            _ if WITHOUT_EFFECT.contains(&name) => {}
+            "requires" => requires(option.needed()?)?,
+            _ => {
+                self.any_keyword = true;
+                self.keyword(option)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keyword(&mut self, option: &Opt<'_>) -> Read<()> {
+        let name = option.name.text;
+        match name {
+            "flow" => return self.flow(option.needed()?),
+            "content" | "uricontent" => {
+                let content = Content::read(option.needed()?)?;
+                let at = self.push(Step::Content(Box::new(content)));
+                self.last = Some(at);
+                if name == "uricontent" {
+                    self.move_last(Buffer::HTTP_URI);
+                }
+                return Ok(());
+            }
+            "pcre" => {
+                let (pcre, buffer) = pcre::read(option.needed()?)?;
+                let at = self.push(Step::Pcre(Box::new(pcre)));
+                if let Some(buffer) = buffer.and_then(Buffer::of_name) {
+                    let last = self.last;
+                    self.last = Some(at);
+                    self.move_last(buffer);
+                    self.last = last;
+                }
+                return Ok(());
+            }
+            "nocase" | "offset" | "depth" | "distance" | "within" | "startswith" | "endswith" | "fast_pattern" => {
+                return self.modifier(option);
+            }
+            "pkt_data" => {
+                option.bare()?;
+                (self.sticky, self.list, self.last, self.in_decoded) = (Target::Payload, None, None, false);
+                return Ok(());
+            }
+            "byte_test" => drop(self.push(Step::Test(Box::new(ByteTest::read(option, &self.names)?)))),
+            "byte_jump" => drop(self.push(Step::Jump(Box::new(ByteJump::read(option, &self.names)?)))),
+            "byte_extract" => {
+                let extract = ByteExtract::read(option, &mut self.names)?;
+                self.push(Step::Extract(Box::new(extract)));
+            }
+            "byte_math" => {
+                let math = ByteMath::read(option, &mut self.names)?;
+                self.push(Step::Math(Box::new(math)));
+            }
+            "isdataat" => drop(self.push(Step::DataAt(DataAt::read(option, &self.names)?))),
+            "bsize" => {
+                if self.sticky == Target::Payload {
+                    return option.name.wrong("bsize needs a buffer before it");
+                }
+                self.push(Step::Size(Compare::read(option.needed()?, 64, |_| None)?));
+            }
+            "urilen" => {
+                let value = option.needed()?;
+                let words = value.split(',');
+                let raw = match words.get(1).map(|word| word.text) {
+                    Some("raw") => true,
+                    None | Some("norm") => false,
+                    Some(_) => return words[1].wrong("urilen is raw or norm"),
+                };
+                let size = Step::Size(Compare::read(words[0], 16, |_| None)?);
+                let buffer = if raw { Buffer::HTTP_URI_RAW } else { Buffer::HTTP_URI };
+                let list = List { target: Target::Buffer(buffer), transforms: Vec::new(), steps: vec![size], absent: None };
+                self.rule.lists.push(list);
+            }
+            "absent" => {
+                let or_else = match option.value.map(|value| value.text) {
+                    None => false,
+                    Some("or_else") => true,
+                    Some(_) => return option.name.wrong("absent takes or_else"),
+                };
+                let list = self.list();
+                self.rule.lists[list].absent = Some(or_else);
+            }
+            "base64_decode" => {
+                let step = base64_decode(option)?;
+                self.push(step);
+            }
+            "base64_data" => {
+                option.bare()?;
+                self.push(Step::Decoded(Vec::new()));
+                self.in_decoded = true;
+                self.last = None;
+            }
+            _ => return self.named(option),
+        }
+        Ok(())
+    }
+
+    /// Keywords that stand in tables.
+    fn named(&mut self, option: &Opt<'_>) -> Read<()> {
+        let name = option.name.text;
+        if let Some(buffer) = Buffer::of_name(name) {
+            if name == "filename" {
+                return option.name.wrong("filename is not supported: file.name looks into the name of a file");
+            }
+            option.bare()?;
+            self.needs_app(option.name, buffer)?;
+            self.sticky = Target::Buffer(buffer);
+            (self.list, self.last, self.in_decoded) = (None, None, false);
+            self.list();
+            return Ok(());
+        }
+        if let Some(buffer) = Buffer::of_modifier(name) {
+            option.bare()?;
+            self.needs_app(option.name, buffer)?;
+            if self.last.is_none() {
+                return option.name.wrong(format!("{name} needs a content before it"));
+            }
+            self.move_last(buffer);
+            return Ok(());
+        }
+        if let Some(number) = Number::of_name(name) {
+            let about = number.about();
+            let word = |text: &str| {
+                let known = about.words.iter().find(|word| word.0.eq_ignore_ascii_case(text));
+                known.map(|word| word.1)
+            };
+            let compare = Compare::read(option.needed()?, about.bits, word)?;
+            self.set_app(option.name, about.app)?;
+            self.rule.numbers.push((number, compare));
+            return Ok(());
+        }
+        if let Some(transform) = Transform::read(option)? {
+            let list = self.list();
+            if !matches!(self.rule.lists[list].target, Target::Buffer(_)) || !self.rule.lists[list].steps.is_empty() {
+                return option.name.wrong(format!("{name} stands behind a buffer and before its contents"));
+            }
+            self.rule.lists[list].transforms.push(transform);
+            return Ok(());
+        }
+        if let Some(test) = PacketTest::read(option)? {
+            self.rule.packet.push(test);
+            return Ok(());
+        }
+        if let Some(read) = state::read(option)? {
+            match read {
+                Read1::Test(test) => self.rule.tests.push(test),
+                Read1::Change(change) => self.rule.changes.push(change),
+                Read1::Quiet => self.rule.quiet = true,
+            }
+            return Ok(());
+        }
+        if let Some(threshold) = Threshold::read(option)? {
+            self.rule.thresholds.push(threshold);
+            return Ok(());
+        }
+        option.name.wrong(format!("the keyword {name} is not supported"))
+    }
+
+    fn flow(&mut self, value: Word<'_>) -> Read<()> {
+        let flow = &mut self.rule.flow;
+        for word in value.split(',') {
+            let twice = |old: &Option<bool>, new: bool| {
+                if old.is_some_and(|old| old != new) {
+                    return word.wrong(format!("{} contradicts what stands before it", word.text));
+                }
+                Ok(Some(new))
+            };
+            match &*word.text.to_ascii_lowercase() {
+                "to_server" | "from_client" => flow.to_server = twice(&flow.to_server, true)?,
+                "to_client" | "from_server" => flow.to_server = twice(&flow.to_server, false)?,
+                "established" => flow.established = twice(&flow.established, true)?,
+                "not_established" => flow.established = twice(&flow.established, false)?,
+                "only_stream" => flow.stream = twice(&flow.stream, true)?,
+                "no_stream" => flow.stream = twice(&flow.stream, false)?,
+                "only_frag" => flow.fragment = twice(&flow.fragment, true)?,
+                "no_frag" => flow.fragment = twice(&flow.fragment, false)?,
+                "stateless" => {}
+                other => return word.wrong(format!("flow does not know \u{201c}{other}\u{201d}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn modifier(&mut self, option: &Opt<'_>) -> Read<()> {
+        let name = option.name.text;
+        let Some(at) = self.last else { return option.name.wrong(format!("{name} needs a content before it")) };
+        let names = std::mem::take(&mut self.names);
+        let value = |option: &Opt<'_>| num(option.needed()?, &names);
+        let result = (|| {
+            let Some(content) = self.content(at) else { return Ok(()) };
+            let negative = |word: &Opt<'_>, number: Num| match number {
+                Num::Value(value) if value < 0 => word.name.wrong(format!("{name} is not below 0")),
+                number => Ok(number),
+            };
+            let relative = content.is_relative();
+            let absolute = content.offset.is_some() || content.depth.is_some() || content.starts;
+            let mixed = match name {
+                "offset" | "depth" => relative,
+                "distance" | "within" => absolute,
+                "startswith" => relative || absolute,
+                _ => false,
+            };
+            if mixed {
+                return option.name.wrong(format!("{name} contradicts what is said of this content"));
+            }
+            match name {
+                "nocase" => option.bare().map(|()| content.nocase = true)?,
+                "offset" => content.offset = Some(negative(option, value(option)?)?),
+                "depth" => {
+                    let depth = negative(option, value(option)?)?;
+                    if let Num::Value(depth) = depth
+                        && (depth as usize) < content.bytes.len()
+                    {
+                        return option.name.wrong("the content is longer than its depth");
+                    }
+                    content.depth = Some(depth);
+                }
+                "distance" => content.distance = Some(value(option)?),
+                "within" => {
+                    let within = negative(option, value(option)?)?;
+                    if let Num::Value(within) = within
+                        && (within as usize) < content.bytes.len()
+                    {
+                        return option.name.wrong("the content is longer than it may lie away");
+                    }
+                    content.within = Some(within);
+                }
+                "startswith" => {
+                    option.bare()?;
+                    content.starts = true;
+                    (content.offset, content.depth) = (Some(Num::Value(0)), Some(Num::Value(content.bytes.len() as i64)));
+                }
+                "endswith" => option.bare().map(|()| content.ends = true)?,
+                _ => {
+                    if content.negated && content.is_relative() {
+                        return option.name.wrong("a content that must not be there, relative to another, is not looked for first");
+                    }
+                    content.fast = true;
+                }
+            }
+            Ok(())
+        })();
+        self.names = names;
+        result?;
+        if name == "fast_pattern" {
+            if self.fast.is_some_and(|fast| fast.0 != at) {
+                return option.name.wrong("one content of a rule is looked for first");
+            }
+            let part = match option.value {
+                None => None,
+                Some(value) if value.text == "only" => None,
+                Some(value) => {
+                    let words = value.split(',');
+                    let [offset, length] = words[..] else {
+                        return value.wrong("fast_pattern takes only, or an offset and a length");
+                    };
+                    let part = (unsigned(offset, 16)? as usize, unsigned(length, 16)? as usize);
+                    let fits = self.content(at).is_some_and(|content| part.0 + part.1 <= content.bytes.len());
+                    if !fits || part.1 == 0 {
+                        return value.wrong("that is not a part of the content");
+                    }
+                    Some(part)
+                }
+            };
+            self.fast = Some((at, part));
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, at: At) -> Option<&mut Content> {
+        let step = self.rule.lists.get_mut(at.list)?.steps.get_mut(at.step)?;
+        let step = match (step, at.inner) {
+            (Step::Decoded(steps), Some(inner)) => steps.get_mut(inner)?,
+            (step, _) => step,
+        };
+        if let Step::Content(content) = step { Some(content) } else { None }
+    }
+
+    /// The list that steps go to; made where it is not there.
+    fn list(&mut self) -> usize {
+        if let Some(list) = self.list {
+            return list;
+        }
+        // A buffer that is named again begins anew, for buffers that come several times; the payload is one.
+        let known = match self.sticky {
+            Target::Payload => self.rule.lists.iter().position(|list| list.target == Target::Payload),
+            Target::Buffer(_) => None,
+        };
+        let list = known.unwrap_or_else(|| {
+            let list = List { target: self.sticky, transforms: Vec::new(), steps: Vec::new(), absent: None };
+            self.rule.lists.push(list);
+            self.rule.lists.len() - 1
+        });
+        self.list = Some(list);
+        list
+    }
+
+    fn push(&mut self, step: Step) -> At {
+        let list = self.list();
+        let steps = &mut self.rule.lists[list].steps;
+        if self.in_decoded
+            && let Some(Step::Decoded(inner)) = steps.last_mut()
+        {
+            inner.push(step);
+            return At { list, step: steps.len() - 1, inner: Some(match steps.last() {
+                Some(Step::Decoded(inner)) => inner.len() - 1,
+                _ => 0,
+            }) };
+        }
+        steps.push(step);
+        At { list, step: steps.len() - 1, inner: None }
+    }
+
+    /// Moves the content under way to a buffer, as a keyword behind it says.
+    fn move_last(&mut self, buffer: Buffer) {
+        let Some(at) = self.last.filter(|at| at.inner.is_none()) else { return };
+        let step = self.rule.lists[at.list].steps.remove(at.step);
+        let target = Target::Buffer(buffer);
+        let list = self.rule.lists.iter().position(|list| list.target == target).unwrap_or_else(|| {
+            self.rule.lists.push(List { target, transforms: Vec::new(), steps: Vec::new(), absent: None });
+            self.rule.lists.len() - 1
+        });
+        self.rule.lists[list].steps.push(step);
+        let moved = At { list, step: self.rule.lists[list].steps.len() - 1, inner: None };
+        if let Some(fast) = &mut self.fast
+            && fast.0 == at
+        {
+            fast.0 = moved;
+        }
+        self.last = Some(moved);
+    }
+
+    fn needs_app(&mut self, word: Word<'_>, buffer: Buffer) -> Read<()> {
+        match buffer.about().origin {
+            Origin::Packet | Origin::AnyApp => {}
+            Origin::App(app) => self.set_app(word, app)?,
+        }
+        Ok(())
+    }
+
+    fn set_app(&mut self, word: Word<'_>, app: App) -> Read<()> {
+        match self.rule.app {
+            Some(known) if known != app => {
+                word.wrong(format!("{} is not of {}", word.text, known.name()))
+            }
+            _ => {
+                self.rule.app = Some(app);
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(mut self, end: usize) -> Read<Rule> {
+        let wrong = |reason: &str| Err(Wrong::new(end.saturating_sub(1), reason));
+        if self.rule.sid == 0 {
+            return wrong("sid is missing, or 0");
+        }
+        if let Some(priority) = self.priority {
+            self.rule.priority = priority;
+        }
+        self.rule.lists.retain(|list| !list.steps.is_empty() || list.absent.is_some() || list.target != Target::Payload);
+        self.check_ways(end)?;
+        let fast = self.fast.and_then(|(at, part)| {
+            let target = self.rule.lists.get(at.list)?.target;
+            let plain = self.rule.lists[at.list].transforms.is_empty() && at.inner.is_none();
+            let content = self.content(at)?;
+            let bytes = part.map_or(&content.bytes[..], |(offset, length)| &content.bytes[offset..offset + length]);
+            (plain && !content.negated).then(|| Fast { target, bytes: bytes.to_vec() })
+        });
+        for list in &mut self.rule.lists {
+            prepare(&mut list.steps);
+        }
+        self.rule.fast = fast.or_else(|| longest(&self.rule));
+        self.rule.scope = self.scope();
+        if self.rule.scope != Scope::Transaction
+            && let Some(Fast { target: Target::Buffer(_), .. }) = self.rule.fast
+        {
+            // Headers of packets are short: a rule about them is tried on each.
+            self.rule.fast = None;
+        }
+        Ok(self.rule)
+    }
+
+    /// No rule asks for both sides of a transaction, unless it says so.
+    fn check_ways(&self, end: usize) -> Read<()> {
+        let ways = self.rule.lists.iter().filter_map(|list| match list.target {
+            Target::Buffer(buffer) => Some(buffer.about().way),
+            Target::Payload => None,
+        });
+        let ways: Vec<Way> = ways.chain(self.rule.numbers.iter().map(|number| number.0.about().way)).collect();
+        let (request, response) = (ways.contains(&Way::Request), ways.contains(&Way::Response));
+        if self.rule.header.whole {
+            return Ok(());
+        }
+        let contradicts = request && response
+            || request && self.rule.flow.to_server == Some(false)
+            || response && self.rule.flow.to_server == Some(true);
+        if contradicts {
+            return Err(Wrong::new(end.saturating_sub(1), "the rule asks for buffers of both directions"));
+        }
+        Ok(())
+    }
+
+    fn scope(&self) -> Scope {
+        let rule = &self.rule;
+        let of_app = |list: &List| match list.target {
+            Target::Buffer(buffer) => buffer.about().origin != Origin::Packet,
+            Target::Payload => false,
+        };
+        if rule.lists.iter().any(of_app) || !rule.numbers.is_empty() {
+            return Scope::Transaction;
+        }
+        let single = rule.packet.iter().any(PacketTest::needs_packet)
+            || rule.header.protocol == Protocol::TcpPacket
+            || rule.flow.stream == Some(false);
+        if !rule.lists.is_empty() {
+            let of_packet = rule.lists.iter().any(|list| list.target != Target::Payload);
+            return if single || of_packet { Scope::Packet } else { Scope::Payload };
+        }
+        let header = &rule.header;
+        let ports = [&header.source.1, &header.target.1].iter().all(|ports| ports.any);
+        let exceptions = header.source.0.has_exceptions() || header.target.0.has_exceptions();
+        let address_only = !self.any_keyword
+            && header.protocol.app().is_none()
+            && header.protocol != Protocol::Any
+            && ports
+            && !exceptions;
+        if address_only { Scope::Addresses } else { Scope::Packet }
+    }
+}
+
+/// Makes contents ready, and says of each whether what follows is relative to it.
+fn prepare(steps: &mut [Step]) {
+    let relative: Vec<bool> = steps.iter().map(Step::is_relative).collect();
+    for (at, step) in steps.iter_mut().enumerate() {
+        let next = relative.get(at + 1).copied().unwrap_or(false);
+        match step {
+            Step::Content(content) => {
+                content.relative_next = next;
+                content.compile();
+            }
+            Step::Pcre(pcre) => pcre.relative_next = next,
+            Step::Decoded(steps) => prepare(steps),
+            _ => {}
+        }
+    }
+}
+
+/// The longest content that must be there.
+fn longest(rule: &Rule) -> Option<Fast> {
+    let mut best: Option<(&Content, Target)> = None;
+    for list in rule.lists.iter().filter(|list| list.transforms.is_empty() && list.absent.is_none()) {
+        for step in &list.steps {
+            if let Step::Content(content) = step
+                && !content.negated
+                && best.is_none_or(|best| better(content, list.target, best))
+            {
+                best = Some((content, list.target));
+            }
+        }
+    }
+    best.map(|(content, target)| Fast { target, bytes: content.bytes.clone() })
+}
+
+/// A buffer of an application is shorter than the stream, and a longer content rarer than a shorter one.
+fn better(content: &Content, target: Target, best: (&Content, Target)) -> bool {
+    let rank = |target: Target| target != Target::Payload;
+    (rank(target), content.bytes.len()) > (rank(best.1), best.0.bytes.len())
+}
+
+fn unescaped(text: &str) -> String {
+    let (mut out, mut escaped) = (String::with_capacity(text.len()), false);
+    for letter in text.chars() {
+        if letter == '\\' && !escaped {
+            escaped = true;
+        } else {
+            out.push(letter);
+            escaped = false;
+        }
+    }
+    out
+}
+
+/// Keywords and versions that a rule asks for, of a program that is another.
+fn requires(value: Word<'_>) -> Read<()> {
+    for word in value.split(',') {
+        match word.text.split_ascii_whitespace().next() {
+            Some("version" | "feature" | "keyword") => {}
+            _ => return word.wrong("requires takes version, feature and keyword"),
+        }
+        if word.text.starts_with("feature") {
+            return word.wrong("a feature that is asked for is not supported");
+        }
+    }
+    Ok(())
+}
+
+fn base64_decode(option: &Opt<'_>) -> Read<Step> {
+    let (mut bytes, mut offset, mut relative) = (0, 0, false);
+    for word in option.value.map(|value| value.split(',')).unwrap_or_default() {
+        let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
+        let rest = Word::new(rest, word.at + name.len() + 1);
+        match name {
+            "bytes" => bytes = unsigned(rest, 16)? as usize,
+            "offset" => offset = unsigned(rest, 16)? as usize,
+            "relative" => relative = true,
+            other => return word.wrong(format!("base64_decode does not know \u{201c}{other}\u{201d}")),
+        }
+    }
+    Ok(Step::Decode64 { bytes, offset, relative })
+}

@@ -1,0 +1,271 @@
+//! The keyword `pcre`: regular expressions in the manner of Perl. Those without look-around, back-references and atomic
+//! groups run in an engine whose time is linear; the others in one that goes back, with a budget of steps.
+
+use crate::mistake::Read;
+use crate::text::{Word, quoted};
+use regex_automata::meta;
+use regex_automata::util::syntax;
+
+/// Steps back that one search may take.
+const BACKTRACK_STEPS: usize = 100_000;
+/// Bytes that one compiled expression may take.
+const SIZE_BYTES: usize = 1 << 20;
+
+/// A regular expression.
+#[derive(Clone, Debug)]
+pub(crate) struct Pcre {
+    machine: Machine,
+    pub negated: bool,
+    pub relative: bool,
+    pub relative_next: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Machine {
+    Linear(Box<meta::Regex>),
+    Backtracking(Box<fancy_regex::Regex>),
+}
+
+/// What one search gave.
+pub(crate) enum Search {
+    /// From and to.
+    Found(usize, usize),
+    None,
+    /// The budget of steps was spent.
+    TooLong,
+}
+
+/// The expression and, where a flag says so, the name of the buffer that it looks into.
+pub(crate) fn read(value: Word<'_>) -> Read<(Pcre, Option<&'static str>)> {
+    let (text, negated) = quoted(value)?;
+    let Some(end) = text.text.rfind('/').filter(|end| *end > 0 && text.text.starts_with('/')) else {
+        return text.wrong("an expression stands between slashes");
+    };
+    let (body, flags) = (&text.text[1..end], &text.text[end + 1..]);
+    let mut config = syntax::Config::new().unicode(false).utf8(false);
+    let (mut relative, mut buffer, mut inline, mut dollar_end) = (false, None, String::new(), false);
+    for (at, flag) in flags.char_indices() {
+        let here = Word::new("", text.at + end + 1 + at);
+        let mut of = |name| {
+            if buffer.replace(name).is_some() { here.wrong("an expression looks into one buffer") } else { Ok(()) }
+        };
+        match flag {
+            'i' | 's' | 'm' | 'x' => inline.push(flag),
+            'G' => inline.push('U'),
+            'E' => dollar_end = true,
+            'R' => relative = true,
+            'A' => {}
+            'O' | 'B' => {}
+            'U' => of("http.uri")?,
+            'I' => of("http.uri.raw")?,
+            'P' => of("http.request_body")?,
+            'Q' => of("http.response_body")?,
+            'H' => of("http.header")?,
+            'D' => of("http.header.raw")?,
+            'M' => of("http.method")?,
+            'C' => of("http.cookie")?,
+            'S' => of("http.stat_code")?,
+            'Y' => of("http.stat_msg")?,
+            'V' => of("http.user_agent")?,
+            'W' => of("http.host")?,
+            'Z' => of("http.host.raw")?,
+            ',' => return here.wrong("variables of expressions are not supported"),
+            other => return here.wrong(format!("the flag {other} is not known")),
+        }
+    }
+    if body.contains("(?P<flow_") || body.contains("(?P<pkt_") || body.contains("(?P<alert_") {
+        return text.wrong("variables of expressions are not supported");
+    }
+    let body = if flags.contains('A') { format!("\\A(?:{body})") } else { body.to_string() };
+    let has = |flag| inline.contains(flag);
+    config = config
+        .case_insensitive(has('i'))
+        .dot_matches_new_line(has('s'))
+        .multi_line(has('m'))
+        .ignore_whitespace(has('x'))
+        .swap_greed(has('U'));
+    let translated = translate(&body, has('m') || dollar_end, false);
+    let limits = meta::Config::new().nfa_size_limit(Some(SIZE_BYTES)).utf8_empty(false);
+    let made = meta::Builder::new().syntax(config).configure(limits).build(&translated);
+    let machine = match made {
+        Ok(regex) => Machine::Linear(Box::new(regex)),
+        Err(error) => {
+            let inline = if inline.is_empty() { String::new() } else { format!("(?{inline})") };
+            let fancy = inline + &translate(&body, has('m') || dollar_end, true);
+            let made = fancy_regex::RegexBuilder::new(&fancy).backtrack_limit(BACKTRACK_STEPS).build();
+            match made {
+                Ok(regex) => Machine::Backtracking(Box::new(regex)),
+                Err(_) => return text.wrong(format!("this expression is not supported: {}", first_line(&error))),
+            }
+        }
+    };
+    Ok((Pcre { machine, negated, relative, relative_next: false }, buffer))
+}
+
+fn first_line(error: &meta::BuildError) -> String {
+    let text = match error.syntax_error() {
+        Some(error) => error.to_string(),
+        None => error.to_string(),
+    };
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    line.trim().trim_start_matches("error: ").to_string()
+}
+
+/// Perl's way of writing, in the engines' way. `letters` where classes are to stay among the first 128 characters.
+fn translate(body: &str, plain_dollar: bool, letters: bool) -> String {
+    let mut out = String::with_capacity(body.len() + 8);
+    let mut chars = body.chars().peekable();
+    let mut class = false;
+    let mut class_start = false;
+    while let Some(letter) = chars.next() {
+        let started = std::mem::take(&mut class_start);
+        match letter {
+            '\\' => match chars.next() {
+                Some('Z') => out.push_str("(?:\\n?\\z)"),
+                Some('h') => out.push_str(if class { " \\t" } else { "[ \\t]" }),
+                Some('e') => out.push_str("\\x1b"),
+                Some('R') if !class => out.push_str("(?:\\r\\n|[\\n\\x0b\\f\\r])"),
+                Some('w') if letters => out.push_str(if class { "A-Za-z0-9_" } else { "[A-Za-z0-9_]" }),
+                Some('W') if letters && !class => out.push_str("[^A-Za-z0-9_]"),
+                Some('d') if letters => out.push_str(if class { "0-9" } else { "[0-9]" }),
+                Some('D') if letters && !class => out.push_str("[^0-9]"),
+                Some('0') => out.push_str("\\x00"),
+                Some('<') => out.push('<'),
+                Some('>') => out.push('>'),
+                Some(other) => {
+                    let special = "dDwWsSbBAzGKtnrfvxpPkgQE123456789".contains(other);
+                    if special || other.is_ascii_punctuation() {
+                        out.push('\\');
+                    }
+                    out.push(other);
+                }
+                None => out.push('\\'),
+            },
+            '[' if class => {
+                if chars.peek() == Some(&':') {
+                    out.push('[');
+                    for inner in chars.by_ref() {
+                        out.push(inner);
+                        if inner == ']' {
+                            break;
+                        }
+                    }
+                } else {
+                    out.push_str("\\[");
+                }
+            }
+            '[' => {
+                class = true;
+                class_start = true;
+                out.push('[');
+                if chars.peek() == Some(&'^') {
+                    out.extend(chars.next());
+                }
+            }
+            ']' if class && started => out.push_str("\\]"),
+            ']' if class => {
+                class = false;
+                out.push(']');
+            }
+            '&' | '~' if class => {
+                out.push('\\');
+                out.push(letter);
+            }
+            '-' if class && chars.peek() == Some(&'-') => out.push_str("\\-"),
+            '$' if !class && !plain_dollar => out.push_str("(?:\\n?\\z)"),
+            '{' if !class => {
+                let rest: String = chars.clone().take_while(|letter| *letter != '}').collect();
+                let count = rest.len() < 12
+                    && rest.starts_with(|letter: char| letter.is_ascii_digit())
+                    && rest.chars().all(|letter| letter.is_ascii_digit() || letter == ',')
+                    && chars.clone().nth(rest.chars().count()) == Some('}');
+                out.push_str(if count { "{" } else { "\\{" });
+                if count {
+                    out.push_str(&rest);
+                    out.push('}');
+                    for _ in 0..=rest.chars().count() {
+                        chars.next();
+                    }
+                }
+            }
+            '}' if !class => out.push_str("\\}"),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+impl Pcre {
+    /// Searches these bytes from a place on, as if they began there.
+    pub fn find(&self, bytes: &[u8]) -> Search {
+        match &self.machine {
+            Machine::Linear(regex) => match regex.find(bytes) {
+                Some(found) => Search::Found(found.start(), found.end()),
+                None => Search::None,
+            },
+            Machine::Backtracking(regex) => {
+                // That engine searches text: each byte becomes the character of its number.
+                let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
+                match regex.find(&text) {
+                    Ok(Some(found)) => {
+                        let place = |at: usize| text[..at].chars().count();
+                        Search::Found(place(found.start()), place(found.end()))
+                    }
+                    Ok(None) => Search::None,
+                    Err(_) => Search::TooLong,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(expression: &str, bytes: &[u8]) -> Option<(usize, usize)> {
+        let value = format!("\"{expression}\"");
+        match read(Word::new(&value, 0)).unwrap_or_else(|wrong| panic!("{expression}: {wrong:?}")).0.find(bytes) {
+            Search::Found(from, to) => Some((from, to)),
+            Search::None => None,
+            Search::TooLong => Some((usize::MAX, 0)),
+        }
+    }
+
+    #[test]
+    fn expressions() {
+        let rows: [(&str, &[u8], Option<(usize, usize)>); 14] = [
+            ("/a.c/", b"xabc", Some((1, 4))),
+            ("/A.C/i", b"xabc", Some((1, 4))),
+            ("/a.c/", b"a\nc", None),
+            ("/a.c/s", b"a\nc", Some((0, 3))),
+            ("/^b/m", b"a\nb", Some((2, 3))),
+            ("/a$/", b"a\n", Some((0, 2))),
+            ("/a$/E", b"a\n", None),
+            ("/a/A", b"ba", None),
+            (r"/\xff\x00/", b"a\xff\x00", Some((1, 3))),
+            (r"/x{/", b"x{", Some((0, 2))),
+            (r"/[[]a/", b"[a", Some((0, 2))),
+            (r"/a(?=b)/", b"acab", Some((2, 3))),
+            (r"/(.)\1/", b"abb", Some((1, 3))),
+            (r"/(?<!\xe9)b\w/", b"\xe9ba bc", Some((4, 6))),
+        ];
+        for (expression, bytes, expected) in rows {
+            assert_eq!(found(expression, bytes), expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn a_search_that_goes_back_too_often_ends() {
+        let bytes = [b'a'; 400];
+        assert_eq!(found(r"/(a+)+\1b(?=c)/", &bytes), Some((usize::MAX, 0)));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        for wrong in ["a", "/a", "/a/q", "/(/", "/a/UH", "/(?P<flow_x>a)/"] {
+            let value = format!("\"{wrong}\"");
+            assert!(read(Word::new(&value, 0)).is_err(), "{wrong}");
+        }
+    }
+}

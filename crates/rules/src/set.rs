@@ -1,0 +1,196 @@
+//! A rule set: a file of rules, compiled, and the patterns by which its rules are found.
+
+use crate::address::{Variables, default_variables};
+use crate::header::Header;
+use crate::mistake::{Mistake, Wrong};
+use crate::names::{App, BUFFERS, Origin};
+use crate::options;
+use crate::rule::{Rule, Scope, Target};
+use crate::text;
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
+use base::limits::RULES;
+use std::collections::{HashMap, HashSet};
+
+/// How a file is read.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Variables beside the known ones, by name without the dollar.
+    pub variables: Vec<(String, String)>,
+    /// Rules that are wrong or not supported are left out.
+    pub partial: bool,
+}
+
+/// Many patterns, and the rules that each of them is for.
+#[derive(Debug, Default)]
+pub(crate) struct Patterns {
+    machine: Option<AhoCorasick>,
+    /// By pattern: rules, by place in the set.
+    rules: Vec<Vec<u32>>,
+    /// Bytes of the longest one.
+    pub longest: usize,
+}
+
+/// Patterns of all rules of a set up to this many bytes have the faster machine, which takes more memory.
+const FAST_MACHINE_BYTES: usize = 256 << 10;
+
+impl Patterns {
+    fn new(rules: &[(u32, &[u8])]) -> Result<Patterns, String> {
+        let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
+        let mut patterns = Patterns::default();
+        let mut texts: Vec<Vec<u8>> = Vec::new();
+        for (rule, bytes) in rules {
+            let lower = bytes.to_ascii_lowercase();
+            let place = *places.entry(lower.clone()).or_insert_with(|| {
+                texts.push(lower);
+                patterns.rules.push(Vec::new());
+                texts.len() - 1
+            });
+            patterns.rules[place].push(*rule);
+        }
+        if texts.is_empty() {
+            return Ok(patterns);
+        }
+        patterns.longest = texts.iter().map(Vec::len).max().unwrap_or(0);
+        let bytes: usize = texts.iter().map(Vec::len).sum();
+        let kind = (bytes <= FAST_MACHINE_BYTES).then_some(AhoCorasickKind::DFA);
+        let machine = AhoCorasickBuilder::new()
+            .match_kind(MatchKind::Standard)
+            .ascii_case_insensitive(true)
+            .kind(kind)
+            .build(&texts)
+            .map_err(|error| error.to_string())?;
+        patterns.machine = Some(machine);
+        Ok(patterns)
+    }
+
+    /// Calls for every rule whose pattern is in these bytes, perhaps several times.
+    pub fn each(&self, bytes: &[u8], mut found: impl FnMut(u32)) {
+        let Some(machine) = &self.machine else { return };
+        for hit in machine.find_overlapping_iter(bytes) {
+            for rule in &self.rules[hit.pattern().as_usize()] {
+                found(*rule);
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.machine.is_none()
+    }
+}
+
+/// Rules, compiled.
+#[derive(Debug)]
+pub struct RuleSet {
+    pub(crate) rules: Vec<Rule>,
+    /// Rules about addresses alone.
+    pub(crate) by_address: Vec<u32>,
+    /// Rules that are tried on each packet.
+    pub(crate) each_packet: Vec<u32>,
+    /// Rules that are tried on each piece of payload.
+    pub(crate) each_payload: Vec<u32>,
+    /// By application: rules that are tried on each of its transactions.
+    pub(crate) each_transaction: HashMap<App, Vec<u32>>,
+    /// The same for every application.
+    pub(crate) any_transaction: Vec<u32>,
+    pub(crate) packets: Patterns,
+    pub(crate) payloads: Patterns,
+    /// By buffer.
+    pub(crate) buffers: Vec<Patterns>,
+    left_out: Vec<Mistake>,
+}
+
+impl RuleSet {
+    /// Reads a file. Gives all mistakes, where there are any and the options do not leave them out.
+    pub fn read(file: &str, options: &Options) -> Result<RuleSet, Vec<Mistake>> {
+        let mut variables = default_variables();
+        variables.extend(options.variables.iter().cloned());
+        let (mut rules, mut mistakes, mut known) = (Vec::new(), Vec::new(), HashSet::new());
+        for text in text::rules(file) {
+            match read_rule(&text, &variables) {
+                Ok(rule) if !known.insert(rule.key()) => {
+                    let reason = format!("a rule with sid {} and gid {} stands before this one", rule.sid, rule.gid);
+                    mistakes.push(text.mistake(Wrong::new(0, reason)));
+                }
+                Ok(_) if rules.len() >= RULES => {
+                    mistakes.push(text.mistake(Wrong::new(0, format!("a set has {RULES} rules at most"))));
+                    break;
+                }
+                Ok(rule) => rules.push(rule),
+                Err(wrong) => mistakes.push(text.mistake(wrong)),
+            }
+        }
+        if !mistakes.is_empty() && !options.partial {
+            return Err(mistakes);
+        }
+        RuleSet::compile(rules, mistakes).map_err(|reason| vec![Mistake { line: 1, column: 1, reason }])
+    }
+
+    fn compile(mut rules: Vec<Rule>, left_out: Vec<Mistake>) -> Result<RuleSet, String> {
+        rules.sort_by_key(Rule::order);
+        let mut set = RuleSet {
+            rules: Vec::new(),
+            by_address: Vec::new(),
+            each_packet: Vec::new(),
+            each_payload: Vec::new(),
+            each_transaction: HashMap::new(),
+            any_transaction: Vec::new(),
+            packets: Patterns::default(),
+            payloads: Patterns::default(),
+            buffers: Vec::new(),
+            left_out,
+        };
+        let (mut packets, mut payloads) = (Vec::new(), Vec::new());
+        let mut buffers: Vec<Vec<(u32, &[u8])>> = vec![Vec::new(); BUFFERS.len()];
+        for (at, rule) in (0u32..).zip(&rules) {
+            let fast = rule.fast.as_ref();
+            match (rule.scope, fast.map(|fast| (fast.target, &fast.bytes[..]))) {
+                (Scope::Addresses, _) => set.by_address.push(at),
+                (Scope::Packet, Some((Target::Payload, bytes))) => packets.push((at, bytes)),
+                (Scope::Packet, _) => set.each_packet.push(at),
+                (Scope::Payload, Some((Target::Payload, bytes))) => payloads.push((at, bytes)),
+                (Scope::Payload, _) => set.each_payload.push(at),
+                (Scope::Transaction, Some((Target::Buffer(buffer), bytes)))
+                    if buffer.about().origin != Origin::Packet =>
+                {
+                    buffers[usize::from(buffer.0)].push((at, bytes));
+                }
+                (Scope::Transaction, _) => match rule.app {
+                    Some(app) => set.each_transaction.entry(app).or_default().push(at),
+                    None => set.any_transaction.push(at),
+                },
+            }
+        }
+        set.packets = Patterns::new(&packets)?;
+        set.payloads = Patterns::new(&payloads)?;
+        set.buffers = buffers.iter().map(|rules| Patterns::new(rules)).collect::<Result<_, _>>()?;
+        set.rules = rules;
+        Ok(set)
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Is there no rule?
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The rule at a place.
+    pub fn rule(&self, at: u32) -> Option<&Rule> {
+        self.rules.get(at as usize)
+    }
+
+    /// What was left out.
+    pub fn left_out(&self) -> &[Mistake] {
+        &self.left_out
+    }
+}
+
+fn read_rule(text: &text::RuleText, variables: &Variables) -> Result<Rule, Wrong> {
+    let (words, options) = text::parts(&text.text)?;
+    let open = text.text.find('(').unwrap_or(text.text.len());
+    let header = Header::read(&words, open, variables)?;
+    options::read(header, &options, text.line(), text.text.len())
+}

@@ -1,0 +1,386 @@
+//! What is kept between packets: of a flow its bits and numbers, of hosts and pairs of hosts their bits. Options of rules that
+//! read and set them.
+
+use crate::mistake::Read;
+use crate::names::App;
+use crate::text::{Opt, Word, unsigned};
+use base::limits::{RULES_FLOW_BITS, RULES_HOST_BITS};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// What is kept of a flow.
+#[derive(Clone, Debug, Default)]
+pub struct FlowState {
+    bits: Vec<u64>,
+    numbers: Vec<(u64, u32)>,
+    /// The application, as far as it is known.
+    pub app: App,
+    /// What can be known of the application is known.
+    pub app_known: bool,
+    /// Time of its first packet, ns.
+    pub start: u64,
+    /// By side, the client's first.
+    pub packets: [u64; 2],
+    /// Bytes of frames, by side.
+    pub bytes: [u64; 2],
+    /// Bytes of the streams, by side.
+    pub stream_bytes: [u64; 2],
+    /// A rule passed the flow: nothing is looked for any more.
+    pub passed: bool,
+    /// A rule dropped the flow.
+    pub dropped: bool,
+    /// Rules about addresses alone have seen this direction.
+    pub(crate) addresses_seen: [bool; 2],
+    /// Counts of rules that count by flow.
+    pub(crate) counts: Vec<(u32, u32, u64)>,
+    /// By side: rules whose pattern came, with its place in the stream.
+    pub(crate) waiting: [Vec<(u32, u64)>; 2],
+    /// A limit was met.
+    pub(crate) full: bool,
+}
+
+impl FlowState {
+    fn has_bit(&self, name: u64) -> bool {
+        self.bits.contains(&name)
+    }
+
+    fn set_bit(&mut self, name: u64, value: bool) {
+        let at = self.bits.iter().position(|bit| *bit == name);
+        match (at, value) {
+            (Some(at), false) => drop(self.bits.swap_remove(at)),
+            (None, true) if self.bits.len() < RULES_FLOW_BITS => self.bits.push(name),
+            (None, true) => self.full = true,
+            _ => {}
+        }
+    }
+
+    fn number(&self, name: u64) -> Option<u32> {
+        self.numbers.iter().find(|number| number.0 == name).map(|number| number.1)
+    }
+
+    fn set_number(&mut self, name: u64, value: u32) {
+        match self.numbers.iter().position(|number| number.0 == name) {
+            Some(at) => self.numbers[at].1 = value,
+            None if self.numbers.len() < RULES_FLOW_BITS => self.numbers.push((name, value)),
+            None => self.full = true,
+        }
+    }
+}
+
+/// Bits of hosts and of pairs, with the time at which each ends.
+#[derive(Debug, Default)]
+pub(crate) struct HostBits {
+    bits: HashMap<(u64, Host), u64>,
+    /// A limit was met.
+    pub full: bool,
+}
+
+/// Whose a bit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Host {
+    One(IpAddr),
+    Pair(IpAddr, IpAddr),
+}
+
+impl HostBits {
+    fn has(&self, name: u64, host: Host, now: u64) -> bool {
+        self.bits.get(&(name, host)).is_some_and(|end| *end > now)
+    }
+
+    fn set(&mut self, name: u64, host: Host, end: u64, now: u64) {
+        if self.bits.len() >= RULES_HOST_BITS {
+            self.bits.retain(|_, end| *end > now);
+            if self.bits.len() >= RULES_HOST_BITS {
+                self.full = true;
+                return;
+            }
+        }
+        self.bits.insert((name, host), end);
+    }
+}
+
+/// Where a bit is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Flow,
+    Source,
+    Target,
+    Pair,
+}
+
+/// What is done with a bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Set,
+    Unset,
+    Toggle,
+}
+
+/// A question about state: it must hold for the rule to match.
+#[derive(Clone, Debug)]
+pub(crate) enum StateTest {
+    /// One of these bits is set, or none where `negated`.
+    Bits { names: Vec<u64>, of: Of, negated: bool },
+    Number { name: u64, test: NumberTest },
+}
+
+/// About a number of the flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NumberTest {
+    Set,
+    NotSet,
+    /// Comparison with this value: sign and value.
+    Compare(Sign, NumberValue),
+}
+
+/// A comparison of two numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sign {
+    Equal,
+    Other,
+    Less,
+    More,
+    AtMost,
+    AtLeast,
+}
+
+/// A value, or another number of the flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NumberValue {
+    Value(u32),
+    Name(u64),
+}
+
+/// What a rule that matched does to state.
+#[derive(Clone, Debug)]
+pub(crate) enum StateChange {
+    Bit { name: u64, of: Of, verb: Verb, expire_s: u32 },
+    Number { name: u64, operation: char, value: NumberValue },
+}
+
+/// A name of a bit or number, by its hash, so that it stays the same where rules are loaded again.
+pub(crate) fn name(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// What an option about state says.
+pub(crate) enum Read1 {
+    Test(StateTest),
+    Change(StateChange),
+    /// The rule gives no alert.
+    Quiet,
+}
+
+/// Reads `flowbits`, `flowint`, `xbits` or `hostbits`; `None` where it is none of them.
+pub(crate) fn read(option: &Opt<'_>) -> Read<Option<Read1>> {
+    match option.name.text {
+        "flowbits" => flow_bits(option).map(Some),
+        "flowint" => flow_int(option).map(Some),
+        "xbits" | "hostbits" => host_bits(option).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn checked_name(word: Word<'_>) -> Read<u64> {
+    if word.text.is_empty() || word.text.contains(char::is_whitespace) {
+        return word.wrong(format!("\u{201c}{}\u{201d} is no name of a bit", word.text));
+    }
+    Ok(name(word.text))
+}
+
+fn flow_bits(option: &Opt<'_>) -> Read<Read1> {
+    let words = option.needed()?.split(',');
+    let verb = words[0].text;
+    if verb == "noalert" {
+        return if words.len() == 1 { Ok(Read1::Quiet) } else { words[1].wrong("noalert takes no name") };
+    }
+    let Some(names) = words.get(1).filter(|_| words.len() == 2) else {
+        return words[0].wrong(format!("flowbits:{verb} needs one name"));
+    };
+    let several: Vec<Word<'_>> = names.split('|');
+    let named: Read<Vec<u64>> = several.iter().map(|word| checked_name(*word)).collect();
+    let named = named?;
+    let one = |verb| {
+        if named.len() > 1 {
+            return names.wrong("only isset and isnotset take several names");
+        }
+        Ok(Read1::Change(StateChange::Bit { name: named[0], of: Of::Flow, verb, expire_s: 0 }))
+    };
+    match verb {
+        "isset" => Ok(Read1::Test(StateTest::Bits { names: named, of: Of::Flow, negated: false })),
+        "isnotset" => Ok(Read1::Test(StateTest::Bits { names: named, of: Of::Flow, negated: true })),
+        "set" => one(Verb::Set),
+        "unset" => one(Verb::Unset),
+        "toggle" => one(Verb::Toggle),
+        other => words[0].wrong(format!("flowbits does not know \u{201c}{other}\u{201d}")),
+    }
+}
+
+fn flow_int(option: &Opt<'_>) -> Read<Read1> {
+    let value = option.needed()?;
+    let words = value.split(',');
+    if words.len() < 2 || words.len() > 3 {
+        return value.wrong("flowint needs a name, an operation and perhaps a value");
+    }
+    let name = checked_name(words[0])?;
+    let test = |test| Ok(Read1::Test(StateTest::Number { name, test }));
+    match (words[1].text, words.get(2)) {
+        ("isset", None) => return test(NumberTest::Set),
+        ("notset" | "isnotset", None) => return test(NumberTest::NotSet),
+        (other, None) => return words[1].wrong(format!("flowint {other} needs a value")),
+        _ => {}
+    }
+    let operand = words[2];
+    let operand = if operand.text.starts_with(|letter: char| letter.is_ascii_digit()) {
+        NumberValue::Value(unsigned(operand, 32)? as u32)
+    } else {
+        NumberValue::Name(checked_name(operand)?)
+    };
+    let compare = |sign| test(NumberTest::Compare(sign, operand));
+    match words[1].text {
+        "==" => compare(Sign::Equal),
+        "!=" => compare(Sign::Other),
+        "<" => compare(Sign::Less),
+        ">" => compare(Sign::More),
+        "<=" => compare(Sign::AtMost),
+        ">=" => compare(Sign::AtLeast),
+        sign @ ("+" | "-" | "=") => {
+            let operation = sign.chars().next().unwrap_or('=');
+            Ok(Read1::Change(StateChange::Number { name, operation, value: operand }))
+        }
+        other => words[1].wrong(format!("flowint does not know \u{201c}{other}\u{201d}")),
+    }
+}
+
+fn host_bits(option: &Opt<'_>) -> Read<Read1> {
+    let kind = option.name.text;
+    let words = option.needed()?.split(',');
+    if words.len() < 2 {
+        return words[0].wrong(format!("{kind} needs a verb, a name and whose bit it is"));
+    }
+    let names = words[1].split('|');
+    let (mut of, mut expire_s) = (if kind == "hostbits" { Some(Of::Source) } else { None }, 300);
+    for word in &words[2..] {
+        let mut parts = word.text.split_ascii_whitespace();
+        match (parts.next().unwrap_or_default(), parts.next()) {
+            ("track", Some("ip_src")) | ("src", None) => of = Some(Of::Source),
+            ("track", Some("ip_dst")) | ("dst", None) => of = Some(Of::Target),
+            ("track", Some("ip_pair")) | ("both", None) => of = Some(Of::Pair),
+            ("track", Some("tx")) => return word.wrong("bits of transactions are not supported"),
+            ("expire", Some(seconds)) => expire_s = unsigned(Word::new(seconds, word.at), 32)? as u32,
+            _ => return word.wrong(format!("{kind} does not know \u{201c}{}\u{201d}", word.text)),
+        }
+    }
+    let Some(of) = of else { return words[0].wrong(format!("{kind} needs track ip_src, ip_dst or ip_pair")) };
+    let named: Read<Vec<u64>> = names.iter().map(|word| checked_name(*word)).collect();
+    let named = named?;
+    let change = |verb| Ok(Read1::Change(StateChange::Bit { name: named[0], of, verb, expire_s }));
+    match words[0].text {
+        "isset" => Ok(Read1::Test(StateTest::Bits { names: named, of, negated: false })),
+        "isnotset" => Ok(Read1::Test(StateTest::Bits { names: named, of, negated: true })),
+        "set" => change(Verb::Set),
+        "unset" => change(Verb::Unset),
+        "toggle" => change(Verb::Toggle),
+        other => words[0].wrong(format!("{kind} does not know \u{201c}{other}\u{201d}")),
+    }
+}
+
+/// Who a bit belongs to.
+fn host(of: Of, source: IpAddr, target: IpAddr) -> Host {
+    match of {
+        Of::Source | Of::Flow => Host::One(source),
+        Of::Target => Host::One(target),
+        Of::Pair => Host::Pair(source.min(target), source.max(target)),
+    }
+}
+
+/// Where state is read and changed for one packet.
+pub(crate) struct Place<'a> {
+    pub flow: Option<&'a mut FlowState>,
+    pub hosts: &'a mut HostBits,
+    pub addresses: Option<(IpAddr, IpAddr)>,
+    pub now: u64,
+}
+
+impl Place<'_> {
+    fn has_bit(&self, name: u64, of: Of) -> bool {
+        match (of, self.addresses) {
+            (Of::Flow, _) => self.flow.as_ref().is_some_and(|flow| flow.has_bit(name)),
+            (of, Some((source, target))) => self.hosts.has(name, host(of, source, target), self.now),
+            (_, None) => false,
+        }
+    }
+
+    pub fn holds(&self, test: &StateTest) -> bool {
+        match test {
+            StateTest::Bits { names, of, negated } => names.iter().any(|name| self.has_bit(*name, *of)) != *negated,
+            StateTest::Number { name, test } => {
+                let Some(flow) = self.flow.as_ref() else { return false };
+                let value = flow.number(*name);
+                match test {
+                    NumberTest::Set => value.is_some(),
+                    NumberTest::NotSet => value.is_none(),
+                    NumberTest::Compare(sign, with) => {
+                        let with = match with {
+                            NumberValue::Value(value) => Some(*value),
+                            NumberValue::Name(name) => flow.number(*name),
+                        };
+                        let (Some(value), Some(with)) = (value, with) else { return false };
+                        match sign {
+                            Sign::Equal => value == with,
+                            Sign::Other => value != with,
+                            Sign::Less => value < with,
+                            Sign::More => value > with,
+                            Sign::AtMost => value <= with,
+                            Sign::AtLeast => value >= with,
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn change(&mut self, change: &StateChange) {
+        match change {
+            StateChange::Bit { name, of: Of::Flow, verb, .. } => {
+                if let Some(flow) = self.flow.as_mut() {
+                    let value = match verb {
+                        Verb::Set => true,
+                        Verb::Unset => false,
+                        Verb::Toggle => !flow.has_bit(*name),
+                    };
+                    flow.set_bit(*name, value);
+                }
+            }
+            StateChange::Bit { name, of, verb, expire_s } => {
+                let Some((source, target)) = self.addresses else { return };
+                let host = host(*of, source, target);
+                let value = match verb {
+                    Verb::Set => true,
+                    Verb::Unset => false,
+                    Verb::Toggle => !self.hosts.has(*name, host, self.now),
+                };
+                if value {
+                    let end = self.now.saturating_add(u64::from(*expire_s) * 1_000_000_000);
+                    self.hosts.set(*name, host, end, self.now);
+                } else {
+                    self.hosts.bits.remove(&(*name, host));
+                }
+            }
+            StateChange::Number { name, operation, value } => {
+                let Some(flow) = self.flow.as_mut() else { return };
+                let value = match value {
+                    NumberValue::Value(value) => *value,
+                    NumberValue::Name(other) => flow.number(*other).unwrap_or(0),
+                };
+                let old = flow.number(*name).unwrap_or(0);
+                let new = match operation {
+                    '+' => old.wrapping_add(value),
+                    '-' => old.wrapping_sub(value),
+                    _ => value,
+                };
+                flow.set_number(*name, new);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Limits on how often a rule alerts: `threshold` and `detection_filter`. The table is bounded; where it is full, what has
+//! ended goes first, and a rule whose count finds no room alerts.
+
+use crate::mistake::Read;
+use crate::state::FlowState;
+use crate::text::{Opt, Word, unsigned};
+use base::limits::RULES_THRESHOLDS;
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// What is limited how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The first alerts of each period.
+    Limit,
+    /// Each time that many have come.
+    Threshold,
+    /// Once a period, when that many have come.
+    Both,
+    /// All that come after that many in a period.
+    Filter,
+}
+
+/// What is counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Track {
+    Source,
+    Target,
+    Pair,
+    Rule,
+    Flow,
+}
+
+/// A limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Threshold {
+    pub kind: Kind,
+    pub track: Track,
+    pub count: u32,
+    pub seconds: u32,
+}
+
+impl Threshold {
+    /// Reads an option; `None` where it is another.
+    pub fn read(option: &Opt<'_>) -> Read<Option<Threshold>> {
+        let filter = match option.name.text {
+            "threshold" => false,
+            "detection_filter" => true,
+            _ => return Ok(None),
+        };
+        let value = option.needed()?;
+        let (mut kind, mut track, mut count, mut seconds) = (filter.then_some(Kind::Filter), None, None, None);
+        for word in value.split(',') {
+            let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
+            let rest = Word::new(rest, word.at + name.len() + 1).trim();
+            match name {
+                "type" if !filter => {
+                    kind = Some(match rest.text {
+                        "limit" => Kind::Limit,
+                        "threshold" => Kind::Threshold,
+                        "both" => Kind::Both,
+                        other => return rest.wrong(format!("threshold has no type {other}")),
+                    });
+                }
+                "track" => {
+                    track = Some(match rest.text {
+                        "by_src" => Track::Source,
+                        "by_dst" => Track::Target,
+                        "by_both" => Track::Pair,
+                        "by_rule" => Track::Rule,
+                        "by_flow" => Track::Flow,
+                        other => return rest.wrong(format!("\u{201c}{other}\u{201d} cannot be tracked")),
+                    });
+                }
+                "count" => count = Some(unsigned(rest, 32)? as u32),
+                "seconds" => seconds = Some(unsigned(rest, 32)? as u32),
+                _ => return word.wrong(format!("{} does not know \u{201c}{name}\u{201d}", option.name.text)),
+            }
+        }
+        match (kind, track, count, seconds) {
+            (Some(kind), Some(track), Some(count), Some(seconds)) if count > 0 && seconds > 0 => {
+                Ok(Some(Threshold { kind, track, count, seconds }))
+            }
+            _ => value.wrong(format!("{} needs type, track, count and seconds, none of them 0", option.name.text)),
+        }
+    }
+}
+
+/// Counts of all rules.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    table: HashMap<(u64, Track, Option<IpAddr>, Option<IpAddr>), (u32, u64)>,
+    /// A limit was met.
+    pub full: bool,
+}
+
+impl Counts {
+    /// Counts a match of a rule; says whether it is to alert. `key` names the rule, also when rules are loaded again.
+    pub fn alerts(
+        &mut self,
+        threshold: &Threshold,
+        key: u64,
+        addresses: Option<(IpAddr, IpAddr)>,
+        flow: Option<&mut FlowState>,
+        now: u64,
+    ) -> bool {
+        let period = u64::from(threshold.seconds) * 1_000_000_000;
+        let (source, target) = addresses.map_or((None, None), |(source, target)| (Some(source), Some(target)));
+        let who = match threshold.track {
+            Track::Source => (source, None),
+            Track::Target => (target, None),
+            Track::Pair => (source, target),
+            Track::Rule => (None, None),
+            Track::Flow => {
+                let Some(flow) = flow else { return true };
+                let at = match flow.counts.iter().position(|entry| u64::from(entry.0) == key & 0xffff_ffff) {
+                    Some(at) => at,
+                    None if flow.counts.len() < base::limits::RULES_FLOW_BITS => {
+                        flow.counts.push((key as u32, 0, now));
+                        flow.counts.len() - 1
+                    }
+                    None => return true,
+                };
+                let (_, count, start) = &mut flow.counts[at];
+                return count_one(threshold, count, start, now, period);
+            }
+        };
+        if self.table.len() >= RULES_THRESHOLDS {
+            self.table.retain(|_, (_, start)| now.saturating_sub(*start) < period);
+            if self.table.len() >= RULES_THRESHOLDS {
+                self.full = true;
+                return true;
+            }
+        }
+        let (count, start) = self.table.entry((key, threshold.track, who.0, who.1)).or_insert((0, now));
+        count_one(threshold, count, start, now, period)
+    }
+}
+
+fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, period: u64) -> bool {
+    if now.saturating_sub(*start) >= period {
+        (*count, *start) = (0, now);
+    }
+    *count = count.saturating_add(1);
+    match threshold.kind {
+        Kind::Limit => *count <= threshold.count,
+        Kind::Threshold if *count >= threshold.count => {
+            *count = 0;
+            true
+        }
+        Kind::Threshold => false,
+        Kind::Both => *count == threshold.count,
+        Kind::Filter => *count > threshold.count,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds() {
+        let alerts = |value: &str, count: u64| -> Vec<bool> {
+            let name = if value.starts_with("type") { "threshold" } else { "detection_filter" };
+            let option = Opt { name: Word::new(name, 0), value: Some(Word::new(value, 0)) };
+            let threshold = Threshold::read(&option).unwrap().unwrap();
+            let mut counts = Counts::default();
+            (0..count).map(|at| counts.alerts(&threshold, 1, None, None, at * 1_000_000_000)).collect()
+        };
+        let (yes, no) = (true, false);
+        assert_eq!(alerts("type limit, track by_src, count 1, seconds 3", 5), [yes, no, no, yes, no]);
+        assert_eq!(alerts("type threshold, track by_src, count 2, seconds 60", 5), [no, yes, no, yes, no]);
+        assert_eq!(alerts("type both, track by_src, count 2, seconds 60", 4), [no, yes, no, no]);
+        assert_eq!(alerts("track by_rule, count 2, seconds 60", 4), [no, no, yes, yes]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Transforms: a buffer becomes another before it is looked into.
+
+use crate::mistake::Read;
+use crate::pcre::{Pcre, Search};
+use crate::text::{Opt, Word, number};
+use base64::Engine as _;
+use md5::Digest as _;
+
+/// A transform.
+#[derive(Clone, Debug)]
+pub(crate) enum Transform {
+    StripWhitespace,
+    CompressWhitespace,
+    Lower,
+    Upper,
+    Md5,
+    Sha1,
+    Sha256,
+    DotPrefix,
+    UrlDecode,
+    StripPseudoHeaders,
+    HeaderLowercase,
+    Xor(Vec<u8>),
+    FromBase64 { offset: usize, bytes: usize, mode: Mode64 },
+    Subslice { offset: i64, bytes: Option<i64> },
+    Pcre(Box<Pcre>),
+}
+
+/// How strictly base64 is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode64 {
+    Strict,
+    /// What is no base64 is passed over.
+    Rfc2045,
+    /// Up to what is no base64.
+    Rfc4648,
+}
+
+impl Transform {
+    /// Reads an option; `None` where it is no transform.
+    pub fn read(option: &Opt<'_>) -> Read<Option<Transform>> {
+        let plain = |transform| option.bare().map(|()| Some(transform));
+        match option.name.text {
+            "strip_whitespace" => plain(Transform::StripWhitespace),
+            "compress_whitespace" => plain(Transform::CompressWhitespace),
+            "to_lowercase" => plain(Transform::Lower),
+            "to_uppercase" => plain(Transform::Upper),
+            "to_md5" => plain(Transform::Md5),
+            "to_sha1" => plain(Transform::Sha1),
+            "to_sha256" => plain(Transform::Sha256),
+            "dotprefix" => plain(Transform::DotPrefix),
+            "url_decode" => plain(Transform::UrlDecode),
+            "strip_pseudo_headers" => plain(Transform::StripPseudoHeaders),
+            "header_lowercase" => plain(Transform::HeaderLowercase),
+            "xor" => {
+                let value = option.needed()?;
+                let text = value.text.trim_matches('"').trim_start_matches("0x");
+                let digits: Option<Vec<u8>> = text.chars().map(|letter| letter.to_digit(16).map(|it| it as u8)).collect();
+                match digits {
+                    Some(digits) if !digits.is_empty() && digits.len() % 2 == 0 && digits.len() <= 512 => {
+                        let key = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+                        Ok(Some(Transform::Xor(key)))
+                    }
+                    _ => value.wrong("the key is pairs of hexadecimal digits, 256 bytes at most"),
+                }
+            }
+            "from_base64" => from_base64(option).map(Some),
+            "subslice" => {
+                let value = option.needed()?;
+                let words = value.split(',');
+                let offset = number(words[0])?;
+                let mut bytes = None;
+                for word in &words[1..] {
+                    match word.text {
+                        "truncate" => {}
+                        _ => bytes = Some(number(*word)?),
+                    }
+                }
+                Ok(Some(Transform::Subslice { offset, bytes }))
+            }
+            "pcrexform" => {
+                let value = option.needed()?;
+                let (text, _) = crate::text::quoted(value)?;
+                let with_slashes = format!("\"/{}/\"", text.text);
+                let read = crate::pcre::read(Word::new(&with_slashes, 0));
+                match read {
+                    Ok((pcre, None)) => Ok(Some(Transform::Pcre(Box::new(pcre)))),
+                    Ok(_) => value.wrong("the expression of pcrexform takes no flags"),
+                    Err(wrong) => value.wrong(wrong.reason),
+                }
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives what becomes of these bytes.
+    pub fn apply(&self, from: &[u8], to: &mut Vec<u8>) {
+        to.clear();
+        match self {
+            Transform::StripWhitespace => to.extend(from.iter().filter(|byte| !is_space(**byte))),
+            Transform::CompressWhitespace => {
+                let mut space = false;
+                for byte in from {
+                    if !(is_space(*byte) && space) {
+                        to.push(*byte);
+                    }
+                    space = is_space(*byte);
+                }
+            }
+            Transform::Lower => to.extend(from.iter().map(u8::to_ascii_lowercase)),
+            Transform::Upper => to.extend(from.iter().map(u8::to_ascii_uppercase)),
+            Transform::Md5 => to.extend_from_slice(&md5::Md5::digest(from)),
+            Transform::Sha1 => to.extend_from_slice(&sha1::Sha1::digest(from)),
+            Transform::Sha256 => to.extend_from_slice(&sha2::Sha256::digest(from)),
+            Transform::DotPrefix => {
+                to.push(b'.');
+                to.extend_from_slice(from);
+            }
+            Transform::UrlDecode => url_decode(from, to),
+            Transform::StripPseudoHeaders => {
+                for line in from.split_inclusive(|byte| *byte == b'\n').filter(|line| line.first() != Some(&b':')) {
+                    to.extend_from_slice(line);
+                }
+            }
+            Transform::HeaderLowercase => {
+                for line in from.split_inclusive(|byte| *byte == b'\n') {
+                    let name = line.iter().skip(1).position(|byte| *byte == b':').map_or(line.len(), |at| at + 1);
+                    to.extend(line[..name].iter().map(u8::to_ascii_lowercase));
+                    to.extend_from_slice(&line[name..]);
+                }
+            }
+            Transform::Xor(key) => to.extend(from.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key)),
+            Transform::FromBase64 { offset, bytes, mode } => {
+                let from = from.get(*offset..).unwrap_or_default();
+                let from = if *bytes == 0 { from } else { &from[..from.len().min(*bytes)] };
+                decode64(from, *mode, to);
+            }
+            Transform::Subslice { offset, bytes } => to.extend_from_slice(subslice(from, *offset, *bytes)),
+            Transform::Pcre(pcre) => match pcre.find(from) {
+                Search::Found(start, end) => to.extend_from_slice(&from[start..end]),
+                Search::None | Search::TooLong => to.extend_from_slice(from),
+            },
+        }
+    }
+}
+
+fn is_space(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+fn subslice(from: &[u8], offset: i64, bytes: Option<i64>) -> &[u8] {
+    let len = from.len() as i64;
+    let start = if offset < 0 { (len + offset).max(0) } else { offset.min(len) };
+    let end = match bytes {
+        None => len,
+        Some(bytes) if bytes < 0 => len + bytes,
+        Some(bytes) => start.saturating_add(bytes).min(len),
+    };
+    if end <= start { &[] } else { &from[start as usize..end as usize] }
+}
+
+fn from_base64(option: &Opt<'_>) -> Read<Transform> {
+    let (mut offset, mut bytes, mut mode) = (0, 0, Mode64::Rfc4648);
+    for word in option.value.map(|value| value.split(',')).unwrap_or_default() {
+        let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
+        let rest = Word::new(rest, word.at + name.len() + 1).trim();
+        match name {
+            "offset" => offset = crate::text::unsigned(rest, 16)? as usize,
+            "bytes" => bytes = crate::text::unsigned(rest, 16)? as usize,
+            "mode" => {
+                mode = match rest.text {
+                    "strict" => Mode64::Strict,
+                    "rfc2045" => Mode64::Rfc2045,
+                    "rfc4648" => Mode64::Rfc4648,
+                    other => return rest.wrong(format!("\u{201c}{other}\u{201d} is no mode of base64")),
+                }
+            }
+            "" => {}
+            other => return word.wrong(format!("from_base64 does not know \u{201c}{other}\u{201d}")),
+        }
+    }
+    Ok(Transform::FromBase64 { offset, bytes, mode })
+}
+
+/// Decodes base64 as far as it is some. Strict: gives nothing where not all is.
+pub(crate) fn decode64(from: &[u8], mode: Mode64, to: &mut Vec<u8>) {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut letters: Vec<u8> = match mode {
+        Mode64::Rfc2045 => from.iter().copied().take_while(|byte| *byte != b'=').filter(|byte| is_letter(byte)).collect(),
+        _ => from.iter().copied().take_while(is_letter).collect(),
+    };
+    if mode == Mode64::Strict {
+        let padding = &from[letters.len()..];
+        let fits = from.len().is_multiple_of(4) && padding.len() <= 2 && padding.iter().all(|byte| *byte == b'=');
+        if !fits {
+            return;
+        }
+    }
+    // One letter alone has no whole byte.
+    if letters.len() % 4 == 1 {
+        letters.pop();
+    }
+    let loose = base64::engine::GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
+    let engine = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, loose);
+    if let Ok(bytes) = engine.decode(&letters) {
+        to.extend_from_slice(&bytes);
+    }
+}
+
+/// Undoes percent coding, and plus for a blank.
+pub(crate) fn url_decode(from: &[u8], to: &mut Vec<u8>) {
+    let mut at = 0;
+    while let Some(byte) = from.get(at) {
+        let digit = |at: usize| from.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                to.push((high << 4 | low) as u8);
+                at += 2;
+            }
+            (b'+', ..) => to.push(b' '),
+            (byte, ..) => to.push(*byte),
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transforms() {
+        let check = |name: &str, value: Option<&str>, from: &[u8], expected: &[u8]| {
+            let option = Opt { name: Word::new(name, 0), value: value.map(|value| Word::new(value, 0)) };
+            let transform = Transform::read(&option).unwrap().unwrap();
+            let mut to = b"old".to_vec();
+            transform.apply(from, &mut to);
+            assert_eq!(to, expected, "{name}");
+        };
+        check("strip_whitespace", None, b"a b\tc\n", b"abc");
+        check("compress_whitespace", None, b"a  \t b c", b"a b c");
+        check("to_lowercase", None, b"AbC", b"abc");
+        check("to_uppercase", None, b"AbC", b"ABC");
+        check("dotprefix", None, b"a.b", b".a.b");
+        check("url_decode", None, b"a%20b+%zz", b"a b %zz");
+        check("xor", Some("\"0d0a\""), b"ABC", &[0x41 ^ 0x0d, 0x42 ^ 0x0a, 0x43 ^ 0x0d]);
+        check("from_base64", None, b"aGVsbG8=", b"hello");
+        check("from_base64", Some("offset 1, mode strict"), b"xaGVsbG8=", b"hello");
+        check("subslice", Some("-3,2"), b"abcdef", b"de");
+        check("pcrexform", Some("\"b.\""), b"abcd", b"bc");
+        check("header_lowercase", None, b"A-B: C\r\nD: E\r\n", b"a-b: C\r\nd: E\r\n");
+        check("strip_pseudo_headers", None, b":path: x\r\na: b\r\n", b"a: b\r\n");
+    }
+}
