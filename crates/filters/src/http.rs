@@ -14,14 +14,14 @@ mod asked;
 mod body;
 mod chunks;
 mod decode;
-mod exit;
+pub(crate) mod exit;
 mod format;
 mod head;
 mod row;
-mod session;
+pub(crate) mod session;
 mod side;
 mod socks;
-mod start;
+pub(crate) mod start;
 
 use base::limits::HTTP_SEEK_BYTES;
 use exit::{Exit, Shared};

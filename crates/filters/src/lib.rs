@@ -68,6 +68,7 @@ filters! {
     proto,
     rewrite,
     ring,
+    rules,
     sample,
     save,
     send,

@@ -10,13 +10,13 @@
 //! - `tcp/connection.rs`, `tcp/direction.rs` — what is kept of one connection and of each of its directions.
 //! - `tcp/held.rs` — what came before its turn.
 
-mod assembler;
-mod connection;
+pub(crate) mod assembler;
+pub(crate) mod connection;
 mod direction;
 mod held;
 mod lifetime;
 mod order;
-mod segment;
+pub(crate) mod segment;
 #[cfg(test)]
 mod tests;
 

@@ -6,7 +6,7 @@
 
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
-use crate::names::{App, Origin};
+use crate::names::{App, Buffer, Origin, Way};
 use crate::packet_test::PacketTest;
 use crate::rule::{Action, List, Rule, Scope, Target};
 use crate::set::RuleSet;
@@ -329,16 +329,20 @@ impl Engine {
         let Some(transaction) = transaction else { return false };
         let sides: &[bool] = match about.way {
             _ if !rule.header.whole => &[packet.to_server],
-            crate::names::Way::Request => &[true],
-            crate::names::Way::Response => &[false],
-            crate::names::Way::Both => &[true, false],
+            Way::Request => &[true],
+            Way::Response => &[false],
+            Way::Both => &[true, false],
         };
         let mut there = false;
         for side in sides {
             for bytes in transaction.all(buffer, *side) {
                 there = true;
                 if list.absent != Some(false) {
-                    let grows = transaction.growing == Some(buffer);
+                    let is_body = matches!(
+                        buffer,
+                        Buffer::HTTP_REQUEST_BODY | Buffer::HTTP_RESPONSE_BODY | Buffer::FILE_DATA
+                    );
+                    let grows = is_body && transaction.growing[usize::from(!*side)];
                     if self.steps_hold(list, bytes, grows) {
                         return true;
                     }
@@ -451,8 +455,7 @@ fn numbers_hold(rule: &Rule, transaction: &Transaction, to_server: bool) -> bool
     })
 }
 
-fn packet_buffer<'a>(buffer: crate::names::Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
-    use crate::names::Buffer;
+fn packet_buffer<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
     use packet::frame::protocol;
     let number = packet.flow.map(|flow| flow.protocol);
     let transport = |wanted: u8| (number == Some(wanted) && !packet.transport.is_empty()).then_some(packet.transport);

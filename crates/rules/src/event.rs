@@ -81,10 +81,8 @@ pub struct Transaction {
     pub(crate) matched: Vec<(u32, bool)>,
     /// By side, the server's first: it has sent all it will.
     pub complete: [bool; 2],
-    /// Buffers that are still growing: a content that must not be there is looked for at their end.
-    pub growing: Option<Buffer>,
-    /// Buffers and numbers looked at so far.
-    pub(crate) seen: [(usize, usize); 2],
+    /// By side: the body is still growing. What must not be there is looked for at its end.
+    pub growing: [bool; 2],
 }
 
 impl Transaction {

@@ -40,6 +40,11 @@ pub struct FlowState {
 }
 
 impl FlowState {
+    /// Of a flow that began at this time, ns.
+    pub fn new(start: u64) -> FlowState {
+        FlowState { start, ..FlowState::default() }
+    }
+
     fn has_bit(&self, name: u64) -> bool {
         self.bits.contains(&name)
     }

@@ -11,31 +11,34 @@ use filter::{Counters, Marks};
 
 /// What all connections share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// Undo content codings.
-    pub(super) decode: bool,
+    pub(crate) decode: bool,
+    /// The first block of a message has the bytes of its head, not a record.
+    pub(crate) raw_heads: bool,
     /// Decoded bytes of one message at most.
-    pub(super) decoded_max: u64,
+    pub(crate) decoded_max: u64,
     /// Decoded bytes for each coded byte at most, beyond what is free.
     max_ratio: u64,
     /// What all messages together came to.
-    pub(super) spent: Spent,
+    pub(crate) spent: Spent,
     /// Bytes that may be kept at most.
     memory: usize,
     /// Bytes left of it for heads, requests and decoders of all connections.
-    pub(super) memory_left: usize,
-    pub(super) row: RowWriter,
-    pub(super) inflaters: Spares,
+    pub(crate) memory_left: usize,
+    pub(crate) row: RowWriter,
+    pub(crate) inflaters: Spares,
     /// Buffers for heads that span blocks.
     heads: Vec<Vec<u8>>,
     /// Empty, for the coded bytes of the body under way: nothing is kept in it from one batch to the next.
-    pub(super) gather: Vec<u8>,
+    pub(crate) gather: Vec<u8>,
 }
 
 impl Shared {
-    pub(super) fn new(decode: bool, decoded_max: u64, max_ratio: u64, memory: usize) -> Shared {
+    pub(crate) fn new(decode: bool, decoded_max: u64, max_ratio: u64, memory: usize) -> Shared {
         Shared {
             decode,
+            raw_heads: false,
             decoded_max,
             max_ratio,
             spent: Spent::default(),
@@ -50,34 +53,34 @@ impl Shared {
 
     /// Bytes that the codings of a message may still make, of which `at_hand` coded bytes are there. A message with a small
     /// ratio is not held up by those with a large one: it brings more than it takes.
-    pub(super) fn decoding_budget(&self, message: &Spent, at_hand: usize) -> u64 {
+    pub(crate) fn decoding_budget(&self, message: &Spent, at_hand: usize) -> u64 {
         let total = self.spent.left(HTTP_RATIO_FREE_TOTAL_BYTES, self.max_ratio, at_hand);
         message.left(HTTP_RATIO_FREE_BYTES, self.max_ratio, at_hand).min(total)
     }
 
     /// Takes memory for as long as it is not [given back](Shared::give_back); says whether there was enough.
-    pub(super) fn charge(&mut self, bytes: usize) -> bool {
+    pub(crate) fn charge(&mut self, bytes: usize) -> bool {
         let left = self.memory_left.checked_sub(bytes);
         self.memory_left = left.unwrap_or(self.memory_left);
         left.is_some()
     }
 
-    pub(super) fn give_back(&mut self, bytes: usize) {
+    pub(crate) fn give_back(&mut self, bytes: usize) {
         self.memory_left += bytes;
     }
 
     /// Was everything given back?
-    pub(super) fn is_even(&self) -> bool {
+    pub(crate) fn is_even(&self) -> bool {
         self.memory_left == self.memory
     }
 
     /// An empty buffer for a head.
-    pub(super) fn head_buffer(&mut self) -> Vec<u8> {
+    pub(crate) fn head_buffer(&mut self) -> Vec<u8> {
         self.heads.pop().unwrap_or_default()
     }
 
     /// Keeps a buffer for the next head; gives back what its bytes were charged with.
-    pub(super) fn dismiss_head(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn dismiss_head(&mut self, mut buffer: Vec<u8>) {
         self.give_back(buffer.len());
         buffer.clear();
         if buffer.capacity() > 0 && self.heads.len() < HTTP_SPARES {
@@ -86,33 +89,33 @@ impl Shared {
     }
 
     /// Keeps what another message can use of a decoder; gives back what it was charged with.
-    pub(super) fn dismiss_decoder(&mut self, decoder: Decoder) {
+    pub(crate) fn dismiss_decoder(&mut self, decoder: Decoder) {
         self.give_back(decoder.bytes());
         decoder.dismantle(&mut self.inflaters);
     }
 }
 
 /// Where blocks and numbers go, for one call.
-pub(super) struct Exit<'a> {
-    pub(super) rings: &'a BlockTable,
-    pub(super) streams: &'a StreamTable,
-    pub(super) own: ViewId,
-    pub(super) shared: &'a mut Shared,
-    pub(super) now: u64,
+pub(crate) struct Exit<'a> {
+    pub(crate) rings: &'a BlockTable,
+    pub(crate) streams: &'a StreamTable,
+    pub(crate) own: ViewId,
+    pub(crate) shared: &'a mut Shared,
+    pub(crate) now: u64,
     /// The block behind the one under way goes on where this one ends.
-    pub(super) goes_on: bool,
+    pub(crate) goes_on: bool,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
     marks: &'a mut Marks,
     /// Where in its batch the block under way is.
-    pub(super) place: usize,
+    pub(crate) place: usize,
     /// Blocks there are when it is time to send them on.
     out_enough: usize,
     decoded_bytes: usize,
 }
 
 impl<'a> Exit<'a> {
-    pub(super) fn new(cx: &'a mut Context<'_>, shared: &'a mut Shared) -> Exit<'a> {
+    pub(crate) fn new(cx: &'a mut Context<'_>, shared: &'a mut Shared) -> Exit<'a> {
         Exit {
             rings: cx.rings,
             streams: cx.streams,
@@ -130,18 +133,27 @@ impl<'a> Exit<'a> {
     }
 
     /// Is it time to send on what was given?
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.out.len() >= self.out_enough || self.decoded_bytes >= DECODED_TURN_BYTES
     }
 
     /// Gives a block.
-    pub(super) fn push(&mut self, block: Descriptor) {
+    pub(crate) fn push(&mut self, block: Descriptor) {
         self.out.push(block);
     }
 
     /// Gives the row that was written, as the first block of a message of this class.
-    pub(super) fn push_row(&mut self, time: u64, class: Class, flags: Flags) {
-        let Some(mut block) = self.rings.append_copy(self.own, &[self.shared.row.row()]) else {
+    pub(crate) fn push_row(&mut self, time: u64, class: Class, flags: Flags) {
+        self.push_first(self.rings.append_copy(self.own, &[self.shared.row.row()]), time, class, flags);
+    }
+
+    /// Gives the bytes of a head in the same place.
+    pub(crate) fn push_head(&mut self, head: &[u8], time: u64, class: Class, flags: Flags) {
+        self.push_first(self.rings.append_copy(self.own, &[head]), time, class, flags);
+    }
+
+    fn push_first(&mut self, block: Option<Descriptor>, time: u64, class: Class, flags: Flags) {
+        let Some(mut block) = block else {
             // A head is far shorter than a block may be.
             return self.count("records too long", 1);
         };
@@ -152,7 +164,7 @@ impl<'a> Exit<'a> {
     }
 
     /// Lets `fill` write decoded bytes, at most `max`, and gives them as a block like `like`.
-    pub(super) fn push_filled<R>(
+    pub(crate) fn push_filled<R>(
         &mut self,
         like: &Descriptor,
         max: usize,
@@ -168,28 +180,28 @@ impl<'a> Exit<'a> {
     }
 
     /// These bytes as a block like `like`, copied to the filter's own ring, and not given yet.
-    pub(super) fn copied(&self, like: &Descriptor, bytes: &[u8]) -> Option<Descriptor> {
+    pub(crate) fn copied(&self, like: &Descriptor, bytes: &[u8]) -> Option<Descriptor> {
         let mut block = self.rings.append_copy(self.own, &[bytes])?;
         (block.time, block.class) = (like.time, like.class);
         Some(block)
     }
 
     /// An empty block of this class in the filter's own ring, where there is no other to make it of.
-    pub(super) fn nothing(&self, class: Class) -> Descriptor {
+    pub(crate) fn nothing(&self, class: Class) -> Descriptor {
         Descriptor { time: self.now, class, ..self.own.block(0, 0) }
     }
 
-    pub(super) fn count(&mut self, event: &'static str, count: u64) {
+    pub(crate) fn count(&mut self, event: &'static str, count: u64) {
         self.counters.events.add(event, count);
     }
 
     /// The block under way ends here as it should not.
-    pub(super) fn drop_block(&mut self, reason: &'static str) {
+    pub(crate) fn drop_block(&mut self, reason: &'static str) {
         self.counters.drops.add(reason, 1);
     }
 
     /// The block under way was not for this filter.
-    pub(super) fn reject_block(&mut self) {
+    pub(crate) fn reject_block(&mut self) {
         self.counters.reject(self.marks, self.place);
     }
 }

@@ -26,7 +26,7 @@ fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
 
 /// Both directions of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Session {
+pub(crate) struct Session {
     sides: [Side; 2],
     asked: Asked,
     /// What `asked` was charged with.
@@ -54,7 +54,7 @@ struct Place {
 
 impl Session {
     /// Deals with blocks of either direction, in order.
-    pub(super) fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
+    pub(crate) fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
         let from = self.stopped.take();
         let mut blocks = batch.iter().peekable();
         while let Some((index, block)) = blocks.next() {
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// The connection is over.
-    pub(super) fn close(mut self, class: Class, exit: &mut Exit<'_>) {
+    pub(crate) fn close(mut self, class: Class, exit: &mut Exit<'_>) {
         for direction in [0, 1] {
             let class = Class::of_stream(class.connection(), direction);
             self.stream_ends(class, &exit.nothing(class), false, exit);
@@ -473,7 +473,11 @@ impl Session {
             Framing::None => Flags::LAST,
             _ => Flags::NONE,
         };
-        give_row(&head, question, time, class, flags, exit);
+        if exit.shared.raw_heads {
+            exit.push_head(bytes, time, class, flags);
+        } else {
+            give_row(&head, question, time, class, flags, exit);
+        }
         let is_connect = question.kind == Method::Connect;
         let phase = match framing {
             _ if !whole => Phase::Start,

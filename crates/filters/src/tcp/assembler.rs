@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 
 /// What the request says, and what is allowed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// Connections in the table.
     pub connections: usize,
     /// Ended ones among them.
@@ -58,7 +58,7 @@ impl Default for Settings {
 }
 
 /// All connections.
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     pub settings: Settings,
     pub table: FlowTable<Connection, PHASES>,
     pub held: Held,
@@ -110,7 +110,7 @@ impl Assembler {
     }
 
     /// Takes any segment of a connection in the table.
-    pub(super) fn careful(
+    pub(crate) fn careful(
         &mut self,
         slot: Slot,
         side: usize,
@@ -207,7 +207,7 @@ impl Assembler {
 
     /// After anything changed: gives up on holes whose time has come, gives last blocks, moves the connection to the
     /// list it belongs to now.
-    pub(super) fn settle(&mut self, slot: Slot, cx: &mut Context<'_>) {
+    pub(crate) fn settle(&mut self, slot: Slot, cx: &mut Context<'_>) {
         for side in 0..2 {
             let Some(connection) = self.table.get(slot).filter(|it| it.phase != Phase::Ended) else { return };
             let own = &connection.directions[side];
@@ -250,6 +250,6 @@ impl Assembler {
 }
 
 /// An empty block to say that a direction is over.
-pub(super) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
+pub(crate) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
     Descriptor { time, ..cx.own.block(0, 0) }
 }

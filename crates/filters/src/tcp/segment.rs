@@ -10,7 +10,7 @@ use packet::tcp::{self, Flags};
 
 /// A segment, and where its payload lies in the frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     pub flow: Flow,
     /// What else its connection is known by: see [`Origins::scope`].
     pub scope: u64,

@@ -1,0 +1,129 @@
+//! Intrusion detection by rules in Suricata's language: frames in, a record for each alert out.
+//!
+//! - `inspector` — takes a frame, and says what matched. Start reading there.
+//! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
+//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns` — their buffers.
+//! - `row` — the record.
+//!
+//! The language and the matching are the crate `rules`.
+
+mod application;
+mod connection;
+mod dns;
+mod frame;
+mod http;
+pub(crate) mod inspector;
+mod row;
+mod transactions;
+mod uri;
+
+use crate::parts::origin::{self, Origins};
+use ::rules::{Mistake, Options, RuleSet};
+use filter::batch::places;
+use filter::prelude::*;
+use inspector::Inspector;
+use std::sync::Arc;
+
+/// What `rules` is.
+pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a rule of intrusion detection", make)
+    .also(&["suricata", "ids", "snort"])
+    .help(
+        "Takes frames or packets and gives a record of each alert, as Suricata's EVE has it. Rules are in Suricata's language; \
+         what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out, and says how \
+         many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.",
+    )
+    .params(&[
+        Param::new("file", ParamType::Path, "file of rules").required().main(),
+        Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
+        Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
+        origin::TUNNEL,
+        origin::VLAN,
+    ])
+    .takes(&[Type::Frame, Type::Packet])
+    .gives_records(&row::SCHEMA)
+    .mode(Mode::Serial)
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
+    .parses_payload()
+    .behind("decap");
+
+/// Blocks given before they are sent on.
+const ENOUGH: usize = 1000;
+
+/// Mistakes that are told at once.
+const TOLD_MISTAKES: usize = 20;
+
+/// The rules that the parameters name.
+pub(crate) fn load(params: &Params) -> Result<RuleSet, ParamError> {
+    let path = params.text("file").unwrap_or_default();
+    let text = std::fs::read(path).map_err(|error| {
+        ParamError::new("file", format!("cannot read {path}: {}", crate::parts::system::reason(&error)))
+    })?;
+    let text = String::from_utf8_lossy(&text);
+    let mut variables = Vec::new();
+    for pair in params.list("vars") {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(ParamError::new("vars", format!("{pair} is not NAME=VALUE")));
+        };
+        variables.push((name.trim_start_matches('$').to_string(), value.to_string()));
+    }
+    let options = Options { variables, partial: params.flag("partial") };
+    RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new("file", told(path, &mistakes)))
+}
+
+fn told(path: &str, mistakes: &[Mistake]) -> String {
+    let mut lines: Vec<String> = mistakes
+        .iter()
+        .take(TOLD_MISTAKES)
+        .map(|mistake| format!("{path}:{}:{}: {}", mistake.line, mistake.column, mistake.reason))
+        .collect();
+    if mistakes.len() > TOLD_MISTAKES {
+        lines.push(format!("and {} more", mistakes.len() - TOLD_MISTAKES));
+    }
+    lines.join("\n")
+}
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let set = load(params)?;
+    let left_out = set.left_out().len();
+    let inspector = Inspector::new(Arc::new(set), Origins::new(params));
+    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out }))
+}
+
+struct Rules {
+    inspector: Inspector,
+    /// Blocks of the batch under way that are done with, one bit each.
+    dealt_with: u64,
+    /// Rules that were left out, until it was said.
+    left_out: usize,
+}
+
+impl Filter for Rules {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        if self.left_out > 0 {
+            cx.notice(format!("rules: {} rules are left out", self.left_out));
+            cx.count("rules left out", self.left_out as u64);
+            self.left_out = 0;
+        }
+        self.inspector.begin_batch();
+        for place in places(batch.live() & !self.dealt_with) {
+            if cx.out.len() >= ENOUGH {
+                return Ok(Status::More);
+            }
+            self.dealt_with |= 1 << place;
+            self.inspector.frame(batch.block(place), cx);
+        }
+        self.dealt_with = 0;
+        cx.wake_at(self.inspector.next_due());
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        let status = self.inspector.expire(ENOUGH, cx);
+        cx.wake_at(self.inspector.next_due());
+        Ok(status)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        Ok(self.inspector.finish(ENOUGH, cx))
+    }
+}

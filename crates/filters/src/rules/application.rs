@@ -1,0 +1,182 @@
+//! Which application a flow speaks, and its parser. Told by what the first bytes of either side say; ports decide only between
+//! protocols that look alike.
+
+use super::dns;
+use super::http::{Http, HttpShared};
+use super::transactions::Transactions;
+use filter::prelude::*;
+use packet::Flow;
+use rules::names::App;
+
+/// Bytes of a side that are kept until it is clear what it speaks.
+const PREFIX_BYTES: usize = 256;
+
+/// What is known of a flow's application.
+pub(super) enum Application {
+    /// Not yet: the first bytes of either side.
+    Fresh([Vec<u8>; 2]),
+    Http(Box<Http>),
+    Dns(dns::Stream),
+    /// None that is read here.
+    Other,
+}
+
+/// What the first bytes say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Says {
+    Is(App),
+    /// More may show it.
+    More,
+    No,
+}
+
+impl Application {
+    pub fn new() -> Application {
+        Application::Fresh(Default::default())
+    }
+
+    /// Is it clear what it is, or that it is nothing known?
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Application::Fresh(_))
+    }
+
+    /// Takes a block of the stream.
+    pub fn feed(
+        &mut self,
+        block: &Descriptor,
+        flow: &Flow,
+        shared: &mut HttpShared,
+        cx: &mut Context<'_>,
+        to: &mut Transactions,
+    ) -> Option<App> {
+        if let Application::Fresh(prefixes) = self {
+            let side = usize::from(block.class.direction());
+            let bytes = cx.rings.bytes(block);
+            let take = bytes.len().min(PREFIX_BYTES.saturating_sub(prefixes[side].len()));
+            let had = prefixes[side].len();
+            prefixes[side].extend_from_slice(&bytes[..take]);
+            let app = match says(&prefixes[side], side == 0, flow) {
+                Says::Is(app) => app,
+                Says::No if !prefixes[1 - side].is_empty() || block.has(Flags::LAST) => {
+                    // The other side may have shown it, had it been possible.
+                    App::Unknown
+                }
+                Says::No | Says::More => {
+                    if prefixes[side].len() >= PREFIX_BYTES {
+                        *self = Application::Other;
+                    }
+                    return None;
+                }
+            };
+            let prefixes = std::mem::take(prefixes);
+            *self = Application::of(app);
+            // What came before goes first: the other side's, then what this side had before the block under way.
+            for (number, prefix) in [(1 - side, &prefixes[1 - side][..]), (side, &prefixes[side][..had])] {
+                if !prefix.is_empty()
+                    && let Some(copy) = cx.rings.append_copy(cx.own, &[prefix])
+                {
+                    let mut copy = Descriptor { time: block.time, ..copy };
+                    copy.class = Class::of_stream(block.class.connection(), number as u8);
+                    copy.set_flags(Flags::FIRST);
+                    self.feed_known(&copy, shared, cx, to);
+                }
+            }
+            let mut block = *block;
+            if had > 0 {
+                let flags = block.flags();
+                block.set_flags(Flags::NONE);
+                for flag in [Flags::LAST, Flags::TRUNCATED] {
+                    if flags.has(flag) {
+                        block.add_flags(flag);
+                    }
+                }
+            }
+            self.feed_known(&block, shared, cx, to);
+            return Some(app);
+        }
+        self.feed_known(block, shared, cx, to);
+        None
+    }
+
+    fn feed_known(&mut self, block: &Descriptor, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
+        let to_server = block.class.direction() == 0;
+        match self {
+            Application::Http(http) => http.feed(block, shared, cx, to),
+            Application::Dns(dns) => dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Fresh(_) | Application::Other => {}
+        }
+    }
+
+    fn of(app: App) -> Application {
+        match app {
+            App::Http1 => Application::Http(Box::default()),
+            App::Dns => Application::Dns(dns::Stream::default()),
+            _ => Application::Other,
+        }
+    }
+
+    /// The connection is forgotten.
+    pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
+        if let Application::Http(http) = self {
+            http.close(class, shared, cx);
+        }
+    }
+}
+
+const METHODS: &[&[u8]] = &[
+    b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ", b"PATCH ", b"PROPFIND ",
+    b"SEARCH ", b"MKCOL ", b"COPY ", b"MOVE ", b"LOCK ", b"UNLOCK ", b"GET\t", b"POST\t", b"REPORT ", b"MERGE ", b"LINK ",
+    b"UNLINK ", b"PURGE ", b"DEBUG ", b"RPC_IN_DATA ", b"BCOPY ", b"PROPPATCH ",
+];
+
+/// Do these bytes begin with one of those words? `More` where they are too short to tell.
+fn begins(bytes: &[u8], words: &[&[u8]], nocase: bool) -> Says {
+    let mut says = Says::No;
+    for word in words {
+        let len = word.len().min(bytes.len());
+        let same = if nocase { word[..len].eq_ignore_ascii_case(&bytes[..len]) } else { word[..len] == bytes[..len] };
+        if same {
+            if len == word.len() {
+                return Says::Is(App::Unknown);
+            }
+            says = Says::More;
+        }
+    }
+    says
+}
+
+fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
+    let mut result = Says::No;
+    let mut try_one = |app: App, says: Says| match (says, result) {
+        (Says::Is(_), Says::No | Says::More) => result = Says::Is(app),
+        (Says::More, Says::No) => result = Says::More,
+        _ => {}
+    };
+    let port = |port: u16| flow.target_port == port || flow.source_port == port;
+    if to_server {
+        try_one(App::Http1, begins(bytes, METHODS, false));
+    } else {
+        try_one(App::Http1, begins(bytes, &[b"HTTP/"], false));
+    }
+    if port(53) {
+        try_one(App::Dns, dns::begins_stream(bytes));
+    }
+    result
+}
+
+/// The application of a datagram.
+pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
+    let port = |port: u16| flow.target_port == port || flow.source_port == port;
+    if port(53) && dns::looks_like(payload) || !port(5355) && packet::dns::is_plausible(payload, wire_len) {
+        return App::Dns;
+    }
+    App::Unknown
+}
+
+/// Takes a datagram of an application.
+pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Transactions) {
+    match app {
+        App::Dns => dns::message(App::Dns, payload, to_server, to),
+        _ => {}
+    }
+}

@@ -1,0 +1,133 @@
+//! What is kept of one flow: what rules keep of it, its application, and the last bytes of its streams.
+
+use super::application::Application;
+use super::http::HttpShared;
+use super::transactions::Transactions;
+use base::limits::RULES_WINDOW_BYTES;
+use filter::prelude::*;
+use packet::Flow;
+use rules::FlowState;
+use rules::engine::Piece;
+use rules::names::App;
+
+/// One flow.
+pub(super) struct Connection {
+    /// In the direction of the client.
+    pub flow: Flow,
+    pub state: FlowState,
+    pub application: Application,
+    pub transactions: Transactions,
+    /// By side, the client's first.
+    pub sides: [Side; 2],
+    /// Number of its stream, of TCP.
+    pub number: Option<u32>,
+    /// Time of its latest packet, by the clock.
+    pub last_seen: u64,
+    /// Both sides were heard.
+    pub heard: [bool; 2],
+    /// What TCP has shown: SYN, SYN with ACK, and an ACK behind them.
+    pub handshake: u8,
+    /// Something of it is to be shown to rules.
+    pub touched: bool,
+}
+
+/// The last bytes of a stream.
+#[derive(Default)]
+pub(super) struct Side {
+    bytes: Vec<u8>,
+    /// Where they begin in the stream.
+    start: u64,
+    /// How many of them rules have seen.
+    seen: usize,
+    ended: bool,
+}
+
+impl Side {
+    fn add(&mut self, bytes: &[u8], gap: u64) {
+        if gap > 0 {
+            self.start += self.bytes.len() as u64 + gap;
+            self.bytes.clear();
+            self.seen = 0;
+        }
+        // What rules have seen makes room, so that bytes move seldom.
+        if self.bytes.len() + bytes.len() > 4 * RULES_WINDOW_BYTES && self.seen > RULES_WINDOW_BYTES {
+            let drop = self.seen - RULES_WINDOW_BYTES;
+            self.bytes.drain(..drop);
+            self.start += drop as u64;
+            self.seen -= drop;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Is there anything that rules have not seen?
+    pub fn is_fresh(&self) -> bool {
+        self.seen < self.bytes.len()
+    }
+
+    /// What rules look at.
+    pub fn piece(&self) -> Piece<'_> {
+        let from = self.seen.saturating_sub(RULES_WINDOW_BYTES);
+        Piece {
+            bytes: &self.bytes[from..],
+            start: self.start + from as u64,
+            seen: self.seen - from,
+            grows: false,
+        }
+    }
+
+    /// Rules have seen it.
+    pub fn see(&mut self) {
+        self.seen = self.bytes.len();
+    }
+}
+
+impl Connection {
+    pub fn new(flow: Flow, start: u64) -> Connection {
+        Connection {
+            flow,
+            state: FlowState::new(start),
+            application: Application::new(),
+            transactions: Transactions::default(),
+            sides: Default::default(),
+            number: None,
+            last_seen: 0,
+            heard: [false; 2],
+            handshake: 0,
+            touched: false,
+        }
+    }
+
+    /// Takes a block of one of its streams. `keep`: rules look at streams.
+    pub fn feed(&mut self, block: &Descriptor, keep: bool, shared: &mut HttpShared, cx: &mut Context<'_>) {
+        let side = usize::from(block.class.direction());
+        if self.state.passed || self.state.dropped {
+            return;
+        }
+        let gap = u64::from(block.gap());
+        if keep {
+            let bytes = cx.rings.bytes(block);
+            self.sides[side].add(bytes, gap);
+        }
+        self.state.stream_bytes[side] += u64::from(block.len) + gap;
+        let ended = block.has(Flags::LAST);
+        if block.len > 0 || ended {
+            if let Some(app) = self.application.feed(block, &self.flow, shared, cx, &mut self.transactions) {
+                self.state.app = app;
+            }
+            self.state.app_known = self.application.is_known();
+        }
+        self.sides[side].ended |= ended;
+    }
+
+    /// The application of a datagram flow, and what the datagram says.
+    pub fn datagram(&mut self, payload: &[u8], wire_len: u32, to_server: bool) {
+        if self.state.passed || self.state.dropped || payload.is_empty() {
+            return;
+        }
+        if self.state.app == App::Unknown {
+            self.state.app = super::application::of_datagram(payload, wire_len, &self.flow);
+            self.state.app_known = true;
+        }
+        super::application::datagram(self.state.app, payload, to_server, &mut self.transactions);
+    }
+}

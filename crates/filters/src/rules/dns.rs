@@ -1,0 +1,134 @@
+//! DNS for rules: each message is a transaction. Over TCP messages stand behind their lengths.
+
+use super::transactions::Transactions;
+use packet::dns::{Message, Name, Section};
+use rules::Transaction;
+use rules::names::{App, Buffer, Number};
+
+/// Bytes of one side that wait for the rest of a message: one message.
+const WAITING_BYTES: usize = 2 + 65_535;
+
+/// A connection: what waits on either side.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    waiting: [Vec<u8>; 2],
+    /// By side: bytes are missing, and no message can be found any more.
+    lost: [bool; 2],
+}
+
+impl Stream {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        let side = usize::from(!to_server);
+        self.lost[side] |= gap;
+        if self.lost[side] {
+            return;
+        }
+        let waiting = &mut self.waiting[side];
+        waiting.extend_from_slice(bytes);
+        let mut from = 0;
+        while let Ok((one, rest)) = packet::dns::split_tcp(&waiting[from..]) {
+            message(App::Dns, one, to_server, to);
+            from = waiting.len() - rest.len();
+        }
+        waiting.drain(..from);
+        waiting.truncate(WAITING_BYTES);
+    }
+}
+
+/// Does a stream begin with a message behind its length?
+pub(super) fn begins_stream(bytes: &[u8]) -> super::application::Says {
+    use super::application::Says;
+    if bytes.len() < 14 {
+        return Says::More;
+    }
+    let length = usize::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+    if length >= 12 && looks_like(&bytes[2..]) { Says::Is(App::Dns) } else { Says::No }
+}
+
+/// Is it a header of DNS: an operation that there is, few questions?
+pub(super) fn looks_like(payload: &[u8]) -> bool {
+    Message::new_checked(payload).is_ok_and(|message| message.question_count() <= 32 && payload.len() >= 12)
+}
+
+/// Takes a message.
+pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transactions) {
+    let Ok(message) = Message::new_checked(bytes) else { return };
+    // What it says of itself counts: multicast has no sides.
+    let request = !message.is_response();
+    if request != to_server && app == App::Dns {
+        return;
+    }
+    let one = to.begin(app);
+    let id = one.id;
+    one.complete = [true; 2];
+    one.put_number(Number::DNS_OPCODE, request, message.opcode().into());
+    if !request {
+        one.put_number(Number::DNS_RCODE, request, message.response_code().into());
+    }
+    let names = if app == App::Dns { DNS } else { LLMNR };
+    let mut text = Vec::new();
+    for question in message.questions().map_while(Result::ok) {
+        one.put_number(Number::DNS_RRTYPE, request, question.kind.into());
+        put_name(one, &mut text, question.name, request, &[names.query]);
+        if request && app == App::Dns {
+            one.put_copy(Buffer::DNS_QUERY, true, &text);
+        }
+        if !request {
+            one.put_copy(names.response, false, &text);
+        }
+    }
+    for record in message.records().map_while(Result::ok) {
+        let section = match record.section {
+            Section::Answer => names.answer,
+            Section::Authority => names.authority,
+            Section::Additional => names.additional,
+        };
+        put_name(one, &mut text, record.name, request, &[section]);
+        if !request {
+            one.put_copy(names.response, false, &text);
+            if record.section == Section::Answer {
+                one.put_number(Number::DNS_RRTYPE, request, record.kind.into());
+            }
+            if let packet::dns::Data::Name(name) = record.data {
+                put_name(one, &mut text, name, false, &[names.response]);
+            }
+        }
+    }
+    to.change(id, request);
+}
+
+/// The buffers of one protocol.
+#[derive(Clone, Copy)]
+struct Names {
+    query: Buffer,
+    answer: Buffer,
+    authority: Buffer,
+    additional: Buffer,
+    response: Buffer,
+}
+
+const DNS: Names = Names {
+    query: Buffer::DNS_QUERIES_RRNAME,
+    answer: Buffer::DNS_ANSWERS_RRNAME,
+    authority: Buffer::DNS_AUTHORITIES_RRNAME,
+    additional: Buffer::DNS_ADDITIONALS_RRNAME,
+    response: Buffer::DNS_RESPONSE_RRNAME,
+};
+
+const LLMNR: Names = Names {
+    query: Buffer::LLMNR_QUERIES_RRNAME,
+    answer: Buffer::LLMNR_ANSWERS_RRNAME,
+    authority: Buffer::LLMNR_AUTHORITIES_RRNAME,
+    additional: Buffer::LLMNR_ADDITIONALS_RRNAME,
+    response: Buffer::LLMNR_RESPONSE_RRNAME,
+};
+
+fn put_name(one: &mut Transaction, text: &mut Vec<u8>, name: Name<'_>, request: bool, buffers: &[Buffer]) {
+    text.clear();
+    if name.append_to(text).is_err() {
+        return;
+    }
+    for buffer in buffers {
+        one.put_copy(*buffer, request, text);
+    }
+}

@@ -1,0 +1,175 @@
+//! A frame as rules see it: where its headers are, and what is odd about them.
+
+use packet::encapsulation::Vlans;
+use packet::frame::{self, protocol};
+use packet::link::LinkType;
+use packet::malformed::Malformed;
+use packet::tcp::{self, TcpOption};
+use packet::{Flow, icmp};
+use rules::event::{IcmpHeader, Packet, TcpHeader};
+use std::ops::Range;
+
+/// What was read of a frame; no references, so that it can be kept while the frame's streams are put together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parsed {
+    pub flow: Option<Flow>,
+    pub version: u8,
+    pub vlans: Vlans,
+    link: Range<usize>,
+    network: Range<usize>,
+    transport: Range<usize>,
+    payload: Range<usize>,
+    payload_len: u32,
+    tcp: Option<TcpHeader>,
+    icmp: Option<IcmpHeader>,
+    pub fragment: bool,
+    pub events: Vec<&'static str>,
+}
+
+impl Parsed {
+    /// Reads a frame.
+    pub fn read(&mut self, link: LinkType, bytes: &[u8], wire: u32) {
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        *self = Parsed { events, ..Parsed::default() };
+        let frame = match frame::parse(link, bytes, wire) {
+            Ok(frame) => frame,
+            Err(why) => {
+                self.events.extend(event_of(why));
+                self.link = 0..bytes.len().min(14);
+                return;
+            }
+        };
+        let (network, start, end) =
+            (frame.network_offset as usize, frame.transport_offset as usize, frame.payload_end as usize);
+        let start = start.min(end);
+        self.link = 0..network.min(bytes.len());
+        self.network = network.min(start)..start;
+        self.vlans = frame.vlans();
+        self.version = frame.version;
+        self.fragment = frame.fragment.is_some();
+        self.flow = Some(Flow::of(&frame, bytes));
+        if frame.is_cut() && frame.payload_end as usize == bytes.len() && wire as usize <= bytes.len() {
+            self.events.push(if frame.version == 4 { "ipv4.trunc_pkt" } else { "ipv6.trunc_pkt" });
+        }
+        (self.transport, self.payload, self.payload_len) = (start..start, start..end, frame.payload_wire_len);
+        if frame.is_later_fragment() {
+            return;
+        }
+        let rest = bytes.get(start..end).unwrap_or_default();
+        match frame.protocol {
+            protocol::TCP => match frame.tcp(bytes) {
+                Ok(packet) => {
+                    let header = start + packet.header_len() as usize;
+                    self.split(start, header.min(end), end, packet.payload_wire_len());
+                    let (mut mss, mut scale) = (None, None);
+                    for option in packet.options() {
+                        match option {
+                            TcpOption::MaximumSegmentSize(size) => mss = Some(size),
+                            TcpOption::WindowScale(shift) => scale = Some(shift),
+                            _ => {}
+                        }
+                    }
+                    self.tcp = Some(TcpHeader {
+                        sequence: packet.sequence_number(),
+                        acknowledgment: packet.acknowledgment_number(),
+                        flags: packet.flags().0,
+                        window: packet.window(),
+                        mss,
+                        scale,
+                    });
+                }
+                Err(why) => self.events.extend(event_of(why)),
+            },
+            protocol::UDP => match frame.udp(bytes) {
+                Ok(packet) => {
+                    self.split(start, start + 8, end, packet.payload_wire_len());
+                    let said = rest.get(4..6).map_or(0, |two| u32::from(u16::from_be_bytes([two[0], two[1]])));
+                    if said != frame.payload_wire_len && said != 0 {
+                        self.events.push("udp.len_invalid");
+                    }
+                }
+                Err(why) => self.events.extend(event_of(why)),
+            },
+            protocol::ICMP | protocol::ICMPV6 => match icmp::Packet::new_checked(rest) {
+                Ok(packet) => {
+                    let header = (start + 8).min(end);
+                    self.split(start, header, end, frame.payload_wire_len.saturating_sub(8));
+                    let echo = packet.echo(frame.version);
+                    self.icmp = Some(IcmpHeader { kind: packet.kind(), code: packet.code(), echo });
+                    if frame.protocol == protocol::ICMPV6 && frame.version == 4 {
+                        self.events.push("ipv4.icmpv6");
+                    }
+                    if frame.protocol == protocol::ICMP && frame.version == 6 {
+                        self.events.push("ipv6.icmpv4");
+                    }
+                }
+                Err(_) => self.events.push(if frame.version == 4 { "icmpv4.pkt_too_small" } else { "icmpv6.pkt_too_small" }),
+            },
+            protocol::SCTP if rest.len() < 12 => self.events.push("sctp.pkt_too_small"),
+            protocol::SCTP => self.split(start, start + 12, end, frame.payload_wire_len.saturating_sub(12)),
+            protocol::IGMP => self.split(start, end, end, 0),
+            _ => {}
+        }
+    }
+
+    fn split(&mut self, start: usize, header: usize, end: usize, payload_len: u32) {
+        let header = header.min(end);
+        let payload_end = end.min(header.saturating_add(payload_len as usize));
+        (self.transport, self.payload, self.payload_len) = (start..header, header..payload_end, payload_len);
+    }
+
+    /// Flag bits of TCP.
+    pub fn tcp_flags(&self) -> Option<tcp::Flags> {
+        self.tcp.map(|header| tcp::Flags(header.flags))
+    }
+
+    /// The payload in the frame.
+    pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        bytes.get(self.payload.clone()).unwrap_or_default()
+    }
+
+    /// As rules see it.
+    pub fn packet<'a>(&'a self, bytes: &'a [u8], time: u64) -> Packet<'a> {
+        let part = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
+        Packet {
+            flow: self.flow,
+            version: self.version,
+            time,
+            link: part(&self.link),
+            network: part(&self.network),
+            transport: part(&self.transport),
+            payload: part(&self.payload),
+            payload_len: self.payload_len,
+            tcp: self.tcp,
+            icmp: self.icmp,
+            to_server: true,
+            established: false,
+            in_stream: false,
+            fragment: self.fragment,
+            events: &self.events,
+        }
+    }
+
+    /// ICMP type and code.
+    pub fn icmp(&self) -> Option<IcmpHeader> {
+        self.icmp
+    }
+}
+
+/// What Suricata calls it.
+fn event_of(why: Malformed) -> Option<&'static str> {
+    Some(match why {
+        Malformed::IpVersion => "ipv4.wrong_ip_version",
+        Malformed::TruncatedIpv4 => "ipv4.pkt_too_small",
+        Malformed::Ipv4HeaderLength => "ipv4.hlen_too_small",
+        Malformed::Ipv4TotalLength => "ipv4.iplen_smaller_than_hlen",
+        Malformed::TruncatedIpv6 => "ipv6.pkt_too_small",
+        Malformed::TruncatedIpv6Extension | Malformed::Ipv6ExtensionLength => "ipv6.trunc_exthdr",
+        Malformed::TruncatedTcp => "tcp.pkt_too_small",
+        Malformed::TcpHeaderLength => "tcp.hlen_too_small",
+        Malformed::TruncatedUdp => "udp.pkt_too_small",
+        Malformed::UdpLength => "udp.hlen_too_small",
+        _ => return None,
+    })
+}

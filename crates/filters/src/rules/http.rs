@@ -1,0 +1,247 @@
+//! HTTP for rules: what the filter `http` reads of a connection, as buffers of transactions.
+
+use super::transactions::Transactions;
+use super::uri;
+use crate::http::exit::{Exit, Shared};
+use crate::http::session::Session;
+use crate::http::start::{StartLine, start_line, trim};
+use filter::prelude::*;
+use filter::{Counters, Marks};
+use rules::Transaction;
+use rules::names::{App, Buffer};
+use std::collections::VecDeque;
+
+/// A connection.
+#[derive(Default)]
+pub(super) struct Http {
+    session: Session,
+    /// Requests without a response so far.
+    asked: VecDeque<u64>,
+    /// The transaction whose message is under way, by side.
+    current: [Option<u64>; 2],
+}
+
+/// What all connections share.
+pub(super) struct HttpShared {
+    shared: Shared,
+    out: Vec<Descriptor>,
+    counters: Counters,
+    marks: Marks,
+}
+
+impl HttpShared {
+    pub fn new() -> HttpShared {
+        let mut shared = Shared::new(true, 64 << 20, 1000, 256 << 20);
+        shared.raw_heads = true;
+        HttpShared { shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
+    }
+
+    /// Calls with a context whose blocks and numbers are ours.
+    fn within<R>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Exit<'_>) -> R) -> R {
+        let HttpShared { shared, out, counters, marks } = self;
+        let mut inner = Context {
+            rings: cx.rings,
+            streams: cx.streams,
+            out,
+            counters,
+            marks,
+            own: cx.own,
+            now: cx.now,
+            exclusive: false,
+            wake: cx.wake,
+            notices: cx.notices,
+            order: cx.order,
+            stop: cx.stop,
+        };
+        call(&mut Exit::new(&mut inner, shared))
+    }
+}
+
+impl Http {
+    /// Takes a block of the stream.
+    pub fn feed(&mut self, block: &Descriptor, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
+        let mut blocks = [*block];
+        loop {
+            let status = {
+                let batch = Batch::new(&mut blocks);
+                shared.within(cx, |exit| self.session.run(&batch, exit))
+            };
+            self.messages(shared, cx, to);
+            if status != Status::More {
+                break;
+            }
+        }
+        if block.has(Flags::LAST) {
+            let to_server = block.class.direction() == 0;
+            if let Some(id) = self.current[usize::from(!to_server)].take() {
+                to.complete(id, to_server);
+            }
+        }
+    }
+
+    /// The connection is forgotten.
+    pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
+        shared.within(cx, |exit| self.session.close(class, exit));
+        shared.out.clear();
+    }
+
+    fn messages(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
+        let mut out = std::mem::take(&mut shared.out);
+        for block in out.drain(..) {
+            let to_server = block.class.direction() == 0;
+            let side = usize::from(!to_server);
+            let bytes = cx.rings.bytes(&block);
+            if block.has(Flags::META) {
+                self.current[side] = self.head(bytes, to_server, to);
+            } else if let Some(id) = self.current[side] {
+                let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
+                to.append_body(id, buffer, to_server, bytes);
+            }
+            if block.has(Flags::LAST)
+                && let Some(id) = self.current[side].take()
+            {
+                to.complete(id, to_server);
+            }
+        }
+        shared.out = out;
+    }
+
+    fn head(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) -> Option<u64> {
+        let line_end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1);
+        let (line, fields) = bytes.split_at(line_end);
+        let id = match start_line(line)? {
+            StartLine::Request { method, target, protocol } if to_server => {
+                let one = to.begin(App::Http1);
+                request_line(one, line, method, target, protocol);
+                self.asked.push_back(one.id);
+                one.id
+            }
+            StartLine::Response { protocol, status } if !to_server => {
+                let interim = matches!(status, Some(100 | 102..=199));
+                let asked = if interim { self.asked.front().copied() } else { self.asked.pop_front() };
+                let id = match asked {
+                    Some(id) => id,
+                    None => {
+                        let one = to.begin(App::Http1);
+                        one.complete[0] = true;
+                        one.id
+                    }
+                };
+                if interim {
+                    return None;
+                }
+                status_line(to.get(id)?, line, protocol);
+                id
+            }
+            // A message on the wrong side.
+            _ => return None,
+        };
+        let one = to.get(id)?;
+        put_fields(one, to_server, line, fields);
+        to.change(id, to_server);
+        Some(id)
+    }
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn request_line(one: &mut Transaction, line: &[u8], method: &[u8], target: &[u8], protocol: &[u8]) {
+    one.put_copy(Buffer::HTTP_REQUEST_LINE, true, without_end(line));
+    one.put_copy(Buffer::HTTP_METHOD, true, method);
+    one.put_copy(Buffer::HTTP_URI_RAW, true, target);
+    one.put_copy(Buffer::HTTP_URI, true, &uri::normal(target));
+    one.put_copy(Buffer::HTTP_PROTOCOL, true, protocol);
+}
+
+fn status_line(one: &mut Transaction, line: &[u8], protocol: &[u8]) {
+    let line = without_end(line);
+    one.put_copy(Buffer::HTTP_RESPONSE_LINE, false, line);
+    one.put_copy(Buffer::HTTP_PROTOCOL, false, protocol);
+    let rest = line.iter().position(|byte| *byte == b' ').map_or(&[][..], |at| trim(&line[at..]));
+    let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+    one.put_copy(Buffer::HTTP_STAT_CODE, false, &rest[..end]);
+    one.put_copy(Buffer::HTTP_STAT_MSG, false, trim(&rest[end..]));
+}
+
+/// Fields that have a buffer of their own.
+const FIELDS: &[(&[u8], Buffer)] = &[
+    (b"user-agent", Buffer::HTTP_USER_AGENT),
+    (b"referer", Buffer::HTTP_REFERER),
+    (b"accept", Buffer::HTTP_ACCEPT),
+    (b"accept-language", Buffer::HTTP_ACCEPT_LANG),
+    (b"accept-encoding", Buffer::HTTP_ACCEPT_ENC),
+    (b"cookie", Buffer::HTTP_COOKIE),
+    (b"set-cookie", Buffer::HTTP_COOKIE),
+    (b"content-type", Buffer::HTTP_CONTENT_TYPE),
+    (b"content-length", Buffer::HTTP_CONTENT_LEN),
+    (b"connection", Buffer::HTTP_CONNECTION),
+    (b"server", Buffer::HTTP_SERVER),
+    (b"location", Buffer::HTTP_LOCATION),
+];
+
+fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8]) {
+    let (mut all, mut names) = (Vec::new(), b"\r\n".to_vec());
+    let each = if to_server { Buffer::HTTP_REQUEST_HEADER } else { Buffer::HTTP_RESPONSE_HEADER };
+    let mut host = None;
+    for (name, value) in fields(block) {
+        names.extend_from_slice(name);
+        names.extend_from_slice(b"\r\n");
+        let mut whole = name.to_vec();
+        whole.extend_from_slice(b": ");
+        whole.extend_from_slice(&value);
+        one.put_copy(each, to_server, &whole);
+        let is_cookie = name.eq_ignore_ascii_case(b"cookie") || name.eq_ignore_ascii_case(b"set-cookie");
+        if !is_cookie {
+            all.extend_from_slice(&whole);
+            all.extend_from_slice(b"\r\n");
+        }
+        if name.eq_ignore_ascii_case(b"host") && host.is_none() {
+            host = Some(value.clone());
+        }
+        let known = FIELDS.iter().find(|field| name.eq_ignore_ascii_case(field.0)).map(|field| field.1);
+        if let Some(buffer) = known.filter(|buffer| is_cookie || buffer.about().way != rules::names::Way::Response || !to_server)
+            && one.first(buffer, to_server).is_none()
+        {
+            one.put_copy(buffer, to_server, &value);
+        }
+    }
+    names.extend_from_slice(b"\r\n");
+    one.put_copy(Buffer::HTTP_HEADER_NAMES, to_server, &names);
+    one.put_copy(Buffer::HTTP_HEADER, to_server, &all);
+    one.put_copy(Buffer::HTTP_HEADER_RAW, to_server, block);
+    let mut start = line.to_vec();
+    start.extend_from_slice(block);
+    one.put_copy(Buffer::HTTP_START, to_server, &start);
+    if to_server {
+        let target = one.first(Buffer::HTTP_URI_RAW, true).unwrap_or_default().to_vec();
+        let name = uri::host(&target).map(<[u8]>::to_vec).or(host);
+        if let Some(name) = name {
+            one.put_copy(Buffer::HTTP_HOST_RAW, true, &name);
+            one.put_copy(Buffer::HTTP_HOST, true, &uri::without_port(&name).to_ascii_lowercase());
+        }
+    }
+}
+
+/// Names and values of a head, folded lines joined.
+fn fields(block: &[u8]) -> Vec<(&[u8], Vec<u8>)> {
+    let mut all: Vec<(&[u8], Vec<u8>)> = Vec::new();
+    for line in block.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
+            if let Some((_, value)) = all.last_mut() {
+                value.push(b' ');
+                value.extend_from_slice(trim(line));
+            }
+            continue;
+        }
+        if let Some(colon) = memchr::memchr(b':', line) {
+            all.push((trim(&line[..colon]), trim(&line[colon + 1..]).to_vec()));
+        } else if !line.is_empty() {
+            all.push((&line[..0], line.to_vec()));
+        }
+    }
+    all
+}

@@ -1,0 +1,435 @@
+//! Takes frames, and says of each which rules match and what becomes of it. The streams of TCP are put in order by the same
+//! code as the filter `tcp` has; what a frame completes is looked at before the frame is let go.
+
+use super::connection::Connection;
+use super::frame::Parsed;
+use super::http::HttpShared;
+use super::row::{self, Alert, SCHEMA};
+use crate::parts::flow_table::{FlowTable, Slot, Way};
+use crate::parts::origin::{Origin, Origins, facts_of};
+use crate::parts::transport::Refusal;
+use crate::tcp::assembler::{Assembler, Settings};
+use crate::tcp::segment::Segment;
+use base::limits::RULES_FLOWS;
+use filter::prelude::*;
+use packet::encapsulation::Vlans;
+use packet::frame::protocol;
+use packet::malformed::Malformed;
+use packet::{Flow, flow};
+use rules::engine::Verdict;
+use rules::{Engine, Packet, RuleSet};
+use std::sync::Arc;
+
+/// Silence after which a flow that is no TCP is forgotten, ns.
+const IDLE_NS: u64 = 300_000_000_000;
+
+/// Rules over frames.
+pub(crate) struct Inspector {
+    engine: Engine,
+    assembler: Assembler,
+    origins: Origins,
+    flows: FlowTable<Box<Connection>, 1>,
+    /// Slot of the flow of each stream.
+    by_number: Vec<Option<Slot>>,
+    http: HttpShared,
+    parsed: Parsed,
+    /// Blocks of streams that a frame completed.
+    blocks: Vec<Descriptor>,
+    touched: Vec<Slot>,
+    row: RowWriter,
+}
+
+impl Inspector {
+    pub fn new(set: Arc<RuleSet>, origins: Origins) -> Inspector {
+        Inspector {
+            engine: Engine::new(set),
+            assembler: Assembler::new(Settings::default()),
+            origins,
+            flows: FlowTable::new(),
+            by_number: Vec::new(),
+            http: HttpShared::new(),
+            parsed: Parsed::default(),
+            blocks: Vec::new(),
+            touched: Vec::new(),
+            row: RowWriter::new(&SCHEMA),
+        }
+    }
+
+    /// Goes on with other rules.
+    pub fn replace(&mut self, set: Arc<RuleSet>) {
+        self.engine.replace(set);
+    }
+
+    /// A batch of blocks begins.
+    pub fn begin_batch(&mut self) {
+        self.origins.begin_batch();
+    }
+
+    /// Takes a frame. Alerts are records in `cx.out`.
+    pub fn frame(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Verdict {
+        let Some(origin) = self.origins.of(cx.rings, frame) else {
+            cx.count(Malformed::UnsupportedLink.reason(), 1);
+            return Verdict::Pass;
+        };
+        let mut parsed = std::mem::take(&mut self.parsed);
+        parsed.read(origin.link, cx.rings.bytes(frame), frame.wire());
+        let verdict = self.parsed_frame(&parsed, frame, origin, cx);
+        self.parsed = parsed;
+        let bounds = self.engine.take_bounds();
+        for (name, count) in [
+            ("packets whose rules were cut short", bounds.steps),
+            ("alerts beyond those of one packet", bounds.alerts),
+            ("state of rules without room", bounds.state),
+        ] {
+            if count > 0 {
+                cx.count(name, count);
+            }
+        }
+        verdict
+    }
+
+    fn parsed_frame(
+        &mut self,
+        parsed: &Parsed,
+        frame: &Descriptor,
+        origin: Origin,
+        cx: &mut Context<'_>,
+    ) -> Verdict {
+        let scope = self.origins.scope(origin, parsed.vlans);
+        let mut in_stream = false;
+        let mut slot = None;
+        if let Some(flow) = parsed.flow.filter(|_| !parsed.fragment) {
+            if flow.protocol == protocol::TCP {
+                (slot, in_stream) = self.segment(&flow, scope, parsed, frame, origin, cx);
+            } else {
+                slot = Some(self.find_or_begin(flow, scope, frame.time, cx.now).0);
+            }
+        }
+        let bytes = cx.rings.bytes(frame);
+        let mut packet = parsed.packet(bytes, frame.time);
+        let mut dropped = false;
+        if let Some((slot, flow)) = slot.zip(parsed.flow)
+            && let Some(connection) = self.flows.get_mut(slot)
+        {
+            packet.to_server = connection.flow == flow || flow == flow.reversed();
+            let side = usize::from(!packet.to_server);
+            packet.established = established(connection, parsed, side);
+            packet.in_stream = in_stream && !packet.payload.is_empty();
+            connection.heard[side] = true;
+            connection.last_seen = cx.now;
+            connection.state.packets[side] += 1;
+            connection.state.bytes[side] += u64::from(frame.wire());
+            if flow.protocol == protocol::UDP {
+                connection.datagram(packet.payload, packet.payload_len, packet.to_server);
+            }
+            if connection.state.passed {
+                connection.touched = false;
+                self.others(slot, cx);
+                return Verdict::Pass;
+            }
+            dropped = connection.state.dropped;
+        }
+        if dropped {
+            self.others(slot.unwrap_or(Slot(u32::MAX)), cx);
+            return Verdict::Drop;
+        }
+        let way = Way3 { to_server: packet.to_server, established: packet.established, in_stream: packet.in_stream };
+        let verdict = self.evaluate(slot, Some((parsed, way)), frame, parsed.vlans, cx);
+        self.others(slot.unwrap_or(Slot(u32::MAX)), cx);
+        verdict
+    }
+
+    /// Puts a segment where it belongs, and gives what that completes to its application. Says whose it is, and whether its
+    /// payload is in a stream.
+    fn segment(
+        &mut self,
+        flow: &Flow,
+        scope: u64,
+        parsed: &Parsed,
+        frame: &Descriptor,
+        origin: Origin,
+        cx: &mut Context<'_>,
+    ) -> (Option<Slot>, bool) {
+        let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
+            Ok(segment) => segment,
+            Err(Refusal::Dropped(reason)) => {
+                cx.count(reason, 1);
+                return (None, false);
+            }
+            Err(_) => return (None, false),
+        };
+        let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
+        let taken = self.assembler.segment(&segment, frame, cx);
+        self.blocks = std::mem::replace(cx.out, given);
+        if let Err(reason) = taken {
+            cx.count(reason, 1);
+        }
+        let number = self.assembler.table.find(flow, scope).and_then(|(slot, way)| {
+            let connection = self.assembler.table.get(slot)?;
+            Some((connection.number, way))
+        });
+        let begins = parsed.tcp_flags().is_some_and(|flags| flags.syn() && !flags.ack());
+        let slot = match number {
+            Some((number, way)) => {
+                let client = if way == Way::Forward { *flow } else { flow.reversed() };
+                let known = self.flows.find(flow, scope).map(|(slot, _)| slot).filter(|slot| {
+                    let connection = self.flows.get(*slot);
+                    connection.is_some_and(|it| it.number == Some(number) || it.number.is_none() && it.flow == client)
+                });
+                let slot = match known {
+                    Some(slot) => slot,
+                    None => {
+                        if let Some((old, _)) = self.flows.find(flow, scope) {
+                            self.forget(old, cx);
+                        }
+                        self.find_or_begin(client, scope, frame.time, cx.now).0
+                    }
+                };
+                if let Some(connection) = self.flows.get_mut(slot) {
+                    connection.number = Some(number);
+                }
+                let at = number as usize;
+                if self.by_number.len() <= at {
+                    self.by_number.resize((at + 1).next_power_of_two(), None);
+                }
+                self.by_number[at] = Some(slot);
+                Some(slot)
+            }
+            None => match self.flows.find(flow, scope) {
+                Some((slot, _)) => Some(slot),
+                None => Some(self.find_or_begin(if begins { *flow } else { *flow }, scope, frame.time, cx.now).0),
+            },
+        };
+        self.drain(cx);
+        (slot, taken.is_ok() && number.is_some())
+    }
+
+    /// Gives the blocks of streams to their flows.
+    fn drain(&mut self, cx: &mut Context<'_>) {
+        let mut blocks = std::mem::take(&mut self.blocks);
+        let keep = self.engine.looks_at_streams();
+        for block in blocks.drain(..) {
+            let Some(slot) = self.by_number.get(block.class.connection() as usize).copied().flatten() else { continue };
+            let Some(connection) = self.flows.get_mut(slot) else { continue };
+            connection.feed(&block, keep, &mut self.http, cx);
+            if !connection.touched {
+                connection.touched = true;
+                self.touched.push(slot);
+            }
+        }
+        self.blocks = blocks;
+    }
+
+    fn find_or_begin(&mut self, flow: Flow, scope: u64, time: u64, now: u64) -> (Slot, Way) {
+        if let Some((slot, way)) = self.flows.find(&flow, scope) {
+            let idle = self.flows.get(slot).is_some_and(|it| it.number.is_none() && now.saturating_sub(it.last_seen) > IDLE_NS);
+            if !idle {
+                self.flows.touch(slot);
+                return (slot, way);
+            }
+            self.flows.remove(slot);
+        }
+        while self.flows.len() >= RULES_FLOWS
+            && let Some(oldest) = self.flows.oldest(0)
+        {
+            self.flows.remove(oldest);
+        }
+        let mut connection = Connection::new(flow, time);
+        connection.last_seen = now;
+        (self.flows.insert(flow, scope, 0, Box::new(connection)), Way::Forward)
+    }
+
+    /// Forgets a flow.
+    fn forget(&mut self, slot: Slot, cx: &mut Context<'_>) {
+        let Some(connection) = self.flows.remove(slot) else { return };
+        if let Some(number) = connection.number {
+            if let Some(place) = self.by_number.get_mut(number as usize)
+                && *place == Some(slot)
+            {
+                *place = None;
+            }
+            connection.application.close(Class::of_stream(number, 0), &mut self.http, cx);
+        }
+    }
+
+    /// Shows rules what has come of flows that are not the frame's own.
+    fn others(&mut self, own: Slot, cx: &mut Context<'_>) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for slot in touched.drain(..) {
+            if slot == own {
+                if let Some(connection) = self.flows.get_mut(slot) {
+                    connection.touched = false;
+                }
+                continue;
+            }
+            let Some(connection) = self.flows.get_mut(slot) else { continue };
+            connection.touched = false;
+            if connection.state.passed || connection.state.dropped {
+                continue;
+            }
+            let like = Descriptor { time: cx.now, ..cx.own.block(0, 0) };
+            self.evaluate(Some(slot), None, &like, Vlans::default(), cx);
+        }
+        self.touched = touched;
+    }
+
+    /// Shows rules a packet and what has come of its flow; gives records of alerts.
+    fn evaluate(
+        &mut self,
+        slot: Option<Slot>,
+        packet: Option<(&Parsed, Way3)>,
+        frame: &Descriptor,
+        vlans: Vlans,
+        cx: &mut Context<'_>,
+    ) -> Verdict {
+        let Inspector { engine, flows, row, .. } = self;
+        engine.begin();
+        let rings = &*cx.rings;
+        let mut connection = slot.and_then(|slot| flows.get_mut(slot));
+        let own = packet.map(|(parsed, way)| Packet {
+            to_server: way.to_server,
+            established: way.established,
+            in_stream: way.in_stream,
+            ..parsed.packet(rings.bytes(frame), frame.time)
+        });
+        if let Some(packet) = &own {
+            engine.packet(packet, connection.as_mut().map(|connection| &mut connection.state));
+        }
+        let client = connection.as_ref().map(|connection| connection.flow);
+        // What has no packet of its own has one that carries nothing.
+        let bare = |to_server: bool| match own {
+            Some(packet) if packet.to_server == to_server => packet,
+            _ => Packet {
+                flow: client.map(|flow| if to_server { flow } else { flow.reversed() }),
+                version: own.map_or(client.map_or(0, |flow| if flow.source.is_ipv4() { 4 } else { 6 }), |it| it.version),
+                time: frame.time,
+                link: &[],
+                network: &[],
+                transport: &[],
+                payload: &[],
+                payload_len: 0,
+                tcp: None,
+                icmp: None,
+                to_server,
+                established: own.is_none_or(|packet| packet.established),
+                in_stream: true,
+                fragment: false,
+                events: &[],
+            },
+        };
+        if let Some(connection) = connection.as_deref_mut() {
+            let Connection { state, transactions, sides, .. } = &mut **connection;
+            let mut changed = std::mem::take(&mut transactions.changed);
+            for (side, to_server) in [(0, true), (1, false)] {
+                if sides[side].is_fresh() {
+                    let packet = Packet { established: true, ..bare(to_server) };
+                    engine.stream(&packet, state, sides[side].piece());
+                }
+            }
+            for (id, to_server) in &changed {
+                let Some(one) = transactions.get(*id) else { continue };
+                let packet = Packet { established: true, ..bare(*to_server) };
+                let packet = if own.is_some_and(|own| own.tcp.is_none()) { bare(*to_server) } else { packet };
+                let raw = match own {
+                    Some(own) if own.tcp.is_none() => {
+                        rules::engine::Piece { bytes: own.payload, start: 0, seen: 0, grows: false }
+                    }
+                    _ => sides[usize::from(!to_server)].piece(),
+                };
+                engine.transaction(&packet, Some(state), one, *to_server, Some(raw));
+            }
+            sides.iter_mut().for_each(super::connection::Side::see);
+            changed.clear();
+            transactions.changed = changed;
+        }
+        let whole = own.unwrap_or_else(|| bare(true));
+        let tunnels = facts_of(rings, frame, vlans).1;
+        let mut state = connection.as_ref().map(|connection| connection.state.clone());
+        let (own_ring, out) = (cx.own, &mut *cx.out);
+        let mut count = 0;
+        let verdict = engine.finish(&whole, state.as_mut(), |rule, found| {
+            let connection = connection.as_deref();
+            let transaction = found.transaction.and_then(|id| connection.and_then(|it| it.transactions.find(id)));
+            let alert = Alert {
+                rule,
+                found,
+                time: frame.time,
+                flow: match own {
+                    Some(own) => own.flow,
+                    None => bare(found.to_server).flow,
+                },
+                vlans,
+                tunnels: tunnels.as_ref(),
+                parsed: packet.map(|(parsed, _)| parsed),
+                connection: connection.map(|connection| &**connection),
+                transaction,
+            };
+            row::write(row, &alert);
+            if let Some(mut block) = rings.append_copy(own_ring, &[row.row()]) {
+                block.time = frame.time;
+                block.set_flags(Flags::FIRST.with(Flags::LAST).with(Flags::META));
+                out.push(block);
+                count += 1;
+            }
+        });
+        if count > 0 {
+            cx.count("alerts", count);
+        }
+        if let Some((connection, state)) = connection.zip(state) {
+            connection.state = state;
+            connection.transactions.sweep();
+        }
+        verdict
+    }
+
+    /// When something is to be done next.
+    pub fn next_due(&self) -> u64 {
+        self.assembler.next_due()
+    }
+
+    /// The time has come. Says whether there is more to do.
+    pub fn expire(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
+        let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
+        let status = self.assembler.expire(enough, cx);
+        self.blocks = std::mem::replace(cx.out, given);
+        self.drain(cx);
+        self.others(Slot(u32::MAX), cx);
+        status
+    }
+
+    /// No frame will come any more. Says whether there is more to do.
+    pub fn finish(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
+        let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
+        let status = self.assembler.finish(enough, cx);
+        self.blocks = std::mem::replace(cx.out, given);
+        self.drain(cx);
+        self.others(Slot(u32::MAX), cx);
+        status
+    }
+}
+
+/// What is known of a packet from its flow.
+#[derive(Clone, Copy)]
+struct Way3 {
+    to_server: bool,
+    established: bool,
+    in_stream: bool,
+}
+
+/// Had both sides spoken before this packet? Of TCP: was the handshake over?
+fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> bool {
+    let Some(flags) = parsed.tcp_flags() else {
+        return connection.heard[1 - side];
+    };
+    let before = connection.handshake >= 3;
+    connection.handshake = match (connection.handshake, flags.syn(), flags.ack()) {
+        (0, true, false) => 1,
+        (0 | 1, true, true) => 2,
+        (2, false, true) => 3,
+        // Joined midway.
+        (0, false, true) => 3,
+        (step, ..) => step,
+    };
+    let _ = flow::has_ports(6);
+    before
+}

@@ -1,0 +1,145 @@
+//! The record of an alert, under the names that Suricata's EVE has.
+
+use super::connection::Connection;
+use super::frame::Parsed;
+use crate::parts::eve::{eve_fields, flow_number, set_protocol, set_tunnels, set_vlans};
+use filter::prelude::*;
+use packet::Flow;
+use packet::encapsulation::Vlans;
+use packet::tunnel::stack::Tunnels;
+use rules::engine::Found;
+use rules::names::{App, Buffer};
+use rules::{Action, Rule, Transaction};
+
+pub(super) static SCHEMA: Schema = Schema::new(
+    "alert",
+    &eve_fields![
+        Field::new("icmp_type", FieldType::Number),
+        Field::new("icmp_code", FieldType::Number),
+        Field::new("ip_v", FieldType::Number),
+        Field::new("alert.action", FieldType::Text),
+        Field::new("alert.gid", FieldType::Number),
+        Field::new("alert.signature_id", FieldType::Number),
+        Field::new("alert.rev", FieldType::Number),
+        Field::new("alert.signature", FieldType::Text),
+        Field::new("alert.category", FieldType::Text),
+        Field::new("alert.severity", FieldType::Number),
+        Field::new("tx_id", FieldType::Number),
+        Field::new("app_proto", FieldType::Text),
+        Field::new("direction", FieldType::Text),
+        Field::new("http.hostname", FieldType::Text),
+        Field::new("http.url", FieldType::Text),
+        Field::new("http.http_method", FieldType::Text),
+        Field::new("http.http_user_agent", FieldType::Text),
+        Field::new("http.status", FieldType::Number),
+        Field::new("tls.sni", FieldType::Text),
+        Field::new("tls.ja3.hash", FieldType::Text),
+        Field::new("ssh.client.software_version", FieldType::Text),
+        Field::new("ssh.server.proto_version", FieldType::Text),
+        Field::new("ssh.server.software_version", FieldType::Text),
+        Field::new("smtp.helo", FieldType::Text),
+        Field::new("smtp.mail_from", FieldType::Text),
+        Field::new("ftp.command", FieldType::Text),
+        Field::new("flow.pkts_toserver", FieldType::Number),
+        Field::new("flow.pkts_toclient", FieldType::Number),
+        Field::new("flow.bytes_toserver", FieldType::Number),
+        Field::new("flow.bytes_toclient", FieldType::Number),
+        Field::new("flow.start", FieldType::Time),
+    ],
+);
+
+/// What the record of an alert is made of.
+pub(super) struct Alert<'a> {
+    pub rule: &'a Rule,
+    pub found: &'a Found,
+    pub time: u64,
+    /// In the direction of the packet.
+    pub flow: Option<Flow>,
+    pub vlans: Vlans,
+    pub tunnels: Option<&'a Tunnels>,
+    pub parsed: Option<&'a Parsed>,
+    pub connection: Option<&'a Connection>,
+    pub transaction: Option<&'a Transaction>,
+}
+
+/// Writes the record.
+pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
+    let Alert { rule, found, .. } = alert;
+    row.begin();
+    row.time("timestamp", alert.time);
+    if let Some(connection) = alert.connection {
+        let number = flow_number(&connection.flow, connection.state.start, alert.vlans, alert.tunnels);
+        row.number("flow_id", number);
+    }
+    if alert.vlans.count() > 0 {
+        set_vlans(row, alert.vlans);
+    }
+    if let Some(flow) = alert.flow {
+        let ports = packet::flow::has_ports(flow.protocol);
+        row.address("src_ip", flow.source);
+        if ports {
+            row.number("src_port", u64::from(flow.source_port));
+        }
+        row.address("dest_ip", flow.target);
+        if ports {
+            row.number("dest_port", u64::from(flow.target_port));
+        }
+        set_protocol(row, flow.protocol);
+        row.number("ip_v", if flow.source.is_ipv4() { 4 } else { 6 });
+    }
+    if let Some(tunnels) = alert.tunnels {
+        set_tunnels(row, tunnels);
+    }
+    if let Some(icmp) = alert.parsed.and_then(Parsed::icmp) {
+        row.number("icmp_type", icmp.kind.into()).number("icmp_code", icmp.code.into());
+    }
+    let action = if rule.action.blocks() { "blocked" } else { "allowed" };
+    debug_assert!(rule.action != Action::Pass);
+    row.text("alert.action", action);
+    row.number("alert.gid", rule.gid.into()).number("alert.signature_id", rule.sid.into());
+    row.number("alert.rev", rule.rev.into());
+    row.text("alert.signature", &rule.message).text("alert.category", rule.category);
+    row.number("alert.severity", rule.priority.into());
+    if let Some(id) = found.transaction {
+        row.number("tx_id", id);
+    }
+    if let Some(connection) = alert.connection {
+        let state = &connection.state;
+        if state.app != App::Unknown {
+            row.text("app_proto", state.app.name());
+        }
+        row.text("direction", if found.to_server { "to_server" } else { "to_client" });
+        row.number("flow.pkts_toserver", state.packets[0]).number("flow.pkts_toclient", state.packets[1]);
+        row.number("flow.bytes_toserver", state.bytes[0]).number("flow.bytes_toclient", state.bytes[1]);
+        row.time("flow.start", state.start);
+    }
+    if let Some(one) = alert.transaction {
+        write_transaction(row, one);
+    }
+}
+
+fn write_transaction(row: &mut RowWriter, one: &Transaction) {
+    const TEXTS: &[(&str, Buffer, bool)] = &[
+        ("http.hostname", Buffer::HTTP_HOST, true),
+        ("http.url", Buffer::HTTP_URI_RAW, true),
+        ("http.http_method", Buffer::HTTP_METHOD, true),
+        ("http.http_user_agent", Buffer::HTTP_USER_AGENT, true),
+        ("tls.sni", Buffer::TLS_SNI, true),
+        ("tls.ja3.hash", Buffer::JA3_HASH, true),
+        ("ssh.client.software_version", Buffer::SSH_SOFTWARE, true),
+        ("ssh.server.proto_version", Buffer::SSH_PROTO, false),
+        ("ssh.server.software_version", Buffer::SSH_SOFTWARE, false),
+        ("smtp.helo", Buffer::SMTP_HELO, true),
+        ("smtp.mail_from", Buffer::SMTP_MAIL_FROM, true),
+        ("ftp.command", Buffer::FTP_COMMAND, true),
+    ];
+    for (name, buffer, to_server) in TEXTS {
+        if let Some(text) = one.first(*buffer, *to_server) {
+            row.text(name, text);
+        }
+    }
+    let status = one.first(Buffer::HTTP_STAT_CODE, false);
+    if let Some(status) = status.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| text.parse().ok()) {
+        row.number("http.status", status);
+    }
+}
