@@ -56,12 +56,12 @@ fn sources(graph: &Graph, from: NodeId) -> Vec<&Call> {
     calls.collect()
 }
 
-/// Gives sinks without parameters those of the source. Refuses a request in which nothing goes back to such a source.
+/// Gives sinks without parameters those of the source, and filters that decide what goes back. Refuses a request in which nothing goes back to such a source.
 pub(crate) fn check(graph: &mut Graph) -> Result<(), Diagnostic> {
     for id in graph.ids().collect::<Vec<_>>() {
-        let Task::Filter(sink) = &graph.node(id).task else { continue };
-        let name = sink.kind.name;
-        let mut above = sources(graph, id).into_iter().filter(|call| call.kind.returns == Some(name)).map(known);
+        let Task::Filter(Call { kind, .. }) = graph.node(id).task else { continue };
+        let returns_by = |sink: Option<&str>| sink.is_some_and(|sink| kind.passes_rejects || kind.name == sink);
+        let mut above = sources(graph, id).into_iter().filter(|call| returns_by(call.kind.returns)).map(known);
         let Some(given) = above.next().filter(|first| above.all(|other| other == *first)) else { continue };
         if let Task::Filter(Call { kind, params, .. }) = &mut graph.node_mut(id).task {
             fill(params, kind, &given);

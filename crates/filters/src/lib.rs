@@ -58,6 +58,7 @@ filters! {
     inspect,
     ip,
     ip6,
+    ips,
     join,
     json,
     r#match,

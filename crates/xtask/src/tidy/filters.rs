@@ -12,6 +12,7 @@ const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
     ("bridge", "needs two devices"),
     ("drop", "gives nothing to see"),
     ("flow", "needs a daemon"),
+    ("ips", "needs a file of rules"),
     ("ring", "needs another request"),
     ("send", "needs a device"),
 ];
