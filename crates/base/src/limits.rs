@@ -13,6 +13,10 @@ pub const PULL_BLOCKS: usize = 4 * BATCH_BLOCKS;
 /// Views a table of rings can name at once: all values of a descriptor's ring field.
 pub const RINGS: usize = 1 << 16;
 
+/// Segments that one received super-frame is cut into at most: 64 KiB of TCP at the smallest segment that Linux sends. A frame of
+/// more is dropped.
+pub const SUPER_FRAME_SEGMENTS: usize = 2048;
+
 /// Bytes of one block at most: what the descriptor's 24-bit wire length can say.
 pub const BLOCK_BYTES: usize = (1 << 24) - 1;
 

@@ -7,7 +7,8 @@
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
 //! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`],
 //!   [`ssh`], [`sip`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
-//!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`].
+//!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`]; [`offload`] does what
+//!   devices do for a host.
 //! - [`time`] writes timestamps.
 //!
 //! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
@@ -42,6 +43,7 @@ pub mod link;
 pub mod malformed;
 pub mod ndp;
 pub mod ntp;
+pub mod offload;
 pub mod pcap_file;
 pub mod pcapng;
 pub mod pseudo;
