@@ -179,3 +179,19 @@ fn facts_come_whole_and_before_the_packets_that_they_are_for() {
         reading.join().unwrap();
     });
 }
+
+/// A driver that finds a flow closed finds all that its application sent before.
+#[test]
+fn what_was_sent_before_the_end_is_sent() {
+    check(|| {
+        let (mut driver, mut application) = channel(1);
+        let sending = thread::spawn(move || {
+            application.send(&[&bytes(1)]).expect("room for one");
+            application.close();
+        });
+        if driver.is_closed() {
+            assert!(driver.take().expect("the application keeps to the protocol").is_some());
+        }
+        sending.join().unwrap();
+    });
+}

@@ -180,7 +180,8 @@ impl Reader {
                 };
                 let size = Step::Size(Compare::read(words[0], 16, |_| None)?);
                 let buffer = if raw { Buffer::HTTP_URI_RAW } else { Buffer::HTTP_URI };
-                let list = List { target: Target::Buffer(buffer), transforms: Vec::new(), steps: vec![size], absent: None };
+                let list =
+                    List { target: Target::Buffer(buffer), transforms: Vec::new(), steps: vec![size], absent: None };
                 self.rule.lists.push(list);
             }
             "absent" => {
@@ -340,12 +341,15 @@ impl Reader {
                 "startswith" => {
                     option.bare()?;
                     content.starts = true;
-                    (content.offset, content.depth) = (Some(Num::Value(0)), Some(Num::Value(content.bytes.len() as i64)));
+                    (content.offset, content.depth) =
+                        (Some(Num::Value(0)), Some(Num::Value(content.bytes.len() as i64)));
                 }
                 "endswith" => option.bare().map(|()| content.ends = true)?,
                 _ => {
                     if content.negated && content.is_relative() {
-                        return option.name.wrong("a content that must not be there, relative to another, is not looked for first");
+                        return option
+                            .name
+                            .wrong("a content that must not be there, relative to another, is not looked for first");
                     }
                     content.fast = true;
                 }
@@ -418,10 +422,14 @@ impl Reader {
             && let Some(Step::Decoded(inner)) = steps.last_mut()
         {
             inner.push(step);
-            return At { list, step: steps.len() - 1, inner: Some(match steps.last() {
-                Some(Step::Decoded(inner)) => inner.len() - 1,
-                _ => 0,
-            }) };
+            return At {
+                list,
+                step: steps.len() - 1,
+                inner: Some(match steps.last() {
+                    Some(Step::Decoded(inner)) => inner.len() - 1,
+                    _ => 0,
+                }),
+            };
         }
         steps.push(step);
         At { list, step: steps.len() - 1, inner: None }
@@ -456,9 +464,7 @@ impl Reader {
 
     fn set_app(&mut self, word: Word<'_>, app: App) -> Read<()> {
         match self.rule.app {
-            Some(known) if known != app => {
-                word.wrong(format!("{} is not of {}", word.text, known.name()))
-            }
+            Some(known) if known != app => word.wrong(format!("{} is not of {}", word.text, known.name())),
             _ => {
                 self.rule.app = Some(app);
                 Ok(())
@@ -475,7 +481,9 @@ impl Reader {
         if let Some(priority) = self.priority {
             self.rule.priority = priority;
         }
-        self.rule.lists.retain(|list| !list.steps.is_empty() || list.absent.is_some() || list.target != Target::Payload);
+        self.rule
+            .lists
+            .retain(|list| !list.steps.is_empty() || list.absent.is_some() || list.target != Target::Payload);
         self.check_ways(end)?;
         let fast = self.fast.and_then(|(at, part)| {
             let target = self.rule.lists.get(at.list)?.target;

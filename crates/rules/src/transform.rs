@@ -55,7 +55,8 @@ impl Transform {
             "xor" => {
                 let value = option.needed()?;
                 let text = value.text.trim_matches('"').trim_start_matches("0x");
-                let digits: Option<Vec<u8>> = text.chars().map(|letter| letter.to_digit(16).map(|it| it as u8)).collect();
+                let digits: Option<Vec<u8>> =
+                    text.chars().map(|letter| letter.to_digit(16).map(|it| it as u8)).collect();
                 match digits {
                     Some(digits) if !digits.is_empty() && digits.len() % 2 == 0 && digits.len() <= 512 => {
                         let key = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
@@ -186,7 +187,9 @@ fn from_base64(option: &Opt<'_>) -> Read<Transform> {
 pub(crate) fn decode64(from: &[u8], mode: Mode64, to: &mut Vec<u8>) {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let mut letters: Vec<u8> = match mode {
-        Mode64::Rfc2045 => from.iter().copied().take_while(|byte| *byte != b'=').filter(|byte| is_letter(byte)).collect(),
+        Mode64::Rfc2045 => {
+            from.iter().copied().take_while(|byte| *byte != b'=').filter(|byte| is_letter(byte)).collect()
+        }
         _ => from.iter().copied().take_while(is_letter).collect(),
     };
     if mode == Mode64::Strict {

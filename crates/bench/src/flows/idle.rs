@@ -1,4 +1,4 @@
-//! Flows that do nothing: what one flow receives beside 9,999 of them, and the processor time of a hundred.
+//! Flows that do nothing: what one flow receives beside 9,570 of them, and the processor time of a hundred.
 
 use super::bed::{Bed, PORTS, USERS, Whose, failed};
 use super::frames::Kind;
@@ -10,18 +10,21 @@ use crate::setting::Setting;
 use crate::table::Goal;
 use std::time::{Duration, Instant};
 
-/// Connections of each user, and flows of each connection: 9,999 in all.
+/// Connections of each user, and flows of each connection: 9,570 in all, of which the daemon holds two files each, within a limit
+/// of 20,000.
 const CONNECTIONS: usize = 11;
-const FLOWS: usize = 303;
+const FLOWS: usize = 290;
 /// The flows of the row about time, and how long they are idle.
 const FEW: usize = 100;
 const IDLE: Duration = Duration::from_secs(10);
+/// How long the daemon and the interface process get after so many flows were opened.
+const SETTLED: Duration = Duration::from_secs(2);
 /// How long a flow is flooded, and how long before nothing counts.
 const WARM: Duration = Duration::from_millis(300);
 
 /// The rows.
 pub static CASES: &[Case] = &[
-    row("one flow receives all it can, 9,999 others idle", "no others", Goal::AtLeast(0.9, 0.97), beside_many),
+    row("one flow receives all it can, 9,570 others idle", "no others", Goal::AtLeast(0.9, 0.97), beside_many),
     row("100 idle flows for 10 s: processor time", "-", Goal::AtMost(10.0, 10.0), idle_time),
 ];
 
@@ -46,6 +49,8 @@ fn beside_many(setting: &Setting) -> Result<Numbers, CaseError> {
         one.push(flooded(setting, &bed)?);
         let open = |user: &u32| bed.idle(*user, CONNECTIONS, FLOWS);
         let idle: Vec<Part> = USERS.iter().map(open).collect::<Result<_, _>>()?;
+        // What comes after opening them is over.
+        std::thread::sleep(SETTLED);
         many.push(flooded(setting, &bed)?);
         for part in idle {
             if part.end()?["flows"] != CONNECTIONS * FLOWS {

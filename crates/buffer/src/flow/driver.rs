@@ -130,6 +130,7 @@ impl Driver {
         for entry in settled..half.received {
             half.mark(half.packets.at(entry).place.load(Ordering::Relaxed) as u32, false);
         }
+        // ordering: for a driver that follows this one, as in `deliver`; models have one driver.
         half.words.settled.store(half.received, Ordering::Release);
         for buffer in (0..geometry.receive_buffers).rev() {
             if half.said_owned.at(u64::from(buffer / 64)).0.load(Ordering::Relaxed) & 1 << (buffer % 64) != 0 {
@@ -139,8 +140,10 @@ impl Driver {
         // Marked, and not counted yet.
         let next = half.empties.at(half.given).0.load(Ordering::Relaxed);
         let is_marked = usize::try_from(next).is_ok_and(|next| half.owned.get(next) == Some(&true));
+        // ordering: with the Release of the count of empty buffers, as in `refill`; models have one driver.
         if is_marked && half.application.empties.load(Ordering::Acquire) != half.given {
             half.given += 1;
+            // ordering: for a driver that follows this one; models have one driver.
             half.words.given.store(half.given, Ordering::Release);
         }
         Ok(half)
@@ -272,6 +275,7 @@ impl Driver {
     /// The driver has no more use for the bytes of `count` packets: the application may use their places again.
     pub fn done(&mut self, count: u64) {
         self.done = (self.done + count).min(self.taken);
+        // ordering: with the Acquire in `outstanding`, which says why the model checker cannot show it.
         self.words.done.store(self.done, Ordering::Release);
     }
 
@@ -293,6 +297,7 @@ impl Driver {
             }
             self.own(buffer as u32);
             self.given += 1;
+            // ordering: a driver that follows finds the mark of `own` before the count; models have one driver.
             self.words.given.store(self.given, Ordering::Release);
         }
         Ok(())
@@ -342,6 +347,7 @@ impl Driver {
         for entry in self.received - count as u64..self.received {
             self.mark(self.packets.at(entry).place.load(Ordering::Relaxed) as u32, false);
         }
+        // ordering: a driver that follows finds the marks before the count; models have one driver.
         self.words.settled.store(self.received, Ordering::Release);
         Ok(Delivered::Yes)
     }
@@ -405,6 +411,7 @@ pub fn close_abandoned(segment: OwnedFd, errno: i32) -> Result<(), Refused> {
     let segment = Segment::receive_page(segment, PAGE)?;
     let front = segment.map(0, PAGE, Access::Write).map_err(Refused::Io)?;
     let words: Shared<DriverWords> = Shared::in_mapping(&front, 0).ok_or(Refused::Unsealed)?;
+    // ordering: what the dead driver stored is seen before; models have no processes that die.
     words.state.store(closed(errno), Ordering::Release);
     Ok(())
 }
