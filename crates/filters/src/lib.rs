@@ -85,4 +85,5 @@ filters! {
     vlan,
     r#where,
     work,
+    zeek,
 }
