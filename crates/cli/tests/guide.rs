@@ -1,5 +1,6 @@
 //! Every request that README and the guide show is one that `streamline check` takes, or fails with the error they show, and
-//! every policy is one that the daemon reads. Nothing is run: what the commands print was copied from a terminal.
+//! every policy is one that the daemon reads. Only what `questions.md` shows is run; what the commands of other pages print was
+//! copied from a terminal.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -135,6 +136,51 @@ fn requests_of_the_guide_are_right_or_fail_as_it_says() {
     }
     assert!(wrong.is_empty(), "{} of {count} requests:\n{}", wrong.len(), wrong.join("\n"));
     assert!(count > 50, "{count} requests");
+}
+
+/// The commands of a page's console blocks, and what the page shows of what each prints.
+fn shown(page: &str) -> Vec<(&str, String)> {
+    let mut shown: Vec<(&str, String)> = Vec::new();
+    for block in page.split("```console\n").skip(1) {
+        for line in block.split_once("```").unwrap().0.lines() {
+            match (line.strip_prefix("$ "), shown.last_mut()) {
+                (Some(command), _) => shown.push((command, String::new())),
+                (None, Some((_, output))) => *output += &format!("{line}\n"),
+                (None, None) => panic!("{line} is printed by no command"),
+            }
+        }
+    }
+    shown
+}
+
+#[test]
+fn questions_have_the_answers_that_the_page_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str| {
+        std::fs::create_dir(folder.path().join(name)).unwrap();
+        folder.path().join(name)
+    };
+    let (captures, programs) = (make("captures"), make("programs"));
+    for entry in std::fs::read_dir(root().join("captures")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, captures.join(path.file_name().unwrap())).unwrap();
+    }
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_streamline"), programs.join("streamline")).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let page = std::fs::read_to_string(root().join("docs/guide/questions.md")).unwrap();
+    let questions = page.lines().filter(|line| line.starts_with("### ")).count();
+    assert!(questions >= 30, "{questions} questions");
+    let mut wrong = Vec::new();
+    for (command, expected) in shown(&page) {
+        let mut run = Command::new("sh");
+        run.args(["-c", command]).current_dir(folder.path()).env("PATH", &path).env("LC_ALL", "C");
+        let output = run.output().unwrap();
+        let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if said != expected || !output.status.success() {
+            wrong.push(format!("$ {command}\nexpected:\n{expected}found:\n{said}{failed}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} commands:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]

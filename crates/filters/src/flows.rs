@@ -30,8 +30,8 @@ pub static KIND: Kind = Kind::new("flows", "gives a record of each flow: counter
         "Takes frames or packets and gives one record for each flow when it ends: `src_ip` is who sent its first packet (of TCP: who \
          connected), and `flow.` has packets, bytes of frames, of IP and of payload each way, `start`, `end`, `age` in \
          seconds, `state` (new, established, closed) and `reason` (why the record was given: closed, timeout, reuse of the ports, evicted \
-         for room, end of the input). `flow.missed_toserver` and `flow.missed_toclient` are bytes of TCP that later ones \
-         passed over, and that were never seen. `flow.history` has a letter for what happened first, capital for the side that began: S a SYN, H a SYN with ACK, A an \
+         for room, end of the input). `flow.repeated_toserver` and `flow.repeated_toclient` are bytes of TCP's payload that had come before, \
+         `flow.missed_toserver` and `flow.missed_toclient` those that later ones passed over, and that were never seen. `flow.history` has a letter for what happened first, capital for the side that began: S a SYN, H a SYN with ACK, A an \
          ACK without data, D data, F a FIN, R a reset, T bytes that came again, G bytes that are missing, and ^ in front where the first packet \
          came from the other side. `community_id` is as other tools have it (version 1, seed 0).\n\n\
          A flow ends `timeout` after its last packet, of TCP that was answered `established`; TCP ends 5 s after both sides have finished or \

@@ -94,4 +94,5 @@ filters! {
     vlan,
     r#where,
     work,
+    zeek,
 }

@@ -47,8 +47,7 @@ src_ip\tdns.rrname\tdns.rcode\tlatency_us
 10.16.1.11\tsuricata.io\tNOERROR\t68429
 10.16.1.11\tsuricata.io\tNOERROR\t66274
 ";
-const WEB: &str = "\
-";
+const WEB: &str = "{\"http\":{\"status\":200},\"count\":10,\"sum\":{\"http\":{\"length\":28}}}\n";
 
 const _: () = assert!(TRANSACTIONS_WAITING == 256 && META_KEPT_BYTES == 64 << 20, "the manual says so");
 

@@ -504,6 +504,12 @@ pub const fn type_name(kind: u16) -> TypeName {
     TypeName(kind)
 }
 
+/// The record type of this name, as [`type_name`] gives it.
+pub fn type_number(name: &str) -> Option<u16> {
+    let known = TYPES.iter().find(|row| row.1 == name).map(|row| row.0);
+    known.or_else(|| name.strip_prefix("TYPE")?.parse().ok())
+}
+
 impl fmt::Display for TypeName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match TYPES.iter().find(|row| row.0 == self.0) {
@@ -767,5 +773,9 @@ mod tests {
         numbers.dedup();
         assert_eq!(numbers.len(), TYPES.len());
         assert_eq!((response_code_name(3), response_code_name(15)), (Some("NXDOMAIN"), None));
+        for kind in 0..=u16::MAX {
+            assert_eq!(type_number(&type_name(kind).to_string()), Some(kind));
+        }
+        assert_eq!((type_number("NONE"), type_number("TYPE65536")), (None, None));
     }
 }

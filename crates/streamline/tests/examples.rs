@@ -69,7 +69,8 @@ fn what_kinds_want_can_be_put_in() {
         if !kind.wants.iter().any(|(of, _)| *of == filter::Type::Frame) {
             continue;
         }
-        let request = format!("pcap x | {}", kind.name);
+        let needed = kind.main_param().filter(|main| main.required).map_or("", |_| " y");
+        let request = format!("pcap x | {}{needed}", kind.name);
         session.design(&request, &Default::default()).unwrap_or_else(|wrong| panic!("{request}: {wrong}"));
     }
 }

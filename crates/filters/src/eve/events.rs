@@ -66,7 +66,7 @@ impl Events {
         match name {
             "flow" => {
                 flow(writer, &row);
-                if let Some(service) = self.services.take(flow_id) {
+                if let Some(service) = self.services.take(flow_id).next() {
                     writer.text("app_proto", service);
                 }
             }
@@ -74,7 +74,7 @@ impl Events {
                 self.services.note(flow_id, "dns", counters);
                 dns(writer, &row, &mut self.item, &mut self.answer, &mut self.list);
             }
-            _ => self.services.note(flow_id, schema.name, counters),
+            _ => drop(self.services.note(flow_id, schema.name, counters)),
         }
         see(writer.row());
         if let Some(FieldValue::Rows(files)) = row.named("files") {

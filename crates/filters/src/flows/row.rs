@@ -32,6 +32,8 @@ pub(super) static SCHEMA: Schema = Schema::new(
         Field::new("flow.ip_bytes_toclient", FieldType::Number),
         Field::new("flow.payload_toserver", FieldType::Number),
         Field::new("flow.payload_toclient", FieldType::Number),
+        Field::new("flow.repeated_toserver", FieldType::Number),
+        Field::new("flow.repeated_toclient", FieldType::Number),
         Field::new("flow.missed_toserver", FieldType::Number),
         Field::new("flow.missed_toclient", FieldType::Number),
         Field::new("flow.start", FieldType::Time),
@@ -64,7 +66,7 @@ impl FlowRow {
         let State { client, server, .. } = state;
         row.begin();
         row.time("timestamp", state.last);
-        row.number("flow_id", flow_number(flow, state.start, state.vlans, state.tunnels.as_deref()));
+        row.number("flow_id", flow_number(flow, state.begun(), state.vlans, state.tunnels.as_deref()));
         if state.vlans.count() > 0 {
             set_vlans(row, state.vlans);
         }
@@ -108,6 +110,7 @@ impl FlowRow {
         row.text("flow.reason", why);
         row.text("flow.history", state.history());
         if is_tcp {
+            row.number("flow.repeated_toserver", client.repeated).number("flow.repeated_toclient", server.repeated);
             row.number("flow.missed_toserver", client.missed()).number("flow.missed_toclient", server.missed());
             flags(row, text, "tcp.flags_toserver", client);
             flags(row, text, "tcp.flags_toclient", server);

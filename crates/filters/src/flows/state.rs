@@ -37,6 +37,8 @@ pub(super) struct Sent {
     /// Of packets of IP.
     pub ip_bytes: u64,
     pub payload: u64,
+    /// Bytes of TCP's payload that had come before.
+    pub repeated: u64,
     /// All flags of TCP together.
     pub flags: u8,
     /// The number behind the last byte of TCP; none: nothing came.
@@ -109,6 +111,8 @@ pub(super) struct State {
     /// Times of the first and the last packet.
     pub start: u64,
     pub last: u64,
+    /// Time of the first segment of TCP with which a stream may begin, as it does in `tcp`; 0: there was none.
+    begun: u64,
     /// When the last packet came, by the clock.
     pub seen: u64,
     pub client: Sent,
@@ -134,6 +138,7 @@ impl State {
         let mut state = State {
             start,
             last: start,
+            begun: 0,
             seen: 0,
             client: Sent::default(),
             server: Sent::default(),
@@ -191,6 +196,9 @@ impl State {
     /// A segment.
     pub fn tcp(&mut self, side: Side, segment: Segment) {
         let Segment { flags: Flags(flags), sequence, payload } = segment;
+        if self.begun == 0 && flags & RST == 0 && (flags & (SYN | FIN) != 0 || payload > 0) {
+            self.begun = self.last;
+        }
         let sent = self.side(side);
         sent.flags |= flags;
         if flags & SYN != 0 {
@@ -210,6 +218,11 @@ impl State {
         for (_, letter) in happened.into_iter().filter(|(happened, _)| *happened) {
             self.note(side, letter);
         }
+    }
+
+    /// When its stream began, by which it has its number: then records of the stream have the same.
+    pub fn begun(&self) -> u64 {
+        if self.begun == 0 { self.start } else { self.begun }
     }
 
     /// Did TCP end?
@@ -252,8 +265,12 @@ impl Sent {
         if payload == 0 || sequence == next {
             return (false, false);
         }
+        let before = self.gaps.bytes();
         let (filled, lost) = self.gaps.fill(sequence, end);
         self.lost += lost;
+        let known = if is_new { next.wrapping_sub(sequence) } else { payload };
+        let missing = before.saturating_sub(self.gaps.bytes() + lost);
+        self.repeated += u64::from(known.min(payload)).saturating_sub(missing);
         (!filled, false)
     }
 }
@@ -262,13 +279,30 @@ impl Sent {
 mod tests {
     use super::*;
 
-    /// The bytes that are missing after segments of (number, bytes).
-    fn missed(segments: &[(u32, u32)]) -> u64 {
+    /// What a side has sent with segments of (number, bytes).
+    fn sent(segments: &[(u32, u32)]) -> Sent {
         let mut sent = Sent::default();
         for (sequence, payload) in segments {
             sent.bytes_came(*sequence, ACK, *payload);
         }
-        sent.missed()
+        sent
+    }
+
+    fn missed(segments: &[(u32, u32)]) -> u64 {
+        sent(segments).missed()
+    }
+
+    #[test]
+    fn what_came_again() {
+        let check =
+            |segments: &[(u32, u32)], repeated: u64| assert_eq!(sent(segments).repeated, repeated, "{segments:?}");
+        check(&[(100, 10), (110, 10)], 0);
+        check(&[(100, 10), (100, 10), (105, 10)], 15);
+        // Into a gap, and beside it.
+        check(&[(100, 10), (130, 10), (110, 20)], 0);
+        check(&[(100, 10), (130, 10), (105, 40)], 15);
+        check(&[(100, 10), (130, 10), (110, 5), (110, 20)], 5);
+        check(&[(u32::MAX - 4, 10), (u32::MAX - 4, 10)], 10);
     }
 
     #[test]

@@ -47,17 +47,22 @@ impl Lines {
 
     /// The same, to the file that this parameter names.
     pub(crate) fn to(key: &'static str, params: &Params, env: &Env) -> Result<Lines, ParamError> {
-        let room = Room::new(params);
-        let to = match params.text(key) {
-            Some(path) if path != "-" => {
-                let overwrite = params.flag("overwrite");
-                let existing = if overwrite { Existing::Emptied } else { Existing::Stays };
-                let target = FileTarget::check(key, Path::new(path), existing, &room)?;
-                Target::File { target, overwrite, open: None }
-            }
-            _ => Target::Stdout(env.stdout.open()),
-        };
-        Ok(Lines { buffer: Vec::new(), to, room, reader: Reader::Present, limited: false })
+        match params.text(key) {
+            Some(path) if path != "-" => Lines::at(key, Path::new(path), params),
+            _ => Ok(Lines::begin(Target::Stdout(env.stdout.open()), Room::new(params))),
+        }
+    }
+
+    /// The same, to this file, whose name or folder is that of a parameter.
+    pub(crate) fn at(key: &'static str, path: &Path, params: &Params) -> Result<Lines, ParamError> {
+        let (room, overwrite) = (Room::new(params), params.flag("overwrite"));
+        let existing = if overwrite { Existing::Emptied } else { Existing::Stays };
+        let target = FileTarget::check(key, path, existing, &room)?;
+        Ok(Lines::begin(Target::File { target, overwrite, open: None }, room))
+    }
+
+    fn begin(to: Target, room: Room) -> Lines {
+        Lines { buffer: Vec::new(), to, room, reader: Reader::Present, limited: false }
     }
 
     /// Where to append. Call [`line_done`](Lines::line_done) when a line is whole.

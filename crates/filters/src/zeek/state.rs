@@ -1,0 +1,95 @@
+//! `conn_state`: how a connection came and went, in Zeek's words (its `determine_conn_state`), from the history of a flow.
+
+use super::rows::Values;
+
+/// What a side of a connection has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It sent nothing.
+    Inactive,
+    /// It sent a SYN that was not answered, or without one before it.
+    Opening,
+    /// It was in the handshake.
+    Established,
+    /// It sent a FIN.
+    Closed,
+    /// It sent a reset.
+    Reset,
+    /// It sent something else only.
+    Partial,
+}
+
+/// The state of a flow's connection.
+pub(super) fn connection_state(values: Values<'_>) -> &'static str {
+    let of = |name: &str| values.number(name).unwrap_or(0);
+    let packets = (of("flow.pkts_toserver"), of("flow.pkts_toclient"));
+    let payload = of("flow.payload_toserver") + of("flow.payload_toclient");
+    match values.text("proto") {
+        Some(b"TCP") => state_of_tcp(values.text("flow.history").unwrap_or_default(), packets, payload),
+        Some(b"ICMP" | b"IPv6-ICMP") => "OTH",
+        _ => match packets {
+            (1.., 1..) => "SF",
+            (1.., 0) => "S0",
+            (0, 1..) => "SHR",
+            (0, 0) => "OTH",
+        },
+    }
+}
+
+fn state_of_tcp(history: &[u8], packets: (u64, u64), payload: u64) -> &'static str {
+    use End::{Closed, Established, Inactive, Opening, Partial, Reset};
+    let has = |letter: u8| history.contains(&letter);
+    let is_answered = has(b'S') && has(b'h');
+    let end = |syn: u8, fin: u8, reset: u8, packets: u64| match packets {
+        0 => Inactive,
+        _ if has(reset) => Reset,
+        _ if has(fin) => Closed,
+        _ if is_answered => Established,
+        _ if has(syn) => Opening,
+        _ => Partial,
+    };
+    let (client, server) = (end(b'S', b'F', b'R', packets.0), end(b'h', b'f', b'r', packets.1));
+    let was_rejected = !is_answered && has(b'S') && client == Opening || client == Reset && payload == 0;
+    match (client, server) {
+        (_, Reset) if was_rejected => "REJ",
+        (Inactive, Reset) => "RSTRH",
+        (_, Reset) => "RSTR",
+        (Reset, Inactive) => "RSTOS0",
+        (Reset, _) => "RSTO",
+        (Closed, Closed) => "SF",
+        (Closed, Inactive) => "SH",
+        (Closed, _) => "S2",
+        (Inactive, Closed) => "SHR",
+        (_, Closed) => "S3",
+        (Opening, Inactive) => "S0",
+        (Established, Established) => "S1",
+        _ => "OTH",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states() {
+        for (history, packets, payload, expected) in [
+            ("S", (1, 0), 0, "S0"),
+            ("Sr", (1, 1), 0, "REJ"),
+            ("ShADd", (3, 2), 9, "S1"),
+            ("ShADadFf", (5, 5), 9, "SF"),
+            ("ShADadF", (5, 4), 9, "S2"),
+            ("ShADadf", (5, 4), 9, "S3"),
+            ("ShADadR", (5, 4), 9, "RSTO"),
+            ("ShADadr", (5, 4), 9, "RSTR"),
+            ("SR", (2, 0), 0, "RSTOS0"),
+            ("^hr", (0, 2), 0, "RSTRH"),
+            ("SF", (2, 0), 0, "SH"),
+            ("^hf", (0, 2), 0, "SHR"),
+            ("Dd", (2, 2), 9, "OTH"),
+            ("^h", (0, 1), 0, "OTH"),
+        ] {
+            assert_eq!(state_of_tcp(history.as_bytes(), packets, payload), expected, "{history}");
+        }
+    }
+}
