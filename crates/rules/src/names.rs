@@ -386,7 +386,6 @@ pub const EVENTS: &[(&str, &[&str])] = &[
     ),
     (
         "stream-event",
-        &["3whs_wrong_seq_wrong_ack", "est_packet_out_of_window", "reassembly_overlap_different_data"],
+        &["reassembly_seq_gap"],
     ),
-    ("app-layer-event", &["applayer_detect_protocol_only_one_direction"]),
 ];

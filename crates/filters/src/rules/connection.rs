@@ -1,6 +1,6 @@
 //! What is kept of one flow: what rules keep of it, its application, and the last bytes of its streams.
 
-use super::application::Application;
+use super::application::{self, Application};
 use super::http::HttpShared;
 use super::transactions::Transactions;
 use base::limits::RULES_WINDOW_BYTES;
@@ -27,6 +27,10 @@ pub(super) struct Connection {
     pub heard: [bool; 2],
     /// What TCP has shown: SYN, SYN with ACK, and an ACK behind them.
     pub handshake: u8,
+    /// It was joined midway, and who seemed to be the client is the server.
+    turned: bool,
+    /// Bytes are missing in a stream of it.
+    pub gap: bool,
     /// Something of it is to be shown to rules.
     pub touched: bool,
 }
@@ -93,17 +97,33 @@ impl Connection {
             last_seen: 0,
             heard: [false; 2],
             handshake: 0,
+            turned: false,
+            gap: false,
             touched: false,
         }
     }
 
     /// Takes a block of one of its streams. `keep`: rules look at streams.
     pub fn feed(&mut self, block: &Descriptor, keep: bool, shared: &mut HttpShared, cx: &mut Context<'_>) {
-        let side = usize::from(block.class.direction());
         if self.state.passed || self.state.dropped {
             return;
         }
+        let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
+        if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
+            let is_server = application::is_of_server(cx.rings.bytes(block), &self.flow);
+            self.turned = is_server && block.class.direction() == 0;
+            if self.turned {
+                self.flow = self.flow.reversed();
+            }
+        }
+        let mut block = *block;
+        if self.turned {
+            block.class = Class::of_stream(block.class.connection(), 1 - block.class.direction() as u8);
+        }
+        let block = &block;
+        let side = usize::from(block.class.direction());
         let gap = u64::from(block.gap());
+        self.gap |= gap > 0;
         if keep {
             let bytes = cx.rings.bytes(block);
             self.sides[side].add(bytes, gap);
@@ -125,9 +145,9 @@ impl Connection {
             return;
         }
         if self.state.app == App::Unknown {
-            self.state.app = super::application::of_datagram(payload, wire_len, &self.flow);
+            self.state.app = application::of_datagram(payload, wire_len, &self.flow);
             self.state.app_known = true;
         }
-        super::application::datagram(self.state.app, payload, to_server, &mut self.transactions);
+        application::datagram(self.state.app, payload, to_server, &mut self.transactions);
     }
 }

@@ -89,7 +89,10 @@ impl Parsed {
                         self.events.push("udp.len_invalid");
                     }
                 }
-                Err(why) => self.events.extend(event_of(why)),
+                Err(why) => {
+                    self.events.extend(event_of(why));
+                    self.events.push("udp.len_invalid");
+                }
             },
             protocol::ICMP | protocol::ICMPV6 => match icmp::Packet::new_checked(rest) {
                 Ok(packet) => {

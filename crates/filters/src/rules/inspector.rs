@@ -293,7 +293,16 @@ impl Inspector {
             ..parsed.packet(rings.bytes(frame), frame.time)
         });
         if let Some(packet) = &own {
-            engine.packet(packet, connection.as_mut().map(|connection| &mut connection.state));
+            match connection.as_deref_mut() {
+                Some(connection) => {
+                    let Connection { state, sides, .. } = &mut **connection;
+                    let side = &mut sides[usize::from(!packet.to_server)];
+                    let piece = side.is_fresh().then(|| side.piece());
+                    let packet = Packet { established: packet.established || piece.is_some(), ..*packet };
+                    engine.packet(&packet, Some(state), piece);
+                }
+                None => engine.packet(packet, None, None),
+            }
         }
         let client = connection.as_ref().map(|connection| connection.flow);
         // What has no packet of its own has one that carries nothing.
@@ -321,7 +330,8 @@ impl Inspector {
             let Connection { state, transactions, sides, .. } = &mut **connection;
             let mut changed = std::mem::take(&mut transactions.changed);
             for (side, to_server) in [(0, true), (1, false)] {
-                if sides[side].is_fresh() {
+                let shown = own.is_some_and(|packet| packet.to_server == to_server);
+                if sides[side].is_fresh() && !shown {
                     let packet = Packet { established: true, ..bare(to_server) };
                     engine.stream(&packet, state, sides[side].piece());
                 }
