@@ -34,6 +34,7 @@ use filter::batch::places;
 use filter::prelude::*;
 use inspector::Inspector;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// What `rules` is.
 pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a rule of intrusion detection", make)
@@ -41,11 +42,19 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .help(
         "Takes frames or packets and gives a record of each alert, as Suricata's EVE has it. Rules are in Suricata's language; \
          what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out, and says how \
-         many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.",
+         many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.\n\n\
+         `alert.action` is blocked where a rule drops or rejects, and what of that flow comes behind it is looked at no further; the \
+         packets themselves go nowhere. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
+         from alerting.\n\n\
+         Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
+         of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
+         With `reload=10s` the file is read again when it has changed; where it has mistakes then, the old rules stay and a line \
+         says so.",
     )
     .params(&[
         Param::new("file", ParamType::Path, "file of rules").required().main(),
         Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
+        Param::new("reload", ParamType::Duration, "look this often whether the file has changed, and read it again"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         origin::TUNNEL,
         origin::VLAN,
@@ -97,7 +106,8 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load(params)?;
     let left_out = set.left_out().len();
     let inspector = Inspector::new(Arc::new(set), Origins::new(params));
-    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out }))
+    let reload = params.number("reload").map(|period| Reload::new(params, period));
+    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out, reload }))
 }
 
 struct Rules {
@@ -106,6 +116,52 @@ struct Rules {
     dealt_with: u64,
     /// Rules that were left out, until it was said.
     left_out: usize,
+    reload: Option<Reload>,
+}
+
+/// Reads the file of rules again when it has changed.
+struct Reload {
+    params: Params,
+    period: u64,
+    /// When to look next, by the clock.
+    next: u64,
+    changed: Option<SystemTime>,
+}
+
+impl Reload {
+    fn new(params: &Params, period: u64) -> Reload {
+        let mut reload = Reload { params: params.clone(), period, next: 0, changed: None };
+        reload.changed = reload.time();
+        reload
+    }
+
+    fn time(&self) -> Option<SystemTime> {
+        std::fs::metadata(self.params.text("file").unwrap_or_default()).and_then(|about| about.modified()).ok()
+    }
+
+    /// Makes system calls where it is time to look.
+    fn look(&mut self, inspector: &mut Inspector, cx: &mut Context<'_>) {
+        if cx.now < self.next {
+            return;
+        }
+        self.next = cx.now.saturating_add(self.period);
+        let time = self.time();
+        if time == self.changed || time.is_none() {
+            return;
+        }
+        self.changed = time;
+        match load(&self.params) {
+            Ok(set) => {
+                cx.notice(format!("rules: {} rules were read again", set.len()));
+                cx.count("rule files read again", 1);
+                inspector.replace(Arc::new(set));
+            }
+            Err(wrong) => {
+                cx.notice(format!("rules: the old ones stay: {}", wrong.message));
+                cx.count("rule files with mistakes", 1);
+            }
+        }
+    }
 }
 
 impl Filter for Rules {
@@ -114,6 +170,9 @@ impl Filter for Rules {
             cx.notice(format!("rules: {} rules are left out", self.left_out));
             cx.count("rules left out", self.left_out as u64);
             self.left_out = 0;
+        }
+        if let Some(reload) = &mut self.reload {
+            reload.look(&mut self.inspector, cx);
         }
         self.inspector.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {

@@ -385,6 +385,12 @@ impl Engine {
         Look::new(from, 0, grows, budget).holds(&list.steps, 0)
     }
 
+    /// Did any rule match the packet under way? Where none did, there is nothing to [finish](Engine::finish).
+    pub fn has_found(&mut self) -> bool {
+        self.bounds.steps += u64::from(std::mem::take(&mut self.budget.spent));
+        !self.found.is_empty()
+    }
+
     /// Ends a packet: `alert` gets what is to be told, in order; the verdict is for this packet. What a rule says of a flow is
     /// kept in its state.
     pub fn finish(
@@ -393,10 +399,7 @@ impl Engine {
         mut flow: Option<&mut FlowState>,
         mut alert: impl FnMut(&Rule, &Found),
     ) -> Verdict {
-        if self.budget.spent {
-            self.bounds.steps += 1;
-        }
-        if self.found.is_empty() {
+        if !self.has_found() {
             return Verdict::Pass;
         }
         let set = Arc::clone(&self.set);

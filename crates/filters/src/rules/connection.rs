@@ -3,7 +3,7 @@
 use super::application::{self, Application};
 use super::http::HttpShared;
 use super::transactions::Transactions;
-use base::limits::RULES_WINDOW_BYTES;
+use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
 use packet::Flow;
 use rules::FlowState;
@@ -43,11 +43,15 @@ pub(super) struct Side {
     start: u64,
     /// How many of them rules have seen.
     seen: usize,
-    ended: bool,
 }
 
 impl Side {
     fn add(&mut self, bytes: &[u8], gap: u64) {
+        let at = self.start + self.bytes.len() as u64;
+        if at >= RULES_STREAM_BYTES {
+            return;
+        }
+        let bytes = &bytes[..bytes.len().min((RULES_STREAM_BYTES - at) as usize)];
         if gap > 0 {
             self.start += self.bytes.len() as u64 + gap;
             self.bytes.clear();
@@ -136,7 +140,6 @@ impl Connection {
             }
             self.state.app_known = self.application.is_known();
         }
-        self.sides[side].ended |= ended;
     }
 
     /// The application of a datagram flow, and what the datagram says.

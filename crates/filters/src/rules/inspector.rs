@@ -15,7 +15,7 @@ use filter::prelude::*;
 use packet::encapsulation::Vlans;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
-use packet::{Flow, flow};
+use packet::Flow;
 use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl Inspector {
         let mut slot = None;
         if let Some(flow) = parsed.flow.filter(|_| !parsed.fragment) {
             if flow.protocol == protocol::TCP {
-                (slot, in_stream) = self.segment(&flow, scope, parsed, frame, origin, cx);
+                (slot, in_stream) = self.segment(&flow, scope, frame, origin, cx);
             } else {
                 slot = Some(self.find_or_begin(flow, scope, frame.time, cx.now).0);
             }
@@ -111,7 +111,7 @@ impl Inspector {
         if let Some((slot, flow)) = slot.zip(parsed.flow)
             && let Some(connection) = self.flows.get_mut(slot)
         {
-            packet.to_server = connection.flow == flow || flow == flow.reversed();
+            packet.to_server = connection.flow == flow;
             let side = usize::from(!packet.to_server);
             packet.established = established(connection, parsed, side);
             packet.in_stream = in_stream && !packet.payload.is_empty();
@@ -145,7 +145,6 @@ impl Inspector {
         &mut self,
         flow: &Flow,
         scope: u64,
-        parsed: &Parsed,
         frame: &Descriptor,
         origin: Origin,
         cx: &mut Context<'_>,
@@ -168,7 +167,6 @@ impl Inspector {
             let connection = self.assembler.table.get(slot)?;
             Some((connection.number, way))
         });
-        let begins = parsed.tcp_flags().is_some_and(|flags| flags.syn() && !flags.ack());
         let slot = match number {
             Some((number, way)) => {
                 let client = if way == Way::Forward { *flow } else { flow.reversed() };
@@ -197,7 +195,7 @@ impl Inspector {
             }
             None => match self.flows.find(flow, scope) {
                 Some((slot, _)) => Some(slot),
-                None => Some(self.find_or_begin(if begins { *flow } else { *flow }, scope, frame.time, cx.now).0),
+                None => Some(self.find_or_begin(*flow, scope, frame.time, cx.now).0),
             },
         };
         self.drain(cx);
@@ -286,7 +284,9 @@ impl Inspector {
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
+        let gap = connection.as_mut().is_some_and(|connection| std::mem::take(&mut connection.gap));
         let own = packet.map(|(parsed, way)| Packet {
+            events: if gap { &["reassembly_seq_gap"] } else { &parsed.events },
             to_server: way.to_server,
             established: way.established,
             in_stream: way.in_stream,
@@ -352,8 +352,15 @@ impl Inspector {
             changed.clear();
             transactions.changed = changed;
         }
+        if !engine.has_found() {
+            if let Some(connection) = connection {
+                connection.transactions.sweep();
+            }
+            return Verdict::Pass;
+        }
         let whole = own.unwrap_or_else(|| bare(true));
         let tunnels = facts_of(rings, frame, vlans).1;
+        // What a rule says of a flow is kept, while alerts read the flow.
         let mut state = connection.as_ref().map(|connection| connection.state.clone());
         let (own_ring, out) = (cx.own, &mut *cx.out);
         let mut count = 0;
@@ -440,6 +447,5 @@ fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> boo
         (0, false, true) => 3,
         (step, ..) => step,
     };
-    let _ = flow::has_ports(6);
     before
 }
