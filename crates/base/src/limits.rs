@@ -13,6 +13,10 @@ pub const PULL_BLOCKS: usize = 4 * BATCH_BLOCKS;
 /// Views a table of rings can name at once: all values of a descriptor's ring field.
 pub const RINGS: usize = 1 << 16;
 
+/// Segments that one received super-frame is cut into at most: 64 KiB of TCP at the smallest segment that Linux sends. A frame of
+/// more is dropped.
+pub const SUPER_FRAME_SEGMENTS: usize = 2048;
+
 /// Bytes of one block at most: what the descriptor's 24-bit wire length can say.
 pub const BLOCK_BYTES: usize = (1 << 24) - 1;
 
@@ -238,6 +242,57 @@ pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
 /// Bytes of plain text at the beginning of a stream within which `tls` looks for a hello (STARTTLS, proxies).
 pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
 
+/// Bytes that one `ssh` keeps of openings whose rest has not come, over all streams.
+pub const SSH_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Bytes of a line of SMTP or FTP that are read; the rest of the line is passed over.
+pub const TEXT_LINE_BYTES: usize = 4 << 10;
+
+/// Bytes that one `smtp` or `ftp` keeps of lines and names, over all connections.
+pub const TEXT_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Receivers of one mail that its record lists.
+pub const SMTP_RECEIVERS: usize = 100;
+
+/// Commands of one FTP connection that wait for their reply; further ones have none in their record.
+pub const FTP_COMMANDS: usize = 64;
+
+/// Lines of one FTP reply that its record lists.
+pub const FTP_REPLY_LINES: usize = 64;
+
+/// Data connections that one `ftp_data` waits for at a time; the one announced first makes room.
+pub const FTP_EXPECTED: usize = 1 << 14;
+
+/// Bytes that one `sip` keeps of messages whose rest has not come, over all TCP streams.
+pub const SIP_BUFFERED_BYTES: usize = 64 << 20;
+
+/// The head of a SIP message.
+pub const SIP_HEAD_BYTES: usize = 64 << 10;
+
+/// Options of one DHCP message that its record lists: routers, name servers, and what the client asks for.
+pub const DHCP_LISTED: usize = 64;
+
+/// Bytes that one `http2` keeps of frames and header fields whose rest has not come, over all connections.
+pub const HTTP2_BUFFERED_BYTES: usize = 64 << 20;
+
+/// The header fields of one HTTP/2 message before they are decoded, with their continuations.
+pub const HTTP2_HEAD_BYTES: usize = 128 << 10;
+
+/// The same when they are decoded: a reference of one byte may stand for a field of 4 KiB.
+pub const HTTP2_FIELDS_BYTES: usize = 256 << 10;
+
+/// Streams of one HTTP/2 connection that are known at a time; the one that began first makes room.
+pub const HTTP2_STREAMS: usize = 1 << 10;
+
+/// Bytes of the table of one direction's header fields (RFC 7541, 4.2), at most.
+pub const HPACK_TABLE_BYTES: usize = 64 << 10;
+
+/// Bytes that one `quic` keeps of hellos whose rest has not come, over all flows.
+pub const QUIC_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Pieces of one QUIC hello that are kept until the ones before them come.
+pub const QUIC_PIECES: usize = 64;
+
 /// Protocols of one stack inside an application.
 pub const STACK_BLOCKS: usize = 32;
 
@@ -254,6 +309,21 @@ pub const STACK_TCP_BUFFER_BYTES: (u32, u32) = (4 << 10, 16 << 20);
 /// Bytes of received segments that wait for a turn of a `tcp` block: a usual receive window with its headers, twice.
 /// What comes beyond them is counted as discarded, and the other side sends it again.
 pub const STACK_TCP_QUEUE_BYTES: usize = 512 << 10;
+
+/// Requests of one connection that wait for their responses in `transactions`.
+pub const TRANSACTIONS_WAITING: usize = 256;
+
+/// A request without a response is given up after this long.
+pub const TRANSACTION_IDLE_NS: u64 = 60 * SECOND_NS;
+
+/// Flows whose application protocol is kept until their own record comes, for logs.
+pub const SERVICES: usize = 1 << 20;
+
+/// Points of all lines that `plot` keeps.
+pub const PLOT_POINTS: usize = 1 << 20;
+
+/// Lines that `plot` keeps; it draws the largest.
+pub const PLOT_LINES: usize = 1 << 12;
 
 /// Longest name or value [`nearest`](crate::nearest()) compares, in bytes: edit distance costs the product of both
 /// lengths.

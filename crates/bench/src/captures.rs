@@ -257,6 +257,13 @@ impl Store {
         Ok(path)
     }
 
+    /// A file with this text, for what reads one beside a capture.
+    pub fn text(&self, name: &str, text: &str) -> Result<PathBuf, String> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(path)
+    }
+
     /// The capture of this name, made if it is not there yet.
     fn keep(&self, name: &str, make: impl FnOnce(&mut PcapWriter) -> io::Result<Facts>) -> Result<Capture, String> {
         let path = self.folder.join(format!("{name}-{EDITION}.pcap"));

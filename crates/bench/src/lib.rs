@@ -3,7 +3,7 @@
 //! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
 //! - [`rings`] — another: queues and rings between threads and processes.
 //! - [`capture`] — another: listeners on a device. [`stages`] — another: several workers, and frames forwarded.
-//! - [`flows`] — another: flows of applications on an interface.
+//! - [`flows`] — another: flows of applications on an interface. [`inspection`] — another: questions and rules.
 //! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
@@ -18,6 +18,7 @@ pub mod first_light;
 pub mod floors;
 pub mod flows;
 pub mod in_process;
+pub mod inspection;
 pub mod machine;
 pub mod measure;
 pub mod memory;
@@ -86,5 +87,12 @@ pub static COMPARISONS: &[Comparison] = &[
         groups: flows::GROUPS,
         draw: None,
         document: Some(flows::document::text),
+    },
+    Comparison {
+        name: "inspection",
+        about: "flows, records of packets, questions and rules over capture files",
+        groups: &[inspection::CASES],
+        draw: None,
+        document: None,
     },
 ];

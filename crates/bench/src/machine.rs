@@ -13,8 +13,10 @@ pub struct Peer {
 }
 
 /// The peers of the comparisons there are.
-pub const PEERS: [Peer; 14] =
-    [TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD, TC, SLIRP, CURL, WRK, NGINX];
+pub const PEERS: [Peer; 16] = [
+    TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD, TC, SLIRP, CURL, WRK, NGINX,
+    NFPCAPD, SOFTFLOWD,
+];
 /// Prints, filters and stores packets.
 pub const TCPDUMP: Peer = Peer { program: "tcpdump", package: "tcpdump" };
 /// Dissects packets.
@@ -44,6 +46,10 @@ pub const SLIRP: Peer = Peer { program: "slirp4netns", package: "slirp4netns" };
 pub const CURL: Peer = Peer { program: "curl", package: "curl" };
 /// Asks a web server as often as it answers.
 pub const WRK: Peer = Peer { program: "wrk", package: "wrk" };
+/// Makes flow records of packets, in files.
+pub const NFPCAPD: Peer = Peer { program: "nfpcapd", package: "nfdump" };
+/// Makes flow records of packets, and sends them.
+pub const SOFTFLOWD: Peer = Peer { program: "softflowd", package: "softflowd" };
 /// A web server.
 pub const NGINX: Peer = Peer { program: "nginx", package: "nginx-light" };
 

@@ -1,4 +1,5 @@
-//! A chart of lines as SVG: a line for each series, its name at its end. No more than that.
+//! A chart of lines as SVG: a line for each series, its name beside its end. No more than that: which lines there are, and of
+//! how many points each, the caller decides.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +46,10 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 120.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
+/// From one name to the next: names of lines that end at one place stand below each other.
+const NAME_HEIGHT: f64 = 14.0;
+/// The width of the frame that lines lie in: of more points than twice this, some have the same place.
+pub const FRAME_WIDTH: usize = 570;
 /// Colours that people who see few of them can tell apart (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
@@ -64,7 +69,7 @@ impl Chart<'_> {
             let words = words.replace('&', "&amp;").replace('<', "&lt;");
             format!("<text x=\"{x:.1}\" y=\"{y:.1}\"{more}>{words}</text>\n")
         };
-        svg += &text(LEFT, 24.0, " font-size=\"15\"", self.title);
+        svg += &text(LEFT - 55.0, 18.0, " font-size=\"15\"", self.title);
         svg += &text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 10.0, " text-anchor=\"middle\"", self.across);
         svg += &text(LEFT - 55.0, TOP - 6.0, "", self.up);
         for tick in across.ticks() {
@@ -75,20 +80,47 @@ impl Chart<'_> {
         for tick in up.ticks() {
             let at = y(tick);
             let _ = writeln!(svg, "<path d=\"M{LEFT} {at:.1}H{:.1}\" stroke=\"#ddd\"/>", WIDTH - RIGHT);
-            svg += &text(LEFT - 6.0, at + 4.0, " text-anchor=\"end\"", &number(tick));
+            let label = if self.up_scale == Scale::Count { short(tick) } else { number(tick) };
+            svg += &text(LEFT - 6.0, at + 4.0, " text-anchor=\"end\"", &label);
         }
         for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
             let mut path = String::new();
             for (index, &(across, up)) in series.points.iter().enumerate() {
                 let _ = write!(path, "{}{:.1} {:.1}", if index == 0 { "M" } else { "L" }, x(across), y(up));
             }
-            let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>");
-            if let Some(&(across, up)) = series.points.last() {
-                svg += &text(x(across) + 6.0, y(up) + 4.0, &format!(" fill=\"{colour}\""), &series.name);
-            }
+            // A line of one point is a dot.
+            let end = if series.points.len() == 1 { "h0" } else { "" };
+            let _ = writeln!(
+                svg,
+                "<path d=\"{path}{end}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linecap=\"round\"/>"
+            );
+        }
+        let ends = self.series.iter().zip(COLOURS.iter().cycle());
+        let ends = ends.filter_map(|(series, colour)| Some((y(series.points.last()?.1) + 4.0, colour, &series.name)));
+        let mut names: Vec<_> = ends.collect();
+        names.sort_by(|one, other| one.0.total_cmp(&other.0));
+        // The last stands where its line ends or higher, so that all stay in the picture.
+        let mut below = HEIGHT - 4.0;
+        for (at, ..) in names.iter_mut().rev() {
+            *at = at.min(below);
+            below = *at - NAME_HEIGHT;
+        }
+        for (up, colour, name) in names {
+            svg += &text(WIDTH - RIGHT + 6.0, up, &format!(" fill=\"{colour}\""), name);
         }
         svg + "</svg>\n"
     }
+}
+
+/// Steps of an axis, at most.
+const TICKS: f64 = 12.0;
+
+/// The step of an even axis up to this: 1, 2 or 5 times a power of ten.
+fn even_step(high: f64) -> f64 {
+    let least = high / TICKS;
+    let power = 10f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= least).unwrap_or(10.0);
+    step * power
 }
 
 struct Axis {
@@ -106,9 +138,12 @@ impl Axis {
         Axis { low, high, base: Some(base) }
     }
 
-    /// From 0 to the highest.
+    /// From 0 to the highest, and on to the next tick.
     fn even(values: impl Iterator<Item = f64>) -> Axis {
-        Axis { low: 0.0, high: values.fold(1.0, f64::max).ceil(), base: None }
+        let highest = values.fold(0.0, f64::max);
+        let highest = if highest > 0.0 { highest } else { 1.0 };
+        let step = even_step(highest);
+        Axis { low: 0.0, high: (highest / step).ceil() * step, base: None }
     }
 
     fn share(&self, value: f64) -> f64 {
@@ -118,8 +153,11 @@ impl Axis {
 
     /// At most a dozen.
     fn ticks(&self) -> impl Iterator<Item = f64> {
-        let step = ((self.high - self.low) / 12.0).ceil().max(1.0);
-        let count = ((self.high - self.low) / step) as i32;
+        let step = match self.base {
+            Some(_) => ((self.high - self.low) / TICKS).ceil().max(1.0),
+            None => even_step(self.high),
+        };
+        let count = ((self.high - self.low) / step).round() as i32;
         (0..=count).map(move |index| {
             let place = self.low + f64::from(index) * step;
             self.base.map_or(place, |base| base.powf(place))
@@ -138,7 +176,8 @@ impl Scale {
     fn label(self, value: f64) -> String {
         match self {
             Scale::Bytes => size(value),
-            Scale::Powers | Scale::Count => format!("{value}"),
+            Scale::Powers => format!("{value}"),
+            Scale::Count => short(value),
         }
     }
 }
@@ -151,6 +190,20 @@ fn size(bytes: f64) -> String {
     }
 }
 
+/// A number of an even axis: `0.25`, `1500`, `20k`, `1.5M`.
+fn short(value: f64) -> String {
+    let (value, unit) = match value {
+        value if value >= 1e13 => return format!("{value:e}"),
+        value if value >= 1e10 => (value / 1e9, "G"),
+        value if value >= 1e7 => (value / 1e6, "M"),
+        value if value >= 1e4 => (value / 1e3, "k"),
+        value => (value, ""),
+    };
+    // Digits behind the point that say something: steps are not finer.
+    let text = if value >= 1e-9 || value == 0.0 { format!("{value:.9}") } else { return format!("{value:e}") };
+    format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
 fn number(value: f64) -> String {
     if value >= 1.0 || value == 0.0 { format!("{value:.0}") } else { format!("1/{:.0}", 1.0 / value) }
 }
@@ -158,6 +211,41 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn even_axes() {
+        let check = |high: f64, expected: &[&str]| {
+            let axis = Axis::even([high].into_iter());
+            assert_eq!(axis.ticks().map(short).collect::<Vec<_>>(), expected, "{high}");
+        };
+        check(16.0, &["0", "2", "4", "6", "8", "10", "12", "14", "16"]);
+        check(0.0, &["0", "0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1"]);
+        check(
+            0.23,
+            &["0", "0.02", "0.04", "0.06", "0.08", "0.1", "0.12", "0.14", "0.16", "0.18", "0.2", "0.22", "0.24"],
+        );
+        check(123_456.0, &["0", "20k", "40k", "60k", "80k", "100k", "120k", "140k"]);
+    }
+
+    #[test]
+    fn names_of_lines_that_end_at_one_place_stand_below_each_other() {
+        let series = |name: &str| Series { name: name.into(), points: vec![(0.0, 0.0), (1.0, 0.0)] };
+        let chart = Chart {
+            title: "",
+            across: "",
+            scale: Scale::Count,
+            up: "",
+            up_scale: Scale::Count,
+            series: vec![series("one"), series("two"), series("three")],
+        };
+        let svg = chart.svg();
+        let at = |name: &str| {
+            let line = svg.lines().find(|line| line.contains(&format!(">{name}<"))).unwrap();
+            line.split_once(" y=\"").unwrap().1.split_once('"').unwrap().0.parse::<f64>().unwrap()
+        };
+        assert!(at("one") + NAME_HEIGHT <= at("two") && at("two") + NAME_HEIGHT <= at("three"), "{svg}");
+        assert_eq!(at("three"), HEIGHT - BOTTOM + 4.0);
+    }
 
     #[test]
     fn a_chart_has_its_lines_within_its_frame() {

@@ -5,6 +5,7 @@
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task, Vertex};
 use crate::registry::Registry;
 use crate::resolve::{diagnostic, is_halves, splice};
+use crate::returns;
 use engine::{NodeId, Select};
 use filter::{ClassUse, Gives, Kind, Params, Schema, Type, Types};
 use request::{Diagnostic, Span};
@@ -21,6 +22,7 @@ pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     }
     check_single(graph)?;
     add_endings(graph, registry)?;
+    returns::check(graph)?;
     check_records(graph)?;
     bind_selectors(graph)
 }
@@ -217,29 +219,40 @@ fn check_single(graph: &Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A path that ends in something gets what the registry has for ends, else `json` for records and `inspect` for the rest.
+/// A path that ends in something gets what the registry has for ends, else the sink by which frames go back to the source, `json`
+/// for records and `inspect` for the rest.
 fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
-    let ends: Vec<NodeId> = graph
-        .ids()
-        .filter(|id| graph.arrows_from(*id).next().is_none() && !graph.node(*id).output().is_none())
-        .collect();
-    for id in ends {
-        let (comes, span) = (graph.node(id).output(), graph.node(id).span);
-        let (name, why) = if let Some(end) = registry.end() {
-            (end.name, "the program takes what comes out here")
-        } else if comes == Types::of(&[Type::Record]) {
-            ("json", "the request ends in records without a sink")
-        } else {
-            ("inspect", "the request ends without a sink")
-        };
-        let Some(kind) = registry.find(name) else { continue };
-        let mut params = Params::new();
-        params.fill_defaults(kind.params).map_err(|_| Diagnostic::new(format!("`{name}` cannot stand alone"), span))?;
-        let task = Task::Filter(Call { kind, params, param_spans: Vec::new(), how: Default::default() });
-        let vertex = Vertex { input: comes, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) };
-        let to = graph.add(vertex)?;
-        graph.arrows.push(Arrow::plain(id, to, span));
+    for id in graph.ids().collect::<Vec<_>>() {
+        let vertex = graph.node(id);
+        let passes_rejects = vertex.kind().is_some_and(|kind| kind.passes_rejects);
+        let has = |rejected: bool| graph.arrows_from(id).any(|arrow| arrow.rejected == rejected);
+        // Elsewhere an edge of either sort says that what goes along the other is not wanted.
+        let is_end = if passes_rejects { !has(false) } else { graph.arrows_from(id).next().is_none() };
+        let wants_end = [is_end && !vertex.output().is_none(), passes_rejects && !has(true)];
+        for rejected in [false, true].into_iter().filter(|rejected| wants_end[usize::from(*rejected)]) {
+            add_ending(graph, registry, id, rejected)?;
+        }
     }
+    Ok(())
+}
+
+fn add_ending(graph: &mut Graph, registry: &Registry, id: NodeId, rejected: bool) -> Result<(), Diagnostic> {
+    let arrow = Arrow { rejected, ..Arrow::plain(id, id, graph.node(id).span) };
+    let (comes, span) = (graph.node(id).along(&arrow), arrow.span);
+    let back = returns::sink(graph, registry, id).filter(|(kind, _)| kind.takes.has_all(comes));
+    let (name, why) = match (registry.end(), &back) {
+        (Some(end), _) if !rejected => (end.name, "the program takes what comes out here"),
+        (_, Some((kind, _))) => (kind.name, "what passes goes out by the other device"),
+        _ if comes == Types::of(&[Type::Record]) => ("json", "the request ends in records without a sink"),
+        _ => ("inspect", "the request ends without a sink"),
+    };
+    let Some(kind) = registry.find(name) else { return Ok(()) };
+    let mut params = back.filter(|(kind, _)| kind.name == name).map_or_else(Params::new, |(_, params)| params);
+    params.fill_defaults(kind.params).map_err(|_| Diagnostic::new(format!("`{name}` cannot stand alone"), span))?;
+    let task = Task::Filter(Call { kind, params, param_spans: Vec::new(), how: Default::default() });
+    let vertex = Vertex { input: comes, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) };
+    let to = graph.add(vertex)?;
+    graph.arrows.push(Arrow { to, ..arrow });
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! 1. [`registry`] — which filters there are;
 //! 2. [`resolve`] — names, parameters and references: tree to [`graph`]; [`reserved`] has the keys that every filter has,
 //!    [`settings`] those of `set`;
-//! 3. [`check`] — types and classes; what a kind wants is inserted, ends without a sink get one;
+//! 3. [`check`] — types and classes; what a kind wants is inserted, ends without a sink get one (`returns`: frames that go back by a sink of their source's);
 //!    [`outputs`] — no two filters write to one place, and none to what another reads;
 //! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
 //! 5. [`merge`] — what begins alike runs once; selectors whose rejects alone are wanted are turned round ([`rewrite`]);
@@ -28,6 +28,7 @@ pub mod place;
 pub mod registry;
 pub mod reserved;
 pub mod resolve;
+mod returns;
 pub mod rewrite;
 pub mod settings;
 pub mod space;

@@ -8,7 +8,7 @@ use crate::registry::Registry;
 use crate::reserved;
 use crate::settings::{self, SETTINGS};
 use engine::{NodeId, Select};
-use filter::{ClassUse, Param, ParamError, ParamType, Params};
+use filter::{ClassUse, Kind, Param, ParamError, ParamType, Params};
 use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Span, Term, Text, Value, nearest};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -260,6 +260,15 @@ impl Resolver<'_> {
         names.collect::<Vec<_>>().join(", ")
     }
 
+    /// The filter that a request may mean in place of this one, where it is known here.
+    fn beside(&self, kind: &Kind) -> Option<(&'static str, &'static str)> {
+        kind.beside.filter(|(other, _)| self.registry.find(other).is_some())
+    }
+
+    fn has_param(&self, filter: &str, key: &Name) -> bool {
+        self.registry.find(filter).is_some_and(|kind| kind.params.iter().any(|param| param.key == key.text))
+    }
+
     /// A filter's kind and checked parameters; `begins` where nothing stands before it.
     fn call(&self, call: &FilterCall, begins: bool) -> Result<Call, Diagnostic> {
         let name = &call.name.text;
@@ -279,15 +288,16 @@ impl Resolver<'_> {
         for (index, value) in call.main.iter().enumerate() {
             let Some(main) = kind.main_param() else {
                 let words: Vec<&str> = call.main.iter().map(|value| value.text.as_str()).collect();
-                let help = match self.registry.kinds().iter().find(|kind| kind.expression.is_some()) {
-                    Some(bpf) => {
-                        let (bpf, words) = (bpf.name, words.join(" "));
-                        format!(
-                            "{}; a tcpdump expression goes into `{bpf} \"{name} {words}\"`",
-                            known_keys(kind.params)
-                        )
-                    }
-                    None => known_keys(kind.params),
+                let words = words.join(" ");
+                let bpf = self.registry.kinds().iter().find(|kind| kind.expression.is_some());
+                let help = match (self.beside(kind), bpf) {
+                    (Some((other, does)), _) => format!("{}; `{other} {words}` {does}", known_keys(kind.params)),
+                    (None, Some(bpf)) => format!(
+                        "{}; a tcpdump expression goes into `{} \"{name} {words}\"`",
+                        known_keys(kind.params),
+                        bpf.name
+                    ),
+                    (None, None) => known_keys(kind.params),
                 };
                 return Err(Diagnostic::new(format!("`{name}` takes no plain value"), value.span).with_help(help));
             };
@@ -303,6 +313,11 @@ impl Resolver<'_> {
                 continue;
             }
             given.set_named(&param.key, &param.value).map_err(|error| match self.registry.find(&param.key.text) {
+                _ if let Some((other, does)) =
+                    self.beside(kind).filter(|(other, _)| self.has_param(other, &param.key)) =>
+                {
+                    error.with_help(format!("`{other} ... {}={}` {does}", param.key.text, param.value.text))
+                }
                 Some(other) if kind.params.iter().all(|known| known.key != other.name) => {
                     let value = &param.value.text;
                     error.with_help(format!("`{0}` is a filter of its own: {name} | {0} {value}", other.name))

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 const BEFORE_TAG: usize = 12;
 
 /// Bytes of a VLAN tag.
-const TAG_BYTES: usize = 4;
+pub(crate) const TAG_BYTES: usize = 4;
 
 /// Packet type (packet(7)) of what this host sent.
 pub const PACKET_OUTGOING: u8 = 4;
@@ -48,6 +48,17 @@ pub struct Frame<'a> {
     /// Bytes of payload in each segment, where several are in one ([`SlotFlags::SUPER_FRAME`]) and the device was asked
     /// to say; else 0.
     pub segment_bytes: u16,
+    /// The checksum that its sender left to the device ([`SlotFlags::CHECKSUM_OPEN`]), where the device was asked to say.
+    pub open_checksum: Option<OpenChecksum>,
+}
+
+/// A checksum that is not finished: its field holds the sum of what it covers besides these bytes (the pseudo header).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenChecksum {
+    /// The first byte that it covers, counted in the frame as it was on the wire. It covers all from there on.
+    pub start: u16,
+    /// Its field, counted in the frame as it was on the wire.
+    pub field: u16,
 }
 
 impl<'a> Frame<'a> {
@@ -64,6 +75,7 @@ impl<'a> Frame<'a> {
             interface: 0,
             flags: SlotFlags::default(),
             segment_bytes: 0,
+            open_checksum: None,
         }
     }
 

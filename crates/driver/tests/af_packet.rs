@@ -3,7 +3,7 @@
 use buffer::live::SlotFlags;
 use driver::af_packet::{Direction, Fanout, FanoutBy, Options, PacketSocket, Receiver, Timestamps};
 use driver::change::Change;
-use driver::frame::Clock;
+use driver::frame::{Clock, OpenChecksum};
 use driver::netlink::Netlink;
 use driver::{Error, Receive};
 use std::os::fd::{AsFd, AsRawFd};
@@ -208,8 +208,8 @@ fn super_frames_are_known_for_what_they_are() {
         ..driver::ethtool::Offloads::NONE
     };
     pair.far.set_offloads(offloads);
-    for segment_sizes in [false, true] {
-        let mut receiver = open(&pair.near, &Options { segment_sizes, ..quick() });
+    for (segment_sizes, at_once) in [(false, false), (true, false), (true, true)] {
+        let mut receiver = open(&pair.near, &Options { segment_sizes, at_once, ..quick() });
         let big = tcp(60_000);
         send_super_frame(&pair.far, &big, 1000);
         pair.far.sender().send(&datagram(1, false)).expect("it is up");
@@ -218,15 +218,16 @@ fn super_frames_are_known_for_what_they_are() {
             let take = &mut |batch: driver::Batch<'_>| {
                 seen.extend(batch.frames.iter().map(|frame| {
                     let flags = [SlotFlags::SUPER_FRAME, SlotFlags::CHECKSUM_OPEN].map(|flag| frame.flags.has(flag));
-                    (frame.parts().concat(), frame.wire as usize, flags, frame.segment_bytes)
+                    let known = (frame.segment_bytes, frame.open_checksum);
+                    (frame.parts().concat(), frame.wire as usize, flags, known)
                 }));
             };
             receiver.receive(Duration::from_secs(1), take).expect("it is there");
         }
-        let segment_bytes = if segment_sizes { 1000 } else { 0 };
+        let known = if segment_sizes { (1000, Some(OpenChecksum { start: 34, field: 50 })) } else { (0, None) };
         let length = big.len();
-        assert!(seen[0] == (big, length, [true, true], segment_bytes), "{:?}", (seen[0].1, seen[0].2, seen[0].3));
-        assert_eq!(seen[1], (datagram(1, false), 60, [false, false], 0));
+        assert!(seen[0] == (big, length, [true, true], known), "{at_once} {:?}", (seen[0].1, seen[0].2, seen[0].3));
+        assert_eq!(seen[1], (datagram(1, false), 60, [false, false], (0, None)));
     }
 }
 

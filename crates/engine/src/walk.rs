@@ -216,6 +216,10 @@ impl Worker {
     pub(crate) fn drain(&mut self, from: usize) {
         let node = &mut self.nodes[from];
         if node.out.is_empty() {
+            // What the filter wrote for itself alone, nobody else can name.
+            for segment in &node.recycles {
+                self.shared.rings.recycle(*segment);
+            }
             return;
         }
         let mut out = std::mem::take(&mut node.out);

@@ -304,6 +304,8 @@ pub struct Kind {
     pub help: &'static str,
     /// What people who come from other programs call it: a request that does is told the name.
     pub also: &'static [&'static str],
+    /// A filter with a name so alike that requests take one for the other, and what that one does.
+    pub beside: Option<(&'static str, &'static str)>,
     /// What it can be told. The first, where it is marked main, needs no key.
     pub params: &'static [Param],
     /// What it takes; nothing makes it a source.
@@ -363,6 +365,11 @@ pub struct Kind {
     pub examples: &'static [Example],
     /// The kind that this name means where nothing stands before it; its parameters are the same.
     pub first: Option<&'static Kind>,
+    /// The sink of this name takes what the source gives back to where it came from: it ends paths that end with frames, and gets
+    /// the source's parameters where it has none. See [`Kind::returns`](Kind::returns()).
+    pub returns: Option<&'static str>,
+    /// What it rejects goes on: where nothing takes that, it ends as a path does.
+    pub passes_rejects: bool,
     /// Fills in parameters that only the outside world knows, before types are looked at.
     pub complete: Option<Complete>,
     /// Blocks of one type only may come to it: one that this parameter says, where it is given.
@@ -382,6 +389,7 @@ impl Kind {
             summary,
             help: "",
             also: &[],
+            beside: None,
             params: &[],
             takes: Types::ANY,
             gives: Gives::Same,
@@ -410,6 +418,8 @@ impl Kind {
             records: None,
             examples: &[],
             first: None,
+            returns: None,
+            passes_rejects: false,
             complete: None,
             one_type: None,
             meets: None,
@@ -426,6 +436,12 @@ impl Kind {
     /// What people who come from other programs call it.
     pub const fn also(mut self, names: &'static [&'static str]) -> Kind {
         self.also = names;
+        self
+    }
+
+    /// Requests take it for another filter, which does this: see [`Kind::beside`].
+    pub const fn beside(mut self, name: &'static str, does: &'static str) -> Kind {
+        self.beside = Some((name, does));
         self
     }
 
@@ -621,6 +637,19 @@ impl Kind {
     /// At the beginning of a chain the name means this source.
     pub const fn first(mut self, source: &'static Kind) -> Kind {
         self.first = Some(source);
+        self
+    }
+
+    /// A source whose frames go back by the sink of this name.
+    pub const fn returns(mut self, sink: &'static str) -> Kind {
+        self.returns = Some(sink);
+        self
+    }
+
+    /// It gives new blocks, and rejects what passes: see [`Kind::passes_rejects`](Kind::passes_rejects()).
+    pub const fn passes_rejects(mut self) -> Kind {
+        self.rejects = true;
+        self.passes_rejects = true;
         self
     }
 

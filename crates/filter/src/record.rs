@@ -119,6 +119,15 @@ pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'stat
     Some(schema)
 }
 
+/// The schema of this name and of fields with these names that [`made`] gave last.
+pub fn made_of_names(name: &str, fields: &[String]) -> Option<&'static Schema> {
+    let all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_it = |schema: &&&'static Schema| {
+        schema.name == name && schema.fields.iter().map(|field| field.name).eq(fields.iter().map(String::as_str))
+    };
+    all.iter().rev().find(is_it).copied()
+}
+
 /// The schema with this id that [`made`] gave.
 pub fn made_with_id(id: u32) -> Option<&'static Schema> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|schema| schema.id == id).copied()
@@ -237,6 +246,17 @@ impl RowWriter {
     pub fn rows(&mut self, name: &str, rows: &[u8]) -> &mut Self {
         self.put_bytes(name, rows);
         self
+    }
+
+    /// Sets a field to a copy of what a field of the same type holds.
+    pub fn copy(&mut self, name: &str, value: &FieldValue<'_>) -> &mut Self {
+        match value {
+            FieldValue::Number(number) | FieldValue::Time(number) => self.number(name, *number),
+            FieldValue::Flag(flag) => self.flag(name, *flag),
+            FieldValue::Text(text) => self.text(name, text),
+            FieldValue::Address(address) => self.address(name, *address),
+            FieldValue::Rows(rows) => self.rows(name, rows.bytes),
+        }
     }
 }
 
@@ -391,6 +411,16 @@ mod tests {
         let texts: Vec<_> = rows.filter_map(|row| row.text("rdata")).collect();
         assert_eq!(texts, [b"one", b"two"]);
         assert!(Row::new(&ANSWER, &bytes).is_none(), "another schema");
+        let mut copy = RowWriter::new(&DNS);
+        for (place, field) in DNS.fields.iter().enumerate() {
+            if let Some(value) = row.get(place) {
+                copy.copy(field.name, &value);
+            }
+        }
+        assert_eq!(copy.row().len(), bytes.len());
+        let copy = Row::new(&DNS, copy.row()).unwrap();
+        assert_eq!(format!("{:?}", copy.named("dns.answers")), format!("{:?}", row.named("dns.answers")));
+        assert_eq!((copy.number("dns.id"), copy.text("dns.rrname")), (row.number("dns.id"), row.text("dns.rrname")));
     }
 
     proptest! {

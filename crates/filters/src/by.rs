@@ -8,7 +8,7 @@ mod spread;
 use crate::parts::fields::{Names, known};
 use filter::batch::places;
 use filter::prelude::*;
-use filter::record::made;
+use filter::record::{made, made_of_names};
 use groups::{Group, Groups};
 use std::vec::IntoIter;
 
@@ -108,10 +108,18 @@ fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schem
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let schemas: Vec<&'static Schema> = env.schemas.to_vec();
     let is_known = |name: &str| schemas.iter().any(|schema| crate::parts::fields::find(name, schema).is_some());
-    // Fields that only another `by` gives are not among the schemas of filters.
-    let all_known = params.list("name").iter().all(|name| is_known(name));
-    let schema = schema(params, if all_known { &schemas } else { &[] })?;
     let measures = measures(params);
+    let schema =
+        if params.list("name").iter().chain(measures.iter().map(|(_, _, name)| name)).all(|name| is_known(name)) {
+            schema(params, &schemas)?
+        } else {
+            // Records that a request shapes, such as those of another `by`, have schemas that were known when this was checked.
+            let timestamp = params.number("every").map(|_| "timestamp".to_string());
+            let measured = measures.iter().map(|(key, _, name)| format!("{key}.{name}"));
+            let names = timestamp.into_iter().chain(params.list("name").iter().cloned());
+            let names: Vec<String> = names.chain(["count".to_string()]).chain(measured).collect();
+            made_of_names("by", &names).map_or_else(|| schema(params, &[]), Ok)?
+        };
     let names = params.list("name").iter().cloned().chain(measures.iter().map(|(_, _, name)| name.clone())).collect();
     let keys = params.list("name").len();
     Ok(Instance::filter(By {

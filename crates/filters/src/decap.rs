@@ -75,24 +75,37 @@ pub static KIND: Kind = Kind::new("decap", "opens tunnels and puts fragments tog
     }]);
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    let depth = params.number("depth").unwrap_or(DECAP_DEPTH as u64);
-    if depth > DECAP_DEPTH as u64 {
-        return Err(ParamError::new(
-            "depth",
-            format!("{DECAP_DEPTH} tunnels at most are opened one inside of the other"),
-        ));
+    Decap::new(params).map(Instance::filter)
+}
+
+/// `decap` for another filter, as it is without parameters.
+pub(crate) fn usual() -> Result<Decap, ParamError> {
+    let mut params = Params::new();
+    let lacks = params.fill_defaults(KIND.params).err();
+    lacks.map_or_else(|| Decap::new(&params), |param| Err(ParamError::new(param.key, "it has no default")))
+}
+
+impl Decap {
+    fn new(params: &Params) -> Result<Decap, ParamError> {
+        let depth = params.number("depth").unwrap_or(DECAP_DEPTH as u64);
+        if depth > DECAP_DEPTH as u64 {
+            return Err(ParamError::new(
+                "depth",
+                format!("{DECAP_DEPTH} tunnels at most are opened one inside of the other"),
+            ));
+        }
+        let timeout = params.number("timeout").unwrap_or(DECAP_TIMEOUT_NS);
+        let memory = params.number("memory").unwrap_or(DECAP_HELD_BYTES);
+        Ok(Decap {
+            ports: ports(params)?,
+            depth: depth as usize,
+            fragments: Fragments::new(Policies::new(params)?, timeout, memory),
+            views: Views::default(),
+            hasher: RandomState::new(),
+            stack: Vec::new(),
+            key: Vec::new(),
+        })
     }
-    let timeout = params.number("timeout").unwrap_or(DECAP_TIMEOUT_NS);
-    let memory = params.number("memory").unwrap_or(DECAP_HELD_BYTES);
-    Ok(Instance::filter(Decap {
-        ports: ports(params)?,
-        depth: depth as usize,
-        fragments: Fragments::new(Policies::new(params)?, timeout, memory),
-        views: Views::default(),
-        hasher: RandomState::new(),
-        stack: Vec::new(),
-        key: Vec::new(),
-    }))
 }
 
 /// The UDP ports that the parameters name.
@@ -124,7 +137,8 @@ fn opens(params: &Params) -> Option<Vec<Predicate>> {
     ])
 }
 
-struct Decap {
+/// Opens tunnels and puts fragments together.
+pub(crate) struct Decap {
     ports: Ports,
     /// Tunnels opened one inside of the other.
     depth: usize,
@@ -138,7 +152,7 @@ struct Decap {
 }
 
 /// What becomes of a frame.
-enum Fate {
+pub(crate) enum Fate {
     /// It passes as it is, or as this.
     Passes,
     Becomes(Descriptor),
@@ -148,6 +162,35 @@ enum Fate {
 }
 
 impl Decap {
+    /// Takes a frame of this link type.
+    #[inline]
+    pub(crate) fn frame(&mut self, link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
+        match is_plain(link, cx.rings.bytes(frame), &self.ports) {
+            true => Fate::Passes,
+            false => self.open(link, frame, cx),
+        }
+    }
+
+    /// Does the fragment that came last contradict others of its packet?
+    pub(crate) fn is_contradicted(&self) -> bool {
+        self.fragments.differs
+    }
+
+    /// When something is to be done next.
+    pub(crate) fn next_due(&self) -> u64 {
+        self.fragments.next_due()
+    }
+
+    /// The time has come.
+    pub(crate) fn expire(&mut self, cx: &mut Context<'_>) {
+        self.fragments.expire(cx);
+    }
+
+    /// No frame will come any more.
+    pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
+        self.fragments.finish(cx);
+    }
+
     /// Looks into a frame that may carry another, or be part of one.
     #[inline(never)]
     fn open(&mut self, mut link: LinkType, frame: &Descriptor, cx: &mut Context<'_>) -> Fate {
@@ -255,13 +298,13 @@ impl Filter for Decap {
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
-        self.fragments.expire(cx);
-        cx.wake_at(self.fragments.next_due());
+        self.expire(cx);
+        cx.wake_at(self.next_due());
         Ok(Status::Done)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
-        self.fragments.finish(cx);
+        self.end(cx);
         Ok(Status::Done)
     }
 }

@@ -7,11 +7,11 @@ mod row;
 #[cfg(test)]
 mod tests;
 
+use crate::parts::carry::Carried;
 use crate::parts::numbers::{Meaning, Numbers};
+use crate::parts::outlet::Outlet;
 use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
-use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
-use filter::{Counters, Marks};
 use packet::dns::{is_plausible, split_tcp};
 use packet::frame::protocol;
 use row::{MessageRow, SCHEMA};
@@ -49,14 +49,17 @@ const PORT: Meaning = Meaning { what: "a port", max: 65_535, names: &[] };
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let ports = Numbers::from_param(params, "ports", PORT)?;
-    Ok(Instance::session(SessionKey::Class, Dns { ports, row: MessageRow::new(), buffered_bytes: 0 }))
+    Ok(Instance::session(
+        SessionKey::Class,
+        Dns { ports, row: MessageRow::new(), carried: Carried::new(DNS_BUFFERED_BYTES) },
+    ))
 }
 
 struct Dns {
     ports: Option<Numbers>,
     row: MessageRow,
     /// Copied parts of messages, of all streams.
-    buffered_bytes: usize,
+    carried: Carried,
 }
 
 /// What is kept of one direction of a connection or flow.
@@ -98,74 +101,48 @@ impl SessionFilter for Dns {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut outlet = Outlet::new(cx);
         for (place, block) in batch.iter() {
-            self.block(session, place, block, cx);
+            outlet.place = place;
+            self.block(session, block, &mut outlet);
         }
         Ok(Status::Done)
     }
 
     fn close(&mut self, session: Session, _: Class, _: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
         if let Session::Stream(mut stream) = session {
-            self.forget(&mut stream, cx);
+            self.forget(&mut stream, &mut Outlet::new(cx));
         }
         Ok(())
     }
 }
 
-/// Where a record goes: a context without the bytes of the block that is looked at.
-struct Outlet<'a> {
-    rings: &'a BlockTable,
-    facts: Option<&'a StreamFacts>,
-    own: ViewId,
-    out: &'a mut Vec<Descriptor>,
-    counters: &'a mut Counters,
-    marks: &'a mut Marks,
-    /// Where in its batch the block under way is.
-    place: usize,
-}
-
-impl Outlet<'_> {
-    fn drop_block(&mut self, reason: &'static str) {
-        self.counters.drops.add(reason, 1);
-    }
-
-    fn reject_block(&mut self) {
-        self.counters.reject(self.marks, self.place);
-    }
-}
-
 impl Dns {
-    fn block(&mut self, session: &mut Session, place: usize, block: &Descriptor, cx: &mut Context<'_>) {
+    fn block(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) {
         if let Session::Stream(stream) = session
             && block.gap() > 0
         {
-            self.forget(stream, cx);
+            self.forget(stream, outlet);
             stream.lost = true;
         }
-        let Context { rings, streams, out, counters, marks, own, .. } = cx;
-        let facts = streams.get(block.class);
-        let mut outlet = Outlet { rings, facts, own: *own, out, counters, marks, place };
-        let bytes = outlet.rings.bytes(block);
+        let bytes = outlet.bytes(block);
         match session {
-            Session::Datagrams if is_plausible(bytes, block.wire()) => self.give(bytes, block, &mut outlet),
-            Session::Stream(stream) => self.segment(stream, block, bytes, &mut outlet),
+            Session::Datagrams if is_plausible(bytes, block.wire()) => self.give(bytes, block, outlet),
+            Session::Stream(stream) => self.segment(stream, block, bytes, outlet),
             Session::Datagrams | Session::Unwanted => outlet.reject_block(),
         }
     }
 
     /// Gives the record of a message.
     fn give(&mut self, message: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
-        let (fault, left_out) = self.row.fill(message, block, outlet.facts);
+        let (fault, left_out) = self.row.fill(message, block, outlet.facts(block.class));
         if let Some(fault) = fault {
-            outlet.counters.events.add(fault.reason(), 1);
+            outlet.count(fault.reason(), 1);
         }
         if left_out > 0 {
-            outlet.counters.events.add("dns records not listed", left_out);
+            outlet.count("dns records not listed", left_out);
         }
-        if let Some(mut record) = outlet.rings.append_copy(outlet.own, &[self.row.bytes()]) {
-            (record.time, record.class) = (block.time, block.class);
-            outlet.out.push(record);
-        }
+        outlet.record(self.row.row(), block.time, block.class);
     }
 
     /// A piece of a stream: the rest of a message that began before, whole messages, the beginning of one that goes on.
@@ -179,17 +156,16 @@ impl Dns {
                 return outlet.drop_block(TOO_MANY);
             }
             rest = behind;
-            let part = std::mem::take(&mut stream.part);
-            match split_tcp(&part) {
-                Err(need) if may_begin(&part, need, stream.lost) => stream.part = part,
+            match split_tcp(&stream.part) {
+                Err(need) if may_begin(&stream.part, need, stream.lost) => {}
                 whole => {
-                    self.buffered_bytes -= part.len();
                     let message = whole.ok().map(|(message, _)| message);
                     let message = message.filter(|message| is_plausible(message, message.len() as u32));
                     stream.lost = message.is_none();
                     if let Some(message) = message {
                         self.give(message, block, outlet);
                     }
+                    self.carried.clear(&mut stream.part);
                 }
             }
         }
@@ -217,27 +193,20 @@ impl Dns {
 
     /// Copies bytes behind what is kept of a message; says no where too much is kept already, of all streams.
     fn keep_copy(&mut self, stream: &mut Stream, bytes: &[u8]) -> bool {
-        if self.buffered_bytes + bytes.len() > DNS_BUFFERED_BYTES {
-            self.clear(stream);
+        let kept = self.carried.keep(&mut stream.part, bytes);
+        if !kept {
+            self.carried.clear(&mut stream.part);
             stream.lost = true;
-            return false;
         }
-        self.buffered_bytes += bytes.len();
-        stream.part.extend_from_slice(bytes);
-        true
-    }
-
-    fn clear(&mut self, stream: &mut Stream) {
-        self.buffered_bytes -= stream.part.len();
-        stream.part = Vec::new();
+        kept
     }
 
     /// The rest of a message will not come.
-    fn forget(&mut self, stream: &mut Stream, cx: &mut Context<'_>) {
+    fn forget(&mut self, stream: &mut Stream, outlet: &mut Outlet<'_>) {
         if !stream.part.is_empty() {
-            cx.count("dns messages whose rest is missing", 1);
+            outlet.count("dns messages whose rest is missing", 1);
         }
-        self.clear(stream);
+        self.carried.clear(&mut stream.part);
     }
 }
 

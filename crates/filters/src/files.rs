@@ -4,6 +4,7 @@
 //! - `files/disk.rs` — the write path: when what is written, and few files open at a time.
 //! - `files/round.rs` — bytes of several files, written and hashed by two threads.
 //! - `files/folder.rs` — the folder and its `index.jsonl`; also what `overwrite=yes` may remove.
+//! - `files/store.rs` — the other kind of folder: each content once, named by its hash, with side-cars.
 //! - `files/title.rs` — what a file is called and what the index says of it. No byte of a name is taken from the wire.
 //!
 //! Here: which blocks belong to which file.
@@ -12,6 +13,7 @@ mod disk;
 mod folder;
 mod outgoing;
 mod round;
+mod store;
 #[cfg(test)]
 mod tests;
 mod title;
@@ -48,6 +50,10 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
          gets nothing. An input without any blocks leaves a folder with an empty index. A folder that has an index already \
          is refused, unless overwrite=yes: then the files which that index lists are removed first, and nothing else. A file that is there and in no index is never touched: the new one \
          gets a number behind its name.\n\n\
+         With `store` in place of `dir`, a file is named by its SHA-256: ab/abcdef.... A content that is there already, from this run or \
+         an earlier one, is not kept twice, and counted as `files stored already`. Beside it lies a side-car \
+         for each time it was seen, abcdef....SECONDS.NUMBER.json: what the index would say of it, and `magic`, its media type \
+         by its first bytes, where they show one. A store has no index, and any number of runs may share it.\n\n\
          Where `max-bytes` is reached, what is open ends there (`reason` is `limit`) and nothing more is written. Where \
          less than `min-free` would stay free of the file system, the run ends with an error; files and index are whole up \
          to there.\n\n\
@@ -62,7 +68,12 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
     ]);
 
 const PARAMS: &[Param] = &[
-    Param::new("dir", ParamType::Path, "folder to write to; it is made if it does not exist").required().main(),
+    Param::new("dir", ParamType::Path, "folder to write to; it is made if it does not exist").main(),
+    Param::new(
+        "store",
+        ParamType::Path,
+        "folder to write to in place of `dir`: each content once, named by its SHA-256",
+    ),
     Param::new("hash", ParamType::Flag, "put the SHA-256 of each file into the index").default("yes"),
     Param::new("overwrite", ParamType::Flag, "replace what an earlier run wrote to the same folder").default("no"),
     Param::new("max-size", ParamType::Size, "keep this many bytes of each stream or message; no limit if not given"),
@@ -71,8 +82,17 @@ const PARAMS: &[Param] = &[
 ];
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let dir = params.text("dir").unwrap_or(".");
-    let open = || Folder::open(dir, params.flag("overwrite"), Room::new(params));
+    let open = || match (params.text("dir"), params.text("store")) {
+        (Some(dir), None) => Folder::open(dir, params.flag("overwrite"), Room::new(params)),
+        (None, Some(store)) => {
+            let of_index = if params.flag("overwrite") { Some("overwrite") } else { None };
+            let without = of_index.or((!params.flag("hash")).then_some("hash"));
+            without.map_or(Ok(()), |key| Err(ParamError::new(key, "a store keeps every content once, by its hash")))?;
+            Folder::open_store(store, Room::new(params))
+        }
+        (None, None) => Err(ParamError::new("dir", "a folder is missing: `dir`, or `store`")),
+        (Some(_), Some(_)) => Err(ParamError::new("store", "`dir` is another folder: only one of them is possible")),
+    };
     let streams = Types::of(&[Type::Bytes, Type::Message]);
     if streams.has_all(env.input) {
         let bytes_possible = env.input.has(Type::Bytes);

@@ -72,7 +72,7 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
         }
         _ => {
             return Err(ParamError::new("protocol", "a flow has a protocol and a port, and nothing behind them")
-                .with_help("flow udp 4000 to=10.0.0.3:4000"));
+                .with_help("flow udp 4000 to=10.0.0.3:4000; `flows` lists the connections of a capture"));
         }
     };
     let peer = params.text("to").map(|text| {

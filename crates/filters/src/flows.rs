@@ -25,9 +25,10 @@ use state::{Segment, Side, State};
 /// What `flows` is.
 pub static KIND: Kind = Kind::new("flows", "gives a record of each flow: counters, states, times", make)
     .also(&["netflow", "conn", "conversations"])
+    .beside("flow", "opens one")
     .help(
         "Takes frames or packets and gives one record for each flow when it ends: `src_ip` is who sent its first packet (of TCP: who \
-         connected), and `flow.` has packets, bytes of frames and bytes of payload each way, `start`, `end`, `age` in \
+         connected), and `flow.` has packets, bytes of frames, of IP and of payload each way, `start`, `end`, `age` in \
          seconds, `state` (new, established, closed) and `reason` (why the record was given: closed, timeout, reuse of the ports, evicted \
          for room, end of the input). `flow.missed_toserver` and `flow.missed_toclient` are bytes of TCP that later ones \
          passed over, and that were never seen. `flow.history` has a letter for what happened first, capital for the side that began: S a SYN, H a SYN with ACK, A an \
@@ -114,6 +115,13 @@ struct Packet {
     payload: u32,
 }
 
+impl Packet {
+    /// Bytes of the packet of IP on the wire.
+    fn ip_bytes(&self) -> u32 {
+        self.frame.payload_wire_len.saturating_add(self.frame.transport_offset - self.frame.network_offset)
+    }
+}
+
 fn read(origin: Origin, bytes: &[u8], wire: u32) -> Result<Packet, Malformed> {
     let frame = frame::parse(origin.link, bytes, wire)?;
     let flow = Flow::of(&frame, bytes);
@@ -150,7 +158,7 @@ impl Flows {
         state.last = block.time;
         state.seen = cx.now;
         self.latest = self.latest.max(block.time);
-        state.count(side, block.wire(), packet.payload);
+        state.count(side, block.wire(), packet.ip_bytes(), packet.payload);
         match packet.tcp {
             Some(segment) => state.tcp(side, segment),
             None => state.datagram(side, packet.payload),

@@ -19,7 +19,7 @@ mod http;
 pub(crate) mod inspector;
 mod lines;
 mod mime;
-mod row;
+pub(crate) mod row;
 mod sip;
 mod small;
 mod smtp;
@@ -72,11 +72,11 @@ const ENOUGH: usize = 1000;
 /// Mistakes that are told at once.
 const TOLD_MISTAKES: usize = 20;
 
-/// The rules that the parameters name.
-pub(crate) fn load(params: &Params) -> Result<RuleSet, ParamError> {
-    let path = params.text("file").unwrap_or_default();
+/// The rules of the file that the parameter `key` names.
+pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamError> {
+    let path = params.text(key).unwrap_or_default();
     let text = std::fs::read(path).map_err(|error| {
-        ParamError::new("file", format!("cannot read {path}: {}", crate::parts::system::reason(&error)))
+        ParamError::new(key, format!("cannot read {path}: {}", crate::parts::system::reason(&error)))
     })?;
     let text = String::from_utf8_lossy(&text);
     let mut variables = Vec::new();
@@ -87,7 +87,7 @@ pub(crate) fn load(params: &Params) -> Result<RuleSet, ParamError> {
         variables.push((name.trim_start_matches('$').to_string(), value.to_string()));
     }
     let options = Options { variables, partial: params.flag("partial") };
-    RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new("file", told(path, &mistakes)))
+    RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))
 }
 
 fn told(path: &str, mistakes: &[Mistake]) -> String {
@@ -103,7 +103,7 @@ fn told(path: &str, mistakes: &[Mistake]) -> String {
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    let set = load(params)?;
+    let set = load("file", params)?;
     let left_out = set.left_out().len();
     let inspector = Inspector::new(Arc::new(set), Origins::new(params));
     let reload = params.number("reload").map(|period| Reload::new(params, period));

@@ -5,14 +5,15 @@ pub mod forwarded;
 
 use crate::parts::received;
 use crate::parts::select::Links;
+use crate::parts::sending::{self, Patience};
 use base::limits::BATCH_BLOCKS;
+use driver::Transmit;
 use driver::af_packet::{Sender, SenderOptions};
 use driver::af_xdp;
 use driver::tuntap::{self, Layer};
-use driver::{Transmit, Turn};
 use filter::prelude::*;
 use packet::link::LinkType;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What `send` is.
 pub static KIND: Kind = Kind::new("send", "sends frames on a device", make)
@@ -95,29 +96,6 @@ struct Send {
     room: Duration,
 }
 
-impl Send {
-    /// Sends them all, or says how many are left, and why.
-    fn send(&mut self, mut frames: &[&[u8]]) -> Result<Option<(&'static str, usize)>, Box<Failure>> {
-        let mut since = None;
-        while !frames.is_empty() {
-            match self.sender.transmit(frames).map_err(received::failure)? {
-                Turn::Frames(count) => {
-                    frames = &frames[count.min(frames.len())..];
-                    since = None;
-                }
-                Turn::Down => return Ok(Some(("the device is down", frames.len()))),
-                Turn::Nothing => {
-                    if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                        return Ok(Some(("no room in the device", frames.len())));
-                    }
-                    self.sender.wait_for_room(self.room).map_err(received::failure)?;
-                }
-            }
-        }
-        Ok(None)
-    }
-}
-
 impl Filter for Send {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let rings = &*cx.rings;
@@ -135,7 +113,8 @@ impl Filter for Send {
                 count += 1;
             }
         }
-        let left = self.send(&frames[..count])?;
+        let patience = Patience { room: self.room, all: PATIENCE };
+        let left = sending::send(self.sender.as_mut(), &frames[..count], patience)?;
         let refused = [Some(("another link type", other)), Some(("cut when they were captured", cut)), left];
         for (why, count) in refused.into_iter().flatten().filter(|(_, count)| *count > 0) {
             cx.counters.drops.add(why, count as u64);
@@ -144,27 +123,7 @@ impl Filter for Send {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
-        // What lies in a ring still is on its way.
-        let until = Instant::now() + PATIENCE;
-        let statistics = loop {
-            let statistics = self.sender.statistics().map_err(received::failure)?;
-            if statistics.under_way == 0 || Instant::now() > until {
-                break statistics;
-            }
-            self.sender.wait_for_room(Duration::from_millis(1)).map_err(received::failure)?;
-        };
-        cx.count("sent", statistics.sent);
-        let reasons = [
-            ("longer than the device takes", statistics.too_long),
-            ("no frame of this device", statistics.malformed),
-            ("refused by the device", statistics.refused),
-            ("not sent in time", statistics.under_way),
-        ];
-        for (why, count) in reasons.into_iter().filter(|(_, count)| *count > 0) {
-            // They were taken when they came.
-            cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
-            cx.counters.drops.add(why, count);
-        }
+        sending::account(self.sender.as_mut(), PATIENCE, cx)?;
         Ok(Status::Done)
     }
 }

@@ -1,13 +1,19 @@
-//! TLS hellos as records: who a client asks for, and what the server chose.
+//! TLS hellos and certificates as records: who a client asks for, what the server chose, and who it says it is.
 //!
 //! The hello itself is read by `packet::tls`; here is where in a stream it may be — at the start, or behind the plain text
-//! of STARTTLS or a proxy — and the record. Nothing behind the hello is looked at.
+//! of STARTTLS or a proxy — and the records. Of what is behind the hello only the message with certificates is looked at.
 
+use crate::parts::carry::Carried;
 use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
+use crate::parts::outlet::Outlet;
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
 use filter::prelude::*;
 use filter::record::list_push;
+use packet::fingerprint::{self, Transport};
 use packet::tls::{self, ClientHello, Hello, ServerHello, Stop};
+use packet::x509::{AlternativeName, Certificate, Chain};
+use std::io::Write;
 
 static SCHEMA: Schema = Schema::new(
     "tls",
@@ -18,6 +24,18 @@ static SCHEMA: Schema = Schema::new(
         Field::new("tls.cipher", FieldType::Text),
         Field::new("tls.client_alpns", FieldType::Rows(&NAME)),
         Field::new("tls.server_alpns", FieldType::Rows(&NAME)),
+        Field::new("tls.ja3.hash", FieldType::Text),
+        Field::new("tls.ja3.string", FieldType::Text),
+        Field::new("tls.ja3s.hash", FieldType::Text),
+        Field::new("tls.ja3s.string", FieldType::Text),
+        Field::new("tls.ja4", FieldType::Text),
+        Field::new("tls.subject", FieldType::Text),
+        Field::new("tls.issuerdn", FieldType::Text),
+        Field::new("tls.subjectaltname", FieldType::Rows(&NAME)),
+        Field::new("tls.serial", FieldType::Text),
+        Field::new("tls.fingerprint", FieldType::Text),
+        Field::new("tls.notbefore", FieldType::Text),
+        Field::new("tls.notafter", FieldType::Text),
     ],
 );
 
@@ -25,12 +43,16 @@ static SCHEMA: Schema = Schema::new(
 static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
 
 /// What `tls` is.
-pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and gives a record of each", make)
+pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and certificates and gives a record of each", make)
     .help(
         "Finds the hello of each side of a TLS connection, on any port, and gives a record of it. `tls.type` is \
          client_hello or server_hello. Of a client: `tls.sni`, the host it asks for, `tls.version`, the highest it \
-         offers, and `tls.client_alpns`, the protocols it offers. Of a server: the `tls.version` and `tls.cipher` it \
-         chose, and `tls.server_alpns`. Bytes of names that are not printable are written as \\DDD.\n\n\
+         offers, `tls.client_alpns`, the protocols it offers, and the fingerprints `tls.ja3` and `tls.ja4`. Of a server: \
+         the `tls.version` and `tls.cipher` it chose, `tls.server_alpns` and `tls.ja3s`. Bytes of names that are not \
+         printable are written as \\DDD.\n\n\
+         A side that shows its certificate, which TLS 1.3 encrypts, has one more record, of type certificate: \
+         `tls.subject`, `tls.issuerdn`, `tls.subjectaltname`, `tls.serial`, `tls.fingerprint` (SHA-1), `tls.notbefore` and \
+         `tls.notafter`. Certificates behind the first are passed over, and nothing is checked.\n\n\
          The hello is looked for where a stream begins, and where a segment begins within the first 16 KiB: that is how it \
          is found behind STARTTLS and behind what a client says to a proxy. The rest of a stream is passed over. QUIC is \
          not read.",
@@ -43,8 +65,9 @@ pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and gives a record of
     .parses_payload()
     .examples(&[Example { request: "pcap tls.pcap | tls", output: BEHIND_A_PROXY }]);
 
-const BEHIND_A_PROXY: &str = r#"{"timestamp":"2019-09-02T18:56:53.473730000Z","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.11.12.13","src_port":54723,"dest_ip":"10.9.8.7","dest_port":8080,"proto":"TCP","tls":{"type":"client_hello","version":"TLS 1.2"}}
-{"timestamp":"2019-09-02T18:56:53.550944000Z","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.9.8.7","src_port":8080,"dest_ip":"10.11.12.13","dest_port":54723,"proto":"TCP","tls":{"type":"server_hello","version":"TLS 1.2","cipher":"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}}
+const BEHIND_A_PROXY: &str = r#"{"timestamp":"2019-09-02T18:56:53.473730000Z","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.11.12.13","src_port":54723,"dest_ip":"10.9.8.7","dest_port":8080,"proto":"TCP","tls":{"type":"client_hello","version":"TLS 1.2","ja3":{"hash":"b288289af2999820648eb3ca4d8304c5","string":"771,49200-49196-49192-49188-49172-49162-165-163-161-159-107-106-105-104-57-56-55-54-136-135-134-133-49202-49198-49194-49190-49167-49157-157-61-53-132-49199-49195-49191-49187-49171-49161-164-162-160-158-103-64-63-62-51-50-49-48-154-153-152-151-69-68-67-66-49201-49197-49193-49189-49166-49156-156-60-47-150-65-49170-49160-22-19-16-13-49165-49155-10-7-49169-49159-49164-49154-5-4-255,11-10-35-13-15,23-25-24-22,0-1-2"},"ja4":"t12i860500_e18388e7f3a3_a1e935682795"}}
+{"timestamp":"2019-09-02T18:56:53.550944000Z","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.9.8.7","src_port":8080,"dest_ip":"10.11.12.13","dest_port":54723,"proto":"TCP","tls":{"type":"server_hello","version":"TLS 1.2","cipher":"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384","ja3s":{"hash":"b7bd51222a09f3ad66a340710ae9c01a","string":"771,49200,35-65281"}}}
+{"timestamp":"2019-09-02T18:56:53.550959000Z","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.9.8.7","src_port":8080,"dest_ip":"10.11.12.13","dest_port":54723,"proto":"TCP","tls":{"type":"certificate","subject":"C=US, ST=California, L=Irvine, O=CrowdStrike, Inc., CN=lfoup01-b.cloudsink.net","issuerdn":"C=US, O=DigiCert Inc, OU=www.digicert.com, CN=DigiCert SHA2 High Assurance Server CA","subjectaltname":["lfoup01-b.cloudsink.net","cloudsink.net","ts01-b.cloudsink.net","lfodown01-b.cloudsink.net"],"serial":"04:8D:39:8C:BD:9D:68:C8:7E:1B:A3:EC:99:C2:B0:7D","fingerprint":"1c:8a:39:c5:f7:18:dd:cb:6c:e0:da:9c:53:f9:c1:36:d2:37:15:07","notbefore":"2017-05-25T00:00:00","notafter":"2020-05-29T12:00:00"}}
 "#;
 
 const _: () = assert!(TLS_PREAMBLE_BYTES == 16 << 10, "the manual says so");
@@ -52,25 +75,28 @@ const _: () = assert!(TLS_PREAMBLE_BYTES == 16 << 10, "the manual says so");
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let record =
         Record { row: RowWriter::new(&SCHEMA), name: RowWriter::new(&NAME), list: Vec::new(), text: Vec::new() };
-    Ok(Instance::session(SessionKey::Class, Tls { record, scratch: Vec::new(), buffered_bytes: 0 }))
+    let tls = Tls { record, scratch: Vec::new(), carried: Carried::new(TLS_BUFFERED_BYTES) };
+    Ok(Instance::session(SessionKey::Class, tls))
 }
 
 struct Tls {
     record: Record,
-    /// Where a hello is put together that is spread over TLS records.
+    /// Where a message is put together that is spread over TLS records.
     scratch: Vec<u8>,
-    /// Copied parts of hellos, of all streams.
-    buffered_bytes: usize,
+    /// Copied parts of messages, of all streams.
+    carried: Carried,
 }
 
 /// What is kept of one direction of a connection.
 enum Session {
+    /// A block may begin with a hello, or go on with one.
     Looking(Looking),
-    /// The hello was found, or will not come.
+    /// The hello was found; certificates may follow.
+    Behind(Behind),
+    /// All was found, or will not come.
     Done,
 }
 
-/// A block may begin with a hello, or go on with one.
 #[derive(Default)]
 struct Looking {
     /// Bytes of the stream that went by.
@@ -79,15 +105,24 @@ struct Looking {
     part: Vec<u8>,
 }
 
+#[derive(Default)]
+struct Behind {
+    /// Bytes of messages at the start of `part` that belong to the hello.
+    skip: usize,
+    /// A copy of records from the one on in which the hello ends.
+    part: Vec<u8>,
+    /// Bytes of `part` that are needed at least to read on.
+    need: usize,
+}
+
 /// What a block was.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// Nothing of interest; the next one may be.
     Nothing,
     /// The beginning of a hello, or more of it.
     Part,
     /// The last of a hello.
-    Hello,
+    Hello(Session),
     /// What says that no hello will come.
     NoHello,
 }
@@ -100,60 +135,101 @@ impl SessionFilter for Tls {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut outlet = Outlet::new(cx);
         for (place, block) in batch.iter() {
-            let Session::Looking(looking) = session else {
-                cx.reject(place);
-                continue;
-            };
-            if block.gap() > 0 {
-                self.forget(looking, cx);
-            }
-            let found = self.look(looking, block, cx);
-            if matches!(found, Found::Nothing | Found::NoHello) {
-                cx.reject(place);
-            }
-            looking.passed_bytes += u64::from(block.wire());
-            let too_late = looking.passed_bytes > TLS_PREAMBLE_BYTES && looking.part.is_empty();
-            if too_late || matches!(found, Found::Hello | Found::NoHello) {
-                self.buffered_bytes -= looking.part.len();
-                *session = Session::Done;
+            outlet.place = place;
+            match session {
+                Session::Looking(looking) => {
+                    if let Some(next) = self.looking(looking, block, &mut outlet) {
+                        *session = next;
+                    }
+                }
+                Session::Behind(behind) => {
+                    let bytes = outlet.bytes(block);
+                    let found = if block.gap() > 0 { None } else { self.behind(behind, bytes, block, &mut outlet) };
+                    if found.is_none() {
+                        outlet.reject_block();
+                    }
+                    if found != Some(true) {
+                        self.carried.clear(&mut behind.part);
+                        *session = Session::Done;
+                    }
+                }
+                Session::Done => outlet.reject_block(),
             }
         }
         Ok(Status::Done)
     }
 
     fn close(&mut self, session: Session, _: Class, _: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
-        if let Session::Looking(mut looking) = session {
-            self.forget(&mut looking, cx);
+        match session {
+            Session::Looking(mut looking) => self.forget(&mut looking, &mut Outlet::new(cx)),
+            Session::Behind(mut behind) => self.carried.clear(&mut behind.part),
+            Session::Done => {}
         }
         Ok(())
     }
 }
 
 impl Tls {
+    /// Looks for a hello in a block; gives the state that comes next, where that is another.
+    fn looking(&mut self, looking: &mut Looking, block: &Descriptor, outlet: &mut Outlet<'_>) -> Option<Session> {
+        if block.gap() > 0 {
+            self.forget(looking, outlet);
+        }
+        let found = self.look(looking, block, outlet);
+        if matches!(found, Found::Nothing | Found::NoHello) {
+            outlet.reject_block();
+        }
+        looking.passed_bytes += u64::from(block.wire());
+        let too_late = looking.passed_bytes > TLS_PREAMBLE_BYTES && looking.part.is_empty();
+        let next = match found {
+            Found::Hello(next) => next,
+            Found::NoHello => Session::Done,
+            _ if too_late => Session::Done,
+            Found::Nothing | Found::Part => return None,
+        };
+        self.carried.clear(&mut looking.part);
+        Some(next)
+    }
+
     /// Looks at a block, and gives a record where a hello is complete with it.
-    fn look(&mut self, looking: &mut Looking, block: &Descriptor, cx: &mut Context<'_>) -> Found {
-        let mut rest = cx.rings.bytes(block);
+    fn look(&mut self, looking: &mut Looking, block: &Descriptor, outlet: &mut Outlet<'_>) -> Found {
+        let mut rest = outlet.bytes(block);
         let mut is_part = !looking.part.is_empty();
         while !rest.is_empty() || is_part {
             let stream = if is_part { &looking.part[..] } else { rest };
             let need = match tls::hello(stream, &mut self.scratch) {
                 Ok(hello) => {
-                    self.record.fill(hello, block, cx.streams.get(block.class));
-                    if let Some(mut record) = cx.rings.append_copy(cx.own, &[self.record.row.row()]) {
-                        (record.time, record.class) = (block.time, block.class);
-                        cx.out.push(record);
-                    }
-                    return Found::Hello;
+                    // TLS 1.3 encrypts what a server says behind its hello.
+                    let is_plain = !matches!(hello, Hello::Server(server) if server.version() > 0x0303);
+                    self.record.hello(hello, block, outlet);
+                    let after = if is_part { rest } else { &[] };
+                    let next = tls::behind_hello(stream).filter(|_| is_plain).map(|place| {
+                        let mut behind = Behind { skip: place.skip, ..Behind::default() };
+                        let in_stream = stream.get(place.record..).unwrap_or_default();
+                        let is_nothing = in_stream.is_empty() && after.is_empty();
+                        let goes_on = self.carried.keep(&mut behind.part, in_stream)
+                            && (is_nothing || self.behind(&mut behind, after, block, outlet) == Some(true));
+                        (behind, goes_on)
+                    });
+                    return Found::Hello(match next {
+                        Some((behind, true)) => Session::Behind(behind),
+                        Some((mut behind, false)) => {
+                            self.carried.clear(&mut behind.part);
+                            Session::Done
+                        }
+                        None => Session::Done,
+                    });
                 }
                 Err(Stop::Incomplete { need }) => need,
                 Err(Stop::NotTls) => {
-                    self.clear(looking);
+                    self.carried.clear(&mut looking.part);
                     return Found::Nothing;
                 }
                 Err(Stop::NoHello) => return Found::NoHello,
                 Err(Stop::Malformed) => {
-                    cx.count("malformed tls hellos", 1);
+                    outlet.count("malformed tls hellos", 1);
                     return Found::NoHello;
                 }
             };
@@ -161,8 +237,8 @@ impl Tls {
             if more.is_empty() {
                 break;
             }
-            if !self.keep_copy(looking, more) {
-                cx.count("tls hellos given up for want of memory", 1);
+            if !self.carried.keep(&mut looking.part, more) {
+                outlet.count("tls hellos given up for want of memory", 1);
                 return Found::NoHello;
             }
             (rest, is_part) = (behind, true);
@@ -170,27 +246,46 @@ impl Tls {
         Found::Part
     }
 
-    /// Copies bytes behind what is kept of a hello; says no where too much is kept already, of all streams.
-    fn keep_copy(&mut self, looking: &mut Looking, bytes: &[u8]) -> bool {
-        if self.buffered_bytes + bytes.len() > TLS_BUFFERED_BYTES {
-            return false;
+    /// Looks for certificates with these bytes more. True: their rest is to come; false: the record was given; `None`: there
+    /// are none.
+    fn behind(
+        &mut self,
+        behind: &mut Behind,
+        bytes: &[u8],
+        block: &Descriptor,
+        outlet: &mut Outlet<'_>,
+    ) -> Option<bool> {
+        if !self.carried.keep(&mut behind.part, bytes) {
+            outlet.count("tls certificates given up for want of memory", 1);
+            return None;
         }
-        self.buffered_bytes += bytes.len();
-        looking.part.extend_from_slice(bytes);
-        true
-    }
-
-    fn clear(&mut self, looking: &mut Looking) {
-        self.buffered_bytes -= looking.part.len();
-        looking.part = Vec::new();
+        if behind.part.len() < behind.need {
+            return Some(true);
+        }
+        match tls::certificates(&behind.part, behind.skip, &mut self.scratch) {
+            Ok(body) => {
+                match Chain::new(body).next().map(|bytes| (bytes, Certificate::parse(bytes))) {
+                    Some((bytes, Some(certificate))) => self.record.certificate(bytes, &certificate, block, outlet),
+                    Some((_, None)) => outlet.count("malformed tls certificates", 1),
+                    // A client that has none.
+                    None => {}
+                }
+                Some(false)
+            }
+            Err(Stop::Incomplete { need }) => {
+                behind.need = need;
+                Some(true)
+            }
+            Err(_) => None,
+        }
     }
 
     /// The rest of a hello will not come.
-    fn forget(&mut self, looking: &mut Looking, cx: &mut Context<'_>) {
+    fn forget(&mut self, looking: &mut Looking, outlet: &mut Outlet<'_>) {
         if !looking.part.is_empty() {
-            cx.count("tls hellos whose rest is missing", 1);
+            outlet.count("tls hellos whose rest is missing", 1);
         }
-        self.clear(looking);
+        self.carried.clear(&mut looking.part);
     }
 }
 
@@ -203,12 +298,64 @@ struct Record {
 }
 
 impl Record {
-    fn fill(&mut self, hello: Hello<'_>, block: &Descriptor, facts: Option<&StreamFacts>) {
-        begin_row(&mut self.row, block.time, block.class, facts);
+    fn hello(&mut self, hello: Hello<'_>, block: &Descriptor, outlet: &mut Outlet<'_>) {
+        begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
         match hello {
             Hello::Client(hello) => self.client(&hello),
             Hello::Server(hello) => self.server(&hello),
         }
+        outlet.record(&self.row, block.time, block.class);
+    }
+
+    fn certificate(
+        &mut self,
+        bytes: &[u8],
+        certificate: &Certificate<'_>,
+        block: &Descriptor,
+        outlet: &mut Outlet<'_>,
+    ) {
+        begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
+        self.row.text("tls.type", "certificate");
+        self.text_of("tls.subject", |text| certificate.subject.append(text));
+        self.text_of("tls.issuerdn", |text| certificate.issuer.append(text));
+        self.list.clear();
+        for name in certificate.alternative_names() {
+            self.text.clear();
+            match name {
+                AlternativeName::Host(name) => tls::append_name(&mut self.text, name),
+                // Writing to a Vec cannot fail.
+                AlternativeName::Address(address) => write!(self.text, "{address}").unwrap_or_default(),
+            }
+            self.name.begin();
+            list_push(&mut self.list, self.name.text("", &self.text).row());
+        }
+        if !self.list.is_empty() {
+            self.row.rows("tls.subjectaltname", &self.list);
+        }
+        self.text_of("tls.serial", |text| {
+            append_with_colons(text, certificate.serial);
+            text.make_ascii_uppercase();
+        });
+        self.text_of("tls.fingerprint", |text| append_sha1(text, bytes));
+        self.text_of("tls.notbefore", |text| certificate.not_before.append(text));
+        self.text_of("tls.notafter", |text| certificate.not_after.append(text));
+        outlet.record(&self.row, block.time, block.class);
+    }
+
+    /// Sets a text that `append` makes.
+    fn text_of(&mut self, field: &str, append: impl FnOnce(&mut Vec<u8>)) {
+        self.text.clear();
+        append(&mut self.text);
+        self.row.text(field, &self.text);
+    }
+
+    /// Sets the MD5 of a text, and the text itself.
+    fn fingerprint(&mut self, [hash, string]: [&str; 2], append: impl FnOnce(&mut Vec<u8>)) {
+        self.list.clear();
+        append(&mut self.list);
+        self.text.clear();
+        append_md5(&mut self.text, &self.list);
+        self.row.text(hash, &self.text).text(string, &self.list);
     }
 
     fn client(&mut self, hello: &ClientHello<'_>) {
@@ -218,11 +365,13 @@ impl Record {
             tls::append_name(&mut self.text, name);
             self.row.text("tls.sni", &self.text);
         }
-        // RFC 8701: numbers that mean nothing, to keep servers used to those.
-        let grease = |version: &u16| version & 0x0f0f == 0x0a0a;
-        let offered = hello.supported_versions().filter(|version| !grease(version)).max();
+        let offered = hello.supported_versions().filter(|version| !tls::is_grease(*version)).max();
         self.version(offered.unwrap_or(hello.legacy_version));
         self.names("tls.client_alpns", hello.application_protocols());
+        self.fingerprint(["tls.ja3.hash", "tls.ja3.string"], |text| fingerprint::append_ja3(text, hello));
+        if let Some(ja4) = fingerprint::ja4(hello, Transport::Tcp) {
+            self.text_of("tls.ja4", |text| append_ja4(text, &ja4));
+        }
     }
 
     fn server(&mut self, hello: &ServerHello<'_>) {
@@ -233,6 +382,7 @@ impl Record {
             None => self.row.text("tls.cipher", hex_number(hello.cipher_suite)),
         };
         self.names("tls.server_alpns", hello.application_protocol().into_iter());
+        self.fingerprint(["tls.ja3s.hash", "tls.ja3s.string"], |text| fingerprint::append_ja3s(text, hello));
     }
 
     fn version(&mut self, number: u16) {
@@ -348,7 +498,11 @@ mod tests {
     }
 
     fn hello(host: &str) -> Value {
-        json!({"type": "client_hello", "sni": host, "version": "TLS 1.3", "client_alpns": ["h2", "http/1.1"]})
+        json!({
+            "type": "client_hello", "sni": host, "version": "TLS 1.3", "client_alpns": ["h2", "http/1.1"],
+            "ja3": {"hash": "9cd3a3df22ead6ac1977bf836d6ea964", "string": "771,4865,0-16-43,,"},
+            "ja4": "t13d0103h2_0f2cb44170f4_b9a491fefe05",
+        })
     }
 
     fn check(pieces: &[(u32, &[u8])], expected: &[Value], rejected: u64) {
@@ -364,13 +518,80 @@ mod tests {
         check(&[(0, &client(b"a\x1b[1m\xff", 1000))], &[hello("a\\027[1m\\255")], 0);
         check(
             &[(1, &server([0x13, 2], &[extension(43, &[3, 4]), extension(16, b"\0\x03\x02h2")].concat()))],
-            &[
-                json!({"type": "server_hello", "version": "TLS 1.3", "cipher": "TLS_AES_256_GCM_SHA384", "server_alpns": ["h2"]}),
-            ],
+            &[json!({
+                "type": "server_hello", "version": "TLS 1.3", "cipher": "TLS_AES_256_GCM_SHA384",
+                "server_alpns": ["h2"],
+                "ja3s": {"hash": "5bd19e3cf824f32070b4f1e664826f7f", "string": "771,4866,43-16"},
+            })],
             0,
         );
-        let old = json!({"type": "server_hello", "version": "TLS 1.2", "cipher": "0xfefe"});
+        let old = json!({
+            "type": "server_hello", "version": "TLS 1.2", "cipher": "0xfefe",
+            "ja3s": {"hash": "303b6f4c7d4afab4b71e37ce643c440a", "string": "771,65278,"},
+        });
         check(&[(1, &server([0xfe, 0xfe], &[]))], &[old], 0);
+    }
+
+    /// A certificate of `a.example`, valid in 2026, whose key and signature are left out.
+    fn certificate() -> Vec<u8> {
+        let der = |tag: u8, contents: &[u8]| [&[tag, 0x81, contents.len() as u8][..], contents].concat();
+        let attribute = [der(6, &[0x55, 4, 3]), der(0x0c, b"a.example")].concat();
+        let name = der(0x30, &der(0x31, &der(0x30, &attribute)));
+        let alternative = der(4, &der(0x30, &der(0x82, b"b.example")));
+        let extensions = der(0x30, &der(0x30, &[der(6, &[0x55, 0x1d, 0x11]), alternative].concat()));
+        let times = [der(0x17, b"260101000000Z"), der(0x17, b"261231235959Z")].concat();
+        let fields = [
+            der(2, &[0x0a, 0xbc]),
+            der(0x30, b""),
+            name.clone(),
+            der(0x30, &times),
+            name,
+            der(0x30, b""),
+            der(0xa3, &extensions),
+        ];
+        der(0x30, &[der(0x30, &fields.concat()), der(0x30, b"")].concat())
+    }
+
+    fn certificate_message() -> Vec<u8> {
+        let length = |bytes: &[u8]| (bytes.len() as u32).to_be_bytes()[1..].to_vec();
+        let certificate = certificate();
+        let one = [length(&certificate), certificate].concat();
+        [length(&one), one].concat()
+    }
+
+    fn is_certificate(record: &Value) -> bool {
+        let expected = json!(["CN=a.example", "CN=a.example", ["b.example"], "0A:BC", "2026-01-01T00:00:00"]);
+        let names = ["subject", "issuerdn", "subjectaltname", "serial", "notbefore"];
+        json!(names.map(|name| &record[name])) == expected && record["fingerprint"].as_str().unwrap().len() == 59
+    }
+
+    #[test]
+    fn certificates() {
+        // In the record of the hello, in one of its own, and spread over several.
+        let (hello, message) = (server([0xc0, 0x2f], &[]), certificate_message());
+        let one_record = {
+            let body = [&hello[5..], &records(11, &message, 1000)[5..]].concat();
+            [&[22, 3, 3][..], &prefixed(&body)].concat()
+        };
+        for stream in [
+            one_record,
+            [&hello[..], &records(11, &message, 1000)].concat(),
+            [&hello[..], &records(11, &message, 50)].concat(),
+        ] {
+            for size in [1000, 60, 7] {
+                let pieces = stream.chunks(size).map(|bytes| block(1, Flags::NONE, bytes, 0)).collect();
+                let found = found(&run(pieces));
+                assert_eq!(found.len(), 2, "{found:?}");
+                assert!(is_certificate(&found[1]), "{:?}", found[1]);
+            }
+        }
+        // Another message follows, or one that TLS 1.3 encrypts.
+        let other = [&hello[..], &records(12, &message, 1000)].concat();
+        let new = [&server([0x13, 1], &extension(43, &[3, 4]))[..], &records(11, &message, 1000)].concat();
+        let damaged = [&hello[..], &records(11, &[0, 0, 4, 0, 0, 1, 9], 1000)].concat();
+        for stream in [&other, &new, &damaged] {
+            assert_eq!(found(&run(vec![block(1, Flags::NONE, stream, 0)])).len(), 1);
+        }
     }
 
     #[test]
@@ -417,7 +638,7 @@ mod tests {
         fn any_bytes(blocks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..60), 0..5), like: bool) {
             let head: &[u8] = if like { &[22, 3, 1, 0, 80, 1, 0] } else { &[] };
             let pieces = blocks.iter().map(|bytes| block(0, Flags::NONE, &[head, bytes].concat(), 0)).collect();
-            prop_assert!(found(&run(pieces)).len() <= 1);
+            prop_assert!(found(&run(pieces)).len() <= 2);
         }
     }
 }

@@ -26,6 +26,12 @@ pub mod code {
     pub const SUBNET_MASK: u8 = 1;
     /// Routers, the preferred one first.
     pub const ROUTERS: u8 = 3;
+    /// Name servers.
+    pub const NAME_SERVERS: u8 = 6;
+    /// The client's name.
+    pub const HOST_NAME: u8 = 12;
+    /// The domain of names.
+    pub const DOMAIN_NAME: u8 = 15;
     /// MTU of the interface.
     pub const MTU: u8 = 26;
     /// The address that a client asks for.
@@ -46,6 +52,8 @@ pub mod code {
     pub const RENEWAL_TIME: u8 = 58;
     /// T2: when to ask any server, s.
     pub const REBINDING_TIME: u8 = 59;
+    /// What kind of client it is.
+    pub const VENDOR_CLASS: u8 = 60;
     /// The client.
     pub const CLIENT: u8 = 61;
     /// Ends the options; has no length.
@@ -112,6 +120,16 @@ impl<'a> Packet<'a> {
     /// The address that the server gives ("your").
     pub fn given(&self) -> Ipv4Addr {
         Ipv4Addr::from(self.chunk::<4>(16))
+    }
+
+    /// The server that the client goes on with.
+    pub fn next_server(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.chunk::<4>(20))
+    }
+
+    /// The relay that the message came by.
+    pub fn relay(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.chunk::<4>(24))
     }
 
     /// The client's Ethernet address; none: it has an address of another kind.

@@ -5,7 +5,10 @@
 //!   [`udp`], [`icmp`], beside it [`arp`] and [`ndp`]. A packet in another one: [`tunnel`]. [`flow`] names the conversation,
 //!   [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
-//! - Messages: [`dns`], [`tls`], [`dhcp`]. Beside all of them: [`checksum`], [`pseudo`].
+//! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`],
+//!   [`ssh`], [`sip`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
+//!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`]; [`offload`] does what
+//!   devices do for a host.
 //! - [`time`] writes timestamps.
 //!
 //! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
@@ -29,23 +32,32 @@ pub mod dhcp;
 pub mod dns;
 pub mod encapsulation;
 pub mod ethernet;
+pub mod fingerprint;
 pub mod flow;
 pub mod frame;
+pub mod ftp;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod link;
 pub mod malformed;
 pub mod ndp;
+pub mod ntp;
+pub mod offload;
 pub mod pcap_file;
 pub mod pcapng;
 pub mod pseudo;
+pub mod reply;
+pub mod sip;
+pub mod smtp;
 pub mod sniff;
+pub mod ssh;
 pub mod tcp;
 pub mod time;
 pub mod tls;
 pub mod tunnel;
 pub mod udp;
+pub mod x509;
 
 pub use flow::Flow;
 pub use frame::Frame;

@@ -145,6 +145,56 @@ fn copy_records(stream: &[u8], scratch: &mut Vec<u8>, wanted: usize) -> Result<(
     Err(Stop::Malformed)
 }
 
+/// Where in a stream the message behind the hello begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// Where its record begins.
+    pub record: usize,
+    /// Bytes of that record's body, and of those that follow it, that belong to the hello.
+    pub skip: usize,
+}
+
+/// Where what follows the hello at the start of `stream` begins: of one that [`hello`] has read.
+pub fn behind_hello(stream: &[u8]) -> Option<Behind> {
+    let mut scratch = Vec::new();
+    copy_records(stream, &mut scratch, HANDSHAKE_HEADER_BYTES).ok()?;
+    let (_, length) = handshake_header(*scratch.first_chunk()?).ok()?;
+    let mut left = HANDSHAKE_HEADER_BYTES + length;
+    let mut record = 0;
+    loop {
+        let length = record_body_len(stream, record).ok()??;
+        if left < length {
+            return Some(Behind { record, skip: left });
+        }
+        left -= length;
+        record += RECORD_HEADER_BYTES + length;
+        if left == 0 {
+            return Some(Behind { record, skip: 0 });
+        }
+    }
+}
+
+/// The body of the message with certificates, where that is the first message behind the first `skip` bytes of what is in the
+/// records at the start of `stream`. [`Stop::NoHello`]: another one is, or none that is not encrypted.
+pub fn certificates<'a>(stream: &[u8], skip: usize, scratch: &'a mut Vec<u8>) -> Result<&'a [u8], Stop> {
+    const CERTIFICATE: u8 = 11;
+    if record_body_len(stream, 0)?.is_none() {
+        return Err(Stop::NoHello);
+    }
+    let start = skip + HANDSHAKE_HEADER_BYTES;
+    copy_records(stream, scratch, start)?;
+    let Some(&[kind, high, middle, low]) = chunk_at(scratch, skip) else { return Err(Stop::Malformed) };
+    let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+    match kind {
+        CERTIFICATE if length > HELLO_LIMIT => Err(Stop::Malformed),
+        CERTIFICATE => {
+            copy_records(stream, scratch, start + length)?;
+            scratch.get(start..).ok_or(Stop::Malformed)
+        }
+        _ => Err(Stop::NoHello),
+    }
+}
+
 /// What a client offers.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientHello<'a> {
@@ -159,7 +209,8 @@ pub struct ClientHello<'a> {
 }
 
 impl<'a> ClientHello<'a> {
-    fn parse(body: &'a [u8]) -> Option<Self> {
+    /// Reads the body of the message, behind its header.
+    pub fn parse(body: &'a [u8]) -> Option<Self> {
         let Common { legacy_version, random, session_id, rest } = Common::parse(body)?;
         let (cipher_suites, rest) = split_u16_prefixed(rest)?;
         let (_compression_methods, rest) = split_u8_prefixed(rest)?;
@@ -200,6 +251,17 @@ impl<'a> ClientHello<'a> {
         let list = self.extensions.find(extension::SUPPORTED_VERSIONS).and_then(split_u8_prefixed);
         Numbers { rest: list.map_or(&[], |(list, _)| list) }
     }
+
+    /// The numbers of an extension that is a list of them, such as the groups or signatures offered.
+    pub fn numbers_of(&self, kind: u16) -> Numbers<'a> {
+        let list = self.extensions.find(kind).and_then(split_u16_prefixed);
+        Numbers { rest: list.map_or(&[], |(list, _)| list) }
+    }
+}
+
+/// Does the number mean nothing, and is there to keep servers used to those (RFC 8701)?
+pub const fn is_grease(number: u16) -> bool {
+    number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }
 
 /// What a server chose.

@@ -22,7 +22,7 @@ const SMALL_FRAMES: u64 = 4_000_000;
 /// Large flows, and connections with HTTP.
 pub(crate) const FEW: usize = 8;
 /// Small flows.
-const MANY: usize = 10_000;
+pub(crate) const MANY: usize = 10_000;
 /// Files that may be open while those are written.
 pub(crate) const OPEN_FILES: u32 = 256;
 /// What is looked for in noise: three bytes, which every 16 MiB of it have once.
@@ -249,7 +249,7 @@ fn find(peer: Peer) -> Result<PathBuf, CaseError> {
     peer.find().map_err(CaseError::Missing)
 }
 
-fn plain<'a>(program: Program) -> Side<'a> {
+pub(crate) fn plain<'a>(program: Program) -> Side<'a> {
     Side::new(move || Ok(program.run()?.cost))
 }
 

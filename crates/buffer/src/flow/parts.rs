@@ -108,7 +108,6 @@ mod modelled {
         });
         let application = Shared::private(ApplicationWords {
             sent: zero(),
-            closed: zero(),
             _sent: from_fn(|_| zero()),
             empties: zero(),
             _empties: from_fn(|_| zero()),

@@ -24,6 +24,25 @@ static DIR: [Param; 2] = [
 const IN_DAEMON: Spaces = Spaces::UNPRIVILEGED.with(Spaces::DAEMON);
 
 static PCAP: Kind = Kind::new("pcap", "a source", nothing).source(Type::Frame).params(&FILE).runs_in(IN_DAEMON);
+static DEVICES: [Param; 2] = [
+    Param::new("devices", ParamType::List, "two devices").main(),
+    Param::new("buffer", ParamType::Size, "what only the source has").default("8M"),
+];
+static BRIDGE: Kind = Kind::new("bridge", "a sink of a source's", nothing)
+    .takes(&[Type::Frame])
+    .params(DEVICES.first_chunk::<1>().unwrap())
+    .sink()
+    .first(&BRIDGED);
+static BRIDGED: Kind = Kind::new("bridge", "a source with a sink of its own", nothing)
+    .source(Type::Frame)
+    .params(&DEVICES)
+    .class(ClassUse::Sets("side"))
+    .returns("bridge");
+static IPS: Kind = Kind::new("ips", "rejects what passes", nothing)
+    .takes(&[Type::Frame])
+    .gives_records(&ROWS)
+    .passes_rejects()
+    .mode(Mode::Serial);
 static BPF: Kind = Kind::new("bpf", "a selector with expressions", nothing)
     .takes(&[Type::Frame])
     .params(&EXPR)
@@ -90,8 +109,10 @@ static SCTP: Kind = Kind::new("sctp", "stands behind another", nothing)
     .mode(Mode::Serial)
     .parses_payload();
 
-static KINDS: [&Kind; 16] =
-    [&PCAP, &BPF, &PORT, &VLAN, &IP, &HEAD, &TCP, &UDP, &HTTP, &DNS, &COUNT, &FILES, &JSON, &INSPECT, &DECAP, &SCTP];
+static KINDS: [&Kind; 18] = [
+    &PCAP, &BPF, &PORT, &VLAN, &IP, &HEAD, &TCP, &UDP, &HTTP, &DNS, &COUNT, &FILES, &JSON, &INSPECT, &DECAP, &SCTP,
+    &BRIDGE, &IPS,
+];
 
 /// The registry of these kinds.
 pub fn registry() -> Registry {

@@ -119,6 +119,38 @@ fn an_end_without_a_sink_gets_one() {
 }
 
 #[test]
+fn frames_of_a_source_with_a_sink_of_its_own_go_back_by_that() {
+    check("bridge a b", &["bridge a b -> bridge a b", "bridge a b"]);
+    check("bridge a b | ip", &["bridge a b -> ip", "ip -> bridge a b", "bridge a b"]);
+    check("bridge a b buffer=1M |0 bridge", &["bridge a b buffer=1M -> |0 bridge a b", "bridge a b"]);
+    check(
+        "bridge a b | { bridge + tcp | count }",
+        &["bridge a b -> bridge a b, tcp", "bridge a b", "tcp -> count", "count -> json", "json"],
+    );
+    // What a filter passes by rejecting it goes back, and its records go where records go.
+    let whole = ["bridge a b -> ips", "ips -> json, |! bridge a b", "json", "bridge a b"];
+    check("bridge a b | ips", &whole);
+    check("bridge a b | ips | json", &whole);
+    check("pcap x | ips", &["pcap x -> ips", "ips -> json, |! inspect", "json", "inspect"]);
+    check(
+        "bridge a b | ips |! ip",
+        &["bridge a b -> ips", "ips -> |! ip, json", "ip -> bridge a b", "json", "bridge a b"],
+    );
+    for (request, wrong) in [
+        ("bridge a b | count", "nothing of `bridge a b` goes on: no path leads to the sink `bridge`"),
+        ("bridge a b | tcp | files out", "to forward all and look at it beside: bridge a b | { bridge + ... }"),
+    ] {
+        let error = plan(request).unwrap_err();
+        assert!(error.contains(wrong), "{error}");
+    }
+    // Of two sources it is not clear which is meant.
+    check(
+        "{ bridge a b + bridge c d } | bridge a b",
+        &["bridge a b -> bridge a b", "bridge c d -> bridge a b", "bridge a b"],
+    );
+}
+
+#[test]
 fn what_begins_alike_runs_once() {
     check(
         "pcap x | count; pcap x | ip | count",

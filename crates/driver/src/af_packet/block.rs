@@ -3,7 +3,7 @@
 //! Pure: bytes in, frames out. The kernel wrote them and is trusted; every offset is checked all the same, and a block in
 //! which something does not fit ends there.
 
-use crate::frame::{Clock, Frame, PACKET_OUTGOING};
+use crate::frame::{Clock, Frame, OpenChecksum, PACKET_OUTGOING, TAG_BYTES};
 use buffer::live::SlotFlags;
 
 // Offsets in struct tpacket_block_desc.
@@ -16,7 +16,8 @@ pub(super) const BLOCK_HEADER_BYTES: usize = 48;
 const FRAME_HEADER_BYTES: usize = 48 + 20;
 
 /// struct virtio_net_hdr, right before the frame where it was asked for.
-const OFFLOAD_HEADER_BYTES: usize = 10;
+pub(super) const OFFLOAD_HEADER_BYTES: usize = 10;
+const OFFLOAD_NEEDS_CHECKSUM: u8 = 1;
 const OFFLOAD_GSO_NONE: u8 = 0;
 
 /// Where a block's status stands.
@@ -66,22 +67,47 @@ impl Walk {
         let mut frame = Frame::new(bytes);
         frame.wire = header.len;
         header.describe(&mut frame);
-        if header.status & libc::TP_STATUS_VLAN_VALID != 0 && shape.ethernet {
-            let has_protocol = header.status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-            frame = frame.tagged(if has_protocol { header.vlan_tpid } else { VLAN }, header.vlan_tci);
-        }
-        if shape.offloads {
-            let offloads = block.get(start.checked_sub(OFFLOAD_HEADER_BYTES)?..)?.first_chunk()?;
-            describe_offloads(offloads, &mut frame);
-        }
-        if frame.len() < frame.wire as usize {
-            frame.flags = frame.flags.with(SlotFlags::TRUNCATED);
-        }
+        let offloads = match shape.offloads {
+            true => Some(block.get(start.checked_sub(OFFLOAD_HEADER_BYTES)?..)?.first_chunk()?),
+            false => None,
+        };
+        let tag = Tag { status: header.status, value: header.vlan_tci, protocol: header.vlan_tpid };
+        let frame = complete(frame, shape, tag, offloads);
         self.left -= 1;
         // The last says 0; where another should follow, that leads nowhere.
         self.at = if header.next == 0 { usize::MAX } else { self.at.saturating_add(header.next as usize) };
         Some(frame)
     }
+}
+
+/// What the kernel says of a tag that stands beside a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tag {
+    /// TP_STATUS of the frame: whether there is a tag, and whether its protocol is known.
+    pub(super) status: u32,
+    pub(super) value: u16,
+    pub(super) protocol: u16,
+}
+
+/// The frame with its tag, and with what is known of its offloads.
+#[inline]
+pub(super) fn complete<'a>(
+    mut frame: Frame<'a>,
+    shape: Shape,
+    tag: Tag,
+    offloads: Option<&[u8; OFFLOAD_HEADER_BYTES]>,
+) -> Frame<'a> {
+    if tag.status & libc::TP_STATUS_VLAN_VALID != 0 && shape.ethernet {
+        let has_protocol = tag.status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+        frame = frame.tagged(if has_protocol { tag.protocol } else { VLAN }, tag.value);
+    }
+    if let Some(offloads) = offloads {
+        describe_offloads(offloads, &mut frame);
+    }
+    if frame.len() < frame.wire as usize {
+        frame.flags = frame.flags.with(SlotFlags::TRUNCATED);
+    }
+    frame
 }
 
 /// Protocol of a tag where the kernel names none.
@@ -143,10 +169,17 @@ impl Header {
 /// `linux/if_packet.h`.
 const TP_STATUS_GSO_TCP: u32 = 1 << 8;
 
+/// `frame` has its tag already.
 fn describe_offloads(header: &[u8; OFFLOAD_HEADER_BYTES], frame: &mut Frame<'_>) {
+    let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+    if header[0] & OFFLOAD_NEEDS_CHECKSUM != 0 {
+        // The kernel counts without the tag that stands beside the frame.
+        let start = half(6).saturating_add(if frame.tag().is_some() { TAG_BYTES as u16 } else { 0 });
+        frame.open_checksum = Some(OpenChecksum { start, field: start.saturating_add(half(8)) });
+    }
     if header[1] != OFFLOAD_GSO_NONE {
         frame.flags = frame.flags.with(SlotFlags::SUPER_FRAME);
-        frame.segment_bytes = u16::from_ne_bytes([header[4], header[5]]);
+        frame.segment_bytes = half(4);
     }
 }
 

@@ -14,6 +14,9 @@ pub struct Options {
     pub block_count: usize,
     /// A block that is not full is given over after this long: how late a frame may be.
     pub block_timeout: Duration,
+    /// Gives each frame as soon as it has come, by a system call for up to 64, and not in blocks of a ring. The kernel keeps as many bytes
+    /// as all blocks have.
+    pub at_once: bool,
     /// Which way the frames go.
     pub direction: Direction,
     /// Has the device receive what is for others, too, as long as the receiver is open.
@@ -50,6 +53,7 @@ impl Default for Options {
             block_bytes: 256 << 10,
             block_count: 32,
             block_timeout: Duration::from_millis(10),
+            at_once: false,
             direction: Direction::Both,
             promiscuous: false,
             all_groups: false,

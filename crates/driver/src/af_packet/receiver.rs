@@ -2,11 +2,12 @@
 //!
 //! Tiers of [`Receiver::receive`]: most calls find a block that is theirs already, read its headers and give up to 64
 //! frames, without a system call. Where there is no block, one `ppoll`; where the device is said to be down, a few calls
-//! more. A frame is never copied here: whoever keeps it does.
+//! more. A frame is never copied here: whoever keeps it does. With [`Options::at_once`] there is no ring: see `queue.rs`.
 
 use super::block::{BLOCK_HEADER_BYTES, STATUS_OFFSET, Shape, Walk};
 use super::hardware_clock::HardwareClock;
 use super::options::{Direction, Options, Timestamps};
+use super::queue::Queue;
 use super::socket::{ALL, PacketSocket, attach_filter};
 use crate::contract::{Receive, ReceiveStatistics, Turn};
 use crate::counters::{Counter, LinkCounters, SoftnetCounters};
@@ -33,7 +34,7 @@ const BLOCKS_PER_LOOK: u32 = 1 << 10;
 /// ring. It stays in this process.
 #[derive(Debug)]
 pub struct Receiver {
-    blocks: Blocks,
+    memory: Memory,
     socket: PacketSocket,
     device: Link,
     namespace: Namespace,
@@ -48,6 +49,13 @@ pub struct Receiver {
     hardware_clock: Option<HardwareClock>,
     before: LinkCounters,
     softnet_before: SoftnetCounters,
+}
+
+/// Where the kernel puts frames.
+#[derive(Debug)]
+enum Memory {
+    Ring(Blocks),
+    Queue(Box<Queue>),
 }
 
 /// What was last known of the device, and since when.
@@ -73,14 +81,21 @@ impl Receiver {
         let socket = PacketSocket::new(device.index)?;
         let set = |option, value: i32| set_option(socket.as_fd(), libc::SOL_PACKET, option, &value);
         let system = |what: &str| Error::doing(format!("{what} for `{name}`"));
-        set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as i32)
-            .map_err(system("choose a ring's version"))?;
+        if !options.at_once {
+            set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as i32)
+                .map_err(system("choose a ring's version"))?;
+        }
         if options.segment_sizes {
             set(libc::PACKET_VNET_HDR, 1).map_err(system("have offloads described"))?;
         }
-        set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &ring)
-            .map_err(system("have a ring of frames"))?;
-        let blocks = Blocks::map(&socket, options).map_err(system("map a ring of frames"))?;
+        let memory = if options.at_once {
+            let queue = Queue::new(socket.as_fd(), options.block_bytes * options.block_count);
+            Memory::Queue(Box::new(queue.map_err(system("have frames kept"))?))
+        } else {
+            set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &ring)
+                .map_err(system("have a ring of frames"))?;
+            Memory::Ring(Blocks::map(&socket, options).map_err(system("map a ring of frames"))?)
+        };
         // On a loopback device every frame is sent and received; libpcap, too, gives it once.
         if options.direction == Direction::In || (device.is_loopback() && options.direction == Direction::Both) {
             set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(system("leave sent frames out"))?;
@@ -90,7 +105,7 @@ impl Receiver {
             Timestamps::HardwareIfThere => HardwareClock::start(&socket, name).ok(),
         };
         let mut receiver = Receiver {
-            blocks,
+            memory,
             shape: Shape { ethernet: device.header_bytes() > 0, offloads: options.segment_sizes },
             direction: options.direction,
             block_timeout: options.block_timeout,
@@ -157,11 +172,53 @@ impl Receiver {
         if self.hardware_clock.is_some() { Clock::Hardware } else { Clock::Realtime }
     }
 
+    /// Gives what is there, if something is.
+    fn give(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Result<Option<usize>, Error> {
+        match self.memory {
+            Memory::Ring(_) => Ok(self.give_block(take)),
+            Memory::Queue(_) => self.give_queued(take),
+        }
+    }
+
+    fn give_queued(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Result<Option<usize>, Error> {
+        let Memory::Queue(queue) = &mut self.memory else { return Ok(None) };
+        self.blocks_since_look += 1;
+        let received = queue.receive(self.socket.as_fd(), self.shape);
+        match received {
+            Ok(count) => {
+                let (mut frames, mut bytes) = (FrameArray::new(), 0);
+                for index in 0..count {
+                    let frame = queue.frame(index, self.shape, self.device.index);
+                    bytes += u64::from(frame.wire);
+                    frames.push(frame);
+                }
+                let first_number = self.statistics.given + self.statistics.damaged;
+                if count > 0 {
+                    take(Batch { first_number, frames: frames.as_slice() });
+                }
+                self.statistics.given += count as u64;
+                self.statistics.given_bytes += bytes;
+                Ok((count > 0).then_some(count))
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(None),
+                // A super-frame of a sort that the kernel has no words for: it is gone.
+                Some(libc::EINVAL) => {
+                    self.statistics.damaged += 1;
+                    Ok(None)
+                }
+                // What was said about the device: said once.
+                _ => self.look_at_device().map(|()| None).map_err(|error| self.failed("look at the state", error)),
+            },
+        }
+    }
+
     /// Gives what is in the ring, if something is.
-    fn give(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Option<usize> {
+    fn give_block(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Option<usize> {
+        let Memory::Ring(blocks) = &mut self.memory else { return None };
         // No more blocks than there are; one without frames is passed over.
-        for _ in 0..self.blocks.count {
-            let block = self.blocks.ready()?;
+        for _ in 0..blocks.count {
+            let block = blocks.ready()?;
             let mut walk = self.walk.unwrap_or_else(|| Walk::begin(block));
             let (mut frames, mut bytes) = (FrameArray::new(), 0);
             while !frames.is_full() {
@@ -179,7 +236,7 @@ impl Receiver {
             if ended {
                 self.statistics.damaged += u64::from(walk.left());
                 self.walk = None;
-                self.blocks.give_back();
+                blocks.give_back();
                 self.blocks_since_look += 1;
             } else {
                 self.walk = Some(walk);
@@ -220,7 +277,7 @@ impl Receiver {
         // A block that is not full is given over after one to two of its timeouts.
         let end = since + 4 * self.block_timeout + DOWN_LOOK;
         loop {
-            if let Some(given) = self.give(take) {
+            if let Some(given) = self.give(take)? {
                 return Ok(Some(given));
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -245,13 +302,13 @@ impl Receive for Receiver {
         if self.blocks_since_look >= BLOCKS_PER_LOOK {
             self.look_at_counters().map_err(|error| self.failed("read the counters", error))?;
         }
-        if let Some(given) = self.give(take) {
+        if let Some(given) = self.give(take)? {
             return Ok(Turn::Frames(given));
         }
         if !matches!(self.state, State::Removed(_)) {
             let is_up = self.state == State::Up;
             let seen = self.wait(if is_up { wait } else { wait.min(DOWN_LOOK) })?;
-            if let Some(given) = self.give(take) {
+            if let Some(given) = self.give(take)? {
                 return Ok(Turn::Frames(given));
             }
             if !is_up || seen & libc::POLLERR != 0 {

@@ -37,31 +37,43 @@ const VETH_MTU_MAX: u32 = 65_535;
 
 /// A packet socket on one end of a pair.
 pub fn af_packet() -> Subject {
-    let open = |wanted: &Wanted| {
-        let pair = pair(wanted);
-        if wanted.down {
-            pair.near.set_up(false);
-        }
-        let mut options =
-            Options { block_timeout: Duration::from_millis(1), promiscuous: wanted.promiscuous, ..Options::default() };
-        if wanted.small {
-            (options.block_bytes, options.block_count) = (BLOCK_BYTES_MIN, 2);
-        }
-        if let Some(filter) = &wanted.filter {
-            options.filter.clone_from(filter);
-        }
-        let (namespace, name) = (&pair.near.namespace, pair.near.name.as_str());
-        let mut injector = pair.far.sender();
-        Bed {
-            receiver: Box::new(Receiver::open(namespace, name, &options).expect("root may receive")),
-            sender: Box::new(Sender::open(namespace, name, SenderOptions::default()).expect("root may send")),
-            inject: Box::new(move |frame| injector.send(frame).expect("the other end is up")),
-            observer: Box::new(observer(&pair.far)),
-            device: Some(pair.near),
-            prompt: false,
-        }
-    };
+    let open = |wanted: &Wanted| open_af_packet(wanted, false);
     Subject { open, cannot: &[], absent: absent_without_privileges(), mtu_max: VETH_MTU_MAX }
+}
+
+/// The same without a ring.
+pub fn af_packet_at_once() -> Subject {
+    let open = |wanted: &Wanted| open_af_packet(wanted, true);
+    Subject { open, cannot: &[], absent: absent_without_privileges(), mtu_max: VETH_MTU_MAX }
+}
+
+fn open_af_packet(wanted: &Wanted, at_once: bool) -> Bed {
+    let pair = pair(wanted);
+    if wanted.down {
+        pair.near.set_up(false);
+    }
+    let mut options = Options {
+        block_timeout: Duration::from_millis(1),
+        promiscuous: wanted.promiscuous,
+        at_once,
+        ..Options::default()
+    };
+    if wanted.small {
+        (options.block_bytes, options.block_count) = (BLOCK_BYTES_MIN, 2);
+    }
+    if let Some(filter) = &wanted.filter {
+        options.filter.clone_from(filter);
+    }
+    let (namespace, name) = (&pair.near.namespace, pair.near.name.as_str());
+    let mut injector = pair.far.sender();
+    Bed {
+        receiver: Box::new(Receiver::open(namespace, name, &options).expect("root may receive")),
+        sender: Box::new(Sender::open(namespace, name, SenderOptions::default()).expect("root may send")),
+        inject: Box::new(move |frame| injector.send(frame).expect("the other end is up")),
+        observer: Box::new(observer(&pair.far)),
+        device: Some(pair.near),
+        prompt: false,
+    }
 }
 
 /// An AF_XDP socket on one end of a pair, its program in the device's driver.

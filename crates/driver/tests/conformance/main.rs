@@ -32,7 +32,7 @@ macro_rules! conformance {
 }
 
 conformance! {
-    af_packet, af_xdp, af_xdp_generic, tap, loopback;
+    af_packet, af_packet_at_once, af_xdp, af_xdp_generic, tap, loopback;
     receiving:
         every_size_arrives_whole,
         the_largest_frames_arrive,

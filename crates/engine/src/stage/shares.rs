@@ -140,7 +140,7 @@ impl Shared {
                 return wrong(edge.to.index(), format!("`{}` gives each branch other blocks", label(index)));
             }
             if let [(first, _), (second, _), ..] = ways[..] {
-                let (first, second) = (label(first), label(second));
+                let (first, second) = told_apart(plan, first, second);
                 let why = format!("frames come by several ways, from `{first}` and from `{second}`");
                 return wrong(edge.to.index(), why);
             }
@@ -178,7 +178,7 @@ impl Shared {
                 None => behind.push((to, way)),
                 Some((_, known)) if *known == way => {}
                 Some((_, (known, _))) => {
-                    let (to, first, second) = (label(edge.to.index()), label(*known), label(index));
+                    let (to, (first, second)) = (label(edge.to.index()), told_apart(plan, *known, index));
                     let why = format!("`{to}` gets what goes on by several ways, from `{first}` and from `{second}`");
                     return wrong(index, why);
                 }
@@ -212,6 +212,19 @@ impl Shared {
 }
 
 /// All edges, with the nodes that they leave.
+/// Labels for two nodes that differ: those of the nodes above, where the nodes' own are the same.
+fn told_apart(plan: &Plan, mut one: usize, mut other: usize) -> (&str, &str) {
+    let label = |index: usize| plan.nodes[index].label.as_str();
+    let above = plan.sources_of();
+    while label(one) == label(other) {
+        match (above[one].first(), above[other].first()) {
+            (Some(before), Some(beside)) if before != beside => (one, other) = (before.index(), beside.index()),
+            _ => break,
+        }
+    }
+    (label(one), label(other))
+}
+
 fn edges(plan: &Plan) -> impl Iterator<Item = (usize, &Edge)> {
     plan.nodes.iter().enumerate().flat_map(|(index, node)| node.edges.iter().map(move |edge| (index, edge)))
 }

@@ -74,6 +74,8 @@ pub(super) struct Fragments {
     /// Packets that became whole, and such as were given up on.
     whole: u64,
     given_up: u64,
+    /// The fragment that came last has other bytes than one that came before it.
+    pub(super) differs: bool,
 }
 
 impl Fragments {
@@ -89,11 +91,13 @@ impl Fragments {
             serials: 0,
             whole: 0,
             given_up: 0,
+            differs: false,
         }
     }
 
     /// Takes a fragment, which `frame` is in `block`. `scope` keeps apart what is in different tunnels.
     pub fn add(&mut self, block: &Descriptor, frame: &Frame, scope: u64, cx: &mut Context<'_>) -> Added {
+        self.differs = false;
         let Some(fragment) = frame.fragment else { return Added::Dropped("not a fragment") };
         let start = u32::from(fragment.offset);
         let captured = frame.payload_end.saturating_sub(fragment.start);
@@ -138,6 +142,7 @@ impl Fragments {
         if met.overlaps {
             cx.count("fragments overlap", 1);
         }
+        self.differs = met.differs;
         if met.differs {
             cx.count("fragments overlap with other bytes", 1);
         }

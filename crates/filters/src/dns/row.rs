@@ -87,8 +87,8 @@ impl MessageRow {
     }
 
     /// The record.
-    pub(super) fn bytes(&self) -> &[u8] {
-        self.row.row()
+    pub(super) fn row(&self) -> &RowWriter {
+        &self.row
     }
 
     fn header(&mut self, message: &Message<'_>, flags: u16) {

@@ -7,6 +7,7 @@
 use super::folder::{Folder, failure};
 use super::outgoing::{Outgoing, Piece};
 use super::round::{Job, write_and_hash};
+use super::store;
 use super::title::Title;
 use crate::parts::json_row::append_state;
 use crate::parts::json_text;
@@ -33,6 +34,9 @@ const ROUND_BLOCKS: usize = 8 * FILE_PENDING_BLOCKS;
 
 /// A file that ends and holds at least this much is written together with others.
 const LONG_BYTES: u64 = 64 << 10;
+
+/// Media types are told by so many bytes: the mark of a tar archive stands last, at 257.
+const MAGIC_BYTES: usize = 512;
 
 /// Linux: the process (24) or the system (23) has too many files open.
 const TOO_MANY_OPEN: [i32; 2] = [24, 23];
@@ -102,6 +106,25 @@ enum Full {
     Limit,
 }
 
+fn hex_of(digest: &[u8]) -> String {
+    let mut hex = Vec::with_capacity(2 * digest.len());
+    json_text::hex(&mut hex, digest);
+    hex.into_iter().map(char::from).collect()
+}
+
+/// The media type that the first bytes of these slices show.
+fn magic_of(slices: &[IoSlice<'_>]) -> Option<&'static str> {
+    let mut first = Vec::with_capacity(MAGIC_BYTES);
+    for slice in slices {
+        let room = MAGIC_BYTES - first.len();
+        first.extend_from_slice(&slice[..slice.len().min(room)]);
+        if first.len() == MAGIC_BYTES {
+            break;
+        }
+    }
+    infer::get(&first).map(|kind| kind.mime_type())
+}
+
 /// Writes files into a folder.
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -109,6 +132,8 @@ pub(super) struct Disk {
     hashes: bool,
     /// Files in the index, and their bytes.
     listed: (u64, u64),
+    /// Of those, files whose content the store had already.
+    stored_already: u64,
     full: Full,
     /// People were told that the limit was reached.
     told: bool,
@@ -131,6 +156,7 @@ impl Disk {
             folder,
             hashes,
             listed: (0, 0),
+            stored_already: 0,
             full: Full::No,
             told: false,
             number: 0,
@@ -251,7 +277,11 @@ impl Disk {
         }
         self.take_room(&mut file, bytes.len() as u64, 0)?;
         let handle = self.open_file(&mut file, &mut round)?;
-        let mut jobs = [Job::new(handle, vec![IoSlice::new(bytes)], self.hashes.then(Box::default))];
+        let slices = vec![IoSlice::new(bytes)];
+        if self.folder.is_store() {
+            file.magic = magic_of(&slices);
+        }
+        let mut jobs = [Job::new(handle, slices, self.hashes.then(Box::default))];
         write_and_hash(&mut jobs, 0);
         let [job] = jobs;
         let written = self.settle(&mut file, Then::Close, job);
@@ -339,7 +369,10 @@ impl Disk {
             file.hash = Some(Box::default());
         }
         let rings = round.rings;
-        let slices = file.pending.iter().map(|piece| IoSlice::new(rings.bytes(&piece.descriptor()))).collect();
+        let slices: Vec<_> = file.pending.iter().map(|piece| IoSlice::new(rings.bytes(&piece.descriptor()))).collect();
+        if self.folder.is_store() && file.written == 0 {
+            file.magic = magic_of(&slices);
+        }
         Ok(Some(Job::new(handle, slices, file.hash.take())))
     }
 
@@ -421,7 +454,11 @@ impl Disk {
                     self.number += 1;
                     file.number = self.number;
                 }
-                file.name = file.title().name((!plain).then_some(file.number));
+                file.name = if self.folder.is_store() {
+                    store::part_name(file.number)
+                } else {
+                    file.title().name((!plain).then_some(file.number))
+                };
             }
             match self.open_with_room(file, round) {
                 Err(error) if !file.exists && error.kind() == ErrorKind::AlreadyExists => {
@@ -467,16 +504,18 @@ impl Disk {
             return Ok(());
         }
         self.listed = (self.listed.0 + 1, self.listed.1 + file.written);
-        let digest = file.hash.take().map(|hash| hash.finalize());
-        let listed = self.folder.list(|line| {
-            file.title().append_head(line, &file.name);
+        let digest = file.hash.take().map(|hash| hex_of(&hash.finalize()));
+        let fill = |line: &mut Vec<u8>, name: &str| {
+            file.title().append_head(line, name);
             json_text::key(line, "size");
             json_text::number(line, file.written);
-            if let Some(digest) = digest {
+            if let Some(digest) = &digest {
                 json_text::key(line, "sha256");
-                line.push(b'"');
-                json_text::hex(line, &digest);
-                line.push(b'"');
+                json_text::text(line, digest.as_bytes());
+            }
+            if let Some(magic) = file.magic {
+                json_text::key(line, "magic");
+                json_text::text(line, magic.as_bytes());
             }
             append_state(line, file.state(), file.limited);
             json_text::key(line, "gaps");
@@ -491,7 +530,14 @@ impl Disk {
             }
             line.push(b']');
             file.title().append_tail(line);
-        });
+        };
+        let listed = match &digest {
+            Some(digest) if self.folder.is_store() => {
+                let seen = (file.title().seconds(), file.number);
+                self.folder.store(&file.name, digest, seen, fill).map(|new| self.stored_already += u64::from(!new))
+            }
+            _ => self.folder.list(|line| fill(line, &file.name)),
+        };
         // What is on the disk is worth little without the index: it goes first.
         if listed.is_err() {
             self.full = Full::Disk;
@@ -510,6 +556,7 @@ impl Disk {
         let (files, bytes) = std::mem::take(&mut self.listed);
         counters.events.add(FILES, files);
         counters.events.add(FILE_BYTES, bytes);
+        counters.events.add("files stored already", std::mem::take(&mut self.stored_already));
         self.open.clear();
         self.folder.begin()?;
         self.folder.end_index()

@@ -1,5 +1,7 @@
-//! The folder that files go to, and its index. Files have plain names in it.
+//! The folder that files go to, and its index; or a [store](super::store), which has side-cars in place of an index.
+//! Files have plain names in it.
 
+use super::store;
 use crate::parts::held_folder::HeldFolder;
 use crate::parts::room::Room;
 use crate::parts::system::reason;
@@ -43,6 +45,8 @@ enum Index {
     Open(File, u64, u64),
     /// The index could not be made; that was said.
     Failed,
+    /// A store has none.
+    Store,
 }
 
 pub(super) fn failure(what: &str, path: &Path, error: &io::Error) -> Box<Failure> {
@@ -52,23 +56,55 @@ pub(super) fn failure(what: &str, path: &Path, error: &io::Error) -> Box<Failure
 impl Folder {
     /// Opens the folder and makes sure that files can be written there. What it makes goes again unless the run begins.
     pub(super) fn open(dir: &str, overwrite: bool, room: Room) -> Result<Folder, ParamError> {
-        let (path, dir) = (Path::new(dir), terminal::name(dir));
-        let system = |message: String| ParamError { key: Some("dir"), ..ParamError::system(message) };
-        if path.exists() && !path.is_dir() {
-            return Err(system(format!("`{dir}` is not a folder")));
-        }
-        let held = HeldFolder::open_or_make(path).and_then(|held| held.probe().map(|()| held));
-        let held = held.map_err(|error| system(format!("cannot create files in `{dir}`: {}", reason(&error))))?;
-        room.check("dir", held.as_fd(), path)?;
+        let held = hold("dir", dir, &room)?;
         if !overwrite && held.sort_of(OsStr::new(INDEX)).is_some() {
             let help = "choose another folder, or overwrite=yes to remove the files which that index lists";
-            return Err(system(format!("`{dir}` holds the index of an earlier run")).with_help(help));
+            let message = format!("`{}` holds the index of an earlier run", terminal::name(dir));
+            return Err(ParamError { key: Some("dir"), ..ParamError::system(message) }.with_help(help));
         }
         Ok(Folder { held, room, overwrite, index: Index::None, lines: Vec::new() })
     }
 
+    /// Opens a store, likewise. Others may write to it at the same time.
+    pub(super) fn open_store(dir: &str, room: Room) -> Result<Folder, ParamError> {
+        let held = hold("store", dir, &room)?;
+        Ok(Folder { held, room, overwrite: false, index: Index::Store, lines: Vec::new() })
+    }
+
+    /// Is it a store?
+    pub(super) fn is_store(&self) -> bool {
+        matches!(self.index, Index::Store)
+    }
+
+    /// Keeps a file of this run under its digest, in a store; says whether its content is new there. `fill` appends what the
+    /// side-car says, without its line break, and gets the name that the file has now.
+    pub(super) fn store(
+        &mut self,
+        part: &str,
+        digest: &str,
+        (seconds, number): (u64, u64),
+        fill: impl FnOnce(&mut Vec<u8>, &str),
+    ) -> Result<bool, Box<Failure>> {
+        let (folder, name) = store::place(digest);
+        let path = format!("{folder}/{name}");
+        let failed = |error: io::Error| failure("store", &self.path(&path), &error);
+        let new = store::keep(&self.held, part, digest).map_err(failed)?;
+        let mut line = std::mem::take(&mut self.lines);
+        fill(&mut line, &path);
+        line.push(b'\n');
+        let added = store::add_side_car(&self.held, digest, seconds, number, &line);
+        self.room.add(line.len() as u64);
+        line.clear();
+        self.lines = line;
+        added.map_err(|error| failure("write a side-car of", &self.path(&path), &error))?;
+        Ok(new)
+    }
+
     /// Makes an empty index, once; before that, removes what an earlier run left, if it may.
     pub(super) fn begin(&mut self) -> Result<(), Box<Failure>> {
+        if self.is_store() {
+            self.held.keep();
+        }
         if matches!(self.index, Index::None) {
             self.index = Index::Failed;
             self.held.keep();
@@ -170,7 +206,7 @@ impl Folder {
                     *reserved = reserve(file, *len).unwrap_or(*reserved);
                 }
             }
-            Index::None | Index::Failed => {}
+            Index::None | Index::Failed | Index::Store => {}
         }
         self.lines.clear();
         Ok(())
@@ -185,6 +221,19 @@ impl Folder {
         }
         written
     }
+}
+
+/// Opens the folder that a parameter names, and makes sure that files can be written there.
+fn hold(key: &'static str, dir: &str, room: &Room) -> Result<HeldFolder, ParamError> {
+    let (path, dir) = (Path::new(dir), terminal::name(dir));
+    let system = |message: String| ParamError { key: Some(key), ..ParamError::system(message) };
+    if path.exists() && !path.is_dir() {
+        return Err(system(format!("`{dir}` is not a folder")));
+    }
+    let held = HeldFolder::open_or_make(path).and_then(|held| held.probe().map(|()| held));
+    let held = held.map_err(|error| system(format!("cannot create files in `{dir}`: {}", reason(&error))))?;
+    room.check(key, held.as_fd(), path)?;
+    Ok(held)
 }
 
 /// Reserves room behind the first `len` bytes of an index; says up to where, and nothing more where the file system cannot.

@@ -46,6 +46,8 @@ pub(super) struct Outgoing {
     /// Of those bytes.
     pub(super) hash: Option<Box<Sha256>>,
     gaps: Vec<(u64, u64)>,
+    /// Its media type, by its first bytes; a store's side-cars say it.
+    pub(super) magic: Option<&'static str>,
     truncated: bool,
     /// A limit of the request truncated it.
     pub(super) limited: bool,
@@ -66,6 +68,7 @@ impl Outgoing {
             written: 0,
             hash: None,
             gaps: Vec::new(),
+            magic: None,
             truncated: false,
             limited: false,
             broken: false,

@@ -399,3 +399,51 @@ fn metadata_of_open_messages_is_bounded() {
     assert_eq!(events.get("metadata left out"), without.len() as u64);
     assert_eq!(events.get("metadata texts shortened"), 2 * OPEN as u64);
 }
+
+/// Each content is stored once, whatever run it comes from; each time it was seen has a side-car.
+#[test]
+fn a_store_has_each_content_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let given = [("store", store.to_str().unwrap())];
+    let pieces = || {
+        vec![
+            block(2, FIRST, b"\x89PNG\r\n\x1a\n", 0),
+            block(2, LAST, b"end", 0),
+            block(3, FIRST.with(LAST), b"\x89PNG\r\n\x1a\nend", 0),
+            block(4, FIRST.with(LAST), b"text", 0),
+        ]
+    };
+    for again in [0, 3] {
+        let outcome = streams(pieces()).then(&KIND, &given).run();
+        assert_eq!(outcome.failure, None);
+        let counters = outcome.counters("files");
+        assert_eq!(counters.events.get("files stored already"), if again == 0 { 1 } else { 3 });
+    }
+    let mut found = BTreeMap::new();
+    for folder in fs::read_dir(&store).unwrap() {
+        let folder = folder.unwrap().path();
+        for file in fs::read_dir(&folder).unwrap() {
+            let path = file.unwrap().path();
+            found.insert(path.strip_prefix(&store).unwrap().to_str().unwrap().to_string(), fs::read(&path).unwrap());
+        }
+    }
+    let digest = |bytes: &[u8]| {
+        let mut hex = Vec::new();
+        crate::parts::json_text::hex(&mut hex, &<sha2::Sha256 as sha2::Digest>::digest(bytes));
+        String::from_utf8(hex).unwrap()
+    };
+    for (content, magic, seen) in [(&b"\x89PNG\r\n\x1a\nend"[..], json!("image/png"), 2), (b"text", Value::Null, 1)] {
+        let digest = digest(content);
+        let path = format!("{}/{digest}", &digest[..2]);
+        assert_eq!(found.remove(&path).as_deref(), Some(content));
+        let side_cars: Vec<_> =
+            found.extract_if(.., |name, _| name.starts_with(&path) && name.ends_with(".json")).collect();
+        assert_eq!(side_cars.len(), seen);
+        for (_, line) in side_cars {
+            let row: Value = serde_json::from_slice(&line).unwrap();
+            assert_eq!((&row["file"], &row["sha256"], &row["magic"]), (&json!(path), &json!(digest), &magic));
+        }
+    }
+    assert_eq!(found, BTreeMap::new());
+}

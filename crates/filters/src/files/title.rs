@@ -52,6 +52,11 @@ impl Title {
         Title { kind, extension, time: block.time, ..Title::default() }
     }
 
+    /// Time of its first block, s since 1970 UTC.
+    pub(super) fn seconds(&self) -> u64 {
+        self.time / 1_000_000_000
+    }
+
     /// Does its flow alone name it?
     pub(super) fn is_named_by_flow(&self) -> bool {
         self.kind == "stream" && self.flow.is_some()

@@ -28,6 +28,8 @@ pub(super) static SCHEMA: Schema = Schema::new(
         Field::new("flow.pkts_toclient", FieldType::Number),
         Field::new("flow.bytes_toserver", FieldType::Number),
         Field::new("flow.bytes_toclient", FieldType::Number),
+        Field::new("flow.ip_bytes_toserver", FieldType::Number),
+        Field::new("flow.ip_bytes_toclient", FieldType::Number),
         Field::new("flow.payload_toserver", FieldType::Number),
         Field::new("flow.payload_toclient", FieldType::Number),
         Field::new("flow.missed_toserver", FieldType::Number),
@@ -85,6 +87,7 @@ impl FlowRow {
         row.text("community_id", &*text);
         row.number("flow.pkts_toserver", client.packets).number("flow.pkts_toclient", server.packets);
         row.number("flow.bytes_toserver", client.bytes).number("flow.bytes_toclient", server.bytes);
+        row.number("flow.ip_bytes_toserver", client.ip_bytes).number("flow.ip_bytes_toclient", server.ip_bytes);
         row.number("flow.payload_toserver", client.payload).number("flow.payload_toclient", server.payload);
         row.time("flow.start", state.start).time("flow.end", state.last);
         row.number("flow.age", state.last.saturating_sub(state.start) / SECOND);

@@ -34,6 +34,8 @@ pub(super) struct Sent {
     pub packets: u64,
     /// Of frames.
     pub bytes: u64,
+    /// Of packets of IP.
+    pub ip_bytes: u64,
     pub payload: u64,
     /// All flags of TCP together.
     pub flags: u8,
@@ -166,10 +168,11 @@ impl State {
     }
 
     /// Counts a packet.
-    pub fn count(&mut self, side: Side, bytes: u32, payload: u32) {
+    pub fn count(&mut self, side: Side, bytes: u32, ip_bytes: u32, payload: u32) {
         let sent = self.side(side);
         sent.packets += 1;
         sent.bytes += u64::from(bytes);
+        sent.ip_bytes += u64::from(ip_bytes);
         sent.payload += u64::from(payload);
     }
 

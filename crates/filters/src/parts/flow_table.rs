@@ -77,6 +77,11 @@ pub(crate) struct FlowTable<T, const LISTS: usize> {
 }
 
 impl<T, const LISTS: usize> FlowTable<T, LISTS> {
+    /// Bytes that a conversation takes at most, once there are many: the index has twice as many places as it must.
+    #[cfg(test)]
+    pub const BYTES_EACH: usize =
+        size_of::<Option<Entry<T>>>() + size_of::<Link>() + 2 * SPARSE * size_of::<Place>() + size_of::<u32>();
+
     /// An empty table with a random hash key.
     pub fn new() -> Self {
         Self {

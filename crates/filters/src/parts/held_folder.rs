@@ -122,15 +122,31 @@ impl HeldFolder {
     /// Gives a file another name; a file that has it is replaced only where `replace` says so, else that is an error
     /// (`AlreadyExists`).
     pub(crate) fn rename(&self, from: &OsStr, to: &OsStr, replace: bool) -> io::Result<()> {
+        self.move_file(from, self, to, replace)
+    }
+
+    /// [`rename`](HeldFolder::rename)s a file into another folder of the same file system.
+    pub(crate) fn move_file(&self, from: &OsStr, folder: &HeldFolder, to: &OsStr, replace: bool) -> io::Result<()> {
         if !replace {
-            match rustix::fs::renameat_with(&self.descriptor, from, &self.descriptor, to, RenameFlags::NOREPLACE) {
+            match rustix::fs::renameat_with(&self.descriptor, from, &folder.descriptor, to, RenameFlags::NOREPLACE) {
                 // File systems that do not know how to: what comes between these two calls is lost.
-                Err(Errno::INVAL | Errno::NOSYS) if self.sort_of(to).is_none() => {}
+                Err(Errno::INVAL | Errno::NOSYS) if folder.sort_of(to).is_none() => {}
                 Err(Errno::INVAL | Errno::NOSYS) => return Err(Errno::EXIST.into()),
                 renamed => return Ok(renamed?),
             }
         }
-        Ok(rustix::fs::renameat(&self.descriptor, from, &self.descriptor, to)?)
+        Ok(rustix::fs::renameat(&self.descriptor, from, &folder.descriptor, to)?)
+    }
+
+    /// Opens a folder in this one, which is made where it is not there. No link is followed.
+    pub(crate) fn folder(&self, name: &OsStr) -> io::Result<HeldFolder> {
+        match rustix::fs::mkdirat(&self.descriptor, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::openat(&self.descriptor, name, flags, Mode::empty())?;
+        Ok(HeldFolder { descriptor, path: self.path_of(name), made: Made::default() })
     }
 
     /// What has this name, a link itself and not what it leads to; `None` where nothing has.

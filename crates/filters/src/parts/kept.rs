@@ -99,12 +99,9 @@ impl Shortener {
                     append_text(&mut self.text, text, counters);
                     short.text(field.name, &self.text);
                 }
-                Some(FieldValue::Number(number)) => drop(short.number(field.name, number)),
-                Some(FieldValue::Time(ns)) => drop(short.time(field.name, ns)),
-                Some(FieldValue::Flag(flag)) => drop(short.flag(field.name, flag)),
-                Some(FieldValue::Address(address)) => drop(short.address(field.name, address)),
                 // A list has no length to be cut to.
                 Some(FieldValue::Rows(_)) => counters.events.add("metadata texts shortened", 1),
+                Some(value) => drop(short.copy(field.name, &value)),
                 None => {}
             }
         }

@@ -42,12 +42,17 @@ impl Lines {
     /// To the file that the parameter `file` names, else to standard output. Refuses what could not be written or should
     /// not be replaced; makes no file yet.
     pub(crate) fn new(params: &Params, env: &Env) -> Result<Lines, ParamError> {
+        Lines::to("file", params, env)
+    }
+
+    /// The same, to the file that this parameter names.
+    pub(crate) fn to(key: &'static str, params: &Params, env: &Env) -> Result<Lines, ParamError> {
         let room = Room::new(params);
-        let to = match params.text("file") {
+        let to = match params.text(key) {
             Some(path) if path != "-" => {
                 let overwrite = params.flag("overwrite");
                 let existing = if overwrite { Existing::Emptied } else { Existing::Stays };
-                let target = FileTarget::check("file", Path::new(path), existing, &room)?;
+                let target = FileTarget::check(key, Path::new(path), existing, &room)?;
                 Target::File { target, overwrite, open: None }
             }
             _ => Target::Stdout(env.stdout.open()),

@@ -1,11 +1,13 @@
 //! Pieces that several filters share; none of them is a filter.
 
 pub(crate) mod addresses;
+pub(crate) mod carry;
 pub(crate) mod class_table;
 pub(crate) mod edit;
 pub(crate) mod eve;
 pub(crate) mod expression;
 pub(crate) mod fields;
+pub(crate) mod fingerprint;
 pub(crate) mod flow_table;
 pub(crate) mod frame_line;
 #[cfg(test)]
@@ -20,7 +22,9 @@ pub(crate) mod live;
 pub(crate) mod mac;
 pub(crate) mod networks;
 pub(crate) mod numbers;
+pub(crate) mod on_wire;
 pub(crate) mod origin;
+pub(crate) mod outlet;
 pub(crate) mod pace;
 pub(crate) mod policy;
 pub(crate) mod ports;
@@ -28,7 +32,10 @@ pub(crate) mod printable;
 pub(crate) mod received;
 pub(crate) mod room;
 pub(crate) mod select;
+pub(crate) mod sending;
+pub(crate) mod services;
 pub(crate) mod system;
 pub(crate) mod target;
+pub(crate) mod text_lines;
 pub(crate) mod transport;
 pub(crate) mod version;

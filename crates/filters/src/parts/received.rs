@@ -1,11 +1,13 @@
-//! A device that this process has opened itself, as a source: what `af_packet`, `af_xdp` and `tuntap` have in common.
+//! Devices that this process has opened itself, as a source: what `af_packet`, `af_xdp`, `tuntap` and `bridge` have in common.
 //!
-//! In: receivers of crate `driver`, one for each of the device's queues. Out: blocks, copied, and counters that say where
+//! In: receivers of crate `driver`, one for each of a device's queues. Out: blocks, copied, and counters that say where
 //! frames were lost. Such a device has no other reader; `ethernet` is the one that shares.
 
 use super::landing::{self, Known, Landing};
+use super::on_wire::OnWire;
 use base::limits::PULL_BLOCKS;
 use driver::counters::Meaning;
+use driver::link::Link;
 use driver::{Error, Frame, Receive, Turn};
 use filter::device::Left;
 use filter::prelude::*;
@@ -26,7 +28,7 @@ pub fn namespace() -> Result<driver::namespace::Namespace, ParamError> {
 }
 
 /// What is known of the device that a request names.
-pub fn look_up(params: &Params) -> Result<driver::link::Link, ParamError> {
+pub fn look_up(params: &Params) -> Result<Link, ParamError> {
     let name = params.text("device").unwrap_or_default();
     let link = namespace()?.enter(|| driver::link::find(name));
     let link = link.and_then(|found| found).map_err(|error| ParamError::system(format!("{name}: {error}")))?;
@@ -45,7 +47,7 @@ pub fn failure(error: Error) -> Box<Failure> {
 }
 
 /// LINKTYPE number of a device's frames.
-pub fn link_type(link: &driver::link::Link) -> Result<u16, ParamError> {
+pub fn link_type(link: &Link) -> Result<u16, ParamError> {
     link.link_type().ok_or_else(|| {
         ParamError::new(
             "device",
@@ -61,33 +63,44 @@ pub fn link_type_of(params: &Params) -> Result<u16, ParamError> {
 
 /// A source of what these receivers receive.
 pub fn source(
-    device: &driver::link::Link,
+    device: &Link,
     receivers: Vec<Box<dyn Receive>>,
     snap_len: u32,
     left: Option<Left>,
 ) -> Result<Instance, ParamError> {
-    let landing = Landing::new(&device.name, link_type(device)?, snap_len);
-    let bells = bells(&receivers).map_err(|error| ParamError::system(format!("epoll: {error}")))?;
-    let receivers = receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect();
-    Ok(Instance::source(Received { receivers, bells, landing, left, stopped: None }))
+    source_of(vec![Port::new(device, receivers, snap_len)?], None, left)
+}
+
+/// A source of what several devices receive, as far as possible in the order in which it came. The class of a frame is the place
+/// of its device. With `on_wire` frames are made what the wire has.
+pub fn source_of(ports: Vec<Port>, on_wire: Option<OnWire>, left: Option<Left>) -> Result<Instance, ParamError> {
+    let bells = bells(ports.iter().flat_map(|port| &port.queues));
+    let bells = bells.map_err(|error| ParamError::system(format!("epoll: {error}")))?;
+    Ok(Instance::source(Received { ports, on_wire, bells, left, stopped: None }))
 }
 
 /// One descriptor that can be read where any of the receivers' can.
-fn bells(receivers: &[Box<dyn Receive>]) -> rustix::io::Result<OwnedFd> {
+fn bells<'a>(queues: impl Iterator<Item = &'a Queue>) -> rustix::io::Result<OwnedFd> {
     let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for receiver in receivers {
-        epoll::add(&bells, receiver.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    for queue in queues {
+        epoll::add(&bells, queue.receiver.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(bells)
 }
 
 struct Received {
-    receivers: Vec<Queue>,
+    ports: Vec<Port>,
+    on_wire: Option<OnWire>,
     bells: OwnedFd,
-    landing: Landing,
     left: Option<Left>,
     /// Since when nothing more is to come.
     stopped: Option<Instant>,
+}
+
+/// A device.
+pub struct Port {
+    queues: Vec<Queue>,
+    landing: Landing,
 }
 
 struct Queue {
@@ -96,18 +109,37 @@ struct Queue {
     ended: bool,
 }
 
-impl Source for Received {
-    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+impl Port {
+    /// A device with its receivers; `snap_len` bytes of each frame are kept, 0 for all.
+    pub fn new(device: &Link, receivers: Vec<Box<dyn Receive>>, snap_len: u32) -> Result<Port, ParamError> {
+        let landing = Landing::new(&device.name, link_type(device)?, snap_len);
+        Ok(Port { queues: receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect(), landing })
+    }
+
+    /// Gives frames that are there, `most` or a few more; the number of those, and whether the device is down.
+    fn pull(
+        &mut self,
+        most: usize,
+        class: Class,
+        stopped: Option<Instant>,
+        mut on_wire: Option<&mut OnWire>,
+        cx: &mut Context<'_>,
+    ) -> Result<(usize, bool), Box<Failure>> {
         let view = self.landing.view(cx)?;
         let landing = &self.landing;
         let (mut given, mut down) = (0, false);
-        for queue in &mut self.receivers {
-            while !queue.ended && given < PULL_BLOCKS {
-                let turn = queue.receiver.receive(Duration::ZERO, &mut |batch| {
-                    for frame in batch.frames {
-                        let Frame { time, wire, flags, .. } = *frame;
-                        let known = Known { time, len: frame.len() as u32, wire, flags };
-                        landing.give(view, cx, known, |space| Some((frame.copy_into(space), Class(0))));
+        for queue in &mut self.queues {
+            while !queue.ended && given < most {
+                let turn = queue.receiver.receive(Duration::ZERO, &mut |batch| match &mut on_wire {
+                    Some(on_wire) => {
+                        batch.frames.iter().for_each(|frame| on_wire.give(frame, landing, view, class, cx))
+                    }
+                    None => {
+                        for frame in batch.frames {
+                            let Frame { time, wire, flags, .. } = *frame;
+                            let known = Known { time, len: frame.len() as u32, wire, flags };
+                            landing.give(view, cx, known, |space| Some((frame.copy_into(space), class)));
+                        }
                     }
                 });
                 match turn.map_err(failure)? {
@@ -117,21 +149,44 @@ impl Source for Received {
                         let is_all = |receiver: &mut dyn Receive| {
                             receiver.statistics().map_or(true, |statistics| statistics.waiting() == 0)
                         };
-                        queue.ended = self
-                            .stopped
+                        queue.ended = stopped
                             .is_some_and(|since| since.elapsed() > LAST_FRAMES || is_all(queue.receiver.as_mut()));
                         break;
                     }
                     Turn::Down => {
                         down = true;
-                        queue.ended = self.stopped.is_some();
+                        queue.ended = stopped.is_some();
                         break;
                     }
                 }
             }
         }
+        Ok((given, down))
+    }
+}
+
+impl Received {
+    fn queues(&mut self) -> impl Iterator<Item = &mut Queue> {
+        self.ports.iter_mut().flat_map(|port| &mut port.queues)
+    }
+}
+
+impl Source for Received {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let (first, most) = (cx.out.len(), PULL_BLOCKS / self.ports.len().max(1));
+        let (mut given, mut down, mut sides) = (0, false, 0);
+        for (place, port) in self.ports.iter_mut().enumerate() {
+            let (count, is_down) = port.pull(most, Class(place as u32), self.stopped, self.on_wire.as_mut(), cx)?;
+            given += count;
+            down |= is_down;
+            sides += usize::from(count > 0);
+        }
+        if sides > 1 {
+            // Of each device they are in order, and stay in it.
+            cx.out[first..].sort_by_key(|block| block.time);
+        }
         Ok(match given {
-            0 if self.receivers.iter().all(|queue| queue.ended) => Pull::End,
+            0 if self.queues().all(|queue| queue.ended) => Pull::End,
             0 => Pull::Idle(if down { DOWN_LOOK } else { Duration::MAX }),
             _ => Pull::Ready,
         })
@@ -147,17 +202,17 @@ impl Source for Received {
 
     fn stop(&mut self) -> bool {
         // One that cannot be stopped gives what it has until it finds nothing.
-        self.receivers.iter_mut().for_each(|queue| drop(queue.receiver.stop()));
+        self.queues().for_each(|queue| drop(queue.receiver.stop()));
         self.stopped = Some(Instant::now());
         true
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
-        self.landing.leave(cx);
+        self.ports.iter_mut().for_each(|port| port.landing.leave(cx));
         if let Some((word, left)) = &self.left {
             cx.count(word, left());
         }
-        for queue in &mut self.receivers {
+        for queue in self.queues() {
             if let Ok(statistics) = queue.receiver.statistics() {
                 cx.counters.blocks_in += statistics.given + statistics.dropped + statistics.damaged;
                 cx.counters.blocks_taken += statistics.given;
@@ -173,6 +228,9 @@ impl Source for Received {
                     cx.count(counter.name, counter.value);
                 }
             }
+        }
+        if let Some(on_wire) = &self.on_wire {
+            on_wire.account(cx);
         }
     }
 }
@@ -229,11 +287,10 @@ mod tests {
     #[test]
     fn frames_that_are_given_over_late_come_before_the_end() {
         let (fd, _other) = UnixStream::pair().unwrap();
-        let receivers: Vec<Box<dyn Receive>> = vec![Box::new(Late { fd, asked: 0, given: 0 })];
-        let bells = bells(&receivers).unwrap();
-        let receivers = receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect();
-        let landing = Landing::new("late0", 1, 0);
-        let mut source = Received { receivers, bells, landing, left: None, stopped: None };
+        let queues = vec![Queue { receiver: Box::new(Late { fd, asked: 0, given: 0 }), ended: false }];
+        let bells = bells(queues.iter()).unwrap();
+        let ports = vec![Port { queues, landing: Landing::new("late0", 1, 0) }];
+        let mut source = Received { ports, on_wire: None, bells, left: None, stopped: None };
         let mut rings = BlockTable::new();
         let own = rings.add_append_ring();
         let own = rings.add_view(own, Interface::default()).unwrap();

@@ -23,8 +23,20 @@ use std::sync::Arc;
 /// Silence after which a flow that is no TCP is forgotten, ns.
 const IDLE_NS: u64 = 300_000_000_000;
 
+/// What a frame met besides rules, for those who let frames pass or not.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Met {
+    /// Why its segment was not taken: its receiver would not take it.
+    pub refused: Option<&'static str>,
+    /// Not all rules were tried to the end.
+    pub cut_short: bool,
+    /// A rule had dropped its flow before.
+    pub flow_dropped: bool,
+}
+
 /// Rules over frames.
 pub(crate) struct Inspector {
+    met: Met,
     engine: Engine,
     assembler: Assembler,
     origins: Origins,
@@ -52,7 +64,13 @@ impl Inspector {
             blocks: Vec::new(),
             touched: Vec::new(),
             row: RowWriter::new(&SCHEMA),
+            met: Met::default(),
         }
+    }
+
+    /// What the frame met that came last.
+    pub fn met(&self) -> Met {
+        self.met
     }
 
     /// Goes on with other rules.
@@ -67,6 +85,7 @@ impl Inspector {
 
     /// Takes a frame. Alerts are records in `cx.out`.
     pub fn frame(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Verdict {
+        self.met = Met::default();
         let Some(origin) = self.origins.of(cx.rings, frame) else {
             cx.count(Malformed::UnsupportedLink.reason(), 1);
             return Verdict::Pass;
@@ -76,6 +95,7 @@ impl Inspector {
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
         self.parsed = parsed;
         let bounds = self.engine.take_bounds();
+        self.met.cut_short = bounds.steps > 0;
         for (name, count) in [
             ("packets whose rules were cut short", bounds.steps),
             ("alerts beyond those of one packet", bounds.alerts),
@@ -129,6 +149,7 @@ impl Inspector {
             }
             dropped = connection.state.dropped;
         }
+        self.met.flow_dropped = dropped;
         if dropped {
             self.others(slot.unwrap_or(Slot(u32::MAX)), cx);
             return Verdict::Drop;
@@ -152,6 +173,7 @@ impl Inspector {
         let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
             Ok(segment) => segment,
             Err(Refusal::Dropped(reason)) => {
+                self.met.refused = Some(reason);
                 cx.count(reason, 1);
                 return (None, false);
             }
@@ -161,6 +183,7 @@ impl Inspector {
         let taken = self.assembler.segment(&segment, frame, cx);
         self.blocks = std::mem::replace(cx.out, given);
         if let Err(reason) = taken {
+            self.met.refused = Some(reason);
             cx.count(reason, 1);
         }
         let number = self.assembler.table.find(flow, scope).and_then(|(slot, way)| {

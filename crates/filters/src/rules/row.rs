@@ -11,7 +11,7 @@ use rules::engine::Found;
 use rules::names::{App, Buffer, Number};
 use rules::{Rule, Transaction};
 
-pub(super) static SCHEMA: Schema = Schema::new(
+pub(crate) static SCHEMA: Schema = Schema::new(
     "alert",
     &eve_fields![
         Field::new("icmp_type", FieldType::Number),

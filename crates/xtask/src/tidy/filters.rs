@@ -9,8 +9,10 @@ const LIST: &str = "crates/filters/src/lib.rs";
 
 /// Filters without an example, and why. Sources that read devices have none either: they need traffic.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
+    ("bridge", "needs two devices"),
     ("drop", "gives nothing to see"),
     ("flow", "needs a daemon"),
+    ("ips", "needs a file of rules"),
     ("ring", "needs another request"),
     ("send", "needs a device"),
 ];

@@ -1,0 +1,295 @@
+//! `bridge a b | ips rules=FILE` between two hosts: an attack is stopped however it is cut, moved or coded, and all else passes as
+//! it was, while rules change.
+
+use crate::bridging::{Hosts, answer, ask, bytes, row};
+use crate::net::*;
+use driver::Receive;
+use driver::af_packet::{Direction, Options, Receiver};
+use driver::ethtool::Offloads;
+use packet::checksum::Sum;
+use packet::pseudo;
+use serde_json::Value;
+use std::io::{ErrorKind, Read, Write};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use testkit::network::FrameSender;
+
+const ATTACK: &[u8] = b"GET /attack-pattern";
+
+const RULES: &str = "\
+drop tcp any any -> any any (msg:\"attack\"; flow:to_server,established; content:\"attack-pattern\"; sid:1; rev:1;)
+drop http any any -> any any (msg:\"body\"; flow:to_client,established; file.data; content:\"EVIL-BODY\"; sid:2; rev:1;)
+drop udp any any -> any 53 (msg:\"datagram\"; content:\"evil-name\"; sid:3; rev:1;)
+alert tcp any any -> any 80 (msg:\"seen\"; flow:to_server,established; content:\"GET /\"; sid:4; rev:1;)
+";
+
+/// 360 harmless bytes, EVIL-BODY, and 80 more, compressed by gzip.
+const EVIL_GZIP: [u8; 49] = [
+    31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 203, 72, 44, 202, 205, 73, 45, 46, 86, 200, 24, 101, 208, 146, 225, 26, 230, 233, 163, 235,
+    228, 239, 18, 169, 144, 154, 151, 66, 77, 12, 0, 200, 2, 67, 87, 193, 1, 0, 0,
+];
+
+/// Starts prevention with these rules; `more` are parameters of `ips`.
+fn prevent(hosts: &Hosts, rules: &str, more: &str) -> Running {
+    std::fs::write(hosts.path("rules"), rules).unwrap();
+    hosts.start(&format!("bridge a b | ips rules {more}"))
+}
+
+/// What was alerted: number of the rule, and whether it stopped something.
+fn alerts(hosts: &Hosts) -> Vec<(u64, bool)> {
+    let lines = hosts.said();
+    let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.map(|event| (event["alert.signature_id"].as_u64().or(event["alert"]["signature_id"].as_u64()).unwrap(), line_blocks(&event))).collect()
+}
+
+fn line_blocks(event: &Value) -> bool {
+    event["alert"]["action"] == "blocked" || event["alert.action"] == "blocked"
+}
+
+/// A TCP conversation that nobody's kernel takes part in: frames go from the first host's wire to the second's and back.
+struct Talk {
+    client: FrameSender,
+    server: FrameSender,
+    seen: Receiver,
+    port: u16,
+    /// Next sequence numbers of the client and the server.
+    next: [u32; 2],
+}
+
+const SYN: u8 = 2;
+const PSH_ACK: u8 = 0x18;
+const ACK: u8 = 0x10;
+
+impl Talk {
+    /// Shakes hands.
+    fn new(hosts: &Hosts, port: u16) -> Talk {
+        let options = Options { direction: Direction::In, at_once: true, promiscuous: true, ..Options::default() };
+        let far = &hosts.second.far;
+        let seen = Receiver::open(&far.namespace, &far.name, &options).unwrap();
+        let (client, server) = (hosts.first.far.sender(), far.sender());
+        let mut talk = Talk { client, server, seen, port, next: [1000, 5000] };
+        talk.send(SYN, &[]);
+        talk.next[0] += 1;
+        talk.answer(SYN | ACK);
+        talk.next[1] += 1;
+        talk.send(ACK, &[]);
+        assert_eq!(talk.arrived().len(), 2, "the handshake passes");
+        talk
+    }
+
+    fn segment(&self, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+        self.frame(true, sequence, self.next[1], flags, payload)
+    }
+
+    fn frame(&self, to_server: bool, sequence: u32, acknowledgment: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let [client, server] = [[10, 9, 0, 1], [10, 9, 0, 2]];
+        let (from, to) = if to_server { (client, server) } else { (server, client) };
+        let (source, target) = if to_server { (self.port, 80) } else { (80, self.port) };
+        let mut segment = [source.to_be_bytes(), target.to_be_bytes()].concat();
+        segment.extend(sequence.to_be_bytes());
+        segment.extend(if flags == SYN { 0 } else { acknowledgment }.to_be_bytes());
+        segment.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        segment.extend(payload);
+        let sum = pseudo::sum(IpAddr::from(from), IpAddr::from(to), 6, segment.len() as u16).and(Sum::of(&segment));
+        segment[16..18].copy_from_slice(&sum.checksum().to_be_bytes());
+        packet(from, to, 7, 0x4000, &segment)
+    }
+
+    fn send(&mut self, flags: u8, payload: &[u8]) {
+        self.send_at(0, flags, payload);
+    }
+
+    /// Sends bytes so far ahead of those that are next.
+    fn send_at(&mut self, ahead: u32, flags: u8, payload: &[u8]) {
+        let frame = self.segment(self.next[0].wrapping_add(ahead), flags, payload);
+        self.client.send(&frame).unwrap();
+    }
+
+    fn answer(&mut self, flags: u8) {
+        let frame = self.frame(false, self.next[1], self.next[0], flags, &[]);
+        self.server.send(&frame).unwrap();
+        // It has gone through before the client goes on.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    /// TCP payloads, and fragments, of this conversation that came out at the second host within a moment.
+    fn arrived(&mut self) -> Vec<Vec<u8>> {
+        let (mut frames, end) = (Vec::new(), Instant::now() + Duration::from_millis(150));
+        while Instant::now() < end {
+            self.seen
+                .receive(Duration::from_millis(10), &mut |batch| {
+                    let ours = batch.frames.iter().map(|frame| frame.parts().concat()).filter(|frame| frame[26..28] == [10, 9]);
+                    frames.extend(ours.map(|frame| frame[14..].to_vec()));
+                })
+                .unwrap();
+        }
+        frames
+    }
+}
+
+/// IPv4 in Ethernet, between addresses of nobody's.
+fn packet(from: [u8; 4], to: [u8; 4], identification: u16, fragment: u16, payload: &[u8]) -> Vec<u8> {
+    let mut header = vec![0x45, 0];
+    header.extend((20 + payload.len() as u16).to_be_bytes());
+    header.extend(identification.to_be_bytes());
+    header.extend(fragment.to_be_bytes());
+    header.extend([64, 6, 0, 0]);
+    header.extend([from, to].concat());
+    let check = Sum::of(&header).checksum();
+    header[10..12].copy_from_slice(&check.to_be_bytes());
+    [&[2, 9, 0, 0, 0, to[3], 2, 9, 0, 0, 0, from[3], 8, 0][..], &header, payload].concat()
+}
+
+#[test]
+fn an_attack_is_stopped_however_it_is_cut_and_moved() {
+    let Some(hosts) = Hosts::new(Offloads::NONE) else { return };
+    let running = prevent(&hosts, RULES, "");
+    let length = ATTACK.len();
+    // Whole.
+    let mut talk = Talk::new(&hosts, 1001);
+    talk.send(PSH_ACK, ATTACK);
+    assert_eq!(talk.arrived().len(), 0, "whole");
+    // And nothing after it, not even harmless.
+    talk.send_at(length as u32, PSH_ACK, b"more");
+    assert_eq!(talk.arrived().len(), 0, "of the same flow");
+    // One byte in each segment: all but the last pass.
+    let mut talk = Talk::new(&hosts, 1002);
+    for (at, byte) in ATTACK.iter().enumerate() {
+        talk.send_at(at as u32, PSH_ACK, &[*byte]);
+    }
+    assert_eq!(talk.arrived().len(), length - 1, "byte by byte");
+    // Backwards: what completes it is the first byte.
+    let mut talk = Talk::new(&hosts, 1003);
+    for (at, part) in ATTACK.chunks(5).enumerate().rev() {
+        talk.send_at(5 * at as u32, PSH_ACK, part);
+    }
+    assert_eq!(talk.arrived().len(), length.div_ceil(5) - 1, "backwards");
+    // Overlapping.
+    let mut talk = Talk::new(&hosts, 1004);
+    talk.send_at(0, PSH_ACK, &ATTACK[..10]);
+    talk.send_at(4, PSH_ACK, &ATTACK[4..14]);
+    talk.send_at(8, PSH_ACK, &ATTACK[8..]);
+    assert_eq!(talk.arrived().len(), 2, "overlapping");
+    // IP fragments, in order and not.
+    for (port, order) in [(1005, [0, 1, 2]), (1006, [2, 1, 0]), (1007, [1, 2, 0])] {
+        let mut talk = Talk::new(&hosts, port);
+        let segment = talk.segment(talk.next[0], PSH_ACK, ATTACK)[34..].to_vec();
+        let parts: Vec<&[u8]> = segment.chunks(16).collect();
+        for at in order {
+            let more = if at + 1 < parts.len() { 0x2000 } else { 0 };
+            let fragment = packet([10, 9, 0, 1], [10, 9, 0, 2], port, more | 2 * at as u16, parts[at]);
+            talk.client.send(&fragment).unwrap();
+        }
+        assert_eq!(talk.arrived().len(), 2, "fragments {order:?}");
+    }
+    // What is harmless passes, cut alike.
+    let mut talk = Talk::new(&hosts, 1008);
+    for (at, part) in b"GET /harmless-text".chunks(5).enumerate().rev() {
+        talk.send_at(5 * at as u32, PSH_ACK, part);
+    }
+    assert_eq!(talk.arrived().len(), 4, "harmless");
+    let stats = succeeded(&running.interrupt());
+    let ips = row(&stats, "ips")[0];
+    assert_eq!(ips["dropped"]["stopped by a rule"], 7, "{stats:#}");
+    let stopped = alerts(&hosts).into_iter().filter(|alert| *alert == (1, true)).count();
+    assert_eq!(stopped, 7, "{}", hosts.said());
+}
+
+#[test]
+fn bodies_are_stopped_whatever_their_coding() {
+    let Some(hosts) = Hosts::new(Offloads::NONE) else { return };
+    let running = prevent(&hosts, RULES, "");
+    let plain = [&b"harmless ".repeat(40)[..], b"EVIL-BODY", b" end"].concat();
+    let chunked = |body: &[u8], size: usize| {
+        let chunks = body.chunks(size).map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+        [chunks.collect::<Vec<_>>().concat(), b"0\r\n\r\n".to_vec()].concat()
+    };
+    let length = |body: &[u8]| format!("Content-Length: {}\r\n\r\n", body.len());
+    let coded = "Transfer-Encoding: chunked\r\n\r\n".to_string();
+    let gzip = "Content-Encoding: gzip\r\n";
+    let harmless = b"harmless ".repeat(40);
+    for (name, head, body, passes) in [
+        ("plain", length(&plain), plain.clone(), false),
+        ("chunked", coded.clone(), chunked(&plain, 7), false),
+        ("gzip", format!("{gzip}{}", length(&EVIL_GZIP)), EVIL_GZIP.to_vec(), false),
+        ("gzip in chunks", format!("{gzip}{coded}"), chunked(&EVIL_GZIP, 3), false),
+        ("harmless in chunks", coded.clone(), chunked(&harmless, 7), true),
+    ] {
+        let port = 8000 + name.len();
+        let answered = [format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{head}").into_bytes(), body].concat();
+        let expected = answered.clone();
+        hosts.serve(&format!("10.0.0.2:{port}"), move |mut stream| {
+            let _ = stream.read(&mut [0; 4096]);
+            for part in answered.chunks(40) {
+                let _ = stream.write_all(part);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut stream = hosts.connect(&format!("10.0.0.2:{port}")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(if passes { 5000 } else { 700 }))).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut got = Vec::new();
+        let ended = stream.read_to_end(&mut got);
+        assert_eq!(ended.is_ok(), passes, "{name}: {ended:?}");
+        assert_eq!(got == expected, passes, "{name}");
+        assert!(expected.starts_with(&got), "{name}");
+    }
+    succeeded(&running.interrupt());
+    let stopped = alerts(&hosts).into_iter().filter(|alert| *alert == (2, true)).count();
+    assert_eq!(stopped, 4, "{}", hosts.said());
+}
+
+#[test]
+fn the_ends_of_a_stopped_connection_hear_of_it_where_that_was_asked_for() {
+    let Some(hosts) = Hosts::new(Offloads::NONE) else { return };
+    let running = prevent(&hosts, RULES, "dropped=reset");
+    let (said, hears) = std::sync::mpsc::channel();
+    hosts.serve("10.0.0.2:80", move |mut stream| {
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        said.send(stream.read(&mut [0; 100]).map_err(|error| error.kind())).unwrap();
+    });
+    let answer = ask(&hosts, "10.0.0.2:80", "GET /attack-pattern").unwrap_err();
+    assert_eq!(answer.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(hears.recv_timeout(LONG).unwrap(), Err(ErrorKind::ConnectionReset));
+    let stats = succeeded(&running.interrupt());
+    assert!(row(&stats, "ips")[0]["events"]["resets sent"].as_u64() >= Some(2), "{stats:#}");
+}
+
+/// Each 100th frame is lost behind the rules, and again before them; the rules change again and again meanwhile.
+#[test]
+fn a_download_is_whole_while_frames_are_lost_and_rules_change() {
+    let Some(hosts) = Hosts::new(Offloads::NONE) else { return };
+    std::fs::write(hosts.path("rules"), "alert tcp any any -> any any (content:\"none\"; sid:9;)\n").unwrap();
+    let request = "bridge a b | not sample 100 | ips rules |! not sample 100";
+    let running = hosts.start(request);
+    let body = bytes(6 << 20);
+    let served = body.clone();
+    hosts.serve("10.0.0.2:80", move |stream| answer(stream, &served));
+    let mut changes = 0;
+    std::thread::scope(|scope| {
+        let download = scope.spawn(|| ask(&hosts, "10.0.0.2:80", "GET /").unwrap());
+        while !download.is_finished() || changes < 3 {
+            let more = format!("{RULES}alert tcp any any -> any any (content:\"{changes}\"; sid:{};)\n", 100 + changes);
+            std::fs::write(hosts.path("next"), more).unwrap();
+            std::fs::rename(hosts.path("next"), hosts.path("rules")).unwrap();
+            changes += 1;
+            std::thread::sleep(Duration::from_millis(1300));
+        }
+        assert!(download.join().unwrap() == body);
+    });
+    // The new rules hold.
+    let mut stream = hosts.connect("10.0.0.2:80").unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    stream.write_all(ATTACK).unwrap();
+    assert!(stream.read(&mut [0; 10]).is_err(), "the attack is stopped");
+    // A file with a mistake changes nothing.
+    std::fs::write(hosts.path("rules"), "drop tcp any any (").unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(ask(&hosts, "10.0.0.2:80", "GET /").unwrap() == body, "harmless things pass");
+    let stats = succeeded(&running.interrupt());
+    let ips = row(&stats, "ips")[0];
+    assert!(ips["events"]["times rules were loaded"].as_u64() >= Some(3), "{stats:#}");
+    assert_eq!(ips["events"]["files of rules refused"], 1, "{stats:#}");
+    assert!(ips["dropped"].as_object().unwrap().iter().all(|(why, _)| why.contains("rule") || why.contains("stopped flow")), "{stats:#}");
+    assert!(row(&stats, "bridge a b").iter().all(|row| row["dropped"].as_object().unwrap().is_empty()), "{stats:#}");
+}

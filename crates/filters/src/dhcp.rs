@@ -1,0 +1,279 @@
+//! DHCP messages as records: who asks for an address, and what it is given.
+//!
+//! The message itself is read by `packet::dhcp`. Not DHCPv6, and not BOOTP without options.
+
+use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::fingerprint::append_with_colons;
+use crate::parts::outlet::Outlet;
+use base::limits::DHCP_LISTED;
+use filter::prelude::*;
+use filter::record::list_push;
+use packet::dhcp::{self, Packet, code};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+static SCHEMA: Schema = Schema::new(
+    "dhcp",
+    &eve_fields![
+        Field::new("dhcp.type", FieldType::Text),
+        Field::new("dhcp.id", FieldType::Number),
+        Field::new("dhcp.client_mac", FieldType::Text),
+        Field::new("dhcp.assigned_ip", FieldType::Address),
+        Field::new("dhcp.client_ip", FieldType::Address),
+        Field::new("dhcp.next_server_ip", FieldType::Address),
+        Field::new("dhcp.relay_ip", FieldType::Address),
+        Field::new("dhcp.client_id", FieldType::Text),
+        Field::new("dhcp.hostname", FieldType::Text),
+        Field::new("dhcp.domain_name", FieldType::Text),
+        Field::new("dhcp.vendor_class_identifier", FieldType::Text),
+        Field::new("dhcp.requested_ip", FieldType::Address),
+        Field::new("dhcp.params", FieldType::Rows(&TEXT)),
+        Field::new("dhcp.dhcp_type", FieldType::Text),
+        Field::new("dhcp.subnet_mask", FieldType::Address),
+        Field::new("dhcp.routers", FieldType::Rows(&ADDRESS)),
+        Field::new("dhcp.dns_servers", FieldType::Rows(&ADDRESS)),
+        Field::new("dhcp.lease_time", FieldType::Number),
+        Field::new("dhcp.renewal_time", FieldType::Number),
+        Field::new("dhcp.rebinding_time", FieldType::Number),
+    ],
+);
+
+/// Lists of these are lists of plain texts and addresses.
+static TEXT: Schema = Schema::new("text", &[Field::new("", FieldType::Text)]);
+static ADDRESS: Schema = Schema::new("address", &[Field::new("", FieldType::Address)]);
+
+/// What `dhcp` is.
+pub static KIND: Kind = Kind::new("dhcp", "reads DHCP messages and gives a record of each", make)
+    .help(
+        "Finds DHCP in UDP on any port, by its cookie, and gives a record of each message: `dhcp.type` (request or reply), \
+         `dhcp.dhcp_type` (discover, offer, request, ack ...), `dhcp.client_mac`, `dhcp.hostname`, `dhcp.assigned_ip`, \
+         `dhcp.lease_time` in seconds, and what else EVE has of it. Of a list 64 items are shown.",
+    )
+    .takes(&[Type::Message])
+    .rejects()
+    .gives_records(&SCHEMA)
+    .wants(&[(Type::Frame, "udp"), (Type::Packet, "udp")])
+    .parses_payload()
+    .examples(&[Example { request: "pcap dhcp.pcap | dhcp", output: A_LEASE }]);
+
+const A_LEASE: &str = r#"{"timestamp":"2020-04-29T19:58:19.728133000Z","flow_id":7428980905371111,"event_type":"dhcp","src_ip":"10.16.1.4","src_port":68,"dest_ip":"10.16.1.1","dest_port":67,"proto":"UDP","dhcp":{"type":"request","id":4016330564,"client_mac":"00:11:32:17:49:f0","assigned_ip":"0.0.0.0","client_ip":"10.16.1.4","next_server_ip":"0.0.0.0","relay_ip":"0.0.0.0","client_id":"00:11:32:17:49:f0","hostname":"nas1","params":["subnet_mask","broadcast_address","time_offset","router","domain","dns_server","hostname"],"dhcp_type":"request"}}
+{"timestamp":"2020-04-29T19:58:19.731693000Z","flow_id":7428980905371111,"event_type":"dhcp","src_ip":"10.16.1.1","src_port":67,"dest_ip":"10.16.1.4","dest_port":68,"proto":"UDP","dhcp":{"type":"reply","id":4016330564,"client_mac":"00:11:32:17:49:f0","assigned_ip":"10.16.1.4","client_ip":"10.16.1.4","next_server_ip":"10.16.1.1","relay_ip":"0.0.0.0","hostname":"nas1","domain_name":"unx.ca","dhcp_type":"ack","subnet_mask":"255.255.0.0","routers":["10.16.1.1"],"dns_servers":["10.16.1.1"],"lease_time":3600,"renewal_time":1681,"rebinding_time":3031}}
+"#;
+
+const _: () = assert!(DHCP_LISTED == 64, "the manual says so");
+
+fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Ok(Instance::filter(Dhcp {
+        row: RowWriter::new(&SCHEMA),
+        word: RowWriter::new(&TEXT),
+        address: RowWriter::new(&ADDRESS),
+        list: Vec::new(),
+        text: Vec::new(),
+    }))
+}
+
+struct Dhcp {
+    row: RowWriter,
+    word: RowWriter,
+    address: RowWriter,
+    list: Vec<u8>,
+    text: Vec<u8>,
+}
+
+impl Filter for Dhcp {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut outlet = Outlet::new(cx);
+        for (place, block) in batch.iter() {
+            outlet.place = place;
+            match Packet::new_checked(outlet.bytes(block)) {
+                Ok(packet) => {
+                    begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
+                    self.fields(&packet);
+                    self.options(&packet, &mut outlet);
+                    outlet.record(&self.row, block.time, block.class);
+                }
+                Err(_) => outlet.reject_block(),
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+impl Dhcp {
+    fn fields(&mut self, packet: &Packet<'_>) {
+        self.row.text("dhcp.type", if packet.operation() == dhcp::REPLY { "reply" } else { "request" });
+        self.row.number("dhcp.id", packet.exchange().into());
+        if let Some(address) = packet.hardware() {
+            self.text.clear();
+            append_with_colons(&mut self.text, &address);
+            self.row.text("dhcp.client_mac", &self.text);
+        }
+        self.row.address("dhcp.assigned_ip", packet.given().into()).address("dhcp.client_ip", packet.client().into());
+        self.row.address("dhcp.next_server_ip", packet.next_server().into());
+        self.row.address("dhcp.relay_ip", packet.relay().into());
+    }
+
+    /// The first option of each code counts.
+    fn options(&mut self, packet: &Packet<'_>, outlet: &mut Outlet<'_>) {
+        for (field, code) in [
+            ("dhcp.client_id", code::CLIENT),
+            ("dhcp.hostname", code::HOST_NAME),
+            ("dhcp.domain_name", code::DOMAIN_NAME),
+            ("dhcp.vendor_class_identifier", code::VENDOR_CLASS),
+        ] {
+            let Some(bytes) = packet.option(code) else { continue };
+            self.text.clear();
+            match (code, bytes) {
+                (code::CLIENT, [_kind, id @ ..]) => append_with_colons(&mut self.text, id),
+                // Some end their texts with zeros.
+                _ => {
+                    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                    packet::tls::append_name(&mut self.text, &bytes[..end]);
+                }
+            }
+            self.row.text(field, &self.text);
+        }
+        for (field, code) in [("dhcp.requested_ip", code::REQUESTED_ADDRESS), ("dhcp.subnet_mask", code::SUBNET_MASK)] {
+            if let Some(address) = packet.option(code).and_then(|bytes| bytes.first_chunk::<4>()) {
+                self.row.address(field, IpAddr::from(*address));
+            }
+        }
+        for (field, code) in [("dhcp.routers", code::ROUTERS), ("dhcp.dns_servers", code::NAME_SERVERS)] {
+            let Some(bytes) = packet.option(code) else { continue };
+            self.list.clear();
+            for address in bytes.chunks_exact(4).take(DHCP_LISTED) {
+                let address = Ipv4Addr::new(address[0], address[1], address[2], address[3]);
+                self.address.begin();
+                list_push(&mut self.list, self.address.address("", address.into()).row());
+            }
+            self.row.rows(field, &self.list);
+        }
+        for (field, code) in [
+            ("dhcp.lease_time", code::LEASE_TIME),
+            ("dhcp.renewal_time", code::RENEWAL_TIME),
+            ("dhcp.rebinding_time", code::REBINDING_TIME),
+        ] {
+            if let Some(seconds) = packet.option(code).and_then(|bytes| bytes.first_chunk()) {
+                self.row.number(field, u32::from_be_bytes(*seconds).into());
+            }
+        }
+        if let Some([kind, ..]) = packet.option(code::MESSAGE_TYPE) {
+            self.text.clear();
+            match kind_name(*kind) {
+                Some(name) => self.text.extend_from_slice(name.as_bytes()),
+                // Writing to a Vec cannot fail.
+                None => write!(self.text, "{kind}").unwrap_or_default(),
+            }
+            self.row.text("dhcp.dhcp_type", &self.text);
+        }
+        if let Some(codes) = packet.option(code::PARAMETERS) {
+            self.list.clear();
+            for code in codes.iter().take(DHCP_LISTED) {
+                self.text.clear();
+                match parameter_name(*code) {
+                    Some(name) => self.text.extend_from_slice(name.as_bytes()),
+                    None => write!(self.text, "{code}").unwrap_or_default(),
+                }
+                self.word.begin();
+                list_push(&mut self.list, self.word.text("", &self.text).row());
+            }
+            if codes.len() > DHCP_LISTED {
+                outlet.count("dhcp options not listed", (codes.len() - DHCP_LISTED) as u64);
+            }
+            self.row.rows("dhcp.params", &self.list);
+        }
+    }
+}
+
+/// EVE's names of kinds of messages.
+const fn kind_name(kind: u8) -> Option<&'static str> {
+    Some(match kind {
+        dhcp::kind::DISCOVER => "discover",
+        dhcp::kind::OFFER => "offer",
+        dhcp::kind::REQUEST => "request",
+        dhcp::kind::DECLINE => "decline",
+        dhcp::kind::ACK => "ack",
+        dhcp::kind::NAK => "nak",
+        dhcp::kind::RELEASE => "release",
+        8 => "inform",
+        _ => return None,
+    })
+}
+
+/// EVE's names of options that clients ask for.
+const fn parameter_name(number: u8) -> Option<&'static str> {
+    Some(match number {
+        code::SUBNET_MASK => "subnet_mask",
+        2 => "time_offset",
+        code::ROUTERS => "router",
+        code::NAME_SERVERS => "dns_server",
+        code::HOST_NAME => "hostname",
+        code::DOMAIN_NAME => "domain",
+        28 => "broadcast_address",
+        42 => "ntp_server",
+        44 => "netbios_name_server",
+        46 => "netbios_node_type",
+        code::LEASE_TIME => "address_lease_time",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+    use crate::parts::handmade::{block, facts};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use testkit::{Chain, Outcome};
+
+    fn message(options: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; Packet::FIXED_BYTES];
+        bytes[..8].copy_from_slice(&[2, 1, 6, 0, 0, 0, 0, 9]);
+        bytes[16..28].copy_from_slice(&[10, 0, 0, 9, 10, 0, 0, 2, 10, 0, 0, 3]);
+        bytes[28..34].copy_from_slice(&[2, 0, 0, 0, 0, 5]);
+        bytes[236..].copy_from_slice(&dhcp::COOKIE);
+        bytes.extend_from_slice(options);
+        bytes
+    }
+
+    fn run(bytes: &[u8]) -> Outcome {
+        let pieces = vec![block(0, Flags::FIRST.with(Flags::LAST), bytes, 0)];
+        let chain = Chain::pieces(Type::Message, None, pieces).streams(&[facts(67, 17, 0)]);
+        chain.then(&KIND, &[]).then(&json::KIND, &[]).run()
+    }
+
+    #[test]
+    fn messages() {
+        let options = [
+            &[53, 1, 5, 1, 4, 255, 255, 255, 0, 3, 8, 10, 0, 0, 1, 10, 0, 0, 2, 6, 4, 9, 9, 9, 9, 51, 4, 0, 0, 1, 0][..],
+            &[12, 5, b'h', b'o', 7, b't', 0, 61, 3, 1, 0xab, 2, 55, 3, 1, 6, 200, 50, 4, 10, 0, 0, 7, 60, 1, b'v', 255],
+        ];
+        let outcome = run(&message(&options.concat()));
+        let record = serde_json::from_str::<Value>(outcome.stdout.trim()).unwrap()["dhcp"].take();
+        let expected = json!({
+            "type": "reply", "id": 9, "client_mac": "02:00:00:00:00:05", "assigned_ip": "10.0.0.9", "client_ip": "0.0.0.0",
+            "next_server_ip": "10.0.0.2", "relay_ip": "10.0.0.3", "client_id": "ab:02", "hostname": "ho\\007t",
+            "vendor_class_identifier": "v", "requested_ip": "10.0.0.7", "params": ["subnet_mask", "dns_server", "200"],
+            "dhcp_type": "ack", "subnet_mask": "255.255.255.0", "routers": ["10.0.0.1", "10.0.0.2"],
+            "dns_servers": ["9.9.9.9"], "lease_time": 256,
+        });
+        assert_eq!(record, expected);
+    }
+
+    #[test]
+    fn what_is_not_dhcp_is_rejected() {
+        for bytes in [&b""[..], &[0; 300], &message(&[])[..239]] {
+            assert_eq!(run(bytes).counters("dhcp").blocks_rejected, 1);
+        }
+        let many = message(&[&[55, 200][..], &[1; 200]].concat());
+        assert_eq!(run(&many).counters("dhcp").events.get("dhcp options not listed"), 136);
+    }
+
+    proptest! {
+        #[test]
+        fn any_options(options in proptest::collection::vec(any::<u8>(), 0..80)) {
+            prop_assert_eq!(run(&message(&options)).stdout.lines().count(), 1);
+        }
+    }
+}

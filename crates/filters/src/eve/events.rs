@@ -1,0 +1,245 @@
+//! Which event a record becomes, and what of the record it takes over.
+
+use super::schema::{ANSWER, DNS, FILEINFO, FLOW, HTTP, QUERY, TLS};
+use crate::parts::fields::Names;
+use crate::parts::services::Services;
+use filter::prelude::*;
+use filter::record::{FieldValue, list_push};
+use packet::time::rfc3339;
+
+/// Makes events; its buffers are kept.
+pub(super) struct Events {
+    rows: Names,
+    kinds: [Event; 4],
+    file: RowWriter,
+    item: RowWriter,
+    answer: RowWriter,
+    list: Vec<u8>,
+    services: Services,
+}
+
+/// An event under the name of the records that it is made of.
+struct Event {
+    schema: &'static Schema,
+    writer: RowWriter,
+}
+
+impl Event {
+    fn new(schema: &'static Schema) -> Event {
+        Event { schema, writer: RowWriter::new(schema) }
+    }
+}
+
+/// Bytes of `2026-01-02T03:04:05.678901`.
+const TIME_BYTES: usize = 26;
+
+/// A time as EVE has it: microseconds, and the offset of UTC.
+fn time(ns: u64) -> [u8; TIME_BYTES + 5] {
+    let mut text = *b"0000-00-00T00:00:00.000000+0000";
+    text[..TIME_BYTES].copy_from_slice(&rfc3339(ns)[..TIME_BYTES]);
+    text
+}
+
+impl Events {
+    pub(super) fn new(env: &Env) -> Events {
+        Events {
+            rows: Names::new(Vec::new(), env),
+            kinds: [&FLOW, &HTTP, &DNS, &TLS].map(Event::new),
+            file: RowWriter::new(&FILEINFO),
+            item: RowWriter::new(&QUERY),
+            answer: RowWriter::new(&ANSWER),
+            list: Vec::new(),
+            services: Services::default(),
+        }
+    }
+
+    /// Gives the events of a record to `see`, each as a row. `false`: EVE has none for such records.
+    pub(super) fn make(&mut self, bytes: &[u8], counters: &mut filter::Counters, mut see: impl FnMut(&[u8])) -> bool {
+        let Some((row, _)) = self.rows.row(bytes) else { return false };
+        let name = row.schema().name;
+        let Some(at) = self.kinds.iter().position(|event| event.schema.name == name) else { return false };
+        // A measurement, or something else by chance of that name, has no time.
+        let Some(FieldValue::Time(_)) = row.named("timestamp") else { return false };
+        let Event { schema, writer } = &mut self.kinds[at];
+        common(writer, schema, &row);
+        let flow_id = row.number("flow_id").unwrap_or(0);
+        match name {
+            "flow" => {
+                flow(writer, &row);
+                if let Some(service) = self.services.take(flow_id) {
+                    writer.text("app_proto", service);
+                }
+            }
+            "dns" => {
+                self.services.note(flow_id, "dns", counters);
+                dns(writer, &row, &mut self.item, &mut self.answer, &mut self.list);
+            }
+            _ => self.services.note(flow_id, schema.name, counters),
+        }
+        see(writer.row());
+        if let Some(FieldValue::Rows(files)) = row.named("files") {
+            for file in files {
+                common(&mut self.file, &FILEINFO, &row);
+                fileinfo(&mut self.file, &row, &file);
+                see(self.file.row());
+            }
+        }
+        true
+    }
+}
+
+/// Begins an event, and takes over the fields that have the same name and type.
+fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'_>) {
+    writer.begin();
+    for field in event.fields {
+        let Some(place) = row.schema().field(field.name) else { continue };
+        let is_same = row.schema().fields[place].kind.is(&field.kind);
+        // Lists of plain values are alike, whichever schema they are of.
+        match row.get(place) {
+            Some(FieldValue::Time(ns)) if matches!(field.kind, FieldType::Text) => {
+                writer.text(field.name, time(ns));
+            }
+            Some(value) if is_same || matches!(value, FieldValue::Rows(_)) && is_bare(field.kind) => {
+                writer.copy(field.name, &value);
+            }
+            _ => {}
+        }
+    }
+    if let Some(FieldValue::Rows(layers)) = row.named("tunnel") {
+        let depth = layers.clone().count() as u64;
+        if let Some(inner) = layers.last() {
+            for (from, to) in [("src_ip", "tunnel.src_ip"), ("dest_ip", "tunnel.dest_ip"), ("type", "tunnel.proto")] {
+                if let Some(value) = inner.named(from) {
+                    writer.copy(to, &value);
+                }
+            }
+            writer.number("tunnel.depth", depth);
+        }
+    }
+}
+
+/// Is it a list of plain values?
+fn is_bare(kind: FieldType) -> bool {
+    matches!(kind, FieldType::Rows(schema) if matches!(schema.fields, [field] if field.name.is_empty()))
+}
+
+/// Reasons of a flow's end, and EVE's words for them.
+const REASONS: [(&[u8], &str); 5] = [
+    (b"closed", "timeout"),
+    (b"timeout", "timeout"),
+    (b"reuse", "tcp_reuse"),
+    (b"evicted", "forced"),
+    (b"end", "shutdown"),
+];
+
+fn flow(writer: &mut RowWriter, row: &Row<'_>) {
+    let reason = row.text("flow.reason").unwrap_or_default();
+    if let Some((_, word)) = REASONS.iter().find(|(ours, _)| *ours == reason) {
+        writer.text("flow.reason", word);
+    }
+    let mut all = 0;
+    for (from, to) in [("tcp.flags_toserver", "tcp.tcp_flags_ts"), ("tcp.flags_toclient", "tcp.tcp_flags_tc")] {
+        if let Some(names) = row.text(from) {
+            let flags = flags(names);
+            all |= flags;
+            writer.text(to, format!("{flags:02x}"));
+        }
+    }
+    if all > 0 {
+        writer.text("tcp.tcp_flags", format!("{all:02x}"));
+    }
+    for (from, to) in [("flow.missed_toserver", "tcp.ts_gap"), ("flow.missed_toclient", "tcp.tc_gap")] {
+        if row.number(from).is_some_and(|missed| missed > 0) {
+            writer.flag(to, true);
+        }
+    }
+}
+
+/// Flags of TCP from their names.
+fn flags(names: &[u8]) -> u8 {
+    const NAMES: [&[u8]; 8] = [b"FIN", b"SYN", b"RST", b"PSH", b"ACK", b"URG", b"ECE", b"CWR"];
+    let bit = |name: &[u8]| NAMES.iter().position(|known| *known == name).map_or(0, |place| 1 << place);
+    names.split(|byte| *byte == b',').fold(0, |flags, name| flags | bit(name))
+}
+
+fn dns(writer: &mut RowWriter, row: &Row<'_>, query: &mut RowWriter, answer: &mut RowWriter, list: &mut Vec<u8>) {
+    writer.number("dns.version", 3);
+    if row.text("dns.type") == Some(b"response") {
+        writer.flag("dns.qr", true);
+    }
+    // A record with one question has no list of them.
+    list.clear();
+    match row.named("dns.queries") {
+        Some(FieldValue::Rows(queries)) => queries.for_each(|item| add(list, query, &item, &[])),
+        _ => {
+            query.begin();
+            for (from, to) in [("dns.rrname", "rrname"), ("dns.rrtype", "rrtype")] {
+                if let Some(value) = row.named(from) {
+                    query.copy(to, &value);
+                }
+            }
+            if row.text("dns.rrname").is_some() {
+                list_push(list, query.row());
+            }
+        }
+    }
+    if !list.is_empty() {
+        writer.rows("dns.queries", list);
+    }
+    for name in ["dns.answers", "dns.authorities"] {
+        let Some(FieldValue::Rows(records)) = row.named(name) else { continue };
+        list.clear();
+        records.for_each(|item| add(list, answer, &item, &[("name", "rrname")]));
+        writer.rows(name, list);
+    }
+}
+
+/// Adds an item to a list: the fields of the same names, and these of others.
+fn add(list: &mut Vec<u8>, writer: &mut RowWriter, item: &Row<'_>, renamed: &[(&str, &str)]) {
+    writer.begin();
+    for name in ["rrname", "rrtype", "ttl", "rdata"] {
+        let from = renamed.iter().find(|(_, to)| *to == name).map_or(name, |(from, _)| *from);
+        if let Some(value) = item.named(from) {
+            writer.copy(name, &value);
+        }
+    }
+    list_push(list, writer.row());
+}
+
+/// A file goes from who sent it.
+fn fileinfo(writer: &mut RowWriter, row: &Row<'_>, file: &Row<'_>) {
+    if file.text("direction") == Some(b"to_client") {
+        for (from, to) in
+            [("src_ip", "dest_ip"), ("dest_ip", "src_ip"), ("src_port", "dest_port"), ("dest_port", "src_port")]
+        {
+            if let Some(value) = row.named(from) {
+                writer.copy(to, &value);
+            }
+        }
+    }
+    writer.text("app_proto", row.schema().name);
+    let url = row.text("http.url").unwrap_or_default();
+    let path = url.split(|byte| matches!(byte, b'?' | b'#')).next().unwrap_or_default();
+    writer.text("fileinfo.filename", if path.is_empty() { b"/" } else { path });
+    writer.flag("fileinfo.gaps", file.number("missing").is_some_and(|missing| missing > 0));
+    let is_truncated = file.text("state") == Some(b"truncated");
+    writer.text("fileinfo.state", if is_truncated { "TRUNCATED" } else { "CLOSED" });
+    if let Some(hash) = file.text("sha256") {
+        writer.text("fileinfo.sha256", hash);
+    }
+    writer.flag("fileinfo.stored", false).number("fileinfo.size", file.number("size").unwrap_or(0));
+    if let Some(FieldValue::Time(end)) = file.named("end") {
+        writer.text("timestamp", time(end));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_flags() {
+        assert_eq!(&time(1_767_323_045_678_901_234), b"2026-01-02T03:04:05.678901+0000");
+        assert_eq!((flags(b"SYN,ACK"), flags(b"FIN,PSH,ACK"), flags(b"none")), (0x12, 0x19, 0));
+    }
+}

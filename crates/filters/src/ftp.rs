@@ -1,0 +1,374 @@
+//! FTP commands and their replies as records.
+//!
+//! Lines are read by `packet::ftp` and `packet::reply`; here is which side the client is, and which reply is whose. Not
+//! what data connections carry.
+
+use crate::parts::carry::Carried;
+use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::outlet::Outlet;
+use crate::parts::text_lines::TextLines;
+use base::limits::{FTP_COMMANDS, FTP_REPLY_LINES, TEXT_BUFFERED_BYTES};
+use filter::prelude::*;
+use filter::record::list_push;
+use packet::ftp::{self, Place};
+use packet::reply;
+use std::collections::VecDeque;
+
+static SCHEMA: Schema = Schema::new(
+    "ftp",
+    &eve_fields![
+        Field::new("ftp.command", FieldType::Text),
+        Field::new("ftp.command_data", FieldType::Text),
+        Field::new("ftp.reply", FieldType::Rows(&TEXT)),
+        Field::new("ftp.completion_code", FieldType::Rows(&TEXT)),
+        Field::new("ftp.dynamic_port", FieldType::Number),
+        Field::new("ftp.mode", FieldType::Text),
+        Field::new("ftp.reply_received", FieldType::Text),
+    ],
+);
+
+/// A list of these is a list of plain texts.
+static TEXT: Schema = Schema::new("text", &[Field::new("", FieldType::Text)]);
+
+/// What `ftp` is.
+pub static KIND: Kind = Kind::new("ftp", "reads FTP commands and replies and gives a record of each", make)
+    .help(
+        "Finds FTP on any port, by the client's first command, and gives a record of each command when its reply has come: \
+         `ftp.command`, `ftp.command_data`, the lines of `ftp.reply`, and their codes in `ftp.completion_code`. The greeting of \
+         the server is a reply without a command. Where a data connection is agreed on, `ftp.dynamic_port` is its port, and \
+         `ftp.mode` active or passive. `ftp.reply_received` is yes or no.\n\n\
+         Behind AUTH nothing more is read: `tls` reads what comes there. Up to 64 commands may wait for their replies, and \
+         of a reply 64 lines are listed.",
+    )
+    .takes(&[Type::Bytes])
+    .rejects()
+    .gives_records(&SCHEMA)
+    .mode(Mode::Session(SessionKey::Connection))
+    .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
+    .parses_payload()
+    .examples(&[Example { request: "pcap ftp.pcap | ftp | head 3", output: COMMANDS }]);
+
+const COMMANDS: &str = r#"{"timestamp":"2025-04-19T14:21:42.219292000Z","flow_id":7978255046301625,"event_type":"ftp","src_ip":"1.1.1.1","src_port":5555,"dest_ip":"2.2.2.2","dest_port":21,"proto":"TCP","ftp":{"reply":["(Ftp Server)"],"completion_code":["220"],"reply_received":"yes"}}
+{"timestamp":"2025-04-19T14:21:42.220215000Z","flow_id":7978255046301625,"event_type":"ftp","src_ip":"1.1.1.1","src_port":5555,"dest_ip":"2.2.2.2","dest_port":21,"proto":"TCP","ftp":{"command":"USER","command_data":"user","reply":["Please specify the password."],"completion_code":["331"],"reply_received":"yes"}}
+{"timestamp":"2025-04-19T14:21:42.221146000Z","flow_id":7978255046301625,"event_type":"ftp","src_ip":"1.1.1.1","src_port":5555,"dest_ip":"2.2.2.2","dest_port":21,"proto":"TCP","ftp":{"command":"PASS","command_data":"password","reply":["Login successful."],"completion_code":["230"],"reply_received":"yes"}}
+"#;
+
+const _: () = assert!(FTP_COMMANDS == 64 && FTP_REPLY_LINES == 64, "the manual says so");
+
+fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let ftp = Ftp {
+        row: RowWriter::new(&SCHEMA),
+        text: RowWriter::new(&TEXT),
+        whole: Vec::new(),
+        carried: Carried::new(TEXT_BUFFERED_BYTES),
+    };
+    Ok(Instance::session(SessionKey::Connection, ftp))
+}
+
+struct Ftp {
+    row: RowWriter,
+    text: RowWriter,
+    /// Where a line is put together that lies in several blocks.
+    whole: Vec<u8>,
+    /// Lines of all connections.
+    carried: Carried,
+}
+
+/// A connection.
+#[derive(Default)]
+struct Session {
+    lines: [TextLines; 2],
+    /// The client's direction, once something came.
+    client: Option<u8>,
+    /// The client spoke FTP.
+    is_confirmed: bool,
+    is_gone: bool,
+    /// Lines with commands whose reply has not come.
+    commands: VecDeque<Vec<u8>>,
+    reply: Reply,
+    /// What came before the client spoke: the greeting.
+    greeting: Option<(Reply, u64)>,
+}
+
+/// A reply under way.
+#[derive(Default)]
+struct Reply {
+    /// Rows of its lines and of its codes.
+    lines: Vec<u8>,
+    codes: Vec<u8>,
+    count: usize,
+    /// The code of a reply of several lines.
+    open: Option<u16>,
+    place: Option<Place>,
+}
+
+/// Commands that a client may begin with.
+const FIRST: [&str; 14] =
+    ["USER", "AUTH", "FEAT", "SYST", "OPTS", "HOST", "CLNT", "ACCT", "PASS", "REIN", "PASV", "EPSV", "PORT", "PROT"];
+
+impl SessionFilter for Ftp {
+    type State = Session;
+
+    fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Session {
+        Session::default()
+    }
+
+    fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut outlet = Outlet::new(cx);
+        let mut whole = std::mem::take(&mut self.whole);
+        for (place, block) in batch.iter() {
+            outlet.place = place;
+            if !self.block(session, block, &mut whole, &mut outlet) {
+                outlet.reject_block();
+            }
+        }
+        self.whole = whole;
+        Ok(Status::Done)
+    }
+
+    fn close(
+        &mut self,
+        mut session: Session,
+        class: Class,
+        _why: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        let class = Class::of_stream(class.connection(), session.client.unwrap_or(0));
+        let time = cx.now;
+        let mut outlet = Outlet::new(cx);
+        while session.is_confirmed && !session.commands.is_empty() {
+            self.give(&mut session, time, class, &mut outlet);
+        }
+        self.leave(&mut session);
+        Ok(())
+    }
+}
+
+impl Ftp {
+    /// Deals with a block; says whether it was FTP.
+    fn block(
+        &mut self,
+        session: &mut Session,
+        block: &Descriptor,
+        whole: &mut Vec<u8>,
+        outlet: &mut Outlet<'_>,
+    ) -> bool {
+        let bytes = outlet.bytes(block);
+        let (Some(first), false) = (bytes.first(), session.is_gone) else { return false };
+        let direction = block.class.direction();
+        // Replies begin with digits, commands do not.
+        let client = *session.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
+        let side = usize::from(direction);
+        if block.gap() > 0 {
+            session.lines[side].lose(&mut self.carried);
+        }
+        let mut rest = bytes;
+        while !session.is_gone
+            && let Some(line) = session.lines[side].next(&mut rest, whole, &mut self.carried)
+        {
+            if direction == client {
+                self.command(session, line, block, outlet);
+            } else {
+                self.reply(session, line, block, outlet);
+            }
+        }
+        let says_so = || bytes.windows(3).any(|word| word.eq_ignore_ascii_case(b"FTP"));
+        !session.is_gone && (session.is_confirmed || direction != client && says_so())
+    }
+
+    /// A line of the client.
+    fn command(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
+        let Some(command) = ftp::command(line) else {
+            if !session.is_confirmed {
+                self.leave(session);
+            }
+            return;
+        };
+        if !session.is_confirmed {
+            session.is_confirmed = FIRST.into_iter().any(|name| command.is(name));
+            if !session.is_confirmed {
+                return self.leave(session);
+            }
+            if let Some((greeting, time)) = session.greeting.take() {
+                session.reply = greeting;
+                self.give(session, time, block.class, outlet);
+            }
+        }
+        let mut kept = Vec::new();
+        if session.commands.len() == FTP_COMMANDS || !self.carried.keep(&mut kept, line) {
+            outlet.count("ftp commands not listed", 1);
+            return;
+        }
+        session.commands.push_back(kept);
+    }
+
+    /// A line of the server.
+    fn reply(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
+        let found = reply::line(line);
+        let inside = session.reply.open;
+        let (code, is_last) = match (found.code, inside) {
+            (Some(code), Some(open)) => (code, found.is_last && code == open),
+            (Some(code), None) => (code, found.is_last),
+            (None, Some(code)) => (code, false),
+            (None, None) => {
+                if !session.is_confirmed {
+                    self.leave(session);
+                }
+                return;
+            }
+        };
+        self.reply_line(&mut session.reply, code, found.text, outlet);
+        session.reply.open = (!is_last).then_some(inside.unwrap_or(code));
+        // A reply that begins with 1 is a preliminary one: another follows.
+        if !is_last || code < 200 {
+            return;
+        }
+        if !session.is_confirmed {
+            session.greeting = Some((std::mem::take(&mut session.reply), block.time));
+            return;
+        }
+        if code == 234 {
+            // TLS follows.
+            self.give(session, block.time, client_of(block), outlet);
+            return self.leave(session);
+        }
+        self.give(session, block.time, client_of(block), outlet);
+    }
+
+    fn reply_line(&mut self, reply: &mut Reply, code: u16, text: &[u8], outlet: &mut Outlet<'_>) {
+        match code {
+            227 => reply.place = ftp::place(text),
+            229 => reply.place = ftp::extended_place(text),
+            _ => {}
+        }
+        if reply.count == FTP_REPLY_LINES {
+            return outlet.count("ftp reply lines not listed", 1);
+        }
+        reply.count += 1;
+        let code = itoa::Buffer::new().format(code).as_bytes().to_vec();
+        for (list, value) in [(&mut reply.lines, text), (&mut reply.codes, &code[..])] {
+            self.text.begin();
+            let mut one = Vec::with_capacity(value.len() + 64);
+            list_push(&mut one, self.text.text("", value).row());
+            if !self.carried.keep(list, &one) {
+                outlet.count("ftp replies left out for want of memory", 1);
+            }
+        }
+    }
+
+    /// Gives the record of the oldest command, with the reply that there is.
+    fn give(&mut self, session: &mut Session, time: u64, class: Class, outlet: &mut Outlet<'_>) {
+        let mut reply = std::mem::take(&mut session.reply);
+        let mut line = session.commands.pop_front().unwrap_or_default();
+        begin_row(&mut self.row, time, class, outlet.facts(class));
+        let mut place = (reply.place, "passive");
+        if let Some(command) = ftp::command(&line) {
+            self.row.text("ftp.command", command.name);
+            if !command.argument.is_empty() {
+                self.row.text("ftp.command_data", command.argument);
+            }
+            if command.is("PORT") {
+                place = (ftp::place(command.argument), "active");
+            } else if command.is("EPRT") {
+                place = (ftp::extended_place(command.argument), "active");
+            }
+        }
+        if !reply.lines.is_empty() {
+            self.row.rows("ftp.reply", &reply.lines).rows("ftp.completion_code", &reply.codes);
+        }
+        if let (Some(place), mode) = place {
+            self.row.number("ftp.dynamic_port", u64::from(place.port)).text("ftp.mode", mode);
+        }
+        self.row.text("ftp.reply_received", if reply.count > 0 { "yes" } else { "no" });
+        outlet.record(&self.row, time, class);
+        for kept in [&mut line, &mut reply.lines, &mut reply.codes] {
+            self.carried.clear(kept);
+        }
+    }
+
+    /// Nothing of interest comes any more.
+    fn leave(&mut self, session: &mut Session) {
+        session.is_gone = true;
+        session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
+        session.commands.drain(..).for_each(|mut line| self.carried.clear(&mut line));
+        let greeting = session.greeting.take().map(|(reply, _)| reply);
+        for mut reply in [Some(std::mem::take(&mut session.reply)), greeting].into_iter().flatten() {
+            self.carried.clear(&mut reply.lines);
+            self.carried.clear(&mut reply.codes);
+        }
+    }
+}
+
+/// The class of the side that this block of the server goes to.
+fn client_of(block: &Descriptor) -> Class {
+    Class::of_stream(block.class.connection(), 1 - block.class.direction())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+    use crate::parts::handmade::{Piece, block, facts};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+    use testkit::{Chain, Outcome};
+
+    fn piece(class: u32, bytes: &[u8]) -> Piece {
+        block(class, Flags::NONE, bytes, 0)
+    }
+
+    fn run(pieces: Vec<Piece>) -> Outcome {
+        let chain = Chain::pieces(Type::Bytes, None, pieces).streams(&[facts(4000, 6, 0)]);
+        chain.then(&KIND, &[]).then(&json::KIND, &[]).run()
+    }
+
+    fn records(outcome: &Outcome) -> Vec<Value> {
+        let record = |line| serde_json::from_str::<Value>(line).unwrap()["ftp"].take();
+        outcome.stdout.lines().map(record).collect()
+    }
+
+    #[test]
+    fn commands_and_replies() {
+        let outcome = run(vec![
+            piece(1, b"220 vsFTPd\r\n"),
+            piece(0, b"USER a b\r\nPA"),
+            piece(0, b"SV\r\nPORT 192,0,2,1,7,209\r\n"),
+            piece(1, b"331 word\r\n227 Entering (192,0,2,1,7,208).\r\n200-a\r\n b\r\n200 c\r\n"),
+            piece(0, b"RETR x\r\n"),
+            piece(1, b"150 comes\r\n226 done\r\n"),
+            piece(0, b"QUIT\r\n"),
+        ]);
+        let expected = json!([
+            {"reply": ["vsFTPd"], "completion_code": ["220"], "reply_received": "yes"},
+            {"command": "USER", "command_data": "a b", "reply": ["word"], "completion_code": ["331"], "reply_received": "yes"},
+            {"command": "PASV", "reply": ["Entering (192,0,2,1,7,208)."], "completion_code": ["227"], "dynamic_port": 2000,
+                "mode": "passive", "reply_received": "yes"},
+            {"command": "PORT", "command_data": "192,0,2,1,7,209", "reply": ["a", " b", "c"],
+                "completion_code": ["200", "200", "200"], "dynamic_port": 2001, "mode": "active", "reply_received": "yes"},
+            {"command": "RETR", "command_data": "x", "reply": ["comes", "done"], "completion_code": ["150", "226"],
+                "reply_received": "yes"},
+            {"command": "QUIT", "reply_received": "no"},
+        ]);
+        assert_eq!(json!(records(&outcome)), expected);
+    }
+
+    #[test]
+    fn what_is_not_ftp_is_rejected() {
+        let check = |pieces: Vec<Piece>, expected: (usize, u64)| {
+            let outcome = run(pieces);
+            assert_eq!((records(&outcome).len(), outcome.counters("ftp").blocks_rejected), expected);
+        };
+        check(vec![piece(1, b"220 mx SMTP\r\n"), piece(0, b"EHLO x\r\n"), piece(1, b"250 x\r\n")], (0, 3));
+        check(vec![piece(0, b"GET / HTTP/1.1\r\n"), piece(1, b"HTTP/1.1 200 OK\r\n")], (0, 2));
+        check(vec![piece(0, b"AUTH TLS\r\n"), piece(1, b"234 go\r\n"), piece(0, b"\x16\x03\x01")], (1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(blocks in proptest::collection::vec((0u32..2, proptest::collection::vec(any::<u8>(), 0..60)), 0..6), like: bool) {
+            let start = |class: u32| if like { [&b"USER x\r\n"[..], b"220-x\r\n"][class as usize] } else { b"" };
+            let pieces = blocks.iter().map(|(class, bytes)| piece(*class, &[start(*class), bytes].concat())).collect();
+            prop_assert!(records(&run(pieces)).len() <= 400);
+        }
+    }
+}

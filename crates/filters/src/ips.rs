@@ -1,0 +1,189 @@
+//! Intrusion prevention: frames that no rule stops pass, and go out by the bridge; records of alerts come out.
+//!
+//! A frame is judged when it and all that it completes have been looked at, within the batch that it came in. It passes by being
+//! rejected (`|!`): it is the block that came, and the order stays. What a rule stops ends here, and so does what the rules
+//! would see otherwise than its receiver.
+//!
+//! - `rules/inspector.rs` — what matches; `decap.rs` — tunnels and fragments.
+//! - `ips/reload.rs` — rules that change while frames pass; `ips/reset.rs` — the ends of a stopped connection are told.
+
+mod reload;
+mod reset;
+
+use crate::decap::{self, Decap, Fate};
+use crate::parts::origin::{self, Origins};
+use crate::parts::select::Links;
+use crate::rules::inspector::{Inspector, Met};
+use crate::rules::row;
+use ::rules::engine::Verdict;
+use filter::batch::places;
+use filter::prelude::*;
+use reload::Reloaded;
+use reset::Resets;
+use std::sync::Arc;
+
+/// What `ips` is.
+pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion prevention", make)
+    .also(&["suricata", "snort", "nfq"])
+    .help(
+        "`bridge a b | ips rules=FILE` lets frames pass between two devices, but for those that rules with `drop` or `reject` match; \
+         alerts are records. Rules are in the language of the filter `rules`. A rule that matches a stream or a message stops the \
+         whole flow. No frame waits: segments and fragments out of order pass at once, and what completes them is judged with all \
+         of them. A frame with other bytes for a place that has passed already is dropped, so that rules and receiver see the same.\n\
+         \n\
+         The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
+         batches; flows stay. A file with mistakes changes nothing, and is reported.\n\
+         \n\
+         fail=closed drops frames that cannot be judged: segments and fragments that a receiver refuses as well, and packets whose \
+         rules took too much work. fail=open lets them pass. dropped=reset tells both ends of a stopped TCP connection by resets; \
+         a `reject` rule does in any case. What passes goes along `|!`, where the request says so.",
+    )
+    .params(&[
+        Param::new("rules", ParamType::Text, "file of rules").required().main(),
+        Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
+        Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
+        Param::new("fail", ParamType::Choice(&["closed", "open"]), "what cannot be judged is dropped, or passes")
+            .default("closed"),
+        Param::new("dropped", ParamType::Choice(&["silent", "reset"]), "what the ends of a stopped connection hear")
+            .default("silent"),
+        Param::new("devices", ParamType::List, "where resets go out; the devices of the bridge if not given"),
+        origin::TUNNEL,
+        origin::VLAN,
+    ])
+    .takes(&[Type::Frame])
+    .gives_records(&row::SCHEMA)
+    .passes_rejects()
+    .mode(Mode::Serial)
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
+    .parses_payload();
+
+/// Records given before they are sent on.
+const ENOUGH: usize = 1000;
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let set = crate::rules::load("rules", params)?;
+    let left_out = set.left_out().len();
+    Ok(Instance::filter(Ips {
+        inspector: Inspector::new(Arc::new(set), Origins::new(params)),
+        decap: decap::usual()?,
+        links: Links::default(),
+        is_closed: params.text("fail") != Some("open"),
+        resets_all: params.text("dropped") == Some("reset"),
+        reloaded: Reloaded::new(params)?,
+        resets: Resets::open(params.list("devices"))?,
+        dealt_with: 0,
+        left_out,
+    }))
+}
+
+struct Ips {
+    inspector: Inspector,
+    decap: Decap,
+    links: Links,
+    is_closed: bool,
+    resets_all: bool,
+    reloaded: Reloaded,
+    resets: Resets,
+    /// Blocks of the batch under way that are done with, one bit each.
+    dealt_with: u64,
+    /// Rules that were left out, until it was said.
+    left_out: usize,
+}
+
+impl Ips {
+    /// May a frame pass? An error is why not.
+    #[inline]
+    fn judge(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
+        let Some(link) = self.links.of(cx.rings, frame) else { return Ok(()) };
+        let fate = self.decap.frame(link, frame, cx);
+        let block = match fate {
+            Fate::Passes => *frame,
+            Fate::Becomes(_) | Fate::Kept if self.decap.is_contradicted() => return Err("a fragment contradicts one that passed"),
+            Fate::Becomes(block) => block,
+            // It passes as it is; the one that completes the packet is judged with it.
+            Fate::Kept => return Ok(()),
+            Fate::Dropped(reason) if self.is_closed => return Err(reason),
+            Fate::Dropped(_) => return Ok(()),
+        };
+        let verdict = self.inspector.frame(&block, cx);
+        let Met { refused, cut_short, flow_dropped } = self.inspector.met();
+        let (source, target) = match verdict {
+            Verdict::Pass => {
+                return match refused {
+                    Some(reason) if self.is_closed => Err(reason),
+                    None if cut_short && self.is_closed => Err("its rules took too much work"),
+                    _ => Ok(()),
+                };
+            }
+            Verdict::Drop => (self.resets_all, self.resets_all),
+            Verdict::Reject { source, target } => (source || self.resets_all, target || self.resets_all),
+        };
+        if source || target {
+            self.resets.add(frame, link, [source, target], cx);
+        }
+        Err(if flow_dropped { "of a stopped flow" } else { "stopped by a rule" })
+    }
+
+    /// Goes on with rules that were loaded meanwhile.
+    fn reload(&mut self, cx: &mut Context<'_>) {
+        match self.reloaded.take() {
+            None => {}
+            Some(Ok(set)) => {
+                cx.notice(format!("ips: the file of rules has changed: {} rules", set.len()));
+                cx.count("times rules were loaded", 1);
+                self.left_out = set.left_out().len();
+                self.inspector.replace(Arc::new(set));
+            }
+            Some(Err(why)) => {
+                cx.notice(format!("ips: the rules stay as they are: {why}"));
+                cx.count("files of rules refused", 1);
+            }
+        }
+        if self.left_out > 0 {
+            cx.notice(format!("ips: {} rules are left out", self.left_out));
+            self.left_out = 0;
+        }
+    }
+}
+
+impl Filter for Ips {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        if self.dealt_with == 0 {
+            self.reload(cx);
+            self.resets.send(cx);
+            self.links = Links::default();
+            self.inspector.begin_batch();
+        }
+        for place in places(batch.live() & !self.dealt_with) {
+            if cx.out.len() >= ENOUGH {
+                return Ok(Status::More);
+            }
+            self.dealt_with |= 1 << place;
+            match self.judge(batch.block(place), cx) {
+                Ok(()) => cx.reject(place),
+                Err(why) => cx.drop(1, why),
+            }
+        }
+        self.dealt_with = 0;
+        cx.wake_at(self.inspector.next_due().min(self.decap.next_due()));
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.decap.expire(cx);
+        let status = self.inspector.expire(ENOUGH, cx);
+        cx.wake_at(self.inspector.next_due().min(self.decap.next_due()));
+        Ok(status)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.resets.send(cx);
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.resets.send(cx);
+        self.decap.end(cx);
+        Ok(self.inspector.finish(ENOUGH, cx))
+    }
+}

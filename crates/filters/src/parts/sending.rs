@@ -1,0 +1,65 @@
+//! What `send` and `bridge` share: handing frames to a sender until it has them all, and counting what became of them.
+
+use super::received;
+use driver::{Transmit, Turn};
+use filter::prelude::*;
+use std::time::{Duration, Instant};
+
+/// How long it waits for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// At a time.
+    pub room: Duration,
+    /// In all: then the frames are given up.
+    pub all: Duration,
+}
+
+/// Sends them all, or says how many are left, and why.
+pub(crate) fn send(
+    sender: &mut dyn Transmit,
+    mut frames: &[&[u8]],
+    patience: Patience,
+) -> Result<Option<(&'static str, usize)>, Box<Failure>> {
+    let mut since = None;
+    while !frames.is_empty() {
+        match sender.transmit(frames).map_err(received::failure)? {
+            Turn::Frames(count) => {
+                frames = &frames[count.min(frames.len())..];
+                since = None;
+            }
+            Turn::Down => return Ok(Some(("the device is down", frames.len()))),
+            Turn::Nothing => {
+                if since.get_or_insert_with(Instant::now).elapsed() > patience.all {
+                    return Ok(Some(("no room in the device", frames.len())));
+                }
+                sender.wait_for_room(patience.room).map_err(received::failure)?;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Waits until what lies in a ring is on its way, and counts what was sent and what was not: once, at the end.
+pub(crate) fn account(sender: &mut dyn Transmit, wait: Duration, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
+    let until = Instant::now() + wait;
+    let statistics = loop {
+        let statistics = sender.statistics().map_err(received::failure)?;
+        if statistics.under_way == 0 || Instant::now() > until {
+            break statistics;
+        }
+        sender.wait_for_room(Duration::from_millis(1)).map_err(received::failure)?;
+    };
+    cx.count("sent", statistics.sent);
+    let reasons = [
+        ("longer than the device takes", statistics.too_long),
+        ("no frame of this device", statistics.malformed),
+        ("refused by the device", statistics.refused),
+        ("not sent in time", statistics.under_way),
+    ];
+    for (why, count) in reasons.into_iter().filter(|(_, count)| *count > 0) {
+        // They were taken when they came.
+        cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
+        cx.counters.drops.add(why, count);
+    }
+    Ok(())
+}

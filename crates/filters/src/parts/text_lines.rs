@@ -1,0 +1,103 @@
+//! Lines of a stream of text, whichever blocks they lie in: SMTP, FTP.
+
+use crate::parts::carry::Carried;
+use base::limits::TEXT_LINE_BYTES;
+use memchr::memchr;
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct TextLines {
+    /// The beginning of a line that goes on in the next block.
+    part: Vec<u8>,
+    /// Bytes are missing, or there was no room: what comes up to the end of the line is passed over.
+    skip: bool,
+}
+
+impl TextLines {
+    /// Takes the next line from `rest`, without its end. Of a long one the first 4 KiB are given. `None`: `rest` is used up, and
+    /// what it ends within is kept. `whole` is where a line is put together that lies in several blocks.
+    pub(crate) fn next<'a, 'b: 'a>(
+        &mut self,
+        rest: &mut &'b [u8],
+        whole: &'a mut Vec<u8>,
+        carried: &mut Carried,
+    ) -> Option<&'a [u8]> {
+        loop {
+            let bytes = *rest;
+            let Some(end) = memchr(b'\n', bytes) else {
+                let room = TEXT_LINE_BYTES - self.part.len();
+                if !self.skip && !carried.keep(&mut self.part, &bytes[..bytes.len().min(room)]) {
+                    self.lose(carried);
+                }
+                *rest = &[];
+                return None;
+            };
+            let line = &bytes[..end];
+            *rest = &bytes[end + 1..];
+            if std::mem::take(&mut self.skip) {
+                continue;
+            }
+            if self.part.is_empty() {
+                return Some(without_return(&line[..end.min(TEXT_LINE_BYTES)]));
+            }
+            let room = TEXT_LINE_BYTES - self.part.len();
+            whole.clear();
+            whole.extend_from_slice(&self.part);
+            whole.extend_from_slice(&line[..end.min(room)]);
+            carried.clear(&mut self.part);
+            return Some(without_return(whole));
+        }
+    }
+
+    /// Bytes are missing: the line under way has no end.
+    pub(crate) fn lose(&mut self, carried: &mut Carried) {
+        self.clear(carried);
+        self.skip = true;
+    }
+
+    /// Forgets the beginning of a line.
+    pub(crate) fn clear(&mut self, carried: &mut Carried) {
+        carried.clear(&mut self.part);
+        self.skip = false;
+    }
+}
+
+fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(blocks: &[&[u8]], expected: &[&[u8]]) {
+        let (mut lines, mut carried, mut whole) = (TextLines::default(), Carried::new(10_000), Vec::new());
+        let mut found: Vec<Vec<u8>> = Vec::new();
+        for block in blocks {
+            let mut rest = *block;
+            while let Some(line) = lines.next(&mut rest, &mut whole, &mut carried) {
+                found.push(line.to_vec());
+            }
+            if block.is_empty() {
+                lines.lose(&mut carried);
+            }
+        }
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn lines() {
+        check(&[b"a\r\nb\n\nc"], &[b"a", b"b", b""]);
+        check(&[b"a", b"b", b"\r", b"\nc\r\n"], &[b"ab", b"c"]);
+        // A gap.
+        check(&[b"a", b"", b"b\nc\n"], &[b"c"]);
+        let long = [b'x'; TEXT_LINE_BYTES + 9];
+        check(&[&long, b"y\nz\n"], &[&long[..TEXT_LINE_BYTES], b"z"]);
+        check(&[&[&long[..], b"\nz\n"].concat()], &[&long[..TEXT_LINE_BYTES], b"z"]);
+        // More than may be kept.
+        let (mut lines, mut carried, mut whole) = (TextLines::default(), Carried::new(2), Vec::new());
+        for (mut rest, expected) in [(&b"abc"[..], None), (b"d\ne\n", Some(&b"e"[..]))] {
+            assert_eq!(lines.next(&mut rest, &mut whole, &mut carried), expected);
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Draws a field of records over time, or its sum for each second, as a picture: SVG.
+//!
+//! What is kept of the records is here; the picture is crate `chart`'s. In `plot/lines.rs` are the lines and their points.
+
+mod lines;
+
+use crate::parts::fields::{Names, Place, known};
+use crate::parts::lines::Lines;
+use crate::parts::room::Room;
+use base::limits::SECOND_NS;
+use base::terminal;
+use chart::{Chart, Scale};
+use filter::prelude::*;
+use filter::record::FieldValue;
+use lines::{Drawn, Refused};
+
+/// What `plot` is.
+pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate, over time as SVG", make)
+    .also(&["graph", "chart", "iograph"])
+    .help(
+        "`plot FIELD` draws the values of a number field over time, one point for each record. `plot FIELD every=1s` draws \
+         how much the field adds up to in each such interval, for a second; `plot every=1s` how many records there were. \
+         `by=FIELD` draws a line for each value of that field: the `top` largest by what they add up to. `x=FIELD` takes \
+         another number field than `timestamp` for the axis along the bottom. Of a message its metadata are the record.\n\n\
+         The picture is written when the input ends, to standard output or to `out`. Records without one of the fields are \
+         left out and counted. At most 1048576 points and 4096 lines are kept; what is beyond them is dropped and counted.",
+    )
+    .params(&[
+        Param::new("y", ParamType::Text, "the field to draw; with every= the number of records if not given").main(),
+        Param::new("x", ParamType::Text, "the field along the bottom").default(TIMESTAMP),
+        Param::new("by", ParamType::Text, "draw a line for each value of this field"),
+        Param::new("every", ParamType::Duration, "add up the records of each such interval, and draw the rate"),
+        Param::new("top", ParamType::Number, "draw so many lines").default("6"),
+        Param::new("title", ParamType::Text, "what stands above the picture"),
+        Param::new("out", ParamType::Path, "file to write to; standard output if not given, or if it is -"),
+        Lines::OVERWRITE,
+        Room::MAX_BYTES,
+        Room::MIN_FREE,
+    ])
+    .takes(&[Type::Record, Type::Message])
+    .mode(Mode::Serial)
+    .sink()
+    .names_fields(|params, schemas| fields(params, schemas).map(|_| None))
+    .examples(&[Example {
+        request: "pcap browse.pcap | packets | plot frame.len every=1s by=proto out=rates.svg",
+        output: "",
+    }]);
+
+const TIMESTAMP: &str = "timestamp";
+
+const _: () = assert!(base::limits::PLOT_POINTS == 1_048_576 && base::limits::PLOT_LINES == 4096, "the manual says so");
+
+/// The fields that are drawn, as keys of parameters, names and types.
+fn fields(params: &Params, schemas: &[&'static Schema]) -> Result<Vec<(String, FieldType)>, ParamError> {
+    if params.text("y").is_none() && params.number("every").is_none() {
+        return Err(ParamError::of_request("`plot` draws a field, or how many records come in an interval")
+            .with_help("plot frame.len, or plot every=1s"));
+    }
+    if params.number("every").is_some() && params.text("x").is_some_and(|x| x != TIMESTAMP) {
+        return Err(ParamError::new("every", "a rate is drawn over time").with_help("leave out `x=` or `every=`"));
+    }
+    let mut fields = Vec::new();
+    for key in ["x", "y", "by"] {
+        let Some(name) = params.text(key) else { continue };
+        let kind = known(name, schemas, key, 0..name.len())?;
+        let is_number = matches!(kind, FieldType::Number | FieldType::Time | FieldType::Flag);
+        if key != "by" && !is_number && !schemas.is_empty() {
+            return Err(ParamError::new(key, format!("`{name}` is no number")));
+        }
+        fields.push((name.to_string(), kind));
+    }
+    Ok(fields)
+}
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let names: Vec<String> = fields(params, &[])?.into_iter().map(|(name, _)| name).collect();
+    let every = params.number("every").filter(|every| *every > 0);
+    let (y, by) = (params.text("y"), params.text("by"));
+    let what = y.unwrap_or("records").to_string();
+    let what = if every.is_some() { format!("{what} per second") } else { what };
+    let title = match (params.text("title"), by) {
+        (Some(title), _) => title.to_string(),
+        (None, Some(by)) => format!("{what}, by {by}"),
+        (None, None) => what.clone(),
+    };
+    Ok(Instance::filter(Plot {
+        lines: Lines::to("out", params, env)?,
+        names: Names::new(names, env),
+        drawn: Drawn::new(every),
+        has_y: y.is_some(),
+        x: params.text("x").unwrap_or(TIMESTAMP).to_string(),
+        is_time: false,
+        title: terminal::line(&title).into_owned(),
+        what: terminal::line(&what).into_owned(),
+        top: params.number("top").map_or(usize::MAX, |top| usize::try_from(top).unwrap_or(usize::MAX)),
+        of_messages: env.input.has(Type::Message),
+        name: String::new(),
+    }))
+}
+
+struct Plot {
+    lines: Lines,
+    names: Names,
+    drawn: Drawn,
+    has_y: bool,
+    /// The field along the bottom, and whether it holds times.
+    x: String,
+    is_time: bool,
+    title: String,
+    /// What lies along the side.
+    what: String,
+    top: usize,
+    /// Records are the metadata of messages.
+    of_messages: bool,
+    /// The name of the line under way.
+    name: String,
+}
+
+impl Plot {
+    fn add(&mut self, block: &Descriptor, cx: &mut Context<'_>) {
+        let Some((row, places)) = self.names.row(cx.rings.bytes(block)) else { return cx.drop(1, "not a record") };
+        let mut places = places.iter();
+        let mut value = || first(places.next()?.as_ref(), &row);
+        let x = match value() {
+            Some(FieldValue::Time(time)) => {
+                self.is_time = true;
+                Some(time)
+            }
+            other => other.and_then(number),
+        };
+        let y = if self.has_y { value().and_then(number) } else { Some(1) };
+        self.name.clear();
+        if let Some(value) = value() {
+            append_name(&mut self.name, &value);
+        }
+        let (Some(x), Some(y)) = (x, y) else { return cx.count("records without the field", 1) };
+        match self.drawn.add(&self.name, x, y) {
+            Ok(()) => {}
+            Err(Refused::Line) => cx.drop(1, "more lines than are kept"),
+            Err(Refused::Point) => cx.drop(1, "more points than are kept"),
+        }
+    }
+
+    fn picture(&mut self, cx: &mut Context<'_>) -> String {
+        let begin = self.drawn.begin();
+        let unit = if self.is_time { SECOND_NS as f64 } else { 1.0 };
+        let across = match (self.is_time, begin) {
+            (true, Some(begin)) => {
+                let begin = packet::time::rfc3339(begin);
+                format!("seconds since {}", String::from_utf8_lossy(&begin))
+            }
+            _ => self.x.clone(),
+        };
+        let zero = if self.is_time { begin.unwrap_or(0) } else { 0 };
+        let (series, left_out) = self.drawn.series(self.top, zero, unit);
+        if left_out > 0 {
+            cx.notice(format!("plot: {left_out} more lines are not drawn: top= says how many are"));
+        }
+        let (title, up, across) = (self.title.as_str(), self.what.as_str(), terminal::line(&across));
+        Chart { title, across: &across, scale: Scale::Count, up, up_scale: Scale::Count, series }.svg()
+    }
+}
+
+fn first<'a>(place: Option<&Place>, row: &Row<'a>) -> Option<FieldValue<'a>> {
+    place?.first(row)
+}
+
+fn number(value: FieldValue<'_>) -> Option<u64> {
+    match value {
+        FieldValue::Number(number) | FieldValue::Time(number) => Some(number),
+        FieldValue::Flag(flag) => Some(flag.into()),
+        _ => None,
+    }
+}
+
+/// Characters of a line's name.
+const NAME_CHARACTERS: usize = 18;
+
+/// Appends a value as a line's name, fit for people.
+fn append_name(name: &mut String, value: &FieldValue<'_>) {
+    use std::fmt::Write;
+    // Writing into memory does not fail.
+    let _ = match value {
+        FieldValue::Number(number) => write!(name, "{number}"),
+        FieldValue::Time(time) => write!(name, "{}", String::from_utf8_lossy(&packet::time::rfc3339(*time))),
+        FieldValue::Flag(flag) => write!(name, "{flag}"),
+        FieldValue::Address(address) => write!(name, "{address}"),
+        FieldValue::Text(text) => write!(name, "{}", terminal::line(&String::from_utf8_lossy(text))),
+        FieldValue::Rows(rows) => write!(name, "{}", rows.clone().count()),
+    };
+    if let Some((end, _)) = name.char_indices().nth(NAME_CHARACTERS) {
+        name.truncate(end);
+        name.push('…');
+    }
+}
+
+impl Filter for Plot {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            if !self.of_messages || block.has(Flags::META) {
+                self.add(block, cx);
+            }
+        }
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        let picture = self.picture(cx);
+        self.lines.buffer().extend_from_slice(picture.trim_end().as_bytes());
+        self.lines.line_done()?;
+        self.lines.flush(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::Chain;
+
+    static SEEN: Schema = Schema::new(
+        "seen",
+        &[
+            Field::new("timestamp", FieldType::Time),
+            Field::new("length", FieldType::Number),
+            Field::new("who", FieldType::Text),
+        ],
+    );
+
+    /// Records as (ms, length, who; none where it is empty).
+    fn run(records: &[(u64, Option<u64>, &str)], given: &[(&str, &str)]) -> testkit::chain::Outcome {
+        let pieces = records.iter().map(|(ms, length, who)| {
+            let mut writer = RowWriter::new(&SEEN);
+            writer.time("timestamp", ms * 1_000_000);
+            if let Some(length) = length {
+                writer.number("length", *length);
+            }
+            if !who.is_empty() {
+                writer.text("who", who);
+            }
+            (Descriptor::default(), writer.row().to_vec())
+        });
+        Chain::pieces(Type::Record, None, pieces.collect()).schema(&SEEN).then(&KIND, given).run()
+    }
+
+    fn check(records: &[(u64, Option<u64>, &str)], given: &[(&str, &str)], shown: &[&str], lines: usize) {
+        let svg = run(records, given).stdout;
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+        assert_eq!(svg.matches("stroke-width").count(), lines, "{svg}");
+        for text in shown {
+            assert!(svg.contains(&format!(">{text}<")), "{text}: {svg}");
+        }
+    }
+
+    const RECORDS: [(u64, Option<u64>, &str); 5] =
+        [(1000, Some(10), "a<b"), (1500, Some(30), "c"), (2100, None, "c"), (4000, Some(90), ""), (4100, Some(7), "c")];
+
+    #[test]
+    fn pictures() {
+        let since = "seconds since 1970-01-01T00:00:01.000000000Z";
+        check(&RECORDS, &[("y", "length")], &["length", since, "0", "90"], 1);
+        check(&RECORDS, &[("y", "length"), ("by", "who")], &["length, by who", "a&lt;b", "c"], 3);
+        check(&RECORDS, &[("y", "length"), ("every", "1s")], &["length per second", "100"], 1);
+        check(&RECORDS, &[("every", "500ms"), ("title", "how many")], &["how many", "records per second", "4"], 1);
+        check(&RECORDS, &[("y", "length"), ("x", "length")], &["length", "0", "90"], 1);
+        check(&[], &[("y", "length")], &["length"], 0);
+    }
+
+    #[test]
+    fn what_is_not_drawn_is_said() {
+        let outcome = run(&RECORDS, &[("y", "length"), ("by", "who"), ("top", "1")]);
+        assert_eq!(outcome.notices, ["plot: 2 more lines are not drawn: top= says how many are"]);
+        assert_eq!(outcome.counters("plot").events.get("records without the field"), 1);
+        assert_eq!(outcome.stdout.matches("stroke-width").count(), 1);
+    }
+
+    #[test]
+    fn refusals() {
+        let check = |given: &[(&str, &str)], key: Option<&'static str>, message: &str| {
+            let params = testkit::chain::params(&KIND, given);
+            let error = fields(&params, &[&SEEN]).unwrap_err();
+            assert_eq!((error.key, error.message.as_str()), (key, message));
+        };
+        check(&[], None, "`plot` draws a field, or how many records come in an interval");
+        check(&[("y", "who")], Some("y"), "`who` is no number");
+        check(&[("y", "lenght")], Some("y"), "no record that comes here has a field `lenght`");
+        check(&[("y", "length"), ("x", "length"), ("every", "1s")], Some("every"), "a rate is drawn over time");
+    }
+}

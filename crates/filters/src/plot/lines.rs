@@ -1,0 +1,186 @@
+//! The lines of a picture and their points: values as they come, or sums of intervals.
+
+use base::limits::{PLOT_LINES, PLOT_POINTS, SECOND_NS};
+use chart::{FRAME_WIDTH, Series};
+use std::collections::HashMap;
+
+/// Lines under way.
+pub(super) struct Drawn {
+    /// ns of an interval whose values are added up; none: each value is a point.
+    every: Option<u64>,
+    by_name: HashMap<String, usize>,
+    lines: Vec<Line>,
+    /// Points of all lines.
+    points: usize,
+}
+
+struct Line {
+    name: String,
+    /// Of intervals: the number of each and the sum, in order. Else as they came.
+    points: Vec<(u64, u64)>,
+    total: u128,
+}
+
+/// What there is no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Line,
+    Point,
+}
+
+impl Drawn {
+    pub(super) fn new(every: Option<u64>) -> Drawn {
+        Drawn { every, by_name: HashMap::new(), lines: Vec::new(), points: 0 }
+    }
+
+    /// Adds a value to the line of this name.
+    pub(super) fn add(&mut self, name: &str, x: u64, y: u64) -> Result<(), Refused> {
+        let at = match self.by_name.get(name) {
+            Some(at) => *at,
+            None if self.lines.len() >= PLOT_LINES => return Err(Refused::Line),
+            None => {
+                self.by_name.insert(name.to_string(), self.lines.len());
+                self.lines.push(Line { name: name.to_string(), points: Vec::new(), total: 0 });
+                self.lines.len() - 1
+            }
+        };
+        let Line { points, total, .. } = &mut self.lines[at];
+        let key = self.every.map_or(x, |every| x / every);
+        let place = match self.every {
+            Some(_) => points.partition_point(|(other, _)| *other < key),
+            None => points.len(),
+        };
+        match points.get_mut(place).filter(|(other, _)| self.every.is_some() && *other == key) {
+            Some((_, sum)) => *sum = sum.saturating_add(y),
+            None if self.points >= PLOT_POINTS => return Err(Refused::Point),
+            None => {
+                points.insert(place, (key, y));
+                self.points += 1;
+            }
+        }
+        *total += u128::from(y);
+        Ok(())
+    }
+
+    /// The smallest value along the bottom.
+    pub(super) fn begin(&self) -> Option<u64> {
+        let first = self.lines.iter().flat_map(|line| &line.points).map(|(key, _)| *key).min()?;
+        Some(self.every.map_or(first, |every| first.saturating_mul(every)))
+    }
+
+    /// The `top` largest lines, with `zero` at the left edge and `unit` for 1 along the bottom; and how many more there are.
+    pub(super) fn series(&mut self, top: usize, zero: u64, unit: f64) -> (Vec<Series>, usize) {
+        // Lines of equal size stay in the order in which they began.
+        self.lines.sort_by_key(|line| std::cmp::Reverse(line.total));
+        let keys = || self.lines.iter().flat_map(|line| &line.points).map(|(key, _)| *key);
+        let (first, last) = (keys().min().unwrap_or(0), keys().max().unwrap_or(0));
+        let left_out = self.lines.len().saturating_sub(top);
+        let along = |x: u64| x.saturating_sub(zero) as f64 / unit;
+        let series = self.lines.iter_mut().take(top).map(|line| {
+            let points: Vec<(f64, f64)> = match self.every {
+                Some(every) => {
+                    let seconds = every as f64 / SECOND_NS as f64;
+                    let points = with_empty(&line.points, first, last).into_iter();
+                    points.map(|(key, sum)| (along(key.saturating_mul(every)), sum as f64 / seconds)).collect()
+                }
+                None => {
+                    line.points.sort_by_key(|(x, _)| *x);
+                    line.points.iter().map(|(x, y)| (along(*x), *y as f64)).collect()
+                }
+            };
+            Series { name: line.name.clone(), points: thinned(points) }
+        });
+        (series.collect(), left_out)
+    }
+}
+
+/// The sums of intervals with a 0 where nothing came: one at each end of a run of empty intervals is enough for a line.
+fn with_empty(points: &[(u64, u64)], first: u64, last: u64) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = Vec::with_capacity(points.len());
+    let mut next = first;
+    let empty = |from: u64, to: u64, all: &mut Vec<(u64, u64)>| {
+        if from <= to {
+            all.push((from, 0));
+        }
+        if from < to {
+            all.push((to, 0));
+        }
+    };
+    for (key, sum) in points {
+        if *key > next {
+            empty(next, key - 1, &mut all);
+        }
+        all.push((*key, *sum));
+        next = key.saturating_add(1);
+    }
+    empty(next, last, &mut all);
+    all
+}
+
+/// Of many points those that show: the smallest and the largest of those that have one place.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return points };
+    if points.len() <= 4 * FRAME_WIDTH || last.0 <= first.0 {
+        return points;
+    }
+    let place = |x: f64| ((x - first.0) / (last.0 - first.0) * FRAME_WIDTH as f64) as usize;
+    let mut thin = Vec::with_capacity(4 * FRAME_WIDTH);
+    for same in points.chunk_by(|one, other| place(one.0) == place(other.0)) {
+        let by_y = |one: &&(f64, f64), other: &&(f64, f64)| one.1.total_cmp(&other.1);
+        let (low, high) = (same.iter().min_by(by_y), same.iter().max_by(by_y));
+        let mut ends: Vec<_> = low.into_iter().chain(high).copied().collect();
+        ends.sort_by(|one, other| one.0.total_cmp(&other.0));
+        thin.extend(ends);
+    }
+    thin
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_add_up_and_empty_ones_are_zero() {
+        let mut drawn = Drawn::new(Some(SECOND_NS));
+        for (name, ms, value) in [("a", 1000, 3), ("b", 5100, 1), ("a", 7000, 4), ("a", 1999, 2), ("a", 7001, 0)] {
+            drawn.add(name, ms * 1_000_000, value).unwrap();
+        }
+        assert_eq!(drawn.begin(), Some(SECOND_NS));
+        let (series, left_out) = drawn.series(1, SECOND_NS, SECOND_NS as f64);
+        assert_eq!(left_out, 1);
+        assert_eq!(series[0].name, "a");
+        assert_eq!(series[0].points, [(0.0, 5.0), (1.0, 0.0), (5.0, 0.0), (6.0, 4.0)]);
+        let (series, _) = drawn.series(2, SECOND_NS, SECOND_NS as f64);
+        assert_eq!(series[1].points, [(0.0, 0.0), (3.0, 0.0), (4.0, 1.0), (5.0, 0.0), (6.0, 0.0)]);
+    }
+
+    #[test]
+    fn rates_are_of_a_second() {
+        let mut drawn = Drawn::new(Some(SECOND_NS / 4));
+        drawn.add("", 0, 3).unwrap();
+        assert_eq!(drawn.series(1, 0, 1.0).0[0].points, [(0.0, 12.0)]);
+    }
+
+    #[test]
+    fn of_many_points_those_stay_that_show() {
+        let points: Vec<(f64, f64)> = (0..100_000).map(|x| (f64::from(x), f64::from(x % 1000))).collect();
+        let thin = thinned(points.clone());
+        assert!(thin.len() <= 2 * (FRAME_WIDTH + 1), "{}", thin.len());
+        assert!(thin.is_sorted_by(|one, other| one.0 <= other.0));
+        assert!(thin.iter().any(|point| point.1 == 0.0) && thin.iter().any(|point| point.1 == 999.0));
+        assert_eq!(thinned(points[..100].to_vec()), points[..100]);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut drawn = Drawn::new(None);
+        for number in 0..PLOT_LINES {
+            drawn.add(&number.to_string(), 0, 1).unwrap();
+        }
+        assert_eq!(drawn.add("one more", 0, 1), Err(Refused::Line));
+        for number in PLOT_LINES..PLOT_POINTS {
+            drawn.add("7", number as u64, 1).unwrap();
+        }
+        assert_eq!(drawn.add("7", 0, 1), Err(Refused::Point));
+    }
+}

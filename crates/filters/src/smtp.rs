@@ -1,0 +1,397 @@
+//! Mails out of SMTP: one message for each, with a record of who sent it to whom.
+//!
+//! What a client says is read by `packet::smtp`; here is which side the client is, where a mail begins and ends, and
+//! what became of it. Mails are not copied: dots that were put in front of lines are left out. Not what is in a mail.
+
+mod dots;
+#[cfg(test)]
+mod tests;
+
+use crate::parts::carry::Carried;
+use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::outlet::Outlet;
+use crate::parts::text_lines::TextLines;
+use base::limits::{SMTP_RECEIVERS, TEXT_BUFFERED_BYTES};
+use dots::Dots;
+use filter::prelude::*;
+use filter::record::list_push;
+use packet::reply;
+use packet::smtp::{Command, command};
+
+static SCHEMA: Schema = Schema::new(
+    "smtp",
+    &eve_fields![
+        Field::new("smtp.helo", FieldType::Text),
+        Field::new("smtp.mail_from", FieldType::Text),
+        Field::new("smtp.rcpt_to", FieldType::Rows(&RECEIVER)),
+    ],
+);
+
+/// A list of these is a list of plain texts.
+static RECEIVER: Schema = Schema::new("receiver", &[Field::new("", FieldType::Text)]);
+
+/// What `smtp` is.
+pub static KIND: Kind = Kind::new("smtp", "takes mails out of SMTP", make)
+    .help(
+        "Finds SMTP on any port, by the client's HELO or EHLO, and gives each mail as a message: a record with `smtp.helo`, \
+         `smtp.mail_from` and `smtp.rcpt_to`, as the client said them, and then the mail as it was before it was sent. A \
+         mail that was announced, and refused or given up, is a message without a body. Mails sent in chunks (BDAT) \
+         are put together. Bytes missing in the capture are missing in the mail, and marked.\n\n\
+         Behind STARTTLS nothing more is read: `tls` reads what comes there. At most 100 receivers of a mail are listed, and \
+         of a command the first 4 KiB are read.",
+    )
+    .takes(&[Type::Bytes])
+    .rejects()
+    .gives_messages(&SCHEMA)
+    .mode(Mode::Session(SessionKey::Connection))
+    .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
+    .parses_payload()
+    .examples(&[Example { request: "pcap smtp.pcap | smtp | json", output: MAILS }]);
+
+const MAILS: &str = r#"{"timestamp":"2026-06-04T08:18:17.020903000Z","flow_id":247158215737313,"event_type":"smtp","src_ip":"10.0.0.1","src_port":40001,"dest_ip":"10.0.0.2","dest_port":25,"proto":"TCP","smtp":{"helo":"attacker.com","mail_from":"<attacker@evil.com>","rcpt_to":["<victim@target.com>"],"length":215,"state":"complete"}}
+"#;
+
+const _: () = assert!(SMTP_RECEIVERS == 100, "the manual says so");
+
+fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let smtp = Smtp {
+        row: RowWriter::new(&SCHEMA),
+        receiver: RowWriter::new(&RECEIVER),
+        whole: Vec::new(),
+        carried: Carried::new(TEXT_BUFFERED_BYTES),
+    };
+    Ok(Instance::session(SessionKey::Connection, smtp))
+}
+
+struct Smtp {
+    row: RowWriter,
+    receiver: RowWriter,
+    /// Where a line is put together that lies in several blocks.
+    whole: Vec<u8>,
+    /// Lines, names and receivers of all connections.
+    carried: Carried,
+}
+
+/// A connection.
+#[derive(Default)]
+struct Session {
+    lines: [TextLines; 2],
+    /// The client's direction, once something came.
+    client: Option<u8>,
+    /// The client spoke SMTP.
+    is_confirmed: bool,
+    phase: Phase,
+    /// Commands whose reply has not come.
+    waiting: u32,
+    /// The client asked for TLS: it may come next.
+    asked_tls: bool,
+    helo: Vec<u8>,
+    mail: Mail,
+}
+
+/// What the client sends.
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    /// Lines with commands.
+    #[default]
+    Commands,
+    /// A mail up to a line with a dot.
+    Data(Dots),
+    /// Bytes of a mail.
+    Chunk { bytes_left: u64, is_last: bool },
+    /// Not SMTP, or not any more.
+    Gone,
+}
+
+/// The mail under way.
+#[derive(Default)]
+struct Mail {
+    is_announced: bool,
+    /// Its record was given.
+    is_begun: bool,
+    sender: Vec<u8>,
+    /// Rows of receivers, and how many there are.
+    receivers: (Vec<u8>, usize),
+    /// Bytes missing before the next ones.
+    gap: u32,
+}
+
+impl SessionFilter for Smtp {
+    type State = Session;
+
+    fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Session {
+        Session { waiting: 1, ..Session::default() }
+    }
+
+    fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut outlet = Outlet::new(cx);
+        let mut whole = std::mem::take(&mut self.whole);
+        for (place, block) in batch.iter() {
+            outlet.place = place;
+            if !self.block(session, block, &mut whole, &mut outlet) {
+                outlet.reject_block();
+            }
+        }
+        self.whole = whole;
+        Ok(Status::Done)
+    }
+
+    fn close(
+        &mut self,
+        mut session: Session,
+        class: Class,
+        _why: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        let class = Class::of_stream(class.connection(), session.client.unwrap_or(0));
+        let time = cx.now;
+        let mut outlet = Outlet::new(cx);
+        let nothing = outlet.nothing(time, class);
+        self.end_mail(&mut session, nothing, true, &mut outlet);
+        self.leave(&mut session);
+        Ok(())
+    }
+}
+
+impl Smtp {
+    /// Deals with a block; says whether it was SMTP.
+    fn block(
+        &mut self,
+        session: &mut Session,
+        block: &Descriptor,
+        whole: &mut Vec<u8>,
+        outlet: &mut Outlet<'_>,
+    ) -> bool {
+        let bytes = outlet.bytes(block);
+        let (Some(first), false) = (bytes.first(), matches!(session.phase, Phase::Gone)) else { return false };
+        let direction = block.class.direction();
+        // Replies begin with digits, commands do not.
+        let client = *session.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
+        if block.gap() > 0 {
+            self.gap(session, direction == client, usize::from(direction), block.gap());
+        }
+        if direction == client {
+            self.client(session, block, bytes, whole, outlet);
+        } else {
+            self.server(session, usize::from(direction), bytes, whole);
+        }
+        // What greets like other servers do may be one of those.
+        let says_so = || bytes.windows(4).any(|word| word.eq_ignore_ascii_case(b"SMTP"));
+        !matches!(session.phase, Phase::Gone) && (session.is_confirmed || direction != client && says_so())
+    }
+
+    /// Bytes are missing.
+    fn gap(&mut self, session: &mut Session, is_client: bool, side: usize, gap: u32) {
+        session.lines[side].lose(&mut self.carried);
+        match &mut session.phase {
+            _ if !is_client => {}
+            Phase::Data(dots) => {
+                session.mail.gap = session.mail.gap.saturating_add(gap);
+                *dots = Dots::Inside;
+            }
+            Phase::Chunk { bytes_left, .. } => {
+                let missing = u64::from(gap).min(*bytes_left);
+                *bytes_left -= missing;
+                session.mail.gap = session.mail.gap.saturating_add(missing as u32);
+            }
+            Phase::Commands | Phase::Gone => {}
+        }
+    }
+
+    /// Bytes of the client.
+    fn client(
+        &mut self,
+        session: &mut Session,
+        block: &Descriptor,
+        bytes: &[u8],
+        whole: &mut Vec<u8>,
+        outlet: &mut Outlet<'_>,
+    ) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let offset = (bytes.len() - rest.len()) as u32;
+            match &mut session.phase {
+                Phase::Gone => return,
+                // The content type of a handshake record.
+                Phase::Commands if std::mem::take(&mut session.asked_tls) && rest[0] == 22 => self.leave(session),
+                Phase::Commands => {
+                    let lines = &mut session.lines[usize::from(block.class.direction())];
+                    let Some(line) = lines.next(&mut rest, whole, &mut self.carried) else { return };
+                    self.command(session, line, block, outlet);
+                }
+                Phase::Data(dots) => {
+                    let step = dots.step(rest);
+                    if step.is_return
+                        && let Some(byte) = outlet.copied(b"\r", block.time, block.class)
+                    {
+                        self.give(session, byte, outlet);
+                    }
+                    if step.body > 0 {
+                        self.give(session, block.part(offset, step.body as u32), outlet);
+                    }
+                    rest = &rest[step.body + step.skip..];
+                    if step.is_end {
+                        self.end_mail(session, block.part(offset + step.body as u32, 0), false, outlet);
+                        session.phase = Phase::Commands;
+                        session.waiting += 1;
+                    }
+                }
+                Phase::Chunk { bytes_left, is_last } => {
+                    let len = rest.len().min(usize::try_from(*bytes_left).unwrap_or(usize::MAX));
+                    *bytes_left -= len as u64;
+                    let (is_over, is_last) = (*bytes_left == 0, *is_last);
+                    if len > 0 {
+                        self.give(session, block.part(offset, len as u32), outlet);
+                    }
+                    rest = &rest[len..];
+                    if is_over {
+                        self.end_chunk(session, is_last, block.part(offset + len as u32, 0), outlet);
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_chunk(&mut self, session: &mut Session, is_last: bool, end: Descriptor, outlet: &mut Outlet<'_>) {
+        session.phase = Phase::Commands;
+        if is_last {
+            self.end_mail(session, end, false, outlet);
+        }
+    }
+
+    /// A line of the client.
+    fn command(&mut self, session: &mut Session, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
+        let command = command(line);
+        if !session.is_confirmed {
+            session.is_confirmed = matches!(command, Command::Hello(_) | Command::MailFrom(_));
+            if !session.is_confirmed {
+                return self.leave(session);
+            }
+        }
+        session.waiting = session.waiting.saturating_add(1);
+        let end = block.part(block.len, 0);
+        match command {
+            Command::Hello(name) => {
+                self.carried.clear(&mut session.helo);
+                self.keep(&mut session.helo, name, outlet);
+            }
+            Command::MailFrom(path) => {
+                self.end_mail(session, end, false, outlet);
+                session.mail.is_announced = true;
+                self.keep(&mut session.mail.sender, path, outlet);
+            }
+            Command::RcptTo(path) => self.receiver(&mut session.mail, path, outlet),
+            Command::Data => session.phase = Phase::Data(Dots::default()),
+            Command::Chunk { bytes: 0, is_last } => self.end_chunk(session, is_last, end, outlet),
+            Command::Chunk { bytes, is_last } => session.phase = Phase::Chunk { bytes_left: bytes, is_last },
+            Command::Reset => self.end_mail(session, end, false, outlet),
+            Command::StartTls => session.asked_tls = true,
+            Command::Other => {}
+        }
+    }
+
+    /// Bytes of the server: of its replies only matters that it does not want a mail.
+    fn server(&mut self, session: &mut Session, side: usize, bytes: &[u8], whole: &mut Vec<u8>) {
+        let mut rest = bytes;
+        while let Some(line) = session.lines[side].next(&mut rest, whole, &mut self.carried) {
+            let line = reply::line(line);
+            let Some(code) = line.code else {
+                if !session.is_confirmed {
+                    return self.leave(session);
+                }
+                continue;
+            };
+            if !line.is_last {
+                continue;
+            }
+            session.waiting = session.waiting.saturating_sub(1);
+            if session.waiting == 0
+                && code >= 400
+                && !session.mail.is_begun
+                && let Phase::Data(Dots::Start) = session.phase
+            {
+                session.phase = Phase::Commands;
+            }
+        }
+    }
+
+    /// Keeps what the client said; says so where there is no room.
+    fn keep(&mut self, kept: &mut Vec<u8>, text: &[u8], outlet: &mut Outlet<'_>) {
+        if !self.carried.keep(kept, text) {
+            outlet.count(NO_ROOM, 1);
+        }
+    }
+
+    fn receiver(&mut self, mail: &mut Mail, path: &[u8], outlet: &mut Outlet<'_>) {
+        let (rows, count) = &mut mail.receivers;
+        if *count == SMTP_RECEIVERS {
+            return outlet.count("smtp receivers not listed", 1);
+        }
+        self.receiver.begin();
+        let row = self.receiver.text("", path).row();
+        let mut one = Vec::with_capacity(row.len() + 4);
+        list_push(&mut one, row);
+        if self.carried.keep(rows, &one) {
+            *count += 1;
+        } else {
+            outlet.count(NO_ROOM, 1);
+        }
+    }
+
+    /// Gives a piece of the mail, behind its record.
+    fn give(&mut self, session: &mut Session, mut piece: Descriptor, outlet: &mut Outlet<'_>) {
+        if !session.mail.is_begun {
+            self.begin_mail(session, piece.time, piece.class, Flags::NONE, outlet);
+        }
+        let gap = std::mem::take(&mut session.mail.gap);
+        if gap > 0 {
+            piece.set_wire(gap.saturating_add(piece.len));
+            piece.add_flags(Flags::GAP_BEFORE);
+        }
+        outlet.push(piece);
+    }
+
+    /// Gives the record.
+    fn begin_mail(&mut self, session: &mut Session, time: u64, class: Class, flags: Flags, outlet: &mut Outlet<'_>) {
+        let mail = &mut session.mail;
+        mail.is_begun = true;
+        begin_row(&mut self.row, time, class, outlet.facts(class));
+        self.row.text("smtp.helo", &session.helo);
+        if mail.is_announced {
+            self.row.text("smtp.mail_from", &mail.sender);
+        }
+        if mail.receivers.1 > 0 {
+            self.row.rows("smtp.rcpt_to", &mail.receivers.0);
+        }
+        outlet.meta(&self.row, time, class, flags);
+    }
+
+    /// The mail under way is over, or given up; `end` is an empty block of the client.
+    fn end_mail(&mut self, session: &mut Session, mut end: Descriptor, is_cut: bool, outlet: &mut Outlet<'_>) {
+        let is_data = matches!(session.phase, Phase::Data(_) | Phase::Chunk { .. });
+        if session.mail.is_begun {
+            let gap = std::mem::take(&mut session.mail.gap);
+            end.set_wire(gap);
+            let flags = if gap > 0 { Flags::LAST.with(Flags::GAP_BEFORE) } else { Flags::LAST };
+            end.set_flags(if is_cut { flags.with(Flags::TRUNCATED) } else { flags });
+            outlet.push(end);
+        } else if session.mail.is_announced || is_data {
+            let flags = if is_cut && is_data { Flags::LAST.with(Flags::TRUNCATED) } else { Flags::LAST };
+            self.begin_mail(session, end.time, end.class, flags, outlet);
+        }
+        self.carried.clear(&mut session.mail.sender);
+        self.carried.clear(&mut session.mail.receivers.0);
+        session.mail = Mail::default();
+    }
+
+    /// Nothing of interest comes any more.
+    fn leave(&mut self, session: &mut Session) {
+        session.phase = Phase::Gone;
+        session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
+        for kept in [&mut session.helo, &mut session.mail.sender, &mut session.mail.receivers.0] {
+            self.carried.clear(kept);
+        }
+    }
+}
+
+const NO_ROOM: &str = "smtp names left out for want of memory";

@@ -1,0 +1,136 @@
+//! `smtp` from blocks to mails.
+
+use super::*;
+use crate::json;
+use crate::parts::handmade::{Piece, block, facts};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use testkit::{Chain, Outcome};
+
+fn chain(pieces: Vec<Piece>) -> Chain {
+    Chain::pieces(Type::Bytes, None, pieces).streams(&[facts(4000, 6, 0)]).then(&KIND, &[])
+}
+
+fn records(pieces: Vec<Piece>) -> Vec<Value> {
+    let outcome = chain(pieces).then(&json::KIND, &[]).run();
+    outcome.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["smtp"].take()).collect()
+}
+
+/// Bodies of messages, one after the other.
+fn bodies(outcome: &Outcome) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    for block in &outcome.blocks {
+        match block.descriptor.has(Flags::META) {
+            true => bodies.push(Vec::new()),
+            false => bodies.last_mut().expect("a record first").extend_from_slice(&block.bytes),
+        }
+    }
+    bodies
+}
+
+fn piece(class: u32, bytes: &[u8]) -> Piece {
+    block(class, Flags::NONE, bytes, 0)
+}
+
+const HELLO: &[u8] = b"EHLO me.example\r\n";
+const ENVELOPE: &[u8] = b"MAIL FROM:<a@me.example> SIZE=9\r\nRCPT TO:<b@x>\r\nRCPT TO:<c@x>\r\n";
+
+fn mail(length: u64, state: &str) -> Value {
+    json!({
+        "helo": "me.example", "mail_from": "<a@me.example>", "rcpt_to": ["<b@x>", "<c@x>"],
+        "length": length, "state": state,
+    })
+}
+
+#[test]
+fn mails() {
+    let conversation = |data: &[u8]| {
+        vec![
+            piece(1, b"220 mx ESMTP\r\n"),
+            piece(0, HELLO),
+            piece(1, b"250-mx\r\n250 SIZE\r\n"),
+            piece(0, ENVELOPE),
+            piece(1, b"250 ok\r\n250 ok\r\n250 ok\r\n"),
+            piece(0, b"DATA\r\n"),
+            piece(1, b"354 go\r\n"),
+            piece(0, data),
+            piece(1, b"250 ok\r\n"),
+        ]
+    };
+    let pieces = conversation(b"Subject: x\r\n\r\n..dot\r\n.\r\n");
+    assert_eq!(records(pieces.clone()), [mail(20, "complete")]);
+    let outcome = chain(pieces).run();
+    assert_eq!(bodies(&outcome), [b"Subject: x\r\n\r\n.dot\r\n"]);
+    assert!(outcome.blocks.iter().filter(|block| !block.descriptor.has(Flags::META)).count() >= 2);
+    assert_eq!(outcome.counters("smtp").blocks_rejected, 0);
+    // No end, and none of it.
+    assert_eq!(records(conversation(b"Subject")), [mail(7, "truncated")]);
+    // Another one behind it.
+    let two = conversation(b"x\r\n.\r\nMAIL FROM:<>\r\nRSET\r\nQUIT\r\n");
+    let second = json!({"helo": "me.example", "mail_from": "<>", "length": 0, "state": "complete"});
+    assert_eq!(records(two), [mail(3, "complete"), second]);
+}
+
+#[test]
+fn chunks() {
+    let pieces =
+        vec![piece(0, HELLO), piece(0, ENVELOPE), piece(0, b"BDAT 4\r\nab"), piece(0, b".\nBDAT 2 LAST\r\ncdQUIT\r\n")];
+    assert_eq!(bodies(&chain(pieces.clone()).run()), [b"ab.\ncd"]);
+    assert_eq!(records(pieces), [mail(6, "complete")]);
+}
+
+#[test]
+fn a_refused_mail_has_no_body() {
+    let pieces = vec![
+        piece(1, b"220 mx SMTP\r\n"),
+        piece(0, b"HELO me.example\r\n"),
+        piece(1, b"250 mx\r\n"),
+        piece(0, &[ENVELOPE, b"DATA\r\n"].concat()),
+        piece(1, b"250 ok\r\n250 ok\r\n250 ok\r\n554 no\r\n"),
+        piece(0, b"RSET\r\nQUIT\r\n"),
+    ];
+    assert_eq!(records(pieces), [mail(0, "complete")]);
+}
+
+#[test]
+fn gaps() {
+    let pieces = vec![
+        piece(0, HELLO),
+        piece(0, ENVELOPE),
+        piece(0, b"DATA\r\nabc"),
+        block(0, Flags::GAP_BEFORE, b".\r\ndef\r\n.\r\n", 5),
+    ];
+    assert_eq!(records(pieces), [mail(11, "gap")]);
+}
+
+#[test]
+fn what_is_not_smtp_is_rejected() {
+    let rejected = |pieces: Vec<Piece>| {
+        let outcome = chain(pieces).run();
+        (bodies(&outcome).len(), outcome.counters("smtp").blocks_rejected)
+    };
+    assert_eq!(rejected(vec![piece(1, b"220 ftp ready\r\n"), piece(0, b"USER x\r\n"), piece(1, b"331 x\r\n")]), (0, 3));
+    assert_eq!(rejected(vec![piece(0, b"GET / HTTP/1.1\r\n"), piece(1, b"HTTP/1.1 200 OK\r\n")]), (0, 2));
+    assert_eq!(rejected(vec![piece(0, HELLO), piece(0, b"STARTTLS\r\n"), piece(0, b"\x16\x03\x01")]), (0, 1));
+    assert_eq!(rejected(vec![piece(1, b"SSH-2.0-x\r\n"), piece(0, b"SSH-2.0-y\r\n")]), (0, 2));
+}
+
+proptest! {
+    /// However the client's bytes are cut into segments, the mails are the same.
+    #[test]
+    fn segments_do_not_matter(cuts in proptest::collection::vec(0usize..160, 0..12)) {
+        let bytes = [HELLO, ENVELOPE, b"DATA\r\na\r\n.\rb\r\n..\r\n.\r\nMAIL FROM:<x>\r\nBDAT 3 LAST\r\n.\r\nQUIT\r\n"].concat();
+        let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(bytes.len())).chain([0, bytes.len()]).collect();
+        cuts.sort_unstable();
+        let pieces = cuts.windows(2).map(|ends| piece(0, &bytes[ends[0]..ends[1]])).collect();
+        prop_assert_eq!(bodies(&chain(pieces).run()), [&b"a\r\n\rb\r\n.\r\n"[..], b".\r\n"]);
+    }
+
+    #[test]
+    fn any_bytes(blocks in proptest::collection::vec((0u32..2, proptest::collection::vec(any::<u8>(), 0..60)), 0..6), start in 0usize..4) {
+        let start: &[u8] = [&b"EHLO x\r\n"[..], b"EHLO x\r\nDATA\r\n", b"EHLO x\r\nBDAT 9\r\n", b""][start];
+        let pieces = blocks.iter().map(|(class, bytes)| piece(*class, &[start, bytes].concat())).collect();
+        let lines = records(pieces);
+        prop_assert!(lines.len() <= 400);
+    }
+}

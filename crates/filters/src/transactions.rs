@@ -1,0 +1,362 @@
+//! Joins requests with their responses: one record for both.
+//!
+//! Here is which belong together, and how long a request waits; `transactions/shape.rs` makes the record. Nothing here knows
+//! HTTP, DNS or TLS: a record says by a field `direction` or `type` which of the two it is.
+
+mod shape;
+
+use crate::parts::class_table::ClassTable;
+use crate::parts::kept::{Budget, Share, Shortener};
+use base::limits::{META_KEPT_BYTES, TRANSACTION_IDLE_NS, TRANSACTIONS_WAITING};
+use filter::prelude::*;
+use filter::record::schema_id;
+use sha2::{Digest, Sha256};
+use shape::{Body, Part, Shape, schema_of};
+use std::collections::VecDeque;
+
+/// What `transactions` is.
+pub static KIND: Kind = Kind::new("transactions", "joins requests with their responses", make)
+    .also(&["pairs", "rtt", "latency", "srt"])
+    .help(
+        "Takes what `http`, `dns` or `tls` gives, and gives one record for each request with its response: the fields of both, \
+         `src_ip` for who asked, `answered`, and `latency_us` from the first byte of the request to the first one of the \
+         response. What both say is as the response says it. A request without a response is given after `timeout`, a \
+         response whose request was not seen is given alone.\n\n\
+         Of messages, such as those of `http`, the record has the bytes of both bodies (`http.length` of the response, \
+         `http.request_length`), `http.state` (complete, gap or truncated), and a list `files` with a row for each body: \
+         `direction` (to_server or to_client), `content_type`, `size`, `missing` bytes, `state`, `start`, `end`, and with \
+         `hash=yes` `sha256`. Responses that announce another one (100 Continue) are counted.\n\n\
+         256 requests of a connection wait at most, and 64 MiB of metadata of all; the oldest of more is given without its \
+         response, and metadata beyond that is left out and counted.",
+    )
+    .params(&[
+        Param::new("timeout", ParamType::Duration, "give up a request after this long without a response").default("60s"),
+        Param::new("hash", ParamType::Flag, "put the SHA-256 of each body into its record").default("no"),
+    ])
+    .takes(&[Type::Record, Type::Message])
+    .gives(Type::Record)
+    .mode(Mode::Serial)
+    .names_fields(|_, schemas| check(schemas))
+    .examples(&[
+        Example { request: "pcap dns.pcap | dns | transactions | fields src_ip dns.rrname dns.rcode latency_us", output: DNS },
+        Example { request: "pcap web.pcap | http | transactions | by http.status sum=http.length", output: WEB },
+    ]);
+
+const DNS: &str = "\
+src_ip\tdns.rrname\tdns.rcode\tlatency_us
+10.16.1.11\tsuricata.io\tNOERROR\t68429
+10.16.1.11\tsuricata.io\tNOERROR\t66274
+";
+const WEB: &str = "\
+";
+
+const _: () = assert!(TRANSACTIONS_WAITING == 256 && META_KEPT_BYTES == 64 << 20, "the manual says so");
+
+/// The schema of the records; `schemas`: of those that may come.
+fn check(schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+    match schemas {
+        [] => Ok(None),
+        // Which of the two types comes is not known here: a schema with more fields does no harm.
+        [schema] => schema_of(schema, schema.field("http.url").is_some()).map(Some).ok_or_else(|| {
+            ParamError::of_request(format!("records of `{}` are no requests and responses", schema.name))
+                .with_help("`http`, `dns` and `tls` give some")
+        }),
+        _ => Err(ParamError::of_request("records of several kinds come here")
+            .with_help("give each kind its own: { dns | transactions + tls | transactions }")),
+    }
+}
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    Ok(Instance::filter(Transactions {
+        of_messages: env.input.has(Type::Message),
+        hash: params.flag("hash"),
+        timeout: params.number("timeout").unwrap_or(TRANSACTION_IDLE_NS),
+        shortener: Shortener::new(env),
+        budget: Budget::new(META_KEPT_BYTES),
+        shapes: Vec::new(),
+        connections: ClassTable::default(),
+        due: VecDeque::new(),
+        leaving: Vec::new().into_iter(),
+        is_ending: false,
+    }))
+}
+
+struct Transactions {
+    of_messages: bool,
+    hash: bool,
+    timeout: u64,
+    shortener: Shortener,
+    budget: Budget,
+    shapes: Vec<Shape>,
+    /// By connection: the class of its first direction.
+    connections: ClassTable<Connection>,
+    /// Connections with requests that wait, and when to look at each.
+    due: VecDeque<(u64, Class)>,
+    /// What is left at the end.
+    leaving: std::vec::IntoIter<(Class, Half)>,
+    is_ending: bool,
+}
+
+/// A connection of which something is kept.
+#[derive(Default)]
+struct Connection {
+    flow_id: u64,
+    waiting: VecDeque<Half>,
+    /// Messages under way, by direction.
+    open: [Option<Half>; 2],
+    /// It stands in `due`.
+    is_due: bool,
+}
+
+/// A request or a response.
+struct Half {
+    row: Vec<u8>,
+    _share: Share,
+    begin: u64,
+    /// When it came, by the clock.
+    seen: u64,
+    body: Body,
+}
+
+/// Records given at once when the input ends.
+const PIECE: usize = 64;
+
+fn connection_of(class: Class) -> Class {
+    Class::of_stream(class.connection(), 0)
+}
+
+impl Transactions {
+    /// The shape of a row; its place.
+    fn shape(&mut self, row: &[u8]) -> Option<usize> {
+        let id = schema_id(row)?;
+        if let Some(at) = self.shapes.iter().position(|shape| shape.schema.id() == id) {
+            return Some(at);
+        }
+        self.shapes.push(Shape::new(self.shortener.schema(row)?, self.of_messages)?);
+        Some(self.shapes.len() - 1)
+    }
+
+    fn block(&mut self, block: &Descriptor, cx: &mut Context<'_>) {
+        let direction = usize::from(block.class.direction());
+        if !self.of_messages || block.has(Flags::META) {
+            return self.begin(block, direction, cx);
+        }
+        let open =
+            self.connections.get_mut(connection_of(block.class)).and_then(|known| known.open[direction].as_mut());
+        // The rest of a message whose request was answered already, or whose metadata found no room.
+        let Some(half) = open else { return };
+        half.add(block, cx.rings.bytes(block));
+        if block.has(Flags::LAST) {
+            self.end(block.class, block.time, cx);
+        }
+    }
+
+    /// A record, or the metadata that a message begins with.
+    fn begin(&mut self, block: &Descriptor, direction: usize, cx: &mut Context<'_>) {
+        let Some(at) = self.shape(cx.rings.bytes(block)) else { return cx.drop(1, "no request or response") };
+        let bytes = self.shortener.shorten(cx.rings.bytes(block), cx.counters);
+        let Some(flow_id) = Row::new(self.shapes[at].schema, bytes).map(|row| row.number("flow_id").unwrap_or(0))
+        else {
+            return cx.drop(1, "no request or response");
+        };
+        let Some(share) = self.budget.take(bytes.len(), cx.counters) else { return };
+        let hash = (self.hash && self.of_messages).then(Sha256::new);
+        let body = Body { start: block.time, end: block.time, hash, ..Body::default() };
+        let mut half = Half { row: bytes.to_vec(), _share: share, begin: block.time, seen: cx.now, body };
+        half.add(block, &[]);
+        self.leave_other(block.class, flow_id, block.time, cx);
+        let Some(known) = self.connections.get_or_insert(connection_of(block.class), Connection::default) else {
+            return cx.drop(1, "no stream class");
+        };
+        known.flow_id = flow_id;
+        let before = known.open[direction].replace(half);
+        if let Some(mut before) = before {
+            before.body.is_truncated = true;
+            self.settle(block.class, before, block.time, cx);
+        }
+        if !self.of_messages || block.has(Flags::LAST) {
+            self.end(block.class, block.time, cx);
+        }
+    }
+
+    /// What is left of another connection that had this class before ends.
+    fn leave_other(&mut self, class: Class, flow_id: u64, time: u64, cx: &mut Context<'_>) {
+        let connection = connection_of(class);
+        if self.connections.get_mut(connection).is_none_or(|known| known.flow_id == flow_id) {
+            return;
+        }
+        let Some(Connection { waiting, open, .. }) = self.connections.remove(connection) else { return };
+        for half in waiting.into_iter().chain(open.into_iter().flatten()) {
+            self.give_alone(half, class, time, cx);
+        }
+    }
+
+    /// A message of this direction has come to its end.
+    fn end(&mut self, class: Class, time: u64, cx: &mut Context<'_>) {
+        let known = self.connections.get_mut(connection_of(class));
+        let half = known.and_then(|known| known.open[usize::from(class.direction())].take());
+        if let Some(half) = half {
+            self.settle(class, half, time, cx);
+        }
+    }
+
+    /// A request waits, a response finds its request.
+    fn settle(&mut self, class: Class, half: Half, time: u64, cx: &mut Context<'_>) {
+        let Some(at) = self.shape(&half.row) else { return };
+        let Some(row) = Row::new(self.shapes[at].schema, &half.row) else { return };
+        let connection = connection_of(class);
+        let Some(known) = self.connections.get_mut(connection) else { return };
+        if self.shapes[at].is_request(&row) {
+            known.waiting.push_back(half);
+            if !std::mem::replace(&mut known.is_due, true) {
+                self.due.push_back((cx.now.saturating_add(self.timeout), connection));
+                cx.wake_at(cx.now.saturating_add(self.timeout).saturating_add(1));
+            }
+            if known.waiting.len() > TRANSACTIONS_WAITING
+                && let Some(oldest) = known.waiting.pop_front()
+            {
+                cx.count("requests that too many others wait behind", 1);
+                self.give_alone(oldest, class, time, cx);
+            }
+            return;
+        }
+        if self.shapes[at].is_interim(&row) {
+            return cx.count("interim responses", 1);
+        }
+        let is_asked = |shape: &Shape, half: &Half| {
+            Row::new(shape.schema, &half.row).is_some_and(|request| shape.is_answer(&request, &row))
+        };
+        let found = known.waiting.iter().position(|half| is_asked(&self.shapes[at], half));
+        let request = match found {
+            Some(place) => known.waiting.remove(place),
+            // Answered before it was at its end.
+            None => {
+                let other = &mut known.open[1 - usize::from(class.direction())];
+                if other.as_ref().is_some_and(|half| is_asked(&self.shapes[at], half)) { other.take() } else { None }
+            }
+        };
+        self.give(request.as_ref(), Some(&half), at, class, time, cx);
+        let is_over = |known: &mut Connection| known.waiting.is_empty() && known.open.iter().all(Option::is_none);
+        if self.connections.get_mut(connection).is_some_and(|known| !known.is_due && is_over(known)) {
+            self.connections.remove(connection);
+        }
+    }
+
+    fn give_alone(&mut self, half: Half, class: Class, time: u64, cx: &mut Context<'_>) {
+        let Some(at) = self.shape(&half.row) else { return };
+        let Some(row) = Row::new(self.shapes[at].schema, &half.row) else { return };
+        if self.shapes[at].is_request(&row) {
+            cx.count("requests without a response", 1);
+            self.give(Some(&half), None, at, class, time, cx);
+        } else {
+            self.give(None, Some(&half), at, class, time, cx);
+        }
+    }
+
+    fn give(
+        &mut self,
+        request: Option<&Half>,
+        response: Option<&Half>,
+        at: usize,
+        class: Class,
+        time: u64,
+        cx: &mut Context<'_>,
+    ) {
+        let Transactions { shapes, of_messages, .. } = self;
+        let shape = &mut shapes[at];
+        let schema = shape.schema;
+        let request = request.and_then(|half| half.part(schema, *of_messages));
+        let response = response.and_then(|half| half.part(schema, *of_messages));
+        let row = shape.make(request.as_ref(), response.as_ref());
+        match cx.rings.append_copy(cx.own, &[row]) {
+            Some(mut block) => {
+                (block.time, block.class) = (time, class);
+                cx.emit(block);
+            }
+            None => cx.drop(1, "longer than a block"),
+        }
+    }
+
+    /// Requests that wait for too long are given up.
+    fn expire(&mut self, cx: &mut Context<'_>) {
+        while let Some((due, connection)) = self.due.front().copied().filter(|(due, _)| *due <= cx.now) {
+            self.due.pop_front();
+            let Some(known) = self.connections.get_mut(connection) else { continue };
+            let timeout = self.timeout;
+            let is_late = |half: &Half| half.seen.saturating_add(timeout) <= due;
+            let late = known.waiting.iter().take_while(|half| is_late(half)).count();
+            let late: Vec<Half> = known.waiting.drain(..late).collect();
+            match known.waiting.front() {
+                Some(next) => self.due.push_back((next.seen.saturating_add(timeout), connection)),
+                None => known.is_due = false,
+            }
+            if known.waiting.is_empty() && known.open.iter().all(Option::is_none) {
+                self.connections.remove(connection);
+            }
+            for half in late {
+                self.give_alone(half, connection, cx.now, cx);
+            }
+        }
+        if let Some((due, _)) = self.due.front() {
+            cx.wake_at(due.saturating_add(1));
+        }
+    }
+}
+
+impl Half {
+    /// A block of the message; `bytes` of its body.
+    fn add(&mut self, block: &Descriptor, bytes: &[u8]) {
+        if !block.has(Flags::META) {
+            self.body.length += u64::from(block.len);
+            if let Some(hash) = &mut self.body.hash {
+                hash.update(bytes);
+            }
+        }
+        self.body.missing += u64::from(block.gap());
+        self.body.is_truncated |= block.has(Flags::TRUNCATED);
+        self.body.end = block.time;
+    }
+
+    fn part(&self, schema: &'static Schema, of_messages: bool) -> Option<Part<'_>> {
+        let row = Row::new(schema, &self.row)?;
+        Some(Part { row, begin: self.begin, body: of_messages.then_some(&self.body) })
+    }
+}
+
+impl Filter for Transactions {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            self.block(block, cx);
+        }
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.expire(cx);
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        if !std::mem::replace(&mut self.is_ending, true) {
+            let mut left = Vec::new();
+            while let Some((class, Connection { waiting, open, .. })) = self.connections.pop() {
+                let open = open.into_iter().flatten().map(|mut half| {
+                    half.body.is_truncated |= self.of_messages;
+                    half
+                });
+                left.extend(waiting.into_iter().chain(open).map(|half| (class, half)));
+            }
+            left.sort_by_key(|(class, half)| (half.begin, class.0));
+            self.leaving = left.into_iter();
+        }
+        for _ in 0..PIECE {
+            let Some((class, half)) = self.leaving.next() else { return Ok(Status::Done) };
+            let time = half.begin;
+            self.give_alone(half, class, time, cx);
+        }
+        Ok(Status::More)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The record of a request and its response, made of the records of both. Which fields it has follows from their schema: those of
+//! both, without the one that says which of the two it is.
+
+use filter::prelude::*;
+use filter::record::{FieldValue, list_push, made};
+
+/// A body of one of the two.
+pub(super) static FILE: Schema = Schema::new(
+    "file",
+    &[
+        Field::new("direction", FieldType::Text),
+        Field::new("content_type", FieldType::Text),
+        Field::new("size", FieldType::Number),
+        Field::new("missing", FieldType::Number),
+        Field::new("state", FieldType::Text),
+        Field::new("start", FieldType::Time),
+        Field::new("end", FieldType::Time),
+        Field::new("sha256", FieldType::Text),
+    ],
+);
+
+/// One of the two: its record, and what is known of its body where it is a message.
+pub(super) struct Part<'a> {
+    pub row: Row<'a>,
+    /// Time of its first block.
+    pub begin: u64,
+    /// `None`: it is no message.
+    pub body: Option<&'a Body>,
+}
+
+/// A message's body.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    pub length: u64,
+    /// Bytes that are missing inside.
+    pub missing: u64,
+    pub is_truncated: bool,
+    /// Times of its first and last bytes.
+    pub start: u64,
+    pub end: u64,
+    pub hash: Option<sha2::Sha256>,
+}
+
+impl Body {
+    fn state(&self) -> &'static str {
+        match self {
+            Body { is_truncated: true, .. } => "truncated",
+            Body { missing: 1.., .. } => "gap",
+            _ => "complete",
+        }
+    }
+}
+
+/// What can be known of records of one schema.
+pub(super) struct Shape {
+    pub schema: &'static Schema,
+    made: &'static Schema,
+    /// Where it says which of the two it is.
+    way: usize,
+    /// What a response repeats of its request.
+    repeats: Vec<usize>,
+    fields: Vec<Source>,
+    length: String,
+    request_length: String,
+    state: String,
+    content_type: Option<usize>,
+    status: Option<usize>,
+    files: Vec<u8>,
+    file: RowWriter,
+    writer: RowWriter,
+}
+
+/// Where a field of the record comes from.
+struct Source {
+    name: &'static str,
+    place: usize,
+    /// The field that holds the same in the other direction.
+    turned: usize,
+    /// Where there is a response, its request does not say it.
+    is_of_response: bool,
+}
+
+/// The field of this schema that says which of the two a record is.
+fn way(schema: &Schema) -> Option<usize> {
+    ["direction", "type"].iter().find_map(|end| schema.field(&format!("{}.{end}", schema.name)))
+}
+
+/// The schema of the records of pairs; `None` where these records are no requests and responses.
+pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'static Schema> {
+    let way = way(schema)?;
+    let mut fields: Vec<(String, FieldType)> = Vec::new();
+    let own = |name: &str| name.contains('.');
+    let known = schema.fields.iter().enumerate().filter(|(place, _)| *place != way);
+    for (_, field) in known {
+        if own(field.name) && fields.last().is_some_and(|(name, _)| !own(name)) {
+            fields.push((ANSWERED.into(), FieldType::Flag));
+            fields.push((LATENCY.into(), FieldType::Number));
+        }
+        fields.push((field.name.into(), field.kind));
+    }
+    if of_messages {
+        for end in [LENGTH, REQUEST_LENGTH] {
+            fields.push((format!("{}.{end}", schema.name), FieldType::Number));
+        }
+        fields.push((format!("{}.{STATE}", schema.name), FieldType::Text));
+        fields.push((FILES.into(), FieldType::Rows(&FILE)));
+    }
+    made(schema.name, &fields)
+}
+
+const ANSWERED: &str = "answered";
+const LATENCY: &str = "latency_us";
+const LENGTH: &str = "length";
+const REQUEST_LENGTH: &str = "request_length";
+const STATE: &str = "state";
+const FILES: &str = "files";
+
+impl Shape {
+    pub fn new(schema: &'static Schema, of_messages: bool) -> Option<Shape> {
+        let (made, way) = (schema_of(schema, of_messages)?, way(schema)?);
+        let own = |end: &str| format!("{}.{end}", schema.name);
+        let place = |end: &str| schema.field(&own(end));
+        let source = |(place, field): (usize, &'static Field)| {
+            let other = match field.name.split_once('_') {
+                Some(("src", end)) => schema.field(&format!("dest_{end}")),
+                Some(("dest", end)) => schema.field(&format!("src_{end}")),
+                _ => None,
+            };
+            let is_of_response = [own("http_content_type"), own("content_encoding")].contains(&field.name.to_string());
+            Source { name: field.name, place, turned: other.unwrap_or(place), is_of_response }
+        };
+        let fields = schema.fields.iter().enumerate().filter(|(place, _)| *place != way);
+        Some(Shape {
+            schema,
+            made,
+            way,
+            repeats: ["id", "url", "http_method"].iter().filter_map(|end| place(end)).collect(),
+            fields: fields.map(source).collect(),
+            length: own(LENGTH),
+            request_length: own(REQUEST_LENGTH),
+            state: own(STATE),
+            content_type: place("http_content_type"),
+            status: place("status"),
+            files: Vec::new(),
+            file: RowWriter::new(&FILE),
+            writer: RowWriter::new(made),
+        })
+    }
+
+    /// Is it a request?
+    pub fn is_request(&self, row: &Row<'_>) -> bool {
+        matches!(row.get(self.way), Some(FieldValue::Text(b"request" | b"client_hello")))
+    }
+
+    /// Is it a response that another one follows (RFC 9110, 15.2)?
+    pub fn is_interim(&self, row: &Row<'_>) -> bool {
+        let status = self.status.and_then(|place| row.get(place));
+        matches!(status, Some(FieldValue::Number(100 | 102..=199)))
+    }
+
+    /// Does it answer this request?
+    pub fn is_answer(&self, request: &Row<'_>, response: &Row<'_>) -> bool {
+        self.repeats.iter().all(|place| match (request.get(*place), response.get(*place)) {
+            (Some(FieldValue::Text(one)), Some(FieldValue::Text(other))) => one == other,
+            (Some(FieldValue::Number(one)), Some(FieldValue::Number(other))) => one == other,
+            (one, other) => one.is_none() && other.is_none(),
+        })
+    }
+
+    /// The record of both, or of the one that there is.
+    pub fn make(&mut self, request: Option<&Part<'_>>, response: Option<&Part<'_>>) -> &[u8] {
+        let Shape { writer, made, fields, files, file, .. } = self;
+        writer.begin();
+        for source in &*fields {
+            let of = |part: Option<&Part<'_>>, place: usize| {
+                part.is_some_and(|part| {
+                    let value = part.row.get(place);
+                    value.is_some_and(|value| {
+                        writer.copy(source.name, &value);
+                        true
+                    })
+                })
+            };
+            let mut of = of;
+            // Addresses and times are those of the request; of what both say the response has the last word.
+            let is_common = !source.name.contains('.');
+            let _ = match (is_common, source.is_of_response && response.is_some()) {
+                (true, _) => of(request, source.place) || of(response, source.turned),
+                (false, true) => of(response, source.place),
+                (false, false) => of(response, source.place) || of(request, source.place),
+            };
+        }
+        if made.field(ANSWERED).is_some() {
+            writer.flag(ANSWERED, response.is_some());
+            if let (Some(request), Some(response)) = (request, response) {
+                writer.number(LATENCY, response.begin.saturating_sub(request.begin) / 1000);
+            }
+        }
+        files.clear();
+        let mut state = "complete";
+        for (part, direction, length) in
+            [(request, "to_server", &self.request_length), (response, "to_client", &self.length)]
+        {
+            let Some((part, body)) = part.and_then(|part| Some((part, part.body?))) else { continue };
+            writer.number(length, body.length);
+            if body.state() != "complete" && state != "truncated" {
+                state = body.state();
+            }
+            if body.length + body.missing == 0 {
+                continue;
+            }
+            file.begin();
+            file.text("direction", direction);
+            if let Some(value) = self.content_type.and_then(|place| part.row.get(place)) {
+                file.copy("content_type", &value);
+            }
+            file.number("size", body.length).number("missing", body.missing).text("state", body.state());
+            file.time("start", body.start).time("end", body.end);
+            if let Some(hash) = &body.hash {
+                use sha2::Digest;
+                let mut text = Vec::with_capacity(64);
+                crate::parts::json_text::hex(&mut text, &hash.clone().finalize());
+                file.text("sha256", text);
+            }
+            list_push(files, file.row());
+        }
+        if made.field(FILES).is_some() {
+            writer.text(&self.state, state);
+            if !files.is_empty() {
+                writer.rows(FILES, files);
+            }
+        }
+        writer.row()
+    }
+}

@@ -1,0 +1,226 @@
+//! Which records come of which requests and responses.
+
+use super::KIND;
+use crate::parts::eve::eve_fields;
+use crate::parts::handmade::{Piece, block, facts};
+use filter::prelude::*;
+use filter::record::{FieldValue, made_with_id, schema_id};
+use std::net::{IpAddr, Ipv4Addr};
+use testkit::Chain;
+use testkit::chain::Outcome;
+
+static ASKED: Schema = Schema::new(
+    "asked",
+    &eve_fields![
+        Field::new("asked.type", FieldType::Text),
+        Field::new("asked.id", FieldType::Number),
+        Field::new("asked.text", FieldType::Text),
+    ],
+);
+
+static WEB: Schema = Schema::new(
+    "web",
+    &eve_fields![
+        Field::new("web.direction", FieldType::Text),
+        Field::new("web.url", FieldType::Text),
+        Field::new("web.status", FieldType::Number),
+        Field::new("web.http_content_type", FieldType::Text),
+    ],
+);
+
+fn row(schema: &'static Schema, flow: u64, ms: u64, direction: &str) -> RowWriter {
+    let mut row = RowWriter::new(schema);
+    let [client, server] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+    let is_request = direction == "request";
+    let (from, to) = if is_request { (client, server) } else { (server, client) };
+    row.time("timestamp", ms * 1_000_000).number("flow_id", flow).address("src_ip", from).address("dest_ip", to);
+    let end = if schema.name == "web" { "direction" } else { "type" };
+    row.text(&format!("{}.{end}", schema.name), direction);
+    row
+}
+
+fn at(ms: u64, piece: Piece) -> Piece {
+    (Descriptor { time: ms * 1_000_000, ..piece.0 }, piece.1)
+}
+
+/// A record as (ms, flow, direction, id, text).
+fn asked((ms, flow, direction, id, text): (u64, u64, &str, u64, &str)) -> Piece {
+    let mut row = row(&ASKED, flow, ms, direction);
+    row.number("asked.id", id);
+    if !text.is_empty() {
+        row.text("asked.text", text);
+    }
+    at(ms, block(u32::from(direction != "request"), Flags::NONE, row.row(), 0))
+}
+
+fn run(of: Type, schema: &'static Schema, pieces: Vec<Piece>, given: &[(&str, &str)]) -> Outcome {
+    Chain::pieces(of, None, pieces).streams(&[facts(7, 17, 0); 1]).schema(schema).then(&KIND, given).run()
+}
+
+/// The records, as `name=value` of the fields that are there.
+fn shown(outcome: &Outcome) -> Vec<String> {
+    let rows = outcome.blocks.iter().map(|block| {
+        let schema = made_with_id(schema_id(&block.bytes).unwrap()).unwrap();
+        let row = Row::new(schema, &block.bytes).unwrap();
+        let fields = schema.fields.iter().enumerate().filter_map(|(place, field)| {
+            let value = match row.get(place)? {
+                FieldValue::Time(ns) => (ns / 1_000_000).to_string(),
+                FieldValue::Number(number) => number.to_string(),
+                FieldValue::Flag(flag) => flag.to_string(),
+                FieldValue::Text(text) => String::from_utf8_lossy(text).into_owned(),
+                FieldValue::Address(address) => address.to_string(),
+                FieldValue::Rows(rows) => rows
+                    .map(|row| {
+                        let text = |name| String::from_utf8_lossy(row.text(name).unwrap_or_default()).into_owned();
+                        let number = |name| row.number(name).unwrap();
+                        let (size, missing) = (number("size"), number("missing"));
+                        format!("[{} {size}+{missing} {}{}]", text("direction"), text("state"), text("sha256"))
+                    })
+                    .collect(),
+            };
+            let hidden = ["flow_id", "src_ip"].contains(&field.name);
+            (!hidden).then(|| format!("{}={value}", field.name))
+        });
+        fields.collect::<Vec<_>>().join(" ")
+    });
+    rows.collect()
+}
+
+fn check_records(records: &[(u64, u64, &str, u64, &str)], expected: &[&str]) -> Outcome {
+    let outcome = run(Type::Record, &ASKED, records.iter().map(|record| asked(*record)).collect(), &[]);
+    assert_eq!(shown(&outcome), expected, "{records:?}");
+    outcome
+}
+
+#[test]
+fn records() {
+    let pair = "timestamp=1 dest_ip=10.0.0.2 answered=true latency_us=4000 asked.id=7 asked.text=b";
+    check_records(&[(1, 5, "request", 7, "a"), (5, 5, "response", 7, "b")], &[pair]);
+    // What the response does not say, the request does.
+    check_records(&[(1, 5, "request", 7, "b"), (5, 5, "response", 7, "")], &[pair]);
+    let alone = "timestamp=1 dest_ip=10.0.0.2 answered=false asked.id=7 asked.text=a";
+    let outcome = check_records(&[(1, 5, "request", 7, "a")], &[alone]);
+    assert_eq!(outcome.counters("transactions").events.get("requests without a response"), 1);
+    // Turned: the receiver of a response is who asked.
+    check_records(
+        &[(5, 5, "response", 7, "b")],
+        &["timestamp=5 dest_ip=10.0.0.2 answered=true asked.id=7 asked.text=b"],
+    );
+    // By their number, in any order.
+    check_records(
+        &[(1, 5, "request", 7, "a"), (2, 5, "request", 8, "c"), (5, 5, "response", 8, "d"), (6, 5, "response", 7, "b")],
+        &[
+            "timestamp=2 dest_ip=10.0.0.2 answered=true latency_us=3000 asked.id=8 asked.text=d",
+            "timestamp=1 dest_ip=10.0.0.2 answered=true latency_us=5000 asked.id=7 asked.text=b",
+        ],
+    );
+    // Another connection has the same class now.
+    check_records(
+        &[(1, 5, "request", 7, "a"), (2, 6, "request", 7, "c"), (3, 6, "response", 7, "d")],
+        &[alone, "timestamp=2 dest_ip=10.0.0.2 answered=true latency_us=1000 asked.id=7 asked.text=d"],
+    );
+}
+
+#[test]
+fn a_request_waits_for_its_timeout_only() {
+    // The clock follows the blocks' times, a second for each batch at most.
+    let records: Vec<_> = (0..640).map(|step| asked((step * 1000, 5, "request", step, ""))).collect();
+    let outcome = run(Type::Record, &ASKED, records, &[("timeout", "2s")]);
+    assert_eq!(outcome.blocks.len(), 640);
+    assert!(shown(&outcome)[0].starts_with("timestamp=0 "));
+    // At the end of the input a record has the time of its request.
+    let given = outcome.blocks[0].descriptor.time;
+    assert!((2_000_000_000..10_000_000_000).contains(&given), "{given}");
+}
+
+#[test]
+fn requests_that_wait_are_bounded() {
+    let count = base::limits::TRANSACTIONS_WAITING as u64 + 10;
+    let records: Vec<_> = (0..count).map(|id| asked((id, 5, "request", id, "x"))).collect();
+    let outcome = run(Type::Record, &ASKED, records, &[("timeout", "1h")]);
+    assert_eq!(outcome.blocks.len() as u64, count);
+    assert_eq!(outcome.counters("transactions").events.get("requests that too many others wait behind"), 10);
+}
+
+/// The metadata of a message.
+fn web(ms: u64, direction: &str, url: &str, status: u64, flags: Flags) -> Piece {
+    let mut row = row(&WEB, 5, ms, direction);
+    row.text("web.http_content_type", format!("type/{direction}"));
+    if !url.is_empty() {
+        row.text("web.url", url);
+    }
+    if status > 0 {
+        row.number("web.status", status);
+    }
+    let flags = flags.with(Flags::META).with(Flags::FIRST);
+    at(ms, block(u32::from(direction != "request"), flags, row.row(), 0))
+}
+
+#[test]
+fn messages() {
+    let part = |ms, class, flags, bytes: &[u8], gap| at(ms, block(class, flags, bytes, gap));
+    let check = |pieces: Vec<Piece>, expected: &[&str]| {
+        assert_eq!(shown(&run(Type::Message, &WEB, pieces, &[])), expected);
+    };
+    let begin = "timestamp=1 dest_ip=10.0.0.2";
+    check(
+        vec![
+            web(1, "request", "/a", 0, Flags::LAST),
+            web(2, "request", "/b", 0, Flags::LAST),
+            web(4, "response", "/a", 200, Flags::NONE),
+            part(5, 1, Flags::NONE, b"abc", 0),
+            part(6, 1, Flags::LAST.with(Flags::GAP_BEFORE), b"def", 10),
+            web(7, "response", "/b", 204, Flags::LAST),
+        ],
+        &[
+            &format!(
+                "{begin} answered=true latency_us=3000 web.url=/a web.status=200 web.http_content_type=type/response \
+                 web.length=6 web.request_length=0 web.state=gap files=[to_client 6+10 gap]"
+            ),
+            "timestamp=2 dest_ip=10.0.0.2 answered=true latency_us=5000 web.url=/b web.status=204 \
+             web.http_content_type=type/response web.length=0 web.request_length=0 web.state=complete",
+        ],
+    );
+    // Answered while it was sent, and announced: what comes of it after the answer counts no more.
+    check(
+        vec![
+            web(1, "request", "/a", 0, Flags::NONE),
+            web(2, "response", "/a", 100, Flags::LAST),
+            part(2, 0, Flags::NONE, b"abc", 0),
+            web(3, "response", "/a", 413, Flags::LAST),
+            part(4, 0, Flags::LAST, b"def", 0),
+        ],
+        &[&format!(
+            "{begin} answered=true latency_us=2000 web.url=/a web.status=413 web.http_content_type=type/response \
+             web.length=0 web.request_length=3 web.state=complete files=[to_server 3+0 complete]"
+        )],
+    );
+    // Its end is missing, and so is the response.
+    check(
+        vec![web(1, "request", "/a", 0, Flags::NONE), part(2, 0, Flags::NONE, b"abc", 0)],
+        &[&format!(
+            "{begin} answered=false web.url=/a web.http_content_type=type/request web.request_length=3 \
+             web.state=truncated files=[to_server 3+0 truncated]"
+        )],
+    );
+}
+
+#[test]
+fn bodies_are_hashed_where_that_is_asked_for() {
+    let pieces = || vec![web(1, "response", "", 200, Flags::NONE), block(1, Flags::LAST, b"abc", 0)];
+    let outcome = run(Type::Message, &WEB, pieces(), &[("hash", "yes")]);
+    // FIPS 180-2, B.1.
+    let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert!(shown(&outcome)[0].contains(hash), "{:?}", shown(&outcome));
+}
+
+#[test]
+fn other_records_are_refused() {
+    static OTHER: Schema = Schema::new("other", &[Field::new("length", FieldType::Number)]);
+    assert!(super::check(&[&ASKED]).unwrap().is_some() && super::check(&[]).unwrap().is_none());
+    let message = |schemas: &[&'static Schema]| super::check(schemas).unwrap_err().message;
+    assert_eq!(message(&[&OTHER]), "records of `other` are no requests and responses");
+    assert_eq!(message(&[&ASKED, &WEB]), "records of several kinds come here");
+    let outcome = run(Type::Record, &OTHER, vec![block(0, Flags::NONE, RowWriter::new(&OTHER).row(), 0)], &[]);
+    assert_eq!(outcome.counters("transactions").drops.get("no request or response"), 1);
+}

@@ -1,0 +1,115 @@
+//! Lines of FTP (RFC 959): what a client commands, and which port a data connection goes to (also RFC 2428). Replies are
+//! [`reply`](crate::reply)'s.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Longest name of a command: RFCs have four letters.
+const COMMAND_LIMIT: usize = 16;
+
+/// A command and what stands behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    /// Its name as it was sent.
+    pub name: &'a [u8],
+    /// What stands behind it.
+    pub argument: &'a [u8],
+}
+
+impl<'a> Command<'a> {
+    /// Is it this command, which is written in capitals here?
+    pub fn is(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// Does it send a file over a data connection, or fetch one, or a list?
+    pub fn transfers(&self) -> bool {
+        ["RETR", "STOR", "STOU", "APPE", "LIST", "NLST", "MLSD"].into_iter().any(|name| self.is(name))
+    }
+}
+
+/// Reads a line of a client, without its end; `None` where it is no command.
+pub fn command(line: &[u8]) -> Option<Command<'_>> {
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
+    let name = &line[..end];
+    let is_name = (3..=COMMAND_LIMIT).contains(&end) && name.iter().all(u8::is_ascii_alphabetic);
+    is_name.then(|| Command { name, argument: line[end..].trim_ascii() })
+}
+
+/// Where a data connection goes: a port, and an address where one is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address; `None`: that of the control connection.
+    pub address: Option<IpAddr>,
+    /// The port.
+    pub port: u16,
+}
+
+/// The place in the argument of PORT or in the text of a reply 227: `h1,h2,h3,h4,p1,p2`, perhaps in parentheses.
+pub fn place(text: &[u8]) -> Option<Place> {
+    let start = text.iter().rposition(|byte| *byte == b'(').map_or(0, |at| at + 1);
+    let text = text.get(start..)?;
+    let from = text.iter().position(u8::is_ascii_digit)?;
+    let mut numbers = text[from..].split(|byte| *byte == b',').map(|number| {
+        let end = number.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(number.len());
+        std::str::from_utf8(&number[..end]).ok()?.parse::<u8>().ok()
+    });
+    let mut next = || numbers.next().flatten();
+    let address = Ipv4Addr::new(next()?, next()?, next()?, next()?);
+    let port = u16::from_be_bytes([next()?, next()?]);
+    Some(Place { address: Some(address.into()), port })
+}
+
+/// The place in the argument of EPRT (`|1|192.0.2.1|2000|`) or in the text of a reply 229 (`(|||2000|)`).
+pub fn extended_place(text: &[u8]) -> Option<Place> {
+    let start = text.iter().rposition(|byte| *byte == b'(').map_or(0, |at| at + 1);
+    let (separator, rest) = text.get(start..)?.split_first()?;
+    let mut fields = rest.split(|byte| byte == separator).map(|field| std::str::from_utf8(field).unwrap_or_default());
+    let (_family, address, port) = (fields.next()?, fields.next()?, fields.next()?);
+    let address = if address.is_empty() { None } else { Some(address.parse().ok()?) };
+    Some(Place { address, port: port.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn commands() {
+        let check = |line: &[u8], expected: Option<(&[u8], &[u8])>| {
+            assert_eq!(command(line), expected.map(|(name, argument)| Command { name, argument }), "{line:?}");
+        };
+        check(b"USER anonymous", Some((b"USER", b"anonymous")));
+        check(b"pasv", Some((b"pasv", b"")));
+        check(b"\x16\x03\x01", None);
+        check(b"GET/ HTTP", None);
+        check(b"", None);
+        assert!(command(b"retr a").unwrap().transfers() && !command(b"USER a").unwrap().transfers());
+    }
+
+    #[test]
+    fn places() {
+        let at = |address: Option<[u8; 4]>, port: u16| Some(Place { address: address.map(IpAddr::from), port });
+        let check = |text: &[u8], expected: Option<Place>| assert_eq!(place(text), expected, "{text:?}");
+        check(b"192,0,2,1,7,208", at(Some([192, 0, 2, 1]), 2000));
+        check(b"Entering Passive Mode (192,0,2,1,7,208).", at(Some([192, 0, 2, 1]), 2000));
+        check(b"= 192,0,2,1,7,208", at(Some([192, 0, 2, 1]), 2000));
+        check(b"192,0,2,1,7,256", None);
+        check(b"192,0,2,1,7", None);
+        check(b"(", None);
+        let check = |text: &[u8], expected: Option<Place>| assert_eq!(extended_place(text), expected, "{text:?}");
+        check(b"Entering Extended Passive Mode (|||2000|)", at(None, 2000));
+        check(b"|1|192.0.2.1|2000|", at(Some([192, 0, 2, 1]), 2000));
+        check(b"|2|2001:db8::1|80|", Some(Place { address: Some("2001:db8::1".parse().unwrap()), port: 80 }));
+        check(b"|1|x|2000|", None);
+        check(b"(", None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_line(line in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = (place(&line), extended_place(&line));
+            prop_assert!(command(&line).is_none_or(|command| command.argument.len() < line.len()));
+        }
+    }
+}

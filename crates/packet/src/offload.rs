@@ -1,0 +1,282 @@
+//! What a device does for its host, done here: an open checksum is finished, and a super-frame is cut into the frames that the
+//! wire has. For Ethernet frames as they were on the wire, tags among their bytes.
+//!
+//! Not for packets in tunnels, and not the other way: nothing is put together here.
+//!
+//! Read next: `frame.rs`, which says where the headers are; `checksum.rs`.
+
+use crate::checksum::Sum;
+use crate::frame::{self, Frame, protocol};
+use crate::ipv6;
+use crate::link::LinkType;
+use crate::malformed::Malformed;
+use crate::{pseudo, tcp, udp};
+
+/// Finishes a checksum that covers all of `frame` from `start` on, and whose field at `field` holds the sum of the pseudo
+/// header. False where these places are not in the frame; nothing is written then.
+pub fn finish_checksum(frame: &mut [u8], start: usize, field: usize) -> bool {
+    let Some(covered) = frame.get_mut(start..) else { return false };
+    let sum = Sum::of(covered).checksum();
+    let place = field.checked_sub(start).and_then(|at| covered.get_mut(at..)?.first_chunk_mut::<2>());
+    let Some(place) = place else { return false };
+    *place = not_zero(sum).to_be_bytes();
+    true
+}
+
+/// In UDP 0 says that there is no checksum. 0xffff is the same number.
+fn not_zero(checksum: u16) -> u16 {
+    if checksum == 0 { 0xffff } else { checksum }
+}
+
+// Offsets in the headers that a cut changes.
+const IPV4_TOTAL_LENGTH: usize = 2;
+const IPV4_IDENTIFICATION: usize = 4;
+const IPV4_CHECKSUM: usize = 10;
+const IPV6_PAYLOAD_LENGTH: usize = 4;
+const TCP_SEQUENCE: usize = 4;
+const TCP_FLAGS: usize = 13;
+const TCP_CHECKSUM: usize = 16;
+const UDP_LENGTH: usize = 4;
+const UDP_CHECKSUM: usize = 6;
+
+/// Flags that the last segment alone has: FIN and PSH.
+const LAST_ONLY: u8 = 0x09;
+/// The flag that the first segment alone has: CWR (RFC 3168, 6.1.2).
+const FIRST_ONLY: u8 = 0x80;
+
+/// A super-frame, and how it is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments<'a> {
+    frame: &'a [u8],
+    read: Frame,
+    /// Bytes of all headers.
+    header: usize,
+    /// Bytes of payload of each segment but the last.
+    step: usize,
+}
+
+impl<'a> Segments<'a> {
+    /// Cuts a frame of TCP or UDP into segments of `segment_bytes` bytes of payload.
+    ///
+    /// # Errors
+    /// Where the headers cannot be read, or the frame is none that is cut so.
+    pub fn new(frame: &'a [u8], segment_bytes: u16) -> Result<Segments<'a>, Malformed> {
+        let read = frame::parse(LinkType::ETHERNET, frame, frame.len() as u32)?;
+        let transport = match read.protocol {
+            protocol::TCP => read.tcp(frame)?.header_len() as usize,
+            protocol::UDP => read.udp(frame).map(|_| udp::Packet::HEADER_BYTES)?,
+            _ => return Err(Malformed::OtherProtocol),
+        };
+        let header = read.transport_offset as usize + transport;
+        // A jumbogram's length stands in an extension header, which its segments would not have.
+        let is_jumbo = read.version == 6 && word(frame, read.network_offset as usize + IPV6_PAYLOAD_LENGTH) == Some(0);
+        let is_whole = read.fragment.is_none() && !read.is_cut() && header <= read.payload_end as usize;
+        if is_jumbo || !is_whole || segment_bytes == 0 {
+            return Err(Malformed::OtherProtocol);
+        }
+        Ok(Segments { frame, read, header, step: usize::from(segment_bytes) })
+    }
+
+    /// The number of segments: one at least.
+    pub fn count(&self) -> usize {
+        self.payload().len().div_ceil(self.step).max(1)
+    }
+
+    /// Bytes of the frame of this segment.
+    pub fn len_of(&self, index: usize) -> usize {
+        self.header + self.part(index).len()
+    }
+
+    fn payload(&self) -> &'a [u8] {
+        self.frame.get(self.header..self.read.payload_end as usize).unwrap_or_default()
+    }
+
+    fn part(&self, index: usize) -> &'a [u8] {
+        let rest = self.payload().get(index.saturating_mul(self.step)..).unwrap_or_default();
+        &rest[..rest.len().min(self.step)]
+    }
+
+    /// Writes the frame of this segment, with its lengths, sequence number, flags and checksums. Gives its length; `None` where
+    /// `out` has no room for it.
+    pub fn write(&self, index: usize, out: &mut [u8]) -> Option<usize> {
+        let part = self.part(index);
+        let out = out.get_mut(..self.header + part.len())?;
+        let (header, payload) = out.split_at_mut(self.header);
+        header.copy_from_slice(&self.frame[..self.header]);
+        payload.copy_from_slice(part);
+        let length = out.len();
+        let network = out.get_mut(self.read.network_offset as usize..)?;
+        self.change_network(network, index)?;
+        self.change_transport(out.get_mut(self.read.transport_offset as usize..)?, index)?;
+        Some(length)
+    }
+
+    /// `packet` begins at the IP header.
+    fn change_network(&self, packet: &mut [u8], index: usize) -> Option<()> {
+        let length = u16::try_from(packet.len()).ok()?;
+        if self.read.version == 6 {
+            return put(packet, IPV6_PAYLOAD_LENGTH, length.checked_sub(ipv6::Packet::HEADER_BYTES as u16)?);
+        }
+        put(packet, IPV4_TOTAL_LENGTH, length)?;
+        let identification = word(packet, IPV4_IDENTIFICATION)?.wrapping_add(index as u16);
+        put(packet, IPV4_IDENTIFICATION, identification)?;
+        put(packet, IPV4_CHECKSUM, 0)?;
+        let header = packet.get(..usize::from(packet.first()? & 0xf) * 4)?;
+        put(packet, IPV4_CHECKSUM, Sum::of(header).checksum())
+    }
+
+    /// `segment` begins at the header of TCP or UDP.
+    fn change_transport(&self, segment: &mut [u8], index: usize) -> Option<()> {
+        let length = u16::try_from(segment.len()).ok()?;
+        let field = if self.read.protocol == protocol::TCP {
+            let at = segment.get_mut(TCP_SEQUENCE..)?.first_chunk_mut::<4>()?;
+            let before = index.saturating_mul(self.step) as u32;
+            *at = u32::from_be_bytes(*at).wrapping_add(before).to_be_bytes();
+            let flags = segment.get_mut(TCP_FLAGS)?;
+            if index + 1 < self.count() {
+                *flags &= !LAST_ONLY;
+            }
+            if index > 0 {
+                *flags &= !FIRST_ONLY;
+            }
+            TCP_CHECKSUM
+        } else {
+            put(segment, UDP_LENGTH, length)?;
+            UDP_CHECKSUM
+        };
+        put(segment, field, 0)?;
+        let pseudo = pseudo::sum(self.read.source, self.read.target, self.read.protocol, length);
+        put(segment, field, not_zero(pseudo.and(Sum::of(segment)).checksum()))
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|word| u16::from_be_bytes(*word))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u16) -> Option<()> {
+    *bytes.get_mut(at..)?.first_chunk_mut()? = value.to_be_bytes();
+    Some(())
+}
+
+const _: () = assert!(tcp::Packet::HEADER_BYTES > TCP_CHECKSUM && udp::Packet::HEADER_BYTES > UDP_CHECKSUM);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    /// An Ethernet frame behind an optional tag: TCP with 12 bytes of options, or UDP; flags FIN, PSH, ACK and CWR.
+    fn super_frame(is_tagged: bool, version: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let transport = match protocol {
+            protocol::TCP => {
+                let mut header = vec![0, 80, 0, 99, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 1, 0x80, 0x99, 1, 0, 0, 0, 0, 0];
+                header.extend([1; 12]);
+                header
+            }
+            _ => [&[0, 80, 0, 99][..], &(8 + payload.len() as u16).to_be_bytes(), &[0, 0]].concat(),
+        };
+        let length = (transport.len() + payload.len()) as u16;
+        let mut frame = vec![2; 12];
+        frame.extend(if is_tagged { &[0x81, 0, 0, 7][..] } else { &[] });
+        if version == 4 {
+            frame.extend([8, 0, 0x45, 0]);
+            frame.extend((length + 20).to_be_bytes());
+            frame.extend([0xff, 0xff, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        } else {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend(length.to_be_bytes());
+            frame.extend([protocol, 64]);
+            frame.extend([0xfd; 32]);
+        }
+        frame.extend(&transport);
+        frame.extend(payload);
+        frame
+    }
+
+    fn checksum_holds(frame: &[u8], read: &Frame) -> bool {
+        let bytes = read.payload_of(frame);
+        pseudo::sum(read.source, read.target, read.protocol, bytes.len() as u16).and(Sum::of(bytes)).checksum() == 0
+    }
+
+    #[test]
+    fn segments_are_what_the_wire_has() {
+        let payload: Vec<u8> = (0..2500_u32).map(|byte| byte as u8).collect();
+        for (is_tagged, version, protocol) in [(false, 4, 6), (true, 4, 17), (true, 6, 6), (false, 6, 17)] {
+            let frame = super_frame(is_tagged, version, protocol, &payload);
+            let cut = Segments::new(&frame, 1000).unwrap();
+            assert_eq!(cut.count(), 3);
+            let mut whole: Vec<u8> = Vec::new();
+            for index in 0..3_usize {
+                let mut out = [0; 1600];
+                let length = cut.write(index, &mut out).unwrap();
+                assert_eq!(length, cut.len_of(index));
+                assert_eq!(cut.write(index, &mut [0; 1600][..length - 1]), None, "there is no room");
+                let read = frame::parse(LinkType::ETHERNET, &out[..length], length as u32).unwrap();
+                assert!(!read.is_cut() && checksum_holds(&out[..length], &read), "{version} {protocol} {index}");
+                assert_eq!((read.vlan_count, read.version), (u8::from(is_tagged), version));
+                if version == 4 {
+                    let header = &out[read.network_offset as usize..][..20];
+                    assert_eq!(
+                        (Sum::of(header).checksum(), word(header, 4)),
+                        (0, Some(0xffff_u16.wrapping_add(index as u16)))
+                    );
+                }
+                if protocol == protocol::TCP {
+                    let segment = read.tcp(&out[..length]).unwrap();
+                    assert_eq!(segment.sequence_number(), 0xffff_fff0_u32.wrapping_add(1000 * index as u32));
+                    assert_eq!(segment.flags().0, [0x90, 0x10, 0x19][index]);
+                    whole.extend(segment.payload());
+                } else {
+                    whole.extend(read.udp(&out[..length]).unwrap().payload());
+                }
+            }
+            assert!(whole == payload);
+        }
+    }
+
+    #[test]
+    fn a_finished_checksum_holds() {
+        for payload in [&b"odd"[..], b"even", b""] {
+            let mut frame = super_frame(false, 4, 17, payload);
+            let length = 8 + payload.len() as u16;
+            let [one, other] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+            frame[40..42].copy_from_slice(&pseudo::sum(one, other, 17, length).folded().to_be_bytes());
+            assert!(finish_checksum(&mut frame, 34, 40));
+            let read = frame::parse(LinkType::ETHERNET, &frame, frame.len() as u32).unwrap();
+            assert!(checksum_holds(&frame, &read));
+        }
+        let mut frame = super_frame(false, 4, 17, b"x");
+        let before = frame.clone();
+        for (start, field) in [(100, 106), (34, 100), (34, 42), (34, 33), (43, 43), (34, usize::MAX)] {
+            assert!(!finish_checksum(&mut frame, start, field), "{start} {field}");
+        }
+        assert_eq!(frame, before);
+    }
+
+    proptest! {
+        /// Whatever the bytes are: it ends, and no segment is longer than the headers and a step.
+        #[test]
+        fn any_frame_is_cut_or_refused(
+            change in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..8),
+            kind in (any::<bool>(), prop::sample::select(vec![4_u8, 6]), prop::sample::select(vec![6_u8, 17])),
+            len in 0_usize..3000,
+            step in 0_u16..2000,
+        ) {
+            let mut frame = super_frame(kind.0, kind.1, kind.2, &vec![7; len]);
+            for (at, byte) in change {
+                let at = at.index(frame.len().min(80));
+                frame[at] = byte;
+            }
+            if let Ok(cut) = Segments::new(&frame, step) {
+                let mut out = vec![0; frame.len()];
+                for index in 0..cut.count() {
+                    let written = cut.write(index, &mut out);
+                    prop_assert!(written.is_none_or(|written| written == cut.len_of(index)));
+                }
+                prop_assert_eq!(cut.part(cut.count()), &[][..]);
+            }
+        }
+    }
+}

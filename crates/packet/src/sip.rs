@@ -1,0 +1,145 @@
+//! Heads of SIP messages (RFC 3261): the first line, and header fields with their short names. Not bodies, and not what a
+//! message means to a dialogue.
+
+/// A head.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    /// The first line, without its end.
+    pub line: &'a [u8],
+    /// What it says.
+    pub start: Start<'a>,
+    fields: &'a [u8],
+    /// Bytes of the head with the empty line behind it; of a head without one, all there are.
+    pub len: usize,
+    /// The empty line is there.
+    pub is_whole: bool,
+}
+
+/// What the first line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start<'a> {
+    /// A request.
+    Request {
+        /// What is wanted.
+        method: &'a [u8],
+        /// Of whom.
+        uri: &'a [u8],
+        /// `SIP/2.0`.
+        version: &'a [u8],
+    },
+    /// A response.
+    Response {
+        /// `SIP/2.0`.
+        version: &'a [u8],
+        /// Three digits.
+        code: &'a [u8],
+        /// What they mean.
+        reason: &'a [u8],
+    },
+}
+
+const VERSION: &[u8] = b"SIP/";
+
+/// Longest name of a method that has been seen is SUBSCRIBE.
+const METHOD_LIMIT: usize = 32;
+
+/// Can a message begin with these bytes, of which there may be few?
+pub fn may_begin(bytes: &[u8]) -> bool {
+    let word = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
+    if word.starts_with(VERSION) || VERSION.starts_with(word) && word.len() == bytes.len() {
+        return true;
+    }
+    let is_method = word.len() <= METHOD_LIMIT && word.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_');
+    is_method && !word.is_empty()
+}
+
+/// Reads the head at the start of these bytes; `None` where none begins there. Of one that is cut, what is there is read.
+pub fn head(bytes: &[u8]) -> Option<Head<'_>> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let line = without_return(&bytes[..end]);
+    let start = start(line)?;
+    let (mut at, mut is_whole) = (end + 1, false);
+    while let Some(length) = bytes[at..].iter().position(|byte| *byte == b'\n') {
+        let is_empty = without_return(&bytes[at..at + length]).is_empty();
+        at += length + 1;
+        if is_empty {
+            is_whole = true;
+            break;
+        }
+    }
+    let len = if is_whole { at } else { bytes.len() };
+    Some(Head { line, start, fields: &bytes[end + 1..len], len, is_whole })
+}
+
+fn start(line: &[u8]) -> Option<Start<'_>> {
+    let mut words = line.splitn(3, |byte| *byte == b' ');
+    let (first, second, third) = (words.next()?, words.next()?, words.next().unwrap_or_default());
+    if first.starts_with(VERSION) {
+        let is_code = second.len() == 3 && second.iter().all(u8::is_ascii_digit);
+        return is_code.then_some(Start::Response { version: first, code: second, reason: third });
+    }
+    let is_request = may_begin(first) && third.starts_with(VERSION) && !second.is_empty();
+    is_request.then_some(Start::Request { method: first, uri: second, version: third })
+}
+
+fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+impl<'a> Head<'a> {
+    /// The first field of this name, or of this short name (RFC 3261, 7.3.3); a field may go on in further lines, of which the
+    /// first is given.
+    pub fn field(&self, name: &str, short: Option<u8>) -> Option<&'a [u8]> {
+        self.fields.split(|byte| *byte == b'\n').find_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let found = line[..colon].trim_ascii();
+            let is_short = short.is_some_and(|short| found.eq_ignore_ascii_case(&[short]));
+            (is_short || found.eq_ignore_ascii_case(name.as_bytes())).then(|| line[colon + 1..].trim_ascii())
+        })
+    }
+
+    /// Bytes of the body, as the head says; `None`: it does not say.
+    pub fn body_len(&self) -> Option<usize> {
+        std::str::from_utf8(self.field("Content-Length", Some(b'l'))?).ok()?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const INVITE: &[u8] = b"INVITE sip:b@x SIP/2.0\r\nFrom: <sip:a@x>\r\nl: 3\r\nCall-ID : 7\r\n\r\nabc";
+
+    #[test]
+    fn heads() {
+        let found = head(INVITE).unwrap();
+        assert_eq!(found.start, Start::Request { method: b"INVITE", uri: b"sip:b@x", version: b"SIP/2.0" });
+        assert_eq!((found.len, found.is_whole, found.body_len()), (INVITE.len() - 3, true, Some(3)));
+        assert_eq!(found.field("from", Some(b'f')), Some(&b"<sip:a@x>"[..]));
+        assert_eq!(found.field("Call-ID", Some(b'i')), Some(&b"7"[..]));
+        assert_eq!(found.field("To", Some(b't')), None);
+        let found = head(b"SIP/2.0 180 Ringing now\nx").unwrap();
+        assert_eq!(found.start, Start::Response { version: b"SIP/2.0", code: b"180", reason: b"Ringing now" });
+        assert_eq!((found.is_whole, found.body_len()), (false, None));
+        for other in [&b"GET / HTTP/1.1\r\n"[..], b"SIP/2.0 1800 x\r\n", b"INVITE", b"", b"invite a SIP/2.0\r\n"] {
+            assert!(head(other).is_none(), "{other:?}");
+        }
+        assert!(
+            may_begin(b"SI") && may_begin(b"INV") && may_begin(b"SIP/2.0 2") && !may_begin(b"\x16") && !may_begin(b"")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(at in 0usize..90, value: u8, cut in 0usize..90) {
+            let mut bytes = INVITE.to_vec();
+            if let Some(byte) = bytes.get_mut(at) { *byte = value; }
+            bytes.truncate(cut);
+            if let Some(head) = head(&bytes) {
+                prop_assert!(head.len <= bytes.len());
+                let _ = (head.body_len(), head.field("From", Some(b'f')));
+            }
+        }
+    }
+}

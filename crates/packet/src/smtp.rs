@@ -1,0 +1,113 @@
+//! What a client of SMTP says in a line (RFC 5321), without the line's end. Not the conversation, and not mails.
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Who the client says it is (HELO, EHLO, LHLO).
+    Hello(&'a [u8]),
+    /// A mail begins; its sender, in angle brackets as a rule.
+    MailFrom(&'a [u8]),
+    /// A receiver.
+    RcptTo(&'a [u8]),
+    /// The mail comes, with a dot in a line behind it.
+    Data,
+    /// So many bytes of the mail come (RFC 3030).
+    Chunk {
+        /// How many.
+        bytes: u64,
+        /// Are they the last?
+        is_last: bool,
+    },
+    /// The mail is given up.
+    Reset,
+    /// What comes is TLS, if the server agrees (RFC 3207).
+    StartTls,
+    /// Another command.
+    Other,
+}
+
+/// Reads a line of a client.
+pub fn command(line: &[u8]) -> Command<'_> {
+    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
+    let (verb, rest) = line.split_at(end);
+    let rest = rest.trim_ascii();
+    let is = |name: &[u8]| verb.eq_ignore_ascii_case(name);
+    if [&b"HELO"[..], b"EHLO", b"LHLO"].into_iter().any(is) {
+        Command::Hello(rest)
+    } else if let Some(rest) = strip_prefix(line, b"MAIL FROM:") {
+        Command::MailFrom(path(rest))
+    } else if let Some(rest) = strip_prefix(line, b"RCPT TO:") {
+        Command::RcptTo(path(rest))
+    } else if is(b"DATA") && rest.is_empty() {
+        Command::Data
+    } else if is(b"BDAT") {
+        let mut words = rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        let bytes = words.next().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+        let is_last = words.next().is_some_and(|word| word.eq_ignore_ascii_case(b"LAST"));
+        bytes.map_or(Command::Other, |bytes| Command::Chunk { bytes, is_last })
+    } else if is(b"RSET") {
+        Command::Reset
+    } else if is(b"STARTTLS") {
+        Command::StartTls
+    } else {
+        Command::Other
+    }
+}
+
+/// What stands behind two words and a colon, with any number of spaces between the words.
+fn strip_prefix<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    let (first, second) = prefix.split_at(prefix.iter().position(|byte| *byte == b' ')?);
+    let (found, rest) = line.split_at_checked(first.len())?;
+    let words = rest.trim_ascii_start();
+    let (word, behind) = words.split_at_checked(second.len() - 1)?;
+    let is_it = found.eq_ignore_ascii_case(first) && word.eq_ignore_ascii_case(&second[1..]);
+    (is_it && words.len() < rest.len()).then_some(behind)
+}
+
+/// A path as it was sent, with its angle brackets where it has some; parameters follow it.
+fn path(text: &[u8]) -> &[u8] {
+    let text = text.trim_ascii();
+    let is_end = |byte: &u8| *byte == b'>' && text[0] == b'<' || *byte == b' ' && text[0] != b'<';
+    match text.iter().position(is_end) {
+        Some(end) if text[end] == b'>' => &text[..=end],
+        Some(end) => &text[..end],
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn commands() {
+        let check = |line: &[u8], expected: Command<'_>| assert_eq!(command(line), expected, "{line:?}");
+        check(b"ehlo me.example", Command::Hello(b"me.example"));
+        check(b"HELO", Command::Hello(b""));
+        check(b"MAIL FROM:<a@b> SIZE=9", Command::MailFrom(b"<a@b>"));
+        check(b"mail  from: a@b X", Command::MailFrom(b"a@b"));
+        check(b"MAIL FROM:<>", Command::MailFrom(b"<>"));
+        check(b"RCPT TO:<c@d", Command::RcptTo(b"<c@d"));
+        check(b"MAILFROM:<a@b>", Command::Other);
+        check(b"DATA", Command::Data);
+        check(b"data x", Command::Other);
+        check(b"BDAT 12 LAST", Command::Chunk { bytes: 12, is_last: true });
+        check(b"BDAT 12", Command::Chunk { bytes: 12, is_last: false });
+        check(b"BDAT -1", Command::Other);
+        check(b"RSET", Command::Reset);
+        check(b"StartTLS", Command::StartTls);
+        check(b"NOOP", Command::Other);
+        check(b"", Command::Other);
+    }
+
+    proptest! {
+        #[test]
+        fn any_line(line in proptest::collection::vec(any::<u8>(), 0..60), start in 0usize..4) {
+            let line = [[&b"MAIL FROM:"[..], b"RCPT TO:<", b"BDAT ", b""][start], &line].concat();
+            if let Command::MailFrom(text) | Command::RcptTo(text) | Command::Hello(text) = command(&line) {
+                prop_assert!(text.len() <= line.len());
+            }
+        }
+    }
+}
