@@ -19,6 +19,7 @@ mod http;
 pub(crate) mod inspector;
 mod lines;
 mod mime;
+pub(crate) mod reload;
 pub(crate) mod row;
 mod sip;
 mod small;
@@ -33,8 +34,8 @@ use ::rules::{Mistake, Options, RuleSet};
 use filter::batch::places;
 use filter::prelude::*;
 use inspector::Inspector;
+use reload::Reloaded;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// What `rules` is.
 pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a rule of intrusion detection", make)
@@ -48,13 +49,12 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
          from alerting.\n\n\
          Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
          of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
-         With `reload=10s` the file is read again when it has changed; where it has mistakes then, the old rules stay and a line \
-         says so.",
+         The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
+         batches; flows stay. A file with mistakes changes nothing, and is reported.",
     )
     .params(&[
         Param::new("file", ParamType::Path, "file of rules").required().main(),
         Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
-        Param::new("reload", ParamType::Duration, "look this often whether the file has changed, and read it again"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         origin::TUNNEL,
         origin::VLAN,
@@ -106,8 +106,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load("file", params)?;
     let left_out = set.left_out().len();
     let inspector = Inspector::new(Arc::new(set), Origins::new(params));
-    let reload = params.number("reload").map(|period| Reload::new(params, period));
-    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out, reload }))
+    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out, reloaded: Reloaded::new("file", params)? }))
 }
 
 struct Rules {
@@ -116,64 +115,35 @@ struct Rules {
     dealt_with: u64,
     /// Rules that were left out, until it was said.
     left_out: usize,
-    reload: Option<Reload>,
+    reloaded: Reloaded,
 }
 
-/// Reads the file of rules again when it has changed.
-struct Reload {
-    params: Params,
-    period: u64,
-    /// When to look next, by the clock.
-    next: u64,
-    changed: Option<SystemTime>,
-}
-
-impl Reload {
-    fn new(params: &Params, period: u64) -> Reload {
-        let mut reload = Reload { params: params.clone(), period, next: 0, changed: None };
-        reload.changed = reload.time();
-        reload
-    }
-
-    fn time(&self) -> Option<SystemTime> {
-        std::fs::metadata(self.params.text("file").unwrap_or_default()).and_then(|about| about.modified()).ok()
-    }
-
-    /// Makes system calls where it is time to look.
-    fn look(&mut self, inspector: &mut Inspector, cx: &mut Context<'_>) {
-        if cx.now < self.next {
-            return;
-        }
-        self.next = cx.now.saturating_add(self.period);
-        let time = self.time();
-        if time == self.changed || time.is_none() {
-            return;
-        }
-        self.changed = time;
-        match load(&self.params) {
-            Ok(set) => {
-                cx.notice(format!("rules: {} rules were read again", set.len()));
-                cx.count("rule files read again", 1);
-                inspector.replace(Arc::new(set));
+impl Rules {
+    /// Goes on with rules that were loaded meanwhile.
+    fn reload(&mut self, cx: &mut Context<'_>) {
+        match self.reloaded.take() {
+            None => {}
+            Some(Ok(set)) => {
+                cx.notice(format!("rules: the file has changed: {} rules", set.len()));
+                cx.count("times rules were loaded", 1);
+                self.left_out = set.left_out().len();
+                self.inspector.replace(Arc::new(set));
             }
-            Err(wrong) => {
-                cx.notice(format!("rules: the old ones stay: {}", wrong.message));
-                cx.count("rule files with mistakes", 1);
+            Some(Err(why)) => {
+                cx.notice(format!("rules: the rules stay as they are: {why}"));
+                cx.count("files of rules refused", 1);
             }
+        }
+        if self.left_out > 0 {
+            cx.notice(format!("rules: {} rules are left out", self.left_out));
+            self.left_out = 0;
         }
     }
 }
 
 impl Filter for Rules {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        if self.left_out > 0 {
-            cx.notice(format!("rules: {} rules are left out", self.left_out));
-            cx.count("rules left out", self.left_out as u64);
-            self.left_out = 0;
-        }
-        if let Some(reload) = &mut self.reload {
-            reload.look(&mut self.inspector, cx);
-        }
+        self.reload(cx);
         self.inspector.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {
             if cx.out.len() >= ENOUGH {

@@ -127,11 +127,6 @@ impl Parsed {
         self.tcp.map(|header| tcp::Flags(header.flags))
     }
 
-    /// The payload in the frame.
-    pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        bytes.get(self.payload.clone()).unwrap_or_default()
-    }
-
     /// As rules see it.
     pub fn packet<'a>(&'a self, bytes: &'a [u8], time: u64) -> Packet<'a> {
         let part = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();

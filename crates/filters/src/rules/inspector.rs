@@ -186,10 +186,7 @@ impl Inspector {
             self.met.refused = Some(reason);
             cx.count(reason, 1);
         }
-        let number = self.assembler.table.find(flow, scope).and_then(|(slot, way)| {
-            let connection = self.assembler.table.get(slot)?;
-            Some((connection.number, way))
-        });
+        let number = self.assembler.stream_of(flow, scope);
         let slot = match number {
             Some((number, way)) => {
                 let client = if way == Way::Forward { *flow } else { flow.reversed() };
