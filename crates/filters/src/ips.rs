@@ -97,7 +97,9 @@ impl Ips {
         let fate = self.decap.frame(link, frame, cx);
         let block = match fate {
             Fate::Passes => *frame,
-            Fate::Becomes(_) | Fate::Kept if self.decap.is_contradicted() => return Err("a fragment contradicts one that passed"),
+            Fate::Becomes(_) | Fate::Kept if self.decap.is_contradicted() => {
+                return Err("a fragment contradicts one that passed");
+            }
             Fate::Becomes(block) => block,
             // It passes as it is; the one that completes the packet is judged with it.
             Fate::Kept => return Ok(()),

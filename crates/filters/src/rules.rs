@@ -32,6 +32,7 @@ mod uri;
 use crate::parts::origin::{self, Origins};
 use ::rules::{Mistake, Options, RuleSet};
 use filter::batch::places;
+use filter::kind::Example;
 use filter::prelude::*;
 use inspector::Inspector;
 use reload::Reloaded;
@@ -64,7 +65,16 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .mode(Mode::Serial)
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
-    .behind("decap");
+    .behind("decap")
+    .examples(&[Example {
+        request: "pcap ssh.pcap | rules example.rules | fields src_ip dest_port alert.signature_id alert.signature",
+        output: ALERTS,
+    }]);
+
+const ALERTS: &str = "src_ip\tdest_port\talert.signature_id\talert.signature\n\
+    10.11.3.225\t60063\t3\ta version of SSH\n\
+    192.168.77.16\t22\t3\ta version of SSH\n\
+    192.168.77.16\t22\t4\tpackets behind it\n";
 
 /// Blocks given before they are sent on.
 const ENOUGH: usize = 1000;
@@ -76,7 +86,8 @@ const TOLD_MISTAKES: usize = 20;
 pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamError> {
     let path = params.text(key).unwrap_or_default();
     let text = std::fs::read(path).map_err(|error| {
-        ParamError::new(key, format!("cannot read {path}: {}", crate::parts::system::reason(&error)))
+        let message = format!("cannot read {path}: {}", crate::parts::system::reason(&error));
+        ParamError { system: true, ..ParamError::new(key, message) }
     })?;
     let text = String::from_utf8_lossy(&text);
     let mut variables = Vec::new();
@@ -91,15 +102,11 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
 }
 
 fn told(path: &str, mistakes: &[Mistake]) -> String {
-    let mut lines: Vec<String> = mistakes
-        .iter()
-        .take(TOLD_MISTAKES)
-        .map(|mistake| format!("{path}:{}:{}: {}", mistake.line, mistake.column, mistake.reason))
-        .collect();
+    let mut parts: Vec<String> = mistakes.iter().take(TOLD_MISTAKES).map(Mistake::to_string).collect();
     if mistakes.len() > TOLD_MISTAKES {
-        lines.push(format!("and {} more", mistakes.len() - TOLD_MISTAKES));
+        parts.push(format!("and {} more", mistakes.len() - TOLD_MISTAKES));
     }
-    lines.join("\n")
+    format!("{path}: {}", parts.join("; "))
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {

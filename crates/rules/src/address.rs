@@ -14,8 +14,15 @@ const DEPTH: u32 = 8;
 /// The variables that a rule file may use where the request sets no others: those of a default installation of Suricata.
 pub(crate) fn default_variables() -> Variables {
     const HOME: [&str; 9] = [
-        "HTTP_SERVERS", "SMTP_SERVERS", "SQL_SERVERS", "DNS_SERVERS", "TELNET_SERVERS", "DC_SERVERS", "DNP3_SERVER",
-        "DNP3_CLIENT", "MODBUS_CLIENT",
+        "HTTP_SERVERS",
+        "SMTP_SERVERS",
+        "SQL_SERVERS",
+        "DNS_SERVERS",
+        "TELNET_SERVERS",
+        "DC_SERVERS",
+        "DNP3_SERVER",
+        "DNP3_CLIENT",
+        "MODBUS_CLIENT",
     ];
     const OTHERS: [(&str, &str); 19] = [
         ("HOME_NET", "[192.168.0.0/16,10.0.0.0/8,172.16.0.0/12]"),
@@ -127,7 +134,13 @@ fn list<T: Copy + Ord>(
         return Ok(());
     }
     match element(text) {
-        Ok(Some(range)) => if negated { ranges.without.push(range) } else { ranges.within.push(range) },
+        Ok(Some(range)) => {
+            if negated {
+                ranges.without.push(range)
+            } else {
+                ranges.within.push(range)
+            }
+        }
         Ok(None) => {}
         Err(reason) => return here(reason),
     }

@@ -547,7 +547,9 @@ mod tests {
         let math = "bytes 1, offset 0, oper +, rvalue len, result sum, relative";
         let math = ByteMath::read(&option("byte_math", math), &mut names).unwrap();
         assert_eq!((math.take(&[0, 7], 1, &[512]), names.len()), (Some((519, 2)), 2));
-        assert!(ByteMath::read(&option("byte_math", "bytes 1, offset 0, oper /, rvalue 0, result x"), &mut names).is_err());
+        assert!(
+            ByteMath::read(&option("byte_math", "bytes 1, offset 0, oper /, rvalue 0, result x"), &mut names).is_err()
+        );
     }
 
     #[test]

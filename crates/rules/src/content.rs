@@ -145,13 +145,8 @@ mod tests {
     #[test]
     fn patterns() {
         let read = |text: &str| pattern(Word::new(text, 10));
-        let rows: [(&str, &[u8]); 5] = [
-            ("abc", b"abc"),
-            ("a|41 42|c", b"aABc"),
-            ("a\\;b", b"a;b"),
-            ("|0D0a|", b"\r\n"),
-            ("\\\\", b"\\"),
-        ];
+        let rows: [(&str, &[u8]); 5] =
+            [("abc", b"abc"), ("a|41 42|c", b"aABc"), ("a\\;b", b"a;b"), ("|0D0a|", b"\r\n"), ("\\\\", b"\\")];
         for (text, bytes) in rows {
             assert_eq!(read(text).as_deref(), Ok(bytes), "{text}");
         }

@@ -356,10 +356,8 @@ impl Engine {
             for bytes in transaction.all(buffer, *side) {
                 there = true;
                 if list.absent != Some(false) {
-                    let is_body = matches!(
-                        buffer,
-                        Buffer::HTTP_REQUEST_BODY | Buffer::HTTP_RESPONSE_BODY | Buffer::FILE_DATA
-                    );
+                    let is_body =
+                        matches!(buffer, Buffer::HTTP_REQUEST_BODY | Buffer::HTTP_RESPONSE_BODY | Buffer::FILE_DATA);
                     let grows = is_body && transaction.growing[usize::from(!*side)];
                     if self.steps_hold(list, bytes, grows) {
                         return true;
@@ -410,7 +408,8 @@ impl Engine {
         let mut verdict = Verdict::Pass;
         for one in &found {
             let rule = &set.rules[one.rule as usize];
-            let of_flow = one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
+            let of_flow =
+                one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
             match rule.action {
                 Action::Pass => {
                     if of_flow && let Some(flow) = flow.as_deref_mut() {
@@ -427,7 +426,10 @@ impl Engine {
                 }
                 _ => {}
             }
-            if rule.action.blocks() && of_flow && let Some(flow) = flow.as_deref_mut() {
+            if rule.action.blocks()
+                && of_flow
+                && let Some(flow) = flow.as_deref_mut()
+            {
                 flow.dropped = true;
             }
             let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);

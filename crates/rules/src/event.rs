@@ -112,7 +112,8 @@ impl Transaction {
 
     /// Gives a buffer the bytes of another one.
     pub fn alias(&mut self, buffer: Buffer, to_server: bool, of: Buffer) {
-        let known = self.buffers.iter().find(|entry| entry.0 == of && entry.1 == to_server).map(|entry| entry.2.clone());
+        let known =
+            self.buffers.iter().find(|entry| entry.0 == of && entry.1 == to_server).map(|entry| entry.2.clone());
         self.buffers.retain(|entry| !(entry.0 == buffer && entry.1 == to_server));
         if let Some(range) = known {
             self.buffers.insert(0, (buffer, to_server, range));
@@ -142,7 +143,10 @@ impl Transaction {
 
     /// The names of the buffers of one side, with their bytes.
     pub(crate) fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
-        self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, &self.bytes[entry.2.clone()]))
+        self.buffers
+            .iter()
+            .filter(move |entry| entry.1 == to_server)
+            .map(|entry| (entry.0, &self.bytes[entry.2.clone()]))
     }
 
     /// Bytes that it keeps.

@@ -20,7 +20,11 @@ pub(crate) enum Step {
     /// The size of the buffer.
     Size(Compare),
     /// Decodes base64 for the steps of [`Step::Decoded`].
-    Decode64 { bytes: usize, offset: usize, relative: bool },
+    Decode64 {
+        bytes: usize,
+        offset: usize,
+        relative: bool,
+    },
     /// Steps over what was decoded.
     Decoded(Vec<Step>),
 }

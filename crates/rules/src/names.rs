@@ -90,8 +90,18 @@ impl App {
     /// The protocol that a rule names, where it is supported.
     pub fn of_name(name: &str) -> Option<App> {
         const KNOWN: [App; 12] = [
-            App::Http1, App::Tls, App::Dns, App::Llmnr, App::Ssh, App::Smtp, App::Ftp, App::FtpData, App::Sip, App::Tftp,
-            App::Ntp, App::Snmp,
+            App::Http1,
+            App::Tls,
+            App::Dns,
+            App::Llmnr,
+            App::Ssh,
+            App::Smtp,
+            App::Ftp,
+            App::FtpData,
+            App::Sip,
+            App::Tftp,
+            App::Ntp,
+            App::Snmp,
         ];
         match name {
             "http1" => Some(App::Http1),
@@ -333,16 +343,27 @@ macro_rules! numbers {
     };
 }
 
-const RR_TYPES: &[(&str, u64)] = &[
-    ("A", 1), ("NS", 2), ("CNAME", 5), ("SOA", 6), ("PTR", 12), ("MX", 15), ("TXT", 16), ("AAAA", 28), ("SRV", 33),
-];
+const RR_TYPES: &[(&str, u64)] =
+    &[("A", 1), ("NS", 2), ("CNAME", 5), ("SOA", 6), ("PTR", 12), ("MX", 15), ("TXT", 16), ("AAAA", 28), ("SRV", 33)];
 const SNMP_PDUS: &[(&str, u64)] = &[
-    ("get_request", 0), ("get_next_request", 1), ("response", 2), ("set_request", 3), ("trap_v1", 4),
-    ("get_bulk_request", 5), ("inform_request", 6), ("trap_v2", 7), ("report", 8),
+    ("get_request", 0),
+    ("get_next_request", 1),
+    ("response", 2),
+    ("set_request", 3),
+    ("trap_v1", 4),
+    ("get_bulk_request", 5),
+    ("inform_request", 6),
+    ("trap_v2", 7),
+    ("report", 8),
 ];
 const SNMP_TRAPS: &[(&str, u64)] = &[
-    ("cold_start", 0), ("warm_start", 1), ("link_down", 2), ("link_up", 3), ("authentication_failure", 4),
-    ("egp_neighbor_loss", 5), ("enterprise_specific", 6),
+    ("cold_start", 0),
+    ("warm_start", 1),
+    ("link_down", 2),
+    ("link_up", 3),
+    ("authentication_failure", 4),
+    ("egp_neighbor_loss", 5),
+    ("enterprise_specific", 6),
 ];
 
 numbers! {
@@ -377,15 +398,29 @@ pub const EVENTS: &[(&str, &[&str])] = &[
     (
         "decode-event",
         &[
-            "ipv4.pkt_too_small", "ipv4.hlen_too_small", "ipv4.iplen_smaller_than_hlen", "ipv4.trunc_pkt",
-            "ipv4.wrong_ip_version", "ipv4.icmpv6", "ipv6.pkt_too_small", "ipv6.trunc_pkt", "ipv6.trunc_exthdr",
-            "ipv6.wrong_ip_version", "ipv6.icmpv4", "tcp.pkt_too_small", "tcp.hlen_too_small",
-            "tcp.invalid_optlen", "tcp.opt_invalid_len", "udp.pkt_too_small", "udp.hlen_too_small", "udp.hlen_invalid",
-            "udp.len_invalid", "icmpv4.pkt_too_small", "icmpv6.pkt_too_small", "sctp.pkt_too_small",
+            "ipv4.pkt_too_small",
+            "ipv4.hlen_too_small",
+            "ipv4.iplen_smaller_than_hlen",
+            "ipv4.trunc_pkt",
+            "ipv4.wrong_ip_version",
+            "ipv4.icmpv6",
+            "ipv6.pkt_too_small",
+            "ipv6.trunc_pkt",
+            "ipv6.trunc_exthdr",
+            "ipv6.wrong_ip_version",
+            "ipv6.icmpv4",
+            "tcp.pkt_too_small",
+            "tcp.hlen_too_small",
+            "tcp.invalid_optlen",
+            "tcp.opt_invalid_len",
+            "udp.pkt_too_small",
+            "udp.hlen_too_small",
+            "udp.hlen_invalid",
+            "udp.len_invalid",
+            "icmpv4.pkt_too_small",
+            "icmpv6.pkt_too_small",
+            "sctp.pkt_too_small",
         ],
     ),
-    (
-        "stream-event",
-        &["reassembly_seq_gap"],
-    ),
+    ("stream-event", &["reassembly_seq_gap"]),
 ];

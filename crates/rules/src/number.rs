@@ -15,7 +15,11 @@ pub(crate) enum Compare {
     /// Between the two, neither of them included.
     Between(u64, u64),
     /// All of these bits, or any of them where `any`; the other way round where `negated`.
-    Bits { mask: u64, value: u64, negated: bool },
+    Bits {
+        mask: u64,
+        value: u64,
+        negated: bool,
+    },
 }
 
 impl Compare {

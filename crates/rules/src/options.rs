@@ -180,7 +180,13 @@ impl Reader {
                 };
                 let size = Step::Size(Compare::read(words[0], 16, |_| None)?);
                 let buffer = if raw { Buffer::HTTP_URI_RAW } else { Buffer::HTTP_URI };
-                let list = List { target: Target::Buffer(buffer), transforms: Vec::new(), steps: vec![size], to_server: None, absent: None };
+                let list = List {
+                    target: Target::Buffer(buffer),
+                    transforms: Vec::new(),
+                    steps: vec![size],
+                    to_server: None,
+                    absent: None,
+                };
                 self.rule.lists.push(list);
             }
             "absent" => {
@@ -376,12 +382,15 @@ impl Reader {
                 "startswith" => {
                     option.bare()?;
                     content.starts = true;
-                    (content.offset, content.depth) = (Some(Num::Value(0)), Some(Num::Value(content.bytes.len() as i64)));
+                    (content.offset, content.depth) =
+                        (Some(Num::Value(0)), Some(Num::Value(content.bytes.len() as i64)));
                 }
                 "endswith" => option.bare().map(|()| content.ends = true)?,
                 _ => {
                     if content.negated && content.is_relative() {
-                        return option.name.wrong("a content that must not be there, relative to another, is not looked for first");
+                        return option
+                            .name
+                            .wrong("a content that must not be there, relative to another, is not looked for first");
                     }
                     content.fast = true;
                 }
@@ -435,7 +444,8 @@ impl Reader {
             Target::Buffer(_) => None,
         };
         let list = known.unwrap_or_else(|| {
-            let list = List { target: self.sticky, transforms: Vec::new(), steps: Vec::new(), to_server: None, absent: None };
+            let list =
+                List { target: self.sticky, transforms: Vec::new(), steps: Vec::new(), to_server: None, absent: None };
             self.rule.lists.push(list);
             self.rule.lists.len() - 1
         });
@@ -454,10 +464,14 @@ impl Reader {
             && let Some(Step::Decoded(inner)) = steps.last_mut()
         {
             inner.push(step);
-            return At { list, step: steps.len() - 1, inner: Some(match steps.last() {
-                Some(Step::Decoded(inner)) => inner.len() - 1,
-                _ => 0,
-            }) };
+            return At {
+                list,
+                step: steps.len() - 1,
+                inner: Some(match steps.last() {
+                    Some(Step::Decoded(inner)) => inner.len() - 1,
+                    _ => 0,
+                }),
+            };
         }
         steps.push(step);
         At { list, step: steps.len() - 1, inner: None }
@@ -469,7 +483,13 @@ impl Reader {
         let step = self.rule.lists[at.list].steps.remove(at.step);
         let target = Target::Buffer(buffer);
         let list = self.rule.lists.iter().position(|list| list.target == target).unwrap_or_else(|| {
-            self.rule.lists.push(List { target, transforms: Vec::new(), steps: Vec::new(), to_server: None, absent: None });
+            self.rule.lists.push(List {
+                target,
+                transforms: Vec::new(),
+                steps: Vec::new(),
+                to_server: None,
+                absent: None,
+            });
             self.rule.lists.len() - 1
         });
         self.rule.lists[list].steps.push(step);
@@ -492,9 +512,7 @@ impl Reader {
 
     fn set_app(&mut self, word: Word<'_>, app: App) -> Read<()> {
         match self.rule.app {
-            Some(known) if known != app => {
-                word.wrong(format!("{} is not of {}", word.text, known.name()))
-            }
+            Some(known) if known != app => word.wrong(format!("{} is not of {}", word.text, known.name())),
             _ => {
                 self.rule.app = Some(app);
                 Ok(())
@@ -511,7 +529,9 @@ impl Reader {
         if let Some(priority) = self.priority {
             self.rule.priority = priority;
         }
-        self.rule.lists.retain(|list| !list.steps.is_empty() || list.absent.is_some() || list.target != Target::Payload);
+        self.rule
+            .lists
+            .retain(|list| !list.steps.is_empty() || list.absent.is_some() || list.target != Target::Payload);
         self.check_ways(end)?;
         let fast = self.fast.and_then(|(at, part)| {
             let target = self.rule.lists.get(at.list)?.target;

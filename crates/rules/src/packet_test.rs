@@ -175,15 +175,17 @@ impl PacketTest {
             PacketTest::IcmpType(compare) => some(compare, icmp.map(|icmp| icmp.kind.into())),
             PacketTest::IcmpCode(compare) => some(compare, icmp.map(|icmp| icmp.code.into())),
             PacketTest::IcmpId(compare) => some(compare, icmp.and_then(|icmp| icmp.echo).map(|echo| echo.0.into())),
-            PacketTest::IcmpSequence(compare) => some(compare, icmp.and_then(|icmp| icmp.echo).map(|echo| echo.1.into())),
+            PacketTest::IcmpSequence(compare) => {
+                some(compare, icmp.and_then(|icmp| icmp.echo).map(|echo| echo.1.into()))
+            }
             PacketTest::IgmpType(compare) => {
                 let igmp = packet.flow.is_some_and(|flow| flow.protocol == packet::frame::protocol::IGMP);
                 some(compare, packet.transport.first().filter(|_| igmp).map(|kind| u64::from(*kind)))
             }
             PacketTest::StreamSize { side, compare } => flow.is_some_and(|flow| side.holds(flow.stream_bytes, compare)),
-            PacketTest::App { app, negated } => flow.is_some_and(|flow| {
-                flow.app_known && (flow.app == *app) != *negated
-            }),
+            PacketTest::App { app, negated } => {
+                flow.is_some_and(|flow| flow.app_known && (flow.app == *app) != *negated)
+            }
             PacketTest::Event(name) => packet.events.contains(name),
             PacketTest::Checksum { of, valid } => checksum(packet, *of).is_some_and(|sum| sum == *valid),
             PacketTest::Age(compare) => {
@@ -224,8 +226,19 @@ fn ipv4_half(packet: &Packet<'_>, at: usize) -> Option<u64> {
 
 fn protocol_number(name: &str) -> Option<u64> {
     const NAMES: &[(&str, u64)] = &[
-        ("icmp", 1), ("igmp", 2), ("tcp", 6), ("udp", 17), ("gre", 47), ("esp", 50), ("ah", 51), ("icmpv6", 58),
-        ("ipv6-icmp", 58), ("sctp", 132), ("ospf", 89), ("pim", 103), ("vrrp", 112),
+        ("icmp", 1),
+        ("igmp", 2),
+        ("tcp", 6),
+        ("udp", 17),
+        ("gre", 47),
+        ("esp", 50),
+        ("ah", 51),
+        ("icmpv6", 58),
+        ("ipv6-icmp", 58),
+        ("sctp", 132),
+        ("ospf", 89),
+        ("pim", 103),
+        ("vrrp", 112),
     ];
     NAMES.iter().find(|known| known.0.eq_ignore_ascii_case(name)).map(|known| known.1)
 }

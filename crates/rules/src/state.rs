@@ -125,8 +125,15 @@ pub(crate) enum Verb {
 #[derive(Clone, Debug)]
 pub(crate) enum StateTest {
     /// One of these bits is set, or none where `negated`.
-    Bits { names: Vec<u64>, of: Of, negated: bool },
-    Number { name: u64, test: NumberTest },
+    Bits {
+        names: Vec<u64>,
+        of: Of,
+        negated: bool,
+    },
+    Number {
+        name: u64,
+        test: NumberTest,
+    },
 }
 
 /// About a number of the flow.

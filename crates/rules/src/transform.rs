@@ -22,9 +22,20 @@ pub(crate) enum Transform {
     HeaderLowercase,
     Xor(Vec<u8>),
     /// The key stands in the buffer: its place and length, and where what it is for begins.
-    XorExtract { key_at: usize, key_len: usize, offset: usize },
-    FromBase64 { offset: usize, bytes: usize, mode: Mode64 },
-    Subslice { offset: i64, bytes: Option<i64> },
+    XorExtract {
+        key_at: usize,
+        key_len: usize,
+        offset: usize,
+    },
+    FromBase64 {
+        offset: usize,
+        bytes: usize,
+        mode: Mode64,
+    },
+    Subslice {
+        offset: i64,
+        bytes: Option<i64>,
+    },
     Pcre(Box<Pcre>),
 }
 
@@ -60,7 +71,8 @@ impl Transform {
                     return xor_extract(value).map(Some);
                 }
                 let text = value.text.trim_matches('"').trim_start_matches("0x");
-                let digits: Option<Vec<u8>> = text.chars().map(|letter| letter.to_digit(16).map(|it| it as u8)).collect();
+                let digits: Option<Vec<u8>> =
+                    text.chars().map(|letter| letter.to_digit(16).map(|it| it as u8)).collect();
                 match digits {
                     Some(digits) if !digits.is_empty() && digits.len() % 2 == 0 && digits.len() <= 512 => {
                         let key = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
@@ -218,7 +230,9 @@ fn from_base64(option: &Opt<'_>) -> Read<Transform> {
 pub(crate) fn decode64(from: &[u8], mode: Mode64, to: &mut Vec<u8>) {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let mut letters: Vec<u8> = match mode {
-        Mode64::Rfc2045 => from.iter().copied().take_while(|byte| *byte != b'=').filter(|byte| is_letter(byte)).collect(),
+        Mode64::Rfc2045 => {
+            from.iter().copied().take_while(|byte| *byte != b'=').filter(|byte| is_letter(byte)).collect()
+        }
         _ => from.iter().copied().take_while(is_letter).collect(),
     };
     if mode == Mode64::Strict {

@@ -25,8 +25,8 @@ alert tcp any any -> any 80 (msg:\"seen\"; flow:to_server,established; content:\
 
 /// 360 harmless bytes, EVIL-BODY, and 80 more, compressed by gzip.
 const EVIL_GZIP: [u8; 49] = [
-    31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 203, 72, 44, 202, 205, 73, 45, 46, 86, 200, 24, 101, 208, 146, 225, 26, 230, 233, 163, 235,
-    228, 239, 18, 169, 144, 154, 151, 66, 77, 12, 0, 200, 2, 67, 87, 193, 1, 0, 0,
+    31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 203, 72, 44, 202, 205, 73, 45, 46, 86, 200, 24, 101, 208, 146, 225, 26, 230, 233,
+    163, 235, 228, 239, 18, 169, 144, 154, 151, 66, 77, 12, 0, 200, 2, 67, 87, 193, 1, 0, 0,
 ];
 
 /// Starts prevention with these rules; `more` are parameters of `ips`.
@@ -39,7 +39,14 @@ fn prevent(hosts: &Hosts, rules: &str, more: &str) -> Running {
 fn alerts(hosts: &Hosts) -> Vec<(u64, bool)> {
     let lines = hosts.said();
     let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events.map(|event| (event["alert.signature_id"].as_u64().or(event["alert"]["signature_id"].as_u64()).unwrap(), line_blocks(&event))).collect()
+    events
+        .map(|event| {
+            (
+                event["alert.signature_id"].as_u64().or(event["alert"]["signature_id"].as_u64()).unwrap(),
+                line_blocks(&event),
+            )
+        })
+        .collect()
 }
 
 fn line_blocks(event: &Value) -> bool {
@@ -118,7 +125,11 @@ impl Talk {
         while Instant::now() < end {
             self.seen
                 .receive(Duration::from_millis(10), &mut |batch| {
-                    let ours = batch.frames.iter().map(|frame| frame.parts().concat()).filter(|frame| frame[26..28] == [10, 9]);
+                    let ours = batch
+                        .frames
+                        .iter()
+                        .map(|frame| frame.parts().concat())
+                        .filter(|frame| frame[26..28] == [10, 9]);
                     frames.extend(ours.map(|frame| frame[14..].to_vec()));
                 })
                 .unwrap();
@@ -201,7 +212,8 @@ fn bodies_are_stopped_whatever_their_coding() {
     let running = prevent(&hosts, RULES, "");
     let plain = [&b"harmless ".repeat(40)[..], b"EVIL-BODY", b" end"].concat();
     let chunked = |body: &[u8], size: usize| {
-        let chunks = body.chunks(size).map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+        let chunks =
+            body.chunks(size).map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
         [chunks.collect::<Vec<_>>().concat(), b"0\r\n\r\n".to_vec()].concat()
     };
     let length = |body: &[u8]| format!("Content-Length: {}\r\n\r\n", body.len());
@@ -290,6 +302,9 @@ fn a_download_is_whole_while_frames_are_lost_and_rules_change() {
     let ips = row(&stats, "ips")[0];
     assert!(ips["events"]["times rules were loaded"].as_u64() >= Some(3), "{stats:#}");
     assert_eq!(ips["events"]["files of rules refused"], 1, "{stats:#}");
-    assert!(ips["dropped"].as_object().unwrap().iter().all(|(why, _)| why.contains("rule") || why.contains("stopped flow")), "{stats:#}");
+    assert!(
+        ips["dropped"].as_object().unwrap().iter().all(|(why, _)| why.contains("rule") || why.contains("stopped flow")),
+        "{stats:#}"
+    );
     assert!(row(&stats, "bridge a b").iter().all(|row| row["dropped"].as_object().unwrap().is_empty()), "{stats:#}");
 }

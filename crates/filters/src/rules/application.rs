@@ -1,9 +1,9 @@
 //! Which application a flow speaks, and its parser. Told by what the first bytes of either side say; ports decide only between
 //! protocols that look alike.
 
-use super::{dns, ftp, sip, small, smtp, ssh, tls};
 use super::http::{Http, HttpShared};
 use super::transactions::Transactions;
+use super::{dns, ftp, sip, small, smtp, ssh, tls};
 use filter::prelude::*;
 use packet::Flow;
 use rules::names::App;
@@ -144,9 +144,33 @@ impl Application {
 }
 
 const METHODS: &[&[u8]] = &[
-    b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ", b"PATCH ", b"PROPFIND ",
-    b"SEARCH ", b"MKCOL ", b"COPY ", b"MOVE ", b"LOCK ", b"UNLOCK ", b"GET\t", b"POST\t", b"REPORT ", b"MERGE ", b"LINK ",
-    b"UNLINK ", b"PURGE ", b"DEBUG ", b"RPC_IN_DATA ", b"BCOPY ", b"PROPPATCH ",
+    b"GET ",
+    b"POST ",
+    b"HEAD ",
+    b"PUT ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"TRACE ",
+    b"CONNECT ",
+    b"PATCH ",
+    b"PROPFIND ",
+    b"SEARCH ",
+    b"MKCOL ",
+    b"COPY ",
+    b"MOVE ",
+    b"LOCK ",
+    b"UNLOCK ",
+    b"GET\t",
+    b"POST\t",
+    b"REPORT ",
+    b"MERGE ",
+    b"LINK ",
+    b"UNLINK ",
+    b"PURGE ",
+    b"DEBUG ",
+    b"RPC_IN_DATA ",
+    b"BCOPY ",
+    b"PROPPATCH ",
 ];
 
 /// Do these bytes begin with one of those words? `More` where they are too short to tell.
@@ -209,7 +233,8 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
 /// Do these bytes show that who sent them is the server?
 pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
     let hello = bytes.len() > 5 && begins_tls(bytes) == Says::Is(App::Tls) && bytes[5] == 2;
-    hello || matches!(begins(bytes, &[b"HTTP/1.", b"220 ", b"220-"], false), Says::Is(_))
+    hello
+        || matches!(begins(bytes, &[b"HTTP/1.", b"220 ", b"220-"], false), Says::Is(_))
         || flow.source_port == 53 && dns::begins_stream(bytes) == Says::Is(App::Dns)
 }
 

@@ -75,12 +75,7 @@ impl Side {
     /// What rules look at.
     pub fn piece(&self) -> Piece<'_> {
         let from = self.seen.saturating_sub(RULES_WINDOW_BYTES);
-        Piece {
-            bytes: &self.bytes[from..],
-            start: self.start + from as u64,
-            seen: self.seen - from,
-            grows: false,
-        }
+        Piece { bytes: &self.bytes[from..], start: self.start + from as u64, seen: self.seen - from, grows: false }
     }
 
     /// Rules have seen it.

@@ -107,7 +107,9 @@ impl Parsed {
                         self.events.push("ipv6.icmpv4");
                     }
                 }
-                Err(_) => self.events.push(if frame.version == 4 { "icmpv4.pkt_too_small" } else { "icmpv6.pkt_too_small" }),
+                Err(_) => {
+                    self.events.push(if frame.version == 4 { "icmpv4.pkt_too_small" } else { "icmpv6.pkt_too_small" })
+                }
             },
             protocol::SCTP if rest.len() < 12 => self.events.push("sctp.pkt_too_small"),
             protocol::SCTP => self.split(start, start + 12, end, frame.payload_wire_len.saturating_sub(12)),

@@ -205,7 +205,8 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
             disposition = super::mime::parameter(&value, b"filename").map(<[u8]>::to_vec);
         }
         let known = FIELDS.iter().find(|field| name.eq_ignore_ascii_case(field.0)).map(|field| field.1);
-        if let Some(buffer) = known.filter(|buffer| is_cookie || buffer.about().way != rules::names::Way::Response || !to_server)
+        if let Some(buffer) =
+            known.filter(|buffer| is_cookie || buffer.about().way != rules::names::Way::Response || !to_server)
             && one.first(buffer, to_server).is_none()
         {
             one.put_copy(buffer, to_server, &value);

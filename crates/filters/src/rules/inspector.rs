@@ -12,10 +12,10 @@ use crate::tcp::assembler::{Assembler, Settings};
 use crate::tcp::segment::Segment;
 use base::limits::RULES_FLOWS;
 use filter::prelude::*;
+use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
-use packet::Flow;
 use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
 use std::sync::Arc;
@@ -108,13 +108,7 @@ impl Inspector {
         verdict
     }
 
-    fn parsed_frame(
-        &mut self,
-        parsed: &Parsed,
-        frame: &Descriptor,
-        origin: Origin,
-        cx: &mut Context<'_>,
-    ) -> Verdict {
+    fn parsed_frame(&mut self, parsed: &Parsed, frame: &Descriptor, origin: Origin, cx: &mut Context<'_>) -> Verdict {
         let scope = self.origins.scope(origin, parsed.vlans);
         let mut in_stream = false;
         let mut slot = None;
@@ -240,7 +234,10 @@ impl Inspector {
 
     fn find_or_begin(&mut self, flow: Flow, scope: u64, time: u64, now: u64) -> (Slot, Way) {
         if let Some((slot, way)) = self.flows.find(&flow, scope) {
-            let idle = self.flows.get(slot).is_some_and(|it| it.number.is_none() && now.saturating_sub(it.last_seen) > IDLE_NS);
+            let idle = self
+                .flows
+                .get(slot)
+                .is_some_and(|it| it.number.is_none() && now.saturating_sub(it.last_seen) > IDLE_NS);
             if !idle {
                 self.flows.touch(slot);
                 return (slot, way);
@@ -330,7 +327,8 @@ impl Inspector {
             Some(packet) if packet.to_server == to_server => packet,
             _ => Packet {
                 flow: client.map(|flow| if to_server { flow } else { flow.reversed() }),
-                version: own.map_or(client.map_or(0, |flow| if flow.source.is_ipv4() { 4 } else { 6 }), |it| it.version),
+                version: own
+                    .map_or(client.map_or(0, |flow| if flow.source.is_ipv4() { 4 } else { 6 }), |it| it.version),
                 time: frame.time,
                 link: &[],
                 network: &[],

@@ -128,7 +128,8 @@ impl Mime {
         let mut decoded = Vec::new();
         match self.coding {
             Coding::Base64 => {
-                self.waiting.extend(line.iter().filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')));
+                self.waiting
+                    .extend(line.iter().filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')));
                 let whole = self.waiting.len() / 4 * 4;
                 let letters: Vec<u8> = self.waiting.drain(..whole).collect();
                 decode(&letters, &mut decoded);

@@ -35,8 +35,21 @@ impl Stream {
 
 /// Words that requests begin with, and responses.
 pub(super) const BEGINS: &[&[u8]] = &[
-    b"INVITE ", b"REGISTER ", b"ACK ", b"BYE ", b"CANCEL ", b"OPTIONS sip", b"SIP/2.0 ", b"SUBSCRIBE ", b"NOTIFY ", b"MESSAGE ",
-    b"PUBLISH ", b"UPDATE ", b"PRACK ", b"REFER ", b"INFO ",
+    b"INVITE ",
+    b"REGISTER ",
+    b"ACK ",
+    b"BYE ",
+    b"CANCEL ",
+    b"OPTIONS sip",
+    b"SIP/2.0 ",
+    b"SUBSCRIBE ",
+    b"NOTIFY ",
+    b"MESSAGE ",
+    b"PUBLISH ",
+    b"UPDATE ",
+    b"PRACK ",
+    b"REFER ",
+    b"INFO ",
 ];
 
 fn fields(message: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -29,9 +29,8 @@ pub(super) fn snmp(payload: &[u8], to_server: bool, to: &mut Transactions) {
                 one.put_copy(Buffer::SNMP_USM, to_server, user);
             }
         }
-        if let Some((0x30, scoped, _)) = node(rest)
-            .and_then(|(_, _, rest)| node(rest))
-            .and_then(|(_, _, rest)| node(rest))
+        if let Some((0x30, scoped, _)) =
+            node(rest).and_then(|(_, _, rest)| node(rest)).and_then(|(_, _, rest)| node(rest))
             && let Some((tag, _, _)) =
                 node(scoped).and_then(|(_, _, rest)| node(rest)).and_then(|(_, _, rest)| node(rest))
         {

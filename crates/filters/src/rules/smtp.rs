@@ -69,7 +69,10 @@ impl Stream {
             }
             b"MAIL" => {
                 // A mail begins a transaction, unless the greeting has just begun it.
-                let begun = self.current.and_then(|id| to.get(id)).is_some_and(|one| one.first(Buffer::SMTP_MAIL_FROM, true).is_none());
+                let begun = self
+                    .current
+                    .and_then(|id| to.get(id))
+                    .is_some_and(|one| one.first(Buffer::SMTP_MAIL_FROM, true).is_none());
                 if !begun {
                     self.current = None;
                 }

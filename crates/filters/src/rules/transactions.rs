@@ -1,8 +1,8 @@
 //! The transactions of one flow: those that are open, and those that rules are still to be shown.
 
 use base::limits::{RULES_BODY_BYTES, RULES_TRANSACTIONS};
-use rules::names::{App, Buffer};
 use rules::Transaction;
+use rules::names::{App, Buffer};
 
 /// Transactions of one flow.
 #[derive(Debug, Default)]
