@@ -367,6 +367,9 @@ pub const RULES_WINDOW_BYTES: usize = 8 << 10;
 /// Rules that wait in one direction of a stream for what comes behind their pattern.
 pub const RULES_WAITING: usize = 64;
 
+/// Bytes of each direction of a stream that rules see: its first.
+pub const RULES_STREAM_BYTES: u64 = 1 << 20;
+
 /// Bytes of a body or of a file that rules see: its first.
 pub const RULES_BODY_BYTES: usize = 100 << 10;
 

@@ -7,18 +7,17 @@
 //! - `rules/inspector.rs` — what matches; `decap.rs` — tunnels and fragments.
 //! - `ips/reload.rs` — rules that change while frames pass; `ips/reset.rs` — the ends of a stopped connection are told.
 
-mod reload;
 mod reset;
 
 use crate::decap::{self, Decap, Fate};
 use crate::parts::origin::{self, Origins};
 use crate::parts::select::Links;
 use crate::rules::inspector::{Inspector, Met};
+use crate::rules::reload::Reloaded;
 use crate::rules::row;
 use ::rules::engine::Verdict;
 use filter::batch::places;
 use filter::prelude::*;
-use reload::Reloaded;
 use reset::Resets;
 use std::sync::Arc;
 
@@ -69,7 +68,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         links: Links::default(),
         is_closed: params.text("fail") != Some("open"),
         resets_all: params.text("dropped") == Some("reset"),
-        reloaded: Reloaded::new(params)?,
+        reloaded: Reloaded::new("rules", params)?,
         resets: Resets::open(params.list("devices"))?,
         dealt_with: 0,
         left_out,

@@ -19,6 +19,7 @@ mod http;
 pub(crate) mod inspector;
 mod lines;
 mod mime;
+pub(crate) mod reload;
 pub(crate) mod row;
 mod sip;
 mod small;
@@ -31,8 +32,10 @@ mod uri;
 use crate::parts::origin::{self, Origins};
 use ::rules::{Mistake, Options, RuleSet};
 use filter::batch::places;
+use filter::kind::Example;
 use filter::prelude::*;
 use inspector::Inspector;
+use reload::Reloaded;
 use std::sync::Arc;
 
 /// What `rules` is.
@@ -41,7 +44,14 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .help(
         "Takes frames or packets and gives a record of each alert, as Suricata's EVE has it. Rules are in Suricata's language; \
          what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out, and says how \
-         many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.",
+         many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.\n\n\
+         `alert.action` is blocked where a rule drops or rejects, and what of that flow comes behind it is looked at no further; the \
+         packets themselves go nowhere. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
+         from alerting.\n\n\
+         Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
+         of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
+         The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
+         batches; flows stay. A file with mistakes changes nothing, and is reported.",
     )
     .params(&[
         Param::new("file", ParamType::Path, "file of rules").required().main(),
@@ -55,7 +65,16 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .mode(Mode::Serial)
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
-    .behind("decap");
+    .behind("decap")
+    .examples(&[Example {
+        request: "pcap ssh.pcap | rules example.rules | fields src_ip dest_port alert.signature_id alert.signature",
+        output: ALERTS,
+    }]);
+
+const ALERTS: &str = "src_ip\tdest_port\talert.signature_id\talert.signature\n\
+    10.11.3.225\t60063\t3\ta version of SSH\n\
+    192.168.77.16\t22\t3\ta version of SSH\n\
+    192.168.77.16\t22\t4\tpackets behind it\n";
 
 /// Blocks given before they are sent on.
 const ENOUGH: usize = 1000;
@@ -67,7 +86,8 @@ const TOLD_MISTAKES: usize = 20;
 pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamError> {
     let path = params.text(key).unwrap_or_default();
     let text = std::fs::read(path).map_err(|error| {
-        ParamError::new(key, format!("cannot read {path}: {}", crate::parts::system::reason(&error)))
+        let message = format!("cannot read {path}: {}", crate::parts::system::reason(&error));
+        ParamError { system: true, ..ParamError::new(key, message) }
     })?;
     let text = String::from_utf8_lossy(&text);
     let mut variables = Vec::new();
@@ -82,22 +102,18 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
 }
 
 fn told(path: &str, mistakes: &[Mistake]) -> String {
-    let mut lines: Vec<String> = mistakes
-        .iter()
-        .take(TOLD_MISTAKES)
-        .map(|mistake| format!("{path}:{}:{}: {}", mistake.line, mistake.column, mistake.reason))
-        .collect();
+    let mut parts: Vec<String> = mistakes.iter().take(TOLD_MISTAKES).map(Mistake::to_string).collect();
     if mistakes.len() > TOLD_MISTAKES {
-        lines.push(format!("and {} more", mistakes.len() - TOLD_MISTAKES));
+        parts.push(format!("and {} more", mistakes.len() - TOLD_MISTAKES));
     }
-    lines.join("\n")
+    format!("{path}: {}", parts.join("; "))
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load("file", params)?;
     let left_out = set.left_out().len();
     let inspector = Inspector::new(Arc::new(set), Origins::new(params));
-    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out }))
+    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out, reloaded: Reloaded::new("file", params)? }))
 }
 
 struct Rules {
@@ -106,15 +122,35 @@ struct Rules {
     dealt_with: u64,
     /// Rules that were left out, until it was said.
     left_out: usize,
+    reloaded: Reloaded,
+}
+
+impl Rules {
+    /// Goes on with rules that were loaded meanwhile.
+    fn reload(&mut self, cx: &mut Context<'_>) {
+        match self.reloaded.take() {
+            None => {}
+            Some(Ok(set)) => {
+                cx.notice(format!("rules: the file has changed: {} rules", set.len()));
+                cx.count("times rules were loaded", 1);
+                self.left_out = set.left_out().len();
+                self.inspector.replace(Arc::new(set));
+            }
+            Some(Err(why)) => {
+                cx.notice(format!("rules: the rules stay as they are: {why}"));
+                cx.count("files of rules refused", 1);
+            }
+        }
+        if self.left_out > 0 {
+            cx.notice(format!("rules: {} rules are left out", self.left_out));
+            self.left_out = 0;
+        }
+    }
 }
 
 impl Filter for Rules {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        if self.left_out > 0 {
-            cx.notice(format!("rules: {} rules are left out", self.left_out));
-            cx.count("rules left out", self.left_out as u64);
-            self.left_out = 0;
-        }
+        self.reload(cx);
         self.inspector.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {
             if cx.out.len() >= ENOUGH {

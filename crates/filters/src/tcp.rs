@@ -11,7 +11,7 @@
 //! - `tcp/held.rs` — what came before its turn.
 
 pub(crate) mod assembler;
-pub(crate) mod connection;
+mod connection;
 mod direction;
 mod held;
 mod lifetime;

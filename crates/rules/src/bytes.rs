@@ -370,7 +370,8 @@ impl ByteJump {
             () => end as i64,
         };
         let to = base.checked_add(jump)?.checked_add(self.post_offset.of(variables))?;
-        usize::try_from(to).ok().filter(|to| *to <= buffer.len())
+        // A jump back over the beginning ends there.
+        usize::try_from(to.max(0)).ok().filter(|to| *to <= buffer.len())
     }
 }
 

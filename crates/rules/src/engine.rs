@@ -135,8 +135,8 @@ impl Engine {
         self.mark
     }
 
-    /// Shows the packet itself.
-    pub fn packet(&mut self, packet: &Packet<'_>, mut flow: Option<&mut FlowState>) {
+    /// Shows the packet itself, and the piece of its own stream that goes on with it.
+    pub fn packet(&mut self, packet: &Packet<'_>, mut flow: Option<&mut FlowState>, stream: Option<Piece<'_>>) {
         let set = Arc::clone(&self.set);
         if !set.by_address.is_empty() {
             let side = usize::from(!packet.to_server);
@@ -163,8 +163,10 @@ impl Engine {
                 candidates.extend_from_slice(&set.each_payload);
             }
         }
-        let piece = Piece { bytes: packet.payload, start: 0, seen: 0, grows: false };
-        self.try_candidates(&set, packet, flow, Some(piece), None);
+        match (flow, stream) {
+            (Some(flow), Some(piece)) => self.waiting(&set, mark, packet, flow, piece),
+            (flow, _) => self.try_candidates(&set, packet, flow, None, None),
+        }
     }
 
     /// Shows a piece of a stream. Patterns run over what is new of it; a rule whose pattern came is tried again with what
@@ -172,6 +174,11 @@ impl Engine {
     pub fn stream(&mut self, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
         let set = Arc::clone(&self.set);
         let mark = self.next_mark();
+        self.waiting(&set, mark, packet, flow, piece);
+    }
+
+    /// Adds the rules that a piece of a stream asks for, and tries all candidates.
+    fn waiting(&mut self, set: &RuleSet, mark: u32, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
         self.candidates.extend_from_slice(&set.each_payload);
         let side = usize::from(!packet.to_server);
         let mut waiting = std::mem::take(&mut flow.waiting[side]);
@@ -185,7 +192,9 @@ impl Engine {
             }
             new
         };
-        waiting.iter().for_each(|(rule, _)| drop(add(*rule)));
+        for (rule, _) in &waiting {
+            add(*rule);
+        }
         let from = piece.seen.saturating_sub(set.payloads.longest.saturating_sub(1));
         let at = piece.start + from as u64;
         set.payloads.each(&piece.bytes[from..], |rule| {
@@ -195,7 +204,7 @@ impl Engine {
         });
         let packet = Packet { in_stream: true, ..*packet };
         let found = self.found.len();
-        self.try_candidates(&set, &packet, Some(flow), Some(piece), None);
+        self.try_candidates(set, &packet, Some(flow), Some(piece), None);
         waiting.retain(|(rule, _)| !self.found[found..].iter().any(|found| found.rule == *rule));
         flow.waiting[side] = waiting;
     }
@@ -299,7 +308,7 @@ impl Engine {
         if let Some(transaction) = &mut transaction {
             transaction.matched.push((at, packet.to_server));
         }
-        let stream = piece.is_some() && packet.in_stream && rule.scope == Scope::Payload;
+        let stream = packet.in_stream && rule.scope == Scope::Payload;
         self.found.push(Found { rule: at, transaction: id, stream, to_server: packet.to_server });
     }
 
@@ -313,7 +322,11 @@ impl Engine {
     ) -> bool {
         let buffer = match list.target {
             Target::Payload => {
-                let Some(piece) = piece else { return false };
+                let own = Piece { bytes: packet.payload, start: 0, seen: 0, grows: false };
+                let piece = match (rule.scope, piece) {
+                    (Scope::Packet, _) | (_, None) => own,
+                    (_, Some(piece)) => piece,
+                };
                 let mut look = Look::new(piece.bytes, piece.start, piece.grows, &mut self.budget);
                 let holds = look.holds(&list.steps, 0);
                 // What was found among bytes that were seen before has alerted before.
@@ -332,6 +345,11 @@ impl Engine {
             Way::Request => &[true],
             Way::Response => &[false],
             Way::Both => &[true, false],
+        };
+        let sides = match list.to_server {
+            Some(true) => &[true][..],
+            Some(false) => &[false],
+            None => sides,
         };
         let mut there = false;
         for side in sides {
@@ -365,6 +383,12 @@ impl Engine {
         Look::new(from, 0, grows, budget).holds(&list.steps, 0)
     }
 
+    /// Did any rule match the packet under way? Where none did, there is nothing to [finish](Engine::finish).
+    pub fn has_found(&mut self) -> bool {
+        self.bounds.steps += u64::from(std::mem::take(&mut self.budget.spent));
+        !self.found.is_empty()
+    }
+
     /// Ends a packet: `alert` gets what is to be told, in order; the verdict is for this packet. What a rule says of a flow is
     /// kept in its state.
     pub fn finish(
@@ -373,10 +397,7 @@ impl Engine {
         mut flow: Option<&mut FlowState>,
         mut alert: impl FnMut(&Rule, &Found),
     ) -> Verdict {
-        if self.budget.spent {
-            self.bounds.steps += 1;
-        }
-        if self.found.is_empty() {
+        if !self.has_found() {
             return Verdict::Pass;
         }
         let set = Arc::clone(&self.set);

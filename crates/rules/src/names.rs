@@ -422,6 +422,5 @@ pub const EVENTS: &[(&str, &[&str])] = &[
             "sctp.pkt_too_small",
         ],
     ),
-    ("stream-event", &["3whs_wrong_seq_wrong_ack", "est_packet_out_of_window", "reassembly_overlap_different_data"]),
-    ("app-layer-event", &["applayer_detect_protocol_only_one_direction"]),
+    ("stream-event", &["reassembly_seq_gap"]),
 ];

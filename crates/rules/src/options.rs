@@ -180,8 +180,13 @@ impl Reader {
                 };
                 let size = Step::Size(Compare::read(words[0], 16, |_| None)?);
                 let buffer = if raw { Buffer::HTTP_URI_RAW } else { Buffer::HTTP_URI };
-                let list =
-                    List { target: Target::Buffer(buffer), transforms: Vec::new(), steps: vec![size], absent: None };
+                let list = List {
+                    target: Target::Buffer(buffer),
+                    transforms: Vec::new(),
+                    steps: vec![size],
+                    to_server: None,
+                    absent: None,
+                };
                 self.rule.lists.push(list);
             }
             "absent" => {
@@ -195,8 +200,9 @@ impl Reader {
             }
             "base64_decode" => {
                 let step = base64_decode(option)?;
-                self.push(step);
+                self.list = Some(self.push(step).list);
             }
+            "fileext" => return self.file_name(option, true),
             "base64_data" => {
                 option.bare()?;
                 self.push(Step::Decoded(Vec::new()));
@@ -213,21 +219,18 @@ impl Reader {
         let name = option.name.text;
         if let Some(buffer) = Buffer::of_name(name) {
             if name == "filename" {
-                return option.name.wrong("filename is not supported: file.name looks into the name of a file");
+                return self.file_name(option, false);
             }
-            option.bare()?;
-            self.needs_app(option.name, buffer)?;
-            self.sticky = Target::Buffer(buffer);
-            (self.list, self.last, self.in_decoded) = (None, None, false);
-            self.list();
+            self.stick(option, buffer)?;
             return Ok(());
         }
         if let Some(buffer) = Buffer::of_modifier(name) {
+            if self.last.is_none() {
+                // Newer rules use these names as the others, before their contents.
+                return self.stick(option, buffer);
+            }
             option.bare()?;
             self.needs_app(option.name, buffer)?;
-            if self.last.is_none() {
-                return option.name.wrong(format!("{name} needs a content before it"));
-            }
             self.move_last(buffer);
             return Ok(());
         }
@@ -244,10 +247,19 @@ impl Reader {
         }
         if let Some(transform) = Transform::read(option)? {
             let list = self.list();
-            if !matches!(self.rule.lists[list].target, Target::Buffer(_)) || !self.rule.lists[list].steps.is_empty() {
-                return option.name.wrong(format!("{name} stands behind a buffer and before its contents"));
+            if self.rule.lists[list].target == Target::Payload {
+                return option.name.wrong(format!("{name} needs a buffer before it"));
             }
-            self.rule.lists[list].transforms.push(transform);
+            if self.rule.lists[list].steps.is_empty() {
+                self.rule.lists[list].transforms.push(transform);
+                return Ok(());
+            }
+            // Contents before it look at the buffer as it was.
+            let (target, to_server) = (self.rule.lists[list].target, self.rule.lists[list].to_server);
+            let mut transforms = self.rule.lists[list].transforms.clone();
+            transforms.push(transform);
+            self.rule.lists.push(List { target, transforms, steps: Vec::new(), to_server, absent: None });
+            (self.list, self.last) = (Some(self.rule.lists.len() - 1), None);
             return Ok(());
         }
         if let Some(test) = PacketTest::read(option)? {
@@ -267,6 +279,35 @@ impl Reader {
             return Ok(());
         }
         option.name.wrong(format!("the keyword {name} is not supported"))
+    }
+
+    /// Contents look into this buffer from here on.
+    fn stick(&mut self, option: &Opt<'_>, buffer: Buffer) -> Read<()> {
+        let to_server = match option.value.map(|value| value.text) {
+            None => None,
+            Some("to_server") if self.rule.header.whole => Some(true),
+            Some("to_client") if self.rule.header.whole => Some(false),
+            Some(_) => return option.bare(),
+        };
+        self.needs_app(option.name, buffer)?;
+        self.sticky = Target::Buffer(buffer);
+        (self.list, self.last, self.in_decoded) = (None, None, false);
+        let list = self.list();
+        self.rule.lists[list].to_server = to_server;
+        Ok(())
+    }
+
+    /// The keywords that stand for a content of a file's name: part of it, or what it ends in behind a dot.
+    fn file_name(&mut self, option: &Opt<'_>, extension: bool) -> Read<()> {
+        let (text, negated) = quoted(option.needed()?)?;
+        let dot = if extension { "." } else { "" };
+        let value = format!("{}\"{dot}{}\"", if negated { "!" } else { "" }, text.text);
+        let mut content = Content::read(Word::new(&value, text.at))?;
+        (content.nocase, content.ends) = (true, extension);
+        let steps = vec![Step::Content(Box::new(content))];
+        let target = Target::Buffer(Buffer::FILE_NAME);
+        self.rule.lists.push(List { target, transforms: Vec::new(), steps, to_server: None, absent: None });
+        Ok(())
     }
 
     fn flow(&mut self, value: Word<'_>) -> Read<()> {
@@ -403,7 +444,8 @@ impl Reader {
             Target::Buffer(_) => None,
         };
         let list = known.unwrap_or_else(|| {
-            let list = List { target: self.sticky, transforms: Vec::new(), steps: Vec::new(), absent: None };
+            let list =
+                List { target: self.sticky, transforms: Vec::new(), steps: Vec::new(), to_server: None, absent: None };
             self.rule.lists.push(list);
             self.rule.lists.len() - 1
         });
@@ -441,7 +483,13 @@ impl Reader {
         let step = self.rule.lists[at.list].steps.remove(at.step);
         let target = Target::Buffer(buffer);
         let list = self.rule.lists.iter().position(|list| list.target == target).unwrap_or_else(|| {
-            self.rule.lists.push(List { target, transforms: Vec::new(), steps: Vec::new(), absent: None });
+            self.rule.lists.push(List {
+                target,
+                transforms: Vec::new(),
+                steps: Vec::new(),
+                to_server: None,
+                absent: None,
+            });
             self.rule.lists.len() - 1
         });
         self.rule.lists[list].steps.push(step);

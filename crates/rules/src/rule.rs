@@ -5,7 +5,7 @@ use crate::inspect::Step;
 use crate::names::{App, Buffer, Number};
 use crate::number::Compare;
 use crate::packet_test::PacketTest;
-use crate::state::{StateChange, StateTest};
+use crate::state::{StateChange, StateTest, Verb};
 use crate::threshold::Threshold;
 use crate::transform::Transform;
 
@@ -70,6 +70,8 @@ pub(crate) struct List {
     pub target: Target,
     pub transforms: Vec<Transform>,
     pub steps: Vec<Step>,
+    /// The side whose buffer is meant, where it is said.
+    pub to_server: Option<bool>,
     /// The buffer must not be there; with `or_steps`, or else the steps must hold.
     pub absent: Option<bool>,
 }
@@ -136,8 +138,12 @@ impl Rule {
         u64::from(self.gid) << 32 | u64::from(self.sid)
     }
 
-    /// The place of its kind among others: what is set before what asks for it.
+    /// The place of its kind among others: what is set before what asks for it, and what is unset last.
     pub(crate) fn order(&self) -> (u8, u8, u8, u32) {
+        let unset = |change: &StateChange| matches!(change, StateChange::Bit { verb: Verb::Unset, .. });
+        if self.changes.iter().any(unset) {
+            return (self.action.rank(), 4, self.priority, self.line);
+        }
         let state = match (self.changes.is_empty(), self.tests.is_empty()) {
             (false, true) => 0,
             (false, false) => 1,

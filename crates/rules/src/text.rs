@@ -81,13 +81,6 @@ impl<'a> Word<'a> {
         parts
     }
 
-    /// Words between white space.
-    pub fn words(self) -> Vec<Word<'a>> {
-        let start = self.text.as_ptr() as usize;
-        let offset = |part: &str| self.at + part.as_ptr() as usize - start;
-        self.text.split_ascii_whitespace().map(|part| Word::new(part, offset(part))).collect()
-    }
-
     /// A mistake here.
     pub fn wrong<T>(self, reason: impl Into<String>) -> Read<T> {
         Err(Wrong::new(self.at, reason))

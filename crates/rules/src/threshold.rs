@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     Threshold,
     /// Once a period, when that many have come.
     Both,
+    /// The first, and then each time that many times more have come.
+    Backoff,
     /// All that come after that many in a period.
     Filter,
 }
@@ -38,6 +40,8 @@ pub(crate) struct Threshold {
     pub track: Track,
     pub count: u32,
     pub seconds: u32,
+    /// Of [`Kind::Backoff`].
+    pub multiplier: u32,
 }
 
 impl Threshold {
@@ -50,6 +54,7 @@ impl Threshold {
         };
         let value = option.needed()?;
         let (mut kind, mut track, mut count, mut seconds) = (filter.then_some(Kind::Filter), None, None, None);
+        let mut multiplier = 1;
         for word in value.split(',') {
             let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
             let rest = Word::new(rest, word.at + name.len() + 1).trim();
@@ -59,6 +64,7 @@ impl Threshold {
                         "limit" => Kind::Limit,
                         "threshold" => Kind::Threshold,
                         "both" => Kind::Both,
+                        "backoff" => Kind::Backoff,
                         other => return rest.wrong(format!("threshold has no type {other}")),
                     });
                 }
@@ -73,13 +79,17 @@ impl Threshold {
                     });
                 }
                 "count" => count = Some(unsigned(rest, 32)? as u32),
+                "multiplier" if kind == Some(Kind::Backoff) => {
+                    multiplier = unsigned(rest, 32)?.max(2) as u32;
+                    seconds = Some(u32::MAX);
+                }
                 "seconds" => seconds = Some(unsigned(rest, 32)? as u32),
                 _ => return word.wrong(format!("{} does not know \u{201c}{name}\u{201d}", option.name.text)),
             }
         }
         match (kind, track, count, seconds) {
             (Some(kind), Some(track), Some(count), Some(seconds)) if count > 0 && seconds > 0 => {
-                Ok(Some(Threshold { kind, track, count, seconds }))
+                Ok(Some(Threshold { kind, track, count, seconds, multiplier }))
             }
             _ => value.wrong(format!("{} needs type, track, count and seconds, none of them 0", option.name.text)),
         }
@@ -149,6 +159,13 @@ fn count_one(threshold: &Threshold, count: &mut u32, start: &mut u64, now: u64, 
             true
         }
         Kind::Threshold => false,
+        Kind::Backoff => {
+            let mut next = u64::from(threshold.count);
+            while next < u64::from(*count) {
+                next = next.saturating_mul(u64::from(threshold.multiplier));
+            }
+            next == u64::from(*count)
+        }
         Kind::Both => *count == threshold.count,
         Kind::Filter => *count > threshold.count,
     }

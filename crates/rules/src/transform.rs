@@ -21,8 +21,21 @@ pub(crate) enum Transform {
     StripPseudoHeaders,
     HeaderLowercase,
     Xor(Vec<u8>),
-    FromBase64 { offset: usize, bytes: usize, mode: Mode64 },
-    Subslice { offset: i64, bytes: Option<i64> },
+    /// The key stands in the buffer: its place and length, and where what it is for begins.
+    XorExtract {
+        key_at: usize,
+        key_len: usize,
+        offset: usize,
+    },
+    FromBase64 {
+        offset: usize,
+        bytes: usize,
+        mode: Mode64,
+    },
+    Subslice {
+        offset: i64,
+        bytes: Option<i64>,
+    },
     Pcre(Box<Pcre>),
 }
 
@@ -54,6 +67,9 @@ impl Transform {
             "header_lowercase" => plain(Transform::HeaderLowercase),
             "xor" => {
                 let value = option.needed()?;
+                if !value.text.starts_with('"') {
+                    return xor_extract(value).map(Some);
+                }
                 let text = value.text.trim_matches('"').trim_start_matches("0x");
                 let digits: Option<Vec<u8>> =
                     text.chars().map(|letter| letter.to_digit(16).map(|it| it as u8)).collect();
@@ -131,6 +147,15 @@ impl Transform {
                 }
             }
             Transform::Xor(key) => to.extend(from.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key)),
+            Transform::XorExtract { key_at, key_len, offset } => {
+                let key = from.get(*key_at..key_at + key_len).unwrap_or_default();
+                if key.is_empty() {
+                    to.extend_from_slice(from);
+                } else {
+                    let coded = from.get(*offset..).unwrap_or_default();
+                    to.extend(coded.iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key));
+                }
+            }
             Transform::FromBase64 { offset, bytes, mode } => {
                 let from = from.get(*offset..).unwrap_or_default();
                 let from = if *bytes == 0 { from } else { &from[..from.len().min(*bytes)] };
@@ -142,6 +167,24 @@ impl Transform {
                 Search::None | Search::TooLong => to.extend_from_slice(from),
             },
         }
+    }
+}
+
+/// `offset N,extract LENGTH PLACE`.
+fn xor_extract(value: Word<'_>) -> Read<Transform> {
+    let (mut offset, mut key) = (0, None);
+    for word in value.split(',') {
+        let parts: Vec<&str> = word.text.split_ascii_whitespace().collect();
+        let small = |text: &str| crate::text::unsigned(Word::new(text, word.at), 16).map(|number| number as usize);
+        match parts[..] {
+            ["offset", number] => offset = small(number)?,
+            ["extract", length, place] => key = Some((small(place)?, small(length)?)),
+            _ => return word.wrong("xor takes a key in quotes, or offset and extract"),
+        }
+    }
+    match key {
+        Some((key_at, key_len)) if key_len > 0 => Ok(Transform::XorExtract { key_at, key_len, offset }),
+        _ => value.wrong("extract with the length and the place of the key is missing"),
     }
 }
 
@@ -249,6 +292,7 @@ mod tests {
         check("dotprefix", None, b"a.b", b".a.b");
         check("url_decode", None, b"a%20b+%zz", b"a b %zz");
         check("xor", Some("\"0d0a\""), b"ABC", &[0x41 ^ 0x0d, 0x42 ^ 0x0a, 0x43 ^ 0x0d]);
+        check("xor", Some("offset 1,extract 1 0"), b"\x02@A", b"BC");
         check("from_base64", None, b"aGVsbG8=", b"hello");
         check("from_base64", Some("offset 1, mode strict"), b"xaGVsbG8=", b"hello");
         check("subslice", Some("-3,2"), b"abcdef", b"de");

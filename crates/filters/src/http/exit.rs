@@ -13,25 +13,25 @@ use filter::{Counters, Marks};
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Undo content codings.
-    pub(crate) decode: bool,
+    pub(super) decode: bool,
     /// The first block of a message has the bytes of its head, not a record.
     pub(crate) raw_heads: bool,
     /// Decoded bytes of one message at most.
-    pub(crate) decoded_max: u64,
+    pub(super) decoded_max: u64,
     /// Decoded bytes for each coded byte at most, beyond what is free.
     max_ratio: u64,
     /// What all messages together came to.
-    pub(crate) spent: Spent,
+    pub(super) spent: Spent,
     /// Bytes that may be kept at most.
     memory: usize,
     /// Bytes left of it for heads, requests and decoders of all connections.
-    pub(crate) memory_left: usize,
-    pub(crate) row: RowWriter,
-    pub(crate) inflaters: Spares,
+    pub(super) memory_left: usize,
+    pub(super) row: RowWriter,
+    pub(super) inflaters: Spares,
     /// Buffers for heads that span blocks.
     heads: Vec<Vec<u8>>,
     /// Empty, for the coded bytes of the body under way: nothing is kept in it from one batch to the next.
-    pub(crate) gather: Vec<u8>,
+    pub(super) gather: Vec<u8>,
 }
 
 impl Shared {
@@ -53,34 +53,34 @@ impl Shared {
 
     /// Bytes that the codings of a message may still make, of which `at_hand` coded bytes are there. A message with a small
     /// ratio is not held up by those with a large one: it brings more than it takes.
-    pub(crate) fn decoding_budget(&self, message: &Spent, at_hand: usize) -> u64 {
+    pub(super) fn decoding_budget(&self, message: &Spent, at_hand: usize) -> u64 {
         let total = self.spent.left(HTTP_RATIO_FREE_TOTAL_BYTES, self.max_ratio, at_hand);
         message.left(HTTP_RATIO_FREE_BYTES, self.max_ratio, at_hand).min(total)
     }
 
     /// Takes memory for as long as it is not [given back](Shared::give_back); says whether there was enough.
-    pub(crate) fn charge(&mut self, bytes: usize) -> bool {
+    pub(super) fn charge(&mut self, bytes: usize) -> bool {
         let left = self.memory_left.checked_sub(bytes);
         self.memory_left = left.unwrap_or(self.memory_left);
         left.is_some()
     }
 
-    pub(crate) fn give_back(&mut self, bytes: usize) {
+    pub(super) fn give_back(&mut self, bytes: usize) {
         self.memory_left += bytes;
     }
 
     /// Was everything given back?
-    pub(crate) fn is_even(&self) -> bool {
+    pub(super) fn is_even(&self) -> bool {
         self.memory_left == self.memory
     }
 
     /// An empty buffer for a head.
-    pub(crate) fn head_buffer(&mut self) -> Vec<u8> {
+    pub(super) fn head_buffer(&mut self) -> Vec<u8> {
         self.heads.pop().unwrap_or_default()
     }
 
     /// Keeps a buffer for the next head; gives back what its bytes were charged with.
-    pub(crate) fn dismiss_head(&mut self, mut buffer: Vec<u8>) {
+    pub(super) fn dismiss_head(&mut self, mut buffer: Vec<u8>) {
         self.give_back(buffer.len());
         buffer.clear();
         if buffer.capacity() > 0 && self.heads.len() < HTTP_SPARES {
@@ -89,7 +89,7 @@ impl Shared {
     }
 
     /// Keeps what another message can use of a decoder; gives back what it was charged with.
-    pub(crate) fn dismiss_decoder(&mut self, decoder: Decoder) {
+    pub(super) fn dismiss_decoder(&mut self, decoder: Decoder) {
         self.give_back(decoder.bytes());
         decoder.dismantle(&mut self.inflaters);
     }
@@ -97,18 +97,18 @@ impl Shared {
 
 /// Where blocks and numbers go, for one call.
 pub(crate) struct Exit<'a> {
-    pub(crate) rings: &'a BlockTable,
-    pub(crate) streams: &'a StreamTable,
-    pub(crate) own: ViewId,
-    pub(crate) shared: &'a mut Shared,
-    pub(crate) now: u64,
+    pub(super) rings: &'a BlockTable,
+    pub(super) streams: &'a StreamTable,
+    pub(super) own: ViewId,
+    pub(super) shared: &'a mut Shared,
+    pub(super) now: u64,
     /// The block behind the one under way goes on where this one ends.
-    pub(crate) goes_on: bool,
+    pub(super) goes_on: bool,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
     marks: &'a mut Marks,
     /// Where in its batch the block under way is.
-    pub(crate) place: usize,
+    pub(super) place: usize,
     /// Blocks there are when it is time to send them on.
     out_enough: usize,
     decoded_bytes: usize,
@@ -133,22 +133,22 @@ impl<'a> Exit<'a> {
     }
 
     /// Is it time to send on what was given?
-    pub(crate) fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.out.len() >= self.out_enough || self.decoded_bytes >= DECODED_TURN_BYTES
     }
 
     /// Gives a block.
-    pub(crate) fn push(&mut self, block: Descriptor) {
+    pub(super) fn push(&mut self, block: Descriptor) {
         self.out.push(block);
     }
 
     /// Gives the row that was written, as the first block of a message of this class.
-    pub(crate) fn push_row(&mut self, time: u64, class: Class, flags: Flags) {
+    pub(super) fn push_row(&mut self, time: u64, class: Class, flags: Flags) {
         self.push_first(self.rings.append_copy(self.own, &[self.shared.row.row()]), time, class, flags);
     }
 
     /// Gives the bytes of a head in the same place.
-    pub(crate) fn push_head(&mut self, head: &[u8], time: u64, class: Class, flags: Flags) {
+    pub(super) fn push_head(&mut self, head: &[u8], time: u64, class: Class, flags: Flags) {
         self.push_first(self.rings.append_copy(self.own, &[head]), time, class, flags);
     }
 
@@ -164,7 +164,7 @@ impl<'a> Exit<'a> {
     }
 
     /// Lets `fill` write decoded bytes, at most `max`, and gives them as a block like `like`.
-    pub(crate) fn push_filled<R>(
+    pub(super) fn push_filled<R>(
         &mut self,
         like: &Descriptor,
         max: usize,
@@ -180,28 +180,28 @@ impl<'a> Exit<'a> {
     }
 
     /// These bytes as a block like `like`, copied to the filter's own ring, and not given yet.
-    pub(crate) fn copied(&self, like: &Descriptor, bytes: &[u8]) -> Option<Descriptor> {
+    pub(super) fn copied(&self, like: &Descriptor, bytes: &[u8]) -> Option<Descriptor> {
         let mut block = self.rings.append_copy(self.own, &[bytes])?;
         (block.time, block.class) = (like.time, like.class);
         Some(block)
     }
 
     /// An empty block of this class in the filter's own ring, where there is no other to make it of.
-    pub(crate) fn nothing(&self, class: Class) -> Descriptor {
+    pub(super) fn nothing(&self, class: Class) -> Descriptor {
         Descriptor { time: self.now, class, ..self.own.block(0, 0) }
     }
 
-    pub(crate) fn count(&mut self, event: &'static str, count: u64) {
+    pub(super) fn count(&mut self, event: &'static str, count: u64) {
         self.counters.events.add(event, count);
     }
 
     /// The block under way ends here as it should not.
-    pub(crate) fn drop_block(&mut self, reason: &'static str) {
+    pub(super) fn drop_block(&mut self, reason: &'static str) {
         self.counters.drops.add(reason, 1);
     }
 
     /// The block under way was not for this filter.
-    pub(crate) fn reject_block(&mut self) {
+    pub(super) fn reject_block(&mut self) {
         self.counters.reject(self.marks, self.place);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) enum StartLine<'a> {
 const JUNK_BYTES: usize = 4;
 
 /// Can a message begin with these bytes? Looks at the first few only; more may show that it cannot.
-pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+pub(super) fn may_begin(bytes: &[u8]) -> bool {
     let token = bytes.iter().take(HTTP_METHOD_BYTES + 1).take_while(|byte| is_token(**byte)).count();
     let method = bytes.first().is_some_and(u8::is_ascii_alphabetic) && token <= HTTP_METHOD_BYTES;
     method && bytes.get(token).is_none_or(|byte| is_blank(*byte)) || version_at(bytes, token + 1).is_some()
@@ -33,7 +33,7 @@ fn version_at(line: &[u8], end: usize) -> Option<usize> {
 }
 
 /// RFC 9110 section 5.6.2.
-pub(crate) fn is_token(byte: u8) -> bool {
+pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
 
 /// Do these bytes, behind so many that do, begin as the status line of HTTP/1 does (RFC 9112 section 4)? `None` where more
 /// must come. Stricter than [`start_line`]: a body may begin with anything.
-pub(crate) fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {
+pub(super) fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {
     const LIKE: &[u8] = b"HTTP/1.0 000";
     let like = LIKE.get(from..)?;
     let fits = |(byte, like): (&u8, &u8)| if *like == b'0' { byte.is_ascii_digit() } else { byte == like };
@@ -107,17 +107,17 @@ fn status(text: &[u8]) -> Option<u16> {
 
 /// Finds the empty line that ends a head, in pieces of it that come one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EmptyLine {
+pub(super) struct EmptyLine {
     /// The line under way has had nothing but CR.
     empty: bool,
 }
 
 impl EmptyLine {
     /// At the beginning of a line.
-    pub(crate) const START: EmptyLine = EmptyLine { empty: true };
+    pub(super) const START: EmptyLine = EmptyLine { empty: true };
 
     /// How many of these bytes belong to the head; `None` where it goes on.
-    pub(crate) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         let only_cr = |part: &[u8]| part.iter().all(|byte| *byte == b'\r');
         let mut at = 0;
         for end in memchr_iter(b'\n', bytes) {

@@ -230,6 +230,14 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     result
 }
 
+/// Do these bytes show that who sent them is the server?
+pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
+    let hello = bytes.len() > 5 && begins_tls(bytes) == Says::Is(App::Tls) && bytes[5] == 2;
+    hello
+        || matches!(begins(bytes, &[b"HTTP/1.", b"220 ", b"220-"], false), Says::Is(_))
+        || flow.source_port == 53 && dns::begins_stream(bytes) == Says::Is(App::Dns)
+}
+
 /// The application of a datagram.
 pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| flow.target_port == port || flow.source_port == port;

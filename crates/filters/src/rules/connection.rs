@@ -1,9 +1,9 @@
 //! What is kept of one flow: what rules keep of it, its application, and the last bytes of its streams.
 
-use super::application::Application;
+use super::application::{self, Application};
 use super::http::HttpShared;
 use super::transactions::Transactions;
-use base::limits::RULES_WINDOW_BYTES;
+use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
 use packet::Flow;
 use rules::FlowState;
@@ -27,6 +27,10 @@ pub(super) struct Connection {
     pub heard: [bool; 2],
     /// What TCP has shown: SYN, SYN with ACK, and an ACK behind them.
     pub handshake: u8,
+    /// It was joined midway, and who seemed to be the client is the server.
+    turned: bool,
+    /// Bytes are missing in a stream of it.
+    pub gap: bool,
     /// Something of it is to be shown to rules.
     pub touched: bool,
 }
@@ -39,11 +43,15 @@ pub(super) struct Side {
     start: u64,
     /// How many of them rules have seen.
     seen: usize,
-    ended: bool,
 }
 
 impl Side {
     fn add(&mut self, bytes: &[u8], gap: u64) {
+        let at = self.start + self.bytes.len() as u64;
+        if at >= RULES_STREAM_BYTES {
+            return;
+        }
+        let bytes = &bytes[..bytes.len().min((RULES_STREAM_BYTES - at) as usize)];
         if gap > 0 {
             self.start += self.bytes.len() as u64 + gap;
             self.bytes.clear();
@@ -88,17 +96,33 @@ impl Connection {
             last_seen: 0,
             heard: [false; 2],
             handshake: 0,
+            turned: false,
+            gap: false,
             touched: false,
         }
     }
 
     /// Takes a block of one of its streams. `keep`: rules look at streams.
     pub fn feed(&mut self, block: &Descriptor, keep: bool, shared: &mut HttpShared, cx: &mut Context<'_>) {
-        let side = usize::from(block.class.direction());
         if self.state.passed || self.state.dropped {
             return;
         }
+        let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
+        if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
+            let is_server = application::is_of_server(cx.rings.bytes(block), &self.flow);
+            self.turned = is_server && block.class.direction() == 0;
+            if self.turned {
+                self.flow = self.flow.reversed();
+            }
+        }
+        let mut block = *block;
+        if self.turned {
+            block.class = Class::of_stream(block.class.connection(), 1 - block.class.direction() as u8);
+        }
+        let block = &block;
+        let side = usize::from(block.class.direction());
         let gap = u64::from(block.gap());
+        self.gap |= gap > 0;
         if keep {
             let bytes = cx.rings.bytes(block);
             self.sides[side].add(bytes, gap);
@@ -111,7 +135,6 @@ impl Connection {
             }
             self.state.app_known = self.application.is_known();
         }
-        self.sides[side].ended |= ended;
     }
 
     /// The application of a datagram flow, and what the datagram says.
@@ -120,9 +143,9 @@ impl Connection {
             return;
         }
         if self.state.app == App::Unknown {
-            self.state.app = super::application::of_datagram(payload, wire_len, &self.flow);
+            self.state.app = application::of_datagram(payload, wire_len, &self.flow);
             self.state.app_known = true;
         }
-        super::application::datagram(self.state.app, payload, to_server, &mut self.transactions);
+        application::datagram(self.state.app, payload, to_server, &mut self.transactions);
     }
 }

@@ -89,7 +89,10 @@ impl Parsed {
                         self.events.push("udp.len_invalid");
                     }
                 }
-                Err(why) => self.events.extend(event_of(why)),
+                Err(why) => {
+                    self.events.extend(event_of(why));
+                    self.events.push("udp.len_invalid");
+                }
             },
             protocol::ICMP | protocol::ICMPV6 => match icmp::Packet::new_checked(rest) {
                 Ok(packet) => {
@@ -124,11 +127,6 @@ impl Parsed {
     /// Flag bits of TCP.
     pub fn tcp_flags(&self) -> Option<tcp::Flags> {
         self.tcp.map(|header| tcp::Flags(header.flags))
-    }
-
-    /// The payload in the frame.
-    pub fn payload<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        bytes.get(self.payload.clone()).unwrap_or_default()
     }
 
     /// As rules see it.

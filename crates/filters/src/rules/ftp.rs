@@ -56,7 +56,10 @@ impl Stream {
                 _ => None,
             };
             if let Some(port) = port {
+                // It belongs to the command as well.
                 one.put_number(Number::FTP_DYNAMIC_PORT, false, port.into());
+                one.put_number(Number::FTP_DYNAMIC_PORT, true, port.into());
+                to.change(id, true);
             }
         }
         let last = code.is_some() && line.get(3) != Some(&b'-') && code.is_some_and(|code| code[0] != b'1');

@@ -185,7 +185,7 @@ const FIELDS: &[(&[u8], Buffer)] = &[
 fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8]) {
     let (mut all, mut names) = (Vec::new(), b"\r\n".to_vec());
     let each = if to_server { Buffer::HTTP_REQUEST_HEADER } else { Buffer::HTTP_RESPONSE_HEADER };
-    let mut host = None;
+    let (mut host, mut disposition) = (None, None);
     for (name, value) in fields(block) {
         names.extend_from_slice(name);
         names.extend_from_slice(b"\r\n");
@@ -200,6 +200,9 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
         }
         if name.eq_ignore_ascii_case(b"host") && host.is_none() {
             host = Some(value.clone());
+        }
+        if name.eq_ignore_ascii_case(b"content-disposition") {
+            disposition = super::mime::parameter(&value, b"filename").map(<[u8]>::to_vec);
         }
         let known = FIELDS.iter().find(|field| name.eq_ignore_ascii_case(field.0)).map(|field| field.1);
         if let Some(buffer) =
@@ -216,6 +219,9 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
     let mut start = line.to_vec();
     start.extend_from_slice(block);
     one.put_copy(Buffer::HTTP_START, to_server, &start);
+    if let Some(name) = disposition.or_else(|| last_segment(one)) {
+        one.put_copy(Buffer::FILE_NAME, to_server, &name);
+    }
     if to_server {
         let target = one.first(Buffer::HTTP_URI_RAW, true).unwrap_or_default().to_vec();
         let name = uri::host(&target).map(<[u8]>::to_vec).or(host);
@@ -224,6 +230,13 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
             one.put_copy(Buffer::HTTP_HOST, true, &uri::without_port(&name).to_ascii_lowercase());
         }
     }
+}
+
+/// What a body is called where nothing says it: the path of its request, as far as the query.
+fn last_segment(one: &Transaction) -> Option<Vec<u8>> {
+    let path = one.first(Buffer::HTTP_URI, true)?;
+    let path = path.split(|byte| *byte == b'?').next()?;
+    (!path.is_empty()).then(|| path.to_vec())
 }
 
 /// Names and values of a head, folded lines joined.

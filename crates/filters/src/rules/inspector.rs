@@ -12,10 +12,10 @@ use crate::tcp::assembler::{Assembler, Settings};
 use crate::tcp::segment::Segment;
 use base::limits::RULES_FLOWS;
 use filter::prelude::*;
+use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
-use packet::{Flow, flow};
 use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Inspector {
         let mut slot = None;
         if let Some(flow) = parsed.flow.filter(|_| !parsed.fragment) {
             if flow.protocol == protocol::TCP {
-                (slot, in_stream) = self.segment(&flow, scope, parsed, frame, origin, cx);
+                (slot, in_stream) = self.segment(&flow, scope, frame, origin, cx);
             } else {
                 slot = Some(self.find_or_begin(flow, scope, frame.time, cx.now).0);
             }
@@ -125,7 +125,7 @@ impl Inspector {
         if let Some((slot, flow)) = slot.zip(parsed.flow)
             && let Some(connection) = self.flows.get_mut(slot)
         {
-            packet.to_server = connection.flow == flow || flow == flow.reversed();
+            packet.to_server = connection.flow == flow;
             let side = usize::from(!packet.to_server);
             packet.established = established(connection, parsed, side);
             packet.in_stream = in_stream && !packet.payload.is_empty();
@@ -160,7 +160,6 @@ impl Inspector {
         &mut self,
         flow: &Flow,
         scope: u64,
-        parsed: &Parsed,
         frame: &Descriptor,
         origin: Origin,
         cx: &mut Context<'_>,
@@ -181,11 +180,7 @@ impl Inspector {
             self.met.refused = Some(reason);
             cx.count(reason, 1);
         }
-        let number = self.assembler.table.find(flow, scope).and_then(|(slot, way)| {
-            let connection = self.assembler.table.get(slot)?;
-            Some((connection.number, way))
-        });
-        let begins = parsed.tcp_flags().is_some_and(|flags| flags.syn() && !flags.ack());
+        let number = self.assembler.stream_of(flow, scope);
         let slot = match number {
             Some((number, way)) => {
                 let client = if way == Way::Forward { *flow } else { flow.reversed() };
@@ -214,7 +209,7 @@ impl Inspector {
             }
             None => match self.flows.find(flow, scope) {
                 Some((slot, _)) => Some(slot),
-                None => Some(self.find_or_begin(if begins { *flow } else { *flow }, scope, frame.time, cx.now).0),
+                None => Some(self.find_or_begin(*flow, scope, frame.time, cx.now).0),
             },
         };
         self.drain(cx);
@@ -306,14 +301,25 @@ impl Inspector {
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
+        let gap = connection.as_mut().is_some_and(|connection| std::mem::take(&mut connection.gap));
         let own = packet.map(|(parsed, way)| Packet {
+            events: if gap { &["reassembly_seq_gap"] } else { &parsed.events },
             to_server: way.to_server,
             established: way.established,
             in_stream: way.in_stream,
             ..parsed.packet(rings.bytes(frame), frame.time)
         });
         if let Some(packet) = &own {
-            engine.packet(packet, connection.as_mut().map(|connection| &mut connection.state));
+            match connection.as_deref_mut() {
+                Some(connection) => {
+                    let Connection { state, sides, .. } = &mut **connection;
+                    let side = &mut sides[usize::from(!packet.to_server)];
+                    let piece = side.is_fresh().then(|| side.piece());
+                    let packet = Packet { established: packet.established || piece.is_some(), ..*packet };
+                    engine.packet(&packet, Some(state), piece);
+                }
+                None => engine.packet(packet, None, None),
+            }
         }
         let client = connection.as_ref().map(|connection| connection.flow);
         // What has no packet of its own has one that carries nothing.
@@ -342,7 +348,8 @@ impl Inspector {
             let Connection { state, transactions, sides, .. } = &mut **connection;
             let mut changed = std::mem::take(&mut transactions.changed);
             for (side, to_server) in [(0, true), (1, false)] {
-                if sides[side].is_fresh() {
+                let shown = own.is_some_and(|packet| packet.to_server == to_server);
+                if sides[side].is_fresh() && !shown {
                     let packet = Packet { established: true, ..bare(to_server) };
                     engine.stream(&packet, state, sides[side].piece());
                 }
@@ -363,8 +370,15 @@ impl Inspector {
             changed.clear();
             transactions.changed = changed;
         }
+        if !engine.has_found() {
+            if let Some(connection) = connection {
+                connection.transactions.sweep();
+            }
+            return Verdict::Pass;
+        }
         let whole = own.unwrap_or_else(|| bare(true));
         let tunnels = facts_of(rings, frame, vlans).1;
+        // What a rule says of a flow is kept, while alerts read the flow.
         let mut state = connection.as_ref().map(|connection| connection.state.clone());
         let (own_ring, out) = (cx.own, &mut *cx.out);
         let mut count = 0;
@@ -451,6 +465,5 @@ fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> boo
         (0, false, true) => 3,
         (step, ..) => step,
     };
-    let _ = flow::has_ports(6);
     before
 }

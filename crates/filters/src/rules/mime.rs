@@ -202,7 +202,7 @@ fn quoted(line: &[u8], to: &mut Vec<u8>) {
 }
 
 /// The value of a parameter, without quotes.
-fn parameter<'a>(value: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn parameter<'a>(value: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
     value.split(|byte| *byte == b';').skip(1).find_map(|part| {
         let at = memchr::memchr(b'=', part)?;
         let text = part[at + 1..].trim_ascii();

@@ -8,7 +8,7 @@ use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::tunnel::stack::Tunnels;
 use rules::engine::Found;
-use rules::names::{App, Buffer};
+use rules::names::{App, Buffer, Number};
 use rules::{Rule, Transaction};
 
 pub(crate) static SCHEMA: Schema = Schema::new(
@@ -35,12 +35,16 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("http.status", FieldType::Number),
         Field::new("tls.sni", FieldType::Text),
         Field::new("tls.ja3.hash", FieldType::Text),
+        Field::new("ssh.client.proto_version", FieldType::Text),
         Field::new("ssh.client.software_version", FieldType::Text),
         Field::new("ssh.server.proto_version", FieldType::Text),
         Field::new("ssh.server.software_version", FieldType::Text),
         Field::new("smtp.helo", FieldType::Text),
         Field::new("smtp.mail_from", FieldType::Text),
         Field::new("ftp.command", FieldType::Text),
+        Field::new("ftp.dynamic_port", FieldType::Number),
+        Field::new("email.from", FieldType::Text),
+        Field::new("email.subject", FieldType::Text),
         Field::new("flow.pkts_toserver", FieldType::Number),
         Field::new("flow.pkts_toclient", FieldType::Number),
         Field::new("flow.bytes_toserver", FieldType::Number),
@@ -133,17 +137,23 @@ fn write_transaction(row: &mut RowWriter, one: &Transaction) {
         ("http.http_user_agent", Buffer::HTTP_USER_AGENT, true),
         ("tls.sni", Buffer::TLS_SNI, true),
         ("tls.ja3.hash", Buffer::JA3_HASH, true),
+        ("ssh.client.proto_version", Buffer::SSH_PROTO, true),
         ("ssh.client.software_version", Buffer::SSH_SOFTWARE, true),
         ("ssh.server.proto_version", Buffer::SSH_PROTO, false),
         ("ssh.server.software_version", Buffer::SSH_SOFTWARE, false),
         ("smtp.helo", Buffer::SMTP_HELO, true),
         ("smtp.mail_from", Buffer::SMTP_MAIL_FROM, true),
         ("ftp.command", Buffer::FTP_COMMAND, true),
+        ("email.from", Buffer::EMAIL_FROM, true),
+        ("email.subject", Buffer::EMAIL_SUBJECT, true),
     ];
     for (name, buffer, to_server) in TEXTS {
         if let Some(text) = one.first(*buffer, *to_server) {
             row.text(name, text);
         }
+    }
+    if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
+        row.number("ftp.dynamic_port", port);
     }
     let status = one.first(Buffer::HTTP_STAT_CODE, false);
     if let Some(status) = status.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| text.parse().ok()) {

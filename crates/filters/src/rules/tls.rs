@@ -7,7 +7,6 @@ use md5::Digest as _;
 use packet::tls::{Hello, Stop, hello};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
-use sha2::Digest as _;
 use std::fmt::Write as _;
 
 /// Bytes of one side that are kept until its hello and its certificates are there.

@@ -22,6 +22,7 @@ use base::limits::{
     TCP_REMEMBERED,
 };
 use filter::prelude::*;
+use packet::flow::Flow;
 use std::collections::VecDeque;
 
 /// What the request says, and what is allowed.
@@ -60,14 +61,14 @@ impl Default for Settings {
 /// All connections.
 pub(crate) struct Assembler {
     pub settings: Settings,
-    pub table: FlowTable<Connection, PHASES>,
-    pub held: Held,
+    pub(super) table: FlowTable<Connection, PHASES>,
+    pub(super) held: Held,
     /// Directions with a hole, by the time at which it is to be looked at; one entry for each direction at most.
-    pub holes: VecDeque<(u64, Lane, u64)>,
+    pub(super) holes: VecDeque<(u64, Lane, u64)>,
     /// By direction: it has an entry in `holes`.
-    pub watched: Vec<bool>,
+    pub(super) watched: Vec<bool>,
     /// The direction that made room last.
-    pub last_relieved: Lane,
+    pub(super) last_relieved: Lane,
 }
 
 impl Assembler {
@@ -80,6 +81,12 @@ impl Assembler {
             watched: Vec::new(),
             last_relieved: 0,
         }
+    }
+
+    /// The number of the connection that packets of this flow belong to, and which way they go.
+    pub fn stream_of(&self, flow: &Flow, scope: u64) -> Option<(u32, Way)> {
+        let (slot, way) = self.table.find(flow, scope)?;
+        Some((self.table.get(slot)?.number, way))
     }
 
     /// Takes a segment, which lies in `frame`. An error is why it was dropped.
@@ -110,7 +117,7 @@ impl Assembler {
     }
 
     /// Takes any segment of a connection in the table.
-    pub(crate) fn careful(
+    pub(super) fn careful(
         &mut self,
         slot: Slot,
         side: usize,
@@ -207,7 +214,7 @@ impl Assembler {
 
     /// After anything changed: gives up on holes whose time has come, gives last blocks, moves the connection to the
     /// list it belongs to now.
-    pub(crate) fn settle(&mut self, slot: Slot, cx: &mut Context<'_>) {
+    pub(super) fn settle(&mut self, slot: Slot, cx: &mut Context<'_>) {
         for side in 0..2 {
             let Some(connection) = self.table.get(slot).filter(|it| it.phase != Phase::Ended) else { return };
             let own = &connection.directions[side];
@@ -250,6 +257,6 @@ impl Assembler {
 }
 
 /// An empty block to say that a direction is over.
-pub(crate) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
+pub(super) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
     Descriptor { time, ..cx.own.block(0, 0) }
 }

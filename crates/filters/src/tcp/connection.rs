@@ -5,7 +5,7 @@ use super::segment::Segment;
 
 /// Which list of the table a connection stands in: each has a time of its own after which the silent are over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(super) enum Phase {
     /// Only SYNs were seen.
     Opening = 0,
     /// Under way.
@@ -16,11 +16,11 @@ pub(crate) enum Phase {
     Ended = 3,
 }
 
-pub(crate) const PHASES: usize = 4;
+pub(super) const PHASES: usize = 4;
 
 /// One connection. Direction 0 is from the client to the server.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(super) struct Connection {
     /// Its stream number.
     pub number: u32,
     pub directions: [Direction; 2],
@@ -45,7 +45,7 @@ pub(crate) struct Connection {
 /// A connection between the same ports of which nobody knows yet whether it is real: its SYN, or its data, came out of
 /// the window, where anybody could have put it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Successor {
+pub(super) struct Successor {
     /// From which side.
     pub side: usize,
     /// Sequence number of what follows.
@@ -56,7 +56,7 @@ pub(crate) struct Successor {
 
 /// What a SYN means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Syn {
+pub(super) enum Syn {
     /// The one that is known, once more.
     Again,
     /// It says where its direction begins.

@@ -12,11 +12,11 @@ use filter::prelude::*;
 const ORIGIN: u64 = 1 << 32;
 
 /// Bytes that may come with a SYN (RFC 7413), and how far data may precede what was taken for a connection's first.
-pub(crate) const NEAR: i64 = 1 << 16;
+pub(super) const NEAR: i64 = 1 << 16;
 
 /// How the beginning of a direction is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(super) enum Start {
     /// Not at all.
     #[default]
     Unknown,
@@ -28,7 +28,7 @@ pub(crate) enum Start {
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Direction {
+pub(super) struct Direction {
     /// Position of the next byte to give.
     pub next: u64,
     /// The other side has everything before this position.
@@ -196,6 +196,6 @@ impl Direction {
 
 /// Can something this far from what is expected belong to the same connection?
 #[inline]
-pub(crate) fn is_near(ahead: i64) -> bool {
+pub(super) fn is_near(ahead: i64) -> bool {
     ahead.unsigned_abs() <= u64::from(TCP_WINDOW_BYTES)
 }

@@ -15,11 +15,11 @@ use buffer::{BlockTable, Descriptor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One direction of one connection.
-pub(crate) type Lane = u32;
+pub(super) type Lane = u32;
 
 /// A part of a stream: `end - start` bytes, of which the first `block.len` were captured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(super) struct Piece {
     /// Position of its first byte in the stream.
     pub start: u64,
     /// One past its last byte.
@@ -46,7 +46,7 @@ struct Kept {
 
 /// All that is held.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(super) struct Held {
     pieces: BTreeMap<(Lane, u64), Kept>,
     /// End by lane and start.
     runs: BTreeMap<(Lane, u64), u64>,

@@ -15,7 +15,7 @@ use packet::flow::Flow;
 
 /// Why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(super) enum End {
     /// Both sides said so, or it was reset.
     Over,
     /// Nothing came for too long.
@@ -30,7 +30,7 @@ pub(crate) enum End {
 
 impl Assembler {
     /// A segment of no connection that is known: SYN and data begin one.
-    pub(crate) fn begin(
+    pub(super) fn begin(
         &mut self,
         segment: &Segment,
         frame: &Descriptor,
@@ -89,7 +89,7 @@ impl Assembler {
     }
 
     /// Ends a connection because another begins between the same ports, with this segment.
-    pub(crate) fn replace(
+    pub(super) fn replace(
         &mut self,
         slot: Slot,
         segment: &Segment,
@@ -116,7 +116,7 @@ impl Assembler {
     }
 
     /// A segment between the ports of a connection that is over: late, or of the next one.
-    pub(crate) fn after_end(
+    pub(super) fn after_end(
         &mut self,
         slot: Slot,
         side: usize,
@@ -144,7 +144,7 @@ impl Assembler {
     }
 
     /// Ends a connection: what is held goes out, both directions get their last block.
-    pub(crate) fn end(&mut self, slot: Slot, why: End, cx: &mut Context<'_>) {
+    pub(super) fn end(&mut self, slot: Slot, why: End, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get(slot) else { return };
         let (time, number) = (connection.last_time, connection.number);
         if connection.phase == Phase::Ended {

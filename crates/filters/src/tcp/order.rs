@@ -10,24 +10,24 @@ use crate::parts::flow_table::Slot;
 use filter::prelude::*;
 
 /// A direction of a connection in the table.
-pub(crate) fn lane(slot: Slot, side: usize) -> Lane {
+pub(super) fn lane(slot: Slot, side: usize) -> Lane {
     slot.0 * 2 + side as u32
 }
 
 /// What a lane is a direction of.
-pub(crate) fn slot_and_side(lane: Lane) -> (Slot, usize) {
+pub(super) fn slot_and_side(lane: Lane) -> (Slot, usize) {
     (Slot(lane / 2), (lane % 2) as usize)
 }
 
 /// The payload of a segment in its frame, at this position.
 #[inline]
-pub(crate) fn piece_of(segment: &Segment, frame: &Descriptor, start: u64) -> Piece {
+pub(super) fn piece_of(segment: &Segment, frame: &Descriptor, start: u64) -> Piece {
     Piece { start, end: start + u64::from(segment.span), block: frame.part(segment.offset, segment.len) }
 }
 
 impl Assembler {
     /// Takes the payload of a segment. An error is why it was dropped.
-    pub(crate) fn data(
+    pub(super) fn data(
         &mut self,
         slot: Slot,
         side: usize,
@@ -155,7 +155,7 @@ impl Assembler {
     }
 
     /// Gives up on the bytes missing before what is held, up to the next hole.
-    pub(crate) fn give_up(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
+    pub(super) fn give_up(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(hole_end) = self.held.first(lane(slot, side)) else { return };
         let Some(connection) = self.table.get_mut(slot) else { return };
         let class = Class::of_stream(connection.number, side as u8);
@@ -173,7 +173,7 @@ impl Assembler {
     }
 
     /// Sees to it that a hole that opened now is looked at when it is time to give up.
-    pub(crate) fn watch(&mut self, lane: Lane, time: u64, sequence: u64) {
+    pub(super) fn watch(&mut self, lane: Lane, time: u64, sequence: u64) {
         let index = lane as usize;
         if self.watched.len() <= index {
             self.watched.resize((index + 1).next_power_of_two(), false);
@@ -185,7 +185,7 @@ impl Assembler {
     }
 
     /// Gives up on every hole of a direction that the other side has acknowledged.
-    pub(crate) fn give_up_acknowledged(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
+    pub(super) fn give_up_acknowledged(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         while let Some(hole_end) = self.held.first(lane(slot, side))
             && self.table.get(slot).is_some_and(|connection| connection.directions[side].acked >= hole_end)
         {
@@ -195,7 +195,7 @@ impl Assembler {
 }
 
 /// Lets go of what is held of a direction behind its end.
-pub(crate) fn drop_held(held: &mut Held, lane: Lane, cx: &mut Context<'_>) -> u32 {
+pub(super) fn drop_held(held: &mut Held, lane: Lane, cx: &mut Context<'_>) -> u32 {
     let mut dropped = 0;
     while held.drop_last(lane, cx.rings) {
         dropped += 1;

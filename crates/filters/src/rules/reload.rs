@@ -14,24 +14,24 @@ const LOOK: Duration = Duration::from_millis(500);
 type Slot = Mutex<Option<Result<RuleSet, String>>>;
 
 /// Where the thread puts what it loaded. The thread ends when this is gone.
-pub(super) struct Reloaded(Arc<Slot>);
+pub(crate) struct Reloaded(Arc<Slot>);
 
 /// What tells two states of a file apart.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Reloaded {
-    /// Watches the file that the parameter `rules` names, from what it is now.
-    pub fn new(params: &Params) -> Result<Reloaded, ParamError> {
+    /// Watches the file that the parameter `key` names, from what it is now.
+    pub fn new(key: &'static str, params: &Params) -> Result<Reloaded, ParamError> {
         let slot = Arc::new(Slot::default());
         let (weak, params) = (Arc::downgrade(&slot), params.clone());
-        let path = params.text("rules").unwrap_or_default().to_string();
+        let path = params.text(key).unwrap_or_default().to_string();
         let (mut known, mut last) = (stamp(&path), None);
         let watch = move || {
             while weak.strong_count() > 0 {
                 std::thread::sleep(LOOK);
                 let now = stamp(&path);
                 if now.is_some() && now != known && now == last {
-                    let loaded = crate::rules::load("rules", &params).map_err(|error| error.message);
+                    let loaded = super::load(key, &params).map_err(|error| error.message);
                     let Some(slot) = weak.upgrade() else { return };
                     *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
                     known = now;

@@ -1,0 +1,90 @@
+//! Suricata's own tests of rules: cases of rules, a capture and the alerts to expect. Those whose result differs and is
+//! argued stand in `rules.allow`, one `CASE reason` a line; a case that is refused counts as such.
+//!
+//! Skipped, with a message, where the cases are absent.
+
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Cases whose rules must at least load, of 504.
+const LOADED: usize = 300;
+/// Cases that must at least pass.
+const PASSED: usize = 200;
+
+enum Outcome {
+    Passed,
+    Refused,
+    Failed(String),
+}
+
+#[test]
+fn suricatas_cases() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shared = std::env::var_os("STREAMLINE_SHARED").map_or_else(|| here.join("../../../shared"), PathBuf::from);
+    let Ok(folder) = std::fs::read_dir(shared.join("data/rules")) else {
+        eprintln!("skipped: the cases of rules are not here");
+        return;
+    };
+    let argued = std::fs::read_to_string(here.join("tests/rules.allow")).unwrap();
+    let argued: HashMap<&str, &str> = argued.lines().filter_map(|line| line.split_once(' ')).collect();
+    let mut cases: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    cases.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    let (mut passed, mut refused, mut wrong) = (0, 0, Vec::new());
+    for case in &cases {
+        let name = case.file_stem().unwrap().to_string_lossy().into_owned();
+        match (run(case), argued.contains_key(&*name)) {
+            (Outcome::Passed, _) => passed += 1,
+            (Outcome::Refused, _) => refused += 1,
+            (Outcome::Failed(_), true) => {}
+            (Outcome::Failed(why), false) => wrong.push(format!("{name}: {why}")),
+        }
+    }
+    eprintln!("{} cases: {passed} passed, {refused} refused, {} argued", cases.len(), argued.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(cases.len() - refused >= LOADED, "{refused} refused");
+    assert!(passed >= PASSED, "{passed} passed");
+}
+
+fn run(case: &Path) -> Outcome {
+    let [capture, rules] = ["pcap", "rules"].map(|extension| case.with_extension(extension));
+    let request = format!("pcap \"{}\" | rules \"{}\"", capture.display(), rules.display());
+    let output = Command::new(env!("CARGO_BIN_EXE_streamline"))
+        .args(["run", "--local", "--stats", "none", &request])
+        .output()
+        .unwrap();
+    match output.status.code() {
+        Some(0) => {}
+        Some(2) => return Outcome::Refused,
+        code => return Outcome::Failed(format!("exit {code:?}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let expected: Value = serde_json::from_str(&std::fs::read_to_string(case).unwrap()).unwrap();
+    for alert in expected["alerts"].as_array().unwrap() {
+        let wanted = alert["match"].as_object().unwrap();
+        // Numbers of packets are those of another count.
+        let fits = |event: &&Value| {
+            wanted.iter().filter(|(key, _)| *key != "pcap_cnt").all(|(key, value)| is(event, key, value))
+        };
+        let found = events.iter().filter(fits).count() as u64;
+        if Some(found) != alert["count"].as_u64() {
+            return Outcome::Failed(format!("{found} alerts, not {}, of {wanted:?}", alert["count"]));
+        }
+    }
+    Outcome::Passed
+}
+
+/// Does the dotted name have this value in the event?
+fn is(event: &Value, key: &str, wanted: &Value) -> bool {
+    let found = key.split('.').fold(event, |value, part| match part.parse::<usize>() {
+        Ok(index) if value.is_array() => &value[index],
+        _ => &value[part],
+    });
+    let text = |value: &Value| match value {
+        Value::String(text) => text.to_lowercase(),
+        other => other.to_string().to_lowercase(),
+    };
+    found == wanted || text(found) == text(wanted)
+}

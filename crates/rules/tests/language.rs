@@ -1,0 +1,259 @@
+//! The language: what is a mistake, and where; and what matches a payload.
+
+use packet::Flow;
+use rules::engine::Verdict;
+use rules::event::TcpHeader;
+use rules::names::{App, Buffer};
+use rules::{Engine, FlowState, Options, Packet, RuleSet, Transaction};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+fn set(text: &str) -> Result<RuleSet, Vec<rules::Mistake>> {
+    RuleSet::read(text, &Options::default())
+}
+
+/// Each row: options of a rule whose header is right, the column of the mistake counted from the first option, a part of the reason.
+#[test]
+fn mistakes_in_options() {
+    const BEFORE: &str = "alert tcp any any -> any any (";
+    let rows: &[(&str, u32, &str)] = &[
+        ("content:\"a\";", 13, "sid is missing"),
+        ("sid:0;", 7, "sid is missing"),
+        ("sid:x;", 5, "is no number"),
+        ("sid:1", 1, "a semicolon is missing"),
+        ("msg:\"x; sid:1;", 5, "the closing quote is missing"),
+        ("msg:x; sid:1;", 5, "a text in quotes is missing"),
+        ("content:; sid:1;", 1, "content needs a value"),
+        ("content:\"\"; sid:1;", 10, "nothing to be found"),
+        ("content:\"|4|\"; sid:1;", 12, "pairs of hexadecimal digits"),
+        ("content:\"a\"; depth:x; sid:1;", 20, "no earlier byte_extract"),
+        ("content:\"abc\"; depth:2; sid:1;", 16, "longer than its depth"),
+        ("content:\"a\"; offset:1; distance:1; sid:1;", 24, "contradicts"),
+        ("nocase; sid:1;", 1, "needs a content before it"),
+        ("content:\"a\"; nocase:1; sid:1;", 21, "takes no value"),
+        ("content:\"a\"; fast_pattern:1,1; sid:1;", 27, "not a part of the content"),
+        ("content:\"a\"; fast_pattern; content:\"b\"; fast_pattern; sid:1;", 41, "looked for first"),
+        ("pcre:\"/(/\"; sid:1;", 7, "not supported"),
+        ("pcre:\"/a/q\"; sid:1;", 10, "the flag q"),
+        ("byte_test:1,?,1,0; sid:1;", 13, "is no comparison"),
+        ("byte_jump:1; sid:1;", 11, "needs 2 values"),
+        ("byte_math:bytes 1, offset 0, oper /, rvalue 0, result x; sid:1;", 11, "divide by 0"),
+        ("flow:to_server,to_client; sid:1;", 16, "contradicts"),
+        ("flow:sideways; sid:1;", 6, "does not know"),
+        ("flowbits:set; sid:1;", 10, "needs one name"),
+        ("flowbits:set,a|b; sid:1;", 14, "only isset"),
+        ("flowint:a,+; sid:1;", 11, "needs a value"),
+        ("xbits:set,a; sid:1;", 7, "needs track"),
+        ("threshold:type limit, track by_src, count 1; sid:1;", 11, "none of them 0"),
+        ("dsize:70000; sid:1;", 7, "16 bits"),
+        ("ttl:9-3; sid:1;", 5, "no number lies between"),
+        ("bsize:3; sid:1;", 1, "needs a buffer"),
+        ("to_md5; sid:1;", 1, "needs a buffer"),
+        ("http.uri; content:\"a\"; tls.sni; sid:1;", 24, "is not of http"),
+        ("http.uri; content:\"a\"; http.stat_code; content:\"2\"; sid:1;", 59, "both directions"),
+        ("decode-event:no.such; sid:1;", 14, "the event no.such"),
+        ("app-layer-protocol:smb; sid:1;", 20, "not supported"),
+        ("classtype:none; sid:1;", 11, "is not known"),
+        ("lua:a.lua; sid:1;", 1, "the keyword lua"),
+        ("nonsense; sid:1;", 1, "the keyword nonsense"),
+    ];
+    let mut wrong = Vec::new();
+    for (options, column, reason) in rows {
+        let mistakes = set(&format!("{BEFORE}{options})")).expect_err(options);
+        let found: Vec<(u32, &str)> = mistakes.iter().map(|it| (it.column, &*it.reason)).collect();
+        let [(at, said)] = found[..] else { panic!("{options}: {found:?}") };
+        if !said.contains(reason) || at != BEFORE.len() as u32 + column {
+            wrong.push(format!("{options}: column {}: {said}", at - BEFORE.len() as u32));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn mistakes_in_headers() {
+    let rows: &[(&str, u32, &str)] = &[
+        ("warn tcp any any -> any any (sid:1;)", 1, "is no action"),
+        ("accept:hook tcp:all any any -> any any (sid:1;)", 1, "firewall"),
+        ("alert smb any any -> any any (sid:1;)", 7, "the protocol smb"),
+        ("alert tcp any any <- any any (sid:1;)", 19, "no direction"),
+        ("alert tcp any -> any any (sid:1;)", 26, "a rule begins with"),
+        ("alert tcp 1.2.3 any -> any any (sid:1;)", 11, "is no address"),
+        ("alert tcp $NONE any -> any any (sid:1;)", 11, "is not set"),
+        ("alert tcp any 99999 -> any any (sid:1;)", 15, "is no port"),
+        ("alert tcp any any -> any any sid:1;", 36, "a bracket"),
+        ("alert tcp any any -> any any (sid:1;", 37, "the closing bracket"),
+    ];
+    for (rule, column, reason) in rows {
+        let mistakes = set(rule).expect_err(rule);
+        assert!(mistakes[0].reason.contains(reason), "{rule}: {}", mistakes[0].reason);
+        assert_eq!(mistakes[0].column, *column, "{rule}: {}", mistakes[0].reason);
+    }
+}
+
+#[test]
+fn places_in_a_file() {
+    let file = "# comment\nalert tcp any any -> any any ( \\\n   content:\"a\"; \\\n   lua:x; sid:1;)\n\nalert tcp any any -> any any (sid:2;)\n\
+                alert tcp any any -> any any (sid:2;)\n";
+    let mistakes = set(file).unwrap_err();
+    let found: Vec<(u32, u32)> = mistakes.iter().map(|it| (it.line, it.column)).collect();
+    assert_eq!(found, [(4, 4), (7, 1)], "{mistakes:?}");
+    let partial = RuleSet::read(file, &Options { partial: true, ..Options::default() }).unwrap();
+    assert_eq!((partial.len(), partial.left_out().len()), (1, 2));
+}
+
+fn packet(payload: &[u8]) -> Packet<'_> {
+    let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|octets| IpAddr::V4(Ipv4Addr::from(octets)));
+    Packet {
+        flow: Some(Flow { source, target, source_port: 4000, target_port: 80, protocol: 6 }),
+        version: 4,
+        time: 1,
+        link: &[],
+        network: &[],
+        transport: &[],
+        payload,
+        payload_len: payload.len() as u32,
+        tcp: Some(TcpHeader { flags: 0x18, ..TcpHeader::default() }),
+        icmp: None,
+        to_server: true,
+        established: true,
+        in_stream: false,
+        fragment: false,
+        events: &[],
+    }
+}
+
+/// Numbers of the rules that alert.
+fn alerts(engine: &mut Engine, flow: &mut FlowState, payload: &[u8]) -> (Vec<u32>, Verdict) {
+    let packet = packet(payload);
+    engine.begin();
+    engine.packet(&packet, Some(flow), None);
+    let mut found = Vec::new();
+    let verdict = engine.finish(&packet, Some(flow), |rule, _| found.push(rule.sid));
+    (found, verdict)
+}
+
+fn engine(rules: &str) -> Engine {
+    Engine::new(Arc::new(set(rules).unwrap_or_else(|mistakes| panic!("{rules}: {mistakes:?}"))))
+}
+
+/// Each row: options, a payload, whether the rule matches.
+#[test]
+fn contents_and_numbers() {
+    let rows: &[(&str, &[u8], bool)] = &[
+        ("content:\"b\";", b"abc", true),
+        ("content:\"B\";", b"abc", false),
+        ("content:\"B\"; nocase;", b"abc", true),
+        ("content:!\"b\";", b"abc", false),
+        ("content:!\"x\";", b"abc", true),
+        ("content:\"a\"; startswith;", b"abc", true),
+        ("content:\"b\"; startswith;", b"abc", false),
+        ("content:\"c\"; endswith;", b"abc", true),
+        ("content:\"b\"; endswith;", b"abc", false),
+        ("content:!\"b\"; endswith;", b"abc", true),
+        ("content:\"b\"; offset:1;", b"abc", true),
+        ("content:\"b\"; offset:2;", b"abc", false),
+        ("content:\"b\"; depth:1;", b"abc", false),
+        ("content:\"b\"; offset:1; depth:1;", b"abc", true),
+        ("content:\"a\"; content:\"c\"; distance:1;", b"abc", true),
+        ("content:\"a\"; content:\"c\"; distance:2;", b"abc", false),
+        ("content:\"a\"; content:\"c\"; within:1;", b"abc", false),
+        ("content:\"a\"; content:\"c\"; distance:1; within:1;", b"abc", true),
+        ("content:\"c\"; content:\"a\"; distance:-3;", b"abc", true),
+        // The first place does not do, the second does.
+        ("content:\"a\"; content:\"b\"; distance:0; within:1;", b"axab", true),
+        ("content:\"a\"; content:!\"b\"; within:1;", b"ab", false),
+        ("content:\"a\"; content:!\"b\"; within:1;", b"axb", true),
+        ("content:\"a\"; pcre:\"/^b/R\";", b"aab", true),
+        ("content:\"a\"; isdataat:1,relative;", b"ab", true),
+        ("content:\"b\"; isdataat:1,relative;", b"ab", false),
+        ("content:\"b\"; isdataat:!1,relative;", b"ab", true),
+        ("byte_extract:1,0,n; content:\"x\"; offset:n; depth:1;", b"\x03..x", true),
+        ("byte_extract:1,0,n; content:\"x\"; offset:n; depth:1;", b"\x02..x", false),
+        ("content:\"a\"; byte_test:1,>,4,0,relative;", b"a\x05", true),
+        ("content:\"a\"; byte_jump:1,0,relative; content:\"z\"; distance:0; within:1;", b"a\x02..z", true),
+        ("content:\"a\"; byte_jump:1,0,relative; content:\"z\"; distance:0; within:1;", b"a\x01..z", false),
+        ("byte_math:bytes 1, offset 0, oper +, rvalue 1, result n; byte_test:1,=,n,1;", b"\x01\x02", true),
+        ("content:\"=\"; base64_decode:relative; base64_data; content:\"hello\";", b"x=aGVsbG8", true),
+        ("dsize:3;", b"abc", true),
+        ("dsize:>3;", b"abc", false),
+        ("flags:PA;", b"", true),
+        ("flags:S;", b"", false),
+        ("flags:P+;", b"", true),
+        ("flow:to_server,established;", b"a", true),
+        ("flow:to_client;", b"a", false),
+    ];
+    for (options, payload, expected) in rows {
+        let mut engine = engine(&format!("alert tcp any any -> any 80 ({options} sid:7;)"));
+        let (found, verdict) = alerts(&mut engine, &mut FlowState::new(0), payload);
+        assert_eq!((found == [7], verdict), (*expected, Verdict::Pass), "{options} on {payload:?}");
+    }
+}
+
+#[test]
+fn bits_numbers_and_actions() {
+    let mut one = engine(
+        "alert tcp any any -> any any (content:\"a\"; flowbits:set,seen; flowint:n,+,1; sid:1;)\n\
+         alert tcp any any -> any any (content:\"b\"; flowbits:isset,seen; sid:2;)\n\
+         alert tcp any any -> any any (content:\"c\"; flowint:n,>=,2; sid:3;)\n\
+         alert tcp any any -> any any (content:\"d\"; flowbits:unset,seen; sid:4;)\n\
+         alert tcp any any -> any any (content:\"q\"; noalert; sid:5;)\n\
+         drop tcp any any -> any any (content:\"x\"; sid:6;)\n\
+         pass tcp any any -> any any (content:\"p\"; sid:8;)\n\
+         alert tcp any any -> any any (content:\"p\"; sid:9;)\n",
+    );
+    let mut flow = FlowState::new(0);
+    let mut check = |payload: &[u8], expected: &[u32], verdict: Verdict| {
+        assert_eq!(alerts(&mut one, &mut flow, payload), (expected.to_vec(), verdict), "{payload:?}");
+    };
+    check(b"b", &[], Verdict::Pass);
+    check(b"ab", &[1, 2], Verdict::Pass);
+    check(b"c", &[], Verdict::Pass);
+    check(b"a", &[1], Verdict::Pass);
+    check(b"c", &[3], Verdict::Pass);
+    check(b"d", &[4], Verdict::Pass);
+    check(b"b", &[], Verdict::Pass);
+    check(b"q", &[], Verdict::Pass);
+    check(b"x", &[6], Verdict::Drop);
+    check(b"p", &[], Verdict::Pass);
+}
+
+#[test]
+fn work_of_a_packet_is_bounded() {
+    let mut engine = engine(
+        "alert tcp any any -> any any (content:\"a\"; content:\"a\"; distance:0; content:\"a\"; distance:0; content:\"a\"; distance:0; \
+         content:\"a\"; distance:0; content:\"b\"; distance:0; sid:1;)",
+    );
+    let payload = [b'a'; 1400];
+    assert_eq!(alerts(&mut engine, &mut FlowState::new(0), &payload).0, []);
+    assert_eq!(engine.take_bounds().steps, 1);
+}
+
+#[test]
+fn transactions() {
+    let mut engine = engine(
+        "alert http any any -> any any (http.method; content:\"GET\"; http.uri; content:\"/x\"; startswith; sid:1;)\n\
+         alert http any any -> any any (http.uri; to_md5; content:|22|; sid:2;)\n"
+            .replace("|22|", "\"|9d d4 e4 61 26 8c 80 34 f5 c8 56 4e 15 5c 67 a6|\"")
+            .as_str(),
+    );
+    let mut flow = FlowState::new(0);
+    flow.app = App::Http1;
+    let mut one = Transaction::new(App::Http1, 0);
+    let packet = packet(b"");
+    let mut show = |one: &mut Transaction| {
+        engine.begin();
+        engine.transaction(&packet, Some(&mut flow), one, true, None);
+        let mut found = Vec::new();
+        engine.finish(&packet, Some(&mut flow), |rule, _| found.push(rule.sid));
+        found
+    };
+    one.put_copy(Buffer::HTTP_METHOD, true, b"GET");
+    assert_eq!(show(&mut one), []);
+    one.put_copy(Buffer::HTTP_URI, true, b"x");
+    assert_eq!(show(&mut one), [2], "the digest of x");
+    let mut other = Transaction::new(App::Http1, 1);
+    other.put_copy(Buffer::HTTP_METHOD, true, b"GET");
+    other.put_copy(Buffer::HTTP_URI, true, b"/x/y");
+    assert_eq!(show(&mut other), [1]);
+    assert_eq!(show(&mut other), [], "once for each transaction");
+}
