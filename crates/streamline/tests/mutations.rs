@@ -106,13 +106,31 @@ fn peak_memory_kib() -> u64 {
 }
 
 const REQUEST: &str = "pcap $file | { http | files dir=$bodies + tcp | files dir=$streams hash=no + dns | json + tls | json \
-                       + inspect + udp | match \"a\" | drop + port | { |80 count | drop + |! histogram | drop } }";
+                       + inspect + udp | match \"a\" | drop + port | { |80 count | drop + |! histogram | drop } \
+                       + eve + zeek $logs + rules $rules + packets | by proto + ssh | json + smtp | drop + ftp | json \
+                       + sip | json + dhcp | json + ntp | json }";
+
+/// Rules that look at everything a rule can look at, and match much.
+const RULES: &str = r#"
+alert ip any any -> any any (msg:"header"; ttl:>0; id:!1; fragbits:!M; sid:1;)
+alert tcp any any -> any any (msg:"packet"; content:"|00|"; dsize:>10; byte_test:1,>,10,0,relative; sid:2;)
+alert tcp any any -> any any (msg:"stream"; flow:established; content:"T"; nocase; content:"/"; distance:0; within:400; sid:3;)
+alert tcp any any -> any any (msg:"regex"; flow:established; content:"e"; pcre:"/e(.)[^ ]*\1/R"; sid:4;)
+alert http any any -> any any (msg:"uri"; http.uri; content:"/"; http.method; content:"GET"; flowbits:set,asked; sid:5;)
+alert http any any -> any any (msg:"body"; flowbits:isset,asked; file.data; content:"a"; isdataat:10,relative; sid:6;)
+alert http any any -> any any (msg:"header"; http.header; content:":"; byte_jump:1,0,relative; content:" "; sid:7;)
+alert dns any any -> any any (msg:"dns"; dns.query; content:"."; pcre:"/[a-z]+/i"; sid:8;)
+alert tls any any -> any any (msg:"tls"; tls.sni; content:"."; endswith; threshold:type limit, track by_src, count 1, seconds 60; sid:9;)
+alert ssh any any -> any any (msg:"ssh"; ssh.software; content:"ssh"; nocase; sid:10;)
+alert udp any any -> any any (msg:"udp"; content:"|00 00|"; detection_filter:track by_dst, count 2, seconds 10; sid:11;)
+"#;
 
 #[test]
 fn damaged_captures_do_no_harm() {
-    let count: usize = std::env::var("STREAMLINE_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let count: usize = std::env::var("STREAMLINE_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let classes = captures();
     let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("all.rules"), RULES).unwrap();
     let (started, now_at) = (Instant::now(), Arc::new(AtomicU64::new(0)));
     let name = Arc::new(Mutex::new(String::new()));
     watch(Arc::clone(&now_at), Arc::clone(&name), started);
@@ -154,6 +172,8 @@ fn run(file: &Path, out: &Path) -> Result<(), Error> {
         ("file".to_string(), text(file.to_path_buf())),
         ("bodies".to_string(), text(out.join("bodies"))),
         ("streams".to_string(), text(out.join("streams"))),
+        ("logs".to_string(), text(out.join("logs"))),
+        ("rules".to_string(), text(file.with_file_name("all.rules"))),
     ]);
     let session = Session::with_output(Output::new(Box::new(std::io::sink()), false));
     let mut job = session.prepare(REQUEST, &variables)?;
