@@ -37,6 +37,7 @@ filters! {
     anonymize,
     bpf,
     by,
+    conflicts,
     count,
     decap,
     destport,
