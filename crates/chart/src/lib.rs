@@ -89,10 +89,11 @@ impl Chart<'_> {
                 let _ = write!(path, "{}{:.1} {:.1}", if index == 0 { "M" } else { "L" }, x(across), y(up));
             }
             // A line of one point is a dot.
-            let end = if series.points.len() == 1 { "h0" } else { "" };
+            let (end, width) = if series.points.len() == 1 { ("h0", 6) } else { ("", 2) };
             let _ = writeln!(
                 svg,
-                "<path d=\"{path}{end}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linecap=\"round\"/>"
+                "<path d=\"{path}{end}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" \
+                 stroke-linecap=\"round\"/>"
             );
         }
         let ends = self.series.iter().zip(COLOURS.iter().cycle());

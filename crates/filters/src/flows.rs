@@ -35,7 +35,7 @@ pub static KIND: Kind = Kind::new("flows", "gives a record of each flow: counter
          ACK without data, D data, F a FIN, R a reset, T bytes that came again, G bytes that are missing, and ^ in front where the first packet \
          came from the other side. `community_id` is as other tools have it (version 1, seed 0).\n\n\
          A flow ends `timeout` after its last packet, of TCP that was answered `established`; TCP ends 5 s after both sides have finished or \
-         one has reset. At most `limit` flows are kept: beyond them unanswered TCP goes first, then what is ended already, then the \
+         one has reset. At most `limit` flows are kept, in 350 bytes each: beyond them unanswered TCP goes first, then what is ended already, then the \
          longest silent; these are counted as evicted. Packets that are not IP are rejected. To open a flow of Streamline's own, use `flow`.",
     )
     .params(&[
@@ -64,6 +64,9 @@ const CLOSING: usize = 1;
 const OTHER: usize = 2;
 const ESTABLISHED: usize = 3;
 const LISTS: usize = 4;
+
+/// Records that are given at once: those of a million flows that end together would take more room than the flows.
+const ENOUGH: usize = 64;
 
 /// Why a record was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,12 +217,20 @@ impl Flows {
         (0..LISTS).filter_map(due).min_by_key(|(due, _)| *due)
     }
 
-    /// Ends the flows that were silent for too long.
-    fn end_silent(&mut self, cx: &mut Context<'_>) {
+    /// Ends flows that were silent for too long, until enough records were given; says whether there are more.
+    fn end_silent(&mut self, cx: &mut Context<'_>) -> Status {
         while let Some((_, slot)) = self.next_due().filter(|(due, _)| *due <= cx.now) {
+            if cx.out.len() >= ENOUGH {
+                return Status::More;
+            }
             let Some(reason) = self.table.get(slot).map(why_ended) else { break };
             self.end(slot, reason, cx);
         }
+        self.wake(cx);
+        Status::Done
+    }
+
+    fn wake(&self, cx: &mut Context<'_>) {
         cx.wake_at(self.next_due().map_or(u64::MAX, |(due, _)| due));
     }
 }
@@ -260,18 +271,20 @@ impl Filter for Flows {
                 Err(malformed) => cx.drop(1, malformed.reason()),
             }
         }
-        self.end_silent(cx);
+        self.wake(cx);
         Ok(Status::Done)
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
-        self.end_silent(cx);
-        Ok(Status::Done)
+        Ok(self.end_silent(cx))
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
         for list in 0..LISTS {
             while let Some(oldest) = self.table.oldest(list) {
+                if cx.out.len() >= ENOUGH {
+                    return Ok(Status::More);
+                }
                 let was_silent = |state: &State| self.latest.saturating_sub(state.last) > self.idle[list];
                 let silent = self.table.get(oldest).filter(|state| list == CLOSING || was_silent(state));
                 self.end(oldest, silent.map_or(Reason::End, why_ended), cx);

@@ -173,8 +173,8 @@ fn number(value: FieldValue<'_>) -> Option<u64> {
     }
 }
 
-/// Characters of a line's name.
-const NAME_CHARACTERS: usize = 18;
+/// Characters by which lines are told apart.
+const NAME_CHARACTERS: usize = 256;
 
 /// Appends a value as a line's name, fit for people.
 fn append_name(name: &mut String, value: &FieldValue<'_>) {
@@ -185,12 +185,14 @@ fn append_name(name: &mut String, value: &FieldValue<'_>) {
         FieldValue::Time(time) => write!(name, "{}", String::from_utf8_lossy(&packet::time::rfc3339(*time))),
         FieldValue::Flag(flag) => write!(name, "{flag}"),
         FieldValue::Address(address) => write!(name, "{address}"),
-        FieldValue::Text(text) => write!(name, "{}", terminal::line(&String::from_utf8_lossy(text))),
+        FieldValue::Text(text) => {
+            let begin = &text[..text.len().min(4 * NAME_CHARACTERS)];
+            write!(name, "{}", terminal::line(&String::from_utf8_lossy(begin)))
+        }
         FieldValue::Rows(rows) => write!(name, "{}", rows.clone().count()),
     };
     if let Some((end, _)) = name.char_indices().nth(NAME_CHARACTERS) {
         name.truncate(end);
-        name.push('…');
     }
 }
 
@@ -263,6 +265,15 @@ mod tests {
         check(&RECORDS, &[("every", "500ms"), ("title", "how many")], &["how many", "records per second", "4"], 1);
         check(&RECORDS, &[("y", "length"), ("x", "length")], &["length", "0", "90"], 1);
         check(&[], &[("y", "length")], &["length"], 0);
+    }
+
+    #[test]
+    fn long_names_are_shortened_and_told_apart() {
+        let names = ["a".repeat(30) + "1", "a".repeat(30) + "2"];
+        let records: Vec<_> =
+            names.iter().flat_map(|name| [(1000, Some(1), &name[..]), (2000, Some(2), name)]).collect();
+        let shown = "a".repeat(18) + "…";
+        check(&records, &[("y", "length"), ("by", "who")], &[&shown], 2);
     }
 
     #[test]

@@ -117,7 +117,7 @@ struct Half {
     body: Body,
 }
 
-/// Records given at once when the input ends.
+/// Records given at once.
 const PIECE: usize = 64;
 
 fn connection_of(class: Class) -> Class {
@@ -276,9 +276,12 @@ impl Transactions {
         }
     }
 
-    /// Requests that wait for too long are given up.
-    fn expire(&mut self, cx: &mut Context<'_>) {
+    /// Requests that wait for too long are given up, until enough records were given; says whether there are more.
+    fn expire(&mut self, cx: &mut Context<'_>) -> Status {
         while let Some((due, connection)) = self.due.front().copied().filter(|(due, _)| *due <= cx.now) {
+            if cx.out.len() >= PIECE {
+                return Status::More;
+            }
             self.due.pop_front();
             let Some(known) = self.connections.get_mut(connection) else { continue };
             let timeout = self.timeout;
@@ -299,6 +302,7 @@ impl Transactions {
         if let Some((due, _)) = self.due.front() {
             cx.wake_at(due.saturating_add(1));
         }
+        Status::Done
     }
 }
 
@@ -331,8 +335,7 @@ impl Filter for Transactions {
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
-        self.expire(cx);
-        Ok(Status::Done)
+        Ok(self.expire(cx))
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {

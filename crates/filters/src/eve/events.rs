@@ -142,17 +142,21 @@ fn flow(writer: &mut RowWriter, row: &Row<'_>) {
         if let Some(names) = row.text(from) {
             let flags = flags(names);
             all |= flags;
-            writer.text(to, format!("{flags:02x}"));
+            writer.text(to, hex(flags));
         }
     }
     if all > 0 {
-        writer.text("tcp.tcp_flags", format!("{all:02x}"));
+        writer.text("tcp.tcp_flags", hex(all));
     }
     for (from, to) in [("flow.missed_toserver", "tcp.ts_gap"), ("flow.missed_toclient", "tcp.tc_gap")] {
         if row.number(from).is_some_and(|missed| missed > 0) {
             writer.flag(to, true);
         }
     }
+}
+
+fn hex(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 0xf].map(|digit| b"0123456789abcdef"[usize::from(digit)])
 }
 
 /// Flags of TCP from their names.
@@ -240,6 +244,7 @@ mod tests {
     #[test]
     fn times_and_flags() {
         assert_eq!(&time(1_767_323_045_678_901_234), b"2026-01-02T03:04:05.678901+0000");
+        assert_eq!((hex(0x1b), hex(0)), (*b"1b", *b"00"));
         assert_eq!((flags(b"SYN,ACK"), flags(b"FIN,PSH,ACK"), flags(b"none")), (0x12, 0x19, 0));
     }
 }

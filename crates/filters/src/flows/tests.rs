@@ -125,6 +125,17 @@ fn beyond_the_limit_unanswered_flows_go_first() {
     assert!(refusal.message.contains("1 to"), "{}", refusal.message);
 }
 
+/// What ends together is given in pieces: at the end, and when its time is over.
+#[test]
+fn many_flows_that_end_together_all_have_a_record() {
+    let mut frames: Vec<_> = (1..=1000).map(|port| (1, udp((CLIENT.0, port), SERVER, b"x"))).collect();
+    assert_eq!(run(&frames, &[]).blocks.len(), 1000);
+    frames.extend((2..100).map(|second| (second, udp((CLIENT.0, 2000), SERVER, b"x"))));
+    let outcome = run(&frames, &[("timeout", "1s")]);
+    let ended = lines(&outcome).iter().filter(|line| *line == "[1, 0, 1, 0] new timeout D").count();
+    assert_eq!((ended, outcome.blocks.len()), (1000, 1001));
+}
+
 /// Ten million flows at once, with what finds them, in 4 GiB. Tunnels are kept beside it, of flows that have some.
 #[test]
 fn a_flow_takes_little() {

@@ -88,9 +88,19 @@ impl Drawn {
                     line.points.iter().map(|(x, y)| (along(*x), *y as f64)).collect()
                 }
             };
-            Series { name: line.name.clone(), points: thinned(points) }
+            Series { name: shortened(&line.name), points: thinned(points) }
         });
         (series.collect(), left_out)
+    }
+}
+
+/// Characters of a name that there is room for beside the picture.
+const NAME_CHARACTERS: usize = 18;
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_string(),
     }
 }
 

@@ -188,30 +188,29 @@ impl<'a> Values<'a> {
 /// Digits of a number of a flow, which has 53 bits.
 const UID_DIGITS: usize = 9;
 
-/// Appends a number in the digits that Zeek's identifiers have, at least so many.
-fn append_base62(out: &mut Vec<u8>, mut number: u64, least: usize) {
+/// The identifier of a connection, which begins with C, or that of a file, which begins with F.
+type Uid = [u8; 1 + UID_DIGITS];
+
+fn identifier(letter: u8, mut number: u64) -> Uid {
     const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    let start = out.len();
-    while number > 0 || out.len() < start + least {
-        out.push(DIGITS[(number % 62) as usize]);
+    let mut text = [letter; 1 + UID_DIGITS];
+    for digit in text[1..].iter_mut().rev() {
+        *digit = DIGITS[(number % 62) as usize];
         number /= 62;
     }
-    out[start..].reverse();
+    text
 }
 
 /// The identifier of a connection.
-pub(super) fn uid(flow_id: u64) -> Vec<u8> {
-    let mut uid = vec![b'C'];
-    append_base62(&mut uid, flow_id, UID_DIGITS);
-    uid
+fn uid(flow_id: u64) -> Uid {
+    identifier(b'C', flow_id)
 }
 
 /// The identifier of the file that a side sent in the so manieth transaction of a connection.
-fn fuid(flow_id: u64, depth: u32, is_orig: bool) -> Vec<u8> {
-    let mut fuid = vec![b'F'];
-    append_base62(&mut fuid, flow_id, UID_DIGITS);
-    append_base62(&mut fuid, u64::from(depth) * 2 + u64::from(is_orig), 1);
-    fuid
+fn fuid(flow_id: u64, depth: u32, is_orig: bool) -> Uid {
+    // Numbers of flows are hashes already: an odd multiplier spreads the files of one over all numbers.
+    let file = u64::from(depth) * 2 + u64::from(is_orig);
+    identifier(b'F', (flow_id ^ file.wrapping_mul(0x9e37_79b9_7f4a_7c15)) & ((1 << 53) - 1))
 }
 
 fn if_some<T>(value: Option<T>, set: impl FnOnce(T)) {
@@ -353,8 +352,13 @@ pub(super) fn ssl(line: &mut Line<'_>, values: Values<'_>) {
 pub(super) fn http(line: &mut Line<'_>, values: Values<'_>, depth: Option<u32>) {
     begin(line, values, values.number("timestamp").unwrap_or(0), None);
     if_some(depth, |depth| line.count("trans_depth", depth.into()));
-    for (name, of) in [("method", "http_method"), ("host", "hostname"), ("uri", "url"), ("referrer", "http_refer")] {
-        if_some(values.text(&format!("http.{of}")), |text| line.text(name, text));
+    for (name, of) in [
+        ("method", "http.http_method"),
+        ("host", "http.hostname"),
+        ("uri", "http.url"),
+        ("referrer", "http.http_refer"),
+    ] {
+        if_some(values.text(of), |text| line.text(name, text));
     }
     let protocol = values.text("http.protocol").unwrap_or_default();
     if_some(protocol.strip_prefix(b"HTTP/"), |version| line.text("version", version));
@@ -401,9 +405,10 @@ mod tests {
 
     #[test]
     fn identifiers() {
-        assert_eq!((uid(0), uid(62)), (b"C000000000".to_vec(), b"C000000010".to_vec()));
-        assert_eq!(uid((1 << 53) - 1).len(), 1 + UID_DIGITS);
-        assert_eq!((fuid(62, 1, true), fuid(62, 1, false)), (b"F0000000103".to_vec(), b"F0000000102".to_vec()));
+        assert_eq!((&uid(0), &uid(62), &uid((1 << 53) - 1)), (b"C000000000", b"C000000010", b"CfFgnDxSe7"));
+        let files: std::collections::HashSet<_> =
+            (1..1000).flat_map(|depth| [true, false].map(|is_orig| fuid(62, depth, is_orig))).collect();
+        assert_eq!(files.len(), 2 * 999);
     }
 
     #[test]
