@@ -256,9 +256,6 @@ pub const FTP_COMMANDS: usize = 64;
 /// Lines of one FTP reply that its record lists.
 pub const FTP_REPLY_LINES: usize = 64;
 
-/// Data connections that one `ftp_data` waits for at a time; the one announced first makes room.
-pub const FTP_EXPECTED: usize = 1 << 14;
-
 /// Bytes that one `sip` keeps of messages whose rest has not come, over all TCP streams.
 pub const SIP_BUFFERED_BYTES: usize = 64 << 20;
 
@@ -285,6 +282,9 @@ pub const HPACK_TABLE_BYTES: usize = 64 << 10;
 
 /// Bytes that one `quic` keeps of hellos whose rest has not come, over all flows.
 pub const QUIC_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Directions of flows that one `quic` knows at a time; the one that began first makes room.
+pub const QUIC_FLOWS: usize = 1 << 14;
 
 /// Pieces of one QUIC hello that are kept until the ones before them come.
 pub const QUIC_PIECES: usize = 64;

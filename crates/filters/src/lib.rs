@@ -14,15 +14,15 @@ pub use parts::live::source;
 
 /// Declares one module for each filter and lists their kinds.
 macro_rules! filters {
-    ($($name:ident),* $(,)?) => {
-        $(pub mod $name;)*
+    ($($(#[$only:meta])? $name:ident),* $(,)?) => {
+        $($(#[$only])? pub mod $name;)*
 
         /// Every filter there is.
-        pub static KINDS: &[&filter::Kind] = &[$(&$name::KIND),*];
+        pub static KINDS: &[&filter::Kind] = &[$($(#[$only])? &$name::KIND),*];
 
         /// Every filter that there is in a session whose program takes and pushes blocks.
         pub static EMBEDDED_KINDS: &[&filter::Kind] = &[
-            $(&$name::KIND,)*
+            $($(#[$only])? &$name::KIND,)*
             &embedding::give::KIND,
             &embedding::push::FRAMES,
             &embedding::push::BYTES,
@@ -55,6 +55,7 @@ filters! {
     histogram,
     host,
     http,
+    http2,
     icmp,
     inspect,
     ip,
@@ -68,6 +69,8 @@ filters! {
     pcap,
     port,
     proto,
+    #[cfg(feature = "quic")]
+    quic,
     rewrite,
     ring,
     sample,

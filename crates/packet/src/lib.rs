@@ -6,7 +6,7 @@
 //!   [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
 //! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`],
-//!   [`ssh`], [`sip`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
+//!   [`ssh`], [`sip`], [`http2`] and its [`hpack`], [`quic`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
 //!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`].
 //! - [`time`] writes timestamps.
 //!
@@ -35,6 +35,8 @@ pub mod fingerprint;
 pub mod flow;
 pub mod frame;
 pub mod ftp;
+pub mod hpack;
+pub mod http2;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
@@ -45,6 +47,7 @@ pub mod ntp;
 pub mod pcap_file;
 pub mod pcapng;
 pub mod pseudo;
+pub mod quic;
 pub mod reply;
 pub mod sip;
 pub mod smtp;
