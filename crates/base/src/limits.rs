@@ -256,6 +256,9 @@ pub const FTP_COMMANDS: usize = 64;
 /// Lines of one FTP reply that its record lists.
 pub const FTP_REPLY_LINES: usize = 64;
 
+/// Data connections that one `ftp_data` waits for at a time; the one announced first makes room.
+pub const FTP_EXPECTED: usize = 1 << 14;
+
 /// Bytes that one `sip` keeps of messages whose rest has not come, over all TCP streams.
 pub const SIP_BUFFERED_BYTES: usize = 64 << 20;
 

@@ -50,6 +50,7 @@ filters! {
     flow,
     flows,
     ftp,
+    ftp_data,
     generate,
     head,
     histogram,

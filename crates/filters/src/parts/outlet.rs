@@ -33,7 +33,6 @@ impl<'a> Outlet<'a> {
     }
 
     /// How many streams had this number before.
-    #[cfg(feature = "quic")]
     pub(crate) fn epoch(&self, class: Class) -> u32 {
         self.streams.epoch(class)
     }
