@@ -311,6 +311,9 @@ pub const HPACK_TABLE_BYTES: usize = 64 << 10;
 /// Bytes that one `quic` keeps of hellos whose rest has not come, over all flows.
 pub const QUIC_BUFFERED_BYTES: usize = 64 << 20;
 
+/// Directions of flows that one `quic` knows at a time; the one that began first makes room.
+pub const QUIC_FLOWS: usize = 1 << 14;
+
 /// Pieces of one QUIC hello that are kept until the ones before them come.
 pub const QUIC_PIECES: usize = 64;
 

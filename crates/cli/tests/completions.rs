@@ -33,7 +33,7 @@ fn shell(name: &str, arguments: &[&str], text: &str) -> Option<String> {
 /// (typed, what may follow, the whole word each)
 const ROWS: [(&str, &[&str]); 4] = [
     ("pcap tr", &["pcap trace.pcap"]),
-    ("pcap trace.pcap | ht", &["pcap trace.pcap | http"]),
+    ("pcap trace.pcap | ht", &["pcap trace.pcap | http", "pcap trace.pcap | http2"]),
     ("pcap trace.pcap | files hash=", &["pcap trace.pcap | files hash=no", "pcap trace.pcap | files hash=yes"]),
     ("ethernet lo mode=t", &["ethernet lo mode=tap"]),
 ];

@@ -19,8 +19,8 @@ use row::{MessageRow, SCHEMA};
 /// What `dns` is.
 pub static KIND: Kind = Kind::new("dns", "reads DNS messages and gives a record of each", make)
     .help(
-        "Reads DNS over UDP and TCP: what goes from or to port 53, or 5353 (multicast DNS), or others if `ports` says so; \
-         \"53,5353,5355\" adds LLMNR. Each message becomes one record: \
+        "Reads DNS over UDP and TCP: what goes from or to port 53, 5353 (multicast DNS) or 5355 (LLMNR), or others \
+         if `ports` says so. Each message becomes one record: \
          `dns.type` is request or response, `dns.rrname` and `dns.rrtype` are the name and type of its first question \
          (`dns.queries` lists all of them where there are more), `dns.rcode` the result, and `dns.answers` and \
          `dns.authorities` the records of those sections, with `name`, `rrtype`, `ttl` in seconds and `rdata`. Bytes of \
@@ -30,7 +30,7 @@ pub static KIND: Kind = Kind::new("dns", "reads DNS messages and gives a record 
          segment that begins with a message. Of a message that was cut, what is there is shown. At most 256 records of a \
          section are listed.",
     )
-    .params(&[Param::new("ports", ParamType::Text, "a port, a range, or a list in quotes").default("53,5353")])
+    .params(&[Param::new("ports", ParamType::Text, "a port, a range, or a list in quotes").default("53,5353,5355")])
     .takes(&[Type::Bytes, Type::Message])
     .rejects()
     .gives_records(&SCHEMA)

@@ -1,7 +1,7 @@
 //! FTP commands and their replies as records.
 //!
 //! Lines are read by `packet::ftp` and `packet::reply`; here is which side the client is, and which reply is whose. Not
-//! what data connections carry.
+//! what data connections carry: that is `ftp_data`'s.
 
 use crate::parts::carry::Carried;
 use crate::parts::eve::{begin_row, eve_fields};
@@ -48,9 +48,9 @@ pub static KIND: Kind = Kind::new("ftp", "reads FTP commands and replies and giv
     .parses_payload()
     .examples(&[Example { request: "pcap ftp.pcap | ftp | head 3", output: COMMANDS }]);
 
-const COMMANDS: &str = r#"{"timestamp":"2025-04-19T14:21:42.219292000Z","flow_id":7978255046301625,"event_type":"ftp","src_ip":"1.1.1.1","src_port":5555,"dest_ip":"2.2.2.2","dest_port":21,"proto":"TCP","ftp":{"reply":["(Ftp Server)"],"completion_code":["220"],"reply_received":"yes"}}
-{"timestamp":"2025-04-19T14:21:42.220215000Z","flow_id":7978255046301625,"event_type":"ftp","src_ip":"1.1.1.1","src_port":5555,"dest_ip":"2.2.2.2","dest_port":21,"proto":"TCP","ftp":{"command":"USER","command_data":"user","reply":["Please specify the password."],"completion_code":["331"],"reply_received":"yes"}}
-{"timestamp":"2025-04-19T14:21:42.221146000Z","flow_id":7978255046301625,"event_type":"ftp","src_ip":"1.1.1.1","src_port":5555,"dest_ip":"2.2.2.2","dest_port":21,"proto":"TCP","ftp":{"command":"PASS","command_data":"password","reply":["Login successful."],"completion_code":["230"],"reply_received":"yes"}}
+const COMMANDS: &str = r#"{"timestamp":"2026-06-10T21:20:51.277686000Z","flow_id":5020198744909461,"event_type":"ftp","src_ip":"172.23.0.3","src_port":58252,"dest_ip":"172.23.0.2","dest_port":21,"proto":"TCP","ftp":{"reply":["FTP Sandbox Ready."],"completion_code":["220"],"reply_received":"yes"}}
+{"timestamp":"2026-06-10T21:20:51.277788000Z","flow_id":5020198744909461,"event_type":"ftp","src_ip":"172.23.0.3","src_port":58252,"dest_ip":"172.23.0.2","dest_port":21,"proto":"TCP","ftp":{"command":"USER","command_data":"bob","reply":["Please specify the password."],"completion_code":["331"],"reply_received":"yes"}}
+{"timestamp":"2026-06-10T21:20:51.305075000Z","flow_id":5020198744909461,"event_type":"ftp","src_ip":"172.23.0.3","src_port":58252,"dest_ip":"172.23.0.2","dest_port":21,"proto":"TCP","ftp":{"command":"PASS","command_data":"password","reply":["Login successful."],"completion_code":["230"],"reply_received":"yes"}}
 "#;
 
 const _: () = assert!(FTP_COMMANDS == 64 && FTP_REPLY_LINES == 64, "the manual says so");
@@ -101,10 +101,6 @@ struct Reply {
     open: Option<u16>,
     place: Option<Place>,
 }
-
-/// Commands that a client may begin with.
-const FIRST: [&str; 14] =
-    ["USER", "AUTH", "FEAT", "SYST", "OPTS", "HOST", "CLNT", "ACCT", "PASS", "REIN", "PASV", "EPSV", "PORT", "PROT"];
 
 impl SessionFilter for Ftp {
     type State = Session;
@@ -185,7 +181,7 @@ impl Ftp {
             return;
         };
         if !session.is_confirmed {
-            session.is_confirmed = FIRST.into_iter().any(|name| command.is(name));
+            session.is_confirmed = command.may_be_first();
             if !session.is_confirmed {
                 return self.leave(session);
             }

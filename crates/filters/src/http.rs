@@ -2,12 +2,13 @@
 //! content coding.
 //!
 //! Bodies are not copied: what is neither coded nor cut by chunks goes on as it lies in the capture, described anew. Decoded
-//! bytes go to the filter's own ring. HTTP/2 and 3 are not this filter's.
+//! bytes go to the filter's own ring. HTTP/2 is the filter `http2`'s, which shares all but the framing; HTTP/3 is nobody's.
 //!
 //! - `session` — a connection: where messages begin, which response answers which request. Start reading there;
 //!   `side` — what is known of one direction; `socks` — what may stand before the first message.
 //! - `start`, `head` — first line, fields; `asked` — requests that wait for their response; `row` — a message's record.
 //! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode`, `format` — gzip, deflate, brotli.
+//! - `two` — a connection of HTTP/2.
 //! - `exit` — where output goes and what connections share.
 
 mod asked;
@@ -22,12 +23,13 @@ pub(crate) mod session;
 mod side;
 mod socks;
 pub(crate) mod start;
+pub(crate) mod two;
 
 use base::limits::HTTP_SEEK_BYTES;
 use exit::{Exit, Shared};
 use filter::kind::Example;
 use filter::prelude::*;
-use row::SCHEMA;
+pub(crate) use row::SCHEMA;
 use session::Session;
 
 /// What `http` is.
@@ -52,19 +54,7 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          response was not seen, and its body would begin with the first line of a response, it has no body (the request \
          was HEAD): that is the next response.",
     )
-    .params(&[
-        Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),
-        Param::new("decoded-max", ParamType::Size, "decoded bytes of one message at most").default("1G"),
-        Param::new("max-ratio", ParamType::Number, "decoded bytes for each coded byte at most, behind the first 1 MiB")
-            .default("100"),
-        Param::new(
-            "memory",
-            ParamType::Size,
-            "bytes kept at most for heads that span blocks, for requests without a response and for decoders, of all \
-             connections together",
-        )
-        .default("1G"),
-    ])
+    .params(&PARAMS)
     .takes(&[Type::Bytes])
     .rejects()
     .gives_messages(&SCHEMA)
@@ -72,6 +62,21 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
     .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
     .parses_payload()
     .examples(&[Example { request: "pcap brotli.pcap | http | json", output: BROTLI_MESSAGES }]);
+
+/// Also those of `http2`.
+pub(crate) const PARAMS: [Param; 4] = [
+    Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),
+    Param::new("decoded-max", ParamType::Size, "decoded bytes of one message at most").default("1G"),
+    Param::new("max-ratio", ParamType::Number, "decoded bytes for each coded byte at most, behind the first 1 MiB")
+        .default("100"),
+    Param::new(
+        "memory",
+        ParamType::Size,
+        "bytes kept at most for heads that span blocks, for requests without a response and for decoders, of all \
+         connections together",
+    )
+    .default("1G"),
+];
 
 const BROTLI_MESSAGES: &str = r#"{"timestamp":"2022-11-16T15:59:17.800879000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.18.38.179","src_port":52316,"dest_ip":"172.217.170.68","dest_port":443,"proto":"TCP","http":{"direction":"request","http_method":"GET","hostname":"www.google.com","url":"/complete/search?client=chrome-omni&gs_ri=chrome-ext-ansg&xssi=t&q=&oit=0&oft=1&pgcl=20&gs_rn=42&sugkey=AIzaSyBOti4mM-6x9WDnZIjIeyEU21OpBXqWBgw","protocol":"HTTP/1.1","http_user_agent":"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/107.0.0.0 Safari/537.36","length":0,"state":"complete"}}
 {"timestamp":"2022-11-16T15:59:18.384807000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/complete/search?client=chrome-omni&gs_ri=chrome-ext-ansg&xssi=t&q=&oit=0&oft=1&pgcl=20&gs_rn=42&sugkey=AIzaSyBOti4mM-6x9WDnZIjIeyEU21OpBXqWBgw","protocol":"HTTP/1.1","status":200,"http_content_type":"text/javascript","content_encoding":"br","length":121,"state":"complete"}}
@@ -88,14 +93,17 @@ struct Http {
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Ok(Instance::session(SessionKey::Connection, Http { shared: shared(params) }))
+}
+
+fn shared(params: &Params) -> Shared {
     let memory = params.number("memory").unwrap_or(u64::MAX);
-    let shared = Shared::new(
+    Shared::new(
         params.flag("decode"),
         params.number("decoded-max").unwrap_or(u64::MAX),
         params.number("max-ratio").unwrap_or(u64::MAX),
         usize::try_from(memory).unwrap_or(usize::MAX),
-    );
-    Ok(Instance::session(SessionKey::Connection, Http { shared }))
+    )
 }
 
 impl SessionFilter for Http {

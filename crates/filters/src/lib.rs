@@ -14,15 +14,15 @@ pub use parts::live::source;
 
 /// Declares one module for each filter and lists their kinds.
 macro_rules! filters {
-    ($($name:ident),* $(,)?) => {
-        $(pub mod $name;)*
+    ($($(#[$only:meta])? $name:ident),* $(,)?) => {
+        $($(#[$only])? pub mod $name;)*
 
         /// Every filter there is.
-        pub static KINDS: &[&filter::Kind] = &[$(&$name::KIND),*];
+        pub static KINDS: &[&filter::Kind] = &[$($(#[$only])? &$name::KIND),*];
 
         /// Every filter that there is in a session whose program takes and pushes blocks.
         pub static EMBEDDED_KINDS: &[&filter::Kind] = &[
-            $(&$name::KIND,)*
+            $($(#[$only])? &$name::KIND,)*
             &embedding::give::KIND,
             &embedding::push::FRAMES,
             &embedding::push::BYTES,
@@ -53,11 +53,13 @@ filters! {
     flow,
     flows,
     ftp,
+    ftp_data,
     generate,
     head,
     histogram,
     host,
     http,
+    http2,
     icmp,
     inspect,
     ip,
@@ -73,6 +75,8 @@ filters! {
     plot,
     port,
     proto,
+    #[cfg(feature = "quic")]
+    quic,
     rewrite,
     ring,
     rules,

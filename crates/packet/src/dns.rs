@@ -369,8 +369,61 @@ pub enum Data<'a> {
         /// Its name.
         target: Name<'a>,
     },
+    /// DS, CDS, SSHFP, TLSA and SMIMEA: numbers, and a digest or key behind them.
+    Digest {
+        /// The numbers, of which the first `count` are there.
+        numbers: [u16; 3],
+        /// How many there are.
+        count: usize,
+        /// The digest or key.
+        bytes: &'a [u8],
+    },
+    /// CAA: who may make certificates (RFC 8659).
+    Caa {
+        /// Bits.
+        flags: u8,
+        /// What it is about: `issue`.
+        tag: &'a [u8],
+        /// What it says of that.
+        value: &'a [u8],
+    },
+    /// SVCB and HTTPS: a service and how to reach it (RFC 9460).
+    Service {
+        /// Lower is tried first; 0 is an alias.
+        priority: u16,
+        /// Its name.
+        target: Name<'a>,
+        /// Keys with their values.
+        params: ServiceParams<'a>,
+    },
+    /// NAPTR: a rule that makes a name (RFC 3403).
+    Naptr {
+        /// Order and preference.
+        numbers: [u16; 2],
+        /// Flags, services and a regular expression.
+        texts: [&'a [u8]; 3],
+        /// The name that is looked up next.
+        replacement: Name<'a>,
+    },
     /// Any other type, and a known one that does not fit its length.
     Other(&'a [u8]),
+}
+
+/// Parameters of a service in order: key and value. Ends with one that is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceParams<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for ServiceParams<'a> {
+    type Item = (u16, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&[a, b, c, d], rest) = self.rest.split_first_chunk()?;
+        let (value, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([c, d])))?;
+        self.rest = rest;
+        Some((u16::from_be_bytes([a, b]), value))
+    }
 }
 
 /// The records of a message.
@@ -449,6 +502,39 @@ fn read_data(message: &[u8], offset: usize, kind: u16) -> Option<Data<'_>> {
             port: u16_at(data, 4)?,
             target: last_name(offset + 6)?,
         }),
+        43 | 59 => {
+            let (&[a, b, algorithm, digest], bytes) = data.split_first_chunk()?;
+            let numbers = [u16::from_be_bytes([a, b]), algorithm.into(), digest.into()];
+            Some(Data::Digest { numbers, count: 3, bytes })
+        }
+        44 => {
+            let (&[algorithm, digest], bytes) = data.split_first_chunk()?;
+            Some(Data::Digest { numbers: [algorithm.into(), digest.into(), 0], count: 2, bytes })
+        }
+        52 | 53 => {
+            let (&[usage, selector, digest], bytes) = data.split_first_chunk()?;
+            Some(Data::Digest { numbers: [usage.into(), selector.into(), digest.into()], count: 3, bytes })
+        }
+        257 => {
+            let (&[flags, length], rest) = data.split_first_chunk()?;
+            let (tag, value) = rest.split_at_checked(length.into())?;
+            Some(Data::Caa { flags, tag, value })
+        }
+        64 | 65 => {
+            let (target, end) = name_at(message, offset + 2).ok()?;
+            Some(Data::Service { priority: u16_at(data, 0)?, target, params: ServiceParams { rest: &message[end..] } })
+        }
+        35 => {
+            let mut at = offset + 4;
+            let mut texts = [&[][..]; 3];
+            for text in &mut texts {
+                let length = usize::from(*message.get(at)?);
+                *text = message.get(at + 1..at + 1 + length)?;
+                at += 1 + length;
+            }
+            let numbers = [u16_at(data, 0)?, u16_at(data, 2)?];
+            Some(Data::Naptr { numbers, texts, replacement: last_name(at)? })
+        }
         _ => None,
     }
 }
@@ -620,6 +706,14 @@ mod tests {
                     format!("{} {} {serial} {minimum_s}", text(server), text(mailbox))
                 }
                 Data::Srv { priority, weight, port, target } => format!("{priority} {weight} {port} {}", text(target)),
+                Data::Digest { numbers, count, bytes } => format!("{:?} {bytes:?}", &numbers[..count]),
+                Data::Caa { flags, tag, value } => {
+                    format!("{flags} {} {}", String::from_utf8_lossy(tag), String::from_utf8_lossy(value))
+                }
+                Data::Service { priority, target, params } => {
+                    format!("{priority} {} {:?}", text(target), params.collect::<Vec<_>>())
+                }
+                Data::Naptr { numbers, texts, replacement } => format!("{numbers:?} {texts:?} {}", text(replacement)),
                 Data::Other(bytes) => format!("{bytes:?}"),
             };
             assert_eq!(got, expected);
@@ -641,7 +735,16 @@ mod tests {
             "example.com ad.example.com 7 60",
         );
         check(6, b"\xc0\x10\xc0\x10\0", "[192, 16, 192, 16, 0]");
+        check(65, &[1], "[1]");
         check(65, &[1, 2, 3], "[1, 2, 3]");
+        check(65, b"\0\x01\xc0\x10\0\x03\0\x02\x01\xbb\0\x01\0\x09\x02", "1 example.com [(3, [1, 187])]");
+        check(43, &[1, 0, 8, 2, 7], "[256, 8, 2] [7]");
+        check(44, &[4, 1, 7, 8], "[4, 1] [7, 8]");
+        check(52, &[3, 1], "[3, 1]");
+        check(257, b"\0\x05issueca.example", "0 issue ca.example");
+        check(257, b"\0\x20issue", "[0, 32, 105, 115, 115, 117, 101]");
+        check(35, b"\0\x01\0\x02\x01u\0\x01x\0", "[1, 2] [[117], [], [120]] .");
+        check(35, b"\0\x01\0\x02\x01u\0\x09x", "[0, 1, 0, 2, 1, 117, 0, 9, 120]");
     }
 
     #[test]

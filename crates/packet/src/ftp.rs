@@ -6,6 +6,10 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Longest name of a command: RFCs have four letters.
 const COMMAND_LIMIT: usize = 16;
 
+/// Commands that clients begin with.
+const FIRST: [&str; 14] =
+    ["USER", "AUTH", "FEAT", "SYST", "OPTS", "HOST", "CLNT", "ACCT", "PASS", "REIN", "PASV", "EPSV", "PORT", "PROT"];
+
 /// A command and what stands behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
@@ -19,6 +23,11 @@ impl<'a> Command<'a> {
     /// Is it this command, which is written in capitals here?
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    /// May a client begin with it?
+    pub fn may_be_first(&self) -> bool {
+        FIRST.into_iter().any(|name| self.is(name))
     }
 
     /// Does it send a file over a data connection, or fetch one, or a list?

@@ -6,9 +6,9 @@
 //!   [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
 //! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`],
-//!   [`ssh`], [`sip`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
-//!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`]; [`offload`] does what
-//!   devices do for a host.
+//!   [`ssh`], [`sip`], [`http2`] and its [`hpack`], [`quic`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
+//!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`];
+//!   [`offload`] does what devices do for a host.
 //! - [`time`] writes timestamps.
 //!
 //! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
@@ -36,6 +36,8 @@ pub mod fingerprint;
 pub mod flow;
 pub mod frame;
 pub mod ftp;
+pub mod hpack;
+pub mod http2;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
@@ -47,6 +49,7 @@ pub mod offload;
 pub mod pcap_file;
 pub mod pcapng;
 pub mod pseudo;
+pub mod quic;
 pub mod reply;
 pub mod sip;
 pub mod smtp;

@@ -46,7 +46,8 @@ const METHOD_LIMIT: usize = 32;
 /// Can a message begin with these bytes, of which there may be few?
 pub fn may_begin(bytes: &[u8]) -> bool {
     let word = bytes.split(|byte| *byte == b' ').next().unwrap_or_default();
-    if word.starts_with(VERSION) || VERSION.starts_with(word) && word.len() == bytes.len() {
+    let is_cut = !word.is_empty() && word.len() == bytes.len();
+    if word.starts_with(VERSION) || is_cut && VERSION.starts_with(word) {
         return true;
     }
     let is_method = word.len() <= METHOD_LIMIT && word.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_');

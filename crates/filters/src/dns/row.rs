@@ -7,6 +7,7 @@ use filter::prelude::*;
 use filter::record::list_push;
 use packet::dns::{Data, Fault, Message, Name, Section, response_code_name, type_name};
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The records of `dns`.
 pub(super) static SCHEMA: Schema = Schema::new(
@@ -268,6 +269,28 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
             print(out, format_args!("{priority} {weight} {port} "));
             append_name(out, target)?;
         }
+        Data::Digest { numbers, count, bytes } => {
+            for number in &numbers[..count.min(numbers.len())] {
+                print(out, format_args!("{number} "));
+            }
+            json_text::hex(out, &bytes[..bytes.len().min(DNS_RDATA_BYTES)]);
+        }
+        Data::Caa { flags, tag, value } => {
+            print(out, format_args!("{flags} "));
+            packet::tls::append_name(out, tag);
+            append_quoted(out, value);
+        }
+        Data::Service { priority, target, params } => {
+            print(out, format_args!("{priority} "));
+            append_name(out, target)?;
+            params.for_each(|(key, value)| append_service_param(out, key, value));
+        }
+        Data::Naptr { numbers: [order, preference], texts, replacement } => {
+            print(out, format_args!("{order} {preference}"));
+            texts.into_iter().for_each(|text| append_quoted(out, text));
+            out.push(b' ');
+            append_name(out, replacement)?;
+        }
         Data::Other(bytes) => {
             print(out, format_args!("\\# {}", bytes.len()));
             if !bytes.is_empty() {
@@ -277,4 +300,61 @@ fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
         }
     }
     Ok(())
+}
+
+/// Appends a space and a text in quotes.
+fn append_quoted(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(b" \"");
+    packet::tls::append_name(out, text);
+    out.push(b'"');
+}
+
+/// Appends a space and a parameter of a service (RFC 9460, 7 and 14.3).
+fn append_service_param(out: &mut Vec<u8>, key: u16, value: &[u8]) {
+    let name = match key {
+        0 => "mandatory",
+        1 => "alpn",
+        2 => "no-default-alpn",
+        3 => "port",
+        4 => "ipv4hint",
+        5 => "ech",
+        6 => "ipv6hint",
+        7 => "dohpath",
+        _ => "",
+    };
+    match name {
+        "" => print(out, format_args!(" key{key}")),
+        _ => print(out, format_args!(" {name}")),
+    }
+    if value.is_empty() {
+        return;
+    }
+    out.push(b'=');
+    let start = out.len();
+    let mut item = |out: &mut Vec<u8>, text: std::fmt::Arguments<'_>| {
+        if out.len() > start {
+            out.push(b',');
+        }
+        print(out, text);
+    };
+    match key {
+        1 => {
+            let mut rest = value;
+            while let Some((length, behind)) = rest.split_first() {
+                let (name, behind) = behind.split_at_checked(usize::from(*length)).unwrap_or((behind, &[]));
+                item(out, format_args!(""));
+                packet::tls::append_name(out, name);
+                rest = behind;
+            }
+        }
+        3 if value.len() == 2 => item(out, format_args!("{}", u16::from_be_bytes([value[0], value[1]]))),
+        4 => value.chunks_exact(4).for_each(|four| {
+            item(out, format_args!("{}", Ipv4Addr::new(four[0], four[1], four[2], four[3])));
+        }),
+        6 => {
+            value.as_chunks::<16>().0.iter().for_each(|sixteen| item(out, format_args!("{}", Ipv6Addr::from(*sixteen))))
+        }
+        7 => packet::tls::append_name(out, value),
+        _ => json_text::hex(out, &value[..value.len().min(DNS_RDATA_BYTES)]),
+    }
 }

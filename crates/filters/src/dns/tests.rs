@@ -84,11 +84,16 @@ fn messages() {
         record(15, &[0, 10, 0xc0, 12]),
         record(16, b"\x03v=1\x02 x"),
         record(33, &[0, 1, 0, 2, 0, 80, 0xc0, 12]),
+        record(43, &[1, 0, 8, 2, 0xab]),
+        record(44, &[4, 1, 0xcd]),
+        record(52, &[3, 1, 1, 0xef]),
+        record(65, b"\0\x01\0\0\x01\0\x06\x02h3\x02h2\0\x03\0\x02\x01\xbb\0\x04\0\x04\xc0\0\x02\x01\0\x09\0\x01\xaa"),
+        record(35, b"\0\x01\0\x02\x01u\0\x03!a!\0"),
         record(200, &[0xde, 0xad]),
         record(1, &[1, 2]),
     ];
     let authority = record(6, &[name("ns.x"), name("me.x"), vec![0, 0, 0, 9], vec![0; 16]].concat());
-    let response = [header(0x8783, [1, 7, 1, 0]), question("www.x", 1), answers.concat(), authority].concat();
+    let response = [header(0x8783, [1, 12, 1, 0]), question("www.x", 1), answers.concat(), authority].concat();
     let answer = |kind: &str, data: &str| json!({"name": "www.x", "rrtype": kind, "ttl": 300, "rdata": data});
     check(
         &response,
@@ -97,7 +102,10 @@ fn messages() {
             "rcode": "NXDOMAIN", "rrname": "www.x", "rrtype": "A",
             "answers": [
                 answer("A", "192.0.2.1"), answer("CNAME", "b.x"), answer("MX", "10 www.x"), answer("TXT", "v=1 x"),
-                answer("SRV", "1 2 80 www.x"), answer("TYPE200", "\\# 2 dead"), answer("A", "\\# 2 0102"),
+                answer("SRV", "1 2 80 www.x"),
+                answer("DS", "256 8 2 ab"), answer("SSHFP", "4 1 cd"), answer("TLSA", "3 1 1 ef"),
+                answer("HTTPS", "1 . alpn=h3,h2 port=443 ipv4hint=192.0.2.1 key9=aa"),
+                answer("NAPTR", "1 2 \"u\" \"\" \"!a!\" ."), answer("TYPE200", "\\# 2 dead"), answer("A", "\\# 2 0102"),
             ],
             "authorities": [answer("SOA", "ns.x me.x 9")],
         }),
@@ -128,7 +136,7 @@ fn what_is_not_dns_is_rejected() {
         assert_eq!(records(&outcome).len(), records_expected, "{bytes:?} {ports:?}");
         assert_eq!(outcome.counters("dns").blocks_rejected, 1 - records_expected as u64);
     };
-    for (ports, expected) in [([53, 4000], 1), ([4000, 5353], 1), ([5355, 5355], 0), ([4000, 54], 0)] {
+    for (ports, expected) in [([53, 4000], 1), ([4000, 5353], 1), ([5355, 4000], 1), ([4000, 54], 0)] {
         check(&query("x"), ports, expected);
     }
     let pieces = vec![block(0, Flags::FIRST.with(Flags::LAST), &query("x"), 0)];

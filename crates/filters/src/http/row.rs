@@ -8,7 +8,7 @@ use crate::parts::eve::{begin_row, eve_fields};
 use filter::prelude::*;
 
 /// What stands in a message's first block.
-pub(super) static SCHEMA: Schema = Schema::new(
+pub(crate) static SCHEMA: Schema = Schema::new(
     "http",
     &eve_fields![
         Field::new("http.direction", FieldType::Text),

@@ -32,6 +32,11 @@ impl<'a> Outlet<'a> {
         self.streams.get(class)
     }
 
+    /// How many streams had this number before.
+    pub(crate) fn epoch(&self, class: Class) -> u32 {
+        self.streams.epoch(class)
+    }
+
     /// Gives a block.
     pub(crate) fn push(&mut self, block: Descriptor) {
         self.out.push(block);

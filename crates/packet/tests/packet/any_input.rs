@@ -104,7 +104,12 @@ fn read_dns(bytes: &[u8]) {
             Data::Name(name) | Data::Mx { exchange: name, .. } | Data::Srv { target: name, .. } => names.push(name),
             Data::Soa { server, mailbox, .. } => names.extend([server, mailbox]),
             Data::Txt(strings) => assert!(strings.map(<[u8]>::len).sum::<usize>() <= bytes.len()),
-            Data::A(_) | Data::Aaaa(_) | Data::Other(_) => {}
+            Data::Service { target, params, .. } => {
+                names.push(target);
+                assert!(params.count() <= bytes.len() / 4);
+            }
+            Data::Naptr { replacement, .. } => names.push(replacement),
+            Data::A(_) | Data::Aaaa(_) | Data::Digest { .. } | Data::Caa { .. } | Data::Other(_) => {}
         }
     }
     assert!(count <= bytes.len() / 11);

@@ -1,0 +1,331 @@
+//! Files out of FTP: one message for each direction of a data connection, with the command that asked for it.
+//!
+//! Control connections are read for the places that data connections go to, and for the commands that use them. Which
+//! connection is whose is known across connections, so one copy sees all of them.
+
+use crate::parts::carry::Carried;
+use crate::parts::class_table::ClassTable;
+use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::outlet::Outlet;
+use crate::parts::text_lines::TextLines;
+use base::limits::{FTP_EXPECTED, TEXT_BUFFERED_BYTES};
+use filter::prelude::*;
+use packet::{ftp, reply};
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+static SCHEMA: Schema = Schema::new(
+    "ftp_data",
+    &eve_fields![Field::new("ftp_data.command", FieldType::Text), Field::new("ftp_data.filename", FieldType::Text)],
+);
+
+/// What `ftp_data` is.
+pub static KIND: Kind = Kind::new("ftp_data", "takes files out of the data connections of FTP", make)
+    .help(
+        "Reads FTP's control connections on any port, and gives what the data connections carry that are agreed on there \
+         (PORT, EPRT, PASV, EPSV): one message for each, a record with `ftp_data.command` (RETR, STOR, LIST ...) and \
+         `ftp_data.filename`, and then the bytes, not copied. All other connections are rejected, control connections \
+         too. Of a passive server the address is that of the control connection, whatever its reply says.\n\n\
+         Up to 16384 data connections are waited for; the one announced first makes room.",
+    )
+    .takes(&[Type::Bytes])
+    .rejects()
+    .gives_messages(&SCHEMA)
+    .mode(Mode::Serial)
+    .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
+    .parses_payload()
+    .examples(&[Example { request: "pcap ftp.pcap | ftp_data | json", output: A_FILE }]);
+
+const A_FILE: &str = r#"{"timestamp":"2026-06-10T21:20:51.305713000Z","flow_id":193746439765198,"event_type":"ftp_data","src_ip":"172.23.0.2","src_port":20,"dest_ip":"172.23.0.3","dest_port":44671,"proto":"TCP","ftp_data":{"command":"NLST","length":25,"state":"complete"}}
+{"timestamp":"2026-06-10T21:20:51.306495000Z","flow_id":399772187845073,"event_type":"ftp_data","src_ip":"172.23.0.2","src_port":20,"dest_ip":"172.23.0.3","dest_port":43585,"proto":"TCP","ftp_data":{"command":"RETR","filename":"index.html","length":39,"state":"complete"}}
+{"timestamp":"2026-06-10T21:20:51.306659000Z","flow_id":4786550755516134,"event_type":"ftp_data","src_ip":"172.23.0.2","src_port":20,"dest_ip":"172.23.0.3","dest_port":43439,"proto":"TCP","ftp_data":{"command":"NLST","length":25,"state":"complete"}}
+"#;
+
+const _: () = assert!(FTP_EXPECTED == 16384, "the manual says so");
+
+fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Ok(Instance::filter(FtpData {
+        row: RowWriter::new(&SCHEMA),
+        whole: Vec::new(),
+        carried: Carried::new(TEXT_BUFFERED_BYTES),
+        connections: ClassTable::default(),
+        expected: HashMap::new(),
+        order: VecDeque::new(),
+    }))
+}
+
+/// Where a data connection goes.
+type Key = (IpAddr, u16);
+
+struct FtpData {
+    row: RowWriter,
+    /// Where a line is put together that lies in several blocks.
+    whole: Vec<u8>,
+    /// Lines and commands of all connections.
+    carried: Carried,
+    /// By the class of direction 0.
+    connections: ClassTable<Connection>,
+    /// Lines with the commands that data connections are for; empty where none came yet.
+    expected: HashMap<Key, Vec<u8>>,
+    /// The one announced first in front.
+    order: VecDeque<Key>,
+}
+
+struct Connection {
+    /// Which connection with this number it is.
+    epoch: u32,
+    use_: Use,
+    /// Directions that are over.
+    ended: [bool; 2],
+}
+
+enum Use {
+    Control(Box<Control>),
+    /// A line with the command, and which directions have begun.
+    Data(Vec<u8>, [bool; 2]),
+    Other,
+}
+
+#[derive(Default)]
+struct Control {
+    lines: [TextLines; 2],
+    /// The client's direction, once something came.
+    client: Option<u8>,
+    is_confirmed: bool,
+    /// The place that the next transfer uses.
+    place: Option<Key>,
+}
+
+impl Filter for FtpData {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut outlet = Outlet::new(cx);
+        for (place, block) in batch.iter() {
+            outlet.place = place;
+            if !self.block(block, &mut outlet) {
+                outlet.reject_block();
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+impl FtpData {
+    /// Deals with a block; says whether it was of a data connection.
+    fn block(&mut self, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
+        let direction = usize::from(block.class.direction());
+        let key = Class::of_stream(block.class.connection(), 0);
+        let epoch = outlet.epoch(key);
+        let known = self.connections.remove(key).filter(|connection| connection.epoch == epoch);
+        let mut connection =
+            known.unwrap_or_else(|| Connection { epoch, use_: self.begin(key, outlet), ended: [false; 2] });
+        let is_data = match &mut connection.use_ {
+            Use::Data(line, begun) => {
+                let has_begun = std::mem::replace(&mut begun[direction], true);
+                self.data(line, has_begun, block, outlet);
+                true
+            }
+            Use::Control(control) => {
+                if !self.control(control, block, outlet) {
+                    control.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
+                    connection.use_ = Use::Other;
+                }
+                false
+            }
+            Use::Other => false,
+        };
+        connection.ended[direction] |= block.has(Flags::LAST);
+        if connection.ended != [true; 2] {
+            self.connections.get_or_insert(key, || connection);
+            return is_data;
+        }
+        match connection.use_ {
+            Use::Data(mut line, _) => self.carried.clear(&mut line),
+            Use::Control(mut control) => control.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried)),
+            Use::Other => {}
+        }
+        is_data
+    }
+
+    /// What a connection is for, of which nothing came yet.
+    fn begin(&mut self, class: Class, outlet: &Outlet<'_>) -> Use {
+        let Some(flow) = outlet.facts(class).map(|facts| facts.flow) else { return Use::Other };
+        match self.expected.remove(&(flow.target, flow.target_port)) {
+            Some(line) => Use::Data(line, [false; 2]),
+            None => Use::Control(Box::default()),
+        }
+    }
+
+    /// Gives a block of a data connection, behind a record where it is the first.
+    fn data(&mut self, line: &[u8], has_begun: bool, block: &Descriptor, outlet: &mut Outlet<'_>) {
+        if !has_begun && block.len == 0 && block.gap() == 0 {
+            return;
+        }
+        if !has_begun {
+            begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
+            if let Some(command) = ftp::command(line) {
+                self.row.text("ftp_data.command", command.name);
+                if !command.argument.is_empty() {
+                    self.row.text("ftp_data.filename", command.argument);
+                }
+            }
+            outlet.meta(&self.row, block.time, block.class, Flags::NONE);
+        }
+        let mut piece = *block;
+        piece.set_flags(block.flags().without(Flags::FIRST));
+        outlet.push(piece);
+    }
+
+    /// Reads a block of what may be a control connection; says whether it still may be one.
+    fn control(&mut self, control: &mut Control, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
+        let mut rest = outlet.bytes(block);
+        let Some(first) = rest.first() else { return true };
+        let direction = block.class.direction();
+        // Replies begin with digits, commands do not.
+        let client = *control.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
+        let side = usize::from(direction);
+        if block.gap() > 0 {
+            control.lines[side].lose(&mut self.carried);
+        }
+        let mut whole = std::mem::take(&mut self.whole);
+        let mut may_be = true;
+        while may_be && let Some(line) = control.lines[side].next(&mut rest, &mut whole, &mut self.carried) {
+            may_be = match direction == client {
+                true => self.command(control, line, outlet),
+                false => self.reply(control, line, block, outlet),
+            };
+        }
+        self.whole = whole;
+        may_be
+    }
+
+    fn command(&mut self, control: &mut Control, line: &[u8], outlet: &mut Outlet<'_>) -> bool {
+        let Some(command) = ftp::command(line) else { return control.is_confirmed };
+        control.is_confirmed |= command.may_be_first();
+        let place = if command.is("PORT") {
+            ftp::place(command.argument)
+        } else if command.is("EPRT") {
+            ftp::extended_place(command.argument)
+        } else {
+            None
+        };
+        if let Some(place) = place
+            && let Some(address) = place.address
+        {
+            self.expect(control, (address, place.port), outlet);
+        }
+        if command.transfers()
+            && let Some(key) = control.place.take()
+            && let Some(kept) = self.expected.get_mut(&key)
+            && !self.carried.keep(kept, line)
+        {
+            outlet.count("ftp names left out for want of memory", 1);
+        }
+        control.is_confirmed
+    }
+
+    fn reply(&mut self, control: &mut Control, line: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
+        let line = reply::line(line);
+        let place = match line.code {
+            Some(227) => ftp::place(line.text),
+            Some(229) => ftp::extended_place(line.text),
+            Some(_) => None,
+            None => return control.is_confirmed,
+        };
+        if let Some(place) = place
+            && let Some(facts) = outlet.facts(block.class)
+        {
+            self.expect(control, (facts.directed(block.class).source, place.port), outlet);
+        }
+        true
+    }
+
+    /// Waits for a data connection.
+    fn expect(&mut self, control: &mut Control, key: Key, outlet: &mut Outlet<'_>) {
+        control.place = Some(key);
+        match self.expected.insert(key, Vec::new()) {
+            Some(mut before) => self.carried.clear(&mut before),
+            None => self.order.push_back(key),
+        }
+        if self.order.len() > FTP_EXPECTED
+            && let Some(oldest) = self.order.pop_front()
+            && let Some(mut line) = self.expected.remove(&oldest)
+        {
+            outlet.count("ftp data connections no longer waited for", 1);
+            self.carried.clear(&mut line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parts::handmade::{Piece, block, facts};
+    use packet::Flow;
+    use proptest::prelude::*;
+    use testkit::{Chain, Outcome};
+
+    fn piece(class: u32, bytes: &[u8]) -> Piece {
+        block(class, Flags::NONE, bytes, 0)
+    }
+
+    /// A control connection with the number 0, and one to this port with the number 1, of the client or of the server.
+    fn run(pieces: Vec<Piece>, port: u16, is_passive: bool) -> Outcome {
+        let control = facts(4000, 6, 0);
+        let mut data = facts(20, 6, 0);
+        data.flow = Flow { target_port: port, ..data.flow };
+        if !is_passive {
+            (data.flow.source, data.flow.target) = (data.flow.target, data.flow.source);
+        }
+        Chain::pieces(Type::Bytes, None, pieces).streams(&[control, data]).then(&KIND, &[]).run()
+    }
+
+    fn messages(outcome: &Outcome) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut messages = Vec::new();
+        for block in &outcome.blocks {
+            match Row::new(&SCHEMA, &block.bytes).filter(|_| block.descriptor.has(Flags::META)) {
+                Some(row) => {
+                    let text = |name| row.text(name).unwrap_or_default();
+                    let command = [text("ftp_data.command"), b" ", text("ftp_data.filename")].concat();
+                    messages.push((command, Vec::new()));
+                }
+                None => messages.last_mut().expect("a record first").1.extend_from_slice(&block.bytes),
+            }
+        }
+        messages
+    }
+
+    #[test]
+    fn files() {
+        let check = |agreed: &[(u32, &[u8])], is_passive: bool, command: &[u8]| {
+            let mut pieces = vec![piece(1, b"220 x\r\n"), piece(0, b"USER a\r\n")];
+            pieces.extend(agreed.iter().map(|(class, bytes)| piece(*class, bytes)));
+            let (first, last) = (Flags::FIRST, Flags::LAST);
+            pieces.extend([block(2, first, b"ab", 0), block(2, last, b"c", 0), block(3, last, b"", 0)]);
+            let outcome = run(pieces, 2000, is_passive);
+            assert_eq!(messages(&outcome), [(command.to_vec(), b"abc".to_vec())]);
+            assert!(outcome.blocks.last().unwrap().descriptor.has(Flags::LAST));
+            assert_eq!(outcome.counters("ftp_data").blocks_rejected, 2 + agreed.len() as u64);
+        };
+        check(&[(0, b"PORT 10,0,0,1,7,208\r\nSTOR x y\r\n")], false, b"STOR x y");
+        check(&[(0, b"EPRT |1|10.0.0.1|2000|\r\nLIST\r\n")], false, b"LIST ");
+        check(&[(0, b"PASV\r\n"), (1, b"227 Ok (9,9,9,9,7,208)\r\n"), (0, b"RETR /a\r\n")], true, b"RETR /a");
+        check(&[(0, b"EPSV\r\n"), (1, b"229 Ok (|||2000|)\r\n"), (0, b"RE"), (0, b"TR a\r\n")], true, b"RETR a");
+    }
+
+    #[test]
+    fn what_was_not_agreed_on_is_rejected() {
+        let pieces = vec![piece(0, b"USER a\r\nPORT 10,0,0,1,7,208\r\n"), piece(2, b"abc")];
+        assert_eq!(run(pieces, 2001, false).counters("ftp_data").blocks_rejected, 2);
+        let pieces = vec![piece(0, b"GET / HTTP/1.1\r\nPORT 10,0,0,1,7,208\r\n"), piece(2, b"abc")];
+        assert_eq!(run(pieces, 2000, false).counters("ftp_data").blocks_rejected, 2);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(blocks in proptest::collection::vec((0u32..4, proptest::collection::vec(any::<u8>(), 0..60)), 0..6), like: bool) {
+            let start: &[u8] = if like { b"USER x\r\nPORT 10,0,0,1,7,208\r\n" } else { b"" };
+            let pieces = blocks.iter().map(|(class, bytes)| piece(*class, &[start, bytes].concat())).collect();
+            prop_assert!(messages(&run(pieces, 2000, false)).len() <= 2);
+        }
+    }
+}

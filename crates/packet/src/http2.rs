@@ -1,0 +1,102 @@
+//! Frames of HTTP/2 (RFC 9113, 4 and 6): their headers, and what padding and priorities leave of their contents. Not streams,
+//! and not header fields: those are [`hpack`](crate::hpack)'s.
+
+/// What a client says first.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Types of frames.
+pub mod kind {
+    /// Part of a body.
+    pub const DATA: u8 = 0;
+    /// Header fields.
+    pub const HEADERS: u8 = 1;
+    /// A stream is given up.
+    pub const RST_STREAM: u8 = 3;
+    /// What a side wants of the other.
+    pub const SETTINGS: u8 = 4;
+    /// A request that the server answers without being asked.
+    pub const PUSH_PROMISE: u8 = 5;
+    /// More header fields.
+    pub const CONTINUATION: u8 = 9;
+}
+
+/// Flags of frames.
+pub mod flag {
+    /// The last frame of its stream's side.
+    pub const END_STREAM: u8 = 1;
+    /// The last of its header fields.
+    pub const END_HEADERS: u8 = 4;
+    /// Its contents begin with the length of what fills it up.
+    pub const PADDED: u8 = 8;
+    /// A priority stands in front.
+    pub const PRIORITY: u8 = 32;
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of its contents.
+    pub length: usize,
+    /// One of [`kind`], or another.
+    pub kind: u8,
+    /// Bits of [`flag`].
+    pub flags: u8,
+    /// The stream; 0 is the connection.
+    pub stream: u32,
+}
+
+impl Header {
+    /// Bytes of a header.
+    pub const BYTES: usize = 9;
+
+    /// Reads a header.
+    pub fn parse(bytes: &[u8; Header::BYTES]) -> Header {
+        let [high, middle, low, kind, flags, a, b, c, d] = *bytes;
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        Header { length, kind, flags, stream: u32::from_be_bytes([a & 0x7f, b, c, d]) }
+    }
+
+    /// Is this flag set?
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The header fields in the contents of HEADERS, PUSH_PROMISE or CONTINUATION, and the stream that PUSH_PROMISE announces;
+    /// `None` where lengths contradict each other.
+    pub fn fields<'a>(&self, contents: &'a [u8]) -> Option<(&'a [u8], u32)> {
+        let (mut rest, mut promised) = (contents, 0);
+        if self.kind == kind::CONTINUATION {
+            return Some((rest, promised));
+        }
+        if self.has(flag::PADDED) {
+            let (padding, behind) = rest.split_first()?;
+            rest = &behind[..behind.len().checked_sub(usize::from(*padding))?];
+        }
+        if self.kind == kind::PUSH_PROMISE {
+            let (stream, behind) = rest.split_first_chunk()?;
+            (promised, rest) = (u32::from_be_bytes(*stream) & 0x7fff_ffff, behind);
+        } else if self.has(flag::PRIORITY) {
+            rest = rest.get(5..)?;
+        }
+        Some((rest, promised))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames() {
+        let header = Header::parse(&[0, 1, 2, 1, 0x2c, 0x80, 0, 0, 3]);
+        assert_eq!(header, Header { length: 258, kind: kind::HEADERS, flags: 0x2c, stream: 3 });
+        assert_eq!(header.fields(&[2, 0, 0, 0, 0, 9, 7, 8, 0, 0]), Some((&[7, 8][..], 0)));
+        for cut in [&[][..], &[9, 1, 2], &[0, 0, 0]] {
+            assert_eq!(header.fields(cut), None);
+        }
+        let promise = Header { kind: kind::PUSH_PROMISE, flags: 0, ..header };
+        assert_eq!(promise.fields(&[0x80, 0, 0, 2, 5]), Some((&[5][..], 2)));
+        let more = Header { kind: kind::CONTINUATION, ..header };
+        assert_eq!(more.fields(&[1]), Some((&[1][..], 0)));
+    }
+}
