@@ -122,7 +122,7 @@ impl Engine {
 
     /// Has any rule to do with the payload of streams?
     pub fn looks_at_streams(&self) -> bool {
-        !self.set.payloads.is_empty() || !self.set.each_payload.is_empty()
+        self.set.streams
     }
 
     fn next_mark(&mut self) -> u32 {
@@ -286,6 +286,11 @@ impl Engine {
         if let Some(transaction) = &transaction
             && !numbers_hold(rule, transaction, packet.to_server)
         {
+            return;
+        }
+        let side = packet.to_server;
+        let has = |event: &&str| transaction.as_ref().is_some_and(|one| one.events.contains(&(*event, side)));
+        if !rule.events.iter().all(has) {
             return;
         }
         let addresses = packet.flow.map(|flow| (flow.source, flow.target));
