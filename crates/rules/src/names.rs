@@ -90,8 +90,22 @@ impl App {
     /// The protocol that a rule names, where it is supported.
     pub fn of_name(name: &str) -> Option<App> {
         const KNOWN: &[App] = &[
-            App::Http1, App::Tls, App::Dns, App::Llmnr, App::Ssh, App::Smtp, App::Ftp, App::FtpData, App::Sip, App::Tftp,
-            App::Ntp, App::Snmp, App::Mqtt, App::Rfb, App::Dhcp, App::Krb5,
+            App::Http1,
+            App::Tls,
+            App::Dns,
+            App::Llmnr,
+            App::Ssh,
+            App::Smtp,
+            App::Ftp,
+            App::FtpData,
+            App::Sip,
+            App::Tftp,
+            App::Ntp,
+            App::Snmp,
+            App::Mqtt,
+            App::Rfb,
+            App::Dhcp,
+            App::Krb5,
         ];
         match name {
             "http1" => Some(App::Http1),
@@ -361,9 +375,21 @@ const SNMP_TRAPS: &[(&str, u64)] = &[
 ];
 
 const MQTT_TYPES: &[(&str, u64)] = &[
-    ("CONNECT", 1), ("CONNACK", 2), ("PUBLISH", 3), ("PUBACK", 4), ("PUBREC", 5), ("PUBREL", 6), ("PUBCOMP", 7),
-    ("SUBSCRIBE", 8), ("SUBACK", 9), ("UNSUBSCRIBE", 10), ("UNSUBACK", 11), ("PINGREQ", 12), ("PINGRESP", 13),
-    ("DISCONNECT", 14), ("AUTH", 15),
+    ("CONNECT", 1),
+    ("CONNACK", 2),
+    ("PUBLISH", 3),
+    ("PUBACK", 4),
+    ("PUBREC", 5),
+    ("PUBREL", 6),
+    ("PUBCOMP", 7),
+    ("SUBSCRIBE", 8),
+    ("SUBACK", 9),
+    ("UNSUBSCRIBE", 10),
+    ("UNSUBACK", 11),
+    ("PINGREQ", 12),
+    ("PINGRESP", 13),
+    ("DISCONNECT", 14),
+    ("AUTH", 15),
 ];
 const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2)];
 const YES_NO: &[(&str, u64)] = &[("yes", 1), ("on", 1), ("true", 1), ("no", 0), ("off", 0), ("false", 0)];
@@ -438,8 +464,14 @@ pub const EVENTS: &[(&str, &[&str])] = &[
     (
         "app-layer-event",
         &[
-            "dns.malformed_data", "dns.not_a_request", "dns.not_a_response", "dns.z_flag_set", "dns.invalid_opcode",
-            "dns.invalid_additionals", "dns.invalid_authorities", "llmnr.invalid_opcode",
+            "dns.malformed_data",
+            "dns.not_a_request",
+            "dns.not_a_response",
+            "dns.z_flag_set",
+            "dns.invalid_opcode",
+            "dns.invalid_additionals",
+            "dns.invalid_authorities",
+            "llmnr.invalid_opcode",
         ],
     ),
 ];
