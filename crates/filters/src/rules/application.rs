@@ -24,8 +24,7 @@ pub(super) enum Application {
     Sip(Box<sip::Stream>),
     Mqtt(Box<mqtt::Stream>),
     Rfb(Box<rfb::Stream>),
-    /// Each block is a message.
-    Krb5,
+    Krb5(Box<small::Krb5>),
     /// None that is read here.
     Other,
 }
@@ -123,7 +122,7 @@ impl Application {
             Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, to),
             Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
-            Application::Krb5 => small::krb5(cx.rings.bytes(block), to_server, to),
+            Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, to),
             Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, to),
             Application::Fresh(_) | Application::Other => {}
         }
@@ -140,7 +139,7 @@ impl Application {
             App::Sip => Application::Sip(Box::default()),
             App::Mqtt => Application::Mqtt(Box::default()),
             App::Rfb => Application::Rfb(Box::default()),
-            App::Krb5 => Application::Krb5,
+            App::Krb5 => Application::Krb5(Box::default()),
             _ => Application::Other,
         }
     }
@@ -238,7 +237,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         try_one(App::Mqtt, Says::Is(App::Mqtt));
     }
     try_one(App::Rfb, begins(bytes, &[b"RFB 003."], false));
-    if port(88) && bytes.get(4..).is_some_and(small::is_krb5) {
+    if port(88) && bytes.get(4..).is_some_and(small::begins_krb5) {
         try_one(App::Krb5, Says::Is(App::Krb5));
     }
     if port(53) {

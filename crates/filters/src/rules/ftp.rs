@@ -62,13 +62,10 @@ impl Stream {
                 to.change(id, true);
             }
         }
-        for side in [true, false] {
-            let known = to.find(id).is_some_and(|one| one.numbers(Number::FTP_REPLY_RECEIVED, side).next().is_some());
-            if let Some(one) = to.get(id).filter(|_| !known) {
-                one.put_number(Number::FTP_REPLY_RECEIVED, side, 1);
-            }
+        let known = to.find(id).is_some_and(|one| one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some());
+        if let Some(one) = to.get(id).filter(|_| !known) {
+            one.put_number(Number::FTP_REPLY_RECEIVED, false, 1);
         }
-        to.change(id, true);
         let last = code.is_some() && line.get(3) != Some(&b'-') && code.is_some_and(|code| code[0] != b'1');
         if last {
             to.complete(id, false);

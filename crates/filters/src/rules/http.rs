@@ -5,6 +5,7 @@ use super::uri;
 use crate::http::exit::{Exit, Shared};
 use crate::http::session::Session;
 use crate::http::start::{StartLine, start_line, trim};
+use base::limits::RULES_MEMORY_BYTES;
 use filter::prelude::*;
 use filter::{Counters, Marks};
 use rules::Transaction;
@@ -33,7 +34,7 @@ pub(super) struct HttpShared {
 
 impl HttpShared {
     pub fn new() -> HttpShared {
-        let mut shared = Shared::new(true, 64 << 20, 1000, 256 << 20);
+        let mut shared = Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES);
         shared.raw_heads = true;
         HttpShared { shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
     }

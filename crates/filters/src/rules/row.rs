@@ -157,7 +157,7 @@ fn write_transaction(row: &mut RowWriter, one: &Transaction) {
             row.text(name, text);
         }
     }
-    if one.numbers(Number::FTP_REPLY_RECEIVED, true).next().is_some() {
+    if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some() {
         row.text("ftp.reply_received", "yes");
     }
     if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {

@@ -77,9 +77,39 @@ pub(super) fn is_krb5(payload: &[u8]) -> bool {
     node(payload).is_some_and(|(tag, inner, _)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
 }
 
-/// The same over UDP, or behind its length over TCP.
+/// The same, of which the end is still to come.
+pub(super) fn begins_krb5(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x6a..=0x6f | 0x7e, 0x81..=0x83, ..])
+}
+
+/// Bytes of one side that wait for the rest of a message.
+const WAITING_BYTES: usize = 64 << 10;
+
+/// Kerberos over TCP, where messages stand behind their lengths: what waits on either side.
+#[derive(Debug, Default)]
+pub(super) struct Krb5 {
+    waiting: [Vec<u8>; 2],
+}
+
+impl Krb5 {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
+        let waiting = &mut self.waiting[usize::from(!to_server)];
+        waiting.extend_from_slice(bytes);
+        while let Some((length, rest)) = waiting.split_first_chunk::<4>() {
+            let length = u32::from_be_bytes(*length) as usize;
+            if length > WAITING_BYTES {
+                waiting.clear();
+                return;
+            }
+            let Some(one) = rest.get(..length) else { return };
+            krb5(one, to_server, to);
+            waiting.drain(..4 + length);
+        }
+    }
+}
+
+/// Takes a message.
 pub(super) fn krb5(payload: &[u8], to_server: bool, to: &mut Transactions) {
-    let payload = if is_krb5(payload) { payload } else { payload.get(4..).unwrap_or_default() };
     let Some((tag, _, _)) = node(payload).filter(|_| is_krb5(payload)) else { return };
     let one = to.begin(App::Krb5);
     let id = one.id;
