@@ -262,7 +262,7 @@ impl Engine {
         set: &RuleSet,
         at: u32,
         packet: &Packet<'_>,
-        mut flow: Option<&mut FlowState>,
+        flow: Option<&mut FlowState>,
         piece: Option<Piece<'_>>,
         mut transaction: Option<&mut Transaction>,
     ) {
@@ -294,7 +294,7 @@ impl Engine {
             return;
         }
         let addresses = packet.flow.map(|flow| (flow.source, flow.target));
-        let mut place = Place { flow: flow.as_deref_mut(), hosts: &mut self.hosts, addresses, now: packet.time };
+        let mut place = Place { flow, hosts: &mut self.hosts, addresses, now: packet.time };
         if !rule.tests.iter().all(|test| place.holds(test)) {
             return;
         }

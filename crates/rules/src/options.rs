@@ -574,9 +574,8 @@ impl Reader {
         if self.rule.header.whole {
             return Ok(());
         }
-        let contradicts = request && response
-            || request && self.rule.flow.to_server == Some(false)
-            || response && self.rule.flow.to_server == Some(true);
+        let to_server = self.rule.flow.to_server;
+        let contradicts = request && (response || to_server == Some(false)) || response && to_server == Some(true);
         if contradicts {
             return Err(Wrong::new(end.saturating_sub(1), "the rule asks for buffers of both directions"));
         }

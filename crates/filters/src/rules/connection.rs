@@ -126,7 +126,7 @@ impl Connection {
         }
         let mut block = *block;
         if self.turned {
-            block.class = Class::of_stream(block.class.connection(), 1 - block.class.direction() as u8);
+            block.class = Class::of_stream(block.class.connection(), 1 - block.class.direction());
         }
         let block = &block;
         let side = usize::from(block.class.direction());

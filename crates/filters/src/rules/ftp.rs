@@ -79,10 +79,7 @@ impl Stream {
 fn six_numbers(text: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(text).ok()?;
     let from = text.find('(').map_or(0, |at| at + 1);
-    let numbers: Vec<u8> = text[from..]
-        .split(|letter: char| letter == ',' || letter == ')')
-        .map_while(|part| part.trim().parse().ok())
-        .collect();
+    let numbers: Vec<u8> = text[from..].split([',', ')']).map_while(|part| part.trim().parse().ok()).collect();
     let [_, _, _, _, high, low] = numbers[..] else { return None };
     Some(u16::from_be_bytes([high, low]))
 }

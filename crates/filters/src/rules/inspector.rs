@@ -242,8 +242,8 @@ impl Inspector {
     fn find_or_begin(&mut self, flow: Flow, scope: u64, time: u64, cx: &mut Context<'_>) -> (Slot, Way) {
         let now = cx.now;
         if let Some((slot, way)) = self.flows.find(&flow, scope) {
-            let silent = |it: &Box<Connection>| it.number.is_none() && now.saturating_sub(it.last_seen) > IDLE_NS;
-            if !self.flows.get(slot).is_some_and(silent) {
+            let silent = |it: &Connection| it.number.is_none() && now.saturating_sub(it.last_seen) > IDLE_NS;
+            if !self.flows.get(slot).is_some_and(|it| silent(it)) {
                 self.flows.touch(slot);
                 return (slot, way);
             }
