@@ -397,6 +397,9 @@ pub const RULES_STREAM_BYTES: u64 = 1 << 20;
 /// Bytes of a body or of a file that rules see: its first.
 pub const RULES_BODY_BYTES: usize = 100 << 10;
 
+/// Bytes of streams and transactions that rules keep, of all flows together; the same for heads and decoders of HTTP.
+pub const RULES_MEMORY_BYTES: usize = 256 << 20;
+
 /// Flows whose state rules keep.
 pub const RULES_FLOWS: usize = 1 << 18;
 

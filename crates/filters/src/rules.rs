@@ -2,7 +2,7 @@
 //!
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
 //! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
-//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `small` —
+//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `small` —
 //!   their buffers; `lines`, `hex` help them.
 //! - `row` — the record.
 //!
@@ -19,7 +19,9 @@ mod http;
 pub(crate) mod inspector;
 mod lines;
 mod mime;
+mod mqtt;
 pub(crate) mod reload;
+mod rfb;
 pub(crate) mod row;
 mod sip;
 mod small;

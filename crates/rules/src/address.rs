@@ -71,13 +71,15 @@ impl<T: Copy + Ord> Ranges<T> {
     }
 }
 
-/// Addresses as numbers, IPv4 below 2^32 in a space of its own.
-pub(crate) type Addresses = Ranges<(u8, u128)>;
+/// An address: the version of IP, and its number.
+type Key = (u8, u128);
+/// Addresses.
+pub(crate) type Addresses = Ranges<Key>;
 /// Ports.
 pub(crate) type Ports = Ranges<u16>;
 
 /// An address as its number.
-pub(crate) fn key(address: IpAddr) -> (u8, u128) {
+pub(crate) fn key(address: IpAddr) -> Key {
     match address {
         IpAddr::V4(address) => (4, u128::from(u32::from(address))),
         IpAddr::V6(address) => (6, u128::from(address)),
@@ -165,7 +167,7 @@ fn split_list(text: &str) -> Vec<&str> {
     parts
 }
 
-fn network(text: &str) -> Result<Option<((u8, u128), (u8, u128))>, String> {
+fn network(text: &str) -> Result<Option<(Key, Key)>, String> {
     let unknown = || format!("\u{201c}{text}\u{201d} is no address");
     let address = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| unknown());
     if let Some((low, high)) = text.split_once('-') {

@@ -122,7 +122,7 @@ impl Engine {
 
     /// Has any rule to do with the payload of streams?
     pub fn looks_at_streams(&self) -> bool {
-        !self.set.payloads.is_empty() || !self.set.each_payload.is_empty()
+        self.set.streams
     }
 
     fn next_mark(&mut self) -> u32 {
@@ -262,7 +262,7 @@ impl Engine {
         set: &RuleSet,
         at: u32,
         packet: &Packet<'_>,
-        mut flow: Option<&mut FlowState>,
+        flow: Option<&mut FlowState>,
         piece: Option<Piece<'_>>,
         mut transaction: Option<&mut Transaction>,
     ) {
@@ -288,8 +288,13 @@ impl Engine {
         {
             return;
         }
+        let side = packet.to_server;
+        let has = |event: &&str| transaction.as_ref().is_some_and(|one| one.events.contains(&(*event, side)));
+        if !rule.events.iter().all(has) {
+            return;
+        }
         let addresses = packet.flow.map(|flow| (flow.source, flow.target));
-        let mut place = Place { flow: flow.as_deref_mut(), hosts: &mut self.hosts, addresses, now: packet.time };
+        let mut place = Place { flow, hosts: &mut self.hosts, addresses, now: packet.time };
         if !rule.tests.iter().all(|test| place.holds(test)) {
             return;
         }

@@ -81,6 +81,8 @@ pub struct Transaction {
     pub(crate) matched: Vec<(u32, bool)>,
     /// By side, the server's first: it has sent all it will.
     pub complete: [bool; 2],
+    /// What is odd about it, by side: names of [`EVENTS`](crate::names::EVENTS).
+    pub events: Vec<(&'static str, bool)>,
     /// By side: the body is still growing. What must not be there is looked for at its end.
     pub growing: [bool; 2],
 }

@@ -89,7 +89,7 @@ impl App {
 
     /// The protocol that a rule names, where it is supported.
     pub fn of_name(name: &str) -> Option<App> {
-        const KNOWN: [App; 12] = [
+        const KNOWN: &[App] = &[
             App::Http1,
             App::Tls,
             App::Dns,
@@ -102,11 +102,15 @@ impl App {
             App::Tftp,
             App::Ntp,
             App::Snmp,
+            App::Mqtt,
+            App::Rfb,
+            App::Dhcp,
+            App::Krb5,
         ];
         match name {
             "http1" => Some(App::Http1),
             "ssl" => Some(App::Tls),
-            name => KNOWN.into_iter().find(|app| app.name() == name),
+            name => KNOWN.iter().copied().find(|app| app.name() == name),
         }
     }
 }
@@ -271,6 +275,10 @@ buffers! {
     SIP_CONTENT_LENGTH "sip.content_length" "" Of(App::Sip), Both;
     SNMP_COMMUNITY "snmp.community" "" Of(App::Snmp), Both;
     SNMP_USM "snmp.usm" "" Of(App::Snmp), Both;
+    MQTT_CONNECT_PROTOCOL_STRING "mqtt.connect.protocol_string" "" Of(App::Mqtt), Both;
+    MQTT_PUBLISH_TOPIC "mqtt.publish.topic" "" Of(App::Mqtt), Both;
+    MQTT_PUBLISH_MESSAGE "mqtt.publish.message" "" Of(App::Mqtt), Both;
+    RFB_NAME "rfb.name" "" Of(App::Rfb), Both;
     NTP_REFERENCE_ID "ntp.reference_id" "" Of(App::Ntp), Both;
 }
 
@@ -366,6 +374,26 @@ const SNMP_TRAPS: &[(&str, u64)] = &[
     ("enterprise_specific", 6),
 ];
 
+const MQTT_TYPES: &[(&str, u64)] = &[
+    ("CONNECT", 1),
+    ("CONNACK", 2),
+    ("PUBLISH", 3),
+    ("PUBACK", 4),
+    ("PUBREC", 5),
+    ("PUBREL", 6),
+    ("PUBCOMP", 7),
+    ("SUBSCRIBE", 8),
+    ("SUBACK", 9),
+    ("UNSUBSCRIBE", 10),
+    ("UNSUBACK", 11),
+    ("PINGREQ", 12),
+    ("PINGRESP", 13),
+    ("DISCONNECT", 14),
+    ("AUTH", 15),
+];
+const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2)];
+const YES_NO: &[(&str, u64)] = &[("yes", 1), ("on", 1), ("true", 1), ("no", 0), ("off", 0), ("false", 0)];
+
 numbers! {
     DNS_OPCODE "dns.opcode" Dns, Both, 8, &[];
     DNS_RCODE "dns.rcode" Dns, Response, 16, &[];
@@ -374,6 +402,16 @@ numbers! {
     SNMP_VERSION "snmp.version" Snmp, Both, 32, &[];
     SNMP_PDU_TYPE "snmp.pdu_type" Snmp, Both, 32, SNMP_PDUS;
     SNMP_TRAP_TYPE "snmp.trap_type" Snmp, Both, 32, SNMP_TRAPS;
+    MQTT_TYPE "mqtt.type" Mqtt, Both, 8, MQTT_TYPES;
+    MQTT_REASON_CODE "mqtt.reason_code" Mqtt, Both, 8, &[];
+    MQTT_PROTOCOL_VERSION "mqtt.protocol_version" Mqtt, Both, 8, &[];
+    RFB_SECTYPE "rfb.sectype" Rfb, Both, 32, &[];
+    RFB_SECRESULT "rfb.secresult" Rfb, Both, 32, RFB_RESULTS;
+    DHCP_LEASETIME "dhcp.leasetime" Dhcp, Both, 64, &[];
+    DHCP_REBINDING_TIME "dhcp.rebinding_time" Dhcp, Both, 64, &[];
+    DHCP_RENEWAL_TIME "dhcp.renewal_time" Dhcp, Both, 64, &[];
+    KRB5_MSG_TYPE "krb5_msg_type" Krb5, Both, 32, &[];
+    FTP_REPLY_RECEIVED "ftp.reply_received" Ftp, Both, 8, YES_NO;
     NTP_VERSION "ntp.version" Ntp, Both, 8, &[];
     NTP_MODE "ntp.mode" Ntp, Both, 8, &[];
     NTP_STRATUM "ntp.stratum" Ntp, Both, 8, &[];
@@ -423,4 +461,17 @@ pub const EVENTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("stream-event", &["reassembly_seq_gap"]),
+    (
+        "app-layer-event",
+        &[
+            "dns.malformed_data",
+            "dns.not_a_request",
+            "dns.not_a_response",
+            "dns.z_flag_set",
+            "dns.invalid_opcode",
+            "dns.invalid_additionals",
+            "dns.invalid_authorities",
+            "llmnr.invalid_opcode",
+        ],
+    ),
 ];

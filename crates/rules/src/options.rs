@@ -38,6 +38,7 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize) -
         packet: Vec::new(),
         lists: Vec::new(),
         numbers: Vec::new(),
+        events: Vec::new(),
         tests: Vec::new(),
         changes: Vec::new(),
         thresholds: Vec::new(),
@@ -263,6 +264,14 @@ impl Reader {
             return Ok(());
         }
         if let Some(test) = PacketTest::read(option)? {
+            if let (PacketTest::Event(event), "app-layer-event") = (&test, name) {
+                let app = event.split('.').next().and_then(App::of_name);
+                if let Some(app) = app {
+                    self.set_app(option.name, app)?;
+                }
+                self.rule.events.push(event);
+                return Ok(());
+            }
             self.rule.packet.push(test);
             return Ok(());
         }
@@ -565,9 +574,8 @@ impl Reader {
         if self.rule.header.whole {
             return Ok(());
         }
-        let contradicts = request && response
-            || request && self.rule.flow.to_server == Some(false)
-            || response && self.rule.flow.to_server == Some(true);
+        let to_server = self.rule.flow.to_server;
+        let contradicts = request && (response || to_server == Some(false)) || response && to_server == Some(true);
         if contradicts {
             return Err(Wrong::new(end.saturating_sub(1), "the rule asks for buffers of both directions"));
         }
@@ -580,7 +588,7 @@ impl Reader {
             Target::Buffer(buffer) => buffer.about().origin != Origin::Packet,
             Target::Payload => false,
         };
-        if rule.lists.iter().any(of_app) || !rule.numbers.is_empty() {
+        if rule.lists.iter().any(of_app) || !rule.numbers.is_empty() || !rule.events.is_empty() {
             return Scope::Transaction;
         }
         let single = rule.packet.iter().any(PacketTest::needs_packet)

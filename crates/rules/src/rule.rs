@@ -121,6 +121,8 @@ pub struct Rule {
     pub(crate) packet: Vec<PacketTest>,
     pub(crate) lists: Vec<List>,
     pub(crate) numbers: Vec<(Number, Compare)>,
+    /// Events of transactions that it asks for.
+    pub(crate) events: Vec<&'static str>,
     pub(crate) tests: Vec<StateTest>,
     pub(crate) changes: Vec<StateChange>,
     pub(crate) thresholds: Vec<Threshold>,

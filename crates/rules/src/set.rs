@@ -5,7 +5,7 @@ use crate::header::Header;
 use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
-use crate::rule::{Rule, Scope, Target};
+use crate::rule::{List, Rule, Scope, Target};
 use crate::text;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base::limits::RULES;
@@ -72,10 +72,6 @@ impl Patterns {
             }
         }
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.machine.is_none()
-    }
 }
 
 /// Rules, compiled.
@@ -96,6 +92,8 @@ pub struct RuleSet {
     pub(crate) payloads: Patterns,
     /// By buffer.
     pub(crate) buffers: Vec<Patterns>,
+    /// A rule looks at the payload of streams.
+    pub(crate) streams: bool,
     left_out: Vec<Mistake>,
 }
 
@@ -137,6 +135,7 @@ impl RuleSet {
             packets: Patterns::default(),
             payloads: Patterns::default(),
             buffers: Vec::new(),
+            streams: false,
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
@@ -163,6 +162,8 @@ impl RuleSet {
         set.packets = Patterns::new(&packets)?;
         set.payloads = Patterns::new(&payloads)?;
         set.buffers = buffers.iter().map(|rules| Patterns::new(rules)).collect::<Result<_, _>>()?;
+        let of_payload = |list: &List| list.target == Target::Payload;
+        set.streams = rules.iter().any(|rule| rule.scope != Scope::Packet && rule.lists.iter().any(of_payload));
         set.rules = rules;
         Ok(set)
     }

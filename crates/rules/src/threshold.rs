@@ -96,10 +96,14 @@ impl Threshold {
     }
 }
 
+/// What is counted: rule, what it tracks, and the addresses that it tracks by.
+type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
+
 /// Counts of all rules.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    table: HashMap<(u64, Track, Option<IpAddr>, Option<IpAddr>), (u32, u64)>,
+    /// How many came since when.
+    table: HashMap<Who, (u32, u64)>,
     /// A limit was met.
     pub full: bool,
 }

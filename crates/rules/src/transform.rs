@@ -32,9 +32,11 @@ pub(crate) enum Transform {
         bytes: usize,
         mode: Mode64,
     },
+    /// What lies beyond the buffer gives nothing, or as much as there is where `truncate`.
     Subslice {
         offset: i64,
         bytes: Option<i64>,
+        truncate: bool,
     },
     Pcre(Box<Pcre>),
 }
@@ -86,14 +88,14 @@ impl Transform {
                 let value = option.needed()?;
                 let words = value.split(',');
                 let offset = number(words[0])?;
-                let mut bytes = None;
+                let (mut bytes, mut truncate) = (None, false);
                 for word in &words[1..] {
                     match word.text {
-                        "truncate" => {}
+                        "truncate" => truncate = true,
                         _ => bytes = Some(number(*word)?),
                     }
                 }
-                Ok(Some(Transform::Subslice { offset, bytes }))
+                Ok(Some(Transform::Subslice { offset, bytes, truncate }))
             }
             "pcrexform" => {
                 let value = option.needed()?;
@@ -161,7 +163,11 @@ impl Transform {
                 let from = if *bytes == 0 { from } else { &from[..from.len().min(*bytes)] };
                 decode64(from, *mode, to);
             }
-            Transform::Subslice { offset, bytes } => to.extend_from_slice(subslice(from, *offset, *bytes)),
+            Transform::Subslice { offset, bytes, truncate } => {
+                if *truncate || offset.unsigned_abs() <= from.len() as u64 {
+                    to.extend_from_slice(subslice(from, *offset, *bytes));
+                }
+            }
             Transform::Pcre(pcre) => match pcre.find(from) {
                 Search::Found(start, end) => to.extend_from_slice(&from[start..end]),
                 Search::None | Search::TooLong => to.extend_from_slice(from),
@@ -296,6 +302,8 @@ mod tests {
         check("from_base64", None, b"aGVsbG8=", b"hello");
         check("from_base64", Some("offset 1, mode strict"), b"xaGVsbG8=", b"hello");
         check("subslice", Some("-3,2"), b"abcdef", b"de");
+        check("subslice", Some("-9"), b"abcdef", b"");
+        check("subslice", Some("-9, truncate"), b"abcdef", b"abcdef");
         check("pcrexform", Some("\"b.\""), b"abcd", b"bc");
         check("header_lowercase", None, b"A-B: C\r\nD: E\r\n", b"a-b: C\r\nd: E\r\n");
         check("strip_pseudo_headers", None, b":path: x\r\na: b\r\n", b"a: b\r\n");

@@ -3,7 +3,7 @@
 
 use super::http::{Http, HttpShared};
 use super::transactions::Transactions;
-use super::{dns, ftp, sip, small, smtp, ssh, tls};
+use super::{dns, ftp, mqtt, rfb, sip, small, smtp, ssh, tls};
 use filter::prelude::*;
 use packet::Flow;
 use rules::names::App;
@@ -22,6 +22,9 @@ pub(super) enum Application {
     Smtp(Box<smtp::Stream>),
     Ftp(Box<ftp::Stream>),
     Sip(Box<sip::Stream>),
+    Mqtt(Box<mqtt::Stream>),
+    Rfb(Box<rfb::Stream>),
+    Krb5(Box<small::Krb5>),
     /// None that is read here.
     Other,
 }
@@ -117,6 +120,9 @@ impl Application {
                 }
             }
             Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, to),
+            Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, to),
+            Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
+            Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, to),
             Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, to),
             Application::Fresh(_) | Application::Other => {}
         }
@@ -131,6 +137,9 @@ impl Application {
             App::Smtp => Application::Smtp(Box::default()),
             App::Ftp => Application::Ftp(Box::default()),
             App::Sip => Application::Sip(Box::default()),
+            App::Mqtt => Application::Mqtt(Box::default()),
+            App::Rfb => Application::Rfb(Box::default()),
+            App::Krb5 => Application::Krb5(Box::default()),
             _ => Application::Other,
         }
     }
@@ -224,6 +233,13 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         try_one(App::Ftp, begins(bytes, commands, true));
     }
     try_one(App::Sip, begins(bytes, sip::BEGINS, false));
+    if to_server && mqtt::is_connect(bytes) {
+        try_one(App::Mqtt, Says::Is(App::Mqtt));
+    }
+    try_one(App::Rfb, begins(bytes, &[b"RFB 003."], false));
+    if port(88) && bytes.get(4..).is_some_and(small::begins_krb5) {
+        try_one(App::Krb5, Says::Is(App::Krb5));
+    }
     if port(53) {
         try_one(App::Dns, dns::begins_stream(bytes));
     }
@@ -253,6 +269,12 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     if (port(161) || port(162)) && small::is_snmp(payload) {
         return App::Snmp;
     }
+    if port(88) && small::is_krb5(payload) {
+        return App::Krb5;
+    }
+    if (port(67) || port(68)) && payload.get(236..240) == Some(&[0x63, 0x82, 0x53, 0x63]) {
+        return App::Dhcp;
+    }
     if port(123) && payload.len() >= 48 {
         return App::Ntp;
     }
@@ -268,6 +290,8 @@ pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Trans
         App::Dns | App::Llmnr => dns::message(app, payload, to_server, to),
         App::Sip => sip::message(payload, to_server, to),
         App::Snmp => small::snmp(payload, to_server, to),
+        App::Krb5 => small::krb5(payload, to_server, to),
+        App::Dhcp => small::dhcp(payload, to_server, to),
         App::Ntp => small::ntp(payload, to_server, to),
         _ => {}
     }

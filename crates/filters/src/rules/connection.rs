@@ -31,6 +31,8 @@ pub(super) struct Connection {
     turned: bool,
     /// Bytes are missing in a stream of it.
     pub gap: bool,
+    /// Bytes that were counted for it.
+    pub charged: usize,
     /// Something of it is to be shown to rules.
     pub touched: bool,
 }
@@ -43,6 +45,8 @@ pub(super) struct Side {
     start: u64,
     /// How many of them rules have seen.
     seen: usize,
+    /// Nothing will come any more.
+    ended: bool,
 }
 
 impl Side {
@@ -81,6 +85,10 @@ impl Side {
     /// Rules have seen it.
     pub fn see(&mut self) {
         self.seen = self.bytes.len();
+        if self.ended {
+            self.start += self.bytes.len() as u64;
+            (self.bytes, self.seen) = (Vec::new(), 0);
+        }
     }
 }
 
@@ -98,6 +106,7 @@ impl Connection {
             handshake: 0,
             turned: false,
             gap: false,
+            charged: 0,
             touched: false,
         }
     }
@@ -117,7 +126,7 @@ impl Connection {
         }
         let mut block = *block;
         if self.turned {
-            block.class = Class::of_stream(block.class.connection(), 1 - block.class.direction() as u8);
+            block.class = Class::of_stream(block.class.connection(), 1 - block.class.direction());
         }
         let block = &block;
         let side = usize::from(block.class.direction());
@@ -135,6 +144,12 @@ impl Connection {
             }
             self.state.app_known = self.application.is_known();
         }
+        self.sides[side].ended |= ended;
+    }
+
+    /// Bytes that it keeps, as far as others decide how many.
+    pub fn kept_bytes(&self) -> usize {
+        self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>() + self.transactions.kept_bytes()
     }
 
     /// The application of a datagram flow, and what the datagram says.

@@ -52,21 +52,41 @@ pub(super) fn looks_like(payload: &[u8]) -> bool {
 
 /// Takes a message.
 pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-    let Ok(message) = Message::new_checked(bytes) else { return };
+    let malformed = |to: &mut Transactions| {
+        if app == App::Dns {
+            let one = to.begin(app);
+            let id = one.id;
+            one.complete = [true; 2];
+            one.events.push(("dns.malformed_data", to_server));
+            to.change(id, to_server);
+        }
+    };
+    let Ok(message) = Message::new_checked(bytes) else { return malformed(to) };
     // What it says of itself counts: multicast has no sides.
     let request = !message.is_response();
-    if request != to_server && app == App::Dns {
-        return;
-    }
+    let turned = request != to_server && app == App::Dns;
+    let request = if turned { to_server } else { request };
     let one = to.begin(app);
     let id = one.id;
     one.complete = [true; 2];
+    if turned {
+        one.events.push((if to_server { "dns.not_a_request" } else { "dns.not_a_response" }, to_server));
+        return to.change(id, to_server);
+    }
+    if message.opcode() >= 7 {
+        one.events.push((if app == App::Dns { "dns.invalid_opcode" } else { "llmnr.invalid_opcode" }, request));
+    }
+    if bytes[3] & 0x40 != 0 && app == App::Dns {
+        one.events.push(("dns.z_flag_set", request));
+    }
     one.put_number(Number::DNS_OPCODE, request, message.opcode().into());
     if !request {
         one.put_number(Number::DNS_RCODE, request, message.response_code().into());
     }
     let names = if app == App::Dns { DNS } else { LLMNR };
     let mut text = Vec::new();
+    let mut faulty = message.questions().any(|question| question.is_err());
+    let mut sections = [0u16; 3];
     for question in message.questions().map_while(Result::ok) {
         one.put_number(Number::DNS_RRTYPE, request, question.kind.into());
         put_name(one, &mut text, question.name, request, &[names.query]);
@@ -78,6 +98,7 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
         }
     }
     for record in message.records().map_while(Result::ok) {
+        sections[record.section as usize] += 1;
         let section = match record.section {
             Section::Answer => names.answer,
             Section::Authority => names.authority,
@@ -93,6 +114,18 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
                 put_name(one, &mut text, name, false, &[names.response]);
             }
         }
+    }
+    // The first section that lacks records is the one that cannot be read.
+    let all = [Section::Answer, Section::Authority, Section::Additional];
+    let short = all.into_iter().find(|section| sections[*section as usize] < message.record_count(*section));
+    match short.filter(|_| !faulty) {
+        Some(Section::Authority) if app == App::Dns => one.events.push(("dns.invalid_authorities", request)),
+        Some(Section::Additional) if app == App::Dns => one.events.push(("dns.invalid_additionals", request)),
+        Some(Section::Answer) => faulty = true,
+        _ => {}
+    }
+    if faulty && app == App::Dns {
+        one.events.push(("dns.malformed_data", request));
     }
     to.change(id, request);
 }

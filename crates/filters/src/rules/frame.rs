@@ -14,6 +14,7 @@ use std::ops::Range;
 pub(super) struct Parsed {
     pub flow: Option<Flow>,
     pub version: u8,
+    link_type: Option<LinkType>,
     pub vlans: Vlans,
     link: Range<usize>,
     network: Range<usize>,
@@ -31,7 +32,7 @@ impl Parsed {
     pub fn read(&mut self, link: LinkType, bytes: &[u8], wire: u32) {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
-        *self = Parsed { events, ..Parsed::default() };
+        *self = Parsed { events, link_type: Some(link), ..Parsed::default() };
         let frame = match frame::parse(link, bytes, wire) {
             Ok(frame) => frame,
             Err(why) => {
@@ -127,6 +128,22 @@ impl Parsed {
     /// Flag bits of TCP.
     pub fn tcp_flags(&self) -> Option<tcp::Flags> {
         self.tcp.map(|header| tcp::Flags(header.flags))
+    }
+
+    /// What EVE calls the link, where it has a name.
+    pub fn link_name(&self) -> Option<&'static str> {
+        Some(match self.link_type? {
+            LinkType::ETHERNET => "EN10MB",
+            LinkType::RAW => "RAW",
+            LinkType::IPV4 => "IPV4",
+            LinkType::IPV6 => "IPV6",
+            LinkType::C_HDLC => "C_HDLC",
+            LinkType::LINUX_SLL => "LINUX_SLL",
+            LinkType::LINUX_SLL2 => "LINUX_SLL2",
+            LinkType::PPP => "PPP",
+            LinkType::NULL => "NULL",
+            _ => return None,
+        })
     }
 
     /// As rules see it.

@@ -62,6 +62,10 @@ impl Stream {
                 to.change(id, true);
             }
         }
+        let known = to.find(id).is_some_and(|one| one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some());
+        if let Some(one) = to.get(id).filter(|_| !known) {
+            one.put_number(Number::FTP_REPLY_RECEIVED, false, 1);
+        }
         let last = code.is_some() && line.get(3) != Some(&b'-') && code.is_some_and(|code| code[0] != b'1');
         if last {
             to.complete(id, false);
@@ -75,10 +79,7 @@ impl Stream {
 fn six_numbers(text: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(text).ok()?;
     let from = text.find('(').map_or(0, |at| at + 1);
-    let numbers: Vec<u8> = text[from..]
-        .split(|letter: char| letter == ',' || letter == ')')
-        .map_while(|part| part.trim().parse().ok())
-        .collect();
+    let numbers: Vec<u8> = text[from..].split([',', ')']).map_while(|part| part.trim().parse().ok()).collect();
     let [_, _, _, _, high, low] = numbers[..] else { return None };
     Some(u16::from_be_bytes([high, low]))
 }

@@ -5,6 +5,7 @@ use super::uri;
 use crate::http::exit::{Exit, Shared};
 use crate::http::session::Session;
 use crate::http::start::{StartLine, start_line, trim};
+use base::limits::RULES_MEMORY_BYTES;
 use filter::prelude::*;
 use filter::{Counters, Marks};
 use rules::Transaction;
@@ -19,6 +20,8 @@ pub(super) struct Http {
     asked: VecDeque<u64>,
     /// The transaction whose message is under way, by side.
     current: [Option<u64>; 2],
+    /// What the body under way is called, by side, until it comes.
+    names: [Option<Vec<u8>>; 2],
 }
 
 /// What all connections share.
@@ -31,7 +34,7 @@ pub(super) struct HttpShared {
 
 impl HttpShared {
     pub fn new() -> HttpShared {
-        let mut shared = Shared::new(true, 64 << 20, 1000, 256 << 20);
+        let mut shared = Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES);
         shared.raw_heads = true;
         HttpShared { shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
     }
@@ -94,6 +97,11 @@ impl Http {
             if block.has(Flags::META) {
                 self.current[side] = self.head(bytes, to_server, to);
             } else if let Some(id) = self.current[side] {
+                if let Some(name) = self.names[side].take()
+                    && let Some(one) = to.get(id)
+                {
+                    one.put_copy(Buffer::FILE_NAME, to_server, &name);
+                }
                 let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
                 to.append_body(id, buffer, to_server, bytes);
             }
@@ -137,7 +145,7 @@ impl Http {
             _ => return None,
         };
         let one = to.get(id)?;
-        put_fields(one, to_server, line, fields);
+        self.names[usize::from(!to_server)] = put_fields(one, to_server, line, fields);
         to.change(id, to_server);
         Some(id)
     }
@@ -182,7 +190,8 @@ const FIELDS: &[(&[u8], Buffer)] = &[
     (b"location", Buffer::HTTP_LOCATION),
 ];
 
-fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8]) {
+/// Puts the fields; gives what the body is called.
+fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8]) -> Option<Vec<u8>> {
     let (mut all, mut names) = (Vec::new(), b"\r\n".to_vec());
     let each = if to_server { Buffer::HTTP_REQUEST_HEADER } else { Buffer::HTTP_RESPONSE_HEADER };
     let (mut host, mut disposition) = (None, None);
@@ -219,9 +228,7 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
     let mut start = line.to_vec();
     start.extend_from_slice(block);
     one.put_copy(Buffer::HTTP_START, to_server, &start);
-    if let Some(name) = disposition.or_else(|| last_segment(one)) {
-        one.put_copy(Buffer::FILE_NAME, to_server, &name);
-    }
+    let file = disposition.or_else(|| path_of(one));
     if to_server {
         let target = one.first(Buffer::HTTP_URI_RAW, true).unwrap_or_default().to_vec();
         let name = uri::host(&target).map(<[u8]>::to_vec).or(host);
@@ -230,10 +237,11 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
             one.put_copy(Buffer::HTTP_HOST, true, &uri::without_port(&name).to_ascii_lowercase());
         }
     }
+    file
 }
 
 /// What a body is called where nothing says it: the path of its request, as far as the query.
-fn last_segment(one: &Transaction) -> Option<Vec<u8>> {
+fn path_of(one: &Transaction) -> Option<Vec<u8>> {
     let path = one.first(Buffer::HTTP_URI, true)?;
     let path = path.split(|byte| *byte == b'?').next()?;
     (!path.is_empty()).then(|| path.to_vec())

@@ -10,7 +10,7 @@ use crate::parts::origin::{Origin, Origins, facts_of};
 use crate::parts::transport::Refusal;
 use crate::tcp::assembler::{Assembler, Settings};
 use crate::tcp::segment::Segment;
-use base::limits::RULES_FLOWS;
+use base::limits::{RULES_FLOWS, RULES_MEMORY_BYTES};
 use filter::prelude::*;
 use packet::Flow;
 use packet::encapsulation::Vlans;
@@ -48,6 +48,8 @@ pub(crate) struct Inspector {
     /// Blocks of streams that a frame completed.
     blocks: Vec<Descriptor>,
     touched: Vec<Slot>,
+    /// Bytes that all flows keep.
+    kept_bytes: usize,
     row: RowWriter,
 }
 
@@ -63,6 +65,7 @@ impl Inspector {
             parsed: Parsed::default(),
             blocks: Vec::new(),
             touched: Vec::new(),
+            kept_bytes: 0,
             row: RowWriter::new(&SCHEMA),
             met: Met::default(),
         }
@@ -116,7 +119,7 @@ impl Inspector {
             if flow.protocol == protocol::TCP {
                 (slot, in_stream) = self.segment(&flow, scope, frame, origin, cx);
             } else {
-                slot = Some(self.find_or_begin(flow, scope, frame.time, cx.now).0);
+                slot = Some(self.find_or_begin(flow, scope, frame.time, cx).0);
             }
         }
         let bytes = cx.rings.bytes(frame);
@@ -150,6 +153,9 @@ impl Inspector {
         }
         let way = Way3 { to_server: packet.to_server, established: packet.established, in_stream: packet.in_stream };
         let verdict = self.evaluate(slot, Some((parsed, way)), frame, parsed.vlans, cx);
+        if let Some(slot) = slot {
+            self.settle(slot, cx);
+        }
         self.others(slot.unwrap_or(Slot(u32::MAX)), cx);
         verdict
     }
@@ -194,9 +200,10 @@ impl Inspector {
                         if let Some((old, _)) = self.flows.find(flow, scope) {
                             self.forget(old, cx);
                         }
-                        self.find_or_begin(client, scope, frame.time, cx.now).0
+                        self.find_or_begin(client, scope, frame.time, cx).0
                     }
                 };
+                self.flows.touch(slot);
                 if let Some(connection) = self.flows.get_mut(slot) {
                     connection.number = Some(number);
                 }
@@ -209,7 +216,7 @@ impl Inspector {
             }
             None => match self.flows.find(flow, scope) {
                 Some((slot, _)) => Some(slot),
-                None => Some(self.find_or_begin(*flow, scope, frame.time, cx.now).0),
+                None => Some(self.find_or_begin(*flow, scope, frame.time, cx).0),
             },
         };
         self.drain(cx);
@@ -232,31 +239,48 @@ impl Inspector {
         self.blocks = blocks;
     }
 
-    fn find_or_begin(&mut self, flow: Flow, scope: u64, time: u64, now: u64) -> (Slot, Way) {
+    fn find_or_begin(&mut self, flow: Flow, scope: u64, time: u64, cx: &mut Context<'_>) -> (Slot, Way) {
+        let now = cx.now;
         if let Some((slot, way)) = self.flows.find(&flow, scope) {
-            let idle = self
-                .flows
-                .get(slot)
-                .is_some_and(|it| it.number.is_none() && now.saturating_sub(it.last_seen) > IDLE_NS);
-            if !idle {
+            let silent = |it: &Connection| it.number.is_none() && now.saturating_sub(it.last_seen) > IDLE_NS;
+            if !self.flows.get(slot).is_some_and(|it| silent(it)) {
                 self.flows.touch(slot);
                 return (slot, way);
             }
-            self.flows.remove(slot);
+            self.forget(slot, cx);
         }
         while self.flows.len() >= RULES_FLOWS
             && let Some(oldest) = self.flows.oldest(0)
         {
-            self.flows.remove(oldest);
+            cx.count("flows of rules evicted", 1);
+            self.forget(oldest, cx);
         }
         let mut connection = Connection::new(flow, time);
         connection.last_seen = now;
         (self.flows.insert(flow, scope, 0, Box::new(connection)), Way::Forward)
     }
 
+    /// Counts anew what a flow keeps; where all together keep too much, those that were silent longest are forgotten.
+    fn settle(&mut self, slot: Slot, cx: &mut Context<'_>) {
+        let Some(connection) = self.flows.get_mut(slot) else { return };
+        let forgotten = std::mem::take(&mut connection.transactions.forgotten);
+        if forgotten > 0 {
+            cx.count("transactions of rules forgotten", forgotten);
+        }
+        let bytes = connection.kept_bytes();
+        self.kept_bytes = self.kept_bytes - std::mem::replace(&mut connection.charged, bytes) + bytes;
+        while self.kept_bytes > RULES_MEMORY_BYTES
+            && let Some(oldest) = self.flows.oldest(0)
+        {
+            cx.count("flows of rules forgotten for want of memory", 1);
+            self.forget(oldest, cx);
+        }
+    }
+
     /// Forgets a flow.
     fn forget(&mut self, slot: Slot, cx: &mut Context<'_>) {
         let Some(connection) = self.flows.remove(slot) else { return };
+        self.kept_bytes -= connection.charged;
         if let Some(number) = connection.number {
             if let Some(place) = self.by_number.get_mut(number as usize)
                 && *place == Some(slot)
@@ -284,6 +308,7 @@ impl Inspector {
             }
             let like = Descriptor { time: cx.now, ..cx.own.block(0, 0) };
             self.evaluate(Some(slot), None, &like, Vlans::default(), cx);
+            self.settle(slot, cx);
         }
         self.touched = touched;
     }

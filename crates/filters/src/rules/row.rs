@@ -28,6 +28,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("app_proto", FieldType::Text),
         Field::new("direction", FieldType::Text),
         Field::new("pkt_src", FieldType::Text),
+        Field::new("packet_info.linktype_name", FieldType::Text),
         Field::new("http.hostname", FieldType::Text),
         Field::new("http.url", FieldType::Text),
         Field::new("http.http_method", FieldType::Text),
@@ -43,6 +44,7 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("smtp.mail_from", FieldType::Text),
         Field::new("ftp.command", FieldType::Text),
         Field::new("ftp.dynamic_port", FieldType::Number),
+        Field::new("ftp.reply_received", FieldType::Text),
         Field::new("email.from", FieldType::Text),
         Field::new("email.subject", FieldType::Text),
         Field::new("flow.pkts_toserver", FieldType::Number),
@@ -124,6 +126,9 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         (Some(_), Some(_)) => "ipv4 tunnel",
     };
     row.text("pkt_src", source);
+    if let Some(name) = alert.parsed.and_then(Parsed::link_name) {
+        row.text("packet_info.linktype_name", name);
+    }
     if let Some(one) = alert.transaction {
         write_transaction(row, one);
     }
@@ -151,6 +156,9 @@ fn write_transaction(row: &mut RowWriter, one: &Transaction) {
         if let Some(text) = one.first(*buffer, *to_server) {
             row.text(name, text);
         }
+    }
+    if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some() {
+        row.text("ftp.reply_received", "yes");
     }
     if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
         row.number("ftp.dynamic_port", port);

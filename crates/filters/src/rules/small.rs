@@ -71,3 +71,76 @@ pub(super) fn ntp(payload: &[u8], to_server: bool, to: &mut Transactions) {
 pub(super) fn is_tftp(payload: &[u8]) -> bool {
     matches!(payload, [0, 1 | 2, rest @ ..] if rest.iter().filter(|byte| **byte == 0).count() >= 2)
 }
+
+/// A message of Kerberos 5 (RFC 4120), whose tag says what it is.
+pub(super) fn is_krb5(payload: &[u8]) -> bool {
+    node(payload).is_some_and(|(tag, inner, _)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
+}
+
+/// The same, of which the end is still to come.
+pub(super) fn begins_krb5(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x6a..=0x6f | 0x7e, 0x81..=0x83, ..])
+}
+
+/// Bytes of one side that wait for the rest of a message.
+const WAITING_BYTES: usize = 64 << 10;
+
+/// Kerberos over TCP, where messages stand behind their lengths: what waits on either side.
+#[derive(Debug, Default)]
+pub(super) struct Krb5 {
+    waiting: [Vec<u8>; 2],
+}
+
+impl Krb5 {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
+        let waiting = &mut self.waiting[usize::from(!to_server)];
+        waiting.extend_from_slice(bytes);
+        while let Some((length, rest)) = waiting.split_first_chunk::<4>() {
+            let length = u32::from_be_bytes(*length) as usize;
+            if length > WAITING_BYTES {
+                waiting.clear();
+                return;
+            }
+            let Some(one) = rest.get(..length) else { return };
+            krb5(one, to_server, to);
+            waiting.drain(..4 + length);
+        }
+    }
+}
+
+/// Takes a message.
+pub(super) fn krb5(payload: &[u8], to_server: bool, to: &mut Transactions) {
+    let Some((tag, _, _)) = node(payload).filter(|_| is_krb5(payload)) else { return };
+    let one = to.begin(App::Krb5);
+    let id = one.id;
+    one.complete = [true; 2];
+    one.put_number(Number::KRB5_MSG_TYPE, to_server, u64::from(tag & 0x1f));
+    to.change(id, to_server);
+}
+
+/// A message of DHCP (RFC 2131): its times.
+pub(super) fn dhcp(payload: &[u8], to_server: bool, to: &mut Transactions) {
+    let Some(mut options) = payload.get(240..) else { return };
+    let one = to.begin(App::Dhcp);
+    let id = one.id;
+    one.complete = [true; 2];
+    while let &[kind, ref rest @ ..] = options {
+        if kind == 0 {
+            options = rest;
+            continue;
+        }
+        let Some((length, behind)) = rest.split_first().filter(|_| kind != 255) else { break };
+        let Some((value, behind)) = behind.split_at_checked(usize::from(*length)) else { break };
+        let number = match kind {
+            51 => Some(Number::DHCP_LEASETIME),
+            58 => Some(Number::DHCP_RENEWAL_TIME),
+            59 => Some(Number::DHCP_REBINDING_TIME),
+            _ => None,
+        };
+        if let (Some(number), Some(value)) = (number, value.first_chunk::<4>()) {
+            one.put_number(number, to_server, u32::from_be_bytes(*value).into());
+        }
+        options = behind;
+    }
+    to.change(id, to_server);
+}

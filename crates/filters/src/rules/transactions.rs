@@ -63,6 +63,11 @@ impl Transactions {
         self.change(id, to_server);
     }
 
+    /// Bytes that they keep.
+    pub fn kept_bytes(&self) -> usize {
+        self.open.iter().map(Transaction::kept_bytes).sum()
+    }
+
     /// Forgets what is complete and was shown.
     pub fn sweep(&mut self) {
         let changed = &self.changed;

@@ -1,6 +1,6 @@
 //! Targets of HTTP requests in the form that rules look at: percent coding undone, and paths without detours.
 
-/// The path and query of a target: percent coding of the path undone once, backslashes turned, slashes and dots resolved.
+/// The path and query of a target: percent coding undone once, backslashes turned, slashes and dots resolved.
 pub(super) fn normal(target: &[u8]) -> Vec<u8> {
     let target = if let Some(host) = host(target) {
         let start = scheme_len(target).unwrap_or(0) + host.len();
@@ -13,7 +13,7 @@ pub(super) fn normal(target: &[u8]) -> Vec<u8> {
     let query = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (path, query) = target.split_at(query);
     let mut out = without_dots(&decoded(path));
-    out.extend_from_slice(query);
+    out.extend_from_slice(&unescaped(query));
     out.extend_from_slice(fragment);
     out
 }
@@ -39,7 +39,8 @@ pub(super) fn without_port(host: &[u8]) -> &[u8] {
     memchr::memchr(b':', &host[from..]).map_or(host, |at| &host[..from + at])
 }
 
-fn decoded(path: &[u8]) -> Vec<u8> {
+/// Percent coding undone once.
+fn unescaped(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let digit = |at: usize| path.get(at).and_then(|byte| char::from(*byte).to_digit(16)).map(|digit| digit as u8);
     let mut at = 0;
@@ -60,11 +61,17 @@ fn decoded(path: &[u8]) -> Vec<u8> {
                     _ => out.push(b'%'),
                 }
             }
-            (b'\\', ..) => out.push(b'/'),
             (byte, ..) => out.push(*byte),
         }
         at += 1;
     }
+    out
+}
+
+/// The same, with backslashes turned.
+fn decoded(path: &[u8]) -> Vec<u8> {
+    let mut out = unescaped(path);
+    out.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
     out
 }
 
@@ -107,7 +114,7 @@ mod tests {
             ("/a/./b/../c", "/a/c"),
             ("/../../x", "/x"),
             ("//a///b", "/a/b"),
-            ("/a%20b?c%20d", "/a b?c%20d"),
+            ("/a%20b?c%20d", "/a b?c d"),
             ("/a\\b", "/a/b"),
             ("http://h.example:80/a/?b", "/a/?b"),
             ("*", "*"),
