@@ -1,7 +1,9 @@
 //! The comparison `inspection`: flows, records of packets, questions and rules over capture files, against the programs that
 //! answer the same questions. Each side is a process; captures lie in the page cache, output goes to memory. Ours is checked in
-//! every run. Bodies out of captures are measured by `first-light`.
+//! every run. Bodies out of captures are measured by `first-light`. Inspection between two devices (`inline`) is measured on
+//! virtual pairs.
 
+mod inline;
 mod rules;
 
 use crate::captures::Capture;
@@ -122,6 +124,12 @@ pub static CASES: &[Case] = &[
             let ours = lines(setting, &format!("pcap F | rules \"{}\"", file.display()), &capture, rules::ALERTS);
             Ok(Sides { ours, peer: plain(setting.ours(&request("pcap F | http | count", &capture))) })
         }),
+    ),
+    row(
+        "`bridge a b | ips rules=F`, one HTTP rule that never matches, a download in frames of 1,514 B",
+        "Linux bridge",
+        Goal::AtLeast(0.4, 0.7),
+        How::Numbers(inline::download),
     ),
 ];
 

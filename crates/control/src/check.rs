@@ -47,7 +47,7 @@ fn check_records(graph: &Graph) -> Result<(), Diagnostic> {
         let made = kind.records.map_or(Ok(None), |records| records(params, &comes));
         let made = made.map_err(|error| diagnostic(error, params, param_spans, vertex.span))?;
         given[id.index()] = match made.or(kind.schema) {
-            Some(schema) => vec![schema],
+            Some(schema) => [schema].into_iter().chain(kind.other_schema).collect(),
             None if kind.gives == Gives::Same || kind.records.is_some() => comes,
             None => Vec::new(),
         };

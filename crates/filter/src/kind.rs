@@ -314,6 +314,8 @@ pub struct Kind {
     pub gives: Gives,
     /// The schema of the records it gives or, with [`Gives::Only`] a message, of the META records in them.
     pub schema: Option<&'static Schema>,
+    /// The schema of other records among those that it gives.
+    pub other_schema: Option<&'static Schema>,
     /// What it does to classes.
     pub class: ClassUse,
     /// How it keeps state.
@@ -394,6 +396,7 @@ impl Kind {
             takes: Types::ANY,
             gives: Gives::Same,
             schema: None,
+            other_schema: None,
             class: ClassUse::Keeps,
             mode: Mode::Stateless,
             reads: Parts::DATA.with(Parts::METADATA).with(Parts::STREAMS),
@@ -486,6 +489,12 @@ impl Kind {
     pub const fn gives_records(mut self, schema: &'static Schema) -> Kind {
         self.gives = Gives::Only(Type::Record);
         self.schema = Some(schema);
+        self
+    }
+
+    /// It gives records of this schema beside those of its own.
+    pub const fn gives_also(mut self, schema: &'static Schema) -> Kind {
+        self.other_schema = Some(schema);
         self
     }
 

@@ -5,9 +5,13 @@
 //! would see otherwise than its receiver.
 //!
 //! - `rules/inspector.rs` — what matches; `decap.rs` — tunnels and fragments.
-//! - `ips/reload.rs` — rules that change while frames pass; `ips/reset.rs` — the ends of a stopped connection are told.
+//! - `rules/reload.rs` — rules that change while frames pass.
+//! - `ips/reset.rs` — the ends of a stopped connection are told; `ips/drops.rs` — the records of frames that ended.
 
+mod drops;
 mod reset;
+#[cfg(test)]
+mod tests;
 
 use crate::decap::{self, Decap, Fate};
 use crate::parts::origin::{self, Origins};
@@ -15,18 +19,20 @@ use crate::parts::select::Links;
 use crate::rules::inspector::{Inspector, Met};
 use crate::rules::reload::Reloaded;
 use crate::rules::row;
+use crate::tcp::assembler::Settings;
 use ::rules::engine::Verdict;
 use filter::batch::places;
 use filter::prelude::*;
+use packet::link::LinkType;
 use reset::Resets;
 use std::sync::Arc;
 
 /// What `ips` is.
 pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion prevention", make)
-    .also(&["suricata", "snort", "nfq"])
+    .also(&["prevention", "nfqueue"])
     .help(
         "`bridge a b | ips rules=FILE` lets frames pass between two devices, but for those that rules with `drop` or `reject` match; \
-         alerts are records. Rules are in the language of the filter `rules`. A rule that matches a stream or a message stops the \
+         alerts are records, and so are drops. Rules are in the language of the filter `rules`. A rule that matches a stream or a message stops the \
          whole flow. No frame waits: segments and fragments out of order pass at once, and what completes them is judged with all \
          of them. A frame with other bytes for a place that has passed already is dropped, so that rules and receiver see the same.\n\
          \n\
@@ -43,6 +49,7 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         Param::new("fail", ParamType::Choice(&["closed", "open"]), "what cannot be judged is dropped, or passes")
             .default("closed"),
+        Param::new("recall", ParamType::Size, "compare what is sent again with this many bytes that passed").default("16M"),
         Param::new("dropped", ParamType::Choice(&["silent", "reset"]), "what the ends of a stopped connection hear")
             .default("silent"),
         Param::new("devices", ParamType::List, "where resets go out; the devices of the bridge if not given"),
@@ -51,10 +58,15 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
     ])
     .takes(&[Type::Frame])
     .gives_records(&row::SCHEMA)
+    .gives_also(&drops::SCHEMA)
     .passes_rejects()
     .mode(Mode::Serial)
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
-    .parses_payload();
+    .parses_payload()
+    .runs_in(Spaces::APP);
+
+/// Why frames end behind one that a rule stopped.
+const OF_STOPPED: &str = "of a stopped flow";
 
 /// Records given before they are sent on.
 const ENOUGH: usize = 1000;
@@ -62,8 +74,11 @@ const ENOUGH: usize = 1000;
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = crate::rules::load("rules", params)?;
     let left_out = set.left_out().len();
+    let keep_given = params.number("recall").unwrap_or_default();
+    // What would wait in doubt has passed by the time at which it counts.
+    let settings = Settings { keep_given, doubts: false, ..Settings::default() };
     Ok(Instance::filter(Ips {
-        inspector: Inspector::new(Arc::new(set), Origins::new(params)),
+        inspector: Inspector::with(Arc::new(set), Origins::new(params), settings),
         decap: decap::usual()?,
         links: Links::default(),
         is_closed: params.text("fail") != Some("open"),
@@ -71,6 +86,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         reloaded: Reloaded::new("rules", params)?,
         resets: Resets::open(params.list("devices"))?,
         dealt_with: 0,
+        row: RowWriter::new(&drops::SCHEMA),
         left_out,
     }))
 }
@@ -85,6 +101,7 @@ struct Ips {
     resets: Resets,
     /// Blocks of the batch under way that are done with, one bit each.
     dealt_with: u64,
+    row: RowWriter,
     /// Rules that were left out, until it was said.
     left_out: usize,
 }
@@ -107,10 +124,11 @@ impl Ips {
             Fate::Dropped(_) => return Ok(()),
         };
         let verdict = self.inspector.frame(&block, cx);
-        let Met { refused, cut_short, flow_dropped } = self.inspector.met();
+        let Met { refused, contradicts, cut_short, flow_dropped } = self.inspector.met();
         let (source, target) = match verdict {
             Verdict::Pass => {
                 return match refused {
+                    _ if contradicts => Err("contradicts one that passed"),
                     Some(reason) if self.is_closed => Err(reason),
                     None if cut_short && self.is_closed => Err("its rules took too much work"),
                     _ => Ok(()),
@@ -122,7 +140,7 @@ impl Ips {
         if source || target {
             self.resets.add(frame, link, [source, target], cx);
         }
-        Err(if flow_dropped { "of a stopped flow" } else { "stopped by a rule" })
+        Err(if flow_dropped { OF_STOPPED } else { "stopped by a rule" })
     }
 
     /// Goes on with rules that were loaded meanwhile.
@@ -162,7 +180,13 @@ impl Filter for Ips {
             self.dealt_with |= 1 << place;
             match self.judge(batch.block(place), cx) {
                 Ok(()) => cx.reject(place),
-                Err(why) => cx.drop(1, why),
+                Err(why) => {
+                    cx.drop(1, why);
+                    if why != OF_STOPPED {
+                        let link = self.links.of(cx.rings, batch.block(place)).unwrap_or(LinkType::ETHERNET);
+                        drops::tell(&mut self.row, batch.block(place), link, why, &self.inspector, cx);
+                    }
+                }
             }
         }
         self.dealt_with = 0;

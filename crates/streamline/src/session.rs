@@ -121,7 +121,8 @@ impl Session {
     /// A session that writes elsewhere.
     pub fn with_output(stdout: Output) -> Session {
         let registry = registry();
-        let schemas: Arc<[&'static Schema]> = registry.kinds().iter().filter_map(|kind| kind.schema).collect();
+        let schemas: Arc<[&'static Schema]> =
+            registry.kinds().iter().flat_map(|kind| [kind.schema, kind.other_schema]).flatten().collect();
         let env = Env {
             input: Types::NONE,
             stdout,
@@ -345,7 +346,9 @@ impl Session {
         let mut missing = Vec::new();
         for (index, node) in design.plan.nodes.iter().enumerate() {
             let Task::Filter { kind, params } = &node.task else { continue };
-            let reads_files = kind.is_source() && kind.params.iter().any(|param| param.kind == ParamType::List);
+            let has_list = kind.params.iter().any(|param| param.kind == ParamType::List);
+            // The list of a source whose frames go back is one of devices.
+            let reads_files = kind.is_source() && kind.returns.is_none() && has_list;
             // What may run without rights touches nothing when it is made.
             if !reads_files && !kind.spaces.has(Spaces::PARSER) {
                 continue;

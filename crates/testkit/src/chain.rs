@@ -137,7 +137,7 @@ impl Chain {
     #[must_use]
     pub fn then(mut self, kind: &'static Kind, given: &[(&str, &str)]) -> Chain {
         self.nodes.push((kind, params(kind, given)));
-        self.schemas.extend(kind.schema);
+        self.schemas.extend([kind.schema, kind.other_schema].into_iter().flatten());
         self
     }
 

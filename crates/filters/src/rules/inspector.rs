@@ -9,6 +9,7 @@ use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{Origin, Origins, facts_of};
 use crate::parts::transport::Refusal;
 use crate::tcp::assembler::{Assembler, Settings};
+use crate::tcp::refusal::Checksums;
 use crate::tcp::segment::Segment;
 use base::limits::{RULES_FLOWS, RULES_MEMORY_BYTES};
 use filter::prelude::*;
@@ -28,6 +29,8 @@ const IDLE_NS: u64 = 300_000_000_000;
 pub(crate) struct Met {
     /// Why its segment was not taken: its receiver would not take it.
     pub refused: Option<&'static str>,
+    /// It has other bytes for a place of its stream than one that came before it.
+    pub contradicts: bool,
     /// Not all rules were tried to the end.
     pub cut_short: bool,
     /// A rule had dropped its flow before.
@@ -37,6 +40,8 @@ pub(crate) struct Met {
 /// Rules over frames.
 pub(crate) struct Inspector {
     met: Met,
+    /// The flow of the frame that came last.
+    last: Option<Slot>,
     engine: Engine,
     assembler: Assembler,
     origins: Origins,
@@ -55,9 +60,15 @@ pub(crate) struct Inspector {
 
 impl Inspector {
     pub fn new(set: Arc<RuleSet>, origins: Origins) -> Inspector {
+        // Captures often have packets from before a device finished them.
+        Inspector::with(set, origins, Settings { checksums: Checksums::No, ..Settings::default() })
+    }
+
+    /// With these settings for TCP.
+    pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {
         Inspector {
             engine: Engine::new(set),
-            assembler: Assembler::new(Settings::default()),
+            assembler: Assembler::new(settings),
             origins,
             flows: FlowTable::new(),
             by_number: Vec::new(),
@@ -68,7 +79,13 @@ impl Inspector {
             kept_bytes: 0,
             row: RowWriter::new(&SCHEMA),
             met: Met::default(),
+            last: None,
         }
+    }
+
+    /// The flow of the frame that came last, in the direction of its client, and when it began.
+    pub fn last_flow(&self) -> Option<(Flow, u64)> {
+        self.last.and_then(|slot| self.flows.get(slot)).map(|connection| (connection.flow, connection.state.start))
     }
 
     /// What the frame met that came last.
@@ -88,7 +105,7 @@ impl Inspector {
 
     /// Takes a frame. Alerts are records in `cx.out`.
     pub fn frame(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Verdict {
-        self.met = Met::default();
+        (self.met, self.last) = (Met::default(), None);
         let Some(origin) = self.origins.of(cx.rings, frame) else {
             cx.count(Malformed::UnsupportedLink.reason(), 1);
             return Verdict::Pass;
@@ -122,6 +139,7 @@ impl Inspector {
                 slot = Some(self.find_or_begin(flow, scope, frame.time, cx).0);
             }
         }
+        self.last = slot;
         let bytes = cx.rings.bytes(frame);
         let mut packet = parsed.packet(bytes, frame.time);
         let mut dropped = false;
@@ -171,7 +189,10 @@ impl Inspector {
         cx: &mut Context<'_>,
     ) -> (Option<Slot>, bool) {
         let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
-            Ok(segment) => segment,
+            Ok(mut segment) => {
+                self.assembler.check(&mut segment, cx.rings.bytes(frame));
+                segment
+            }
             Err(Refusal::Dropped(reason)) => {
                 self.met.refused = Some(reason);
                 cx.count(reason, 1);
@@ -182,9 +203,12 @@ impl Inspector {
         let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
         let taken = self.assembler.segment(&segment, frame, cx);
         self.blocks = std::mem::replace(cx.out, given);
-        if let Err(reason) = taken {
-            self.met.refused = Some(reason);
-            cx.count(reason, 1);
+        match taken {
+            Ok(differs) => self.met.contradicts = differs.held || differs.given,
+            Err(reason) => {
+                self.met.refused = Some(reason);
+                cx.count(reason, 1);
+            }
         }
         let number = self.assembler.stream_of(flow, scope);
         let slot = match number {

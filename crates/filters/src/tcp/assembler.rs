@@ -56,6 +56,8 @@ pub(crate) struct Settings {
     pub urgent_inline: bool,
     /// Bytes that were given and that are kept to compare with them what comes again; 0: none.
     pub keep_given: u64,
+    /// Data that its receiver should refuse waits, and counts if it took it all the same; else it is refused here as well.
+    pub doubts: bool,
     /// Note each conflict, for [`Assembler::take_conflicts`].
     pub conflicts: bool,
 }
@@ -75,6 +77,7 @@ impl Default for Settings {
             check: true,
             urgent_inline: true,
             keep_given: 0,
+            doubts: true,
             conflicts: false,
         }
     }
