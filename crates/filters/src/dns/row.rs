@@ -331,7 +331,7 @@ fn append_service_param(out: &mut Vec<u8>, key: u16, value: &[u8]) {
     }
     out.push(b'=');
     let start = out.len();
-    let mut item = |out: &mut Vec<u8>, text: std::fmt::Arguments<'_>| {
+    let item = |out: &mut Vec<u8>, text: std::fmt::Arguments<'_>| {
         if out.len() > start {
             out.push(b',');
         }
