@@ -6,7 +6,7 @@ use crate::limits::NEAREST_BYTES_MAX;
 ///
 /// Close is: the same but for case, or few typing mistakes (one in three letters; swapped neighbours count once),
 /// or, failing those, a word that `word` is the beginning of (three letters or more). Of equally close candidates
-/// the first wins.
+/// those with its first letter win, which is seldom the mistyped one, and of those the first.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > NEAREST_BYTES_MAX {
         return None;
@@ -14,7 +14,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let lower = word.to_lowercase();
     let letters = lower.chars().count();
     let mistakes_max = (letters / 3).max(1);
-    let mut best: Option<(usize, &str)> = None;
+    let mut best: Option<((usize, bool), &str)> = None;
     for candidate in candidates {
         if candidate.len() > NEAREST_BYTES_MAX {
             continue;
@@ -29,6 +29,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         } else {
             continue;
         };
+        let rank = (rank, lower.chars().next() != candidate_lower.chars().next());
         if best.is_none_or(|(best_rank, _)| rank < best_rank) {
             best = Some((rank, candidate));
         }
@@ -62,6 +63,12 @@ mod tests {
         for (word, expected) in rows {
             assert_eq!(nearest(word, KNOWN.iter().copied()), *expected, "nearest to {word:?}");
         }
+    }
+
+    #[test]
+    fn the_first_letter_decides_where_mistakes_do_not() {
+        assert_eq!(nearest("htp", ["ftp", "http"]), Some("http"));
+        assert_eq!(nearest("xtp", ["ftp", "ntp"]), Some("ftp"));
     }
 
     #[test]
