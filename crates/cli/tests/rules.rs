@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Cases whose rules must at least load, of 504.
-const LOADED: usize = 300;
+const LOADED: usize = 312;
 /// Cases that must at least pass.
-const PASSED: usize = 200;
+const PASSED: usize = 219;
 
 enum Outcome {
     Passed,
@@ -28,7 +28,7 @@ fn suricatas_cases() {
         return;
     };
     let argued = std::fs::read_to_string(here.join("tests/rules.allow")).unwrap();
-    let argued: HashMap<&str, &str> = argued.lines().filter_map(|line| line.split_once(' ')).collect();
+    let argued: HashMap<&str, &str> = argued.lines().skip(1).filter_map(|line| line.split_once(' ')).collect();
     let mut cases: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     cases.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     let (mut passed, mut refused, mut wrong) = (0, 0, Vec::new());

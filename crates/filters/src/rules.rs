@@ -27,6 +27,8 @@ mod sip;
 mod small;
 mod smtp;
 mod ssh;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod transactions;
 mod uri;

@@ -362,7 +362,7 @@ impl ByteJump {
         };
         let mut jump = i64::try_from(value).ok()?.checked_mul(self.multiplier)?;
         if self.align && jump % 4 != 0 {
-            jump += 4 - jump % 4;
+            jump = jump.checked_add(4 - jump % 4)?;
         }
         let base = match () {
             () if self.from_beginning => 0,

@@ -225,7 +225,8 @@ impl Engine {
         }
         self.candidates.extend_from_slice(&set.any_transaction);
         let Engine { candidates, marks, .. } = self;
-        for side in [to_server, !to_server] {
+        let sides = [to_server, !to_server];
+        for side in sides.into_iter().take(if set.whole { 2 } else { 1 }) {
             for (buffer, bytes) in transaction.buffers(side) {
                 set.buffers[usize::from(buffer.0)].each(bytes, |rule| {
                     let whole = set.rules[rule as usize].header.whole;

@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn expressions() {
-        let rows: [(&str, &[u8], Option<(usize, usize)>); 14] = [
+        type Row = (&'static str, &'static [u8], Option<(usize, usize)>);
+        let rows: [Row; 14] = [
             ("/a.c/", b"xabc", Some((1, 4))),
             ("/A.C/i", b"xabc", Some((1, 4))),
             ("/a.c/", b"a\nc", None),

@@ -94,6 +94,8 @@ pub struct RuleSet {
     pub(crate) buffers: Vec<Patterns>,
     /// A rule looks at the payload of streams.
     pub(crate) streams: bool,
+    /// A rule looks at both sides of a transaction.
+    pub(crate) whole: bool,
     left_out: Vec<Mistake>,
 }
 
@@ -136,6 +138,7 @@ impl RuleSet {
             payloads: Patterns::default(),
             buffers: Vec::new(),
             streams: false,
+            whole: false,
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
@@ -164,6 +167,7 @@ impl RuleSet {
         set.buffers = buffers.iter().map(|rules| Patterns::new(rules)).collect::<Result<_, _>>()?;
         let of_payload = |list: &List| list.target == Target::Payload;
         set.streams = rules.iter().any(|rule| rule.scope != Scope::Packet && rule.lists.iter().any(of_payload));
+        set.whole = rules.iter().any(|rule| rule.header.whole);
         set.rules = rules;
         Ok(set)
     }

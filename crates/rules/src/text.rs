@@ -203,8 +203,8 @@ pub(crate) fn number(word: Word<'_>) -> Read<i64> {
         None if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse().ok(),
         None => None,
     };
-    match read {
-        Some(number) => Ok(if minus { -number } else { number }),
+    match if minus { read.and_then(i64::checked_neg) } else { read } {
+        Some(number) => Ok(number),
         None => word.wrong(format!("\u{201c}{}\u{201d} is no number", word.text)),
     }
 }
