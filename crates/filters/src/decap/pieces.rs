@@ -160,6 +160,7 @@ fn release(piece: &Piece, rings: &BlockTable) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::policy::ALL;
     use buffer::{Interface, ViewId};
     use proptest::prelude::*;
 
@@ -220,6 +221,8 @@ mod tests {
             (Policy::Solaris, "AAAJBBCCCLLLMMMFFFGGHHIQ"),
             (Policy::Bsd, "AAAJJBCCCLLLMMMFFFGGHHIQ"),
             (Policy::Linux, "AAAJJBKKKLLLMMMFFFGGPHQQ"),
+            (Policy::OldLinux, "AAAJJBKKKLLLMMMFFFGGPHQQ"),
+            (Policy::Vista, "AAAJBBCCCLLLMEEFFFGGHHIQ"),
             (Policy::Last, "AJJJJBKKKLLLMMMFNFGOPHQQ"),
         ];
         for (policy, expected) in rows {
@@ -292,7 +295,7 @@ mod tests {
         #[test]
         fn any_pieces_are_as_the_rule_says_byte_by_byte(
             steps in proptest::collection::vec((0u32..40, 1u32..12), 1..12),
-            policy in proptest::sample::select(vec![Policy::First, Policy::Last, Policy::Bsd, Policy::Linux, Policy::Solaris, Policy::Windows]),
+            policy in proptest::sample::select(ALL.to_vec()),
         ) {
             let mut bed = bed();
             for (number, (start, len)) in steps.iter().enumerate() {

@@ -484,5 +484,5 @@ fn refusals() {
     check("depth", "9", "8 tunnels at most are opened one inside of the other");
     check("vxlan", "70000", "`70000` is not a port");
     check("gtp", "nonsense", "`nonsense` is not a port");
-    check("policy.", "10.0.0.0/8=xp", "`xp` is not one of first, last, bsd, linux, solaris, windows");
+    check("policy.", "10.0.0.0/8=xp", "`xp` is not one of first, last, bsd, linux, old-linux, solaris, windows, vista");
 }

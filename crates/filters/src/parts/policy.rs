@@ -5,43 +5,74 @@ use super::networks::network;
 use filter::prelude::*;
 use std::net::IpAddr;
 
-/// Which piece's bytes are taken where an earlier one and a later one overlap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which piece's bytes are taken where an earlier one and a later one overlap. Systems treat fragments and streams differently:
+/// what is said here holds for fragments, and for streams where nothing else is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// The earlier one's, always.
+    #[default]
     First,
     /// The later one's, always.
     Last,
     /// The later one's, where it begins further in front.
     Bsd,
-    /// The later one's, where it does not begin further behind.
+    /// The later one's, where it does not begin further behind; in a stream, where it begins further in front, or at the same
+    /// place and ends further behind.
     Linux,
-    /// The later one's, where it begins further in front and does not end before the earlier one.
+    /// As `Linux`, which it was before 2.2; in a stream, also where both are the same place.
+    OldLinux,
+    /// The later one's, where it begins further in front and does not end before the earlier one; in a stream, also where it begins
+    /// further behind and ends further behind.
     Solaris,
-    /// The later one's, where it begins further in front and ends further behind.
+    /// The later one's, where it begins further in front and ends further behind; in a stream, where it begins further in front.
     Windows,
+    /// Windows since Vista: as `Windows`, and in a stream as `First`.
+    Vista,
 }
 
 /// Words of the policies.
-pub(crate) const WORDS: [&str; 6] = ["first", "last", "bsd", "linux", "solaris", "windows"];
+pub(crate) const WORDS: [&str; 8] = ["first", "last", "bsd", "linux", "old-linux", "solaris", "windows", "vista"];
 
-const ALL: [Policy; 6] = [Policy::First, Policy::Last, Policy::Bsd, Policy::Linux, Policy::Solaris, Policy::Windows];
+/// The policies, as [`WORDS`] names them.
+pub(crate) const ALL: [Policy; 8] = [
+    Policy::First,
+    Policy::Last,
+    Policy::Bsd,
+    Policy::Linux,
+    Policy::OldLinux,
+    Policy::Solaris,
+    Policy::Windows,
+    Policy::Vista,
+];
 
 impl Policy {
     fn of(word: &str) -> Option<Policy> {
         WORDS.iter().position(|known| *known == word).map(|at| ALL[at])
     }
 
-    /// Are the later piece's bytes taken? Each is given by where it begins and ends.
+    /// Are the later fragment's bytes taken? Each is given by where it begins and ends.
     #[inline]
     pub fn takes_later(self, earlier: (u64, u64), later: (u64, u64)) -> bool {
         match self {
             Policy::First => false,
             Policy::Last => true,
             Policy::Bsd => later.0 < earlier.0,
-            Policy::Linux => later.0 <= earlier.0,
+            Policy::Linux | Policy::OldLinux => later.0 <= earlier.0,
             Policy::Solaris => later.0 < earlier.0 && later.1 >= earlier.1,
-            Policy::Windows => later.0 < earlier.0 && later.1 > earlier.1,
+            Policy::Windows | Policy::Vista => later.0 < earlier.0 && later.1 > earlier.1,
+        }
+    }
+
+    /// The same of segments of a stream, both of which wait for what comes before them (Novak and Sturges, "Target-Based TCP
+    /// Stream Reassembly", 2007).
+    pub fn takes_later_in_stream(self, earlier: (u64, u64), later: (u64, u64)) -> bool {
+        match self {
+            Policy::First | Policy::Vista => false,
+            Policy::Last => true,
+            Policy::Bsd | Policy::Windows => later.0 < earlier.0,
+            Policy::Linux => later.0 < earlier.0 || (later.0 == earlier.0 && later.1 > earlier.1),
+            Policy::OldLinux => later.0 < earlier.0 || (later.0 == earlier.0 && later.1 >= earlier.1),
+            Policy::Solaris => later.1 > earlier.1 || (later.1 == earlier.1 && later.0 <= earlier.0),
         }
     }
 }
@@ -59,7 +90,7 @@ pub(crate) const OF_NETWORK: Param =
     Param::new("policy.", ParamType::List, "the same for targets in a network: policy.10.0.0.0/8=windows");
 
 /// The policy of each target.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Policies {
     otherwise: Policy,
     /// The longest prefixes first.
@@ -138,11 +169,11 @@ mod tests {
     #[test]
     fn refusals() {
         let rows = [
-            ("10.0.0.0/8=winows", "`winows` is not one of first, last, bsd, linux, solaris, windows"),
+            ("10.0.0.0/8=winows", "`winows` is not one of first, last, bsd, linux, old-linux, solaris, windows, vista"),
             ("10.0.0.0/33=linux", "`/33` is not a prefix length"),
             ("10.0.0.1/8=linux", "`10.0.0.1/8` has bits set behind its prefix"),
             ("nonsense=linux", "`nonsense` is not an address"),
-            ("10.0.0.0/8", "`` is not one of first, last, bsd, linux, solaris, windows"),
+            ("10.0.0.0/8", "`` is not one of first, last, bsd, linux, old-linux, solaris, windows, vista"),
         ];
         for (given, expected) in rows {
             let error = policies(&[("policy.", given)]).unwrap_err();
