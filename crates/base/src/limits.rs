@@ -77,6 +77,27 @@ pub const TCP_HELD_BLOCKS: usize = 1 << 18;
 /// Bytes of out-of-order segments held, if the request does not say otherwise.
 pub const TCP_HELD_BYTES: u64 = 256 << 20;
 
+/// Earlier pieces that a segment is compared with where it has bytes in common with them; more are not looked at.
+pub const TCP_COMPARED_PIECES: usize = 256;
+
+/// Pieces that `tcp` remembers of what it gave, where the request asks for that: about 120 bytes each.
+pub const TCP_GIVEN_PIECES: usize = 1 << 18;
+
+/// Pieces of one direction whose receiver should not have taken them and that wait all the same; further ones are dropped.
+pub const TCP_DOUBTFUL_BLOCKS_PER_DIRECTION: usize = 256;
+
+/// Bytes of such pieces of all connections.
+pub const TCP_DOUBTFUL_BYTES: u64 = 16 << 20;
+
+/// A connection silent for longer than this has timestamps that say nothing any more (RFC 7323, 5.5): 24 days.
+pub const TCP_STAMP_AGE_NS: u64 = 24 * 24 * 3600 * SECOND_NS;
+
+/// The least window that a receiver is taken to have, whatever it offers: what it can say without scaling.
+pub const TCP_WINDOW_LEAST_BYTES: u32 = (1 << 16) - 1;
+
+/// Bytes of one version of a place in a stream that a record of `conflicts` shows.
+pub const CONFLICT_BYTES: usize = 4 << 10;
+
 /// Bytes ahead of what is expected within which a segment belongs to a connection: the largest window there is
 /// (RFC 7323, 2.3).
 pub const TCP_WINDOW_BYTES: u32 = 1 << 30;

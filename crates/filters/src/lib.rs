@@ -38,6 +38,7 @@ filters! {
     bpf,
     bridge,
     by,
+    conflicts,
     count,
     decap,
     destport,

@@ -1,34 +1,45 @@
 //! Puts TCP segments in order: frames in, byte streams out. Passive: it sees what passed, sends nothing and may have
 //! missed some. Not defragmentation and not tunnels, which belong above it; not what the streams say.
 //!
-//! No payload is copied. Data that comes in order leaves as a crop of its frame; data that comes early is held where it
-//! lies, by descriptor.
+//! No payload is copied. Data that comes in order leaves as a crop of its frame, with its time; data that comes early is held
+//! where it lies, by descriptor.
 //!
 //! - `tcp/segment.rs` — a segment in its frame.
 //! - `tcp/assembler.rs` — what a segment means for its connection. Start reading there; `tcp/order.rs` puts its data in
-//!   order, `tcp/lifetime.rs` begins and ends connections.
+//!   order, `tcp/lifetime.rs` begins and ends connections, `tcp/syn_data.rs` has the data of SYNs.
+//! - `tcp/refusal.rs` — what the receiver would not take; `tcp/doubt.rs` — what becomes of its data.
 //! - `tcp/connection.rs`, `tcp/direction.rs` — what is kept of one connection and of each of its directions.
-//! - `tcp/held.rs` — what came before its turn.
+//! - `tcp/held.rs` — what came before its turn; `tcp/given.rs` — what was given last; `tcp/piece.rs` — what both are made of.
+//! - `tcp/conflict.rs` — different bytes for one place, which the filter `conflicts` tells of.
 
 pub(crate) mod assembler;
+pub(crate) mod conflict;
 mod connection;
 mod direction;
+mod doubt;
+mod given;
 mod held;
 mod lifetime;
 mod order;
+mod piece;
+pub(crate) mod refusal;
 pub(crate) mod segment;
+mod syn_data;
 #[cfg(test)]
 mod tests;
 
 use crate::parts::origin::{self, Origins};
+use crate::parts::policy::{self, Policies};
 use crate::parts::transport::Refusal;
 use assembler::{Assembler, Settings};
+use base::limits::{STREAMS, TCP_CONNECTIONS, TCP_HELD_BLOCKS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
 use program::Predicate;
+use refusal::{CHECKSUMS, Checksums};
 use segment::Segment;
 
 /// What `tcp` is.
@@ -37,19 +48,27 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
         "Takes frames or packets and gives the bytes of each direction of each TCP connection, in order and without \
          repetitions; no byte is copied. class = connection * 2 + direction, where direction 0 is from the client (who \
          sent the SYN, or else the first segment seen) to the server.\n\n\
-         Of bytes that were sent twice the first copy counts, whatever the second says. Bytes that the capture lacks \
+         Bytes that were given do not change any more. Where segments overlap that both wait for what is missing before them, `policy` \
+         says whose bytes count, and `policy.NETWORK` for targets in a network: each is what a system does. Different bytes for one place are counted \
+         as conflicting bytes; with `recall`, those that were given are compared, too. `conflicts` gives a record of each, with both versions.\n\n\
+         What the receiver would not take does not count: segments with a wrong checksum, with an old timestamp (RFC 7323), without \
+         ACK or beyond the window, and resets that do not stand where the receiver is (RFC 5961). But where the receiver acknowledges such \
+         bytes and nothing better came, they count: then the capture is at fault. A checksum is wrong only if its sender has shown a right one, and \
+         not if a device was to finish it; `checksum=yes` drops those, too, and `checksum=no` looks at none. `check=no` takes all the \
+         others. Data of a SYN counts if the answer acknowledges it. `urgent=oob` leaves urgent bytes out, as most servers do.\n\n\
+         Bytes that the capture lacks \
          become a gap: the next block says how many are missing. They are given up on when their receiver has \
          acknowledged them and `gap-wait` has passed, when the connection ends, and when more is held than `memory` \
-         allows or more than 16384 segments in one direction; where `memory` is short, the \
+         allows or more than `segments` in one direction; where `memory` is short, the \
          directions that hold most make room. Where the receiver is still waiting for the missing bytes, \
          too, it is the held segments farthest ahead that are dropped instead.\n\n\
          A connection ends when both sides have sent FIN and each was acknowledged; 5 s after a RST or a FIN without \
          answer, if nothing contradicts it by then; after `timeout` without a segment, 130 s if it has not got beyond \
-         SYNs; or to make room when there are more than 524288. Then each direction gets a last block, which is flagged \
+         SYNs; or to make room when there are more than `connections`. Then each direction gets a last block, which is flagged \
          as truncated if its end was not seen. A new SYN between the ports of a connection that is over begins another; \
          on one that is not over it does so when it is answered or its sender goes on from it. Connections without a \
          SYN begin with the first data seen.\n\n\
-         Checksums are not looked at. VLAN tags do not keep connections apart. Frames without TCP are rejected; fragments, \
+         Frames without TCP are rejected; fragments, \
          malformed headers and data more than 1 GiB away from what is expected are dropped and counted by reason. To \
          select TCP packets and keep them as they are, use `proto tcp`.",
     )
@@ -60,6 +79,16 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
             .default("256M"),
         Param::new("gap-wait", ParamType::Duration, "wait this long for missing bytes that were acknowledged")
             .default("1s"),
+        Param::new("connections", ParamType::Number, "know at most this many connections at a time").default("524288"),
+        Param::new("segments", ParamType::Number, "hold at most this many segments of one direction").default("16384"),
+        policy::POLICY,
+        policy::OF_NETWORK,
+        CHECKSUM,
+        CHECK,
+        Param::new("urgent", ParamType::Choice(&["inline", "oob"]), "keep urgent bytes in the stream, or leave them out")
+            .default("inline"),
+        Param::new("recall", ParamType::Size, "compare what is sent again with this many bytes that were given")
+            .default("0"),
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -84,19 +113,48 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
         },
     ]);
 
+const _: () = assert!(TCP_CONNECTIONS == 524_288 && TCP_HELD_BLOCKS_PER_DIRECTION == 16_384, "the defaults say so");
+
 /// Blocks given before they are sent on.
 const ENOUGH: usize = 1000;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let default = Settings::default();
+    let bounded = |key, default: usize, most: usize| {
+        let given = params.number(key).map_or(default, |number| usize::try_from(number).unwrap_or(usize::MAX));
+        if (1..=most).contains(&given) { Ok(given) } else { Err(ParamError::new(key, format!("it is 1 to {most}"))) }
+    };
     let settings = Settings {
+        connections: bounded("connections", default.connections, STREAMS)?,
+        held_per_direction: bounded("segments", default.held_per_direction, TCP_HELD_BLOCKS)?,
         idle: params.number("timeout").unwrap_or(default.idle),
         gap_wait: params.number("gap-wait").unwrap_or(default.gap_wait),
         memory: params.number("memory").unwrap_or(default.memory),
-        ..default
+        urgent_inline: params.text("urgent") != Some("oob"),
+        ..settings(params)?
     };
     Ok(with(settings, Origins::new(params)))
 }
+
+/// What the parameters say that `tcp` shares with others.
+pub(crate) fn settings(params: &Params) -> Result<Settings, ParamError> {
+    Ok(Settings {
+        policies: Policies::new(params)?,
+        checksums: Checksums::of(params.text(CHECKSUM.key)),
+        check: params.flag(CHECK.key),
+        keep_given: params.number("recall").unwrap_or(0),
+        ..Settings::default()
+    })
+}
+
+/// What is done about checksums.
+pub(crate) const CHECKSUM: Param =
+    Param::new("checksum", ParamType::Choice(&CHECKSUMS), "leave out segments with a wrong checksum").default("auto");
+
+/// Is left out what the receiver would leave out?
+pub(crate) const CHECK: Param =
+    Param::new("check", ParamType::Flag, "leave out what the receiver would, for other reasons than checksums")
+        .default("yes");
 
 fn with(settings: Settings, origins: Origins) -> Instance {
     Instance::filter(Tcp { assembler: Assembler::new(settings), origins, dealt_with: 0 })
@@ -122,8 +180,10 @@ impl Filter for Tcp {
                 cx.drop(1, Malformed::UnsupportedLink.reason());
                 continue;
             };
-            match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
-                Ok(segment) => {
+            let bytes = cx.rings.bytes(frame);
+            match Segment::read(&self.origins, origin, bytes, frame.wire()) {
+                Ok(mut segment) => {
+                    self.assembler.check(&mut segment, bytes);
                     if let Err(reason) = self.assembler.segment(&segment, frame, cx) {
                         cx.drop(1, reason);
                     }

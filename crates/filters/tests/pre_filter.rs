@@ -19,7 +19,7 @@ fn given(name: &str, random: &mut Random, frames: &[Vec<u8>]) -> Option<Vec<(&'s
     let one_of = |random: &mut Random, texts: &[String]| texts[random.below(texts.len())].clone();
     let range = |port: u16| format!("{},{}:{}", half(36), port.min(60_000), port.min(60_000) + 500);
     let key = match name {
-        "ip" | "ip6" | "tcp" | "udp" => return Some(Vec::new()),
+        "ip" | "ip6" | "tcp" | "udp" | "conflicts" => return Some(Vec::new()),
         "port" | "sourceport" | "destport" => "port",
         "proto" => "protocol",
         "icmp" => "type",

@@ -10,13 +10,18 @@
 //! Holes are given up on when the other side has acknowledged the missing bytes and `gap_wait` has passed (then the
 //! capture lost them, and nobody will send them again), when too much is held, and when the connection ends.
 
+use super::conflict::{Conflict, Conflicts, Differs};
 use super::connection::{Connection, PHASES, Phase, Successor, Syn};
 use super::direction::{Start, is_near};
-use super::held::{Held, Lane};
+use super::given::Given;
+use super::held::Held;
 use super::lifetime::End;
 use super::order::{drop_held, lane, piece_of};
-use super::segment::Segment;
+use super::piece::Lane;
+use super::refusal::Checksums;
+use super::segment::{Checksum, Segment};
 use crate::parts::flow_table::{FlowTable, Slot, Way};
+use crate::parts::policy::Policies;
 use base::limits::{
     TCP_CONNECTIONS, TCP_GAP_WAIT_NS, TCP_HELD_BLOCKS, TCP_HELD_BLOCKS_PER_DIRECTION, TCP_HELD_BYTES, TCP_IDLE_NS,
     TCP_REMEMBERED,
@@ -26,7 +31,7 @@ use packet::flow::Flow;
 use std::collections::VecDeque;
 
 /// What the request says, and what is allowed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Connections in the table.
     pub connections: usize,
@@ -42,6 +47,20 @@ pub(crate) struct Settings {
     pub gap_wait: u64,
     /// Bytes held at most.
     pub memory: u64,
+    /// Whose bytes count where two segments that wait overlap.
+    pub policies: Policies,
+    pub checksums: Checksums,
+    /// Leave out what the receiver would not take; checksums have their own word.
+    pub check: bool,
+    /// Urgent bytes stay in the stream.
+    pub urgent_inline: bool,
+    /// Data that its receiver should have dropped waits until that one shows that it did not; else it is dropped at once, as
+    /// whoever stands between the two can see to.
+    pub doubts: bool,
+    /// Bytes that were given and that are kept to compare with them what comes again; 0: none.
+    pub keep_given: u64,
+    /// Note each conflict, for [`Assembler::take_conflicts`].
+    pub conflicts: bool,
 }
 
 impl Default for Settings {
@@ -54,15 +73,26 @@ impl Default for Settings {
             idle: TCP_IDLE_NS,
             gap_wait: TCP_GAP_WAIT_NS,
             memory: TCP_HELD_BYTES,
+            policies: Policies::default(),
+            checksums: Checksums::default(),
+            check: true,
+            urgent_inline: true,
+            doubts: true,
+            keep_given: 0,
+            conflicts: false,
         }
     }
 }
 
 /// All connections.
 pub(crate) struct Assembler {
-    pub settings: Settings,
+    pub(super) settings: Settings,
     pub(super) table: FlowTable<Connection, PHASES>,
     pub(super) held: Held,
+    /// What waits in doubt.
+    pub(super) doubtful: Held,
+    pub(super) given: Given,
+    pub(super) conflicts: Conflicts,
     /// Directions with a hole, by the time at which it is to be looked at; one entry for each direction at most.
     pub(super) holes: VecDeque<(u64, Lane, u64)>,
     /// By direction: it has an entry in `holes`.
@@ -74,12 +104,15 @@ pub(crate) struct Assembler {
 impl Assembler {
     pub fn new(settings: Settings) -> Assembler {
         Assembler {
-            settings,
             table: FlowTable::new(),
             held: Held::default(),
+            doubtful: Held::default(),
+            given: Given::new(settings.keep_given),
+            conflicts: Conflicts { are_wanted: settings.conflicts, ..Conflicts::default() },
             holes: VecDeque::new(),
             watched: Vec::new(),
             last_relieved: 0,
+            settings,
         }
     }
 
@@ -89,34 +122,65 @@ impl Assembler {
         Some((self.table.get(slot)?.number, way))
     }
 
-    /// Takes a segment, which lies in `frame`. An error is why it was dropped.
+    /// Looks at the checksum of a segment that is to be taken, where checksums count; `bytes` are those of its frame.
     #[inline]
-    pub fn segment(&mut self, segment: &Segment, frame: &Descriptor, cx: &mut Context<'_>) -> Result<(), &'static str> {
+    pub fn check(&self, segment: &mut Segment, bytes: &[u8]) {
+        match self.settings.checksums {
+            Checksums::No => {}
+            word => segment.check(bytes, word == Checksums::Auto),
+        }
+    }
+
+    /// The conflicts of the segment that came last; their blocks can be read until the batch ends.
+    pub fn take_conflicts(&mut self) -> impl Iterator<Item = Conflict> {
+        self.conflicts.found.drain(..)
+    }
+
+    /// Takes a segment, which lies in `frame`; says whether its bytes contradict others of the same places. An error is why
+    /// it was dropped.
+    #[inline(always)]
+    pub fn segment(
+        &mut self,
+        segment: &Segment,
+        frame: &Descriptor,
+        cx: &mut Context<'_>,
+    ) -> Result<Differs, &'static str> {
         let Some((slot, way)) = self.table.find(&segment.flow, segment.scope) else {
             return self.begin(segment, frame, 0, cx);
         };
         let side = usize::from(way == Way::Back);
         self.table.touch(slot);
-        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(Differs::default()) };
         if connection.calm[side] && segment.is_plain() {
             let class = Class::of_stream(connection.number, side as u8);
             let (own, other) = connection.sides(side);
-            if segment.span == 0 || segment.sequence == own.next as u32 {
+            let is_next = segment.span == 0 || segment.sequence == own.next as u32;
+            if is_next && !own.is_outdated(segment.stamp) {
                 if is_near(other.ahead(segment.acknowledgment)) {
                     other.acked = other.acked.max(other.position(segment.acknowledgment));
                 }
+                if self.settings.check {
+                    other.offer(segment, own.shift);
+                    own.stamp(segment);
+                }
                 if segment.span > 0 {
-                    own.give(&piece_of(segment, frame, own.next), class, cx.out);
+                    let piece = piece_of(segment, frame, own.next);
+                    own.give(&piece, class, cx.out);
+                    if self.given.is_on() {
+                        let gone = self.given.remember(lane(slot, side), &piece, cx.rings);
+                        count_forgotten(gone, cx);
+                    }
                 }
                 (connection.last_seen, connection.last_time) = (cx.now, frame.time);
                 connection.touched = cx.order.sequence;
-                return Ok(());
+                return Ok(Differs::default());
             }
         }
         self.careful(slot, side, segment, frame, cx)
     }
 
     /// Takes any segment of a connection in the table.
+    #[inline(never)]
     pub(super) fn careful(
         &mut self,
         slot: Slot,
@@ -124,36 +188,37 @@ impl Assembler {
         segment: &Segment,
         frame: &Descriptor,
         cx: &mut Context<'_>,
-    ) -> Result<(), &'static str> {
-        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+    ) -> Result<Differs, &'static str> {
+        self.conflicts.begin();
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(Differs::default()) };
         if connection.phase == Phase::Ended {
             return self.after_end(slot, side, segment, frame, cx);
+        }
+        if let Some(reason) = connection.refusal(side, segment, cx.now, &self.settings) {
+            return self.doubt(slot, side, segment, frame, reason, cx).map(|()| Differs::default());
         }
         (connection.last_seen, connection.last_time) = (cx.now, frame.time);
         connection.touched = cx.order.sequence;
         let (own, other) = connection.sides(side);
         own.heard = true;
+        own.sums |= segment.checksum == Checksum::Right;
         let both_heard = other.heard;
         if segment.flags.rst() {
             self.reset(slot, side, segment, cx);
             self.settle(slot, cx);
-            return Ok(());
+            return Ok(Differs::default());
         }
         if segment.flags.syn() {
             match connection.judge(side, segment) {
                 Syn::Again => {}
-                Syn::Begins => {
-                    let own = &mut connection.directions[side];
-                    own.begin_at(segment.data_sequence());
-                    own.syn = true;
-                    connection.reset = false;
-                }
+                Syn::Begins => connection.begin_by(side, segment),
                 Syn::Late => {
                     let own = &mut connection.directions[side];
                     own.syn = true;
                     if !own.has_data() {
                         own.begin_at(segment.data_sequence());
                     }
+                    connection.shift_by(side, segment.shift);
                 }
                 Syn::Another => return self.replace(slot, segment, frame, cx),
                 Syn::Doubtful => {
@@ -161,7 +226,7 @@ impl Assembler {
                     if segment.is_first_syn() {
                         connection.suspect(Successor { side, next: segment.data_sequence(), syn: true });
                     }
-                    return Ok(());
+                    return Ok(Differs::default());
                 }
             }
         } else if connection.is_confirmed_by(side, segment) {
@@ -173,16 +238,28 @@ impl Assembler {
         {
             facts.state = StreamState::Established;
         }
+        let (own, other) = connection.sides(side);
+        if self.settings.check {
+            own.stamp(segment);
+            if !segment.flags.syn() {
+                other.offer(segment, own.shift);
+            }
+        }
         if segment.flags.ack() {
-            let (_, other) = connection.sides(side);
             other.acknowledge(segment.acknowledgment, segment.flags.syn());
+            if other.syn_data {
+                self.answer_syn_data(slot, 1 - side, segment.acknowledgment, cx);
+            }
         }
         let outcome = if segment.span > 0 { self.data(slot, side, segment, frame, cx) } else { Ok(()) };
         if segment.flags.fin() && outcome.is_ok() {
             self.fin(slot, side, segment, cx);
         }
         self.settle(slot, cx);
-        outcome
+        if self.conflicts.bytes > 0 {
+            cx.count("conflicting bytes", self.conflicts.bytes);
+        }
+        outcome.map(|()| self.conflicts.differs)
     }
 
     fn fin(&mut self, slot: Slot, side: usize, segment: &Segment, cx: &mut Context<'_>) {
@@ -203,13 +280,21 @@ impl Assembler {
 
     fn reset(&mut self, slot: Slot, side: usize, segment: &Segment, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
+        let end = [0, 1].map(|side| connection.directions[side].end().max(self.held.end(lane(slot, side))));
         let own = &connection.directions[side];
         // Payload of a reset is text for people, not part of the stream (RFC 9293, 3.5.3).
-        if own.start == Start::Known && !is_near(own.ahead(segment.sequence)) {
+        let is_far = own.start == Start::Known && !is_near(own.ahead(segment.sequence));
+        if is_far || (self.settings.check && !connection.takes_reset(side, segment, end)) {
             cx.count("resets ignored", 1);
             return;
         }
         connection.reset = true;
+        let (_, other) = connection.sides(side);
+        let position = other.position(segment.acknowledgment);
+        // It says what its sender had, which may be what is in doubt.
+        if segment.flags.ack() && position <= self.doubtful.end(lane(slot, 1 - side)) {
+            other.acked = other.acked.max(position);
+        }
     }
 
     /// After anything changed: gives up on holes whose time has come, gives last blocks, moves the connection to the
@@ -219,8 +304,12 @@ impl Assembler {
             let Some(connection) = self.table.get(slot).filter(|it| it.phase != Phase::Ended) else { return };
             let own = &connection.directions[side];
             let waited = cx.now.saturating_sub(own.hole_since) >= self.settings.gap_wait;
+            let has_doubts = own.doubtful > 0;
             if own.held > 0 && waited {
                 self.give_up_acknowledged(slot, side, cx);
+            }
+            if has_doubts {
+                self.resolve_doubts(slot, side, cx);
             }
         }
         let Some(connection) = self.table.get_mut(slot) else { return };
@@ -259,4 +348,12 @@ impl Assembler {
 /// An empty block to say that a direction is over.
 pub(super) fn last_block(cx: &Context<'_>, time: u64) -> Descriptor {
     Descriptor { time, ..cx.own.block(0, 0) }
+}
+
+/// Counts bytes that were given and are not compared with any more, though their connection goes on.
+#[inline]
+pub(super) fn count_forgotten(bytes: u64, cx: &mut Context<'_>) {
+    if bytes > 0 {
+        cx.count("given bytes forgotten", bytes);
+    }
 }

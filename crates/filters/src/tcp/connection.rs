@@ -92,6 +92,27 @@ impl Connection {
         if side == 0 { (client, server) } else { (server, client) }
     }
 
+    /// A SYN says where this side's direction begins, and more.
+    pub fn begin_by(&mut self, side: usize, segment: &Segment) {
+        let own = &mut self.directions[side];
+        own.begin_at(segment.data_sequence());
+        own.syn = true;
+        own.stamp_anew(segment.stamp);
+        self.reset = false;
+        self.shift_by(side, segment.shift);
+    }
+
+    /// A SYN says by how much its sender's windows are shifted: they are where both sides can (RFC 7323, 2.2).
+    pub fn shift_by(&mut self, side: usize, shift: Option<u8>) {
+        self.directions[side].shift.said = shift;
+        if self.directions.iter().all(|direction| direction.syn) {
+            let both = self.directions.iter().all(|direction| direction.shift.said.is_some());
+            for direction in &mut self.directions {
+                direction.shift.bits = direction.shift.said.filter(|_| both).unwrap_or(0);
+            }
+        }
+    }
+
     /// Has everything been said that both sides have to say?
     pub fn is_over(&self) -> bool {
         self.reset || self.directions.iter().all(|direction| direction.fin.is_some())
@@ -107,7 +128,7 @@ impl Connection {
     pub fn calm_down(&mut self) {
         let quiet = self.phase == Phase::Open
             && self.successor.is_none()
-            && self.directions.iter().all(|direction| direction.fin.is_none() && direction.held == 0);
+            && self.directions.iter().all(|it| it.fin.is_none() && it.held == 0 && it.doubtful == 0);
         let [client, server] = &self.directions;
         let begun =
             |direction: &Direction| direction.start == Start::Known && (direction.confirmed || direction.has_data());

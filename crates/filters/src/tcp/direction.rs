@@ -3,16 +3,22 @@
 //! Positions are 64 bits and never wrap; their low 32 bits are the sequence number (RFC 9293, 3.4). A sequence number is
 //! given the position nearest to one that is known (RFC 1982, 3.2).
 
-use super::held::Piece;
+use super::piece::Piece;
+use super::segment::{SHIFT_MAX, Segment, Stamp};
 use base::limits::TCP_WINDOW_BYTES;
 use buffer::descriptor::WIRE_MAX;
 use filter::prelude::*;
+use packet::tcp::is_after;
 
 /// Positions begin here, so that one can step back from the first.
 const ORIGIN: u64 = 1 << 32;
 
 /// Bytes that may come with a SYN (RFC 7413), and how far data may precede what was taken for a connection's first.
 pub(super) const NEAR: i64 = 1 << 16;
+
+/// The time of a SYN is at most so many ticks older than that of the last SYN sent again: ticks are a millisecond or longer
+/// (RFC 7323, 5.4), microseconds with Linux where that is set.
+const SYN_TICKS: u32 = 1 << 28;
 
 /// How the beginning of a direction is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +30,21 @@ pub(super) enum Start {
     Acknowledged,
     /// From its SYN, or from the first segment with data.
     Known,
+}
+
+/// By how much a side's windows are shifted (RFC 7323, 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shift {
+    /// What its SYN said, where that was seen.
+    pub said: Option<u8>,
+    /// What counts. Where it is not known, windows are taken for as large as they may be.
+    pub bits: u8,
+}
+
+impl Default for Shift {
+    fn default() -> Shift {
+        Shift { said: None, bits: SHIFT_MAX }
+    }
 }
 
 /// One direction of a connection.
@@ -43,7 +64,21 @@ pub(super) struct Direction {
     pub hole_since: u64,
     /// Pieces held.
     pub held: u32,
+    /// Pieces that wait in doubt.
+    pub doubtful: u16,
+    /// The latest time by its sender's clock that came in order (RFC 7323, 4.3: TS.Recent).
+    stamp: u32,
+    /// The largest window that its receiver has offered, in bytes.
+    pub offered: u32,
+    /// By how much the windows that its sender offers are shifted.
+    pub shift: Shift,
     pub start: Start,
+    /// `stamp` counts.
+    stamped: bool,
+    /// A checksum of its sender was right, so that a wrong one is none of a device that was to finish it.
+    pub sums: bool,
+    /// What is held is the data of its SYN, of which nobody knows yet whether the other side takes it (RFC 7413, 3.1).
+    pub syn_data: bool,
     /// Its SYN was seen.
     pub syn: bool,
     /// The other side has acknowledged `first`: it does not change any more.
@@ -69,6 +104,51 @@ impl Direction {
     #[inline]
     pub fn ahead(&self, sequence: u32) -> i64 {
         i64::from(sequence.wrapping_sub(self.next as u32) as i32)
+    }
+
+    /// Is a segment older by its sender's clock than what came before it? Its receiver drops it then (RFC 7323, 5.3); one tick
+    /// is let pass, as Linux does.
+    #[inline]
+    pub fn is_outdated(&self, stamp: Option<Stamp>) -> bool {
+        stamp.is_some_and(|stamp| self.stamped && (stamp.value.wrapping_sub(self.stamp) as i32) < -1)
+    }
+
+    /// Notes the time of a segment, unless it comes early (RFC 7323, 4.3).
+    #[inline]
+    pub fn stamp(&mut self, segment: &Segment) {
+        if let Some(stamp) = segment.stamp
+            && self.ahead(segment.sequence) <= 0
+            && !(self.stamped && is_after(self.stamp, stamp.value))
+        {
+            (self.stamp, self.stamped) = (stamp.value, true);
+        }
+    }
+
+    /// Its SYN says what its clock is.
+    pub fn stamp_anew(&mut self, stamp: Option<Stamp>) {
+        (self.stamp, self.stamped) = stamp.map_or((0, false), |stamp| (stamp.value, true));
+    }
+
+    /// Its receiver took what it should not have: the capture shows less of it than there was.
+    pub fn trust_anew(&mut self) {
+        (self.sums, self.stamped) = (false, false);
+    }
+
+    /// Can an answer to this direction's SYN say this of its clock?
+    pub fn can_be_echoed(&self, stamp: Option<Stamp>) -> bool {
+        let Some(stamp) = stamp.filter(|stamp| self.stamped && stamp.echo != 0) else { return true };
+        self.stamp.wrapping_sub(stamp.echo) <= SYN_TICKS
+    }
+
+    /// Notes the window that the receiver offers in a segment of `shift`, which is no SYN.
+    #[inline]
+    pub fn offer(&mut self, segment: &Segment, shift: Shift) {
+        self.offered = self.offered.max(u32::from(segment.window) << shift.bits);
+    }
+
+    /// One past the last number that it has shown, but for what is held.
+    pub fn end(&self) -> u64 {
+        self.next.max(self.fin.map_or(0, |fin| fin + 1))
     }
 
     /// Has it given or held anything?
@@ -136,11 +216,14 @@ impl Direction {
     }
 
     /// Gives the piece that is next.
-    #[inline]
+    #[inline(always)]
     pub fn give(&mut self, piece: &Piece, class: Class, out: &mut Vec<Descriptor>) {
         debug_assert_eq!(piece.start, self.next);
         if piece.block.len > 0 {
             self.emit(piece.block, Flags::NONE, class, out);
+        } else if piece.is_aside() {
+            self.next = piece.end;
+            return;
         }
         self.lost += piece.end - piece.start - u64::from(piece.block.len);
         self.next = piece.end;

@@ -1,53 +1,26 @@
 //! Pieces of streams that came before their turn, by descriptor; the bytes stay where they are, pinned.
 //!
 //! Two ordered maps over all directions of all connections (a direction is a *lane* here): the pieces, which never
-//! overlap, and the runs they make, which neither overlap nor touch. The first copy of a byte wins: of a newcomer only
-//! what no run covers is kept, in as many pieces as that makes.
+//! overlap, and the runs they make, which neither overlap nor touch. Where a newcomer meets pieces that are there, the policy
+//! says whose bytes count, and the other is cut; what a piece once was beyond its cuts does not count any more.
 //!
 //! Where all lanes together hold too much, the one to make room is found by what each holds: whoever sends a lot out of
 //! order pays for it, and who is missing one segment among many who are keeps it.
 //!
-//! Cost: a newcomer looks at the runs it meets and at nothing else, and every run but one that it meets is gone
-//! afterwards. So whatever is sent, in whatever order, an arrival costs O(log n) in the long run.
+//! Cost: a newcomer looks at the runs it meets, and every run but one that it meets is gone afterwards. So whatever is sent, in
+//! whatever order, an arrival costs O(log n) in the long run. A policy other than `first` looks at all pieces that a newcomer
+//! meets, each of which has a byte of it at least.
 
+use super::piece::{Kept, Lane, Piece, Pieces, release};
+use crate::parts::policy::Policy;
 use base::limits::{TCP_HELD_BLOCKS, TCP_HELD_BYTES};
-use buffer::{BlockTable, Descriptor};
+use buffer::BlockTable;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// One direction of one connection.
-pub(super) type Lane = u32;
-
-/// A part of a stream: `end - start` bytes, of which the first `block.len` were captured.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    /// Position of its first byte in the stream.
-    pub start: u64,
-    /// One past its last byte.
-    pub end: u64,
-    /// Its bytes, without flags.
-    pub block: Descriptor,
-}
-
-impl Piece {
-    /// The part of it between these positions, which lie in it.
-    #[inline]
-    pub fn between(&self, start: u64, end: u64) -> Piece {
-        debug_assert!(self.start <= start && start <= end && end <= self.end);
-        // A piece is no longer than a frame.
-        let (offset, len) = ((start - self.start) as u32, (end - start) as u32);
-        Piece { start, end, block: self.block.part(offset, len) }
-    }
-}
-
-struct Kept {
-    block: Descriptor,
-    end: u64,
-}
 
 /// All that is held.
 #[derive(Default)]
 pub(super) struct Held {
-    pieces: BTreeMap<(Lane, u64), Kept>,
+    pieces: Pieces,
     /// End by lane and start.
     runs: BTreeMap<(Lane, u64), u64>,
     bytes: u64,
@@ -55,6 +28,8 @@ pub(super) struct Held {
     loads: BTreeMap<Lane, u64>,
     /// The same lanes by the binary logarithm of their load, so that hardly a piece moves its lane.
     by_load: BTreeSet<(u32, Lane)>,
+    /// What a newcomer meets, kept for its memory.
+    met: Vec<Piece>,
 }
 
 /// What a piece counts for besides its bytes, so that both limits are shared out.
@@ -63,7 +38,7 @@ const PIECE_LOAD: u64 = TCP_HELD_BYTES / TCP_HELD_BLOCKS as u64;
 impl Held {
     /// Pieces held.
     pub fn pieces(&self) -> usize {
-        self.pieces.len()
+        self.pieces.0.len()
     }
 
     /// Their bytes.
@@ -71,9 +46,32 @@ impl Held {
         self.bytes
     }
 
-    /// Keeps those parts of a piece that are not held yet; gives how many parts these were.
-    pub fn keep(&mut self, lane: Lane, piece: &Piece, rings: &mut BlockTable) -> u32 {
-        let mut kept = 0;
+    /// Does a lane hold any byte of this piece?
+    pub fn meets(&self, lane: Lane, piece: &Piece) -> bool {
+        let run = self.runs.range((lane, 0)..(lane, piece.end)).next_back();
+        run.is_some_and(|(_, end)| *end > piece.start)
+    }
+
+    /// See [`Pieces::compare`].
+    pub fn compare(&self, lane: Lane, piece: &Piece, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
+        self.pieces.compare(lane, piece, see)
+    }
+
+    /// Keeps a piece, as far as the policy prefers it to what is held; gives how many of its bytes were not there before, and by
+    /// how many pieces there are more now: fewer, if it is below 0.
+    pub fn keep(&mut self, lane: Lane, piece: &Piece, policy: Policy, rings: &mut BlockTable) -> (u64, i64) {
+        let before = self.pieces.0.len() as i64;
+        let is_laid = policy != Policy::First && self.meets(lane, piece);
+        if is_laid {
+            self.overlay(lane, piece, policy, rings);
+        }
+        let mut new = 0;
+        let mut fill = |held: &mut Held, from: u64, to: u64| {
+            new += to.saturating_sub(from);
+            if !is_laid {
+                held.pin(lane, piece, from, to, rings);
+            }
+        };
         // The run that what is new becomes a part of.
         let (mut run_start, mut run_end) = (piece.start, piece.end);
         let mut from = piece.start;
@@ -86,29 +84,57 @@ impl Held {
         while from <= piece.end
             && let Some((&(_, start), &end)) = self.runs.range((lane, from)..=(lane, piece.end)).next()
         {
-            kept += self.pin(lane, piece, from, start, rings);
+            fill(self, from, start);
             self.runs.remove(&(lane, start));
             run_end = run_end.max(end);
             from = end;
         }
-        kept += self.pin(lane, piece, from, piece.end, rings);
+        fill(self, from, piece.end);
         self.runs.insert((lane, run_start), run_end);
-        kept
+        (new, self.pieces.0.len() as i64 - before)
+    }
+
+    /// Puts a piece over those held pieces that the policy does not prefer to it, and between all that it meets.
+    fn overlay(&mut self, lane: Lane, piece: &Piece, policy: Policy, rings: &mut BlockTable) {
+        let mut met = std::mem::take(&mut self.met);
+        met.extend(self.pieces.meeting(lane, piece));
+        // What comes next of the newcomer.
+        let mut next = piece.start;
+        for old in met.drain(..) {
+            if policy.takes_later_in_stream((old.start, old.end), (piece.start, piece.end)) {
+                self.forget(lane, old.start);
+                self.pin(lane, &old, old.start, piece.start, rings);
+                self.pin(lane, &old, piece.end, old.end, rings);
+                release(rings, &old.block);
+            } else {
+                self.pin(lane, piece, next, old.start, rings);
+                next = old.end;
+            }
+        }
+        self.pin(lane, piece, next, piece.end, rings);
+        self.met = met;
     }
 
     /// Keeps the part of a piece between these positions, if there is one.
-    fn pin(&mut self, lane: Lane, piece: &Piece, start: u64, end: u64, rings: &mut BlockTable) -> u32 {
+    fn pin(&mut self, lane: Lane, piece: &Piece, start: u64, end: u64, rings: &mut BlockTable) {
         if start >= end {
-            return 0;
+            return;
         }
         let part = piece.between(start, end);
         // What cannot be held is kept as missing bytes, so that the positions add up.
-        let block = if part.block.len == 0 { None } else { rings.hold(&part.block) };
+        let block = if part.block.len == 0 { Some(part.block) } else { rings.hold(&part.block) };
         let block = block.unwrap_or(part.block.part(0, 0));
         self.bytes += u64::from(block.len);
         self.change_load(lane, |load| load + PIECE_LOAD + u64::from(block.len));
-        self.pieces.insert((lane, start), Kept { block, end });
-        1
+        self.pieces.0.insert((lane, start), Kept { block, end });
+    }
+
+    /// Takes a piece out, which stays held.
+    fn forget(&mut self, lane: Lane, start: u64) -> Option<Kept> {
+        let kept = self.pieces.0.remove(&(lane, start))?;
+        self.bytes -= u64::from(kept.block.len);
+        self.change_load(lane, |load| load - PIECE_LOAD - u64::from(kept.block.len));
+        Some(kept)
     }
 
     /// Where the first run of a lane begins.
@@ -117,29 +143,46 @@ impl Held {
         self.runs.range((lane, 0)..=(lane, u64::MAX)).next().map(|(&(_, start), _)| start)
     }
 
-    /// Takes out the pieces of a lane's first run, in order, each released as it is given; gives how many there were.
-    pub fn take_first(&mut self, lane: Lane, rings: &BlockTable, mut give: impl FnMut(Piece)) -> u32 {
+    /// Where that run ends; 0 where there is none.
+    pub fn first_end(&self, lane: Lane) -> u64 {
+        self.runs.range((lane, 0)..=(lane, u64::MAX)).next().map_or(0, |(_, end)| *end)
+    }
+
+    /// Where the last run of a lane ends; 0 where it has none.
+    pub fn end(&self, lane: Lane) -> u64 {
+        self.runs.range((lane, 0)..=(lane, u64::MAX)).next_back().map_or(0, |(_, end)| *end)
+    }
+
+    /// Takes out the pieces of a lane's first run that end before a position or there, in order, each released as it is given;
+    /// gives how many there were.
+    pub fn take_first(&mut self, lane: Lane, until: u64, rings: &BlockTable, mut give: impl FnMut(Piece)) -> u32 {
         let Some((&(_, first), &run_end)) = self.runs.range((lane, 0)..=(lane, u64::MAX)).next() else { return 0 };
-        self.runs.remove(&(lane, first));
-        let (mut taken, mut load) = (0, 0);
-        for ((_, start), Kept { block, end }) in self.pieces.extract_if((lane, first)..(lane, run_end), |_, _| true) {
+        let (mut taken, mut load, mut rest) = (0, 0, first);
+        let range = (lane, first)..(lane, run_end.min(until).max(first));
+        for ((_, start), Kept { block, end }) in self.pieces.0.extract_if(range, |_, kept| kept.end <= until) {
             release(rings, &block);
             self.bytes -= u64::from(block.len);
             load += PIECE_LOAD + u64::from(block.len);
-            taken += 1;
+            (taken, rest) = (taken + 1, end);
             give(Piece { start, end, block });
         }
-        self.change_load(lane, |before| before - load);
+        if taken > 0 {
+            self.runs.remove(&(lane, first));
+            if rest < run_end {
+                self.runs.insert((lane, rest), run_end);
+            }
+            self.change_load(lane, |before| before - load);
+        }
         taken
     }
 
     /// Lets go of the piece of a lane that is farthest ahead; says whether there was one.
     pub fn drop_last(&mut self, lane: Lane, rings: &BlockTable) -> bool {
-        let Some((&(_, start), _)) = self.pieces.range((lane, 0)..=(lane, u64::MAX)).next_back() else { return false };
-        if let Some(kept) = self.pieces.remove(&(lane, start)) {
+        let Some((&(_, start), _)) = self.pieces.0.range((lane, 0)..=(lane, u64::MAX)).next_back() else {
+            return false;
+        };
+        if let Some(kept) = self.forget(lane, start) {
             release(rings, &kept.block);
-            self.bytes -= u64::from(kept.block.len);
-            self.change_load(lane, |load| load - PIECE_LOAD - u64::from(kept.block.len));
         }
         // It was the end of the last run, or all of it.
         if self.runs.remove(&(lane, start)).is_none()
@@ -176,11 +219,5 @@ impl Held {
         if let Some(class) = new {
             self.by_load.insert((class, lane));
         }
-    }
-}
-
-fn release(rings: &BlockTable, block: &Descriptor) {
-    if block.len > 0 {
-        rings.release(block);
     }
 }

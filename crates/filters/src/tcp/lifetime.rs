@@ -2,10 +2,11 @@
 //! ports, too many of them, or the run.
 
 use super::assembler::{Assembler, last_block};
+use super::conflict::Differs;
 use super::connection::{Connection, Phase};
 use super::direction::{Start, is_near};
-use super::held::Lane;
 use super::order::{drop_held, lane, slot_and_side};
+use super::piece::Lane;
 use super::segment::Segment;
 use crate::parts::flow_table::Slot;
 use crate::parts::origin::facts_of;
@@ -30,17 +31,22 @@ pub(super) enum End {
 
 impl Assembler {
     /// A segment of no connection that is known: SYN and data begin one.
+    #[inline(never)]
     pub(super) fn begin(
         &mut self,
         segment: &Segment,
         frame: &Descriptor,
         reuse: u32,
         cx: &mut Context<'_>,
-    ) -> Result<(), &'static str> {
-        let begins = (segment.flags.syn() || segment.span > 0) && !segment.flags.rst();
+    ) -> Result<Differs, &'static str> {
+        if self.settings.checksums.refuse(segment.checksum, false) {
+            return Err("wrong checksum");
+        }
+        let is_data = segment.span > 0 && (segment.flags.ack() || !self.settings.check);
+        let begins = (segment.flags.syn() || is_data) && !segment.flags.rst();
         if !begins {
             cx.count("segments of no connection", 1);
-            return Ok(());
+            return Ok(Differs::default());
         }
         let syn = segment.flags.syn();
         // Who answers a SYN is the server.
@@ -95,9 +101,11 @@ impl Assembler {
         segment: &Segment,
         frame: &Descriptor,
         cx: &mut Context<'_>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<Differs, &'static str> {
         self.end(slot, End::Replaced, cx);
-        let (Some(flow), Some(old)) = (self.table.flow(slot).copied(), self.table.remove(slot)) else { return Ok(()) };
+        let (Some(flow), Some(old)) = (self.table.flow(slot).copied(), self.table.remove(slot)) else {
+            return Ok(Differs::default());
+        };
         let reuse = old.reuse.saturating_add(1);
         // What began it is not in the segment that confirms it.
         let Some(successor) = old.successor.filter(|_| !segment.is_first_syn()) else {
@@ -123,8 +131,8 @@ impl Assembler {
         segment: &Segment,
         frame: &Descriptor,
         cx: &mut Context<'_>,
-    ) -> Result<(), &'static str> {
-        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+    ) -> Result<Differs, &'static str> {
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(Differs::default()) };
         let own = &connection.directions[side];
         let begins = (segment.flags.syn() || segment.span > 0) && !segment.flags.rst();
         let lingers = cx.now.saturating_sub(connection.last_seen) <= TCP_LINGER_NS;
@@ -136,7 +144,7 @@ impl Assembler {
         };
         if !begins || (late && lingers) {
             cx.count("segments after the end", 1);
-            return Ok(());
+            return Ok(Differs::default());
         }
         let reuse = connection.reuse.saturating_add(1);
         self.table.remove(slot);
@@ -167,31 +175,36 @@ impl Assembler {
             facts.state = state;
         }
         for side in 0..2 {
+            self.settle_syn_data(slot, side, true, cx);
             // Where the end is known for sure, what lies behind it is not of this stream.
             let end = self.table.get(slot).and_then(|connection| connection.directions[side].sure_end());
             while self.held.first(lane(slot, side)).is_some_and(|start| start < end.unwrap_or(u64::MAX)) {
                 self.give_up(slot, side, cx);
             }
             let dropped = drop_held(&mut self.held, lane(slot, side), cx);
+            self.given.forget(lane(slot, side), cx.rings);
             if let Some(connection) = self.table.get_mut(slot) {
                 connection.directions[side].held -= dropped;
             }
         }
-        let Some(connection) = self.table.get_mut(slot) else { return };
-        for (side, direction) in connection.directions.iter_mut().enumerate() {
+        for side in 0..2 {
+            let Some(connection) = self.table.get(slot) else { return };
+            let own = &connection.directions[side];
             // What the other side has and we have not is missing; a FIN that was not seen takes one number, too.
-            let end = direction.fin.unwrap_or(if direction.acked == direction.next + 1 { 0 } else { direction.acked });
-            if end > direction.next && !direction.done {
-                cx.count("gaps", 1);
-                cx.count("gap bytes", end - direction.next);
-                direction.skip_to(end);
+            let end = own.fin.unwrap_or(if own.acked == own.next + 1 { 0 } else { own.acked });
+            let end = if own.acknowledged { end } else { end.max(self.doubtful.end(lane(slot, side))) };
+            if end > own.next && !own.done {
+                self.pass_over(slot, side, end, cx);
             }
-            let block = last_block(cx, time);
-            direction.finish(block, Class::of_stream(number, side as u8), cx.out);
-            if direction.fin == Some(direction.next) {
-                direction.next += 1;
+            self.drop_doubts(slot, side, true, cx);
+            let Some(connection) = self.table.get_mut(slot) else { return };
+            let own = &mut connection.directions[side];
+            own.finish(last_block(cx, time), Class::of_stream(number, side as u8), cx.out);
+            if own.fin == Some(own.next) {
+                own.next += 1;
             }
         }
+        let Some(connection) = self.table.get_mut(slot) else { return };
         connection.phase = Phase::Ended;
         connection.calm = [false; 2];
         cx.streams.close(number);

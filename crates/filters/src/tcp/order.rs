@@ -1,13 +1,17 @@
 //! Data of one direction, from any order into the right one: what is next is given, what is early is held, what is missing
 //! is waited for or given up on.
 
-use super::assembler::Assembler;
+use super::assembler::{Assembler, count_forgotten};
 use super::connection::Successor;
 use super::direction::is_near;
-use super::held::{Held, Lane, Piece};
+use super::held::Held;
+use super::piece::{Lane, Piece};
 use super::segment::Segment;
 use crate::parts::flow_table::Slot;
+use crate::parts::policy::Policy;
 use filter::prelude::*;
+use packet::tcp::Flags as TcpFlags;
+use std::net::IpAddr;
 
 /// A direction of a connection in the table.
 pub(super) fn lane(slot: Slot, side: usize) -> Lane {
@@ -36,26 +40,46 @@ impl Assembler {
         cx: &mut Context<'_>,
     ) -> Result<(), &'static str> {
         let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
-        let class = Class::of_stream(connection.number, side as u8);
         let sequence = segment.data_sequence();
         if connection.is_of_successor(side, sequence) {
             return Err("after a doubtful syn");
         }
-        let own = &mut connection.directions[side];
+        let (own, other) = connection.sides(side);
         own.begin_midstream(sequence);
         if !is_near(own.ahead(sequence)) {
             connection.suspect(Successor { side, next: sequence.wrapping_add(segment.span), syn: false });
             return Err("out of window");
         }
         let mut piece = piece_of(segment, frame, own.position(sequence));
-        if piece.end <= own.next {
-            cx.count("repeated bytes", u64::from(segment.span));
-            return Ok(());
+        if self.settings.check && other.heard && piece.start > own.next && own.has_no_room_for(piece.end) {
+            return self.doubt(slot, side, segment, frame, "beyond the window", cx);
         }
-        if piece.start < own.next {
-            cx.count("repeated bytes", own.next - piece.start);
-            piece = piece.between(own.next, piece.end);
+        let urgent = piece.start + u64::from(segment.urgent.saturating_sub(1));
+        let has_urgent = !self.settings.urgent_inline
+            && segment.flags.intersects(TcpFlags::URG)
+            && segment.urgent > 0
+            && u32::from(segment.urgent) <= segment.span;
+        if own.syn_data && !segment.flags.syn() {
+            self.go_on_from_syn_data(slot, side, &piece, cx);
         }
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+        let own = &mut connection.directions[side];
+        let next = own.next;
+        if piece.start < next {
+            let again = piece.between(piece.start, next.min(piece.end));
+            cx.count("repeated bytes", again.end - again.start);
+            // A probe whether the other side still lives has any byte (RFC 9293, 3.8.4).
+            let is_probe = segment.span == 1 && piece.end == next;
+            if self.given.is_on() && !is_probe {
+                self.compare_given(slot, side, &again, cx);
+            }
+            if piece.end <= next {
+                return Ok(());
+            }
+            piece = piece.between(next, piece.end);
+        }
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+        let own = &mut connection.directions[side];
         if let Some(fin) = own.fin
             && piece.end > fin
         {
@@ -72,36 +96,85 @@ impl Assembler {
             }
         }
         connection.reset = false;
-        if piece.start > own.next {
-            self.hold(slot, side, &piece, cx);
-            return Ok(());
+        let target = segment.flow.target;
+        if segment.flags.syn() && piece.start == own.first && own.acked <= own.first {
+            own.syn_data = true;
+            self.keep(slot, side, &piece, target, cx);
+        } else if has_urgent && (piece.start..piece.end).contains(&urgent) {
+            cx.count("urgent bytes", 1);
+            let parts = [
+                piece.between(piece.start, urgent),
+                Piece::aside(urgent, urgent + 1, piece.block),
+                piece.between(urgent + 1, piece.end),
+            ];
+            for part in parts.iter().filter(|part| part.start < part.end) {
+                self.place(slot, side, part, target, cx);
+            }
+        } else {
+            self.place(slot, side, &piece, target, cx);
         }
-        if own.held == 0 {
-            own.give(&piece, class, cx.out);
-            return Ok(());
-        }
-        self.fill(slot, side, &piece, cx);
         Ok(())
     }
 
-    /// Gives a piece that is next, and what is held and follows.
-    fn fill(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
+    /// Gives a piece that is next, with what is held and follows, and holds another.
+    fn place(&mut self, slot: Slot, side: usize, piece: &Piece, target: IpAddr, cx: &mut Context<'_>) {
+        let Some(connection) = self.table.get_mut(slot) else { return };
+        let own = &mut connection.directions[side];
+        if piece.start > own.next {
+            return self.hold(slot, side, piece, target, cx);
+        }
+        if own.held == 0 || !self.held.meets(lane(slot, side), piece) {
+            own.give(piece, Class::of_stream(connection.number, side as u8), cx.out);
+            self.remember(slot, side, piece, cx);
+        } else {
+            self.keep(slot, side, piece, target, cx);
+        }
+        self.fill(slot, side, cx);
+    }
+
+    /// Gives what is held and next.
+    pub(super) fn fill(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
+        let Some(connection) = self.table.get_mut(slot) else { return };
+        let own = &mut connection.directions[side];
+        if own.held == 0 {
+            return;
+        }
+        if self.held.first(lane(slot, side)) == Some(own.next) {
+            self.give_first(slot, side, cx);
+        }
+        self.watch_hole(slot, side, cx);
+    }
+
+    /// Gives the first run that is held, which is next.
+    fn give_first(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(connection) = self.table.get_mut(slot) else { return };
         let class = Class::of_stream(connection.number, side as u8);
         let own = &mut connection.directions[side];
-        while own.next <= piece.end {
-            let run = self.held.first(lane(slot, side)).filter(|start| *start <= piece.end);
-            let until = run.unwrap_or(piece.end);
-            if own.next < until {
-                own.give(&piece.between(own.next, until), class, cx.out);
+        let (lane, remembers) = (lane(slot, side), self.given.is_on());
+        let mut given = Vec::new();
+        let out = &mut *cx.out;
+        own.held -= self.held.take_first(lane, u64::MAX, cx.rings, |held| {
+            own.give(&held, class, out);
+            if remembers {
+                given.push(held);
             }
-            if run.is_none() {
-                break;
-            }
-            let (rings, out) = (&*cx.rings, &mut *cx.out);
-            let taken = self.held.take_first(lane(slot, side), rings, |held| own.give(&held, class, out));
-            own.held -= taken;
+        });
+        for piece in given {
+            self.remember(slot, side, &piece, cx);
         }
+    }
+
+    fn remember(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
+        if self.given.is_on() {
+            let gone = self.given.remember(lane(slot, side), piece, cx.rings);
+            count_forgotten(gone, cx);
+        }
+    }
+
+    /// Sees to it that the hole of a direction that holds something is looked at in time.
+    fn watch_hole(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
+        let Some(connection) = self.table.get_mut(slot) else { return };
+        let own = &mut connection.directions[side];
         if own.held > 0 {
             own.hole_since = cx.now;
             self.watch(lane(slot, side), cx.now, cx.order.sequence);
@@ -109,20 +182,15 @@ impl Assembler {
     }
 
     /// Keeps a piece until what is missing before it comes.
-    fn hold(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
-        let Some(connection) = self.table.get_mut(slot) else { return };
-        let own = &mut connection.directions[side];
-        let kept = self.held.keep(lane(slot, side), piece, cx.rings);
-        if kept == 0 {
+    fn hold(&mut self, slot: Slot, side: usize, piece: &Piece, target: IpAddr, cx: &mut Context<'_>) {
+        let opens_hole = self.table.get(slot).is_some_and(|connection| connection.directions[side].held == 0);
+        if !self.keep(slot, side, piece, target, cx) {
             cx.count("repeated bytes", piece.end - piece.start);
             return;
         }
         cx.count("segments out of order", 1);
-        let opens_hole = own.held == 0;
-        own.held += kept;
         if opens_hole {
-            own.hole_since = cx.now;
-            self.watch(lane(slot, side), cx.now, cx.order.sequence);
+            self.watch_hole(slot, side, cx);
         }
         let per_direction = self.settings.held_per_direction;
         while self.table.get(slot).is_some_and(|it| it.directions[side].held as usize > per_direction) {
@@ -136,6 +204,52 @@ impl Assembler {
         }
     }
 
+    /// Puts a piece among those that wait, as the policy of its target says; says whether any of its bytes was not there yet.
+    fn keep(&mut self, slot: Slot, side: usize, piece: &Piece, target: IpAddr, cx: &mut Context<'_>) -> bool {
+        let lane = lane(slot, side);
+        let policy = if self.held.meets(lane, piece) {
+            let policy = self.settings.policies.of(target);
+            self.compare_held(slot, side, piece, policy, cx);
+            policy
+        } else {
+            Policy::First
+        };
+        let (new, more) = self.held.keep(lane, piece, policy, cx.rings);
+        if let Some(connection) = self.table.get_mut(slot) {
+            let own = &mut connection.directions[side];
+            own.held = own.held.saturating_add_signed(more as i32);
+        }
+        new > 0
+    }
+
+    /// Looks whether a piece contradicts what waits.
+    fn compare_held(&mut self, slot: Slot, side: usize, piece: &Piece, policy: Policy, cx: &mut Context<'_>) {
+        let Some(connection) = self.table.get(slot) else { return };
+        let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
+        let (conflicts, rings) = (&mut self.conflicts, &*cx.rings);
+        let are_all = self.held.compare(lane(slot, side), piece, |whole, old, new| {
+            let is_later = policy.takes_later_in_stream((whole.start, whole.end), (piece.start, piece.end));
+            let (taken, other) = if is_later { (&new, &old) } else { (&old, &new) };
+            conflicts.differs.held |= conflicts.see(class, new.start.saturating_sub(first), taken, other, rings);
+        });
+        if !are_all {
+            cx.count("segments not compared with all", 1);
+        }
+    }
+
+    /// Looks whether a piece contradicts what was given.
+    fn compare_given(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
+        let Some(connection) = self.table.get(slot) else { return };
+        let (class, first) = (Class::of_stream(connection.number, side as u8), connection.directions[side].first);
+        let (conflicts, rings) = (&mut self.conflicts, &*cx.rings);
+        let are_all = self.given.compare(lane(slot, side), piece, |_, old, new| {
+            conflicts.differs.given |= conflicts.see(class, new.start.saturating_sub(first), &old, &new, rings);
+        });
+        if !are_all {
+            cx.count("segments not compared with all", 1);
+        }
+    }
+
     /// Makes room in a direction that holds something. Where the other side is waiting for the missing bytes as well,
     /// they will be sent again, and it is what lies farthest ahead that goes: else whoever can forge segments could make
     /// us skip what the other side gets.
@@ -143,6 +257,9 @@ impl Assembler {
         let Some(hole_end) = self.held.first(lane(slot, side)) else { return };
         let Some(connection) = self.table.get_mut(slot) else { return };
         let own = &mut connection.directions[side];
+        if own.syn_data {
+            return self.settle_syn_data(slot, side, true, cx);
+        }
         if own.acknowledged && own.acked < hole_end {
             if self.held.drop_last(lane(slot, side), cx.rings) {
                 own.held -= 1;
@@ -157,19 +274,9 @@ impl Assembler {
     /// Gives up on the bytes missing before what is held, up to the next hole.
     pub(super) fn give_up(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         let Some(hole_end) = self.held.first(lane(slot, side)) else { return };
-        let Some(connection) = self.table.get_mut(slot) else { return };
-        let class = Class::of_stream(connection.number, side as u8);
-        let own = &mut connection.directions[side];
-        cx.count("gaps", 1);
-        cx.count("gap bytes", hole_end.saturating_sub(own.next));
-        own.skip_to(hole_end);
-        let (rings, out) = (&*cx.rings, &mut *cx.out);
-        let taken = self.held.take_first(lane(slot, side), rings, |held| own.give(&held, class, out));
-        own.held -= taken;
-        if own.held > 0 {
-            own.hole_since = cx.now;
-            self.watch(lane(slot, side), cx.now, cx.order.sequence);
-        }
+        self.pass_over(slot, side, hole_end, cx);
+        self.give_first(slot, side, cx);
+        self.watch_hole(slot, side, cx);
     }
 
     /// Sees to it that a hole that opened now is looked at when it is time to give up.
@@ -187,7 +294,11 @@ impl Assembler {
     /// Gives up on every hole of a direction that the other side has acknowledged.
     pub(super) fn give_up_acknowledged(&mut self, slot: Slot, side: usize, cx: &mut Context<'_>) {
         while let Some(hole_end) = self.held.first(lane(slot, side))
-            && self.table.get(slot).is_some_and(|connection| connection.directions[side].acked >= hole_end)
+            && self
+                .table
+                .get(slot)
+                .map(|connection| &connection.directions[side])
+                .is_some_and(|own| own.acked >= hole_end && !own.syn_data)
         {
             self.give_up(slot, side, cx);
         }

@@ -1,12 +1,30 @@
-//! A TCP segment in its frame: what the assembler needs to know of it, as plain values. Not its options, and not what it
-//! means for its connection: that is `assembler.rs`.
+//! A TCP segment in its frame: what the assembler needs to know of it, as plain values. Not what it means for its connection:
+//! that is `assembler.rs`.
 
 use crate::parts::origin::{Origin, Origins};
 use crate::parts::transport::{Refusal, locate};
 use packet::encapsulation::Vlans;
 use packet::flow::Flow;
 use packet::frame::protocol;
-use packet::tcp::{self, Flags};
+use packet::pseudo;
+use packet::tcp::{self, Flags, TcpOption};
+
+/// The sender's clock, and the receiver's as it was told (RFC 7323, 3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub value: u32,
+    pub echo: u32,
+}
+
+/// What is known of a checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Checksum {
+    /// Nothing: nobody looked, the capture has not all of the segment, or saw it before a device had finished the checksum.
+    #[default]
+    Unknown,
+    Right,
+    Wrong,
+}
 
 /// A segment, and where its payload lies in the frame.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +37,16 @@ pub(crate) struct Segment {
     /// Counts where ACK is set.
     pub acknowledgment: u32,
     pub flags: Flags,
+    /// The receive window of its sender, not scaled.
+    pub window: u16,
+    /// Counts where URG is set.
+    pub urgent: u16,
+    pub stamp: Option<Stamp>,
+    /// By how much the sender's windows are shifted: where it is a SYN that says so.
+    pub shift: Option<u8>,
+    pub checksum: Checksum,
+    /// Where its header begins in the frame.
+    pub header: u32,
     /// First byte of the payload in the frame.
     pub offset: u32,
     /// Bytes of payload that were captured.
@@ -29,12 +57,14 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Reads a frame.
-    #[inline]
+    #[inline(always)]
     pub fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Result<Segment, Refusal> {
         let located = locate(origin.link, bytes, frame_wire, protocol::TCP)?;
-        let packet = tcp::Packet::new_checked(located.bytes(bytes), located.wire_len)?;
+        let header = located.bytes(bytes);
+        let packet = tcp::Packet::new_checked(header, located.wire_len)?;
         let offset = located.offset + packet.header_len();
         let len = packet.payload().len() as u32;
+        let flags = packet.flags();
         Ok(Segment {
             flow: Flow {
                 source: located.source,
@@ -47,7 +77,13 @@ impl Segment {
             vlans: located.vlans,
             sequence: packet.sequence_number(),
             acknowledgment: packet.acknowledgment_number(),
-            flags: packet.flags(),
+            flags,
+            window: packet.window(),
+            urgent: packet.urgent_pointer(),
+            stamp: stamp_of(&packet, header),
+            shift: if flags.syn() { shift_of(&packet) } else { None },
+            checksum: Checksum::Unknown,
+            header: located.offset,
             offset,
             len,
             // No more than the frame had on the wire, whatever the IP header says.
@@ -55,10 +91,32 @@ impl Segment {
         })
     }
 
-    /// Neither begins nor ends anything: ACK, and data perhaps.
+    /// Looks at its checksum, which reads all of it; `bytes` are those of its frame. A sender that leaves the checksum to its
+    /// device writes the sum of the pseudo header there: that `may_be_unfinished`, or is wrong.
+    pub fn check(&mut self, bytes: &[u8], may_be_unfinished: bool) {
+        if self.len < self.span {
+            return;
+        }
+        let Some(bytes) = bytes.get(self.header as usize..(self.offset + self.len) as usize) else { return };
+        let (Some(field), Ok(length)) = (bytes.get(16..18), u16::try_from(bytes.len())) else { return };
+        let field = u16::from_be_bytes([field[0], field[1]]);
+        let of = |length| pseudo::sum(self.flow.source, self.flow.target, protocol::TCP, length);
+        self.checksum = if pseudo::holds(of(length), field, bytes, false) {
+            // A field that nobody filled in is right now and then, which says nothing of the others.
+            if field == 0 { Checksum::Unknown } else { Checksum::Right }
+        } else if may_be_unfinished && (field == of(length).folded() || field == of(0).folded()) {
+            // A device that cuts the segment into several adds the length of each.
+            Checksum::Unknown
+        } else {
+            Checksum::Wrong
+        };
+    }
+
+    /// Neither begins nor ends anything, and nothing is wrong with it: ACK, and data perhaps.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        !self.flags.intersects(Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0)) && self.flags.ack()
+        const OTHERS: Flags = Flags(Flags::SYN.0 | Flags::FIN.0 | Flags::RST.0 | Flags::URG.0);
+        !self.flags.intersects(OTHERS) && self.flags.ack() && self.checksum != Checksum::Wrong
     }
 
     /// SYN without ACK: its sender is the client (or both are, RFC 9293, 3.5).
@@ -72,4 +130,37 @@ impl Segment {
     pub fn data_sequence(&self) -> u32 {
         self.sequence.wrapping_add(u32::from(self.flags.syn()))
     }
+}
+
+/// The timestamps of a segment. Nearly all that have some have them in one place (RFC 7323, appendix A).
+#[inline(always)]
+fn stamp_of(packet: &tcp::Packet<'_>, header: &[u8]) -> Option<Stamp> {
+    if packet.header_len() < 32 {
+        return None;
+    }
+    match *header.get(20..32)? {
+        [1, 1, 8, 10, a, b, c, d, e, f, g, h] => {
+            Some(Stamp { value: u32::from_be_bytes([a, b, c, d]), echo: u32::from_be_bytes([e, f, g, h]) })
+        }
+        _ => stamp_elsewhere(packet),
+    }
+}
+
+#[inline(never)]
+fn stamp_elsewhere(packet: &tcp::Packet<'_>) -> Option<Stamp> {
+    packet.options().find_map(|option| match option {
+        TcpOption::Timestamps { value, echo } => Some(Stamp { value, echo }),
+        _ => None,
+    })
+}
+
+/// The largest shift there is (RFC 7323, 2.3).
+pub(crate) const SHIFT_MAX: u8 = 14;
+
+#[cold]
+fn shift_of(packet: &tcp::Packet<'_>) -> Option<u8> {
+    packet.options().find_map(|option| match option {
+        TcpOption::WindowScale(shift) => Some(shift.min(SHIFT_MAX)),
+        _ => None,
+    })
 }

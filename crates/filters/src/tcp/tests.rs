@@ -9,10 +9,13 @@ use std::collections::BTreeMap;
 use testkit::packets::{CLIENT, Conversation, SERVER, flag, ipv4, tcp, udp};
 use testkit::{Chain, Outcome};
 
+mod checks;
 mod data;
 mod ends;
+mod held;
 mod limits;
 mod model;
+mod policies;
 
 const ETHERNET: u16 = 1;
 const SECOND: u64 = 1_000_000_000;

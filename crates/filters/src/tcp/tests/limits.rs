@@ -16,10 +16,30 @@ fn run_small(conversation: &Conversation) -> Outcome {
 }
 
 #[test]
-fn the_manual_names_them() {
-    for limit in [base::limits::TCP_CONNECTIONS, base::limits::TCP_HELD_BLOCKS_PER_DIRECTION] {
-        assert!(KIND.help.contains(&limit.to_string()), "{limit}");
+fn limits_can_be_set() {
+    let mut all = opened(1);
+    for number in 1..50 {
+        then(&mut all, tcp((CLIENT.0, CLIENT.1 + number), SERVER, 1, 0, flag::SYN, b""));
     }
+    for offset in [2, 4, 6, 8] {
+        out_of_turn(&mut all, 0, offset, b"x");
+    }
+    let given = [("connections", "8"), ("segments", "2")];
+    let outcome = Chain::frames(ETHERNET, &all.frames).then(&KIND, &given).run();
+    assert_eq!(event(&outcome, "connections evicted"), 42);
+    assert_eq!(event(&outcome, "held segments dropped to make room"), 2);
+    for (key, most) in [("connections", "1048576"), ("segments", "262144")] {
+        for value in ["0", "1048577"] {
+            let error = Chain::frames(ETHERNET, &[]).then(&KIND, &[(key, value)]).refusal().unwrap();
+            assert_eq!((error.key, error.message), (Some(key), format!("it is 1 to {most}")));
+        }
+    }
+}
+
+#[test]
+fn a_connection_takes_little() {
+    let size = size_of::<crate::tcp::connection::Connection>();
+    assert!(size <= 240, "{size}");
 }
 
 #[test]
@@ -141,12 +161,12 @@ fn who_holds_most_makes_room() {
         then(&mut all, tcp(victim, SERVER, 6, 1, flag::ACK, b"WORLD"));
         then(&mut all, tcp(SERVER, victim, 1, 1, flag::ACK, b""));
         for number in 0..200 {
-            then(&mut all, tcp(attacker, SERVER, 1000 + number * 2000, 1, flag::ACK, &[b'x'; 1000]));
+            then(&mut all, tcp(attacker, SERVER, 1000 + number * 200, 1, flag::ACK, &[b'x'; 100]));
         }
         then(&mut all, tcp(victim, SERVER, 1, 1, flag::ACK, b"HELLO"));
         then(&mut all, tcp(victim, SERVER, 11, 1, flag::ACK, b"!"));
         then(&mut all, tcp(SERVER, victim, 1, 12, flag::ACK, b""));
-        let outcome = Chain::frames(ETHERNET, &all.frames).then(&KIND, &[("memory", "100k")]).run();
+        let outcome = Chain::frames(ETHERNET, &all.frames).then(&KIND, &[("memory", "10k")]).run();
         let class = if attacker_first { 2 } else { 0 };
         assert_eq!(streams(&outcome)[&class], "HELLOWORLD!~");
         assert_eq!(event(&outcome, "held segments dropped to make room"), 98);

@@ -1,0 +1,70 @@
+//! The pieces that were given last, by descriptor, so that what is sent again can be compared with them. They stay held, as many
+//! bytes of all connections together as the request says; the oldest make room.
+
+use super::piece::{Kept, Lane, Piece, Pieces, release};
+use base::limits::TCP_GIVEN_PIECES;
+use buffer::BlockTable;
+use std::collections::VecDeque;
+
+/// All that is remembered.
+#[derive(Default)]
+pub(super) struct Given {
+    pieces: Pieces,
+    /// Where they begin, the oldest first; those of connections that ended among them.
+    order: VecDeque<(Lane, u64)>,
+    bytes: u64,
+    limit: u64,
+}
+
+impl Given {
+    /// Remembers this many bytes.
+    pub fn new(limit: u64) -> Given {
+        Given { limit, ..Given::default() }
+    }
+
+    /// Is anything remembered at all?
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// Remembers a piece; gives how many bytes it drove out.
+    pub fn remember(&mut self, lane: Lane, piece: &Piece, rings: &mut BlockTable) -> u64 {
+        let Some(block) = Some(piece.block).filter(|block| block.len > 0).and_then(|block| rings.hold(&block)) else {
+            return 0;
+        };
+        self.bytes += u64::from(block.len);
+        self.order.push_back((lane, piece.start));
+        if let Some(before) = self.pieces.0.insert((lane, piece.start), Kept { block, end: piece.end }) {
+            self.let_go(&before, rings);
+        }
+        let mut driven_out = 0;
+        while self.bytes > self.limit || self.order.len() > TCP_GIVEN_PIECES {
+            let Some(oldest) = self.order.pop_front() else { break };
+            if let Some(kept) = self.pieces.0.remove(&oldest) {
+                driven_out += u64::from(kept.block.len);
+                self.let_go(&kept, rings);
+            }
+        }
+        driven_out
+    }
+
+    /// See [`Pieces::compare`].
+    pub fn compare(&self, lane: Lane, piece: &Piece, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
+        self.pieces.compare(lane, piece, see)
+    }
+
+    /// Forgets what a lane was given: its connection is over.
+    pub fn forget(&mut self, lane: Lane, rings: &BlockTable) {
+        while let Some((&(_, start), _)) = self.pieces.0.range((lane, 0)..=(lane, u64::MAX)).next() {
+            if let Some(kept) = self.pieces.0.remove(&(lane, start)) {
+                self.let_go(&kept, rings);
+            }
+        }
+    }
+
+    fn let_go(&mut self, kept: &Kept, rings: &BlockTable) {
+        self.bytes -= u64::from(kept.block.len);
+        release(rings, &kept.block);
+    }
+}

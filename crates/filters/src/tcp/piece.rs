@@ -1,0 +1,91 @@
+//! Parts of streams, by descriptor, and what two of them that overlap have in common. Which of them counts is `held.rs`.
+
+use base::limits::TCP_COMPARED_PIECES;
+use buffer::{BlockTable, Descriptor, Flags};
+use std::collections::BTreeMap;
+
+/// One direction of one connection.
+pub(super) type Lane = u32;
+
+/// A part of a stream: `end - start` bytes, of which the first `block.len` were captured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Position of its first byte in the stream.
+    pub start: u64,
+    /// One past its last byte.
+    pub end: u64,
+    /// Its bytes, without flags; but see [`Piece::aside`].
+    pub block: Descriptor,
+}
+
+impl Piece {
+    /// Numbers of the stream that no bytes of it have: it is not missing there. `block` says where that is known from.
+    pub fn aside(start: u64, end: u64, block: Descriptor) -> Piece {
+        let mut block = block.part(0, 0);
+        block.set_flags(Flags::META);
+        Piece { start, end, block }
+    }
+
+    /// Is it such?
+    #[inline]
+    pub fn is_aside(&self) -> bool {
+        self.block.has(Flags::META)
+    }
+
+    /// The part of it between these positions, which lie in it.
+    #[inline]
+    pub fn between(&self, start: u64, end: u64) -> Piece {
+        debug_assert!(self.start <= start && start <= end && end <= self.end);
+        // A piece is no longer than a frame.
+        let (offset, len) = ((start - self.start) as u32, (end - start) as u32);
+        let mut block = self.block.part(offset, len);
+        block.set_flags(self.block.flags());
+        Piece { start, end, block }
+    }
+}
+
+/// A piece behind the place where it begins.
+pub(super) struct Kept {
+    pub block: Descriptor,
+    pub end: u64,
+}
+
+/// Pieces of all lanes, by lane and where they begin; those of one lane do not overlap.
+#[derive(Default)]
+pub(super) struct Pieces(pub BTreeMap<(Lane, u64), Kept>);
+
+impl Pieces {
+    /// The pieces of a lane that have bytes in common with this one, in order.
+    pub fn meeting(&self, lane: Lane, piece: &Piece) -> impl Iterator<Item = Piece> {
+        let before = self.0.range((lane, 0)..(lane, piece.start)).next_back();
+        let before = before.filter(|(_, kept)| kept.end > piece.start);
+        let met = before.into_iter().chain(self.0.range((lane, piece.start)..(lane, piece.end)));
+        met.map(|(&(_, start), &Kept { block, end })| Piece { start, end, block })
+    }
+
+    /// Shows each piece of a lane that has bytes in common with this one, and of both what they have in common. `false`:
+    /// there are more than a segment is compared with.
+    pub fn compare(&self, lane: Lane, piece: &Piece, mut see: impl FnMut(&Piece, Piece, Piece)) -> bool {
+        let mut meeting = self.meeting(lane, piece);
+        for old in meeting.by_ref().take(TCP_COMPARED_PIECES) {
+            let (from, to) = (old.start.max(piece.start), old.end.min(piece.end));
+            see(&old, old.between(from, to), piece.between(from, to));
+        }
+        meeting.next().is_none()
+    }
+}
+
+/// How many bytes of two pieces of one range differ, as far as both were captured.
+pub(super) fn differing(one: &Piece, other: &Piece, rings: &BlockTable) -> u64 {
+    let (one, other) = (rings.bytes(&one.block), rings.bytes(&other.block));
+    let common = one.len().min(other.len());
+    let (one, other) = (&one[..common], &other[..common]);
+    if one == other { 0 } else { one.iter().zip(other).filter(|(one, other)| one != other).count() as u64 }
+}
+
+/// Lets go of a held block.
+pub(super) fn release(rings: &BlockTable, block: &Descriptor) {
+    if block.len > 0 {
+        rings.release(block);
+    }
+}
