@@ -54,10 +54,11 @@ pub(crate) struct Settings {
     pub check: bool,
     /// Urgent bytes stay in the stream.
     pub urgent_inline: bool,
+    /// Data that its receiver should have dropped waits until that one shows that it did not; else it is dropped at once, as
+    /// whoever stands between the two can see to.
+    pub doubts: bool,
     /// Bytes that were given and that are kept to compare with them what comes again; 0: none.
     pub keep_given: u64,
-    /// Data that its receiver should refuse waits, and counts if it took it all the same; else it is refused here as well.
-    pub doubts: bool,
     /// Note each conflict, for [`Assembler::take_conflicts`].
     pub conflicts: bool,
 }
@@ -76,8 +77,8 @@ impl Default for Settings {
             checksums: Checksums::default(),
             check: true,
             urgent_inline: true,
-            keep_given: 0,
             doubts: true,
+            keep_given: 0,
             conflicts: false,
         }
     }

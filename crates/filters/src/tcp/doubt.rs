@@ -27,8 +27,8 @@ impl Assembler {
         let own = &mut connection.directions[side];
         let is_data = segment.span > 0 && !segment.flags.syn() && !segment.flags.rst();
         let sequence = segment.data_sequence();
-        let is_kept = self.settings.doubts
-            && is_data
+        let is_kept = is_data
+            && self.settings.doubts
             && (!self.settings.checksums.refuse(segment.checksum, false))
             && !own.done
             && own.start == Start::Known
