@@ -187,7 +187,7 @@ fn an_attack_is_stopped_however_it_is_cut_and_moved() {
         let parts: Vec<&[u8]> = segment.chunks(16).collect();
         for at in order {
             let more = if at + 1 < parts.len() { 0x2000 } else { 0 };
-            let fragment = packet([10, 9, 0, 1], [10, 9, 0, 2], port, more | 2 * at as u16, parts[at]);
+            let fragment = packet([10, 9, 0, 1], [10, 9, 0, 2], port, more | (2 * at as u16), parts[at]);
             talk.client.send(&fragment).unwrap();
         }
         assert_eq!(talk.arrived().len(), 2, "fragments {order:?}");
