@@ -538,17 +538,22 @@ impl Reader {
         if let Some(priority) = self.priority {
             self.rule.priority = priority;
         }
+        // Before lists that are empty go: `fast` says where its content is by the place of a list.
+        let fast = self.fast.and_then(|(at, part)| {
+            let list = self.rule.lists.get(at.list)?;
+            let target = list.target;
+            let plain = list.transforms.is_empty() && list.absent.is_none() && at.inner.is_none();
+            let content = self.content(at)?;
+            let bytes = match part {
+                Some((offset, length)) => content.bytes.get(offset..offset + length)?,
+                None => &content.bytes,
+            };
+            (plain && !content.negated).then(|| Fast { target, bytes: bytes.to_vec() })
+        });
         self.rule
             .lists
             .retain(|list| !list.steps.is_empty() || list.absent.is_some() || list.target != Target::Payload);
         self.check_ways(end)?;
-        let fast = self.fast.and_then(|(at, part)| {
-            let target = self.rule.lists.get(at.list)?.target;
-            let plain = self.rule.lists[at.list].transforms.is_empty() && at.inner.is_none();
-            let content = self.content(at)?;
-            let bytes = part.map_or(&content.bytes[..], |(offset, length)| &content.bytes[offset..offset + length]);
-            (plain && !content.negated).then(|| Fast { target, bytes: bytes.to_vec() })
-        });
         for list in &mut self.rule.lists {
             prepare(&mut list.steps);
         }

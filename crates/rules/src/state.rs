@@ -76,6 +76,8 @@ impl FlowState {
 #[derive(Debug, Default)]
 pub(crate) struct HostBits {
     bits: HashMap<(u64, Host), u64>,
+    /// When what had ended was taken out.
+    purged: u64,
     /// A limit was met.
     pub full: bool,
 }
@@ -93,8 +95,10 @@ impl HostBits {
     }
 
     fn set(&mut self, name: u64, host: Host, end: u64, now: u64) {
-        if self.bits.len() >= RULES_HOST_BITS {
-            self.bits.retain(|_, end| *end > now);
+        if self.bits.len() >= RULES_HOST_BITS && !self.bits.contains_key(&(name, host)) {
+            if is_purge_due(&mut self.purged, now) {
+                self.bits.retain(|_, end| *end > now);
+            }
             if self.bits.len() >= RULES_HOST_BITS {
                 self.full = true;
                 return;
@@ -102,6 +106,15 @@ impl HostBits {
         }
         self.bits.insert((name, host), end);
     }
+}
+
+/// Is a full table to be looked through again? At most once a second, as each time costs a look at every entry.
+pub(crate) fn is_purge_due(purged: &mut u64, now: u64) -> bool {
+    let due = now.abs_diff(*purged) >= 1_000_000_000;
+    if due {
+        *purged = now;
+    }
+    due
 }
 
 /// Where a bit is kept.
@@ -394,5 +407,26 @@ impl Place<'_> {
                 flow.set_number(*name, new);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_refused_the_bits_it_has() {
+        const SECOND: u64 = 1_000_000_000;
+        let host = |at: u32| Host::One(IpAddr::V4(std::net::Ipv4Addr::from(at)));
+        let mut bits = HostBits::default();
+        for at in 0..RULES_HOST_BITS as u32 {
+            bits.set(1, host(at), 20 * SECOND, 10 * SECOND);
+        }
+        bits.set(1, host(0), 90 * SECOND, 11 * SECOND);
+        assert!(!bits.full && bits.has(1, host(0), 80 * SECOND), "it goes on longer");
+        bits.set(2, host(0), 90 * SECOND, 12 * SECOND);
+        assert!(std::mem::take(&mut bits.full) && !bits.has(2, host(0), 12 * SECOND), "no bit has ended");
+        bits.set(2, host(0), 90 * SECOND, 30 * SECOND);
+        assert!(!bits.full && bits.has(2, host(0), 30 * SECOND) && bits.bits.len() == 2, "all others have ended");
     }
 }
