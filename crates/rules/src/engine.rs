@@ -73,6 +73,8 @@ pub struct Bounds {
 #[derive(Debug)]
 pub struct Engine {
     set: Arc<RuleSet>,
+    /// How many sets came before this one.
+    set_number: u64,
     hosts: HostBits,
     counts: Counts,
     budget: Budget,
@@ -91,6 +93,7 @@ impl Engine {
         let marks = vec![0; set.len()];
         Engine {
             set,
+            set_number: 0,
             hosts: HostBits::default(),
             counts: Counts::default(),
             budget: Budget { steps: RULES_STEPS, spent: false },
@@ -108,10 +111,13 @@ impl Engine {
         &self.set
     }
 
-    /// Goes on with other rules. Bits, numbers and counts stay.
+    /// Goes on with other rules. Bits, numbers and counts stay; what a flow or a transaction keeps by the place of a rule goes
+    /// when it is shown next. A packet under way ends.
     pub fn replace(&mut self, set: Arc<RuleSet>) {
         (self.marks, self.mark) = (vec![0; set.len()], 0);
+        self.found.clear();
         self.set = set;
+        self.set_number += 1;
     }
 
     /// Begins a packet.
@@ -138,6 +144,9 @@ impl Engine {
     /// Shows the packet itself, and the piece of its own stream that goes on with it.
     pub fn packet(&mut self, packet: &Packet<'_>, mut flow: Option<&mut FlowState>, stream: Option<Piece<'_>>) {
         let set = Arc::clone(&self.set);
+        if let Some(flow) = &mut flow {
+            flow.meet_set(self.set_number);
+        }
         if !set.by_address.is_empty() {
             let side = usize::from(!packet.to_server);
             let seen = flow.as_mut().is_some_and(|flow| std::mem::replace(&mut flow.addresses_seen[side], true));
@@ -173,6 +182,7 @@ impl Engine {
     /// follows, for as long as the pattern is in the piece.
     pub fn stream(&mut self, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
         let set = Arc::clone(&self.set);
+        flow.meet_set(self.set_number);
         let mark = self.next_mark();
         self.waiting(&set, mark, packet, flow, piece);
     }
@@ -213,12 +223,16 @@ impl Engine {
     pub fn transaction(
         &mut self,
         packet: &Packet<'_>,
-        flow: Option<&mut FlowState>,
+        mut flow: Option<&mut FlowState>,
         transaction: &mut Transaction,
         to_server: bool,
         raw: Option<Piece<'_>>,
     ) {
         let set = Arc::clone(&self.set);
+        if let Some(flow) = &mut flow {
+            flow.meet_set(self.set_number);
+        }
+        transaction.meet_set(self.set_number);
         let mark = self.next_mark();
         if let Some(rules) = set.each_transaction.get(&transaction.app) {
             self.candidates.extend_from_slice(rules);
@@ -306,16 +320,36 @@ impl Engine {
             return;
         }
         rule.changes.iter().for_each(|change| place.change(change));
-        if self.found.len() >= RULES_ALERTS {
-            self.bounds.alerts += 1;
-            return;
+        if let Some(flow) = place.flow {
+            self.bounds.state += u64::from(std::mem::take(&mut flow.full));
         }
         let id = transaction.as_ref().map(|transaction| transaction.id);
-        if let Some(transaction) = &mut transaction {
+        let stream = packet.in_stream && rule.scope == Scope::Payload;
+        let found = Found { rule: at, transaction: id, stream, to_server: packet.to_server };
+        if self.record(set, found)
+            && let Some(transaction) = &mut transaction
+        {
             transaction.matched.push((at, packet.to_server));
         }
-        let stream = packet.in_stream && rule.scope == Scope::Payload;
-        self.found.push(Found { rule: at, transaction: id, stream, to_server: packet.to_server });
+    }
+
+    /// Notes what matched; says whether there was room. Where there is none, what decides about the packet takes the place
+    /// of what alerts alone.
+    fn record(&mut self, set: &RuleSet, found: Found) -> bool {
+        if self.found.len() < RULES_ALERTS {
+            self.found.push(found);
+            return true;
+        }
+        self.bounds.alerts += 1;
+        let alerts_alone = |rule: u32| set.rules[rule as usize].action == Action::Alert;
+        if alerts_alone(found.rule) {
+            return false;
+        }
+        match self.found.iter_mut().rfind(|old| alerts_alone(old.rule)) {
+            Some(old) => *old = found,
+            None => self.budget.spent = true,
+        }
+        true
     }
 
     fn list_holds(

@@ -604,7 +604,7 @@ impl Reader {
             return if single || of_packet { Scope::Packet } else { Scope::Payload };
         }
         let header = &rule.header;
-        let ports = [&header.source.1, &header.target.1].iter().all(|ports| ports.any);
+        let ports = [&header.source.1, &header.target.1].iter().all(|ports| ports.is_any());
         let exceptions = header.source.0.has_exceptions() || header.target.0.has_exceptions();
         let address_only = !self.any_keyword
             && header.protocol.app().is_none()

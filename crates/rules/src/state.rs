@@ -35,11 +35,21 @@ pub struct FlowState {
     pub(crate) counts: Vec<(u32, u32, u64)>,
     /// By side: rules whose pattern came, with its place in the stream.
     pub(crate) waiting: [Vec<(u32, u64)>; 2],
-    /// A limit was met.
+    /// The number of the set that these rules are of.
+    set_number: u64,
+    /// A limit was met, which is not counted yet.
     pub(crate) full: bool,
 }
 
 impl FlowState {
+    /// Forgets what rules of another set had seen of the flow, and that one of them passed it.
+    pub(crate) fn meet_set(&mut self, number: u64) {
+        if std::mem::replace(&mut self.set_number, number) != number {
+            (self.addresses_seen, self.passed) = ([false; 2], false);
+            self.waiting.iter_mut().for_each(Vec::clear);
+        }
+    }
+
     /// Of a flow that began at this time, ns.
     pub fn new(start: u64) -> FlowState {
         FlowState { start, ..FlowState::default() }
