@@ -52,29 +52,33 @@ impl Grams {
         Grams { bits, starts, entries: all.into_iter().map(|(_, number, offset)| (number, offset)).collect(), patterns }
     }
 
-    /// Calls for each place of each pattern.
-    pub fn each(&self, bytes: &[u8], mut found: impl FnMut(usize)) {
-        let mut at = 0;
+    /// Calls for each place of each pattern, with the pattern and the place. Gives how many patterns were compared.
+    pub fn each(&self, bytes: &[u8], mut found: impl FnMut(usize, usize)) -> usize {
+        let (mut at, mut compared) = (0, 0);
         while let Some(gram) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
             let hash = hash(gram);
             if self.bits[hash / 64] & 1 << (hash % 64) != 0 {
-                self.compare(bytes, at, hash, &mut found);
+                compared += self.compare(bytes, at, hash, &mut found);
             }
             at += STRIDE;
         }
+        compared
     }
 
     #[inline(never)]
-    fn compare(&self, bytes: &[u8], at: usize, hash: usize, found: &mut impl FnMut(usize)) {
+    fn compare(&self, bytes: &[u8], at: usize, hash: usize, found: &mut impl FnMut(usize, usize)) -> usize {
         let (from, to) = (self.starts[hash] as usize, self.starts[hash + 1] as usize);
         for (number, offset) in &self.entries[from..to] {
             let pattern = &self.patterns[*number as usize];
             let start = at.checked_sub(usize::from(*offset));
-            let there = start.and_then(|start| bytes.get(start..start + pattern.len()));
-            if there.is_some_and(|there| there.eq_ignore_ascii_case(pattern)) {
-                found(*number as usize);
+            if let Some(start) = start
+                && let Some(there) = bytes.get(start..start + pattern.len())
+                && there.eq_ignore_ascii_case(pattern)
+            {
+                found(*number as usize, start);
             }
         }
+        to - from
     }
 }
 
@@ -90,10 +94,10 @@ mod tests {
             for before in 0..9 {
                 let text = [&vec![b'x'; before][..], &pattern.to_ascii_uppercase(), b"y"].concat();
                 let mut all = Vec::new();
-                grams.each(&text, |number| all.push(number));
+                grams.each(&text, |number, _| all.push(number));
                 assert_eq!(all, [number], "{before} before {pattern:?}");
                 all.clear();
-                grams.each(&text[..before + pattern.len() - 1], |number| all.push(number));
+                grams.each(&text[..before + pattern.len() - 1], |number, _| all.push(number));
                 assert!(all.is_empty());
             }
         }

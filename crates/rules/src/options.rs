@@ -617,9 +617,11 @@ impl Reader {
 
 /// Makes contents ready, and says of each whether what follows is relative to it.
 fn prepare(steps: &mut [Step]) {
-    let relative: Vec<bool> = steps.iter().map(Step::is_relative).collect();
-    for (at, step) in steps.iter_mut().enumerate() {
-        let next = relative.get(at + 1).copied().unwrap_or(false);
+    // Is the first step behind that is relative, or moves the place to which later ones are, relative?
+    let mut behind = false;
+    for step in steps.iter_mut().rev() {
+        let here = step.is_relative() || behind && !step.moves();
+        let next = std::mem::replace(&mut behind, here);
         match step {
             Step::Content(content) => {
                 content.relative_next = next;

@@ -3,6 +3,7 @@
 use crate::address::{Variables, default_variables};
 use crate::grams::{Grams, SHORTEST};
 use crate::header::Header;
+use crate::inspect::Budget;
 use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
@@ -34,6 +35,11 @@ pub(crate) struct Patterns {
 
 /// Short patterns of all rules of a set up to this many bytes have the faster machine, which takes more memory.
 const FAST_MACHINE_BYTES: usize = 64 << 10;
+
+/// Bytes that are looked through in the time in which one rule is noted.
+const CALL_BYTES: usize = 4;
+/// Rules that are noted before their work is counted.
+const CALLS: usize = 1024;
 
 impl Patterns {
     fn new(rules: &[(u32, &[u8])]) -> Result<Patterns, String> {
@@ -69,16 +75,34 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// Calls for every rule whose pattern is in these bytes, perhaps several times.
-    pub fn each(&self, bytes: &[u8], mut found: impl FnMut(u32)) {
+    /// Calls for every rule whose pattern is in these bytes, with its place; perhaps several times. Takes the work from the
+    /// budget, and ends where that is spent.
+    pub fn each(&self, bytes: &[u8], budget: &mut Budget, mut found: impl FnMut(u32, usize)) {
         let [short, long] = &self.rules;
         if let Some(machine) = &self.short {
+            if !budget.take_bytes(bytes.len()) {
+                return;
+            }
+            let mut calls = 0;
             for hit in machine.find_overlapping_iter(bytes) {
-                short[hit.pattern().as_usize()].iter().for_each(|rule| found(*rule));
+                let rules = &short[hit.pattern().as_usize()];
+                rules.iter().for_each(|rule| found(*rule, hit.start()));
+                calls += rules.len();
+                if calls >= CALLS {
+                    if !budget.take_bytes(calls * CALL_BYTES) {
+                        return;
+                    }
+                    calls = 0;
+                }
             }
         }
         if let Some(grams) = &self.long {
-            grams.each(bytes, |pattern| long[pattern].iter().for_each(|rule| found(*rule)));
+            let mut calls = 0;
+            let compared = grams.each(bytes, |pattern, at| {
+                long[pattern].iter().for_each(|rule| found(*rule, at));
+                calls += long[pattern].len();
+            });
+            budget.take_bytes(bytes.len() + (compared + calls) * CALL_BYTES);
         }
     }
 }

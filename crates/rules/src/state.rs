@@ -147,7 +147,7 @@ pub(crate) enum Verb {
 /// A question about state: it must hold for the rule to match.
 #[derive(Clone, Debug)]
 pub(crate) enum StateTest {
-    /// One of these bits is set, or none where `negated`.
+    /// One of these bits is set, or is not set where `negated`.
     Bits {
         names: Vec<u64>,
         of: Of,
@@ -348,7 +348,7 @@ impl Place<'_> {
 
     pub fn holds(&self, test: &StateTest) -> bool {
         match test {
-            StateTest::Bits { names, of, negated } => names.iter().any(|name| self.has_bit(*name, *of)) != *negated,
+            StateTest::Bits { names, of, negated } => names.iter().any(|name| self.has_bit(*name, *of) != *negated),
             StateTest::Number { name, test } => {
                 let Some(flow) = self.flow.as_ref() else { return false };
                 let value = flow.number(*name);

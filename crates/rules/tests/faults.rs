@@ -167,3 +167,163 @@ fn a_bit_of_a_flow_without_room_was_not_counted() {
     assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet(b"a")).0.len(), 65);
     assert_eq!(engine.take_bounds().state, 1);
 }
+
+#[test]
+fn bytes_were_no_work() {
+    let body = [b'a'; 100 << 10];
+    // Each would look through the whole body from each of its bytes on.
+    for steps in [
+        "content:\"a\"; fast_pattern; content:\"zzz\"; distance:0;",
+        "content:\"a\"; pcre:\"/z(?=y)/R\";",
+        "pcre:\"/a/\"; pcre:\"/z/R\";",
+        "content:\"a\"; base64_decode:relative; base64_data; content:\"zzz\";",
+    ] {
+        let mut engine = engine(&format!("alert http any any -> any any (http.request_body; {steps} sid:1;)"));
+        let mut flow = FlowState::new(0);
+        flow.app = App::Http1;
+        let mut one = Transaction::new(App::Http1, 0);
+        one.put_copy(Buffer::HTTP_REQUEST_BODY, true, &body);
+        let start = std::time::Instant::now();
+        assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), []);
+        assert_eq!(engine.take_bounds().steps, 1, "{steps}");
+        // It took minutes; without optimization it takes a second or two.
+        assert!(start.elapsed().as_secs() < 60, "{steps}");
+    }
+    // One look at everything is well within.
+    let mut engine = engine("alert tcp any any -> any any (content:\"a\"; fast_pattern; content:\"zzz\"; sid:1;)");
+    assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet(&body)).0, []);
+    assert_eq!(engine.take_bounds().steps, 0);
+}
+
+/// Each row: options, a stream, how many of its bytes rules have seen, whether the rule matches.
+#[test]
+fn the_first_occurrence_hid_later_ones() {
+    let rows: &[(&str, &[u8], usize, bool)] = &[
+        ("content:\"evil\";", b"evil", 0, true),
+        ("content:\"evil\";", b"evil evil", 4, true),
+        ("content:\"evil\";", b"evil good", 4, false),
+        ("content:\"evil\"; content:\"ok\";", b"ok evil evil", 7, true),
+        ("content:\"ok\"; content:\"evil\";", b"ok evil", 5, true),
+        ("content:\"a\"; content:\"b\"; content:\"c\"; within:1;", b"abcb-a", 5, true),
+        ("content:\"a\"; content:\"b\"; within:1;", b"ab-ab", 2, true),
+        ("content:\"a\"; content:\"b\"; within:1;", b"ab-ax", 2, false),
+        ("pcre:\"/ev.l/\";", b"evil evol", 4, true),
+        ("pcre:\"/ev.l/\";", b"evil eval", 9, false),
+        ("pcre:\"/e(?=v)v.l/\";", b"evil evol", 4, true),
+    ];
+    for (options, bytes, seen, expected) in rows {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        // What came before the new bytes, for rules that wait.
+        on_stream(&mut engine, &mut FlowState::new(0), &bytes[..*seen], 0);
+        let found = on_stream(&mut engine, &mut FlowState::new(0), bytes, *seen);
+        assert_eq!(found == [1], *expected, "{options} on {bytes:?} behind {seen}");
+    }
+}
+
+#[test]
+fn steps_that_are_no_content_reached_nothing() {
+    for options in [
+        "content:\"USER \"; isdataat:10,relative;",
+        "content:\"USER \"; byte_test:1,=,0x39,9,relative;",
+        "content:\"USER \"; byte_jump:1,0,relative,string,dec,post_offset 8;",
+        "content:\"USER \"; byte_extract:1,9,n,relative; isdataat:0;",
+        "content:\"USER \"; base64_decode:offset 0, relative; base64_data; content:\"|d3 5d b7 e3 9e bb|\";",
+    ] {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        let mut flow = FlowState::new(0);
+        assert_eq!(on_stream(&mut engine, &mut flow, b"USER ", 0), [], "{options}");
+        assert_eq!(on_stream(&mut engine, &mut flow, b"USER 0123456789", 5), [1], "{options}");
+        assert_eq!(on_stream(&mut engine, &mut flow, b"USER 0123456789 ", 15), [], "{options}");
+    }
+}
+
+#[test]
+fn a_rule_that_waited_kept_its_first_place() {
+    let mut engine = engine("alert tcp any any -> any any (content:\"abc\"; content:\"def\"; distance:0; sid:1;)");
+    let mut flow = FlowState::new(0);
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc", 0), []);
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc......abc", 3), []);
+    // The first place is no longer in the piece, the second is.
+    engine.begin();
+    engine.stream(&packet(b""), &mut flow, Piece { bytes: b"abcdef", start: 9, seen: 3, grows: false });
+    assert!(engine.has_found());
+}
+
+#[test]
+fn a_drop_did_not_wait_behind_many_alerts() {
+    let alerts: String = (1..=64)
+        .map(|sid| {
+            format!("alert tcp any any -> any any (content:\"abc\"; content:\"n{sid:02}\"; distance:0; sid:{sid};)\n")
+        })
+        .collect();
+    let drops = |count: u32| -> String {
+        let one = |sid| {
+            format!(
+                "drop tcp any any -> any any (content:\"abc\"; fast_pattern; content:\"x{sid}\"; distance:0; sid:{sid};)\n"
+            )
+        };
+        (100..100 + count).map(one).collect()
+    };
+    // Rules of other ports wait for nothing.
+    let others = alerts.replace("any any (", "any 25 (").replace("sid:", "gid:2; sid:");
+    let mut engine = engine(&format!("{others}{alerts}{}", drops(1)));
+    let mut flow = FlowState::new(0);
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc", 0), []);
+    let bounds = engine.take_bounds();
+    assert_eq!((bounds.state, bounds.steps), (1, 0));
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc x100", 3), [100]);
+    let mut engine = self::engine(&drops(65));
+    assert_eq!(on_stream(&mut engine, &mut FlowState::new(0), b"abc", 0), []);
+    let bounds = engine.take_bounds();
+    assert_eq!((bounds.state, bounds.steps), (1, 1));
+}
+
+#[test]
+fn flags_that_must_not_be_there_were_compared_with_all() {
+    for (options, flags, expected) in [
+        ("flags:!A;", 0x18, false),
+        ("flags:!A;", 0x10, false),
+        ("flags:!A;", 0x08, true),
+        ("flags:!SA;", 0x10, true),
+        ("flags:!SA;", 0x1a, false),
+    ] {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        let packet = Packet { tcp: Some(TcpHeader { flags, ..TcpHeader::default() }), ..packet(b"") };
+        assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet).0 == [1], expected, "{options} {flags}");
+    }
+}
+
+#[test]
+fn one_bit_that_is_set_hid_those_that_are_not() {
+    let mut engine = engine(
+        "alert tcp any any -> any any (content:\"1\"; flowbits:set,a; sid:1;)\n\
+         alert tcp any any -> any any (content:\"2\"; flowbits:set,b; sid:2;)\n\
+         alert tcp any any -> any any (content:\"?\"; flowbits:isnotset,a|b; sid:3;)",
+    );
+    let mut flow = FlowState::new(0);
+    for (payload, expected) in [(b"?", 3), (b"1", 1), (b"?", 3), (b"2", 2)] {
+        assert_eq!(on_packet(&mut engine, &mut flow, &packet(payload)).0, [expected]);
+    }
+    assert_eq!(on_packet(&mut engine, &mut flow, &packet(b"?")).0, []);
+}
+
+/// Each row: options, a payload, whether the rule matches.
+#[test]
+fn a_step_between_hid_the_relative_one() {
+    let rows: &[(&str, &[u8], bool)] = &[
+        ("content:\"a\"; isdataat:2; content:\"b\"; within:1;", b"axab", true),
+        ("content:\"a\"; content:!\"z\"; content:\"b\"; within:1;", b"axab", true),
+        ("content:\"a\"; byte_test:1,=,0x61,0; content:\"b\"; within:1;", b"axab", true),
+        ("pcre:\"/a/\"; isdataat:2; content:\"b\"; within:1;", b"axab", true),
+        // The beginning is that of the buffer, not of each try.
+        ("pcre:\"/^a/\"; content:\"b\"; within:1;", b"aab", false),
+        ("pcre:\"/^a(?=.)/\"; content:\"b\"; within:1;", b"aab", false),
+        ("pcre:\"/a(?=.)/\"; content:\"b\"; within:1;", b"\xe9aab", true),
+        ("content:\"x\"; pcre:\"/^\\xe9a(?=.)/R\"; content:\"b\"; within:1;", b"\xe9x\xe9ab", true),
+    ];
+    for (options, payload, expected) in rows {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        let found = on_packet(&mut engine, &mut FlowState::new(0), &packet(payload)).0;
+        assert_eq!(found == [1], *expected, "{options} on {payload:?}");
+    }
+}
