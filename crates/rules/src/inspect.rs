@@ -85,6 +85,9 @@ impl Budget {
     }
 }
 
+/// Ways among bytes that were seen before on which one look goes.
+const STALE_WAYS: u32 = 1 << 10;
+
 /// One look into a buffer.
 pub(crate) struct Look<'a> {
     pub buffer: &'a [u8],
@@ -100,6 +103,8 @@ pub(crate) struct Look<'a> {
     reach: usize,
     /// All steps held among bytes that were seen before.
     stale: bool,
+    /// How often that may be met before the look ends: the rule has matched these bytes, and there may be many ways.
+    stale_left: u32,
     decoded: Vec<u8>,
     /// The buffer as text, for expressions that go back.
     text: String,
@@ -116,6 +121,7 @@ impl<'a> Look<'a> {
             seen: 0,
             reach: 0,
             stale: false,
+            stale_left: STALE_WAYS,
             decoded: Vec::new(),
             text: String::new(),
         }
@@ -130,7 +136,10 @@ impl<'a> Look<'a> {
     pub fn holds(&mut self, steps: &[Step], from: usize) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             let is_new = self.seen == 0 || self.reach > self.seen;
-            self.stale |= !is_new;
+            if !is_new {
+                self.stale = true;
+                self.stale_left = self.stale_left.saturating_sub(1);
+            }
             return is_new;
         };
         if !self.budget.take() {
@@ -274,6 +283,9 @@ impl<'a> Look<'a> {
             if holds {
                 return true;
             }
+            if self.stale_left == 0 {
+                return false;
+            }
             self.reach = before;
             low += at + 1;
             if !content.relative_next {
@@ -318,10 +330,10 @@ impl<'a> Look<'a> {
                         return true;
                     }
                     self.reach = before;
-                    if !pcre.relative_next && !stale {
+                    if !pcre.relative_next && !stale || self.stale_left == 0 {
                         return false;
                     }
-                    low = start + 1;
+                    low = if pcre.relative_next { start + 1 } else { end.max(start + 1) };
                 }
             }
         }

@@ -195,6 +195,20 @@ fn bytes_were_no_work() {
     assert_eq!(engine.take_bounds().steps, 0);
 }
 
+#[test]
+fn many_ways_among_bytes_that_were_seen_are_little_work() {
+    let bytes = b"abc".repeat(2700);
+    for options in [
+        "content:\"a\"; content:\"b\"; distance:0; content:\"c\"; distance:0; content:\"a\"; distance:0;",
+        "pcre:\"/.*b/s\";",
+        "pcre:\"/.*b(?=c)/s\";",
+    ] {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        assert_eq!(on_stream(&mut engine, &mut FlowState::new(0), &bytes, bytes.len() - 1), [], "{options}");
+        assert_eq!(engine.take_bounds().steps, 0, "{options}");
+    }
+}
+
 /// Each row: options, a stream, how many of its bytes rules have seen, whether the rule matches.
 #[test]
 fn the_first_occurrence_hid_later_ones() {
