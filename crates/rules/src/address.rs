@@ -55,14 +55,19 @@ pub(crate) struct Ranges<T> {
     /// What is in, unless it is out. Empty: everything.
     within: Vec<(T, T)>,
     without: Vec<(T, T)>,
-    /// Everything, whatever else is written.
-    pub any: bool,
+    /// The word `any` stands among what is in.
+    any: bool,
 }
 
 impl<T: Copy + Ord> Ranges<T> {
     pub fn has(&self, one: T) -> bool {
         let lies = |ranges: &[(T, T)]| ranges.iter().any(|(low, high)| *low <= one && one <= *high);
-        self.any || (self.within.is_empty() || lies(&self.within)) && !lies(&self.without)
+        (self.any || self.within.is_empty() || lies(&self.within)) && !lies(&self.without)
+    }
+
+    /// Is it everything, by the word `any` and without exceptions?
+    pub fn is_any(&self) -> bool {
+        self.any && self.without.is_empty()
     }
 
     /// Is anything left out by name?
@@ -237,6 +242,7 @@ mod tests {
         assert!(has("80", 80) && !has("80", 81) && has("!80", 81));
         assert!(has("[80,8000:8080]", 8001) && has("1024:", 65535) && has(":1023", 0));
         assert!(has("[1:100,!80]", 81) && !has("[1:100,!80]", 80));
+        assert!(has("[any,!80]", 81) && !has("[any,!80]", 80) && !has("[80,any,!80]", 80));
         for wrong in ["65536", "x", "9:1", "!any"] {
             assert!(ports(Word::new(wrong, 0), &variables).is_err(), "{wrong}");
         }

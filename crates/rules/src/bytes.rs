@@ -94,10 +94,7 @@ pub(crate) struct DataAt {
 impl Source {
     /// The number, and where it ends. `from` is where the step before ended.
     pub fn take(&self, buffer: &[u8], from: usize, count: usize, variables: &[u64]) -> Option<(u64, usize)> {
-        let offset = self.offset.map_or(0, |offset| offset.of(variables));
-        let base = if self.relative { from as i64 } else { 0 };
-        let start = usize::try_from(base.checked_add(offset)?).ok()?;
-        let end = start.checked_add(count)?;
+        let (start, end) = self.place(from, count, variables)?;
         let bytes = buffer.get(start..end)?;
         let value = match self.digits {
             Some(base) => {
@@ -108,6 +105,19 @@ impl Source {
             None => bytes.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)),
         };
         Some((self.masked(value), end))
+    }
+
+    /// Where it stands.
+    fn place(&self, from: usize, count: usize, variables: &[u64]) -> Option<(usize, usize)> {
+        let offset = self.offset.map_or(0, |offset| offset.of(variables));
+        let base = if self.relative { from as i64 } else { 0 };
+        let start = usize::try_from(base.checked_add(offset)?).ok()?;
+        Some((start, start.checked_add(count)?))
+    }
+
+    /// Behind the bytes that it takes; 0 where they cannot be.
+    pub fn reach(&self, from: usize, count: usize, variables: &[u64]) -> usize {
+        self.place(from, count, variables).map_or(0, |(_, end)| end)
     }
 
     /// The bits of the mask, moved down to the lowest.
@@ -293,6 +303,14 @@ impl ByteTest {
     }
 }
 
+impl ByteTest {
+    /// Behind the bytes that it takes.
+    pub fn reach(&self, from: usize, variables: &[u64]) -> usize {
+        let count = count_of(self.count, self.source.count, variables).unwrap_or(0);
+        self.source.reach(from, count, variables)
+    }
+}
+
 /// How many bytes are read: what a variable says is no more than a number has.
 fn count_of(variable: Option<Num>, fixed: usize, variables: &[u64]) -> Option<usize> {
     match variable {
@@ -344,6 +362,12 @@ impl ByteJump {
             check_count(words[0], &jump.source)?;
         }
         Ok(jump)
+    }
+
+    /// Behind the bytes that it takes.
+    pub fn reach(&self, from: usize, variables: &[u64]) -> usize {
+        let count = count_of(self.count, self.source.count, variables).unwrap_or(0);
+        self.source.reach(from, count, variables)
     }
 
     /// Where the jump ends, which lies in the buffer or at its end.
@@ -482,6 +506,14 @@ impl DataAt {
             }
         }
         Ok(DataAt { at: num(first, names)?, relative, negated })
+    }
+
+    /// Behind the byte that must be there.
+    pub fn reach(&self, from: usize, variables: &[u64]) -> usize {
+        let at = self.at.of(variables);
+        // Relative to the last byte that was found, not to the one behind it.
+        let end = if self.relative { (from as i64).saturating_add(at) } else { at.saturating_add(1) };
+        usize::try_from(end).unwrap_or(0)
     }
 
     pub fn holds(&self, buffer: &[u8], from: usize, variables: &[u64]) -> bool {

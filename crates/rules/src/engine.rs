@@ -73,12 +73,18 @@ pub struct Bounds {
 #[derive(Debug)]
 pub struct Engine {
     set: Arc<RuleSet>,
+    /// How many sets came before this one.
+    set_number: u64,
     hosts: HostBits,
     counts: Counts,
     budget: Budget,
     found: Vec<Found>,
     /// Rules to try, and a mark for each rule that is among them.
     candidates: Vec<u32>,
+    /// Those of them whose pattern came in a piece.
+    hits: Vec<u32>,
+    /// By rule: where its pattern came last, of those that are among the hits.
+    places: Vec<u64>,
     marks: Vec<u32>,
     mark: u32,
     scratch: [Vec<u8>; 2],
@@ -88,14 +94,17 @@ pub struct Engine {
 impl Engine {
     /// With these rules.
     pub fn new(set: Arc<RuleSet>) -> Engine {
-        let marks = vec![0; set.len()];
+        let (marks, places) = (vec![0; set.len()], vec![0; set.len()]);
         Engine {
             set,
+            set_number: 0,
             hosts: HostBits::default(),
             counts: Counts::default(),
             budget: Budget { steps: RULES_STEPS, spent: false },
             found: Vec::new(),
             candidates: Vec::new(),
+            hits: Vec::new(),
+            places,
             marks,
             mark: 0,
             scratch: Default::default(),
@@ -108,10 +117,13 @@ impl Engine {
         &self.set
     }
 
-    /// Goes on with other rules. Bits, numbers and counts stay.
+    /// Goes on with other rules. Bits, numbers and counts stay; what a flow or a transaction keeps by the place of a rule goes
+    /// when it is shown next. A packet under way ends.
     pub fn replace(&mut self, set: Arc<RuleSet>) {
-        (self.marks, self.mark) = (vec![0; set.len()], 0);
+        (self.marks, self.places, self.mark) = (vec![0; set.len()], vec![0; set.len()], 0);
+        self.found.clear();
         self.set = set;
+        self.set_number += 1;
     }
 
     /// Begins a packet.
@@ -138,6 +150,9 @@ impl Engine {
     /// Shows the packet itself, and the piece of its own stream that goes on with it.
     pub fn packet(&mut self, packet: &Packet<'_>, mut flow: Option<&mut FlowState>, stream: Option<Piece<'_>>) {
         let set = Arc::clone(&self.set);
+        if let Some(flow) = &mut flow {
+            flow.meet_set(self.set_number);
+        }
         if !set.by_address.is_empty() {
             let side = usize::from(!packet.to_server);
             let seen = flow.as_mut().is_some_and(|flow| std::mem::replace(&mut flow.addresses_seen[side], true));
@@ -149,7 +164,7 @@ impl Engine {
         }
         let mark = self.next_mark();
         self.candidates.extend_from_slice(&set.each_packet);
-        let Engine { candidates, marks, .. } = self;
+        let Engine { candidates, marks, budget, .. } = self;
         let mut add = |rule: u32| {
             if marks[rule as usize] != mark {
                 marks[rule as usize] = mark;
@@ -157,9 +172,9 @@ impl Engine {
             }
         };
         if !packet.payload.is_empty() {
-            set.packets.each(packet.payload, &mut add);
+            set.packets.each(packet.payload, budget, |rule, _| add(rule));
             if !packet.in_stream {
-                set.payloads.each(packet.payload, &mut add);
+                set.payloads.each(packet.payload, budget, |rule, _| add(rule));
                 candidates.extend_from_slice(&set.each_payload);
             }
         }
@@ -173,6 +188,7 @@ impl Engine {
     /// follows, for as long as the pattern is in the piece.
     pub fn stream(&mut self, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
         let set = Arc::clone(&self.set);
+        flow.meet_set(self.set_number);
         let mark = self.next_mark();
         self.waiting(&set, mark, packet, flow, piece);
     }
@@ -183,7 +199,9 @@ impl Engine {
         let side = usize::from(!packet.to_server);
         let mut waiting = std::mem::take(&mut flow.waiting[side]);
         waiting.retain(|(rule, at)| *at >= piece.start && (*rule as usize) < set.rules.len());
-        let Engine { candidates, marks, .. } = self;
+        let mut hits = std::mem::take(&mut self.hits);
+        hits.clear();
+        let Engine { candidates, marks, places, budget, .. } = self;
         let mut add = |rule: u32| {
             let new = marks[rule as usize] != mark;
             if new {
@@ -192,43 +210,78 @@ impl Engine {
             }
             new
         };
+        let from = piece.seen.saturating_sub(set.payloads.longest.saturating_sub(1));
+        set.payloads.each(&piece.bytes[from..], budget, |rule, at| {
+            let at = piece.start + (from + at) as u64;
+            let place = &mut places[rule as usize];
+            if add(rule) {
+                hits.push(rule);
+                *place = at;
+            } else {
+                *place = at.max(*place);
+            }
+        });
         for (rule, _) in &waiting {
             add(*rule);
         }
-        let from = piece.seen.saturating_sub(set.payloads.longest.saturating_sub(1));
-        let at = piece.start + from as u64;
-        set.payloads.each(&piece.bytes[from..], |rule| {
-            if add(rule) && waiting.len() < RULES_WAITING {
-                waiting.push((rule, at));
-            }
-        });
         let packet = Packet { in_stream: true, ..*packet };
         let found = self.found.len();
         self.try_candidates(set, &packet, Some(flow), Some(piece), None);
-        waiting.retain(|(rule, _)| !self.found[found..].iter().any(|found| found.rule == *rule));
+        let matched = |rule: u32| self.found[found..].iter().any(|found| found.rule == rule);
+        waiting.retain(|(rule, _)| !matched(*rule));
+        hits.retain(|rule| !matched(*rule) && may_match(&set.rules[*rule as usize], &packet));
+        for rule in &hits {
+            self.wait(set, &mut waiting, *rule, self.places[*rule as usize]);
+        }
+        self.hits = hits;
         flow.waiting[side] = waiting;
+    }
+
+    /// A rule whose pattern came here waits for what follows. Where there is no room, a rule that drops takes that of one
+    /// that does not.
+    fn wait(&mut self, set: &RuleSet, waiting: &mut Vec<(u32, u64)>, rule: u32, at: u64) {
+        if let Some(entry) = waiting.iter_mut().find(|entry| entry.0 == rule) {
+            entry.1 = at;
+            return;
+        }
+        if waiting.len() < RULES_WAITING {
+            waiting.push((rule, at));
+            return;
+        }
+        let drops = |rule: u32| set.rules[rule as usize].action.blocks();
+        self.bounds.state += 1;
+        if drops(rule) {
+            match waiting.iter_mut().find(|entry| !drops(entry.0)) {
+                Some(entry) => *entry = (rule, at),
+                None => self.budget.spent = true,
+            }
+        }
     }
 
     /// Shows a transaction of which one side has gone on. `raw` is what the stream had last on this side.
     pub fn transaction(
         &mut self,
         packet: &Packet<'_>,
-        flow: Option<&mut FlowState>,
+        mut flow: Option<&mut FlowState>,
         transaction: &mut Transaction,
         to_server: bool,
         raw: Option<Piece<'_>>,
     ) {
         let set = Arc::clone(&self.set);
+        if let Some(flow) = &mut flow {
+            flow.meet_set(self.set_number);
+        }
+        transaction.meet_set(self.set_number);
         let mark = self.next_mark();
         if let Some(rules) = set.each_transaction.get(&transaction.app) {
             self.candidates.extend_from_slice(rules);
         }
         self.candidates.extend_from_slice(&set.any_transaction);
-        let Engine { candidates, marks, .. } = self;
+        let Engine { candidates, marks, budget, .. } = self;
         let sides = [to_server, !to_server];
         for side in sides.into_iter().take(if set.whole { 2 } else { 1 }) {
             for (buffer, bytes) in transaction.buffers(side) {
-                set.buffers[usize::from(buffer.0)].each(bytes, |rule| {
+                set.buffers[usize::from(buffer.0)].each(bytes, budget, |rule, _| {
                     let whole = set.rules[rule as usize].header.whole;
                     if (side == to_server || whole) && marks[rule as usize] != mark {
                         marks[rule as usize] = mark;
@@ -306,16 +359,36 @@ impl Engine {
             return;
         }
         rule.changes.iter().for_each(|change| place.change(change));
-        if self.found.len() >= RULES_ALERTS {
-            self.bounds.alerts += 1;
-            return;
+        if let Some(flow) = place.flow {
+            self.bounds.state += u64::from(std::mem::take(&mut flow.full));
         }
         let id = transaction.as_ref().map(|transaction| transaction.id);
-        if let Some(transaction) = &mut transaction {
+        let stream = packet.in_stream && rule.scope == Scope::Payload;
+        let found = Found { rule: at, transaction: id, stream, to_server: packet.to_server };
+        if self.record(set, found)
+            && let Some(transaction) = &mut transaction
+        {
             transaction.matched.push((at, packet.to_server));
         }
-        let stream = packet.in_stream && rule.scope == Scope::Payload;
-        self.found.push(Found { rule: at, transaction: id, stream, to_server: packet.to_server });
+    }
+
+    /// Notes what matched; says whether there was room. Where there is none, what decides about the packet takes the place
+    /// of what alerts alone.
+    fn record(&mut self, set: &RuleSet, found: Found) -> bool {
+        if self.found.len() < RULES_ALERTS {
+            self.found.push(found);
+            return true;
+        }
+        self.bounds.alerts += 1;
+        let alerts_alone = |rule: u32| set.rules[rule as usize].action == Action::Alert;
+        if alerts_alone(found.rule) {
+            return false;
+        }
+        match self.found.iter_mut().rfind(|old| alerts_alone(old.rule)) {
+            Some(old) => *old = found,
+            None => self.budget.spent = true,
+        }
+        true
     }
 
     fn list_holds(
@@ -334,9 +407,9 @@ impl Engine {
                     (_, Some(piece)) => piece,
                 };
                 let mut look = Look::new(piece.bytes, piece.start, piece.grows, &mut self.budget);
-                let holds = look.holds(&list.steps, 0);
                 // What was found among bytes that were seen before has alerted before.
-                return holds && (look.reach > piece.seen || piece.seen == 0 || rule.scope == Scope::Transaction);
+                look.seen = if rule.scope == Scope::Transaction { 0 } else { piece.seen };
+                return look.holds(&list.steps, 0);
             }
             Target::Buffer(buffer) => buffer,
         };
@@ -380,9 +453,15 @@ impl Engine {
         if list.transforms.is_empty() {
             return Look::new(bytes, 0, grows, budget).holds(&list.steps, 0);
         }
+        if budget.spent {
+            return false;
+        }
         from.clear();
         from.extend_from_slice(bytes);
         for transform in &list.transforms {
+            if !budget.take_bytes(from.len()) || !budget.take_many(transform.steps(from.len())) {
+                return false;
+            }
             transform.apply(from, to);
             std::mem::swap(from, to);
         }
@@ -458,6 +537,11 @@ impl Engine {
         self.bounds.state += full;
         std::mem::take(&mut self.bounds)
     }
+}
+
+/// May the rule match this side of the flow, whatever comes?
+fn may_match(rule: &Rule, packet: &Packet<'_>) -> bool {
+    rule.header.fits(packet) && rule.flow.to_server.is_none_or(|to_server| to_server == packet.to_server)
 }
 
 fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>) -> bool {

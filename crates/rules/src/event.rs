@@ -79,6 +79,8 @@ pub struct Transaction {
     numbers: Vec<(Number, bool, u64)>,
     /// Rules that have matched, with the side.
     pub(crate) matched: Vec<(u32, bool)>,
+    /// The number of the set that these rules are of.
+    set_number: u64,
     /// By side, the server's first: it has sent all it will.
     pub complete: [bool; 2],
     /// What is odd about it, by side: names of [`EVENTS`](crate::names::EVENTS).
@@ -91,6 +93,13 @@ impl Transaction {
     /// A new one.
     pub fn new(app: App, id: u64) -> Transaction {
         Transaction { app, id, ..Transaction::default() }
+    }
+
+    /// Forgets which rules of another set matched.
+    pub(crate) fn meet_set(&mut self, number: u64) {
+        if std::mem::replace(&mut self.set_number, number) != number {
+            self.matched.clear();
+        }
     }
 
     /// Adds a buffer of one side. Some buffers come several times.

@@ -91,11 +91,11 @@ impl Header {
 
     fn fits_flow(&self, flow: &Flow, fragment: bool) -> bool {
         let has_ports = packet::flow::has_ports(flow.protocol) && !fragment;
-        let port = |ports: &Ports, port: u16| ports.any || has_ports && ports.has(port);
+        let port = |ports: &Ports, port: u16| ports.is_any() || has_ports && ports.has(port);
         port(&self.source.1, flow.source_port)
             && port(&self.target.1, flow.target_port)
-            && (self.source.0.any || self.source.0.has(key(flow.source)))
-            && (self.target.0.any || self.target.0.has(key(flow.target)))
+            && (self.source.0.is_any() || self.source.0.has(key(flow.source)))
+            && (self.target.0.is_any() || self.target.0.has(key(flow.target)))
     }
 }
 

@@ -30,6 +30,16 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Is what follows relative to the place where it ends?
+    pub fn moves(&self) -> bool {
+        match self {
+            Step::Content(content) => !content.negated,
+            Step::Pcre(pcre) => !pcre.negated,
+            Step::Jump(_) | Step::Extract(_) | Step::Math(_) => true,
+            Step::Test(_) | Step::DataAt(_) | Step::Size(_) | Step::Decode64 { .. } | Step::Decoded(_) => false,
+        }
+    }
+
     pub fn is_relative(&self) -> bool {
         match self {
             Step::Content(content) => content.is_relative(),
@@ -53,15 +63,30 @@ pub(crate) struct Budget {
     pub spent: bool,
 }
 
+/// Bytes that are looked through for the work of one step.
+const BYTES_PER_STEP: usize = 64;
+
 impl Budget {
     fn take(&mut self) -> bool {
-        match self.steps.checked_sub(1) {
+        self.take_many(1)
+    }
+
+    pub fn take_many(&mut self, steps: u32) -> bool {
+        match self.steps.checked_sub(steps) {
             Some(left) => self.steps = left,
             None => self.spent = true,
         }
         !self.spent
     }
+
+    /// Takes a step, and those of the bytes that it looks through.
+    pub fn take_bytes(&mut self, bytes: usize) -> bool {
+        self.take_many(u32::try_from(1 + bytes / BYTES_PER_STEP).unwrap_or(u32::MAX))
+    }
 }
+
+/// Ways among bytes that were seen before on which one look goes.
+const STALE_WAYS: u32 = 1 << 10;
 
 /// One look into a buffer.
 pub(crate) struct Look<'a> {
@@ -72,46 +97,100 @@ pub(crate) struct Look<'a> {
     pub budget: &'a mut Budget,
     /// More will come behind the buffer: what must not be there, and what is said about its end, cannot be told.
     pub grows: bool,
-    /// The farthest byte that any step looked at.
-    pub reach: usize,
+    /// Bytes of the buffer that rules have seen before: steps that need no others do not hold. 0: all are new.
+    pub seen: usize,
+    /// Behind the farthest byte that a step needed, of those on the way to the step under way.
+    reach: usize,
+    /// All steps held among bytes that were seen before.
+    stale: bool,
+    /// How often that may be met before the look ends: the rule has matched these bytes, and there may be many ways.
+    stale_left: u32,
     decoded: Vec<u8>,
+    /// The buffer as text, for expressions that go back.
+    text: String,
 }
 
 impl<'a> Look<'a> {
     pub fn new(buffer: &'a [u8], start: u64, grows: bool, budget: &'a mut Budget) -> Look<'a> {
-        Look { buffer, start, variables: [0; VARIABLES], budget, grows, reach: 0, decoded: Vec::new() }
+        Look {
+            buffer,
+            start,
+            variables: [0; VARIABLES],
+            budget,
+            grows,
+            seen: 0,
+            reach: 0,
+            stale: false,
+            stale_left: STALE_WAYS,
+            decoded: Vec::new(),
+            text: String::new(),
+        }
+    }
+
+    /// A step needed the bytes before this place.
+    fn reaches(&mut self, end: usize) {
+        self.reach = self.reach.max(end);
     }
 
     /// Do all steps hold? `from` is where the step before ended.
     pub fn holds(&mut self, steps: &[Step], from: usize) -> bool {
-        let Some((step, rest)) = steps.split_first() else { return true };
+        let Some((step, rest)) = steps.split_first() else {
+            let is_new = self.seen == 0 || self.reach > self.seen;
+            if !is_new {
+                self.stale = true;
+                self.stale_left = self.stale_left.saturating_sub(1);
+            }
+            return is_new;
+        };
         if !self.budget.take() {
             return false;
         }
         match step {
             Step::Content(content) => self.content(content, rest, from),
             Step::Pcre(pcre) => self.pcre(pcre, rest, from),
-            Step::Test(test) => test.holds(self.buffer, from, &self.variables) && self.holds(rest, from),
+            Step::Test(test) => {
+                self.reaches(test.reach(from, &self.variables));
+                test.holds(self.buffer, from, &self.variables) && self.holds(rest, from)
+            }
             Step::Jump(jump) => match jump.end(self.buffer, from, &self.variables) {
-                Some(end) => self.holds(rest, end),
+                Some(end) => {
+                    self.reaches(jump.reach(from, &self.variables).max(end));
+                    self.holds(rest, end)
+                }
                 None => false,
             },
             Step::Extract(extract) => match extract.take(self.buffer, from, &self.variables) {
-                Some((value, end)) => self.set(extract.variable, value, end, rest),
+                Some((value, end)) => {
+                    self.reaches(extract.source.reach(from, extract.source.count, &self.variables));
+                    self.set(extract.variable, value, end, rest)
+                }
                 None => false,
             },
             Step::Math(math) => match math.take(self.buffer, from, &self.variables) {
-                Some((value, end)) => self.set(math.variable, value, end, rest),
+                Some((value, end)) => {
+                    self.reaches(math.source.reach(from, math.source.count, &self.variables));
+                    self.set(math.variable, value, end, rest)
+                }
                 None => false,
             },
             Step::DataAt(at) => {
+                if !at.negated {
+                    self.reaches(at.reach(from, &self.variables));
+                }
                 !(at.negated && self.grows) && at.holds(self.buffer, from, &self.variables) && self.holds(rest, from)
             }
-            Step::Size(size) => !self.grows && size.holds(self.buffer.len() as u64) && self.holds(rest, from),
+            Step::Size(size) => {
+                self.reaches(self.buffer.len());
+                !self.grows && size.holds(self.buffer.len() as u64) && self.holds(rest, from)
+            }
             Step::Decode64 { bytes, offset, relative } => {
                 let base = if *relative { from } else { 0 };
                 let Some(coded) = self.buffer.get(base + offset..) else { return false };
                 let coded = if *bytes == 0 { coded } else { &coded[..coded.len().min(*bytes)] };
+                if !self.budget.take_bytes(coded.len()) {
+                    return false;
+                }
+                self.reaches(base + offset + coded.len());
                 let mut decoded = Vec::new();
                 decode64(coded, Mode64::Rfc2045, &mut decoded);
                 if decoded.is_empty() {
@@ -127,6 +206,15 @@ impl<'a> Look<'a> {
                 holds && self.holds(rest, from)
             }
         }
+    }
+
+    /// Do all steps hold, and where they do not: did they in any way, but for that they met nothing new?
+    fn holds_or_stale(&mut self, steps: &[Step], from: usize) -> (bool, bool) {
+        let before = std::mem::take(&mut self.stale);
+        let holds = self.holds(steps, from);
+        let stale = self.stale;
+        self.stale |= before;
+        (holds, stale)
     }
 
     fn set(&mut self, variable: u8, value: u64, end: usize, rest: &[Step]) -> bool {
@@ -181,27 +269,53 @@ impl<'a> Look<'a> {
             if self.grows && !(bounded && high < self.buffer.len()) {
                 return false;
             }
-            return content.find(&self.buffer[low..high]).is_none() && self.holds(rest, from);
+            let there = content.find(&self.buffer[low..high]).is_some();
+            return self.budget.take_bytes(high - low) && !there && self.holds(rest, from);
         }
-        while let Some(at) = content.find(&self.buffer[low..high]) {
+        let before = self.reach;
+        while let Some(part) = self.buffer.get(low..high) {
+            let found = content.find(part);
+            let looked = found.map_or(part.len(), |at| at + size);
+            let (true, Some(at)) = (self.budget.take_bytes(looked), found) else { return false };
             let end = low + at + size;
-            self.reach = self.reach.max(end);
-            if self.holds(rest, end) {
+            self.reach = before.max(end);
+            let (holds, stale) = self.holds_or_stale(rest, end);
+            if holds {
                 return true;
             }
-            if !content.relative_next || !self.budget.take() {
+            if self.stale_left == 0 {
                 return false;
             }
+            self.reach = before;
             low += at + 1;
+            if !content.relative_next {
+                // What follows does not depend on this place: another one helps only where it reaches what is new.
+                if !stale {
+                    return false;
+                }
+                low = low.max((self.seen + 1).saturating_sub(size));
+            }
         }
         false
     }
 
     fn pcre(&mut self, pcre: &Pcre, rest: &[Step], from: usize) -> bool {
-        let mut low = if pcre.relative { from } else { 0 };
+        let from = if pcre.relative { from } else { 0 };
+        let before = self.reach;
+        let mut low = from;
         loop {
-            let Some(bytes) = self.buffer.get(low..) else { return pcre.negated && self.holds(rest, from) };
-            match pcre.find(bytes) {
+            if low > self.buffer.len() {
+                return low == from && pcre.negated && self.holds(rest, from);
+            }
+            let found = pcre.find(self.buffer, from, low, &mut self.text);
+            let looked = match found {
+                Search::Found(_, end) => end - low,
+                _ => self.buffer.len() - low,
+            };
+            if !self.budget.take_bytes(looked) || !self.budget.take_many(pcre.steps(self.buffer.len())) {
+                return false;
+            }
+            match found {
                 Search::Found(..) if pcre.negated => return false,
                 Search::None if pcre.negated => return !self.grows && self.holds(rest, from),
                 Search::None => return false,
@@ -210,14 +324,16 @@ impl<'a> Look<'a> {
                     return false;
                 }
                 Search::Found(start, end) => {
-                    self.reach = self.reach.max(low + end);
-                    if self.holds(rest, low + end) {
+                    self.reach = before.max(end);
+                    let (holds, stale) = self.holds_or_stale(rest, end);
+                    if holds {
                         return true;
                     }
-                    if !pcre.relative_next || !self.budget.take() {
+                    self.reach = before;
+                    if !pcre.relative_next && !stale || self.stale_left == 0 {
                         return false;
                     }
-                    low += start + 1;
+                    low = if pcre.relative_next { start + 1 } else { end.max(start + 1) };
                 }
             }
         }

@@ -6,6 +6,7 @@
 //! - [`names`] — the buffers and numbers that rules may look at.
 //! - [`engine`] — what matches: first many patterns at once, then the rules whose pattern came.
 //! - `inspect` — the steps of one rule over one buffer; `content`, `bytes`, `pcre`, `transform` are their parts.
+//! - `grams` — many long patterns at once.
 //! - [`event`] — what the caller shows: a packet, a transaction; [`state`] — what is kept of a flow, of hosts, of limits.
 
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ mod class;
 mod content;
 pub mod engine;
 pub mod event;
+mod grams;
 mod header;
 mod inspect;
 pub mod mistake;

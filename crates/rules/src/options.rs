@@ -538,17 +538,22 @@ impl Reader {
         if let Some(priority) = self.priority {
             self.rule.priority = priority;
         }
+        // Before lists that are empty go: `fast` says where its content is by the place of a list.
+        let fast = self.fast.and_then(|(at, part)| {
+            let list = self.rule.lists.get(at.list)?;
+            let target = list.target;
+            let plain = list.transforms.is_empty() && list.absent.is_none() && at.inner.is_none();
+            let content = self.content(at)?;
+            let bytes = match part {
+                Some((offset, length)) => content.bytes.get(offset..offset + length)?,
+                None => &content.bytes,
+            };
+            (plain && !content.negated).then(|| Fast { target, bytes: bytes.to_vec() })
+        });
         self.rule
             .lists
             .retain(|list| !list.steps.is_empty() || list.absent.is_some() || list.target != Target::Payload);
         self.check_ways(end)?;
-        let fast = self.fast.and_then(|(at, part)| {
-            let target = self.rule.lists.get(at.list)?.target;
-            let plain = self.rule.lists[at.list].transforms.is_empty() && at.inner.is_none();
-            let content = self.content(at)?;
-            let bytes = part.map_or(&content.bytes[..], |(offset, length)| &content.bytes[offset..offset + length]);
-            (plain && !content.negated).then(|| Fast { target, bytes: bytes.to_vec() })
-        });
         for list in &mut self.rule.lists {
             prepare(&mut list.steps);
         }
@@ -599,7 +604,7 @@ impl Reader {
             return if single || of_packet { Scope::Packet } else { Scope::Payload };
         }
         let header = &rule.header;
-        let ports = [&header.source.1, &header.target.1].iter().all(|ports| ports.any);
+        let ports = [&header.source.1, &header.target.1].iter().all(|ports| ports.is_any());
         let exceptions = header.source.0.has_exceptions() || header.target.0.has_exceptions();
         let address_only = !self.any_keyword
             && header.protocol.app().is_none()
@@ -612,9 +617,11 @@ impl Reader {
 
 /// Makes contents ready, and says of each whether what follows is relative to it.
 fn prepare(steps: &mut [Step]) {
-    let relative: Vec<bool> = steps.iter().map(Step::is_relative).collect();
-    for (at, step) in steps.iter_mut().enumerate() {
-        let next = relative.get(at + 1).copied().unwrap_or(false);
+    // Is the first step behind that is relative, or moves the place to which later ones are, relative?
+    let mut behind = false;
+    for step in steps.iter_mut().rev() {
+        let here = step.is_relative() || behind && !step.moves();
+        let next = std::mem::replace(&mut behind, here);
         match step {
             Step::Content(content) => {
                 content.relative_next = next;

@@ -22,7 +22,7 @@ pub(crate) enum PacketTest {
     Sequence(Compare),
     Acknowledgment(Compare),
     Window(Compare),
-    Flags { flags: u8, ignored: u8, mode: Mode, negated: bool },
+    Flags { flags: u8, ignored: u8, mode: Mode },
     Mss(Compare),
     Scale(Compare),
     IcmpType(Compare),
@@ -39,7 +39,7 @@ pub(crate) enum PacketTest {
     Bytes { side: Side, compare: Compare },
 }
 
-/// Which bits must be set: those and no others, those at least, one of them.
+/// Which bits must be set: those and no others, those at least, one of them, not all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exact,
@@ -168,10 +168,10 @@ impl PacketTest {
             PacketTest::Window(compare) => some(compare, tcp(&|header| Some(header.window.into()))),
             PacketTest::Mss(compare) => some(compare, tcp(&|header| header.mss.map(u64::from))),
             PacketTest::Scale(compare) => some(compare, tcp(&|header| header.scale.map(u64::from))),
-            PacketTest::Flags { flags, ignored, mode, negated } => packet
-                .tcp
-                .as_ref()
-                .is_some_and(|header| mode.holds(header.flags & !ignored, *flags & !ignored) != *negated),
+            PacketTest::Flags { flags, ignored, mode } => {
+                let holds = |header: &crate::event::TcpHeader| mode.holds(header.flags & !ignored, *flags & !ignored);
+                packet.tcp.as_ref().is_some_and(holds)
+            }
             PacketTest::IcmpType(compare) => some(compare, icmp.map(|icmp| icmp.kind.into())),
             PacketTest::IcmpCode(compare) => some(compare, icmp.map(|icmp| icmp.code.into())),
             PacketTest::IcmpId(compare) => some(compare, icmp.and_then(|icmp| icmp.echo).map(|echo| echo.0.into())),
@@ -298,7 +298,7 @@ fn has_option(header: &[u8], wanted: Option<u8>) -> bool {
 
 fn flags(value: Word<'_>) -> Read<PacketTest> {
     let parts = value.split(',');
-    let (mut mode, mut negated) = (Mode::Exact, false);
+    let mut mode = Mode::Exact;
     let mut bits = |word: Word<'_>, modes: bool| {
         let mut bits = 0u8;
         for letter in word.text.chars() {
@@ -324,7 +324,7 @@ fn flags(value: Word<'_>) -> Read<PacketTest> {
                     0
                 }
                 '!' if modes => {
-                    negated = true;
+                    mode = Mode::None;
                     0
                 }
                 _ => return word.wrong(format!("{letter} is no flag of TCP")),
@@ -337,7 +337,7 @@ fn flags(value: Word<'_>) -> Read<PacketTest> {
         Some(word) => bits(*word, false)?,
         None => 0,
     };
-    Ok(PacketTest::Flags { flags, ignored, mode, negated })
+    Ok(PacketTest::Flags { flags, ignored, mode })
 }
 
 fn side(word: Word<'_>) -> Read<Side> {

@@ -3,11 +3,14 @@
 
 use crate::mistake::Read;
 use crate::text::{Word, quoted};
+use regex_automata::Input;
 use regex_automata::meta;
 use regex_automata::util::syntax;
 
 /// Steps back that one search may take.
 const BACKTRACK_STEPS: usize = 100_000;
+/// Steps of a packet's work that a search with them counts as.
+const BACKTRACK_WORK: u32 = 1 << 10;
 /// Bytes that one compiled expression may take.
 const SIZE_BYTES: usize = 1 << 20;
 
@@ -197,25 +200,40 @@ fn translate(body: &str, plain_dollar: bool, letters: bool) -> String {
 }
 
 impl Pcre {
-    /// Searches these bytes from a place on, as if they began there.
-    pub fn find(&self, bytes: &[u8]) -> Search {
+    /// Searches what lies behind `from` in these bytes, as if they began there, for what begins at `low` or behind it. `text`
+    /// is kept between searches in the same bytes, and empty before the first.
+    pub fn find(&self, bytes: &[u8], from: usize, low: usize, text: &mut String) -> Search {
+        let Some(part) = bytes.get(from..).filter(|_| from <= low && low <= bytes.len()) else { return Search::None };
         match &self.machine {
-            Machine::Linear(regex) => match regex.find(bytes) {
-                Some(found) => Search::Found(found.start(), found.end()),
+            Machine::Linear(regex) => match regex.search(&Input::new(part).range(low - from..)) {
+                Some(found) => Search::Found(from + found.start(), from + found.end()),
                 None => Search::None,
             },
             Machine::Backtracking(regex) => {
                 // That engine searches text: each byte becomes the character of its number.
-                let text: String = bytes.iter().map(|byte| char::from(*byte)).collect();
-                match regex.find(&text) {
+                if text.is_empty() {
+                    text.extend(bytes.iter().map(|byte| char::from(*byte)));
+                }
+                let width = |bytes: &[u8]| bytes.len() + bytes.iter().filter(|byte| !byte.is_ascii()).count();
+                let Some(text) = text.get(width(&bytes[..from])..) else { return Search::None };
+                match regex.find_from_pos(text, width(&bytes[from..low])) {
                     Ok(Some(found)) => {
-                        let place = |at: usize| text[..at].chars().count();
+                        let place = |at: usize| from + text[..at].chars().count();
                         Search::Found(place(found.start()), place(found.end()))
                     }
                     Ok(None) => Search::None,
                     Err(_) => Search::TooLong,
                 }
             }
+        }
+    }
+
+    /// Steps that a search takes beside those of the bytes it looks through: going back may take long, and the bytes before
+    /// are counted.
+    pub fn steps(&self, bytes: usize) -> u32 {
+        match self.machine {
+            Machine::Linear(_) => 0,
+            Machine::Backtracking(_) => BACKTRACK_WORK.saturating_add(u32::try_from(bytes / 64).unwrap_or(u32::MAX)),
         }
     }
 }
@@ -226,7 +244,8 @@ mod tests {
 
     fn found(expression: &str, bytes: &[u8]) -> Option<(usize, usize)> {
         let value = format!("\"{expression}\"");
-        match read(Word::new(&value, 0)).unwrap_or_else(|wrong| panic!("{expression}: {wrong:?}")).0.find(bytes) {
+        let (pcre, _) = read(Word::new(&value, 0)).unwrap_or_else(|wrong| panic!("{expression}: {wrong:?}"));
+        match pcre.find(bytes, 0, 0, &mut String::new()) {
             Search::Found(from, to) => Some((from, to)),
             Search::None => None,
             Search::TooLong => Some((usize::MAX, 0)),

@@ -1,7 +1,9 @@
 //! A rule set: a file of rules, compiled, and the patterns by which its rules are found.
 
 use crate::address::{Variables, default_variables};
+use crate::grams::{Grams, SHORTEST};
 use crate::header::Header;
+use crate::inspect::Budget;
 use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
@@ -23,53 +25,84 @@ pub struct Options {
 /// Many patterns, and the rules that each of them is for.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns {
-    machine: Option<AhoCorasick>,
-    /// By pattern: rules, by place in the set.
-    rules: Vec<Vec<u32>>,
+    short: Option<AhoCorasick>,
+    long: Option<Grams>,
+    /// By short pattern, and by long one: rules, by place in the set.
+    rules: [Vec<Vec<u32>>; 2],
     /// Bytes of the longest one.
     pub longest: usize,
 }
 
-/// Patterns of all rules of a set up to this many bytes have the faster machine, which takes more memory.
-const FAST_MACHINE_BYTES: usize = 256 << 10;
+/// Short patterns of all rules of a set up to this many bytes have the faster machine, which takes more memory.
+const FAST_MACHINE_BYTES: usize = 64 << 10;
+
+/// Bytes that are looked through in the time in which one rule is noted.
+const CALL_BYTES: usize = 4;
+/// Rules that are noted before their work is counted.
+const CALLS: usize = 1024;
 
 impl Patterns {
     fn new(rules: &[(u32, &[u8])]) -> Result<Patterns, String> {
         let mut places: HashMap<Vec<u8>, usize> = HashMap::new();
         let mut patterns = Patterns::default();
-        let mut texts: Vec<Vec<u8>> = Vec::new();
+        let mut texts: [Vec<Vec<u8>>; 2] = Default::default();
         for (rule, bytes) in rules {
             let lower = bytes.to_ascii_lowercase();
+            let sort = usize::from(lower.len() >= SHORTEST);
+            patterns.longest = patterns.longest.max(lower.len());
             let place = *places.entry(lower.clone()).or_insert_with(|| {
-                texts.push(lower);
-                patterns.rules.push(Vec::new());
-                texts.len() - 1
+                texts[sort].push(lower);
+                patterns.rules[sort].push(Vec::new());
+                texts[sort].len() - 1
             });
-            patterns.rules[place].push(*rule);
+            patterns.rules[sort][place].push(*rule);
         }
-        if texts.is_empty() {
-            return Ok(patterns);
+        let [short, long] = texts;
+        if !short.is_empty() {
+            let bytes: usize = short.iter().map(Vec::len).sum();
+            let kind = (bytes <= FAST_MACHINE_BYTES).then_some(AhoCorasickKind::DFA);
+            let machine = AhoCorasickBuilder::new()
+                .match_kind(MatchKind::Standard)
+                .ascii_case_insensitive(true)
+                .kind(kind)
+                .build(&short)
+                .map_err(|error| error.to_string())?;
+            patterns.short = Some(machine);
         }
-        patterns.longest = texts.iter().map(Vec::len).max().unwrap_or(0);
-        let bytes: usize = texts.iter().map(Vec::len).sum();
-        let kind = (bytes <= FAST_MACHINE_BYTES).then_some(AhoCorasickKind::DFA);
-        let machine = AhoCorasickBuilder::new()
-            .match_kind(MatchKind::Standard)
-            .ascii_case_insensitive(true)
-            .kind(kind)
-            .build(&texts)
-            .map_err(|error| error.to_string())?;
-        patterns.machine = Some(machine);
+        if !long.is_empty() {
+            patterns.long = Some(Grams::new(long));
+        }
         Ok(patterns)
     }
 
-    /// Calls for every rule whose pattern is in these bytes, perhaps several times.
-    pub fn each(&self, bytes: &[u8], mut found: impl FnMut(u32)) {
-        let Some(machine) = &self.machine else { return };
-        for hit in machine.find_overlapping_iter(bytes) {
-            for rule in &self.rules[hit.pattern().as_usize()] {
-                found(*rule);
+    /// Calls for every rule whose pattern is in these bytes, with its place; perhaps several times. Takes the work from the
+    /// budget, and ends where that is spent.
+    pub fn each(&self, bytes: &[u8], budget: &mut Budget, mut found: impl FnMut(u32, usize)) {
+        let [short, long] = &self.rules;
+        if let Some(machine) = &self.short {
+            if !budget.take_bytes(bytes.len()) {
+                return;
             }
+            let mut calls = 0;
+            for hit in machine.find_overlapping_iter(bytes) {
+                let rules = &short[hit.pattern().as_usize()];
+                rules.iter().for_each(|rule| found(*rule, hit.start()));
+                calls += rules.len();
+                if calls >= CALLS {
+                    if !budget.take_bytes(calls * CALL_BYTES) {
+                        return;
+                    }
+                    calls = 0;
+                }
+            }
+        }
+        if let Some(grams) = &self.long {
+            let mut calls = 0;
+            let compared = grams.each(bytes, |pattern, at| {
+                long[pattern].iter().for_each(|rule| found(*rule, at));
+                calls += long[pattern].len();
+            });
+            budget.take_bytes(bytes.len() + (compared + calls) * CALL_BYTES);
         }
     }
 }

@@ -35,11 +35,21 @@ pub struct FlowState {
     pub(crate) counts: Vec<(u32, u32, u64)>,
     /// By side: rules whose pattern came, with its place in the stream.
     pub(crate) waiting: [Vec<(u32, u64)>; 2],
-    /// A limit was met.
+    /// The number of the set that these rules are of.
+    set_number: u64,
+    /// A limit was met, which is not counted yet.
     pub(crate) full: bool,
 }
 
 impl FlowState {
+    /// Forgets what rules of another set had seen of the flow, and that one of them passed it.
+    pub(crate) fn meet_set(&mut self, number: u64) {
+        if std::mem::replace(&mut self.set_number, number) != number {
+            (self.addresses_seen, self.passed) = ([false; 2], false);
+            self.waiting.iter_mut().for_each(Vec::clear);
+        }
+    }
+
     /// Of a flow that began at this time, ns.
     pub fn new(start: u64) -> FlowState {
         FlowState { start, ..FlowState::default() }
@@ -76,6 +86,8 @@ impl FlowState {
 #[derive(Debug, Default)]
 pub(crate) struct HostBits {
     bits: HashMap<(u64, Host), u64>,
+    /// When what had ended was taken out.
+    purged: u64,
     /// A limit was met.
     pub full: bool,
 }
@@ -93,8 +105,10 @@ impl HostBits {
     }
 
     fn set(&mut self, name: u64, host: Host, end: u64, now: u64) {
-        if self.bits.len() >= RULES_HOST_BITS {
-            self.bits.retain(|_, end| *end > now);
+        if self.bits.len() >= RULES_HOST_BITS && !self.bits.contains_key(&(name, host)) {
+            if is_purge_due(&mut self.purged, now) {
+                self.bits.retain(|_, end| *end > now);
+            }
             if self.bits.len() >= RULES_HOST_BITS {
                 self.full = true;
                 return;
@@ -102,6 +116,15 @@ impl HostBits {
         }
         self.bits.insert((name, host), end);
     }
+}
+
+/// Is a full table to be looked through again? At most once a second, as each time costs a look at every entry.
+pub(crate) fn is_purge_due(purged: &mut u64, now: u64) -> bool {
+    let due = now.abs_diff(*purged) >= 1_000_000_000;
+    if due {
+        *purged = now;
+    }
+    due
 }
 
 /// Where a bit is kept.
@@ -124,7 +147,7 @@ pub(crate) enum Verb {
 /// A question about state: it must hold for the rule to match.
 #[derive(Clone, Debug)]
 pub(crate) enum StateTest {
-    /// One of these bits is set, or none where `negated`.
+    /// One of these bits is set, or is not set where `negated`.
     Bits {
         names: Vec<u64>,
         of: Of,
@@ -325,7 +348,7 @@ impl Place<'_> {
 
     pub fn holds(&self, test: &StateTest) -> bool {
         match test {
-            StateTest::Bits { names, of, negated } => names.iter().any(|name| self.has_bit(*name, *of)) != *negated,
+            StateTest::Bits { names, of, negated } => names.iter().any(|name| self.has_bit(*name, *of) != *negated),
             StateTest::Number { name, test } => {
                 let Some(flow) = self.flow.as_ref() else { return false };
                 let value = flow.number(*name);
@@ -394,5 +417,26 @@ impl Place<'_> {
                 flow.set_number(*name, new);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_refused_the_bits_it_has() {
+        const SECOND: u64 = 1_000_000_000;
+        let host = |at: u32| Host::One(IpAddr::V4(std::net::Ipv4Addr::from(at)));
+        let mut bits = HostBits::default();
+        for at in 0..RULES_HOST_BITS as u32 {
+            bits.set(1, host(at), 20 * SECOND, 10 * SECOND);
+        }
+        bits.set(1, host(0), 90 * SECOND, 11 * SECOND);
+        assert!(!bits.full && bits.has(1, host(0), 80 * SECOND), "it goes on longer");
+        bits.set(2, host(0), 90 * SECOND, 12 * SECOND);
+        assert!(std::mem::take(&mut bits.full) && !bits.has(2, host(0), 12 * SECOND), "no bit has ended");
+        bits.set(2, host(0), 90 * SECOND, 30 * SECOND);
+        assert!(!bits.full && bits.has(2, host(0), 30 * SECOND) && bits.bits.len() == 2, "all others have ended");
     }
 }

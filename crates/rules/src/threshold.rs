@@ -2,7 +2,7 @@
 //! ended goes first, and a rule whose count finds no room alerts.
 
 use crate::mistake::Read;
-use crate::state::FlowState;
+use crate::state::{FlowState, is_purge_due};
 use crate::text::{Opt, Word, unsigned};
 use base::limits::RULES_THRESHOLDS;
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ pub(crate) struct Threshold {
     pub track: Track,
     pub count: u32,
     pub seconds: u32,
-    /// Of [`Kind::Backoff`].
+    /// Of [`Kind::Backoff`], which has at least 2.
     pub multiplier: u32,
 }
 
@@ -54,7 +54,7 @@ impl Threshold {
         };
         let value = option.needed()?;
         let (mut kind, mut track, mut count, mut seconds) = (filter.then_some(Kind::Filter), None, None, None);
-        let mut multiplier = 1;
+        let mut multiplier = None;
         for word in value.split(',') {
             let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
             let rest = Word::new(rest, word.at + name.len() + 1).trim();
@@ -80,13 +80,17 @@ impl Threshold {
                 }
                 "count" => count = Some(unsigned(rest, 32)? as u32),
                 "multiplier" if kind == Some(Kind::Backoff) => {
-                    multiplier = unsigned(rest, 32)?.max(2) as u32;
+                    multiplier = Some(unsigned(rest, 32)?.max(2) as u32);
                     seconds = Some(u32::MAX);
                 }
                 "seconds" => seconds = Some(unsigned(rest, 32)? as u32),
                 _ => return word.wrong(format!("{} does not know \u{201c}{name}\u{201d}", option.name.text)),
             }
         }
+        if kind == Some(Kind::Backoff) && multiplier.is_none() {
+            return value.wrong("threshold of type backoff needs a multiplier");
+        }
+        let multiplier = multiplier.unwrap_or(1);
         match (kind, track, count, seconds) {
             (Some(kind), Some(track), Some(count), Some(seconds)) if count > 0 && seconds > 0 => {
                 Ok(Some(Threshold { kind, track, count, seconds, multiplier }))
@@ -99,11 +103,21 @@ impl Threshold {
 /// What is counted: rule, what it tracks, and the addresses that it tracks by.
 type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 
+/// How many came since when.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    count: u32,
+    start: u64,
+    /// When its period ends.
+    end: u64,
+}
+
 /// Counts of all rules.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// How many came since when.
-    table: HashMap<Who, (u32, u64)>,
+    table: HashMap<Who, Entry>,
+    /// When what had ended was taken out.
+    purged: u64,
     /// A limit was met.
     pub full: bool,
 }
@@ -139,15 +153,21 @@ impl Counts {
                 return count_one(threshold, count, start, now, period);
             }
         };
-        if self.table.len() >= RULES_THRESHOLDS {
-            self.table.retain(|_, (_, start)| now.saturating_sub(*start) < period);
+        let who = (key, threshold.track, who.0, who.1);
+        let full = self.table.len() >= RULES_THRESHOLDS;
+        if full && !self.table.contains_key(&who) {
+            if is_purge_due(&mut self.purged, now) {
+                self.table.retain(|_, entry| entry.end > now);
+            }
             if self.table.len() >= RULES_THRESHOLDS {
                 self.full = true;
                 return true;
             }
         }
-        let (count, start) = self.table.entry((key, threshold.track, who.0, who.1)).or_insert((0, now));
-        count_one(threshold, count, start, now, period)
+        let entry = self.table.entry(who).or_insert(Entry { count: 0, start: now, end: 0 });
+        let alerts = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
+        entry.end = entry.start.saturating_add(period);
+        alerts
     }
 }
 
@@ -193,5 +213,26 @@ mod tests {
         assert_eq!(alerts("type threshold, track by_src, count 2, seconds 60", 5), [no, yes, no, yes, no]);
         assert_eq!(alerts("type both, track by_src, count 2, seconds 60", 4), [no, yes, no, no]);
         assert_eq!(alerts("track by_rule, count 2, seconds 60", 4), [no, no, yes, yes]);
+    }
+
+    #[test]
+    fn a_full_table_forgot_what_it_counted() {
+        const SECOND: u64 = 1_000_000_000;
+        let threshold = |kind, seconds| Threshold { kind, track: Track::Source, count: 2, seconds, multiplier: 1 };
+        let (long, short) = (threshold(Kind::Filter, 60), threshold(Kind::Limit, 1));
+        let mut counts = Counts::default();
+        let mut alerts = |threshold: &Threshold, key: u64, host: u32, now: u64| {
+            let host = IpAddr::V4(std::net::Ipv4Addr::from(host));
+            let alerts = counts.alerts(threshold, key, Some((host, host)), None, now);
+            (alerts, counts.table.len(), std::mem::take(&mut counts.full))
+        };
+        for host in 0..RULES_THRESHOLDS as u32 {
+            alerts(&long, 1, host, 10 * SECOND);
+        }
+        let full = RULES_THRESHOLDS;
+        assert_eq!(alerts(&long, 1, 0, 11 * SECOND), (false, full, false), "its second, and no more than two");
+        assert_eq!(alerts(&short, 2, 0, 12 * SECOND), (true, full, true), "the longer periods go on");
+        assert_eq!(alerts(&long, 1, 0, 13 * SECOND), (true, full, false), "its third");
+        assert_eq!(alerts(&short, 2, 0, 70 * SECOND), (true, 1, false), "all periods have ended");
     }
 }

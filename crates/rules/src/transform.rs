@@ -112,6 +112,11 @@ impl Transform {
         }
     }
 
+    /// Steps that it takes beside those of the bytes.
+    pub fn steps(&self, bytes: usize) -> u32 {
+        if let Transform::Pcre(pcre) = self { pcre.steps(bytes) } else { 0 }
+    }
+
     /// Gives what becomes of these bytes.
     pub fn apply(&self, from: &[u8], to: &mut Vec<u8>) {
         to.clear();
@@ -168,7 +173,7 @@ impl Transform {
                     to.extend_from_slice(subslice(from, *offset, *bytes));
                 }
             }
-            Transform::Pcre(pcre) => match pcre.find(from) {
+            Transform::Pcre(pcre) => match pcre.find(from, 0, 0, &mut String::new()) {
                 Search::Found(start, end) => to.extend_from_slice(&from[start..end]),
                 Search::None | Search::TooLong => to.extend_from_slice(from),
             },

@@ -1,0 +1,346 @@
+//! Faults that were found once: each test is named after its fault.
+
+use packet::Flow;
+use rules::engine::{Piece, Verdict};
+use rules::event::TcpHeader;
+use rules::names::{App, Buffer};
+use rules::{Engine, FlowState, Options, Packet, RuleSet, Transaction};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+fn set(text: &str) -> RuleSet {
+    RuleSet::read(text, &Options::default()).unwrap_or_else(|mistakes| panic!("{text}: {mistakes:?}"))
+}
+
+fn engine(text: &str) -> Engine {
+    Engine::new(Arc::new(set(text)))
+}
+
+fn packet(payload: &[u8]) -> Packet<'_> {
+    let [source, target] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(|octets| IpAddr::V4(Ipv4Addr::from(octets)));
+    Packet {
+        flow: Some(Flow { source, target, source_port: 4000, target_port: 80, protocol: 6 }),
+        version: 4,
+        time: 1,
+        link: &[],
+        network: &[],
+        transport: &[],
+        payload,
+        payload_len: payload.len() as u32,
+        tcp: Some(TcpHeader { flags: 0x18, ..TcpHeader::default() }),
+        icmp: None,
+        to_server: true,
+        established: true,
+        in_stream: false,
+        fragment: false,
+        events: &[],
+    }
+}
+
+/// The numbers of the rules that alert on a packet, and the verdict.
+fn on_packet(engine: &mut Engine, flow: &mut FlowState, packet: &Packet<'_>) -> (Vec<u32>, Verdict) {
+    engine.begin();
+    engine.packet(packet, Some(flow), None);
+    let mut found = Vec::new();
+    let verdict = engine.finish(packet, Some(flow), |rule, _| found.push(rule.sid));
+    (found, verdict)
+}
+
+/// The numbers of the rules that alert on a stream of which rules have seen a part.
+fn on_stream(engine: &mut Engine, flow: &mut FlowState, bytes: &[u8], seen: usize) -> Vec<u32> {
+    let packet = packet(b"");
+    engine.begin();
+    engine.stream(&packet, flow, Piece { bytes, start: 0, seen, grows: false });
+    let mut found = Vec::new();
+    engine.finish(&packet, Some(flow), |rule, _| found.push(rule.sid));
+    found
+}
+
+/// The numbers of the rules that alert on a transaction.
+fn on_transaction(engine: &mut Engine, flow: &mut FlowState, one: &mut Transaction) -> Vec<u32> {
+    let packet = packet(b"");
+    engine.begin();
+    engine.transaction(&packet, Some(flow), one, true, None);
+    let mut found = Vec::new();
+    engine.finish(&packet, Some(flow), |rule, _| found.push(rule.sid));
+    found
+}
+
+#[test]
+fn a_first_content_that_moved_to_a_buffer_stopped_the_reader() {
+    let mut engine = engine(
+        "alert http any any -> any any (content:\"abcdefghij\"; fast_pattern:4,6; http_uri; content:\"x\"; http_header; sid:1;)",
+    );
+    let mut flow = FlowState::new(0);
+    flow.app = App::Http1;
+    let mut one = Transaction::new(App::Http1, 0);
+    one.put_copy(Buffer::HTTP_URI, true, b"/abcdefghij");
+    one.put_copy(Buffer::HTTP_HEADER, true, b"x: y\r\n");
+    assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), [1]);
+}
+
+#[test]
+fn a_backoff_without_multiplier_never_ended() {
+    let rule = |rest: &str| {
+        let text =
+            format!("alert tcp any any -> any any (threshold:type backoff, track by_src, count 1, {rest}; sid:1;)");
+        RuleSet::read(&text, &Options::default())
+    };
+    let mistakes = rule("seconds 60").expect_err("a multiplier is missing");
+    assert!(mistakes[0].reason.contains("multiplier"), "{}", mistakes[0].reason);
+    let mut engine = Engine::new(Arc::new(rule("multiplier 2").unwrap()));
+    let told = (0..8).filter(|_| !on_packet(&mut engine, &mut FlowState::new(0), &packet(b"")).0.is_empty());
+    assert_eq!(told.count(), 4, "the packets 1, 2, 4 and 8");
+}
+
+#[test]
+fn a_drop_behind_the_last_alert_of_a_packet_was_lost() {
+    let many: String =
+        (1..=257).map(|sid| format!("alert tcp any any -> any any (content:\"a\"; sid:{sid};)\n")).collect();
+    let drops: String =
+        (301..=600).map(|sid| format!("drop tcp any any -> any any (content:\"b\"; sid:{sid};)\n")).collect();
+    let mut engine =
+        engine(&format!("{many}drop tcp any any -> any any (http.uri; content:\"/x\"; sid:300;)\n{drops}"));
+    let mut flow = FlowState::new(0);
+    flow.app = App::Http1;
+    let mut one = Transaction::new(App::Http1, 0);
+    one.put_copy(Buffer::HTTP_URI, true, b"/x");
+    let packet = packet(b"a");
+    engine.begin();
+    engine.packet(&packet, Some(&mut flow), None);
+    engine.transaction(&packet, Some(&mut flow), &mut one, true, None);
+    let mut told = Vec::new();
+    let verdict = engine.finish(&packet, Some(&mut flow), |rule, _| told.push(rule.sid));
+    assert_eq!((verdict, flow.dropped, told.len()), (Verdict::Drop, true, 256));
+    assert!(told.contains(&300));
+    let bounds = engine.take_bounds();
+    assert_eq!((bounds.alerts, bounds.steps), (2, 0));
+    // Where all that has room decides, work ends there.
+    assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &self::packet(b"b")).1, Verdict::Drop);
+    let bounds = engine.take_bounds();
+    assert_eq!((bounds.alerts, bounds.steps), (1, 1));
+}
+
+#[test]
+fn any_swallowed_its_exceptions() {
+    let mut of_ports = engine("alert tcp any any -> any [any,!80] (sid:1;)");
+    let mut of_addresses = engine("alert tcp [any,!10.0.0.1] any -> any any (dsize:1; sid:1;)");
+    let one = packet(b"a");
+    let reversed = Packet { flow: one.flow.map(|flow| flow.reversed()), to_server: false, ..one };
+    for engine in [&mut of_ports, &mut of_addresses] {
+        assert_eq!(on_packet(engine, &mut FlowState::new(0), &one).0, []);
+        assert_eq!(on_packet(engine, &mut FlowState::new(0), &reversed).0, [1]);
+    }
+}
+
+#[test]
+fn a_flow_kept_places_of_rules_of_the_set_before() {
+    let mut engine = engine(
+        "alert ip 10.0.0.1 any -> any any (sid:1;)\n\
+         alert http any any -> any any (http.uri; content:\"/x\"; sid:2;)\n\
+         alert tcp any any -> any any (content:\"abc\"; content:\"def\"; distance:0; sid:3;)",
+    );
+    let mut flow = FlowState::new(0);
+    flow.app = App::Http1;
+    let mut one = Transaction::new(App::Http1, 0);
+    one.put_copy(Buffer::HTTP_URI, true, b"/x");
+    assert_eq!(on_packet(&mut engine, &mut flow, &packet(b"")).0, [1]);
+    assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), [2]);
+    assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), []);
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc", 0), []);
+    engine.replace(Arc::new(set("alert ip 10.0.0.1 any -> any any (sid:11;)\n\
+         alert http any any -> any any (http.uri; content:\"x\"; sid:12;)\n\
+         alert tcp any any -> any any (content:\"abc\"; content:\"ghi\"; distance:0; sid:13;)")));
+    flow.passed = true;
+    assert_eq!(on_packet(&mut engine, &mut flow, &packet(b"")).0, [11]);
+    assert!(!flow.passed, "a rule of the set before passed it");
+    assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), [12]);
+    assert_eq!(on_packet(&mut engine, &mut flow, &packet(b"")).0, []);
+}
+
+#[test]
+fn a_bit_of_a_flow_without_room_was_not_counted() {
+    let rules: String = (1..=65)
+        .map(|sid| format!("alert tcp any any -> any any (content:\"a\"; flowbits:set,b{sid}; sid:{sid};)\n"))
+        .collect();
+    let mut engine = engine(&rules);
+    assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet(b"a")).0.len(), 65);
+    assert_eq!(engine.take_bounds().state, 1);
+}
+
+#[test]
+fn bytes_were_no_work() {
+    let body = [b'a'; 100 << 10];
+    // Each would look through the whole body from each of its bytes on.
+    for steps in [
+        "content:\"a\"; fast_pattern; content:\"zzz\"; distance:0;",
+        "content:\"a\"; pcre:\"/z(?=y)/R\";",
+        "pcre:\"/a/\"; pcre:\"/z/R\";",
+        "content:\"a\"; base64_decode:relative; base64_data; content:\"zzz\";",
+    ] {
+        let mut engine = engine(&format!("alert http any any -> any any (http.request_body; {steps} sid:1;)"));
+        let mut flow = FlowState::new(0);
+        flow.app = App::Http1;
+        let mut one = Transaction::new(App::Http1, 0);
+        one.put_copy(Buffer::HTTP_REQUEST_BODY, true, &body);
+        let start = std::time::Instant::now();
+        assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), []);
+        assert_eq!(engine.take_bounds().steps, 1, "{steps}");
+        // It took minutes; without optimization it takes a second or two.
+        assert!(start.elapsed().as_secs() < 60, "{steps}");
+    }
+    // One look at everything is well within.
+    let mut engine = engine("alert tcp any any -> any any (content:\"a\"; fast_pattern; content:\"zzz\"; sid:1;)");
+    assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet(&body)).0, []);
+    assert_eq!(engine.take_bounds().steps, 0);
+}
+
+#[test]
+fn many_ways_among_bytes_that_were_seen_are_little_work() {
+    let bytes = b"abc".repeat(2700);
+    for options in [
+        "content:\"a\"; content:\"b\"; distance:0; content:\"c\"; distance:0; content:\"a\"; distance:0;",
+        "pcre:\"/.*b/s\";",
+        "pcre:\"/.*b(?=c)/s\";",
+    ] {
+        // It waits, as what it asks of the flow does not hold.
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} flowbits:isset,never; sid:1;)"));
+        let mut flow = FlowState::new(0);
+        assert_eq!(on_stream(&mut engine, &mut flow, &bytes[..bytes.len() - 1], 0), [], "{options}");
+        assert_eq!(on_stream(&mut engine, &mut flow, &bytes, bytes.len() - 1), [], "{options}");
+        assert_eq!(engine.take_bounds().steps, 0, "{options}");
+    }
+}
+
+/// Each row: options, a stream, how many of its bytes rules have seen, whether the rule matches.
+#[test]
+fn the_first_occurrence_hid_later_ones() {
+    let rows: &[(&str, &[u8], usize, bool)] = &[
+        ("content:\"evil\";", b"evil", 0, true),
+        ("content:\"evil\";", b"evil evil", 4, true),
+        ("content:\"evil\";", b"evil good", 4, false),
+        ("content:\"evil\"; content:\"ok\";", b"ok evil evil", 7, true),
+        ("content:\"ok\"; content:\"evil\";", b"ok evil", 5, true),
+        ("content:\"a\"; content:\"b\"; content:\"c\"; within:1;", b"abcb-a", 5, true),
+        ("content:\"a\"; content:\"b\"; within:1;", b"ab-ab", 2, true),
+        ("content:\"a\"; content:\"b\"; within:1;", b"ab-ax", 2, false),
+        ("pcre:\"/ev.l/\";", b"evil evol", 4, true),
+        ("pcre:\"/ev.l/\";", b"evil eval", 9, false),
+        ("pcre:\"/e(?=v)v.l/\";", b"evil evol", 4, true),
+    ];
+    for (options, bytes, seen, expected) in rows {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        // What came before the new bytes, for rules that wait.
+        on_stream(&mut engine, &mut FlowState::new(0), &bytes[..*seen], 0);
+        let found = on_stream(&mut engine, &mut FlowState::new(0), bytes, *seen);
+        assert_eq!(found == [1], *expected, "{options} on {bytes:?} behind {seen}");
+    }
+}
+
+#[test]
+fn steps_that_are_no_content_reached_nothing() {
+    for options in [
+        "content:\"USER \"; isdataat:10,relative;",
+        "content:\"USER \"; byte_test:1,=,0x39,9,relative;",
+        "content:\"USER \"; byte_jump:1,0,relative,string,dec,post_offset 8;",
+        "content:\"USER \"; byte_extract:1,9,n,relative; isdataat:0;",
+        "content:\"USER \"; base64_decode:offset 0, relative; base64_data; content:\"|d3 5d b7 e3 9e bb|\";",
+    ] {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        let mut flow = FlowState::new(0);
+        assert_eq!(on_stream(&mut engine, &mut flow, b"USER ", 0), [], "{options}");
+        assert_eq!(on_stream(&mut engine, &mut flow, b"USER 0123456789", 5), [1], "{options}");
+        assert_eq!(on_stream(&mut engine, &mut flow, b"USER 0123456789 ", 15), [], "{options}");
+    }
+}
+
+#[test]
+fn a_rule_that_waited_kept_its_first_place() {
+    let mut engine = engine("alert tcp any any -> any any (content:\"abc\"; content:\"def\"; distance:0; sid:1;)");
+    let mut flow = FlowState::new(0);
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc", 0), []);
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc......abc", 3), []);
+    // The first place is no longer in the piece, the second is.
+    engine.begin();
+    engine.stream(&packet(b""), &mut flow, Piece { bytes: b"abcdef", start: 9, seen: 3, grows: false });
+    assert!(engine.has_found());
+}
+
+#[test]
+fn a_drop_did_not_wait_behind_many_alerts() {
+    let alerts: String = (1..=64)
+        .map(|sid| {
+            format!("alert tcp any any -> any any (content:\"abc\"; content:\"n{sid:02}\"; distance:0; sid:{sid};)\n")
+        })
+        .collect();
+    let drops = |count: u32| -> String {
+        let one = |sid| {
+            format!(
+                "drop tcp any any -> any any (content:\"abc\"; fast_pattern; content:\"x{sid}\"; distance:0; sid:{sid};)\n"
+            )
+        };
+        (100..100 + count).map(one).collect()
+    };
+    // Rules of other ports wait for nothing.
+    let others = alerts.replace("any any (", "any 25 (").replace("sid:", "gid:2; sid:");
+    let mut engine = engine(&format!("{others}{alerts}{}", drops(1)));
+    let mut flow = FlowState::new(0);
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc", 0), []);
+    let bounds = engine.take_bounds();
+    assert_eq!((bounds.state, bounds.steps), (1, 0));
+    assert_eq!(on_stream(&mut engine, &mut flow, b"abc x100", 3), [100]);
+    let mut engine = self::engine(&drops(65));
+    assert_eq!(on_stream(&mut engine, &mut FlowState::new(0), b"abc", 0), []);
+    let bounds = engine.take_bounds();
+    assert_eq!((bounds.state, bounds.steps), (1, 1));
+}
+
+#[test]
+fn flags_that_must_not_be_there_were_compared_with_all() {
+    for (options, flags, expected) in [
+        ("flags:!A;", 0x18, false),
+        ("flags:!A;", 0x10, false),
+        ("flags:!A;", 0x08, true),
+        ("flags:!SA;", 0x10, true),
+        ("flags:!SA;", 0x1a, false),
+    ] {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        let packet = Packet { tcp: Some(TcpHeader { flags, ..TcpHeader::default() }), ..packet(b"") };
+        assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet).0 == [1], expected, "{options} {flags}");
+    }
+}
+
+#[test]
+fn one_bit_that_is_set_hid_those_that_are_not() {
+    let mut engine = engine(
+        "alert tcp any any -> any any (content:\"1\"; flowbits:set,a; sid:1;)\n\
+         alert tcp any any -> any any (content:\"2\"; flowbits:set,b; sid:2;)\n\
+         alert tcp any any -> any any (content:\"?\"; flowbits:isnotset,a|b; sid:3;)",
+    );
+    let mut flow = FlowState::new(0);
+    for (payload, expected) in [(b"?", 3), (b"1", 1), (b"?", 3), (b"2", 2)] {
+        assert_eq!(on_packet(&mut engine, &mut flow, &packet(payload)).0, [expected]);
+    }
+    assert_eq!(on_packet(&mut engine, &mut flow, &packet(b"?")).0, []);
+}
+
+/// Each row: options, a payload, whether the rule matches.
+#[test]
+fn a_step_between_hid_the_relative_one() {
+    let rows: &[(&str, &[u8], bool)] = &[
+        ("content:\"a\"; isdataat:2; content:\"b\"; within:1;", b"axab", true),
+        ("content:\"a\"; content:!\"z\"; content:\"b\"; within:1;", b"axab", true),
+        ("content:\"a\"; byte_test:1,=,0x61,0; content:\"b\"; within:1;", b"axab", true),
+        ("pcre:\"/a/\"; isdataat:2; content:\"b\"; within:1;", b"axab", true),
+        // The beginning is that of the buffer, not of each try.
+        ("pcre:\"/^a/\"; content:\"b\"; within:1;", b"aab", false),
+        ("pcre:\"/^a(?=.)/\"; content:\"b\"; within:1;", b"aab", false),
+        ("pcre:\"/a(?=.)/\"; content:\"b\"; within:1;", b"\xe9aab", true),
+        ("content:\"x\"; pcre:\"/^\\xe9a(?=.)/R\"; content:\"b\"; within:1;", b"\xe9x\xe9ab", true),
+    ];
+    for (options, payload, expected) in rows {
+        let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
+        let found = on_packet(&mut engine, &mut FlowState::new(0), &packet(payload)).0;
+        assert_eq!(found == [1], *expected, "{options} on {payload:?}");
+    }
+}
