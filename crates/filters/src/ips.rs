@@ -130,7 +130,10 @@ impl Ips {
                 return match refused {
                     _ if contradicts => Err("contradicts one that passed"),
                     Some(reason) if self.is_closed => Err(reason),
-                    None if cut_short && self.is_closed => Err("its rules took too much work"),
+                    None if cut_short && self.is_closed => {
+                        self.inspector.stop_last();
+                        Err("its rules took too much work")
+                    }
                     _ => Ok(()),
                 };
             }

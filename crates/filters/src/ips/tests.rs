@@ -70,3 +70,39 @@ fn what_a_receiver_refuses_passes_where_that_was_chosen() {
     check(&conversation, &[], 4, &[("data without ack", 1)]);
     check(&conversation, &[("fail", "open")], 5, &[]);
 }
+
+/// A frame whose headers go on for longer than anybody's could hide a segment that its receiver takes.
+#[test]
+fn headers_that_are_not_read_to_the_end_do_not_pass() {
+    let mut frame = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0]].concat();
+    let options = 60u16;
+    frame.extend((options * 8 + 26).to_be_bytes());
+    frame.extend([60, 64]);
+    frame.extend([0x20; 32]);
+    for number in 0..options {
+        let next = if number + 1 == options { 6 } else { 60 };
+        frame.extend([next, 0, 1, 4, 0, 0, 0, 0]);
+    }
+    frame.extend([0, 80, 0, 80, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+    frame.extend(b"attack");
+    let mut conversation = talk();
+    conversation.push(frame);
+    check(&conversation, &[], 3, &[("too many ipv6 extension headers", 1)]);
+    check(&conversation, &[("fail", "open")], 4, &[]);
+}
+
+/// What came before too many requests of one segment is no less an attack.
+#[test]
+fn more_transactions_than_are_kept_hide_none() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"drop http any any -> any any (msg:\"evil\"; http.uri; content:\"/evil\"; sid:1;)\n").unwrap();
+    let mut conversation = talk();
+    let text = format!("GET /evil HTTP/1.1\r\n\r\n{}", "GET / HTTP/1.1\r\n\r\n".repeat(70));
+    let segment = conversation.segment(0, 0, PSH_ACK, text.as_bytes());
+    // Sent again, it is no better.
+    conversation.push(segment.clone()).push(segment);
+    let path = file.path().display().to_string();
+    let outcome = Chain::frames(ETHERNET, &conversation.frames).then(&KIND, &[("rules", &path)]).run();
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.iter().map(|(_, count)| count).sum::<u64>()), (3, 2));
+}

@@ -25,6 +25,8 @@ pub(super) struct Parsed {
     icmp: Option<IcmpHeader>,
     pub fragment: bool,
     pub events: Vec<&'static str>,
+    /// Why its headers could not be read to the end; they are no IP headers otherwise.
+    pub refused: Option<&'static str>,
 }
 
 impl Parsed {
@@ -37,6 +39,7 @@ impl Parsed {
             Ok(frame) => frame,
             Err(why) => {
                 self.events.extend(event_of(why));
+                self.refused = (why != Malformed::NotIp).then(|| why.reason());
                 self.link = 0..bytes.len().min(14);
                 return;
             }
@@ -92,6 +95,7 @@ impl Parsed {
                 }
                 Err(why) => {
                     self.events.extend(event_of(why));
+                    self.refused = (why != Malformed::NotIp).then(|| why.reason());
                     self.events.push("udp.len_invalid");
                 }
             },

@@ -195,6 +195,7 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
     let (mut all, mut names) = (Vec::new(), b"\r\n".to_vec());
     let each = if to_server { Buffer::HTTP_REQUEST_HEADER } else { Buffer::HTTP_RESPONSE_HEADER };
     let (mut host, mut disposition) = (None, None);
+    let mut values: Vec<(Buffer, Vec<u8>)> = Vec::new();
     for (name, value) in fields(block) {
         names.extend_from_slice(name);
         names.extend_from_slice(b"\r\n");
@@ -216,11 +217,18 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
         let known = FIELDS.iter().find(|field| name.eq_ignore_ascii_case(field.0)).map(|field| field.1);
         if let Some(buffer) =
             known.filter(|buffer| is_cookie || buffer.about().way != rules::names::Way::Response || !to_server)
-            && one.first(buffer, to_server).is_none()
         {
-            one.put_copy(buffer, to_server, &value);
+            // Of a field that comes again rules see all values, as a list (RFC 9110, 5.3).
+            match values.iter_mut().find(|(of, _)| *of == buffer) {
+                Some((_, list)) => {
+                    list.extend_from_slice(b", ");
+                    list.extend_from_slice(&value);
+                }
+                None => values.push((buffer, value)),
+            }
         }
     }
+    values.iter().for_each(|(buffer, value)| one.put_copy(*buffer, to_server, value));
     names.extend_from_slice(b"\r\n");
     one.put_copy(Buffer::HTTP_HEADER_NAMES, to_server, &names);
     one.put_copy(Buffer::HTTP_HEADER, to_server, &all);

@@ -88,6 +88,13 @@ impl Inspector {
         self.last.and_then(|slot| self.flows.get(slot)).map(|connection| (connection.flow, connection.state.start))
     }
 
+    /// Stops the flow of the frame that came last: its bytes were taken, and cannot be judged again when they come again.
+    pub fn stop_last(&mut self) {
+        if let Some(connection) = self.last.and_then(|slot| self.flows.get_mut(slot)) {
+            connection.state.dropped = true;
+        }
+    }
+
     /// What the frame met that came last.
     pub fn met(&self) -> Met {
         self.met
@@ -112,10 +119,11 @@ impl Inspector {
         };
         let mut parsed = std::mem::take(&mut self.parsed);
         parsed.read(origin.link, cx.rings.bytes(frame), frame.wire());
+        self.met.refused = parsed.refused;
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
         self.parsed = parsed;
         let bounds = self.engine.take_bounds();
-        self.met.cut_short = bounds.steps > 0;
+        self.met.cut_short |= bounds.steps > 0;
         for (name, count) in [
             ("packets whose rules were cut short", bounds.steps),
             ("alerts beyond those of one packet", bounds.alerts),
@@ -255,6 +263,7 @@ impl Inspector {
             let Some(slot) = self.by_number.get(block.class.connection() as usize).copied().flatten() else { continue };
             let Some(connection) = self.flows.get_mut(slot) else { continue };
             connection.feed(&block, keep, &mut self.http, cx);
+            self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
                 connection.touched = true;
                 self.touched.push(slot);

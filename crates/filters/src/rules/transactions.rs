@@ -13,14 +13,19 @@ pub(super) struct Transactions {
     pub changed: Vec<(u64, bool)>,
     /// Some were forgotten to make room.
     pub forgotten: u64,
+    /// One was forgotten before rules were shown what had come of it.
+    pub unseen: bool,
 }
 
 impl Transactions {
     /// Begins one. Where too many are open, the oldest is forgotten.
     pub fn begin(&mut self, app: App) -> &mut Transaction {
         if self.open.len() >= RULES_TRANSACTIONS {
-            self.open.remove(0);
+            let oldest = self.open.remove(0).id;
             self.forgotten += 1;
+            let before = self.changed.len();
+            self.changed.retain(|(id, _)| *id != oldest);
+            self.unseen |= self.changed.len() < before;
         }
         let id = self.next;
         self.next += 1;
