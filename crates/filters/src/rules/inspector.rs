@@ -252,7 +252,8 @@ impl Inspector {
             },
         };
         self.drain(cx);
-        (slot, taken.is_ok() && number.is_some())
+        // Data of a SYN waits for the answer to it, so rules look at it where it lies, too.
+        (slot, taken.is_ok() && number.is_some() && !segment.flags.syn())
     }
 
     /// Gives the blocks of streams to their flows.
