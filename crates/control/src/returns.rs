@@ -1,17 +1,20 @@
 //! Sources whose frames go back by a sink of theirs ([`Kind::returns`](filter::Kind::returns())): which sink that is at some
 //! node, what a sink without parameters means, and that the frames go back at all.
 
-use crate::graph::{Call, Graph, Task};
+use crate::graph::{Arrow, Call, Graph, Task};
 use crate::registry::Registry;
 use engine::NodeId;
 use filter::{Kind, Params};
 use request::Diagnostic;
+use std::collections::BTreeSet;
 
 /// The sink by which what comes out of this node goes back, with its parameters. `None` where not all of it comes from one such
 /// source, or from several that are alike.
 pub(crate) fn sink(graph: &Graph, registry: &Registry, from: NodeId) -> Option<(&'static Kind, Params)> {
+    // Most requests have no such source.
+    returning(graph).next()?;
     let mut found: Option<(&'static str, Params)> = None;
-    for call in sources(graph, from) {
+    for call in sources(graph, &Ways::up(graph), from) {
         let this = (call.kind.returns?, known(call));
         if found.as_ref().is_some_and(|other| *other != this) {
             return None;
@@ -23,6 +26,11 @@ pub(crate) fn sink(graph: &Graph, registry: &Registry, from: NodeId) -> Option<(
     let mut params = Params::new();
     fill(&mut params, kind, &given);
     Some((kind, params))
+}
+
+/// The sources whose frames go back by a sink of theirs, and the name of that.
+fn returning(graph: &Graph) -> impl Iterator<Item = (NodeId, &'static str)> + '_ {
+    graph.ids().filter_map(|id| Some((id, graph.node(id).kind()?.returns?)))
 }
 
 /// The parameters of a source that its sink may have, too.
@@ -42,36 +50,76 @@ fn fill(params: &mut Params, kind: &Kind, given: &Params) {
 }
 
 /// The sources above a node, or the node itself where it is one.
-fn sources(graph: &Graph, from: NodeId) -> Vec<&Call> {
-    let (mut seen, mut at) = (vec![from], 0);
-    while let Some(id) = seen.get(at).copied() {
-        at += 1;
-        let above: Vec<NodeId> = graph.arrows_to(id).map(|arrow| arrow.from).filter(|id| !seen.contains(id)).collect();
-        seen.extend(above);
-    }
-    let calls = seen.into_iter().filter_map(|id| match &graph.node(id).task {
+fn sources<'a>(graph: &'a Graph, above: &Ways, from: NodeId) -> Vec<&'a Call> {
+    let calls = above.reached(from).into_iter().filter_map(|id| match &graph.node(id).task {
         Task::Filter(call) if call.kind.is_source() => Some(call),
         _ => None,
     });
     calls.collect()
 }
 
+/// The neighbours of each node in one direction. A search by these takes time by the arrows only.
+struct Ways(Vec<Vec<NodeId>>);
+
+impl Ways {
+    fn up(graph: &Graph) -> Ways {
+        Ways::new(graph, |arrow| (arrow.to, arrow.from))
+    }
+
+    fn down(graph: &Graph) -> Ways {
+        Ways::new(graph, |arrow| (arrow.from, arrow.to))
+    }
+
+    fn new(graph: &Graph, ends: impl Fn(&Arrow) -> (NodeId, NodeId)) -> Ways {
+        let mut next = vec![Vec::new(); graph.nodes.len()];
+        for (from, to) in graph.arrows.iter().map(ends) {
+            next[from.index()].push(to);
+        }
+        Ways(next)
+    }
+
+    /// This node, and all that these ways lead to.
+    fn reached(&self, from: NodeId) -> Vec<NodeId> {
+        let (mut found, mut at) = (vec![from], 0);
+        let mut is_seen = vec![false; self.0.len()];
+        is_seen[from.index()] = true;
+        while let Some(id) = found.get(at).copied() {
+            at += 1;
+            for next in &self.0[id.index()] {
+                if !std::mem::replace(&mut is_seen[next.index()], true) {
+                    found.push(*next);
+                }
+            }
+        }
+        found
+    }
+}
+
 /// Gives sinks without parameters those of the source, and filters that decide what goes back. Refuses a request in which nothing goes back to such a source.
 pub(crate) fn check(graph: &mut Graph) -> Result<(), Diagnostic> {
+    let sinks: BTreeSet<&str> = returning(graph).map(|(_, sink)| sink).collect();
+    if sinks.is_empty() {
+        return Ok(());
+    }
+    let above = Ways::up(graph);
     for id in graph.ids().collect::<Vec<_>>() {
         let Task::Filter(Call { kind, .. }) = graph.node(id).task else { continue };
+        if !kind.passes_rejects && !sinks.contains(kind.name) {
+            continue;
+        }
         let returns_by = |sink: Option<&str>| sink.is_some_and(|sink| kind.passes_rejects || kind.name == sink);
-        let mut above = sources(graph, id).into_iter().filter(|call| returns_by(call.kind.returns)).map(known);
-        let Some(given) = above.next().filter(|first| above.all(|other| other == *first)) else { continue };
+        let calls = sources(graph, &above, id).into_iter();
+        let mut given = calls.filter(|call| returns_by(call.kind.returns)).map(known);
+        let Some(given) = given.next().filter(|first| given.all(|other| other == *first)) else { continue };
         if let Task::Filter(Call { kind, params, .. }) = &mut graph.node_mut(id).task {
             fill(params, kind, &given);
         }
     }
-    for id in graph.ids() {
+    let below = Ways::down(graph);
+    for (id, sink) in returning(graph) {
         let vertex = graph.node(id);
-        let Some(sink) = vertex.kind().and_then(|kind| kind.returns) else { continue };
         let goes_back = |to: NodeId| graph.node(to).kind().is_some_and(|kind| kind.name == sink && kind.is_sink());
-        if !reached(graph, id).any(goes_back) {
+        if !below.reached(id).into_iter().any(goes_back) {
             return Err(Diagnostic::new(
                 format!("nothing of `{}` goes on: no path leads to the sink `{sink}`", vertex.label()),
                 vertex.span,
@@ -83,13 +131,50 @@ pub(crate) fn check(graph: &mut Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// All nodes below this one.
-fn reached(graph: &Graph, from: NodeId) -> impl Iterator<Item = NodeId> {
-    let (mut seen, mut at) = (vec![from], 0);
-    while let Some(id) = seen.get(at).copied() {
-        at += 1;
-        let below: Vec<NodeId> = graph.arrows_from(id).map(|arrow| arrow.to).filter(|id| !seen.contains(id)).collect();
-        seen.extend(below);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Vertex;
+    use filter::prelude::*;
+    use request::Span;
+    use std::time::{Duration, Instant};
+
+    fn nothing(_: &Params, _: &Env) -> Result<filter::Instance, ParamError> {
+        Err(ParamError::of_request("runs in no test"))
     }
-    seen.into_iter()
+
+    static SOURCE: Kind = Kind::new("wire", "its frames go back", nothing).source(Type::Frame).returns("wire");
+    static SINK: Kind = Kind::new("wire", "where they go back", nothing).takes(&[Type::Frame]).sink();
+    static MIDDLE: Kind = Kind::new("look", "neither", nothing).takes(&[Type::Frame]).selects();
+
+    /// These one after the other.
+    fn chain(kinds: impl Iterator<Item = &'static Kind>) -> Graph {
+        let mut graph = Graph::default();
+        for kind in kinds {
+            let call = Call { kind, params: Params::new(), param_spans: Vec::new(), how: Default::default() };
+            let to = graph.add(Vertex::written(Task::Filter(call), Span::NONE)).unwrap();
+            if to.index() > 0 {
+                graph.arrows.push(Arrow::plain(NodeId(to.0 - 1), to, Span::NONE));
+            }
+        }
+        graph
+    }
+
+    #[test]
+    fn frames_go_back_or_the_request_is_refused() {
+        assert!(check(&mut chain([&SOURCE, &MIDDLE, &SINK].into_iter())).is_ok());
+        let error = check(&mut chain([&SOURCE, &MIDDLE].into_iter())).unwrap_err();
+        assert_eq!(error.message, "nothing of `wire` goes on: no path leads to the sink `wire`");
+    }
+
+    #[test]
+    fn a_long_request_is_not_searched_in_cubic_time() {
+        let middle = base::limits::PLAN_NODES - 2;
+        let mut long = chain(std::iter::once(&SOURCE).chain(std::iter::repeat_n(&MIDDLE, middle)).chain([&SINK]));
+        let mut without = chain(std::iter::repeat_n(&MIDDLE, middle));
+        let start = Instant::now();
+        assert!(check(&mut long).is_ok() && check(&mut without).is_ok());
+        // The cubic search took minutes of a debug build.
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
 }

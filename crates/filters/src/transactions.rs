@@ -21,7 +21,8 @@ pub static KIND: Kind = Kind::new("transactions", "joins requests with their res
         "Takes what `http`, `dns` or `tls` gives, and gives one record for each request with its response: the fields of both, \
          `src_ip` for who asked, `answered`, and `latency_us` from the first byte of the request to the first one of the \
          response. What both say is as the response says it. A request without a response is given after `timeout`, a \
-         response whose request was not seen is given alone.\n\n\
+         response whose request was not seen is given alone. The certificate of a TLS server joins the two hellos: up to TLS \
+         1.2 they wait for it, for `timeout` at most. That of a client is left out and counted.\n\n\
          Of messages, such as those of `http`, the record has the bytes of both bodies (`http.length` of the response, \
          `http.request_length`), `http.state` (complete, gap or truncated), and a list `files` with a row for each body: \
          `direction` (to_server or to_client), `content_type`, `size`, `missing` bytes, `state`, `start`, `end`, and with \
@@ -92,7 +93,7 @@ struct Transactions {
     /// Connections with requests that wait, and when to look at each.
     due: VecDeque<(u64, Class)>,
     /// What is left at the end.
-    leaving: std::vec::IntoIter<(Class, Half)>,
+    leaving: std::vec::IntoIter<(Class, Left)>,
     is_ending: bool,
 }
 
@@ -101,20 +102,45 @@ struct Transactions {
 struct Connection {
     flow_id: u64,
     waiting: VecDeque<Half>,
+    /// What a certificate may follow.
+    held: Option<Left>,
     /// Messages under way, by direction.
     open: [Option<Half>; 2],
     /// It stands in `due`.
     is_due: bool,
 }
 
+/// What is to be given: a response with its request, or one of the two alone.
+struct Left {
+    request: Option<Half>,
+    last: Half,
+}
+
 /// A request or a response.
 struct Half {
     row: Vec<u8>,
+    direction: u8,
     _share: Share,
     begin: u64,
     /// When it came, by the clock.
     seen: u64,
     body: Body,
+}
+
+impl Connection {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.held.is_none() && self.open.iter().all(Option::is_none)
+    }
+
+    /// All that is kept. What is under way of a message lacks its end.
+    fn left(self, of_messages: bool) -> impl Iterator<Item = Left> {
+        let open = self.open.into_iter().flatten().map(move |mut half| {
+            half.body.is_truncated |= of_messages;
+            half
+        });
+        let alone = self.waiting.into_iter().chain(open);
+        self.held.into_iter().chain(alone.map(|last| Left { request: None, last }))
+    }
 }
 
 /// Records given at once.
@@ -161,7 +187,14 @@ impl Transactions {
         let Some(share) = self.budget.take(bytes.len(), cx.counters) else { return };
         let hash = (self.hash && self.of_messages).then(Sha256::new);
         let body = Body { start: block.time, end: block.time, hash, ..Body::default() };
-        let mut half = Half { row: bytes.to_vec(), _share: share, begin: block.time, seen: cx.now, body };
+        let mut half = Half {
+            row: bytes.to_vec(),
+            direction: block.class.direction(),
+            _share: share,
+            begin: block.time,
+            seen: cx.now,
+            body,
+        };
         half.add(block, &[]);
         self.leave_other(block.class, flow_id, block.time, cx);
         let Some(known) = self.connections.get_or_insert(connection_of(block.class), Connection::default) else {
@@ -184,9 +217,9 @@ impl Transactions {
         if self.connections.get_mut(connection).is_none_or(|known| known.flow_id == flow_id) {
             return;
         }
-        let Some(Connection { waiting, open, .. }) = self.connections.remove(connection) else { return };
-        for half in waiting.into_iter().chain(open.into_iter().flatten()) {
-            self.give_alone(half, class, time, cx);
+        let Some(known) = self.connections.remove(connection) else { return };
+        for left in known.left(self.of_messages) {
+            self.give_left(left, class, time, cx);
         }
     }
 
@@ -208,16 +241,19 @@ impl Transactions {
         if self.shapes[at].is_request(&row) {
             known.waiting.push_back(half);
             if !std::mem::replace(&mut known.is_due, true) {
-                self.due.push_back((cx.now.saturating_add(self.timeout), connection));
-                cx.wake_at(cx.now.saturating_add(self.timeout).saturating_add(1));
+                self.wait(connection, cx);
             }
+            let Some(known) = self.connections.get_mut(connection) else { return };
             if known.waiting.len() > TRANSACTIONS_WAITING
                 && let Some(oldest) = known.waiting.pop_front()
             {
                 cx.count("requests that too many others wait behind", 1);
-                self.give_alone(oldest, class, time, cx);
+                self.give_left(Left { request: None, last: oldest }, class, time, cx);
             }
             return;
+        }
+        if self.shapes[at].is_certificate(&row) {
+            return self.certificate(class, &half, at, time, cx);
         }
         if self.shapes[at].is_interim(&row) {
             return cx.count("interim responses", 1);
@@ -234,39 +270,56 @@ impl Transactions {
                 if other.as_ref().is_some_and(|half| is_asked(&self.shapes[at], half)) { other.take() } else { None }
             }
         };
-        self.give(request.as_ref(), Some(&half), at, class, time, cx);
-        let is_over = |known: &mut Connection| known.waiting.is_empty() && known.open.iter().all(Option::is_none);
-        if self.connections.get_mut(connection).is_some_and(|known| !known.is_due && is_over(known)) {
+        if self.shapes[at].awaits_certificate(&row) {
+            let must_wait = !std::mem::replace(&mut known.is_due, true);
+            if let Some(before) = known.held.replace(Left { request, last: half }) {
+                self.give_left(before, class, time, cx);
+            }
+            if must_wait {
+                self.wait(connection, cx);
+            }
+            return;
+        }
+        self.give([request.as_ref(), Some(&half), None], at, class, time, cx);
+        if self.connections.get_mut(connection).is_some_and(|known| !known.is_due && known.is_empty()) {
             self.connections.remove(connection);
         }
     }
 
-    fn give_alone(&mut self, half: Half, class: Class, time: u64, cx: &mut Context<'_>) {
-        let Some(at) = self.shape(&half.row) else { return };
-        let Some(row) = Row::new(self.shapes[at].schema, &half.row) else { return };
-        if self.shapes[at].is_request(&row) {
+    /// A certificate belongs to the hellos before it where the same side sent it that answered. Else it is a client's, or came
+    /// too late.
+    fn certificate(&mut self, class: Class, half: &Half, at: usize, time: u64, cx: &mut Context<'_>) {
+        let known = self.connections.get_mut(connection_of(class));
+        let held = known.and_then(|known| known.held.take_if(|held| held.last.direction == class.direction()));
+        let Some(Left { request, last }) = held else { return cx.count("certificates of no answer", 1) };
+        self.give([request.as_ref(), Some(&last), Some(half)], at, class, time, cx);
+    }
+
+    /// Looks at the connection again when what came now is late.
+    fn wait(&mut self, connection: Class, cx: &mut Context<'_>) {
+        let due = cx.now.saturating_add(self.timeout);
+        self.due.push_back((due, connection));
+        cx.wake_at(due.saturating_add(1));
+    }
+
+    fn give_left(&mut self, Left { request, last }: Left, class: Class, time: u64, cx: &mut Context<'_>) {
+        let Some(at) = self.shape(&last.row) else { return };
+        let Some(row) = Row::new(self.shapes[at].schema, &last.row) else { return };
+        if request.is_none() && self.shapes[at].is_request(&row) {
             cx.count("requests without a response", 1);
-            self.give(Some(&half), None, at, class, time, cx);
+            self.give([Some(&last), None, None], at, class, time, cx);
         } else {
-            self.give(None, Some(&half), at, class, time, cx);
+            self.give([request.as_ref(), Some(&last), None], at, class, time, cx);
         }
     }
 
-    fn give(
-        &mut self,
-        request: Option<&Half>,
-        response: Option<&Half>,
-        at: usize,
-        class: Class,
-        time: u64,
-        cx: &mut Context<'_>,
-    ) {
+    /// Gives the record of a request, a response and a certificate, as far as they are there.
+    fn give(&mut self, halves: [Option<&Half>; 3], at: usize, class: Class, time: u64, cx: &mut Context<'_>) {
         let Transactions { shapes, of_messages, .. } = self;
         let shape = &mut shapes[at];
         let schema = shape.schema;
-        let request = request.and_then(|half| half.part(schema, *of_messages));
-        let response = response.and_then(|half| half.part(schema, *of_messages));
-        let row = shape.make(request.as_ref(), response.as_ref());
+        let parts = halves.map(|half| half.and_then(|half| half.part(schema, *of_messages)));
+        let row = shape.make(parts.each_ref().map(Option::as_ref));
         match cx.rings.append_copy(cx.own, &[row]) {
             Some(mut block) => {
                 (block.time, block.class) = (time, class);
@@ -287,16 +340,18 @@ impl Transactions {
             let timeout = self.timeout;
             let is_late = |half: &Half| half.seen.saturating_add(timeout) <= due;
             let late = known.waiting.iter().take_while(|half| is_late(half)).count();
-            let late: Vec<Half> = known.waiting.drain(..late).collect();
-            match known.waiting.front() {
-                Some(next) => self.due.push_back((next.seen.saturating_add(timeout), connection)),
+            let late = known.waiting.drain(..late).map(|last| Left { request: None, last });
+            let late: Vec<Left> = late.chain(known.held.take_if(|held| is_late(&held.last))).collect();
+            let next = known.waiting.front().into_iter().chain(known.held.as_ref().map(|held| &held.last));
+            match next.map(|half| half.seen).min() {
+                Some(seen) => self.due.push_back((seen.saturating_add(timeout), connection)),
                 None => known.is_due = false,
             }
-            if known.waiting.is_empty() && known.open.iter().all(Option::is_none) {
+            if known.is_empty() {
                 self.connections.remove(connection);
             }
-            for half in late {
-                self.give_alone(half, connection, cx.now, cx);
+            for left in late {
+                self.give_left(left, connection, cx.now, cx);
             }
         }
         if let Some((due, _)) = self.due.front() {
@@ -341,20 +396,16 @@ impl Filter for Transactions {
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
         if !std::mem::replace(&mut self.is_ending, true) {
             let mut left = Vec::new();
-            while let Some((class, Connection { waiting, open, .. })) = self.connections.pop() {
-                let open = open.into_iter().flatten().map(|mut half| {
-                    half.body.is_truncated |= self.of_messages;
-                    half
-                });
-                left.extend(waiting.into_iter().chain(open).map(|half| (class, half)));
+            while let Some((class, known)) = self.connections.pop() {
+                left.extend(known.left(self.of_messages).map(|one| (class, one)));
             }
-            left.sort_by_key(|(class, half)| (half.begin, class.0));
+            left.sort_by_key(|(class, left)| (left.last.begin, class.0));
             self.leaving = left.into_iter();
         }
         for _ in 0..PIECE {
-            let Some((class, half)) = self.leaving.next() else { return Ok(Status::Done) };
-            let time = half.begin;
-            self.give_alone(half, class, time, cx);
+            let Some((class, left)) = self.leaving.next() else { return Ok(Status::Done) };
+            let time = left.last.begin;
+            self.give_left(left, class, time, cx);
         }
         Ok(Status::More)
     }

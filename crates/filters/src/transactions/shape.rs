@@ -65,6 +65,7 @@ pub(super) struct Shape {
     state: String,
     content_type: Option<usize>,
     status: Option<usize>,
+    version: Option<usize>,
     files: Vec<u8>,
     file: RowWriter,
     writer: RowWriter,
@@ -141,6 +142,7 @@ impl Shape {
             state: own(STATE),
             content_type: place("http_content_type"),
             status: place("status"),
+            version: place("version"),
             files: Vec::new(),
             file: RowWriter::new(&FILE),
             writer: RowWriter::new(made),
@@ -158,6 +160,18 @@ impl Shape {
         matches!(status, Some(FieldValue::Number(100 | 102..=199)))
     }
 
+    /// Is it a certificate, which adds to the response before it?
+    pub fn is_certificate(&self, row: &Row<'_>) -> bool {
+        matches!(row.get(self.way), Some(FieldValue::Text(b"certificate")))
+    }
+
+    /// Is it a response that a certificate may follow? That of TLS 1.3 is encrypted (RFC 8446, 2).
+    pub fn awaits_certificate(&self, row: &Row<'_>) -> bool {
+        let version = self.version.and_then(|place| row.get(place));
+        matches!(row.get(self.way), Some(FieldValue::Text(b"server_hello")))
+            && !matches!(version, Some(FieldValue::Text(b"TLS 1.3")))
+    }
+
     /// Does it answer this request?
     pub fn is_answer(&self, request: &Row<'_>, response: &Row<'_>) -> bool {
         self.repeats.iter().all(|place| match (request.get(*place), response.get(*place)) {
@@ -167,8 +181,8 @@ impl Shape {
         })
     }
 
-    /// The record of both, or of the one that there is.
-    pub fn make(&mut self, request: Option<&Part<'_>>, response: Option<&Part<'_>>) -> &[u8] {
+    /// The record of a request, a response and a certificate, as far as they are there.
+    pub fn make(&mut self, [request, response, certificate]: [Option<&Part<'_>>; 3]) -> &[u8] {
         let Shape { writer, made, fields, files, file, .. } = self;
         writer.begin();
         for source in &*fields {
@@ -187,7 +201,7 @@ impl Shape {
             let _ = match (is_common, source.is_of_response && response.is_some()) {
                 (true, _) => of(request, source.place) || of(response, source.turned),
                 (false, true) => of(response, source.place),
-                (false, false) => of(response, source.place) || of(request, source.place),
+                (false, false) => [certificate, response, request].into_iter().any(|part| of(part, source.place)),
             };
         }
         if made.field(ANSWERED).is_some() {

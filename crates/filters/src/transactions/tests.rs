@@ -224,3 +224,57 @@ fn other_records_are_refused() {
     let outcome = run(Type::Record, &OTHER, vec![block(0, Flags::NONE, RowWriter::new(&OTHER).row(), 0)], &[]);
     assert_eq!(outcome.counters("transactions").drops.get("no request or response"), 1);
 }
+
+static TLS: Schema = Schema::new(
+    "tls",
+    &eve_fields![
+        Field::new("tls.type", FieldType::Text),
+        Field::new("tls.sni", FieldType::Text),
+        Field::new("tls.version", FieldType::Text),
+        Field::new("tls.subject", FieldType::Text),
+    ],
+);
+
+/// Checks the records of a handshake of records as (ms, direction, type, field, value).
+fn check_tls(records: &[(u64, u32, &str, &str, &str)], expected: &[&str], left_out: u64) {
+    let pieces = records.iter().map(|(ms, direction, kind, field, value)| {
+        let mut row = RowWriter::new(&TLS);
+        let [from, to] = [1 + direction, 2 - direction].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last as u8)));
+        row.time("timestamp", ms * 1_000_000).number("flow_id", 5).address("src_ip", from).address("dest_ip", to);
+        row.text("tls.type", kind).text(field, value);
+        at(*ms, block(*direction, Flags::NONE, row.row(), 0))
+    });
+    let outcome = run(Type::Record, &TLS, pieces.collect(), &[]);
+    assert_eq!(shown(&outcome), expected, "{records:?}");
+    assert_eq!(outcome.counters("transactions").events.get("certificates of no answer"), left_out);
+}
+
+#[test]
+fn a_certificate_is_no_second_response() {
+    let client = (1, 0, "client_hello", "tls.sni", "a.example");
+    let server = (3, 1, "server_hello", "tls.version", "TLS 1.2");
+    let begin = "timestamp=1 dest_ip=10.0.0.2 answered=true latency_us=2000 tls.sni=a.example";
+    let of_server = (4, 1, "certificate", "tls.subject", "CN=a.example");
+    let all = format!("{begin} tls.version=TLS 1.2 tls.subject=CN=a.example");
+    check_tls(&[client, server, of_server], &[&all], 0);
+    // A client's certificate says nothing of the server.
+    check_tls(&[client, server, of_server, (5, 0, "certificate", "tls.subject", "CN=me")], &[&all], 1);
+    check_tls(
+        &[client, server, (5, 0, "certificate", "tls.subject", "CN=me")],
+        &[&format!("{begin} tls.version=TLS 1.2")],
+        1,
+    );
+    // None comes: at the end, or before the next handshake of the connection.
+    check_tls(&[client, server], &[&format!("{begin} tls.version=TLS 1.2")], 0);
+    check_tls(
+        &[client, (3, 1, "server_hello", "tls.version", "TLS 1.3")],
+        &[&format!("{begin} tls.version=TLS 1.3")],
+        0,
+    );
+    check_tls(
+        &[server, of_server],
+        &["timestamp=3 dest_ip=10.0.0.2 answered=true tls.version=TLS 1.2 tls.subject=CN=a.example"],
+        0,
+    );
+    check_tls(&[client, server, client, server, of_server], &[&format!("{begin} tls.version=TLS 1.2"), &all], 0);
+}
