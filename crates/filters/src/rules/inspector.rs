@@ -40,6 +40,8 @@ pub(crate) struct Met {
 /// Rules over frames.
 pub(crate) struct Inspector {
     met: Met,
+    /// Frames pass, or do not, by what is found.
+    is_inline: bool,
     /// The flow of the frame that came last.
     last: Option<Slot>,
     engine: Engine,
@@ -67,6 +69,7 @@ impl Inspector {
     /// With these settings for TCP.
     pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {
         Inspector {
+            is_inline: !settings.doubts,
             engine: Engine::new(set),
             assembler: Assembler::new(settings),
             origins,
@@ -252,8 +255,9 @@ impl Inspector {
             },
         };
         self.drain(cx);
-        // Data of a SYN waits for the answer to it, so rules look at it where it lies, too.
-        (slot, taken.is_ok() && number.is_some() && !segment.flags.syn())
+        // Data of a SYN waits for the answer to it. Where its frame is to be judged now, rules look at it where it lies, too.
+        let waits = self.is_inline && segment.flags.syn();
+        (slot, taken.is_ok() && number.is_some() && !waits)
     }
 
     /// Gives the blocks of streams to their flows.
