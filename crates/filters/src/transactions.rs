@@ -267,7 +267,11 @@ impl Transactions {
             // Answered before it was at its end.
             None => {
                 let other = &mut known.open[1 - usize::from(class.direction())];
-                if other.as_ref().is_some_and(|half| is_asked(&self.shapes[at], half)) { other.take() } else { None }
+                let mut early = other.take_if(|half| is_asked(&self.shapes[at], half));
+                if let Some(half) = &mut early {
+                    half.body.is_truncated = self.of_messages;
+                }
+                early
             }
         };
         if self.shapes[at].awaits_certificate(&row) {

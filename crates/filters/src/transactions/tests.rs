@@ -181,7 +181,7 @@ fn messages() {
              web.http_content_type=type/response web.length=0 web.request_length=0 web.state=complete",
         ],
     );
-    // Answered while it was sent, and announced: what comes of it after the answer counts no more.
+    // Answered while it was sent, and announced: what comes of it after the answer counts no more, and its end is missing.
     check(
         vec![
             web(1, "request", "/a", 0, Flags::NONE),
@@ -192,7 +192,7 @@ fn messages() {
         ],
         &[&format!(
             "{begin} answered=true latency_us=2000 web.url=/a web.status=413 web.http_content_type=type/response \
-             web.length=0 web.request_length=3 web.state=complete files=[to_server 3+0 complete]"
+             web.length=0 web.request_length=3 web.state=truncated files=[to_server 3+0 truncated]"
         )],
     );
     // Its end is missing, and so is the response.
