@@ -134,6 +134,25 @@ fn a_request_waits_for_its_timeout_only() {
 }
 
 #[test]
+fn a_request_that_waits_anew_keeps_no_other_from_its_timeout() {
+    let of = |ms, flow: u32, direction, id| {
+        let (at, bytes) = asked((ms, u64::from(flow), direction, id, ""));
+        (Descriptor { class: Class::of_stream(flow, at.class.direction()), ..at }, bytes)
+    };
+    // The first connection is looked at again at 3.9 s, the second one at 2.2 s.
+    let mut records = vec![of(0, 0, "request", 1), of(100, 1, "request", 2), of(200, 1, "request", 3)];
+    records.push(of(1900, 0, "request", 4));
+    // The clock follows these.
+    records.extend((380..1200).map(|step| of(step * 5, 2, "response", 9)));
+    let facts = [facts(7, 17, 0), facts(8, 17, 0), facts(9, 17, 0)];
+    let chain = Chain::pieces(Type::Record, None, records).streams(&facts).schema(&ASKED);
+    let outcome = chain.then(&KIND, &[("timeout", "2s")]).run();
+    let place = shown(&outcome).iter().position(|record| record.contains("asked.id=3")).unwrap();
+    let given = outcome.blocks[place].descriptor.time;
+    assert!((2_200_000_000..3_500_000_000).contains(&given), "{given}");
+}
+
+#[test]
 fn requests_that_wait_are_bounded() {
     let count = base::limits::TRANSACTIONS_WAITING as u64 + 10;
     let records: Vec<_> = (0..count).map(|id| asked((id, 5, "request", id, "x"))).collect();
@@ -181,7 +200,7 @@ fn messages() {
              web.http_content_type=type/response web.length=0 web.request_length=0 web.state=complete",
         ],
     );
-    // Answered while it was sent, and announced: what comes of it after the answer counts no more.
+    // Answered while it was sent, and announced: what comes of it after the answer counts no more, and its end is missing.
     check(
         vec![
             web(1, "request", "/a", 0, Flags::NONE),
@@ -192,7 +211,7 @@ fn messages() {
         ],
         &[&format!(
             "{begin} answered=true latency_us=2000 web.url=/a web.status=413 web.http_content_type=type/response \
-             web.length=0 web.request_length=3 web.state=complete files=[to_server 3+0 complete]"
+             web.length=0 web.request_length=3 web.state=truncated files=[to_server 3+0 truncated]"
         )],
     );
     // Its end is missing, and so is the response.
