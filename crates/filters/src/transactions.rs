@@ -12,7 +12,8 @@ use filter::prelude::*;
 use filter::record::schema_id;
 use sha2::{Digest, Sha256};
 use shape::{Body, Part, Shape, schema_of};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// What `transactions` is.
 pub static KIND: Kind = Kind::new("transactions", "joins requests with their responses", make)
@@ -75,7 +76,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         budget: Budget::new(META_KEPT_BYTES),
         shapes: Vec::new(),
         connections: ClassTable::default(),
-        due: VecDeque::new(),
+        due: BinaryHeap::new(),
         leaving: Vec::new().into_iter(),
         is_ending: false,
     }))
@@ -90,8 +91,8 @@ struct Transactions {
     shapes: Vec<Shape>,
     /// By connection: the class of its first direction.
     connections: ClassTable<Connection>,
-    /// Connections with requests that wait, and when to look at each.
-    due: VecDeque<(u64, Class)>,
+    /// Connections in which something waits, and when to look at each: the next one first.
+    due: BinaryHeap<Reverse<(u64, Class)>>,
     /// What is left at the end.
     leaving: std::vec::IntoIter<(Class, Left)>,
     is_ending: bool,
@@ -302,7 +303,7 @@ impl Transactions {
     /// Looks at the connection again when what came now is late.
     fn wait(&mut self, connection: Class, cx: &mut Context<'_>) {
         let due = cx.now.saturating_add(self.timeout);
-        self.due.push_back((due, connection));
+        self.due.push(Reverse((due, connection)));
         cx.wake_at(due.saturating_add(1));
     }
 
@@ -335,11 +336,11 @@ impl Transactions {
 
     /// Requests that wait for too long are given up, until enough records were given; says whether there are more.
     fn expire(&mut self, cx: &mut Context<'_>) -> Status {
-        while let Some((due, connection)) = self.due.front().copied().filter(|(due, _)| *due <= cx.now) {
+        while let Some(Reverse((due, connection))) = self.due.peek().copied().filter(|next| next.0.0 <= cx.now) {
             if cx.out.len() >= PIECE {
                 return Status::More;
             }
-            self.due.pop_front();
+            self.due.pop();
             let Some(known) = self.connections.get_mut(connection) else { continue };
             let timeout = self.timeout;
             let is_late = |half: &Half| half.seen.saturating_add(timeout) <= due;
@@ -348,7 +349,7 @@ impl Transactions {
             let late: Vec<Left> = late.chain(known.held.take_if(|held| is_late(&held.last))).collect();
             let next = known.waiting.front().into_iter().chain(known.held.as_ref().map(|held| &held.last));
             match next.map(|half| half.seen).min() {
-                Some(seen) => self.due.push_back((seen.saturating_add(timeout), connection)),
+                Some(seen) => self.due.push(Reverse((seen.saturating_add(timeout), connection))),
                 None => known.is_due = false,
             }
             if known.is_empty() {
@@ -358,7 +359,7 @@ impl Transactions {
                 self.give_left(left, connection, cx.now, cx);
             }
         }
-        if let Some((due, _)) = self.due.front() {
+        if let Some(Reverse((due, _))) = self.due.peek() {
             cx.wake_at(due.saturating_add(1));
         }
         Status::Done

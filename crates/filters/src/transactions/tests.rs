@@ -134,6 +134,30 @@ fn a_request_waits_for_its_timeout_only() {
 }
 
 #[test]
+fn a_request_that_waits_anew_keeps_no_other_from_its_timeout() {
+    let of = |ms, flow: u32, direction, id| {
+        let (at, bytes) = asked((ms, u64::from(flow), direction, id, ""));
+        (Descriptor { class: Class::of_stream(flow, at.class.direction()), ..at }, bytes)
+    };
+    // The first connection is looked at again at 3.9 s, the second one at 2.2 s.
+    // What the third one gets moves the clock, and keeps the others in batches of their own.
+    let records = (0..6000).map(|ms| match ms {
+        0 => of(ms, 0, "request", 1),
+        100 => of(ms, 1, "request", 2),
+        200 => of(ms, 1, "request", 3),
+        1900 => of(ms, 0, "request", 4),
+        _ => of(ms, 2, "response", 9),
+    });
+    let records = records.collect();
+    let facts = [facts(7, 17, 0), facts(8, 17, 0), facts(9, 17, 0)];
+    let chain = Chain::pieces(Type::Record, None, records).streams(&facts).schema(&ASKED);
+    let outcome = chain.then(&KIND, &[("timeout", "2s")]).run();
+    let place = shown(&outcome).iter().position(|record| record.contains("asked.id=3")).unwrap();
+    let given = outcome.blocks[place].descriptor.time;
+    assert!((2_200_000_000..3_500_000_000).contains(&given), "{given}");
+}
+
+#[test]
 fn requests_that_wait_are_bounded() {
     let count = base::limits::TRANSACTIONS_WAITING as u64 + 10;
     let records: Vec<_> = (0..count).map(|id| asked((id, 5, "request", id, "x"))).collect();
