@@ -2,7 +2,7 @@
 
 use base::limits::SERVICES;
 use filter::Counters;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Protocols of one flow that are kept.
 const EACH: usize = 4;
@@ -11,6 +11,8 @@ const EACH: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Services {
     of: HashMap<u64, Known>,
+    /// The flows in the order in which they came, with those that were taken since.
+    order: VecDeque<u64>,
 }
 
 /// What is known of a flow: its protocols in the order in which they came, and how many records of each there were.
@@ -20,9 +22,9 @@ struct Known([Option<(&'static str, u32)>; EACH]);
 impl Services {
     /// A record of this protocol came; says the how manieth of the flow it is, where that is kept.
     pub(crate) fn note(&mut self, flow_id: u64, service: &'static str, counters: &mut Counters) -> Option<u32> {
-        if self.of.len() >= SERVICES && !self.of.contains_key(&flow_id) {
-            counters.events.add("flows whose protocol is not kept", 1);
-            return None;
+        if !self.of.contains_key(&flow_id) {
+            self.make_room(counters);
+            self.order.push_back(flow_id);
         }
         let known = self.of.entry(flow_id).or_default();
         let is_it = |one: &&mut Option<(&str, u32)>| one.is_none_or(|(name, _)| name == service);
@@ -31,8 +33,58 @@ impl Services {
         Some(*count)
     }
 
+    /// The oldest flow is forgotten where there are too many: its record may never come.
+    fn make_room(&mut self, counters: &mut Counters) {
+        while self.of.len() >= SERVICES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            if self.of.remove(&oldest).is_some() {
+                counters.events.add("flows whose protocol is not kept", 1);
+            }
+        }
+        // Flows that were taken leave the queue when they are half of it.
+        if self.order.len() >= 2 * SERVICES {
+            self.order.retain(|flow_id| self.of.contains_key(flow_id));
+        }
+    }
+
     /// The record of the flow came: its protocols, the first one first.
     pub(crate) fn take(&mut self, flow_id: u64) -> impl Iterator<Item = &'static str> + use<> {
         self.of.remove(&flow_id).unwrap_or_default().0.into_iter().flatten().map(|(name, _)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protocols(services: &mut Services, flow_id: u64) -> Vec<&'static str> {
+        services.take(flow_id).collect()
+    }
+
+    #[test]
+    fn flows_without_a_record_do_not_fill_it_for_ever() {
+        let (mut services, mut counters) = (Services::default(), Counters::default());
+        let last = SERVICES as u64;
+        for flow_id in 0..=last {
+            assert_eq!(services.note(flow_id, "dns", &mut counters), Some(1));
+        }
+        assert_eq!(counters.events.get("flows whose protocol is not kept"), 1);
+        assert_eq!(services.note(last, "tls", &mut counters), Some(1));
+        assert_eq!(services.note(last, "dns", &mut counters), Some(2));
+        assert_eq!(protocols(&mut services, last), ["dns", "tls"]);
+        assert!(protocols(&mut services, 0).is_empty());
+        assert_eq!(protocols(&mut services, 1), ["dns"]);
+    }
+
+    #[test]
+    fn flows_that_were_taken_leave_the_queue() {
+        let (mut services, mut counters) = (Services::default(), Counters::default());
+        for flow_id in 0..3 * SERVICES as u64 {
+            services.note(flow_id, "dns", &mut counters);
+            assert_eq!(protocols(&mut services, flow_id), ["dns"]);
+        }
+        assert!(services.order.len() <= 2 * SERVICES, "{}", services.order.len());
+        assert_eq!(counters.events.get("flows whose protocol is not kept"), 0);
     }
 }
