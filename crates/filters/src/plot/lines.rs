@@ -2,7 +2,7 @@
 
 use base::limits::{PLOT_LINES, PLOT_POINTS, SECOND_NS};
 use chart::{FRAME_WIDTH, Series};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, btree_map::Entry};
 
 /// Lines under way.
 pub(super) struct Drawn {
@@ -16,9 +16,15 @@ pub(super) struct Drawn {
 
 struct Line {
     name: String,
-    /// Of intervals: the number of each and the sum, in order. Else as they came.
-    points: Vec<(u64, u64)>,
+    points: Points,
     total: u128,
+}
+
+enum Points {
+    /// By the number of the interval: its sum. They may come in any order.
+    Sums(BTreeMap<u64, u64>),
+    /// As they came.
+    Values(Vec<(u64, u64)>),
 }
 
 /// What there is no room for.
@@ -40,21 +46,24 @@ impl Drawn {
             None if self.lines.len() >= PLOT_LINES => return Err(Refused::Line),
             None => {
                 self.by_name.insert(name.to_string(), self.lines.len());
-                self.lines.push(Line { name: name.to_string(), points: Vec::new(), total: 0 });
+                self.lines.push(Line { name: name.to_string(), points: Points::new(self.every), total: 0 });
                 self.lines.len() - 1
             }
         };
         let Line { points, total, .. } = &mut self.lines[at];
-        let key = self.every.map_or(x, |every| x / every);
-        let place = match self.every {
-            Some(_) => points.partition_point(|(other, _)| *other < key),
-            None => points.len(),
-        };
-        match points.get_mut(place).filter(|(other, _)| self.every.is_some() && *other == key) {
-            Some((_, sum)) => *sum = sum.saturating_add(y),
-            None if self.points >= PLOT_POINTS => return Err(Refused::Point),
-            None => {
-                points.insert(place, (key, y));
+        let is_full = self.points >= PLOT_POINTS;
+        match points {
+            Points::Sums(sums) => match sums.entry(self.every.map_or(x, |every| x / every)) {
+                Entry::Occupied(mut sum) => *sum.get_mut() = sum.get().saturating_add(y),
+                Entry::Vacant(_) if is_full => return Err(Refused::Point),
+                Entry::Vacant(free) => {
+                    free.insert(y);
+                    self.points += 1;
+                }
+            },
+            Points::Values(_) if is_full => return Err(Refused::Point),
+            Points::Values(values) => {
+                values.push((x, y));
                 self.points += 1;
             }
         }
@@ -64,7 +73,7 @@ impl Drawn {
 
     /// The smallest value along the bottom.
     pub(super) fn begin(&self) -> Option<u64> {
-        let first = self.lines.iter().flat_map(|line| &line.points).map(|(key, _)| *key).min()?;
+        let first = self.lines.iter().filter_map(|line| line.points.ends()).map(|(first, _)| first).min()?;
         Some(self.every.map_or(first, |every| first.saturating_mul(every)))
     }
 
@@ -72,25 +81,44 @@ impl Drawn {
     pub(super) fn series(&mut self, top: usize, zero: u64, unit: f64) -> (Vec<Series>, usize) {
         // Lines of equal size stay in the order in which they began.
         self.lines.sort_by_key(|line| std::cmp::Reverse(line.total));
-        let keys = || self.lines.iter().flat_map(|line| &line.points).map(|(key, _)| *key);
-        let (first, last) = (keys().min().unwrap_or(0), keys().max().unwrap_or(0));
+        let ends = || self.lines.iter().filter_map(|line| line.points.ends());
+        let first = ends().map(|(first, _)| first).min().unwrap_or(0);
+        let last = ends().map(|(_, last)| last).max().unwrap_or(0);
         let left_out = self.lines.len().saturating_sub(top);
         let along = |x: u64| x.saturating_sub(zero) as f64 / unit;
         let series = self.lines.iter_mut().take(top).map(|line| {
-            let points: Vec<(f64, f64)> = match self.every {
-                Some(every) => {
+            let points: Vec<(f64, f64)> = match &mut line.points {
+                Points::Sums(sums) => {
+                    let every = self.every.unwrap_or(1);
                     let seconds = every as f64 / SECOND_NS as f64;
-                    let points = with_empty(&line.points, first, last).into_iter();
+                    let points = with_empty(sums, first, last).into_iter();
                     points.map(|(key, sum)| (along(key.saturating_mul(every)), sum as f64 / seconds)).collect()
                 }
-                None => {
-                    line.points.sort_by_key(|(x, _)| *x);
-                    line.points.iter().map(|(x, y)| (along(*x), *y as f64)).collect()
+                Points::Values(values) => {
+                    values.sort_by_key(|(x, _)| *x);
+                    values.iter().map(|(x, y)| (along(*x), *y as f64)).collect()
                 }
             };
             Series { name: shortened(&line.name), points: thinned(points) }
         });
         (series.collect(), left_out)
+    }
+}
+
+impl Points {
+    fn new(every: Option<u64>) -> Points {
+        if every.is_some() { Points::Sums(BTreeMap::new()) } else { Points::Values(Vec::new()) }
+    }
+
+    /// The smallest and the largest value along the bottom; `None` without points.
+    fn ends(&self) -> Option<(u64, u64)> {
+        match self {
+            Points::Sums(sums) => Some((*sums.first_key_value()?.0, *sums.last_key_value()?.0)),
+            Points::Values(values) => {
+                let keys = || values.iter().map(|(x, _)| *x);
+                Some((keys().min()?, keys().max()?))
+            }
+        }
     }
 }
 
@@ -105,7 +133,7 @@ fn shortened(name: &str) -> String {
 }
 
 /// The sums of intervals with a 0 where nothing came: one at each end of a run of empty intervals is enough for a line.
-fn with_empty(points: &[(u64, u64)], first: u64, last: u64) -> Vec<(u64, u64)> {
+fn with_empty(points: &BTreeMap<u64, u64>, first: u64, last: u64) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::with_capacity(points.len());
     let mut next = first;
     let empty = |from: u64, to: u64, all: &mut Vec<(u64, u64)>| {
@@ -162,6 +190,19 @@ mod tests {
         assert_eq!(series[0].points, [(0.0, 5.0), (1.0, 0.0), (5.0, 0.0), (6.0, 4.0)]);
         let (series, _) = drawn.series(2, SECOND_NS, SECOND_NS as f64);
         assert_eq!(series[1].points, [(0.0, 0.0), (3.0, 0.0), (4.0, 1.0), (5.0, 0.0), (6.0, 0.0)]);
+    }
+
+    #[test]
+    fn intervals_that_come_backwards_take_no_quadratic_time() {
+        let mut drawn = Drawn::new(Some(1));
+        let start = std::time::Instant::now();
+        for key in (0..PLOT_POINTS as u64).rev() {
+            drawn.add("", key, 1).unwrap();
+        }
+        // To move each point for each that came took minutes.
+        assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+        assert_eq!(drawn.add("", PLOT_POINTS as u64, 1), Err(Refused::Point));
+        assert_eq!((drawn.begin(), drawn.add("", 3, 1)), (Some(0), Ok(())));
     }
 
     #[test]
