@@ -22,8 +22,8 @@ pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate
          how much the field adds up to in each such interval, for a second; `plot every=1s` how many records there were. \
          `by=FIELD` draws a line for each value of that field: the `top` largest by what they add up to. `x=FIELD` takes \
          another number field than `timestamp` for the axis along the bottom. Of a message its metadata are the record.\n\n\
-         The picture is written when the input ends, to standard output or to `out`. Records without one of the fields are \
-         left out and counted. At most 1048576 points and 4096 lines are kept; what is beyond them is dropped and counted.",
+         The picture is written when the input ends, to standard output or to `out`. Records without \
+         `y` or `x` are left out and counted; those without `by` have a line of their own, without a name. At most 1048576 points and 4096 lines are kept; what is beyond them is dropped and counted.",
     )
     .params(&[
         Param::new("y", ParamType::Text, "the field to draw; with every= the number of records if not given").main(),
