@@ -346,7 +346,7 @@ fn a_download_is_whole_while_frames_are_lost_and_rules_change() {
     std::thread::sleep(Duration::from_millis(1500));
     assert!(ask(&hosts, "10.0.0.2:80", "GET /").unwrap() == body, "harmless things pass");
     let (said, stats) = ended(running);
-    assert!(said.contains("the rules stay as they are: rules:1:"), "{said}");
+    assert!(said.contains("the rules stay as they are: rules: line 1, column"), "{said}");
     let ips = row(&stats, "ips")[0];
     assert!(ips["events"]["times rules were loaded"].as_u64() >= Some(2), "{stats:#}");
     assert_eq!(ips["events"]["files of rules refused"], 1, "{stats:#}");

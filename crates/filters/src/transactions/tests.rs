@@ -140,10 +140,15 @@ fn a_request_that_waits_anew_keeps_no_other_from_its_timeout() {
         (Descriptor { class: Class::of_stream(flow, at.class.direction()), ..at }, bytes)
     };
     // The first connection is looked at again at 3.9 s, the second one at 2.2 s.
-    let mut records = vec![of(0, 0, "request", 1), of(100, 1, "request", 2), of(200, 1, "request", 3)];
-    records.push(of(1900, 0, "request", 4));
-    // The clock follows these.
-    records.extend((380..1200).map(|step| of(step * 5, 2, "response", 9)));
+    // What the third one gets moves the clock, and keeps the others in batches of their own.
+    let records = (0..6000).map(|ms| match ms {
+        0 => of(ms, 0, "request", 1),
+        100 => of(ms, 1, "request", 2),
+        200 => of(ms, 1, "request", 3),
+        1900 => of(ms, 0, "request", 4),
+        _ => of(ms, 2, "response", 9),
+    });
+    let records = records.collect();
     let facts = [facts(7, 17, 0), facts(8, 17, 0), facts(9, 17, 0)];
     let chain = Chain::pieces(Type::Record, None, records).streams(&facts).schema(&ASKED);
     let outcome = chain.then(&KIND, &[("timeout", "2s")]).run();
