@@ -97,6 +97,7 @@ impl Decap {
         let timeout = params.number("timeout").unwrap_or(DECAP_TIMEOUT_NS);
         let memory = params.number("memory").unwrap_or(DECAP_HELD_BYTES);
         Ok(Decap {
+            has_opened: false,
             ports: ports(params)?,
             depth: depth as usize,
             fragments: Fragments::new(Policies::new(params)?, timeout, memory),
@@ -149,6 +150,8 @@ pub(crate) struct Decap {
     /// The tunnels of the packet under way, and what tells them apart.
     stack: Vec<u8>,
     key: Vec<u8>,
+    /// The frame that came last carried another one.
+    has_opened: bool,
 }
 
 /// What becomes of a frame.
@@ -174,6 +177,11 @@ impl Decap {
     /// Does the fragment that came last contradict others of its packet?
     pub(crate) fn is_contradicted(&self) -> bool {
         self.fragments.differs
+    }
+
+    /// Did the frame that came last carry another one?
+    pub(crate) fn has_opened(&self) -> bool {
+        self.has_opened
     }
 
     /// When something is to be done next.
@@ -234,7 +242,8 @@ impl Decap {
                 }
             }
         }
-        if self.stack.len() > before {
+        self.has_opened = self.stack.len() > before;
+        if self.has_opened {
             match self.views.of(&block, link, &self.stack, cx) {
                 Some(view) => (block.ring, block.generation) = (view.ring, view.generation),
                 None => return Fate::Dropped("no view for a tunnel"),

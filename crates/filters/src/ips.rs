@@ -117,13 +117,30 @@ impl Ips {
             Fate::Becomes(_) | Fate::Kept if self.decap.is_contradicted() => {
                 return Err("a fragment contradicts one that passed");
             }
+            // Rules may name either end of a tunnel, too.
+            Fate::Becomes(block) if self.decap.has_opened() => {
+                self.ask(frame, frame, link, cx)?;
+                block
+            }
             Fate::Becomes(block) => block,
             // It passes as it is; the one that completes the packet is judged with it.
             Fate::Kept => return Ok(()),
             Fate::Dropped(reason) if self.is_closed => return Err(reason),
             Fate::Dropped(_) => return Ok(()),
         };
-        let verdict = self.inspector.frame(&block, cx);
+        self.ask(&block, frame, link, cx)
+    }
+
+    /// May `frame` pass for what `block` says, which is its own or was in it? An error is why not.
+    #[inline]
+    fn ask(
+        &mut self,
+        block: &Descriptor,
+        frame: &Descriptor,
+        link: LinkType,
+        cx: &mut Context<'_>,
+    ) -> Result<(), &'static str> {
+        let verdict = self.inspector.frame(block, cx);
         let Met { refused, contradicts, cut_short, flow_dropped } = self.inspector.met();
         let (source, target) = match verdict {
             Verdict::Pass => {

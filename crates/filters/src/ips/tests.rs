@@ -106,3 +106,55 @@ fn more_transactions_than_are_kept_hide_none() {
     let counters = outcome.counters("ips");
     assert_eq!((counters.blocks_rejected, counters.drops.iter().map(|(_, count)| count).sum::<u64>()), (3, 2));
 }
+
+/// A server ignores a SYN, and challenges a reset that is not the next byte: neither ends the flow for the rules.
+#[test]
+fn what_a_server_ignores_begins_no_other_connection() {
+    let syn = |conversation: &Conversation| conversation.segment(0, -66_000, 0x02, b"x");
+    let mut conversation = talk();
+    conversation.send(0, b"att");
+    let forged = syn(&conversation);
+    conversation.push(forged).send(0, b"ack");
+    check(&conversation, &[], 5, &[("stopped by a rule", 1)]);
+    let mut conversation = talk();
+    conversation.send(0, b"at");
+    let early = conversation.segment(0, 1, PSH_ACK, b"ack");
+    let reset = conversation.segment(0, 3, 0x04, b"");
+    let plain = conversation.segment(0, 500_000, 0x02, b"");
+    conversation.push(early).push(reset).push(plain).send(0, b"t");
+    check(&conversation, &[], 7, &[("stopped by a rule", 1)]);
+    // One that the server answers is another connection: its bytes follow nothing.
+    let mut conversation = talk();
+    conversation.send(0, b"att");
+    let mut next = Conversation::open(CLIENT, SERVER, 90_000_000);
+    next.send(0, b"ack");
+    for (_, frame) in next.frames {
+        conversation.push(frame);
+    }
+    check(&conversation, &[], 8, &[]);
+}
+
+/// A packet in a tunnel is stopped for the ends of the tunnel, too.
+#[test]
+fn rules_see_both_ends_of_a_tunnel() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"drop ip any any -> 198.51.100.6 any (msg:\"outer\"; sid:1;)\n").unwrap();
+    let path = file.path().display().to_string();
+    let ipv4 = |protocol: u8, target: [u8; 4], payload: &[u8]| {
+        let mut packet = vec![0x45, 0, 0, 20 + payload.len() as u8, 0, 0, 0, 0, 64, protocol, 0, 0, 192, 0, 2, 1];
+        packet.extend(target);
+        let sum: u32 = packet.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet.extend(payload);
+        packet
+    };
+    let inner = ipv4(17, [203, 0, 113, 9], &[0, 7, 0, 7, 0, 10, 0, 0, b'h', b'i']);
+    for (target, stopped) in [([198, 51, 100, 6], 1), ([198, 51, 100, 7], 0)] {
+        let frame = [&[2; 12][..], &[8, 0], &ipv4(4, target, &inner)].concat();
+        let outcome = Chain::frames(ETHERNET, &[(0, frame)]).then(&KIND, &[("rules", &path)]).run();
+        let counters = outcome.counters("ips");
+        assert_eq!(counters.blocks_rejected, 1 - stopped, "{target:?}");
+        assert_eq!(counters.drops.iter().map(|(_, count)| count).sum::<u64>(), stopped);
+    }
+}

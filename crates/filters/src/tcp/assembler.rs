@@ -209,7 +209,10 @@ impl Assembler {
             return Ok(Differs::default());
         }
         if segment.flags.syn() {
-            match connection.judge(side, segment) {
+            let judged = connection.judge(side, segment);
+            // A server ignores most SYNs of a connection that it has. Who stands in front of it waits for its answer.
+            let is_believed = self.settings.doubts || connection.is_confirmed_by(side, segment);
+            match if judged == Syn::Another && !is_believed { Syn::Doubtful } else { judged } {
                 Syn::Again => {}
                 Syn::Begins => connection.begin_by(side, segment),
                 Syn::Late => {
@@ -283,8 +286,11 @@ impl Assembler {
         let end = [0, 1].map(|side| connection.directions[side].end().max(self.held.end(lane(slot, side))));
         let own = &connection.directions[side];
         // Payload of a reset is text for people, not part of the stream (RFC 9293, 3.5.3).
-        let is_far = own.start == Start::Known && !is_near(own.ahead(segment.sequence));
-        if is_far || (self.settings.check && !connection.takes_reset(side, segment, end)) {
+        let is_known = own.start == Start::Known;
+        let is_far = is_known && !is_near(own.ahead(segment.sequence));
+        // Receivers challenge one that lies elsewhere in their window (RFC 5961, 3.2).
+        let is_challenged = !self.settings.doubts && is_known && own.ahead(segment.sequence) != 0;
+        if is_far || is_challenged || (self.settings.check && !connection.takes_reset(side, segment, end)) {
             cx.count("resets ignored", 1);
             return;
         }
