@@ -67,6 +67,13 @@ pub struct Packet<'a> {
     pub events: &'a [&'static str],
 }
 
+/// Where the bytes of a buffer lie.
+#[derive(Clone, Debug)]
+enum Place {
+    Among(Range<usize>),
+    Body(usize),
+}
+
 /// What one exchange of an application has shown so far.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
@@ -75,7 +82,9 @@ pub struct Transaction {
     /// Its number in its connection, from 0.
     pub id: u64,
     bytes: Vec<u8>,
-    buffers: Vec<(Buffer, bool, Range<usize>)>,
+    /// Bytes of buffers that grow, each by itself.
+    bodies: Vec<Vec<u8>>,
+    buffers: Vec<(Buffer, bool, Place)>,
     numbers: Vec<(Number, bool, u64)>,
     /// Rules that have matched, with the side.
     pub(crate) matched: Vec<(u32, bool)>,
@@ -106,18 +115,31 @@ impl Transaction {
     pub fn put_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
-        self.buffers.push((buffer, to_server, from..self.bytes.len()));
+        self.buffers.push((buffer, to_server, Place::Among(from..self.bytes.len())));
     }
 
-    /// Puts bytes behind those of a buffer, which is the last one that was added; adds it where it is not there.
+    /// Puts bytes behind those of the last buffer with this name on this side; adds it where there is none.
     pub fn append_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
-        let end = self.bytes.len();
-        match self.buffers.last_mut() {
-            Some((last, way, range)) if *last == buffer && *way == to_server && range.end == end => {
-                self.bytes.extend_from_slice(bytes);
-                range.end += bytes.len();
+        let of_name = |entry: &(Buffer, bool, Place)| entry.0 == buffer && entry.1 == to_server;
+        let at = self.buffers.iter().rposition(of_name).unwrap_or_else(|| {
+            self.buffers.push((buffer, to_server, Place::Among(0..0)));
+            self.buffers.len() - 1
+        });
+        let body = match &self.buffers[at].2 {
+            Place::Body(body) => *body,
+            Place::Among(range) => {
+                self.bodies.push(self.bytes[range.clone()].to_vec());
+                self.bodies.len() - 1
             }
-            _ => self.put_copy(buffer, to_server, bytes),
+        };
+        self.buffers[at].2 = Place::Body(body);
+        self.bodies[body].extend_from_slice(bytes);
+    }
+
+    fn bytes_at(&self, place: &Place) -> &[u8] {
+        match place {
+            Place::Among(range) => &self.bytes[range.clone()],
+            Place::Body(body) => &self.bodies[*body],
         }
     }
 
@@ -138,8 +160,8 @@ impl Transaction {
 
     /// The bytes of all buffers with this name on one side.
     pub fn all(&self, buffer: Buffer, to_server: bool) -> impl Iterator<Item = &[u8]> {
-        let of = move |entry: &&(Buffer, bool, Range<usize>)| entry.0 == buffer && entry.1 == to_server;
-        self.buffers.iter().filter(of).map(|entry| &self.bytes[entry.2.clone()])
+        let of = move |entry: &&(Buffer, bool, Place)| entry.0 == buffer && entry.1 == to_server;
+        self.buffers.iter().filter(of).map(|entry| self.bytes_at(&entry.2))
     }
 
     /// The first of them.
@@ -157,11 +179,11 @@ impl Transaction {
         self.buffers
             .iter()
             .filter(move |entry| entry.1 == to_server)
-            .map(|entry| (entry.0, &self.bytes[entry.2.clone()]))
+            .map(|entry| (entry.0, self.bytes_at(&entry.2)))
     }
 
     /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.bodies.iter().map(Vec::len).sum::<usize>()
     }
 }

@@ -70,7 +70,8 @@ impl Application {
                     App::Unknown
                 }
                 Says::No | Says::More => {
-                    if prefixes[side].len() >= PREFIX_BYTES {
+                    // A long greeting says nothing yet: its reader may show what it is.
+                    if prefixes.iter().all(|prefix| prefix.len() >= PREFIX_BYTES) {
                         *self = Application::Other;
                     }
                     return None;
@@ -218,7 +219,9 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     };
     let port = |port: u16| flow.target_port == port || flow.source_port == port;
     if to_server {
-        try_one(App::Http1, begins(bytes, METHODS, false));
+        // Servers read over empty lines before a request (RFC 9112, 2.2).
+        let empty = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        try_one(App::Http1, if empty == bytes.len() { Says::More } else { begins(&bytes[empty..], METHODS, false) });
     } else {
         try_one(App::Http1, begins(bytes, &[b"HTTP/"], false));
     }
@@ -227,7 +230,10 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     if to_server {
         try_one(App::Smtp, begins(bytes, &[b"EHLO", b"HELO"], true));
         if port(25) || port(587) {
-            try_one(App::Smtp, begins(bytes, &[b"QUIT", b"MAIL ", b"RSET", b"NOOP"], true));
+            try_one(App::Smtp, begins(bytes, &[b"QUIT", b"MAIL ", b"RSET", b"NOOP", b"HELP"], true));
+        }
+        if port(21) {
+            try_one(App::Ftp, begins(bytes, &[b"SYST", b"OPTS ", b"HELP", b"CLNT "], true));
         }
         let commands: &[&[u8]] = &[b"USER ", b"PASS ", b"PORT ", b"EPRT ", b"AUTH TLS", b"AUTH SSL", b"FEAT", b"PASV"];
         try_one(App::Ftp, begins(bytes, commands, true));

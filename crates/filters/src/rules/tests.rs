@@ -91,3 +91,27 @@ fn whatever_comes_is_survived() {
     let outcome = run(&format!("{rules}\n{each}"), &frames);
     assert_eq!(outcome.counters("rules").blocks_in, frames.len() as u64);
 }
+
+#[test]
+fn a_body_is_one_though_the_other_side_speaks_between() {
+    let rule = "alert http any any -> any any (flow:to_server; http.request_body; content:\"sec\"; content:\"ret\"; distance:0; \
+                within:3; sid:1;)";
+    let mut frames = connection(&[b"\r\nPOST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nsec"]);
+    let at = 100 + frames.last().map_or(0, |frame| frame.len() as u32 - 54);
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
+    frames.push(tcp(SERVER, CLIENT, 500, at, flag::ACK, answer));
+    frames.push(tcp(CLIENT, SERVER, at, 500 + answer.len() as u32, flag::ACK, b"ret"));
+    assert_eq!(alerts(&run(rule, &frames)), [1]);
+}
+
+/// A greeting that is longer than what is looked at hides no protocol, and neither does one of many lines.
+#[test]
+fn a_long_greeting_hides_no_protocol() {
+    let rule = "alert ftp any any -> any any (flow:to_server; content:\"secret\"; sid:1;)";
+    let greeting = [b"220 ".to_vec(), vec![b'x'; 400], b"\r\n".to_vec()].concat();
+    let mut frames = connection(&[]);
+    frames.push(tcp(SERVER, CLIENT, 500, 100, flag::ACK, &greeting));
+    let next = 500 + greeting.len() as u32;
+    frames.push(tcp(CLIENT, SERVER, 100, next, flag::ACK, b"USER secret\r\n"));
+    assert_eq!(alerts(&run(rule, &frames)), [1]);
+}

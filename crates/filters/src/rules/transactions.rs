@@ -82,7 +82,7 @@ impl Transactions {
     /// Adds bytes of a body to a buffer, up to the bound, and shows them now and then while it grows.
     pub fn append_body(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let Some(one) = self.get(id) else { return };
-        let had = one.first(buffer, to_server).map_or(0, <[u8]>::len);
+        let had = one.all(buffer, to_server).last().map_or(0, <[u8]>::len);
         let take = bytes.len().min(RULES_BODY_BYTES.saturating_sub(had));
         if take == 0 {
             return;
