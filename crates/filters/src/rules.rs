@@ -93,7 +93,10 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
         let message = format!("cannot read {path}: {}", crate::parts::system::reason(&error));
         ParamError { system: true, ..ParamError::new(key, message) }
     })?;
-    let text = String::from_utf8_lossy(&text);
+    let text = text_of(&text).map_err(|line| {
+        let message = format!("{path}: line {line}: a byte is no text (UTF-8)");
+        ParamError::new(key, message).with_help("in a content write it as hexadecimal digits: |e9|")
+    })?;
     let mut variables = Vec::new();
     for pair in params.list("vars") {
         let Some((name, value)) = pair.split_once('=') else {
@@ -103,6 +106,19 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
     }
     let options = Options { variables, partial: params.flag("partial") };
     RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))
+}
+
+/// The text of a file of rules; else the number of the line that is none. Comments may be anything.
+fn text_of(bytes: &[u8]) -> Result<String, usize> {
+    let mut text = String::with_capacity(bytes.len());
+    for (number, line) in (1..).zip(bytes.split_inclusive(|byte| *byte == b'\n')) {
+        match std::str::from_utf8(line) {
+            Ok(line) => text.push_str(line),
+            Err(_) if line.trim_ascii_start().starts_with(b"#") => text.push_str(&String::from_utf8_lossy(line)),
+            Err(_) => return Err(number),
+        }
+    }
+    Ok(text)
 }
 
 fn told(path: &str, mistakes: &[Mistake]) -> String {

@@ -176,10 +176,7 @@ impl Transaction {
 
     /// The names of the buffers of one side, with their bytes.
     pub(crate) fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
-        self.buffers
-            .iter()
-            .filter(move |entry| entry.1 == to_server)
-            .map(|entry| (entry.0, self.bytes_at(&entry.2)))
+        self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, self.bytes_at(&entry.2)))
     }
 
     /// Bytes that it keeps.

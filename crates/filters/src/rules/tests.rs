@@ -115,3 +115,10 @@ fn a_long_greeting_hides_no_protocol() {
     frames.push(tcp(CLIENT, SERVER, 100, next, flag::ACK, b"USER secret\r\n"));
     assert_eq!(alerts(&run(rule, &frames)), [1]);
 }
+
+/// A byte that is no UTF-8 would become three others, which no packet has.
+#[test]
+fn a_byte_that_is_no_text_is_refused_with_its_line() {
+    assert_eq!(text_of(b"# caf\xe9\nalert\n").as_deref(), Ok("# caf\u{fffd}\nalert\n"));
+    assert_eq!(text_of(b"alert\n\nalert \xe9\n"), Err(3));
+}
