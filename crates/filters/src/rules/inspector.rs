@@ -21,6 +21,10 @@ use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
 use std::sync::Arc;
 
+/// Lists of flows.
+const OTHERS: usize = 0;
+const STOPPED: usize = 1;
+
 /// Silence after which a flow that is no TCP is forgotten, ns.
 const IDLE_NS: u64 = 300_000_000_000;
 
@@ -47,7 +51,8 @@ pub(crate) struct Inspector {
     engine: Engine,
     assembler: Assembler,
     origins: Origins,
-    flows: FlowTable<Box<Connection>, 1>,
+    /// Those that a rule stopped stand in a list of their own: others make room first, or a flood would set them free.
+    flows: FlowTable<Box<Connection>, 2>,
     /// Slot of the flow of each stream.
     by_number: Vec<Option<Slot>>,
     http: HttpShared,
@@ -95,6 +100,9 @@ impl Inspector {
     pub fn stop_last(&mut self) {
         if let Some(connection) = self.last.and_then(|slot| self.flows.get_mut(slot)) {
             connection.state.dropped = true;
+        }
+        if let Some(slot) = self.last {
+            self.flows.move_to(slot, STOPPED);
         }
     }
 
@@ -288,14 +296,14 @@ impl Inspector {
             self.forget(slot, cx);
         }
         while self.flows.len() >= RULES_FLOWS
-            && let Some(oldest) = self.flows.oldest(0)
+            && let Some(oldest) = self.flows.oldest(OTHERS).or(self.flows.oldest(STOPPED))
         {
             cx.count("flows of rules evicted", 1);
             self.forget(oldest, cx);
         }
         let mut connection = Connection::new(flow, time);
         connection.last_seen = now;
-        (self.flows.insert(flow, scope, 0, Box::new(connection)), Way::Forward)
+        (self.flows.insert(flow, scope, OTHERS, Box::new(connection)), Way::Forward)
     }
 
     /// Counts anew what a flow keeps; where all together keep too much, those that were silent longest are forgotten.
@@ -305,10 +313,14 @@ impl Inspector {
         if forgotten > 0 {
             cx.count("transactions of rules forgotten", forgotten);
         }
+        let is_stopped = connection.state.dropped;
         let bytes = connection.kept_bytes();
         self.kept_bytes = self.kept_bytes - std::mem::replace(&mut connection.charged, bytes) + bytes;
+        if is_stopped {
+            self.flows.move_to(slot, STOPPED);
+        }
         while self.kept_bytes > RULES_MEMORY_BYTES
-            && let Some(oldest) = self.flows.oldest(0)
+            && let Some(oldest) = self.flows.oldest(OTHERS).or(self.flows.oldest(STOPPED))
         {
             cx.count("flows of rules forgotten for want of memory", 1);
             self.forget(oldest, cx);
