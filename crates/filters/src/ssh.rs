@@ -143,7 +143,8 @@ impl Ssh {
         Ssh { row: RowWriter::new(&SCHEMA), text: Vec::new(), carried: Carried::new(limit) }
     }
 
-    /// Looks at a block of a side that has not said all; says whether it was part of an opening.
+    /// Looks at a block of a side that has not said all; says whether it was part of an opening. Lines that a server may say
+    /// before are none: any protocol of text begins like them.
     fn look(&mut self, side: &mut Side, number: usize, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         if block.gap() > 0 {
             if matches!(side, Side::Part(..)) {
@@ -161,8 +162,9 @@ impl Ssh {
             Side::Part(part, need) => {
                 if !self.carried.keep(part, bytes) {
                     outlet.count(TOO_MANY, 1);
+                    let has_begun = ssh::has_begun(part);
                     self.end(side, None);
-                    return true;
+                    return has_begun;
                 }
                 if part.len() < *need {
                     return true;
@@ -171,7 +173,8 @@ impl Ssh {
             }
             _ => bytes,
         };
-        match ssh::opening(stream) {
+        let has_begun = ssh::has_begun(stream);
+        match if number == 0 { ssh::client_opening(stream) } else { ssh::opening(stream) } {
             Ok(opening) => {
                 let said = self.said(opening.identification, opening.offer, number, outlet);
                 self.end(side, said);
@@ -195,7 +198,7 @@ impl Ssh {
                 return false;
             }
         }
-        true
+        has_begun
     }
 
     /// A copy of what a side said; `None` where there is no room.
@@ -353,6 +356,18 @@ mod tests {
         assert_eq!(outcome.counters("ssh").events.get("ssh openings whose rest is missing"), 1);
         let client = json!([{"client": {"proto_version": "2.0", "software_version": "c"}}]);
         assert_eq!(json!(found(&outcome)), client);
+    }
+
+    #[test]
+    fn text_of_other_protocols_is_rejected() {
+        let pieces =
+            [&b"GET / HTTP/1.1\r\n\r\n"[..], b"HTTP/1.1 200 OK\r\n\r\n", b"GET /SSH-2.0-x HTTP/1.1\r\n\r\n", b"OK\r\n"];
+        let outcome = run((0..).zip(pieces).map(|(at, bytes)| block(at % 2, Flags::NONE, bytes, 0)).collect());
+        assert_eq!((found(&outcome).len(), outcome.counters("ssh").blocks_rejected), (0, 4));
+        let server = [&b"Welcome\r\n"[..], b"SSH-2.0-s\r\n"];
+        let outcome = run(server.map(|bytes| block(1, Flags::NONE, bytes, 0)).to_vec());
+        assert_eq!(json!(found(&outcome)), json!([{"server": {"proto_version": "2.0", "software_version": "s"}}]));
+        assert_eq!(outcome.counters("ssh").blocks_rejected, 1);
     }
 
     /// `ssh` that keeps what one side of a connection says, and not both.
