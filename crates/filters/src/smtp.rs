@@ -213,7 +213,10 @@ impl Smtp {
             match &mut session.phase {
                 Phase::Gone => return,
                 // The content type of a handshake record.
-                Phase::Commands if std::mem::take(&mut session.asked_tls) && rest[0] == 22 => self.leave(session),
+                Phase::Commands if std::mem::take(&mut session.asked_tls) && rest[0] == 22 => {
+                    self.end_mail(session, block.part(offset, 0), false, outlet);
+                    self.leave(session);
+                }
                 Phase::Commands => {
                     let lines = &mut session.lines[usize::from(block.class.direction())];
                     let Some(line) = lines.next(&mut rest, whole, &mut self.carried) else { return };
@@ -391,6 +394,7 @@ impl Smtp {
         for kept in [&mut session.helo, &mut session.mail.sender, &mut session.mail.receivers.0] {
             self.carried.clear(kept);
         }
+        session.mail = Mail::default();
     }
 }
 

@@ -104,6 +104,12 @@ fn gaps() {
 }
 
 #[test]
+fn no_mail_is_invented_behind_starttls() {
+    let pieces = vec![piece(0, HELLO), piece(0, ENVELOPE), piece(0, b"STARTTLS\r\n"), piece(0, b"\x16\x03\x01")];
+    assert_eq!(records(pieces), [mail(0, "complete")]);
+}
+
+#[test]
 fn what_is_not_smtp_is_rejected() {
     let rejected = |pieces: Vec<Piece>| {
         let outcome = chain(pieces).run();
