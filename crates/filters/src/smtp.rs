@@ -182,9 +182,9 @@ impl Smtp {
 
     /// Bytes are missing.
     fn gap(&mut self, session: &mut Session, is_client: bool, side: usize, gap: u32) {
-        session.lines[side].lose(&mut self.carried);
+        let lines = &mut session.lines[side];
         match &mut session.phase {
-            _ if !is_client => {}
+            _ if !is_client => lines.lose(&mut self.carried),
             Phase::Data(dots) => {
                 session.mail.gap = session.mail.gap.saturating_add(gap);
                 *dots = Dots::Inside;
@@ -193,8 +193,12 @@ impl Smtp {
                 let missing = u64::from(gap).min(*bytes_left);
                 *bytes_left -= missing;
                 session.mail.gap = session.mail.gap.saturating_add(missing as u32);
+                if u64::from(gap) > missing {
+                    lines.lose(&mut self.carried);
+                }
             }
-            Phase::Commands | Phase::Gone => {}
+            Phase::Commands => lines.lose(&mut self.carried),
+            Phase::Gone => {}
         }
     }
 
