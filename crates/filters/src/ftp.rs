@@ -56,13 +56,7 @@ const COMMANDS: &str = r#"{"timestamp":"2026-06-10T21:20:51.277686000Z","flow_id
 const _: () = assert!(FTP_COMMANDS == 64 && FTP_REPLY_LINES == 64, "the manual says so");
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    let ftp = Ftp {
-        row: RowWriter::new(&SCHEMA),
-        text: RowWriter::new(&TEXT),
-        whole: Vec::new(),
-        carried: Carried::new(TEXT_BUFFERED_BYTES),
-    };
-    Ok(Instance::session(SessionKey::Connection, ftp))
+    Ok(Instance::session(SessionKey::Connection, Ftp::new(TEXT_BUFFERED_BYTES)))
 }
 
 struct Ftp {
@@ -141,6 +135,16 @@ impl SessionFilter for Ftp {
 }
 
 impl Ftp {
+    /// Keeps this many bytes of all connections at most.
+    fn new(limit: usize) -> Ftp {
+        Ftp {
+            row: RowWriter::new(&SCHEMA),
+            text: RowWriter::new(&TEXT),
+            whole: Vec::new(),
+            carried: Carried::new(limit),
+        }
+    }
+
     /// Deals with a block; says whether it was FTP.
     fn block(
         &mut self,
@@ -186,7 +190,7 @@ impl Ftp {
                 return self.leave(session);
             }
             if let Some((greeting, time)) = session.greeting.take() {
-                session.reply = greeting;
+                self.forget(std::mem::replace(&mut session.reply, greeting));
                 self.give(session, time, block.class, outlet);
             }
         }
@@ -220,7 +224,10 @@ impl Ftp {
             return;
         }
         if !session.is_confirmed {
-            session.greeting = Some((std::mem::take(&mut session.reply), block.time));
+            let greeting = (std::mem::take(&mut session.reply), block.time);
+            if let Some((replaced, _)) = session.greeting.replace(greeting) {
+                self.forget(replaced);
+            }
             return;
         }
         if code == 234 {
@@ -254,7 +261,7 @@ impl Ftp {
 
     /// Gives the record of the oldest command, with the reply that there is.
     fn give(&mut self, session: &mut Session, time: u64, class: Class, outlet: &mut Outlet<'_>) {
-        let mut reply = std::mem::take(&mut session.reply);
+        let reply = std::mem::take(&mut session.reply);
         let mut line = session.commands.pop_front().unwrap_or_default();
         begin_row(&mut self.row, time, class, outlet.facts(class));
         let mut place = (reply.place, "passive");
@@ -277,9 +284,14 @@ impl Ftp {
         }
         self.row.text("ftp.reply_received", if reply.count > 0 { "yes" } else { "no" });
         outlet.record(&self.row, time, class);
-        for kept in [&mut line, &mut reply.lines, &mut reply.codes] {
-            self.carried.clear(kept);
-        }
+        self.carried.clear(&mut line);
+        self.forget(reply);
+    }
+
+    /// Gives back the room that a reply took.
+    fn forget(&mut self, mut reply: Reply) {
+        self.carried.clear(&mut reply.lines);
+        self.carried.clear(&mut reply.codes);
     }
 
     /// Nothing of interest comes any more.
@@ -287,10 +299,9 @@ impl Ftp {
         session.is_gone = true;
         session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
         session.commands.drain(..).for_each(|mut line| self.carried.clear(&mut line));
-        let greeting = session.greeting.take().map(|(reply, _)| reply);
-        for mut reply in [Some(std::mem::take(&mut session.reply)), greeting].into_iter().flatten() {
-            self.carried.clear(&mut reply.lines);
-            self.carried.clear(&mut reply.codes);
+        self.forget(std::mem::take(&mut session.reply));
+        if let Some((greeting, _)) = session.greeting.take() {
+            self.forget(greeting);
         }
     }
 }
@@ -357,6 +368,30 @@ mod tests {
         check(vec![piece(1, b"220 mx SMTP\r\n"), piece(0, b"EHLO x\r\n"), piece(1, b"250 x\r\n")], (0, 3));
         check(vec![piece(0, b"GET / HTTP/1.1\r\n"), piece(1, b"HTTP/1.1 200 OK\r\n")], (0, 2));
         check(vec![piece(0, b"AUTH TLS\r\n"), piece(1, b"234 go\r\n"), piece(0, b"\x16\x03\x01")], (1, 2));
+    }
+
+    /// `ftp` that keeps little.
+    static SMALL: Kind = Kind::new("ftp", "", |_, _| Ok(Instance::session(SessionKey::Connection, Ftp::new(1000))))
+        .takes(&[Type::Bytes])
+        .rejects()
+        .gives_records(&SCHEMA)
+        .mode(Mode::Session(SessionKey::Connection));
+
+    #[test]
+    fn a_replaced_greeting_gives_its_room_back() {
+        let long = [&[b'x'; 600][..], b"\r\n"].concat();
+        let check = |behind: &[&[u8]]| {
+            let mut pieces = vec![piece(1, b"220 FTP\r\n")];
+            pieces.extend(behind.iter().map(|start| piece(1, &[start, &long[..]].concat())));
+            pieces.extend([piece(0, b"USER x\r\n"), piece(1, &[b"331 ", &long[..]].concat())]);
+            let chain = Chain::pieces(Type::Bytes, None, pieces).streams(&[facts(4000, 6, 0)]);
+            let outcome = chain.then(&SMALL, &[]).then(&json::KIND, &[]).run();
+            let last = records(&outcome).pop().unwrap();
+            assert_eq!(last["reply"], json!(["x".repeat(600)]));
+        };
+        // Other greetings, and a reply that goes on while the client speaks.
+        check(&[b"220 ", b"220 "]);
+        check(&[b"220-"]);
     }
 
     proptest! {

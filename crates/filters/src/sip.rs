@@ -8,6 +8,7 @@ use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
 use base::limits::{SIP_BUFFERED_BYTES, SIP_HEAD_BYTES};
 use filter::prelude::*;
+use memchr::memchr_iter;
 use packet::frame::protocol;
 use packet::sip::{self, Head, Start};
 
@@ -77,6 +78,8 @@ enum Session {
 struct Stream {
     /// A copy of the beginning of a head that goes on in the next block.
     part: Vec<u8>,
+    /// Its first line is there, and is one of SIP.
+    has_line: bool,
     /// Bytes of a body that are to come.
     body_left: u64,
     /// A message came.
@@ -187,9 +190,9 @@ impl Sip {
             let before = stream.part.len();
             let limit = SIP_HEAD_BYTES - before;
             let may_begin = before > 0 || sip::may_begin(rest);
-            let is_first_try = before == 0;
             let part = &rest[..rest.len().min(limit)];
-            let joined = if is_first_try {
+            let had_line = std::mem::take(&mut stream.has_line);
+            let joined = if before == 0 {
                 None
             } else if self.carried.keep(&mut stream.part, part) {
                 Some(std::mem::take(&mut stream.part))
@@ -199,23 +202,28 @@ impl Sip {
                 return is_sip;
             };
             let seen = joined.as_deref().unwrap_or(part);
-            match sip::head(seen).filter(|head| head.is_whole || seen.len() == SIP_HEAD_BYTES) {
+            let is_full = seen.len() == SIP_HEAD_BYTES;
+            let is_new = is_full || goes_further(seen, before, had_line);
+            let found = if is_new { sip::head(seen) } else { None };
+            let has_line = if is_new { found.is_some() } else { had_line };
+            match found.filter(|head| head.is_whole || is_full) {
                 Some(head) => {
                     self.give(&head, block, outlet);
                     stream.body_left = head.body_len().unwrap_or(0) as u64;
                     (stream.is_confirmed, is_sip) = (true, true);
                     rest = rest.get(head.len.saturating_sub(before)..).unwrap_or_default();
                 }
-                None if may_begin && seen.len() < SIP_HEAD_BYTES && !says_otherwise(seen) => {
+                None if may_begin && !is_full && (has_line || !is_new || !seen.contains(&b'\n')) => {
                     match joined {
-                        Some(joined) => {
-                            stream.part = joined;
-                            return true;
+                        Some(joined) => stream.part = joined,
+                        None if self.carried.keep(&mut stream.part, seen) => {}
+                        None => {
+                            outlet.count("sip messages given up for want of memory", 1);
+                            return is_sip;
                         }
-                        None if self.carried.keep(&mut stream.part, seen) => return true,
-                        None => outlet.count("sip messages given up for want of memory", 1),
                     }
-                    return is_sip;
+                    stream.has_line = has_line;
+                    return true;
                 }
                 None => {
                     if let Some(mut joined) = joined {
@@ -237,12 +245,18 @@ impl Sip {
             outlet.count("sip messages whose rest is missing", 1);
         }
         self.carried.clear(&mut stream.part);
+        stream.has_line = false;
     }
 }
 
-/// Is there a first line, and is it none of SIP?
-fn says_otherwise(bytes: &[u8]) -> bool {
-    bytes.contains(&b'\n') && sip::head(bytes).is_none()
+/// Do the bytes from `before` on end the first line, or, where that is there, the head? Else there is nothing new to read: a
+/// head in small segments is not read anew for each.
+fn goes_further(bytes: &[u8], before: usize, had_line: bool) -> bool {
+    if !had_line {
+        return before == 0 || bytes[before..].contains(&b'\n');
+    }
+    let near = &bytes[before.saturating_sub(2)..];
+    memchr_iter(b'\n', near).any(|end| matches!(near[end + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
 #[cfg(test)]
@@ -301,6 +315,20 @@ mod tests {
         assert_eq!(outcome.counters("sip").events.get("sip messages whose rest is missing"), 1);
         let long = [&INVITE[..24], &[b'x'; SIP_HEAD_BYTES]].concat();
         assert_eq!(records(&run(long.chunks(1000).map(piece).collect(), protocol::TCP)).len(), 1);
+    }
+
+    #[test]
+    fn a_head_in_small_segments_is_not_read_anew_for_each() {
+        for head in [INVITE, b"INVITE sip:b@x SIP/2.0\na: b\n\n"] {
+            let start = head.iter().position(|byte| *byte == b'\n').unwrap();
+            let steps = 1..=sip::head(head).unwrap().len;
+            let looks: Vec<_> =
+                steps.clone().filter(|end| goes_further(&head[..*end], end - 1, *end > start + 1)).collect();
+            assert_eq!(looks, [1, start + 1, *steps.end()]);
+        }
+        let long = [&INVITE[..24], &[b'x'; SIP_HEAD_BYTES]].concat();
+        let outcome = run(long.chunks(1).map(piece).collect(), protocol::TCP);
+        assert_eq!(records(&outcome).len(), 1);
     }
 
     proptest! {

@@ -182,9 +182,9 @@ impl Smtp {
 
     /// Bytes are missing.
     fn gap(&mut self, session: &mut Session, is_client: bool, side: usize, gap: u32) {
-        session.lines[side].lose(&mut self.carried);
+        let lines = &mut session.lines[side];
         match &mut session.phase {
-            _ if !is_client => {}
+            _ if !is_client => lines.lose(&mut self.carried),
             Phase::Data(dots) => {
                 session.mail.gap = session.mail.gap.saturating_add(gap);
                 *dots = Dots::Inside;
@@ -193,8 +193,12 @@ impl Smtp {
                 let missing = u64::from(gap).min(*bytes_left);
                 *bytes_left -= missing;
                 session.mail.gap = session.mail.gap.saturating_add(missing as u32);
+                if u64::from(gap) > missing {
+                    lines.lose(&mut self.carried);
+                }
             }
-            Phase::Commands | Phase::Gone => {}
+            Phase::Commands => lines.lose(&mut self.carried),
+            Phase::Gone => {}
         }
     }
 
@@ -213,7 +217,10 @@ impl Smtp {
             match &mut session.phase {
                 Phase::Gone => return,
                 // The content type of a handshake record.
-                Phase::Commands if std::mem::take(&mut session.asked_tls) && rest[0] == 22 => self.leave(session),
+                Phase::Commands if std::mem::take(&mut session.asked_tls) && rest[0] == 22 => {
+                    self.end_mail(session, block.part(offset, 0), false, outlet);
+                    self.leave(session);
+                }
                 Phase::Commands => {
                     let lines = &mut session.lines[usize::from(block.class.direction())];
                     let Some(line) = lines.next(&mut rest, whole, &mut self.carried) else { return };
@@ -391,6 +398,7 @@ impl Smtp {
         for kept in [&mut session.helo, &mut session.mail.sender, &mut session.mail.receivers.0] {
             self.carried.clear(kept);
         }
+        session.mail = Mail::default();
     }
 }
 

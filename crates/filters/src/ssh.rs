@@ -9,7 +9,7 @@ use crate::parts::fingerprint::append_md5;
 use crate::parts::outlet::Outlet;
 use base::limits::SSH_BUFFERED_BYTES;
 use filter::prelude::*;
-use packet::ssh::{self, Opening, Stop};
+use packet::ssh::{self, Identification, Offer, Stop};
 
 static SCHEMA: Schema = Schema::new(
     "ssh",
@@ -56,13 +56,13 @@ const BOTH_SIDES: &str = r#"{"timestamp":"2023-07-13T10:00:05.282065000Z","flow_
 "#;
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    let ssh = Ssh { row: RowWriter::new(&SCHEMA), text: Vec::new(), carried: Carried::new(SSH_BUFFERED_BYTES) };
-    Ok(Instance::session(SessionKey::Connection, ssh))
+    Ok(Instance::session(SessionKey::Connection, Ssh::new(SSH_BUFFERED_BYTES)))
 }
 
 struct Ssh {
     row: RowWriter,
     text: Vec<u8>,
+    /// Parts of openings, and what sides said, of all connections.
     carried: Carried,
 }
 
@@ -89,21 +89,11 @@ enum Side {
 }
 
 /// A copy of what a side said.
+#[derive(Default)]
 struct Said {
     protocol: Vec<u8>,
     software: Vec<u8>,
     hassh: Vec<u8>,
-}
-
-impl Said {
-    fn new(opening: &Opening<'_>, side: usize) -> Said {
-        let identification = opening.identification;
-        let mut hassh = Vec::new();
-        if let Some(offer) = opening.offer {
-            if side == 0 { offer.append_hassh(&mut hassh) } else { offer.append_hassh_server(&mut hassh) }
-        }
-        Said { protocol: identification.protocol.to_vec(), software: identification.software.to_vec(), hassh }
-    }
 }
 
 impl SessionFilter for Ssh {
@@ -139,7 +129,7 @@ impl SessionFilter for Ssh {
     ) -> Result<(), Box<Failure>> {
         let time = cx.now;
         let mut outlet = Outlet::new(cx);
-        session.sides.iter_mut().for_each(|side| self.give_up(side));
+        session.sides.iter_mut().for_each(|side| self.give_up(side, &mut outlet));
         if !session.done {
             self.give(&mut session, time, class, &mut outlet);
         }
@@ -148,13 +138,19 @@ impl SessionFilter for Ssh {
 }
 
 impl Ssh {
-    /// Looks at a block of a side that has not said all; says whether it was part of an opening.
+    /// Keeps this many bytes of all connections at most.
+    fn new(limit: usize) -> Ssh {
+        Ssh { row: RowWriter::new(&SCHEMA), text: Vec::new(), carried: Carried::new(limit) }
+    }
+
+    /// Looks at a block of a side that has not said all; says whether it was part of an opening. Lines that a server may say
+    /// before are none: any protocol of text begins like them.
     fn look(&mut self, side: &mut Side, number: usize, block: &Descriptor, outlet: &mut Outlet<'_>) -> bool {
         if block.gap() > 0 {
             if matches!(side, Side::Part(..)) {
                 outlet.count("ssh openings whose rest is missing", 1);
             }
-            self.give_up(side);
+            self.give_up(side, outlet);
             return false;
         }
         let bytes = outlet.bytes(block);
@@ -166,8 +162,9 @@ impl Ssh {
             Side::Part(part, need) => {
                 if !self.carried.keep(part, bytes) {
                     outlet.count(TOO_MANY, 1);
+                    let has_begun = ssh::has_begun(part);
                     self.end(side, None);
-                    return true;
+                    return has_begun;
                 }
                 if part.len() < *need {
                     return true;
@@ -176,10 +173,11 @@ impl Ssh {
             }
             _ => bytes,
         };
-        match ssh::opening(stream) {
+        let has_begun = ssh::has_begun(stream);
+        match if number == 0 { ssh::client_opening(stream) } else { ssh::opening(stream) } {
             Ok(opening) => {
-                let said = Box::new(Said::new(&opening, number));
-                self.end(side, Some(said));
+                let said = self.said(opening.identification, opening.offer, number, outlet);
+                self.end(side, said);
             }
             Err(Stop::Incomplete { need }) if is_fresh => {
                 let mut part = Vec::new();
@@ -200,17 +198,47 @@ impl Ssh {
                 return false;
             }
         }
-        true
+        has_begun
+    }
+
+    /// A copy of what a side said; `None` where there is no room.
+    fn said(
+        &mut self,
+        identification: Identification<'_>,
+        offer: Option<Offer<'_>>,
+        number: usize,
+        outlet: &mut Outlet<'_>,
+    ) -> Option<Box<Said>> {
+        self.text.clear();
+        if let Some(offer) = offer {
+            if number == 0 { offer.append_hassh(&mut self.text) } else { offer.append_hassh_server(&mut self.text) }
+        }
+        let mut said = Box::<Said>::default();
+        let is_kept = self.carried.keep(&mut said.protocol, identification.protocol)
+            && self.carried.keep(&mut said.software, identification.software)
+            && self.carried.keep(&mut said.hassh, &self.text);
+        if !is_kept {
+            outlet.count(TOO_MANY, 1);
+            self.forget(&mut said);
+        }
+        is_kept.then_some(said)
+    }
+
+    /// Gives back the room that a copy took.
+    fn forget(&mut self, said: &mut Said) {
+        for kept in [&mut said.protocol, &mut said.software, &mut said.hassh] {
+            self.carried.clear(kept);
+        }
     }
 
     /// The rest of an opening will not come: what is left of it is who that side is.
-    fn give_up(&mut self, side: &mut Side) {
-        let said = match side {
+    fn give_up(&mut self, side: &mut Side, outlet: &mut Outlet<'_>) {
+        let found = match side {
             Side::Part(part, _) => ssh::identification(part).ok(),
             _ => None,
         };
-        let said = said.map(|(identification, _)| Said::new(&Opening { identification, offer: None }, 0));
-        self.end(side, said.map(Box::new));
+        let said = found.and_then(|(identification, _)| self.said(identification, None, 0, outlet));
+        self.end(side, said);
     }
 
     /// Nothing more is to come of a side.
@@ -234,7 +262,7 @@ impl Ssh {
         let class = Class::of_stream(class.connection(), 0);
         begin_row(&mut self.row, time, class, outlet.facts(class));
         for (side, [protocol, software, hash, string]) in session.sides.iter_mut().zip(FIELDS) {
-            let Side::Said(said) = std::mem::replace(side, Side::Other) else { continue };
+            let Side::Said(mut said) = std::mem::replace(side, Side::Other) else { continue };
             for (name, value) in [(protocol, &said.protocol), (software, &said.software)] {
                 self.text.clear();
                 packet::tls::append_name(&mut self.text, value);
@@ -248,6 +276,7 @@ impl Ssh {
                 packet::tls::append_name(&mut self.text, &said.hassh);
                 self.row.text(string, &self.text);
             }
+            self.forget(&mut said);
         }
         outlet.record(&self.row, time, class);
     }
@@ -327,6 +356,41 @@ mod tests {
         assert_eq!(outcome.counters("ssh").events.get("ssh openings whose rest is missing"), 1);
         let client = json!([{"client": {"proto_version": "2.0", "software_version": "c"}}]);
         assert_eq!(json!(found(&outcome)), client);
+    }
+
+    #[test]
+    fn text_of_other_protocols_is_rejected() {
+        let pieces =
+            [&b"GET / HTTP/1.1\r\n\r\n"[..], b"HTTP/1.1 200 OK\r\n\r\n", b"GET /SSH-2.0-x HTTP/1.1\r\n\r\n", b"OK\r\n"];
+        let outcome = run((0..).zip(pieces).map(|(at, bytes)| block(at % 2, Flags::NONE, bytes, 0)).collect());
+        assert_eq!((found(&outcome).len(), outcome.counters("ssh").blocks_rejected), (0, 4));
+        let server = [&b"Welcome\r\n"[..], b"SSH-2.0-s\r\n"];
+        let outcome = run(server.map(|bytes| block(1, Flags::NONE, bytes, 0)).to_vec());
+        assert_eq!(json!(found(&outcome)), json!([{"server": {"proto_version": "2.0", "software_version": "s"}}]));
+        assert_eq!(outcome.counters("ssh").blocks_rejected, 1);
+    }
+
+    /// `ssh` that keeps what one side of a connection says, and not both.
+    static SMALL: Kind = Kind::new("ssh", "", |_, _| Ok(Instance::session(SessionKey::Connection, Ssh::new(30))))
+        .takes(&[Type::Bytes])
+        .rejects()
+        .gives_records(&SCHEMA)
+        .mode(Mode::Session(SessionKey::Connection));
+
+    #[test]
+    fn what_sides_said_counts_as_kept_until_it_is_given() {
+        let pieces = (0..2).flat_map(|connection| {
+            let client = block(2 * connection, Flags::FIRST, &said(b"SSH-2.0-c\r\n"), 0);
+            [client, block(2 * connection + 1, Flags::FIRST, &said(b"SSH-1.99-s\r\n"), 0)]
+        });
+        let outcome = Chain::pieces(Type::Bytes, None, pieces.collect())
+            .streams(&[facts(4000, 6, 0), facts(4001, 6, 0)])
+            .then(&SMALL, &[])
+            .then(&json::KIND, &[])
+            .run();
+        let client = json!({"client": both()["client"]});
+        assert_eq!(found(&outcome), [client.clone(), client]);
+        assert_eq!(outcome.counters("ssh").events.get(TOO_MANY), 2);
     }
 
     proptest! {

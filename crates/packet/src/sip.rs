@@ -91,7 +91,9 @@ impl<'a> Head<'a> {
     /// The first field of this name, or of this short name (RFC 3261, 7.3.3); a field may go on in further lines, of which the
     /// first is given.
     pub fn field(&self, name: &str, short: Option<u8>) -> Option<&'a [u8]> {
-        self.fields.split(|byte| *byte == b'\n').find_map(|line| {
+        let lines = self.fields.split(|byte| *byte == b'\n');
+        // A line that begins with a space or tab goes on with the field before it (RFC 3261, 7.3.1).
+        lines.filter(|line| !matches!(line.first(), Some(b' ' | b'\t'))).find_map(|line| {
             let colon = line.iter().position(|byte| *byte == b':')?;
             let found = line[..colon].trim_ascii();
             let is_short = short.is_some_and(|short| found.eq_ignore_ascii_case(&[short]));
@@ -129,6 +131,13 @@ mod tests {
         assert!(
             may_begin(b"SI") && may_begin(b"INV") && may_begin(b"SIP/2.0 2") && !may_begin(b"\x16") && !may_begin(b"")
         );
+    }
+
+    #[test]
+    fn a_folded_line_is_no_field() {
+        let found =
+            head(b"INVITE sip:b@x SIP/2.0\r\nSubject: a\r\n To: no\r\n\tl: 9\r\nt: yes\r\nl: 3\r\n\r\n").unwrap();
+        assert_eq!((found.field("To", Some(b't')), found.body_len()), (Some(&b"yes"[..]), Some(3)));
     }
 
     proptest! {

@@ -48,7 +48,18 @@ pub enum Stop {
     NotSsh,
 }
 
-/// Reads the opening at the start of `stream`.
+/// Reads the opening of a client, which begins with its identification (RFC 4253, 4.2).
+pub fn client_opening(stream: &[u8]) -> Result<Opening<'_>, Stop> {
+    let is_begin = stream.starts_with(PREFIX) || PREFIX.starts_with(stream);
+    if is_begin { opening(stream) } else { Err(Stop::NotSsh) }
+}
+
+/// Is there the beginning of an identification, perhaps behind other lines?
+pub fn has_begun(stream: &[u8]) -> bool {
+    begin(stream).is_ok()
+}
+
+/// Reads the opening at the start of `stream`, of a server perhaps behind other lines.
 pub fn opening(stream: &[u8]) -> Result<Opening<'_>, Stop> {
     let (identification, start) = identification(stream)?;
     let without = Opening { identification, offer: None };
@@ -221,6 +232,19 @@ mod tests {
         check(&[&b"SSH-2.0-"[..], &[b'a'; 300]].concat());
         check(b"SSH-2.0\r\n");
         check(b"text\r\n\x01");
+    }
+
+    #[test]
+    fn only_a_server_sends_lines_before() {
+        let check = |stream: &[u8], of_client: Result<(), Stop>, of_server: Result<(), Stop>, begun: bool| {
+            assert_eq!(client_opening(stream).map(|_| ()), of_client);
+            assert_eq!(opening(stream).map(|_| ()), of_server);
+            assert_eq!(has_begun(stream), begun);
+        };
+        check(b"Welcome\r\nSSH-1.5-x\r\n", Err(Stop::NotSsh), Ok(()), true);
+        check(b"SSH-1.5-x\r\n", Ok(()), Ok(()), true);
+        check(b"SS", Err(Stop::Incomplete { need: 3 }), Err(Stop::Incomplete { need: 3 }), false);
+        check(b"GET / HTTP/1.1\r\n", Err(Stop::NotSsh), Err(Stop::Incomplete { need: 17 }), false);
     }
 
     proptest! {

@@ -104,6 +104,32 @@ fn gaps() {
 }
 
 #[test]
+fn a_gap_in_a_mail_does_not_lose_the_command_behind_it() {
+    let second = json!({"helo": "me.example", "mail_from": "<x>", "length": 0, "state": "complete"});
+    let check = |start: &[u8], gap: u32, rest: &[u8], expected: &[Value]| {
+        let pieces = vec![
+            piece(0, HELLO),
+            piece(0, ENVELOPE),
+            piece(0, start),
+            block(0, Flags::GAP_BEFORE, rest, gap),
+            piece(0, b"RSET\r\n"),
+        ];
+        assert_eq!(records(pieces), expected);
+    };
+    check(b"DATA\r\nabc", 5, b"\r\n.\r\nMAIL FROM:<x>\r\n", &[mail(5, "gap"), second.clone()]);
+    check(b"BDAT 9 LAST\r\nabc", 4, b"deMAIL FROM:<x>\r\n", &[mail(5, "gap"), second.clone()]);
+    check(b"BDAT 9 LAST\r\nabc", 6, b"MAIL FROM:<x>\r\n", &[mail(3, "gap"), second.clone()]);
+    // The gap goes on behind the chunk, in a command.
+    check(b"BDAT 9 LAST\r\nabc", 8, b"OP\r\nMAIL FROM:<x>\r\n", &[mail(3, "gap"), second]);
+}
+
+#[test]
+fn no_mail_is_invented_behind_starttls() {
+    let pieces = vec![piece(0, HELLO), piece(0, ENVELOPE), piece(0, b"STARTTLS\r\n"), piece(0, b"\x16\x03\x01")];
+    assert_eq!(records(pieces), [mail(0, "complete")]);
+}
+
+#[test]
 fn what_is_not_smtp_is_rejected() {
     let rejected = |pieces: Vec<Piece>| {
         let outcome = chain(pieces).run();
