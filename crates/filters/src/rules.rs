@@ -3,7 +3,7 @@
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
 //! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
 //! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `small` —
-//!   their buffers; `lines`, `hex` help them.
+//!   their buffers; `lines` helps them.
 //! - `row` — the record.
 //!
 //! The language and the matching are the crate `rules`.
@@ -14,7 +14,6 @@ mod der;
 mod dns;
 mod frame;
 mod ftp;
-mod hex;
 mod http;
 pub(crate) mod inspector;
 mod lines;

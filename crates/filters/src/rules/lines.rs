@@ -1,7 +1,6 @@
 //! Lines out of a stream that comes in pieces, for the protocols that speak in lines.
 
-/// Bytes of a line that are kept; what is behind is passed over.
-const LINE_BYTES: usize = 4096;
+use base::limits::TEXT_LINE_BYTES;
 
 /// The line under way of one side.
 #[derive(Debug, Default)]
@@ -13,7 +12,7 @@ impl Lines {
     /// Calls for each line that ends in these bytes, without its end.
     pub fn each(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let take = part.len().min(LINE_BYTES.saturating_sub(self.waiting.len()));
+            let take = part.len().min(TEXT_LINE_BYTES.saturating_sub(self.waiting.len()));
             self.waiting.extend_from_slice(&part[..take]);
             if part.ends_with(b"\n") {
                 let text = self.waiting.strip_suffix(b"\n").unwrap_or(&self.waiting);

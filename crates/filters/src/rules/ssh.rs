@@ -1,8 +1,7 @@
 //! SSH for rules: the banners, and fingerprints of what both sides offer (HASSH). One transaction for each connection.
 
-use super::hex::hex;
 use super::transactions::Transactions;
-use md5::Digest as _;
+use crate::parts::fingerprint::append_md5;
 use rules::names::{App, Buffer};
 
 /// Bytes of one side that are kept until its offer is there.
@@ -56,14 +55,15 @@ impl Stream {
                 let text = offered(offer, to_server);
                 side.done = true;
                 if let Some(text) = text {
-                    let hash = hex(&md5::Md5::digest(text.as_bytes()));
+                    let mut hash = Vec::new();
+                    append_md5(&mut hash, text.as_bytes());
                     let (string, digest) = if to_server {
                         (Buffer::SSH_HASSH_STRING, Buffer::SSH_HASSH)
                     } else {
                         (Buffer::SSH_HASSH_SERVER_STRING, Buffer::SSH_HASSH_SERVER)
                     };
                     one.put_copy(string, to_server, text.as_bytes());
-                    one.put_copy(digest, to_server, hash.as_bytes());
+                    one.put_copy(digest, to_server, &hash);
                     changed = true;
                 }
             }

@@ -1,10 +1,10 @@
 //! TLS for rules: one transaction for each connection, from the hellos and the certificates that are not encrypted.
 
 use super::der;
-use super::hex::{colons, hex};
 use super::transactions::Transactions;
-use md5::Digest as _;
-use packet::tls::{Hello, Stop, hello};
+use crate::parts::fingerprint::{append_md5, append_sha1, append_with_colons};
+use crate::parts::json_text;
+use packet::tls::{Hello, Stop, hello, is_grease};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 use std::fmt::Write as _;
@@ -141,7 +141,9 @@ fn put_client(one: &mut Transaction, client: &packet::tls::ClientHello<'_>) {
         formats.iter().map(u8::to_string).collect::<Vec<_>>().join("-"),
     );
     one.put_copy(Buffer::JA3_STRING, true, text.as_bytes());
-    one.put_copy(Buffer::JA3_HASH, true, hex(&md5::Md5::digest(text.as_bytes())).as_bytes());
+    let mut hash = Vec::new();
+    append_md5(&mut hash, text.as_bytes());
+    one.put_copy(Buffer::JA3_HASH, true, &hash);
     one.put_copy(Buffer::JA4_HASH, true, ja4(client).as_bytes());
 }
 
@@ -154,7 +156,9 @@ fn put_server(one: &mut Transaction, server: &packet::tls::ServerHello<'_>) {
     let kinds: Vec<String> = server.extensions().map(|(kind, _)| kind.to_string()).collect();
     let text = format!("{},{},{}", server.legacy_version, server.cipher_suite, kinds.join("-"));
     one.put_copy(Buffer::JA3S_STRING, false, text.as_bytes());
-    one.put_copy(Buffer::JA3S_HASH, false, hex(&md5::Md5::digest(text.as_bytes())).as_bytes());
+    let mut hash = Vec::new();
+    append_md5(&mut hash, text.as_bytes());
+    one.put_copy(Buffer::JA3S_HASH, false, &hash);
 }
 
 fn put_random(one: &mut Transaction, to_server: bool, random: &[u8; 32]) {
@@ -172,11 +176,6 @@ fn put_version(one: &mut Transaction, to_server: bool, version: u16) {
         _ => return,
     };
     one.put_copy(Buffer::TLS_VERSION, to_server, name);
-}
-
-/// Values that clients put in to see that servers pass over them (RFC 8701).
-fn is_grease(number: u16) -> bool {
-    number & 0x0f0f == 0x0a0a && number >> 8 == number & 0xff
 }
 
 /// The fingerprint of a client, in the way of JA4 for TLS over TCP.
@@ -208,7 +207,11 @@ fn ja4(client: &packet::tls::ClientHello<'_>) -> String {
     let list = |numbers: &[u16]| numbers.iter().map(|number| format!("{number:04x}")).collect::<Vec<_>>().join(",");
     let short = |text: &str| match text {
         "" => "000000000000".to_string(),
-        text => hex(&sha2::Sha256::digest(text.as_bytes()))[..12].to_string(),
+        text => {
+            let mut digits = Vec::new();
+            json_text::hex(&mut digits, &<sha2::Sha256 as sha2::Digest>::digest(text.as_bytes())[..6]);
+            digits.into_iter().map(char::from).collect()
+        }
     };
     text.push_str(&short(&list(&suites)));
     let mut sorted: Vec<u16> = kinds.iter().copied().filter(|kind| !matches!(kind, 0 | 16)).collect();
@@ -241,10 +244,13 @@ fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8]) {
 }
 
 fn put_certificate(one: &mut Transaction, to_server: bool, bytes: &[u8]) {
-    let fingerprint = colons(&sha1::Sha1::digest(bytes));
-    one.put_copy(Buffer::TLS_CERT_FINGERPRINT, to_server, fingerprint.as_bytes());
+    let mut digits = Vec::new();
+    append_sha1(&mut digits, bytes);
+    one.put_copy(Buffer::TLS_CERT_FINGERPRINT, to_server, &digits);
     let Some(certificate) = der::certificate(bytes) else { return };
-    one.put_copy(Buffer::TLS_CERT_SERIAL, to_server, colons(certificate.serial).to_uppercase().as_bytes());
+    digits.clear();
+    append_with_colons(&mut digits, certificate.serial);
+    one.put_copy(Buffer::TLS_CERT_SERIAL, to_server, &digits.to_ascii_uppercase());
     one.put_copy(Buffer::TLS_CERT_ISSUER, to_server, &der::name(certificate.issuer));
     one.put_copy(Buffer::TLS_CERT_SUBJECT, to_server, &der::name(certificate.subject));
     for name in der::alternative_names(certificate.rest) {
