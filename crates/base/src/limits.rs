@@ -382,7 +382,8 @@ pub const RULES_HOST_BITS: usize = 1 << 18;
 /// Counts that thresholds of rules keep.
 pub const RULES_THRESHOLDS: usize = 1 << 18;
 
-/// Steps that rules take for one packet and what it completes: each keyword is one, and each further place of a content.
+/// Steps that rules take for one packet and the bytes it completes: one for each keyword, for each further place of a content, and
+/// for each 64 bytes that the engine searches.
 pub const RULES_STEPS: u32 = 1 << 20;
 
 /// Bytes of a stream that rules see at a time, the last ones.

@@ -1,8 +1,8 @@
 //! What matches. For each packet the caller begins, shows the packet, what came into its streams and the transactions that
 //! went on, and finishes: then alerts and a verdict are there.
 //!
-//! Tiers: the patterns of all rules run over the bytes at once; for a rule whose pattern came, its header is compared; then its
-//! steps run. Work of one packet is bounded; what the bound cut is counted.
+//! Tiers: the engine looks for the patterns of all rules at once. It compares the header of each rule whose pattern it found, and
+//! then runs the steps of that rule. A budget bounds the work of one packet, and the engine counts packets that used it up.
 
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
@@ -58,7 +58,7 @@ pub struct Piece<'a> {
     pub grows: bool,
 }
 
-/// What was met that has a bound, since it was asked last.
+/// How often the engine met each bound since the caller asked last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Packets whose work was cut.
@@ -184,8 +184,8 @@ impl Engine {
         }
     }
 
-    /// Shows a piece of a stream. Patterns run over what is new of it; a rule whose pattern came is tried again with what
-    /// follows, for as long as the pattern is in the piece.
+    /// Shows a piece of a stream. The engine looks for patterns in its new bytes. It tries a rule again with each piece for as
+    /// long as the piece holds the rule's pattern.
     pub fn stream(&mut self, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
         let set = Arc::clone(&self.set);
         flow.meet_set(self.set_number);
@@ -237,8 +237,7 @@ impl Engine {
         flow.waiting[side] = waiting;
     }
 
-    /// A rule whose pattern came here waits for what follows. Where there is no room, a rule that drops takes that of one
-    /// that does not.
+    /// Has a rule wait for the bytes behind its pattern. Without room, a drop rule takes the place of a rule that does not drop.
     fn wait(&mut self, set: &RuleSet, waiting: &mut Vec<(u32, u64)>, rule: u32, at: u64) {
         if let Some(entry) = waiting.iter_mut().find(|entry| entry.0 == rule) {
             entry.1 = at;
@@ -372,8 +371,8 @@ impl Engine {
         }
     }
 
-    /// Notes what matched; says whether there was room. Where there is none, what decides about the packet takes the place
-    /// of what alerts alone.
+    /// Notes a match. False: the list was full. In a full list, a match that drops or passes the packet takes the place of a match
+    /// that only alerts.
     fn record(&mut self, set: &RuleSet, found: Found) -> bool {
         if self.found.len() < RULES_ALERTS {
             self.found.push(found);

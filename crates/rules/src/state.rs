@@ -1,5 +1,5 @@
-//! What is kept between packets: of a flow its bits and numbers, of hosts and pairs of hosts their bits. Options of rules that
-//! read and set them.
+//! State between packets: bits and numbers of flows, bits of hosts and of pairs of hosts; and the options of rules that read and
+//! set it.
 
 use crate::mistake::Read;
 use crate::names::App;
@@ -8,14 +8,14 @@ use base::limits::{RULES_FLOW_BITS, RULES_HOST_BITS};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// What is kept of a flow.
+/// The state of a flow.
 #[derive(Clone, Debug, Default)]
 pub struct FlowState {
     bits: Vec<u64>,
     numbers: Vec<(u64, u32)>,
     /// The application, as far as it is known.
     pub app: App,
-    /// What can be known of the application is known.
+    /// The detection of the application has ended.
     pub app_known: bool,
     /// Time of its first packet, ns.
     pub start: u64,
@@ -25,7 +25,7 @@ pub struct FlowState {
     pub bytes: [u64; 2],
     /// Bytes of the streams, by side.
     pub stream_bytes: [u64; 2],
-    /// A rule passed the flow: nothing is looked for any more.
+    /// A pass rule matched: the engine ignores the rest of the flow.
     pub passed: bool,
     /// A rule dropped the flow.
     pub dropped: bool,
@@ -136,7 +136,7 @@ pub(crate) enum Of {
     Pair,
 }
 
-/// What is done with a bit.
+/// The operation of an option on a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Set,

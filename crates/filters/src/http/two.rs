@@ -62,23 +62,23 @@ struct Side {
     table: Table,
 }
 
-/// What comes next.
+/// The part of a frame that a side sends next.
 #[derive(Clone, Copy, Debug, Default)]
 enum Phase {
-    /// What a side says first.
+    /// The side has sent nothing yet.
     #[default]
     Fresh,
     /// A frame's header.
     Header,
     /// The contents of a frame that is copied together.
     Contents(Header),
-    /// How much fills up a frame with data.
+    /// The length of a frame's padding.
     Padding(Header),
-    /// Data, and what fills up its frame.
+    /// Data, and the padding of its frame.
     Data { header: Header, left: usize, padding: usize },
-    /// Contents of no interest.
+    /// Contents that the session passes over.
     Skip(usize),
-    /// Not HTTP/2, or nothing that can be read any more.
+    /// The side speaks no HTTP/2, or lost its place among the frames.
     Gone,
 }
 
@@ -175,7 +175,8 @@ impl SessionFilter for Http2 {
 }
 
 impl Session {
-    /// Bytes are missing: data of a body, or else frames, behind which nothing can be read.
+    /// The capture lacks bytes of a side. The session goes on where they are data of a body. Elsewhere it gives the side up, because
+    /// it cannot find the next frame.
     fn gap(&mut self, block: &Descriptor, exit: &mut Exit<'_>) {
         let side = usize::from(block.class.direction());
         let missing = block.gap();
@@ -288,7 +289,7 @@ impl Session {
         let used = bytes.len().min(wanted - part.len());
         part.extend_from_slice(&bytes[..used]);
         let is_whole = part.len() == wanted;
-        // What is copied and done with at once is not charged.
+        // The session charges a copy only if it outlives this call.
         if !is_whole && !self.settle(exit) {
             return (used, false);
         }
