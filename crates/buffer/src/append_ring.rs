@@ -34,7 +34,8 @@ impl Chunk {
     /// The ring published these bytes before it made this handle.
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.capacity && len <= self.capacity - offset, "inside the chunk");
-        // SAFETY: inside the allocation, initialised, and not written while this handle lives: see the caller's promise.
+        // SAFETY: inside the allocation, initialised, and not written while this handle lives: see the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().add(offset), len) }
     }
 }
@@ -204,7 +205,8 @@ impl AppendRing {
             _ => regions.get(AppendRing::find(regions, pos, len)?)?,
         };
         let offset = region.offset_of(pos, len)?;
-        // SAFETY: `offset_of` checked `offset + len <= used`; published bytes are written again only through `&mut self`.
+        // SAFETY: `offset_of` checked `offset + len <= used`; published bytes are written again only through `&mut
+        // self`.
         Some(unsafe { std::slice::from_raw_parts(region.bytes.as_ptr().add(offset), len as usize) })
     }
 

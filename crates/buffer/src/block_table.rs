@@ -1,8 +1,8 @@
 //! The rings of one process: turns a descriptor into checked bytes. This is the only way to a block's bytes.
 //!
 //! - A *segment* is memory that holds bytes: a mapped file, an append ring or the copies of held blocks.
-//! - A *view* names a segment together with the kind of its frames (link type, interface). A descriptor's ring field is a
-//!   view's id. Several views may share a segment, as the interfaces of one pcapng file do.
+//! - A *view* names a segment together with the kind of its frames (link type, interface). A descriptor's ring field is
+//!   a view's id. Several views may share a segment, as the interfaces of one pcapng file do.
 //!
 //! `source` filters map files and append; other filters read through [`BlockTable::bytes`].
 
@@ -160,7 +160,6 @@ pub struct BlockTable {
     segments: Vec<Option<Segment>>,
     /// Segments made so far.
     serials: u64,
-    /// Link types of all views made so far.
     link_types: BTreeSet<u16>,
     /// View of the copies of held blocks. Made with the table, so that a source cannot take the last view before it.
     held: ViewId,
@@ -504,7 +503,8 @@ impl BlockTable {
     /// Gives a block's bytes for writing, with `room` around them, and rewrites the descriptor if they moved. This is
     /// the only way to write to a block. It takes the cheapest way that is allowed:
     ///
-    /// 1. *In place* in an append ring, if `exclusive` (no other filter sees it), without room, and nothing near is held.
+    /// 1. *In place* in an append ring, if `exclusive` (no other filter sees it), without room, and nothing near is
+    ///    held.
     /// 2. *Longer in place*, if also room is wanted only behind the block and it is the last one in its ring.
     /// 3. *Copied* otherwise, into the append ring of view `own`, and counted. The room in front and behind is zeroed.
     ///    The copy lies in a view of that ring with the same interface as the block's view.

@@ -11,7 +11,6 @@ use std::cell::{Cell, RefCell};
 /// The list is cleaned up once it has this many freed blocks and they make up half of it.
 const GONE_BLOCKS: usize = 64;
 
-/// One copy.
 #[derive(Debug)]
 struct Held {
     start: u64,
@@ -22,7 +21,6 @@ struct Held {
     listed: Cell<bool>,
 }
 
-/// Held copies by position.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBlocks {
     /// Sorted by position, because positions only go up.
@@ -98,7 +96,6 @@ impl HeldBlocks {
         }
     }
 
-    /// Bytes of memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes + self.blocks.capacity() * size_of::<Held>()
     }

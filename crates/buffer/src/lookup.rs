@@ -43,9 +43,9 @@ impl<'a> Lookup<'a> {
     pub fn bytes(&mut self, block: &Descriptor) -> &'a [u8] {
         let Known { view, base, len } = self.known;
         if view == view_word(block) && block.pos < len && u64::from(block.len) <= len - block.pos {
-            // SAFETY: `len` is above 0, so that `known` took both from a live view of a mapped file whose map is at `base`
-            // and that long; the map goes and changes only through `&mut BlockTable`, and `rings` is borrowed for `'a`. The
-            // range was checked just now. Bytes that another process changes: see `MappedFile::bytes`.
+            // SAFETY: `len` is above 0, so that `known` took both from a live view of a mapped file whose map is at
+            // `base` and that long; the map goes and changes only through `&mut BlockTable`, and `rings` is borrowed
+            // for `'a`. The range was checked just now. Bytes that another process changes: see `MappedFile::bytes`.
             return unsafe { std::slice::from_raw_parts(base.add(block.pos as usize), block.len as usize) };
         }
         let (known, bytes) = turn(self.rings, block);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Offset of the lowest page that faulted; `usize::MAX` while none has.
+    /// Offset of the lowest page that faulted; `usize::MAX` before the first fault.
     cut_at: AtomicUsize,
 }
 

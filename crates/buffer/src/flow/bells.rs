@@ -43,7 +43,6 @@ pub const CHANNELS: usize = if cfg!(loom) { 64 } else { 1024 };
 
 const WORDS: usize = CHANNELS / 64;
 
-/// The words of one direction.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Direction {

@@ -86,7 +86,6 @@ pub struct Driver {
     given: u64,
     /// Entries of received packets written, one for each buffer.
     received: u64,
-    /// Packets delivered.
     delivered: u64,
     /// Buffers that the driver may fill.
     free: Vec<u32>,
@@ -206,7 +205,6 @@ impl Driver {
         self.geometry
     }
 
-    /// Gives the driver a buffer.
     fn own(&mut self, buffer: u32) {
         self.owned[buffer as usize] = true;
         self.mark(buffer, true);
@@ -428,7 +426,6 @@ pub fn close_abandoned(segment: OwnedFd, errno: i32) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The word of a closed flow.
 fn closed(errno: i32) -> u64 {
     (errno as u32 as u64) << 32 | 1
 }

@@ -12,7 +12,6 @@ use std::fmt;
 /// Version of everything in this file.
 pub const ABI: u32 = 4;
 
-/// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
 
 /// Most pieces of one packet to send.
@@ -238,7 +237,6 @@ const HAS_ADDRESS: u64 = 1 << 56;
 const UNFINISHED: u64 = 1 << 57;
 
 impl Facts {
-    /// Encodes the facts.
     pub(super) fn words(&self) -> [u64; 2] {
         let [a, b, c, d, e, f] = self.mac.map(u64::from);
         let mac = a << 40 | b << 32 | c << 24 | d << 16 | e << 8 | f;

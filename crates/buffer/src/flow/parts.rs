@@ -4,7 +4,6 @@ use super::layout::{ApplicationWords, DriverWords, Empty, Geometry, Owned, Packe
 use crate::shared::payload::{Payload, Span};
 use crate::shared::words::{Shared, SharedArray};
 
-/// All parts of a channel.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) geometry: Geometry,
@@ -18,7 +17,6 @@ pub(super) struct Parts {
     pub(super) receive: Span,
 }
 
-/// The side that maps the segments.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {

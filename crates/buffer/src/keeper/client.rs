@@ -40,7 +40,6 @@ enum Heard {
     Answer(Message, Vec<OwnedFd>),
     /// A reader that joined or left, which is noted; or an answer to a question that was given up.
     News,
-    /// The connection is closed.
     Closed,
 }
 
@@ -109,14 +108,12 @@ impl Connection {
         }
     }
 
-    /// Sends a question.
     fn ask(&mut self, message: &Message) -> io::Result<()> {
         control::send(&self.socket, message, &[])?;
         self.owed += 1;
         Ok(())
     }
 
-    /// Waits for the answer to the last question.
     fn answer(&mut self, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -279,8 +276,8 @@ impl Named {
         Connection::open(self)?.call(&Message::Remove, at_once()).map(drop)
     }
 
-    /// Reads a generation from its oldest block on without becoming a reader: neither the keeper nor the writer knows of
-    /// it. Ask the result for blocks, but do not wait with it: no bell would wake it.
+    /// Reads a generation from its oldest block on without becoming a reader: neither the keeper nor the writer knows
+    /// of it. Ask the result for blocks, but do not wait with it: no bell would wake it.
     pub fn glance(&self, generation: u32) -> io::Result<Reader> {
         let place =
             Place { page: Shared::private(ReaderPage::new()), slot: 0, serial: 0, line: None, held: Box::new(()) };

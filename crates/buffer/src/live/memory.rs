@@ -33,7 +33,6 @@ pub const RING_BYTES_MAX: u64 = 1 << 28;
 /// By default there is a slot for this number of packet bytes.
 pub const BYTES_PER_SLOT: u64 = 256;
 
-/// Most processors.
 const CPUS_MAX: u32 = 4096;
 
 crate::wire_struct!(Geometry { slots, ring_bytes, cpus } if Geometry::is_sound);

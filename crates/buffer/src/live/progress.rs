@@ -12,7 +12,6 @@ use base::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The words of the page.
 #[derive(Debug)]
 #[repr(C)]
 struct Page {
@@ -50,7 +49,7 @@ impl Progress {
         page.map(Progress).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a reader's page is too short"))
     }
 
-    /// Publishes the reader's place: three stores to a cache line that nothing else writes.
+    /// Publishes the reader's place: three stores to a cache line of its own.
     #[inline]
     pub fn say(&self, reader: &LiveReader, settled: u64) {
         self.0.next.store(reader.position(), Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Following a live ring.
 //!
 //! Gives copies of packets, each verified after the copy, and the number of packets passed over because the writer was
-//! faster. A reader writes nothing that other processes rely on, so it cannot disturb them. This module does not sleep:
+//! faster. No other process relies on what a reader writes, so a reader disturbs none. This module does not sleep:
 //! the kernel's program cannot wake a reader by itself (see crate `capture`).
 
 use super::memory::LiveMemory;

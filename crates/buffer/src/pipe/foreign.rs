@@ -52,12 +52,10 @@ impl PartialEq for Origin {
 }
 
 impl Origin {
-    /// A generation of a named ring.
     pub(super) fn named(named: Named, generation: u32) -> Origin {
         Origin(Arc::new(Place::Named(named, generation)))
     }
 
-    /// A ring of this process.
     pub(super) fn local(local: Local) -> Origin {
         Origin(Arc::new(Place::Local(local)))
     }
@@ -83,7 +81,6 @@ impl Origin {
     }
 }
 
-/// Facts known about a number.
 #[derive(Debug, Default)]
 struct Known {
     origin: Option<Origin>,

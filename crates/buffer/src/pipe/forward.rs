@@ -134,7 +134,6 @@ impl PipeReader {
         Ok(written)
     }
 
-    /// The ring in which the block lies.
     fn origin_of(&mut self, block: &Block) -> io::Result<Origin> {
         if !block.seen.elsewhere {
             return Ok(self.origin.clone());

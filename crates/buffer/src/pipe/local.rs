@@ -40,7 +40,6 @@ impl Local {
         Ok(PipeReader::of_local(self.clone(), reader))
     }
 
-    /// Is it the same ring?
     pub(super) fn is(&self, other: &Local) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -39,7 +39,6 @@ impl Event for EventFd {
     }
 }
 
-/// The descriptor and the thread behind it.
 pub(super) struct Poller {
     watcher: Watching<EventFd, Reading<SinkFront>>,
     epoll: OwnedFd,

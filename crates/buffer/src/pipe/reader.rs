@@ -290,8 +290,8 @@ impl PipeReader {
         }
     }
 
-    /// What the next read would give, in place: the same again until it is taken, forwarded or read. `None`: the ring
-    /// has ended and everything was read. Waits where it may.
+    /// Shows in place what the next read would give: the same again until it is taken, forwarded or read. `None`: the
+    /// ring has ended and everything was read. Waits where it may.
     pub fn peek(&mut self) -> io::Result<Option<Block>> {
         let block = self.peek_unsettled();
         if block.is_err() {

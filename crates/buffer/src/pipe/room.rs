@@ -45,7 +45,6 @@ impl Event for EventFd {
     }
 }
 
-/// The descriptor and the thread behind it.
 pub(super) struct RoomPoller {
     watcher: Watching<EventFd, Writing<SharedSink>>,
     sink: SharedSink,

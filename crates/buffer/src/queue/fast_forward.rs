@@ -18,13 +18,11 @@ use std::marker::PhantomData;
 
 /// Not zero once the sender went.
 const GONE: usize = 0;
-/// The first slot.
 const SLOTS: usize = GONE + LINE_WORDS;
 /// Within a slot: its stamp, then the entry.
 const STAMP: usize = 0;
 const ENTRY: usize = 1;
 
-/// Number of words of a slot.
 const fn slot_words<T: Entry>() -> usize {
     ENTRY + T::Words::COUNT
 }
@@ -248,7 +246,6 @@ fn is_full<T: Entry, M>(sender: &Region<M>, position: u64, capacity: u64) -> boo
     stamp == position + 1
 }
 
-/// The slot for a position.
 #[inline]
 fn slot<T: Entry, M>(memory: &Region<M>, position: u64, capacity: u64) -> &[AtomicU64] {
     let start = SLOTS + (position & (capacity - 1)) as usize * slot_words::<T>();

@@ -21,12 +21,10 @@ use std::marker::PhantomData;
 const TAIL: usize = 0;
 /// Not zero once the sender went.
 const GONE: usize = LINE_WORDS;
-/// The first slot.
 const SLOTS: usize = GONE + LINE_WORDS;
 
 /// A side prefetches a slot this number of words before it needs the slot: four cache lines.
 const AHEAD_WORDS: usize = 32;
-/// Words of a cache line.
 const CACHE_LINE_WORDS: usize = 8;
 /// At most two entries of this number of words or more fit in a cache line.
 const FEW_A_LINE: usize = CACHE_LINE_WORDS / 2;

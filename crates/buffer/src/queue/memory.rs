@@ -77,7 +77,6 @@ impl fmt::Display for Misfit {
 
 impl std::error::Error for Misfit {}
 
-/// Checks that this is a valid capacity.
 pub(super) fn check_capacity(capacity: usize) -> Result<(), Misfit> {
     if capacity.is_power_of_two() && capacity <= CAPACITY_MAX { Ok(()) } else { Err(Misfit::Capacity(capacity)) }
 }
@@ -103,7 +102,6 @@ impl<M: Memory> Region<M> {
 }
 
 impl<M> Region<M> {
-    /// All words.
     #[inline]
     pub(super) fn words(&self) -> &[AtomicU64] {
         // SAFETY: `Memory` promises that the words stay in place as long as the memory is kept, and `_memory` keeps it.

@@ -26,19 +26,16 @@ impl Queue {
     }
 }
 
-/// The side that pushes.
 pub(super) enum Pushes {
     Indexed(indexed::Sender<u64>),
     FastForward(fast_forward::Sender<u64>),
 }
 
-/// The side that pops.
 pub(super) enum Pops {
     Indexed(indexed::Receiver<u64>),
     FastForward(fast_forward::Receiver<u64>),
 }
 
-/// Both sides of a new queue.
 pub(super) fn numbers(queue: Queue, places: usize) -> Result<(Pushes, Pops), Misfit> {
     Ok(match queue {
         Queue::Indexed => {

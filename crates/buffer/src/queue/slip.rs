@@ -22,7 +22,6 @@ const IDLE_LOOKS: u32 = if cfg!(loom) { 1 } else { 4 };
 /// Lowest and highest goal: how many lines the other side should be ahead.
 const LINES: [u64; 2] = [2, 16];
 
-/// Words of a cache line.
 const CACHE_LINE_WORDS: u64 = 8;
 
 /// After waits that did not pay, up to two to this power opportunities are left out.

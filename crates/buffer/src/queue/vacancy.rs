@@ -11,7 +11,6 @@ use base::atomic::Ordering;
 const HEAD: usize = 0;
 /// Not zero once the receiver went.
 const GONE: usize = LINE_WORDS;
-/// Words of the receiver's memory.
 pub(super) const WORDS: usize = GONE + LINE_WORDS;
 
 /// Free slots, as the sender sees them.

@@ -39,7 +39,6 @@ impl ActiveWindow {
 /// Looks between one search and the next: some hundred times around the ring.
 const SETTLED: u32 = 1000;
 
-/// The search for an active window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Search {
     /// Looks until the next search; 0 during a search.

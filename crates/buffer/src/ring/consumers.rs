@@ -83,9 +83,7 @@ pub struct Consumers {
     pages: Vec<Shared<ReaderPage>>,
     /// Lowest position of the holding readers, as of the last look: everything before it is free.
     held_from: u64,
-    /// Number of readers that hold the ring.
     holders: usize,
-    /// Readers demoted so far.
     demoted: u64,
 }
 

@@ -12,7 +12,7 @@
 //! | from | to | when | fence after the store |
 //! |---|---|---|---|
 //! | `AWAKE` | `TIMED` | first sleep of a wait, at most the latency bound; not if every block is signalled | full |
-//! | `AWAKE` | `ASLEEP` | later sleeps, or the first if every block is signalled; until the bell rings | heavy for batches, else full |
+//! | `AWAKE` | `ASLEEP` | any other sleep, until the bell rings | heavy; full is enough if every block is signalled |
 //! | `TIMED`, `ASLEEP` | `AWAKE` | the last look found something, the bell rang, or time is up | none |
 //!
 //! Two things must not happen:

@@ -6,7 +6,7 @@
 //! - [`writer`], [`reader`] — the two sides. Start reading here.
 //! - [`consumers`] — the writer's view of its readers: which ones hold the ring, sleep, or get demoted.
 //! - [`doorbell`] — sleeping and waking.
-//! - [`active window`] — how much of the payload is in use.
+//! - [`active_window`] — how much of the payload is in use.
 //! - [`sleeper`] — sleeping in a reader's place, on several bells at once.
 //! - [`memory`] — a ring's segment: how it is made, sealed and mapped.
 //! - [`map`] — a ring as this process has it mapped.

@@ -72,7 +72,6 @@ pub struct Reader<L: Layout = AnyLayout> {
     from: From,
     /// Cut when the writer is gone, whether or not a keeper is left to say so.
     line: Option<Lifeline>,
-    /// The line was found cut.
     is_cut: bool,
     /// When dropped, tells the keeper or the writer that this reader is gone.
     _leave: Box<dyn Send>,
@@ -260,7 +259,7 @@ impl<L: Layout> Reader<L> {
         self.cursor = unit;
         self.position = unit;
         self.told = unit;
-        // Relaxed: the reader has read nothing yet of what it gives up, or it no longer holds the ring.
+        // Relaxed: the reader gives up only units that it has not read, or it no longer holds the ring.
         self.page.position.0.store(unit, Ordering::Relaxed);
     }
 
@@ -446,7 +445,7 @@ impl<L: Layout> Reader<L> {
     }
 
     /// Goes on after this block and keeps holding it. For a reader that has forwarded the block and will
-    /// [pass](Reader::pass) it when the others are done with it. Fails as [`take`](Reader::take) does.
+    /// [pass](Reader::pass) it when all readers elsewhere are done with it. Fails as [`take`](Reader::take) does.
     #[inline]
     pub fn go_past(&mut self, seen: &Seen) -> Result<(), Overtaken> {
         let whole = self.intact(seen);
@@ -586,8 +585,8 @@ impl<L: Layout> Reader<L> {
     /// Sleeps once; says whether the bell rang or something was there already.
     fn sleep(&mut self, timed: bool, left: Option<Duration>) -> bool {
         self.counters.waits += 1;
-        // Relaxed, like every read up to the sleep: the fence orders it behind what was done before the bell rang. Whatever
-        // it finds is read again later.
+        // Relaxed, like every read up to the sleep: the fence orders it behind what was done before the bell rang.
+        // Whatever it finds is read again later.
         let bell = self.words.slots[self.slot].bell.load(Ordering::Relaxed);
         let wait = &self.page.wait.0.wait;
         let batched = self.words.writer.0.signalling.load(Ordering::Relaxed) != Signalling::Every.code();

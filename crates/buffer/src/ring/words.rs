@@ -25,7 +25,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"slring\0\0");
 /// Version of everything in this file.
 pub const ABI: u32 = 2;
 
-/// Most readers of one ring at a time. A model has few, because the model checker makes their words anew for each run.
+/// Most readers of one ring at a time. A model has few, because the model checker makes their words again for each run.
 pub const READERS: usize = if cfg!(loom) { 4 } else { 64 };
 
 /// Two cache lines: processors fetch neighbours in pairs.

@@ -229,8 +229,8 @@ impl<L: Layout> Writer<L> {
         self.consumers.count()
     }
 
-    /// Units that the furthest reader says it has taken; `None` without readers. For a caller that skips blocks that all
-    /// readers are too far behind to read. It does not affect this writer.
+    /// Units that the furthest reader says it has taken; `None` without readers. For a caller that skips blocks that
+    /// all readers are too far behind to read. It does not affect this writer.
     pub fn furthest(&mut self) -> Option<u64> {
         let _ = self.meet();
         self.consumers.furthest(self.head)
@@ -277,7 +277,6 @@ impl<L: Layout> Writer<L> {
         Ok(())
     }
 
-    /// May a descriptor of this ring name the block?
     #[inline]
     fn can_name(&self, block: &Descriptor) -> Result<(), NotWritten> {
         let can = self.layout.kind() == super::layout::RingKind::D && block.ring != RingId(0);
@@ -285,7 +284,7 @@ impl<L: Layout> Writer<L> {
     }
 
     /// Forwards many blocks and publishes them together; says how many were written before the ring was full. If one of
-    /// them cannot be named, none is written.
+    /// them cannot be named, the call writes no block.
     pub fn forward_batch(&mut self, blocks: &[Descriptor]) -> Result<usize, NotWritten> {
         blocks.iter().try_for_each(|block| self.can_name(block))?;
         let mut written = 0;
@@ -608,9 +607,9 @@ impl<L: Layout> Writer<L> {
         loop {
             let is_removed = self.meet().is_err();
             let needed = self.consumers.needed_by(unit, self.head)?;
-            // A reader that leaves changes the epoch before it rings for the last time. If it did both after `meet`, this
-            // bell will not ring again, so the epoch must still be the one met. Each turn meets a reader that joined or
-            // left. The exception is a removed ring, whose epoch `meet` does not take over.
+            // A reader that leaves changes the epoch before it rings for the last time. If it did both after `meet`,
+            // this bell will not ring again, so the epoch must still be the one met. Each turn meets a reader that
+            // joined or left. The exception is a removed ring, whose epoch `meet` does not take over.
             // Relaxed: the look at the bell was Acquire, its ringing Release.
             if is_removed || self.words.keeper.0.epoch.load(Ordering::Relaxed) == self.epoch {
                 return Some(needed);

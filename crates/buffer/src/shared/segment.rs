@@ -200,7 +200,7 @@ impl Segment {
         self.map_parts(&[(offset, bytes)], access)
     }
 
-    /// Like [`map`](Self::map), but twice in a row: up to `bytes` bytes are contiguous wherever in the ring they begin.
+    /// Like [`map`](Self::map), but twice in a row: up to `bytes` bytes are contiguous, from any place in the ring.
     pub fn map_twice(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
         self.map_parts(&[(offset, bytes), (offset, bytes)], access)
     }
@@ -225,7 +225,7 @@ impl Segment {
         // Room for one more huge page, so that maps of huge pages can begin at a multiple of their size.
         let slack = self.page_bytes - PAGE_BYTES;
         let reserved = all + slack;
-        // SAFETY: a fresh range that nothing else lies in.
+        // SAFETY: a fresh range, which holds no other memory.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE)?
         };
@@ -327,7 +327,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was reserved by `map_parts` and nothing else lies in it; all its users hold an owner of it.
+        // SAFETY: the range was reserved by `map_parts` and holds no other memory; all its users hold an owner of it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.reserved) };
     }
 }

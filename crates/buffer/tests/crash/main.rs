@@ -7,7 +7,7 @@
 //! - [`flow_points`] — the same for the driver of a flow channel, whose place another driver takes.
 //! - [`random_kills`] — deaths at random times. `STREAMLINE_KILLS` sets how many.
 //! - [`named`] — deaths that a keeper learns of.
-//! - [`stopped`] — processes that stop, and go on after the others have.
+//! - [`stopped`] — processes that stop, and go on later than the other processes.
 //! - [`table`] — `CRASH.md` names each store.
 
 #![cfg(not(loom))]

@@ -1,5 +1,5 @@
-//! `CRASH.md` names each store to shared memory, with what a death there leaves and the test that shows it. A store
-//! without a row, a row without a store, or a missing test fails here.
+//! `CRASH.md` names each store to shared memory, with the consequences of a death there and the test that shows them. A
+//! store without a row, a row without a store, or a missing test fails here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -154,7 +154,7 @@ fn a_segment_of_another_geometry_is_refused() {
     for geometry in unsound {
         assert!(matches!(receive(geometry), Err(Refused::Io(_))), "{geometry:?}");
     }
-    // Other geometries fit into the memory, but differ from what the segment says.
+    // Other geometries fit into the memory, but differ from the segment's own words.
     for geometry in
         [Geometry { slots: 8, ..sound }, Geometry { payload_bytes: 4096, ..sound }, Geometry::new(RingKind::V, 8192, 0)]
     {

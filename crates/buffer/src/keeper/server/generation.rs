@@ -32,7 +32,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// One writer's ring.
 pub(super) struct Generation {
     pub number: u32,
     pub memory: RingMemory,
@@ -54,13 +53,9 @@ pub(super) struct Generation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It has no writer yet.
     Made,
-    /// The writer has the segment, but has not mapped it yet.
     Offered,
-    /// The writer writes; readers may join.
     Written,
-    /// The writer is gone.
     Over,
 }
 

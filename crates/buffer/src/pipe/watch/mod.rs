@@ -84,17 +84,17 @@ impl<E: Event, W: Waits> Watcher<E, W> {
         }
     }
 
-    /// Something is due now.
+    /// Raises the event; the thread watches no more.
     pub fn set_due(&self) {
         self.change(None, Self::raise);
     }
 
-    /// Nothing is due, and the thread has nothing to watch.
+    /// The reader or writer waits elsewhere: lowers the event, and the thread watches no more.
     pub fn set_idle(&self) {
         self.change(None, Self::lower);
     }
 
-    /// Nothing is due until the thread finds that `watched` is.
+    /// Lowers the event until the thread finds `watched` due.
     pub fn set_watched(&self, watched: W) {
         self.change(Some(Arc::new(watched)), Self::lower);
     }

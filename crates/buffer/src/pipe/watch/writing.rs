@@ -51,7 +51,6 @@ pub struct Wanted {
     pub reader: bool,
 }
 
-/// The obstacle to a write.
 struct Obstacle {
     needed: Option<Needed>,
     /// The epoch in these words changes when readers join or leave.
