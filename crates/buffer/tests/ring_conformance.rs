@@ -442,7 +442,7 @@ fn a_window_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_
     assert!(stream.set_window(ActiveWindow::Whole) && !stream.set_window(ActiveWindow::AUTO));
 }
 
-/// Regression: the reader looked again and again without an end, even with a stopped clock.
+/// Regression: the reader looked again and again without an end.
 #[test]
 fn what_a_dead_writer_was_about_to_overwrite_is_lost_and_no_more_is_waited_for() {
     for kind in RingKind::ALL {
