@@ -1,4 +1,4 @@
-//! A ring that threads of this process write: they copy packets of a packet socket, of AF_XDP sockets or of a request
+//! A ring that threads of this process write: each packet of a packet socket, of AF_XDP sockets or of a request is copied
 //! once.
 //!
 //! It has two halves: [`Ring`] answers for a [`Writer`], and [`Copying`] is the thread's. [`Copied`] is a whole writer,

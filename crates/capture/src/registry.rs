@@ -559,7 +559,7 @@ impl Shared {
 }
 
 impl State {
-    /// The ring of a reader, its user, and its sampling (every how manieth packet it takes).
+    /// The ring of a reader, its user, and its sampling: it takes one in this number of packets.
     fn whose(&self, id: u64) -> Option<(Key, u32, u32)> {
         self.rings.iter().find_map(|(key, ring)| {
             let reader = ring.readers.iter().find(|reader| reader.id == id)?;

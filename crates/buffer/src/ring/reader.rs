@@ -235,7 +235,7 @@ impl<L: Layout> Reader<L> {
     fn start_anew(&mut self) -> bool {
         if self.from == From::Oldest && !self.contract.holds() {
             let head = self.words.writer.0.head.load(Ordering::Acquire);
-            // A block in the last quarter before the overwriting end may be gone soon.
+            // A block may be gone soon if less than a quarter of a ring is written before it is overwritten.
             let oldest = head.saturating_sub(self.layout.units() - self.layout.units() / 4);
             self.go_on_at(self.layout.boundary(oldest, head, &self.words).min(head));
             self.head = head;
@@ -514,7 +514,7 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Has [`Nothing`] other than `Yet` been returned after the last block? Then it stays so for ever.
+    /// Has a call returned the end of the ring, after the last block? Then it stays so for ever.
     pub fn is_done(&self) -> bool {
         self.over.is_some()
     }

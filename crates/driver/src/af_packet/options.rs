@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::filter::{Instruction, everything};
 use std::time::Duration;
 
-/// How to receive. [`Options::default`] copies everything in both directions, with 8 MiB of memory, within 10 ms.
+/// How to receive. [`Options::default`] suits a capture: both directions, 8 MiB of memory, frames at most 10 ms late.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of a block, which the receiver gets as a whole: a multiple of 4 KiB, and at least [`BLOCK_BYTES_MIN`], so

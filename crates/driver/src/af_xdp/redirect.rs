@@ -20,8 +20,8 @@ pub struct Program {
     pub program: OwnedFd,
     /// The map of sockets by which it redirects: a key for each queue.
     pub sockets: OwnedFd,
-    /// The link of a process that ended, which holds the program of that process on the device: it is not exchanged for
-    /// this one, which the caller does ([`replace`]). None: the program is attached where there is none.
+    /// The link of a process that ended, which still holds that process's program on the device. Opening leaves that
+    /// program in place; the caller exchanges it ([`replace`]). `None`: attach the program to a device without one.
     pub link: Option<OwnedFd>,
 }
 
