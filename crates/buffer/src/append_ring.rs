@@ -34,8 +34,7 @@ impl Chunk {
     /// The ring published these bytes before it made this handle.
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.capacity && len <= self.capacity - offset, "inside the chunk");
-        // SAFETY: inside the allocation, initialised, and not written while this handle lives: see the caller's
-        // promise.
+        // SAFETY: inside the allocation, initialised, and not written while this handle lives (the caller's promise).
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().add(offset), len) }
     }
 }
@@ -188,8 +187,7 @@ impl AppendRing {
     /// Index of the region that holds all `len` bytes from `pos`.
     fn find(regions: &VecDeque<Region>, pos: u64, len: u32) -> Option<usize> {
         let after = regions.partition_point(|region| region.start <= pos);
-        // An empty region has the same start as its successor: the last region that starts at or before `pos` has the
-        // data.
+        // An empty region has its successor's start: the last region that starts at or before `pos` has the data.
         let index = after.checked_sub(1)?;
         regions.get(index)?.offset_of(pos, len).map(|_| index)
     }
@@ -205,8 +203,7 @@ impl AppendRing {
             _ => regions.get(AppendRing::find(regions, pos, len)?)?,
         };
         let offset = region.offset_of(pos, len)?;
-        // SAFETY: `offset_of` checked `offset + len <= used`; published bytes are written again only through `&mut
-        // self`.
+        // SAFETY: `offset_of` checked `offset + len <= used`; writing published bytes again takes `&mut self`.
         Some(unsafe { std::slice::from_raw_parts(region.bytes.as_ptr().add(offset), len as usize) })
     }
 

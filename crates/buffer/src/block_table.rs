@@ -352,8 +352,7 @@ impl BlockTable {
         Lookup::new(self, first)
     }
 
-    /// First byte and length of the map of this block's view; `None` unless the view is live and of a mapped file that
-    /// is not empty.
+    /// First byte and length of the map of this block's view; `None` unless it is live and of a file that is not empty.
     #[inline]
     pub(crate) fn map_of(&self, block: &Descriptor) -> Option<(*const u8, u64)> {
         self.view(block).filter(|view| view.len > 0).map(|view| (view.base, view.len))
@@ -503,8 +502,8 @@ impl BlockTable {
     /// Gives a block's bytes for writing, with `room` around them, and rewrites the descriptor if they moved. This is
     /// the only way to write to a block. It takes the cheapest way that is allowed:
     ///
-    /// 1. *In place* in an append ring, if `exclusive` (no other filter sees it), without room, and nothing near is
-    ///    held.
+    /// 1. *In place* in an append ring, if `exclusive` (no other filter sees it), without room, and with no hold
+    ///    nearby.
     /// 2. *Longer in place*, if also room is wanted only behind the block and it is the last one in its ring.
     /// 3. *Copied* otherwise, into the append ring of view `own`, and counted. The room in front and behind is zeroed.
     ///    The copy lies in a view of that ring with the same interface as the block's view.
@@ -538,8 +537,7 @@ impl BlockTable {
         }
     }
 
-    /// A view of `own`'s segment with the same interface as the block's view. `None` where the block names nothing or
-    /// all ids are taken.
+    /// A view like the block's, of `own`'s segment. `None`: the block names nothing, or all ids are taken.
     pub fn view_like(&mut self, block: &Descriptor, own: ViewId) -> Option<ViewId> {
         let from = ViewId { ring: block.ring, generation: block.generation };
         let id = self.view(&own.block(0, 0))?.segment;
@@ -621,8 +619,7 @@ impl BlockTable {
         }
     }
 
-    /// [`recycle`](BlockTable::recycle) for copies of held blocks, and for retired segments whose last hold was
-    /// released.
+    /// [`recycle`](BlockTable::recycle) for copies of held blocks, and for retired segments without holds.
     pub fn recycle_held(&mut self) {
         self.recycle(HELD);
         for index in 0..self.segments.len() {

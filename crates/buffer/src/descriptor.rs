@@ -118,8 +118,7 @@ impl Descriptor {
         if self.has(Flags::GAP_BEFORE) { self.wire().saturating_sub(self.len) } else { 0 }
     }
 
-    /// The same block without its first `bytes` bytes, without copying. It is empty when `bytes` is at least its
-    /// length.
+    /// The block without its first `bytes` bytes, without copying; empty if `bytes` is at least its length.
     #[inline]
     #[must_use]
     pub fn crop_front(mut self, bytes: u32) -> Descriptor {
@@ -130,8 +129,7 @@ impl Descriptor {
         self
     }
 
-    /// Up to `len` bytes of the block from `offset` on, without copying. Both lengths are those of the part; flags are
-    /// cleared.
+    /// At most `len` bytes of the block from `offset` on, without copying. Both lengths are the part's; no flags.
     #[inline]
     #[must_use]
     pub fn part(mut self, offset: u32, len: u32) -> Descriptor {

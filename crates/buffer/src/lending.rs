@@ -7,8 +7,7 @@
 //! Lent memory stays valid for different times:
 //!
 //! - A map of a file is lent once, until the lender's table drops it.
-//! - A region of an append ring is lent as long as its handle lives; then the ring uses its memory again
-//!   (`append_ring`).
+//! - A region of an append ring is lent as long as its handle lives; then the ring reuses its memory (`append_ring`).
 //! - A copy of a held block cannot be lent. The lender copies it once more, into a ring of its own.
 
 use crate::append_ring::Chunk;

@@ -1,7 +1,6 @@
 //! Looks up many blocks one after the other.
 //!
-//! A [`Lookup`] remembers the view of the last block. The next block nearly always lies in the same view, and then a
-//! few compares are enough.
+//! A [`Lookup`] remembers the last block's view. The next block nearly always lies in it, and then a few compares do.
 //!
 //! Not a cache of bytes, and it checks as much as [`BlockTable::bytes`]: the view, its generation, and that the block
 //! lies inside. It borrows the table, so that what it remembers cannot change meanwhile.

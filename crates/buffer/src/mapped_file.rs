@@ -27,8 +27,7 @@ unsafe impl Sync for MappedFile {}
 impl MappedFile {
     /// Maps the whole of a regular file. Makes system calls.
     ///
-    /// Fails with [`io::ErrorKind::Unsupported`] when `file` is not a regular file or too many files are mapped. Read
-    /// such a file instead.
+    /// Fails with [`io::ErrorKind::Unsupported`] for other files and if too many files are mapped: then read the file.
     pub fn new(file: File) -> io::Result<MappedFile> {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "not a regular file"));
@@ -58,8 +57,7 @@ impl MappedFile {
         Ok(self.len)
     }
 
-    /// Like [`MappedFile::grow`] for a map that others read: gives a second, longer map. `None`: the file has not
-    /// grown.
+    /// Like [`MappedFile::grow`] for a map that others read: gives a second, longer map. `None`: it has not grown.
     pub(crate) fn grown(&self) -> io::Result<Option<MappedFile>> {
         let len = self.file_len()?;
         if len <= self.len {

@@ -85,8 +85,8 @@ impl Watch {
             // Acquire pairs with the Release in `drop`: the last owner's stores come before this one's.
             if slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 slot.cut_at.store(cut_at.unwrap_or(usize::MAX), Ordering::Relaxed);
-                // Release pairs with the Acquire in `Slot::start_of`: a handler that sees this end sees TAKEN or a
-                // later start.
+                // Release pairs with the Acquire in `Slot::start_of`: seeing this end implies seeing TAKEN or a later
+                // start.
                 slot.end.store(start + len, Ordering::Release);
                 // Release pairs with the Acquire in `Slot::start_of`: a handler that sees the start sees the end.
                 slot.start.store(start, Ordering::Release);
@@ -179,8 +179,7 @@ mod tests {
         }
     }
 
-    /// While a slot changes between two ranges, no address outside both is ever covered, nor any in the gap between
-    /// them.
+    /// While a slot changes between two ranges, no address outside both is ever covered, in the gap or elsewhere.
     #[test]
     fn a_slot_taken_again_never_pairs_one_start_with_another_end() {
         use std::sync::atomic::AtomicBool;

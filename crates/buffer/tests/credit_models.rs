@@ -58,8 +58,7 @@ fn take(takers: &mut [Taker]) -> Option<(usize, u64)> {
 /// A place belongs to one end at a time, its contents come across, and every sleep ends.
 fn places_go_there_and_back(places: usize, count: u64) {
     struct Parcels(Vec<UnsafeCell<u64>>);
-    // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered after the one
-    // before.
+    // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered.
     unsafe impl Sync for Parcels {}
 
     check(move || {

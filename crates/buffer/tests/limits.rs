@@ -24,7 +24,7 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + LONG)
 }
 
-/// Limits this process's file descriptors while it lives, and keeps other tests waiting. Make it first: it is dropped
+/// Limits this process's file descriptors while it lives, and excludes other tests. Make it first, so that it drops
 /// last.
 struct Few {
     before: Rlimit,

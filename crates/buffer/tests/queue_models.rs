@@ -116,8 +116,7 @@ fn batches_come_in_order<Q: Queue>(capacity: usize, count: u64) {
 /// The memory that entries stand for may be written again once there is room again, and not before.
 fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
     struct Payload(Vec<UnsafeCell<u64>>);
-    // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered after the one
-    // before.
+    // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered.
     unsafe impl Sync for Payload {}
 
     check(move || {

@@ -109,8 +109,7 @@ impl Client {
         self.ask_device(name).map(|(device, _)| device)
     }
 
-    /// How much of a device's budget this client's user may take now; `None`: expressions may cost any number of
-    /// instructions.
+    /// How much of a device's budget this client's user may take now; `None`: there is no limit.
     pub fn budget(&self, device: &str) -> Result<Option<Budget>, CaptureError> {
         self.ask_device(device).map(|(_, budget)| budget)
     }
@@ -185,8 +184,7 @@ impl Client {
         let _ = rustix::net::shutdown(&*self.socket.lock().unwrap_or_else(PoisonError::into_inner), Shutdown::Both);
     }
 
-    /// A descriptor that is readable once the daemon has closed the connection, and otherwise only while a question is
-    /// open.
+    /// A descriptor that is readable once the daemon has closed the connection, and while an answer is there.
     pub fn line(&self) -> io::Result<OwnedFd> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()
     }

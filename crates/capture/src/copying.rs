@@ -1,5 +1,4 @@
-//! A ring that threads of this process write: each packet of a packet socket, of AF_XDP sockets or of a request is copied
-//! once.
+//! A ring that threads of this process write: they copy packets of packet sockets, AF_XDP sockets or requests.
 //!
 //! It has two halves: [`Ring`] answers for a [`Writer`], and [`Copying`] is the thread's. [`Copied`] is a whole writer,
 //! of a ring and its owner's device.
@@ -159,8 +158,7 @@ pub trait Copier: Send + Sync {
     /// Switches promiscuous mode: packets for other hosts too.
     fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError>;
 
-    /// From now on, the thread must publish every packet that any of these wants, and may leave out the rest; all or
-    /// nothing.
+    /// The thread must publish every packet that any of these wants, and may leave out the rest; all or nothing.
     fn sift(&self, _expressions: &[&Expression]) -> Result<(), CaptureError> {
         Ok(())
     }

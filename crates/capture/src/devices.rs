@@ -17,8 +17,7 @@ pub trait Devices: Send + Sync {
     /// from which on it gets every packet that it wants.
     fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError>;
 
-    /// How much of a device's budget this user's expressions may take now. `None`: any number of instructions, or there
-    /// is no such device.
+    /// How much of a device's budget this user's expressions may take now. `None`: no limit, or no such device.
     fn budget(&self, _device: &str) -> Option<Budget> {
         None
     }

@@ -96,8 +96,7 @@ impl Shown {
         let both = self.program.and_then(&own);
         match both.map(|both| (program::to_cbpf(&both).len(), both)) {
             Ok((length, both)) if length <= PROGRAM_INSTRUCTIONS => Ok(Arc::new(both)),
-            // The joint program may not be longer than a single one. A reader can ask for less and filter again by
-            // itself.
+            // No longer than a single program may be. A reader can ask for less and filter again by itself.
             _ => {
                 let text = format!(
                     "the expression takes more than {PROGRAM_INSTRUCTIONS} instructions together with the policy's `{}`",

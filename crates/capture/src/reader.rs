@@ -1,5 +1,4 @@
-//! The reader's half: follows a device's ring for one reader, sleeps while there is nothing to read, and keeps the
-//! books.
+//! The reader's half: follows a device's ring for one reader, sleeps while it is empty, and keeps the books.
 //!
 //! It takes an [`Attachment`], and gives copied and verified packets and a [`Ledger`] that adds up.
 //!
@@ -9,8 +8,7 @@
 //! | packets, and less is waiting | naps for a time that keeps its lag small; no process has to wake it |
 //! | no packets | says on its line that it sleeps, and sleeps until the next packet it wants wakes it |
 //!
-//! So neither a busy nor an idle reader costs a signal. A reader must not sleep without saying so: no packet would wake
-//! it.
+//! Neither a busy nor an idle reader costs a signal. A reader must not sleep unannounced: no packet would wake it.
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
 use crate::capture_request::Share;
@@ -464,8 +462,7 @@ impl CaptureReader {
                 filtered: seen.saturating_sub(matched),
                 delivered,
                 others: others + books.refiltered,
-                // A packet is counted a moment before it can be read: packets in between are missing here, but not
-                // lost.
+                // A packet is counted a moment before it can be read: until then it is missing here, but not lost.
                 lost: matched.saturating_sub(accounted).min(ahead.overtaken()),
                 waiting,
                 elsewhere,
@@ -563,8 +560,7 @@ impl CaptureReader {
                     }
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                // The owner closed its end with unread messages. The kernel reports that once, before the messages that
-                // lie here.
+                // The owner closed its end with unread messages. The kernel reports that once, before waiting messages.
                 Err(rustix::io::Errno::CONNRESET) if !self.hung_up => self.hung_up = true,
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(_) => {

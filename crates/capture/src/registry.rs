@@ -47,8 +47,7 @@ pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
     wanted.min(most).max(buffer::live::memory::RING_BYTES_MIN)
 }
 
-/// Most readers of one user, unless a policy says otherwise. Even if all of them are on one ring, other users have
-/// places there.
+/// Most readers of one user, unless a policy says otherwise: on a single ring they leave places to others.
 pub const READERS_OF_USER: usize = EXPRESSIONS - EXPRESSIONS / 4;
 
 /// Most readers of one ring that are not root's. Users who fill a ring together leave places there to root.
@@ -154,14 +153,12 @@ impl CaptureRegistry {
         Ok(())
     }
 
-    /// Limits what all expressions of a device may cost each packet together, in instructions. Only the first call
-    /// counts.
+    /// Limits the cost of all expressions of a device for each packet, in instructions. Only the first call counts.
     pub fn limit(&self, instructions: u32) {
         let _ = self.shared.instructions.set(instructions);
     }
 
-    /// What a user's readers and all readers of the device with this index take of its budget; `None`: there is no
-    /// budget.
+    /// What a user's readers and all readers of the device with this index take of its budget, if it has one.
     pub fn budget(&self, index: u32, user: u32) -> Option<Budget> {
         self.shared.budget(&self.shared.lock(), index, user, None)
     }
@@ -203,8 +200,7 @@ impl CaptureRegistry {
     }
 
     /// Makes a device's ring take every packet that `permission` shows, and stay without readers, so that later readers
-    /// can look back. Ends when the device goes or with [`forget`](Self::forget). A ring that exists already keeps its
-    /// size.
+    /// can look back. Ends when the device goes or with [`forget`](Self::forget). An existing ring keeps its size.
     pub fn keep(
         &self,
         device: &str,
@@ -266,8 +262,7 @@ impl Drop for CaptureRegistry {
         self.shared.lock().ended = true;
         self.shared.stir();
         for thread in self.threads.drain(..) {
-            // A panic of the thread would have no one to be reported to; dropping the state drops the rings in any
-            // case.
+            // A panic of the thread needs no report here; dropping the state drops the rings in any case.
             let _ = thread.join();
         }
     }
@@ -498,8 +493,7 @@ impl Shared {
         self.change(key, OWNER).settle();
     }
 
-    /// Unlocks the state, then takes down rings that were given up. That takes a tenth of a second if a thread has to
-    /// end.
+    /// Unlocks the state, then takes down rings that were given up: a tenth of a second if a thread has to end.
     fn release(&self, mut state: MutexGuard<'_, State>) {
         let given_up = std::mem::take(&mut state.given_up);
         drop(state);
@@ -570,8 +564,7 @@ impl State {
     /// Rings whose writers do work that no reader needs, and that were not handed to the settling thread yet.
     fn take_stale(&mut self) -> Vec<Key> {
         let State { rings, changing, settling, .. } = self;
-        // A change in progress puts in force what is wanted then. If the ring is still stale afterwards, it is found
-        // again.
+        // A change in progress puts in force what is wanted then; a ring that is stale afterwards is found again.
         let stale = rings.iter().filter(|(key, ring)| ring.is_stale() && !ring.is_stuck && !changing.contains(key));
         let stale: Vec<Key> = stale.map(|(key, _)| key.clone()).filter(|key| !settling.contains(key)).collect();
         settling.extend(stale.iter().cloned());

@@ -62,8 +62,7 @@ impl Netlink {
     }
 
     /// Makes a pair of devices, each of which receives what is sent on the other: `near` in this namespace, `far` in
-    /// `far_namespace`. Both are off. They go together, and with either's namespace. `queues` is for each; 0: the
-    /// driver's choice.
+    /// `far_namespace`. Both are off. They go together, and with either's namespace. 0 `queues`: the driver's choice.
     pub fn create_veth(&mut self, near: &str, far: &str, far_namespace: &Namespace, queues: u32) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
         let describe = |message: &mut Message, name| {

@@ -27,9 +27,8 @@ pub trait Receive: Send {
     /// comes or the device goes down. Frames that are there come before the error of a device that went away.
     fn receive(&mut self, wait: Duration, take: &mut dyn FnMut(Batch<'_>)) -> Result<Turn, Error>;
 
-    /// Replaces the filter. Frames that are there already passed the earlier filter. The result is a frame number: the
-    /// caller must filter frames with lower numbers again, and frames from there on passed the new filter. Not every
-    /// device can do this.
+    /// Replaces the filter. Not every device can do this. The result is a frame number: frames with lower numbers may
+    /// have passed the earlier filter, and the caller must filter them again; later ones passed the new filter.
     fn set_filter(&mut self, program: &[Instruction]) -> Result<u64, Error>;
 
     /// Lets no further frames in. Those that are in can still be received; then the receiver gets no more.
@@ -44,8 +43,8 @@ pub trait Receive: Send {
     /// [`statistics`]: Receive::statistics
     fn counters(&mut self) -> Result<Vec<Counter>, Error>;
 
-    /// A file descriptor that is readable when there are frames, or news about the device. For `poll` only: do not read
-    /// from it.
+    /// A file descriptor that is readable when there are frames, or news about the device. For `poll` only, not for
+    /// reading.
     fn fd(&self) -> BorrowedFd<'_>;
 }
 

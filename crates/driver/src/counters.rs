@@ -23,8 +23,7 @@ pub struct Counter {
 pub enum Meaning {
     /// No.
     Traffic,
-    /// Perhaps: the kernel counts lost packets together with those that packet sockets saw and no protocol of the host
-    /// wanted.
+    /// Perhaps: the kernel also counts packets that packet sockets saw and no protocol of the host wanted.
     PerhapsLost,
     /// Yes.
     Lost,

@@ -177,8 +177,7 @@ impl Ethtool {
         let name = name_bytes(device).ok_or(io::ErrorKind::InvalidInput)?;
         argument[..4].copy_from_slice(&command.to_ne_bytes());
         let mut request = Request { name, data: argument.as_mut_ptr(), _rest: [0; 2] };
-        // SAFETY: the shape of an ifreq; the data are as long as the structure that each command here takes, and live
-        // for the call.
+        // SAFETY: the shape of an ifreq; the data have the length of the command's structure, and live for the call.
         unsafe { ioctl(self.fd.as_fd(), libc::SIOCETHTOOL, &mut request) }
     }
 }

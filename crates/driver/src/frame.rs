@@ -44,8 +44,7 @@ pub struct Frame<'a> {
     pub interface: u32,
     /// Its flags. [`SlotFlags::TAG_PUT_BACK`] holds for readers of [`parts`](Frame::parts).
     pub flags: SlotFlags,
-    /// Payload bytes of each segment, if several are in one ([`SlotFlags::SUPER_FRAME`]) and the device was asked to
-    /// say; otherwise 0.
+    /// Payload bytes of each segment of a [`SlotFlags::SUPER_FRAME`], if the device was asked to say; otherwise 0.
     pub segment_bytes: u16,
     /// The checksum that its sender left to the device ([`SlotFlags::CHECKSUM_OPEN`]), if the device was asked to say.
     pub open_checksum: Option<OpenChecksum>,
@@ -78,8 +77,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Adds a tag beside the bytes, if these have the two addresses before it. [`wire`](Frame::wire) includes it from
-    /// now on.
+    /// Adds a tag beside the bytes, if these have the two addresses before it. [`wire`](Frame::wire) then includes it.
     #[must_use]
     pub fn tagged(mut self, protocol: u16, tag: u16) -> Frame<'a> {
         self.wire = self.wire.saturating_add(TAG_BYTES as u32);

@@ -7,7 +7,7 @@
 //! - [`tuntap`] — devices that this program makes.
 //! - [`loopback`] — a pair of devices inside a process.
 //! - [`device`] — all devices with their facts; [`watch`] — their changes; [`counters`] — the kernel's counts.
-//! - [`link`], [`address`], [`ethtool`], [`features`], [`netlink`], [`change`] — how to ask the kernel and change
+//! - [`link`], [`address`], [`ethtool`], [`features`], [`netlink`], [`change`] — asking the kernel, and changing
 //!   devices.
 //! - [`namespace`] — network namespaces; [`route`] — the host's next hops; [`port`] — held ports of the host.
 //! - [`pair`] — virtual pairs for measurements and tests.

@@ -1,8 +1,7 @@
 //! Virtual pairs in separate namespaces, for measurements and tests: each end receives the frames that the other sends.
 //!
 //! Only frames of the program that made them travel there: they have no addresses, no neighbours, no IPv6, no offloads.
-//! Their namespaces have no names. The kernel removes everything when the last process that holds one ends, however it
-//! ends.
+//! Their namespaces have no names. When the last process that holds one ends, the kernel removes everything.
 
 use crate::change::Change;
 use crate::ethtool::{Ethtool, Offloads};
@@ -98,8 +97,7 @@ impl End {
     pub fn await_carrier(&self) -> io::Result<()> {
         let tells = |link: &Link| link.kind.as_deref() == Some("veth");
         self.await_state(|link| link.is_running() && (link.operational || !tells(link)))?;
-        // The kernel activates the carrier right after it reports it, under the same lock: this change waits for that
-        // lock.
+        // The kernel activates the carrier right after it reports it, under a lock for which this change waits.
         self.change(&Change::default())
     }
 

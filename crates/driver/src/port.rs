@@ -25,8 +25,7 @@ impl HeldPort {
     ///
     /// # Errors
     ///
-    /// `AddrInUse`: the port is in use. `AddrNotAvailable`: the host does not have the address. Others of socket(2) and
-    /// bind(2).
+    /// `AddrInUse`: the port is in use. `AddrNotAvailable`: not an address of the host. Others of socket(2), bind(2).
     pub fn take(protocol: u8, local: SocketAddrV4) -> io::Result<HeldPort> {
         let kind = match protocol {
             TCP => libc::SOCK_STREAM,
@@ -34,8 +33,7 @@ impl HeldPort {
             _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("protocol {protocol} has no ports"))),
         };
         let socket = socket(libc::AF_INET, kind, 0)?;
-        // A TCP socket that does not listen receives nothing, and the kernel attaches no filter to it without
-        // CAP_NET_RAW.
+        // A TCP socket that does not listen receives nothing. A filter on it would take CAP_NET_RAW.
         if protocol == UDP {
             let nothing = filter::for_kernel(&filter::nothing()).map_err(io::Error::other)?;
             attach_filter(socket.as_fd(), &nothing)?;

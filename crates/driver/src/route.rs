@@ -1,7 +1,7 @@
 //! The host's next hops (`rtnetlink`): device and router for a packet, and the neighbour's hardware address.
 //!
-//! This module changes only one thing: [`Netlink::use_neighbour`] makes the kernel resolve a neighbour as if it had a
-//! packet for it.
+//! The only change it makes: [`Netlink::use_neighbour`] makes the kernel resolve a neighbour as if it had a packet for
+//! it.
 
 use crate::netlink::{Message, Netlink, attributes};
 use crate::sys::read_plain;

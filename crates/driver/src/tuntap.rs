@@ -1,5 +1,4 @@
-//! Devices that this program makes. It receives what the host sends on such a device, and the host receives what it
-//! sends.
+//! Devices that this program makes: it receives what the host sends on one, and the host receives what it sends.
 //!
 //! A tap carries Ethernet frames, a tun bare IP packets. Frames are whole, because no offloads are promised to the
 //! host, and each takes one system call. Unlike a packet socket this makes no copies: a frame has no other reader, and

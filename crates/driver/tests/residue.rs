@@ -1,5 +1,4 @@
-//! A closed device leaves nothing behind. One test alone in its process, because it looks at everything the process
-//! holds.
+//! A closed device leaves nothing behind. A single test, because it looks at everything the process holds.
 
 use driver::af_packet::{Fanout, FanoutBy, Options, Receiver, Sender, SenderOptions};
 use driver::tuntap::{self, TunTap};

@@ -215,8 +215,7 @@ impl Wire for SocketAddr {
     }
 }
 
-/// `wire_struct!(Place { id, ring })`: the fields one after the other. A trailing `if EXPRESSION` over the value
-/// refuses decoded values.
+/// `wire_struct!(Place { id, ring })`: the fields one after the other. `if EXPRESSION` refuses some decoded values.
 #[macro_export]
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),* $(,)? } $(if $check:expr)?) => {

@@ -6,8 +6,7 @@
 //! - [`packets`]: packets with file descriptors.
 //! - [`peer`]: the process at the other end, as the kernel knows it.
 //!
-//! Each protocol says what its messages mean: [`keeper::message`](crate::keeper::message), and `protocol` in the crates
-//! above.
+//! Each protocol defines its messages: [`keeper::message`](crate::keeper::message), and `protocol` in the crates above.
 
 pub mod codec;
 pub mod name;
@@ -52,8 +51,7 @@ pub fn send<M: Message>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) 
     packets::send(socket, &packet, fds)
 }
 
-/// Sends a question, as [`send`] does. A peer that has closed its end is no error here: its last answer may say why,
-/// and can still be received.
+/// Like [`send`], but a peer that has closed its end is no error: its last answer can still be received.
 pub fn ask<M: Message>(socket: impl AsFd, question: &M) -> io::Result<()> {
     ask_with(socket, question, &[])
 }
@@ -76,8 +74,7 @@ thread_local! {
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Receives a message and its file descriptors. The list is empty where not all of them could be received. `None`: the
-/// other side closed.
+/// Receives a message and its file descriptors (all of them or none). `None`: the other side closed.
 pub fn receive<M: Message>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut packet = ROOM.take();
     packet.resize(packet.len().max(M::BYTES), 0);
@@ -110,8 +107,7 @@ pub fn connect(path: &Path, owner: Option<u32>, flags: SocketFlags, patience: Du
     }
 }
 
-/// Accepts a connection; gives its socket and its peer. [`packets::is_short`] tells an error that passes from one that
-/// stays.
+/// Accepts a connection; gives its socket and its peer. [`packets::is_short`] tells whether an error will pass.
 pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<(OwnedFd, peer::Peer)> {
     let socket = rustix::net::accept_with(listener, flags | SocketFlags::CLOEXEC)?;
     let peer = peer::of(socket.as_fd())?;

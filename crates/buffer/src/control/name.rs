@@ -15,8 +15,7 @@ pub fn lock_path(path: &Path) -> PathBuf {
     PathBuf::from(lock)
 }
 
-/// Takes the lock of a name, which shows that its keeper lives. The kernel releases it when the process dies for any
-/// reason.
+/// Takes the lock of a name, which shows that its keeper lives. The kernel releases it when the process dies.
 pub fn lock(path: &Path) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
     let open = |access| {

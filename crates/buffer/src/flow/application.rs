@@ -187,8 +187,7 @@ impl Application {
         count
     }
 
-    /// Finds the pieces of the next packet in up to `there` entries; gives its time and length. `None`: a place is
-    /// impossible.
+    /// Finds the pieces of the next packet in up to `there` entries: its time and length. `None`: a place is invalid.
     fn find(&mut self, there: u64) -> Option<(u64, usize)> {
         self.pieces.clear();
         let (mut time, mut total) = (0, 0);
@@ -217,8 +216,7 @@ impl Application {
         self.driver.received.load(Ordering::Relaxed) != self.received
     }
 
-    /// Most packets that can be received now. After this call, [facts](Self::facts) told before these packets are
-    /// visible.
+    /// Most packets that can be received now. It also makes visible [facts](Self::facts) told before these packets.
     pub fn receivable(&self) -> usize {
         let there = self.driver.received.load(Ordering::Acquire).wrapping_sub(self.received);
         there.min(u64::from(self.geometry.receive_buffers)) as usize

@@ -18,8 +18,8 @@
 //! | 0 | 1 | the side is about to sleep |
 //! | 1 | 0 | the bits show news after all, or the side woke up |
 //!
-//! A side must not sleep between the store of 1 and the look at the bits: a ringer that read 0 before does not write to
-//! the pipe.
+//! A side must not sleep between its store of 1 and its look at the bits: a ringer that read 0 does not write to the
+//! pipe.
 //!
 //! Under the model checker a word replaces the pipe (`bells/model.rs`).
 
@@ -82,8 +82,7 @@ impl Bells {
         }
     }
 
-    /// Tells the other side that this channel has news, and wakes it if it sleeps. Ignores a channel number that is too
-    /// large.
+    /// Tells the other side that this channel has news, and wakes it if it sleeps. Ignores a channel out of range.
     pub fn ring(&self, channel: usize) {
         let (_, theirs) = self.sides();
         let Some(word) = theirs.news.get(channel / 64) else { return };

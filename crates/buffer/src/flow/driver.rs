@@ -304,16 +304,14 @@ impl Driver {
             }
             self.own(buffer as u32);
             self.given += 1;
-            // ordering: a driver that takes this one's place sees the mark of `own` before the count; models have one
-            // driver.
+            // ordering: a driver that takes this one's place sees the mark before the count; models have one driver.
             self.words.given.store(self.given, Ordering::Release);
         }
         Ok(())
     }
 
     /// Copies the received packet in `pieces` into as many empty buffers as it needs, and publishes it. `time`: when
-    /// the device received it, ns since 1970 UTC. With too few buffers the packet takes none, and is dropped and
-    /// counted.
+    /// the device received it, ns since 1970 UTC. Without enough buffers the packet is dropped and counted.
     pub fn deliver(&mut self, pieces: &[&[u8]], time: u64) -> Result<Delivered, Fault> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         let buffer_bytes = self.geometry.buffer_bytes as usize;
@@ -352,8 +350,7 @@ impl Driver {
         self.delivered += 1;
         // All entries of a packet at once, so that the application never finds a part of a packet.
         self.words.received.store(self.received, Ordering::Release);
-        // After publishing: a driver that takes this one's place clears the marks of published entries, and knows no
-        // others.
+        // After publishing: a driver that takes this one's place clears the marks of published entries only.
         for entry in self.received - count as u64..self.received {
             self.mark(self.packets.at(entry).place.load(Ordering::Relaxed) as u32, false);
         }

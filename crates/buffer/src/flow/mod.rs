@@ -12,8 +12,8 @@
 //! - The driver's: received packets, a FIFO that names them, the number of records it is done with, and its counts. The
 //!   application maps this segment read-only.
 //!
-//! *Sending is sender-managed*: the application chooses a packet's place, and reuses the place once the driver is done
-//! with the record.
+//! *Sending is sender-managed*: the application chooses a packet's place, and reuses it once the driver is done with
+//! it.
 //!
 //! *Receiving is receiver-managed*: the driver has all buffers at first, so that packets can come before the
 //! application does. It fills a buffer again only after the application gave back its number. A packet longer than a
@@ -21,12 +21,10 @@
 //! counted: that is the back-pressure of a slow application.
 //!
 //! The two sides do not trust each other. Each keeps its own indices, loads a word of the other once, checks it and
-//! uses the copy. An impossible word of the application is a [`Fault`]: the driver closes the flow, and other flows are
-//! not affected.
+//! uses the copy. An impossible word of the application is a [`Fault`]: the driver closes that flow only.
 //!
 //! A driver may end at any moment, and another process may take its place ([`Driver::restore`]). Both segments outlive
-//! the driver. Its own segment says which records it was done with and which buffers it had. The application notices a
-//! pause.
+//! it, and its own says which records were done and which buffers it had. The application notices a pause.
 
 mod application;
 pub mod bells;

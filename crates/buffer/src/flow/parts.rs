@@ -85,8 +85,7 @@ mod modelled {
         AtomicU64::new(0)
     }
 
-    /// A channel of a few records, buffers and bytes in the model checker's own memory. `geometry` need not pass its
-    /// own check.
+    /// A channel of a few records, buffers and bytes in the model checker's memory. `geometry` need not be valid.
     pub fn model(geometry: Geometry) -> (Driver, Application) {
         let driver = Shared::private(DriverWords {
             done: zero(),

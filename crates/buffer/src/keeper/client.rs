@@ -29,8 +29,7 @@ struct Connection {
     changes: Vec<Change>,
     /// It asked to write, so it must note which readers join and leave.
     writes: bool,
-    /// Questions without an answer so far. A keeper answers in order: all answers but the last belong to questions that
-    /// were given up.
+    /// Questions without an answer so far. A keeper answers in order: all but the last answer are to abandoned ones.
     owed: u32,
 }
 
@@ -443,8 +442,7 @@ impl NamedWriter {
         self.generation
     }
 
-    /// Goes on in a ring of another size. Readers finish the old one and follow; holding readers miss nothing. A
-    /// failure changes nothing.
+    /// Goes on in a ring of another size. Readers finish the old one and follow. A failure changes nothing.
     pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
         let geometry = Geometry::new(self.geometry.kind, bytes, slots);
         let offer = locked(&self.connection).call(&Message::Resize(geometry), None)?;
@@ -460,8 +458,7 @@ impl NamedWriter {
         Ok(())
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on, but readers no longer join, leave or are found
-    /// dead.
+    /// Is the ring's keeper still there? Without it the ring goes on with the readers that it has.
     pub fn is_kept(&self) -> bool {
         locked(&self.connection).is_open()
     }
@@ -553,8 +550,7 @@ impl NamedReader {
     pub fn next_generation(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
         let given = if self.asked { Ok(()) } else { self.ask_for_next() };
         let given = given.and_then(|()| given_to_read(&mut self.connection, self.contract, From::Next, deadline));
-        // The question stands only if there was no answer in time or the keeper is gone. Any other result was the
-        // answer.
+        // The question stands only without an answer in time or without a keeper. Any other result was the answer.
         self.asked &= given.as_ref().is_err_and(|error| {
             use io::ErrorKind::{ConnectionReset, Interrupted, NotConnected, TimedOut};
             matches!(error.kind(), TimedOut | Interrupted | NotConnected | ConnectionReset)

@@ -1,5 +1,4 @@
-//! The content of a ring's blocks. The keeper only stores the word: the first user declares it, and later ones must
-//! agree.
+//! The content of a ring's blocks. The keeper only stores it: the first user declares it, later users must agree.
 
 use crate::wire_codes;
 

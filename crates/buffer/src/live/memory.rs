@@ -1,5 +1,5 @@
-//! A live ring's three areas: words, slots, bytes. They are maps of the kernel's program, or memfds of a process that
-//! writes.
+//! A live ring's three areas: words, slots, bytes. They are maps of the kernel's program, or memfds of a writing
+//! process.
 //!
 //! Readers map them read-only and believe only what is checked here: the sizes come from the process that handed over
 //! the file descriptors, and must match what the areas say.
@@ -38,8 +38,7 @@ const CPUS_MAX: u32 = 4096;
 crate::wire_struct!(Geometry { slots, ring_bytes, cpus } if Geometry::is_sound);
 
 impl Geometry {
-    /// A ring of about `bytes` bytes of packets, not counting its slots: rounded up to a valid size and cut to the
-    /// largest one.
+    /// A ring of about `bytes` bytes of packets, without its slots: rounded up to a valid size, at most the largest.
     pub fn new(bytes: u64, cpus: u32) -> Geometry {
         let ring_bytes = bytes.clamp(RING_BYTES_MIN, RING_BYTES_MAX).next_power_of_two();
         Geometry { slots: (ring_bytes / BYTES_PER_SLOT) as u32, ring_bytes, cpus: cpus.clamp(1, CPUS_MAX) }

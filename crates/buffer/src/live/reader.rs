@@ -211,8 +211,7 @@ impl LiveReader {
         self.memory.data.prefetch((packet.pos & (self.memory.geometry.ring_bytes - 1)) as usize);
     }
 
-    /// The share of the ring, in 256ths, that the writer has filled since this reader's place; at 256 the reader is
-    /// overtaken.
+    /// The share of the ring, in 256ths, that was written since this reader's place; at 256 it is overtaken.
     pub fn lag(&self) -> u32 {
         let geometry = &self.memory.geometry;
         let behind = self.memory.next().wrapping_sub(self.next);
@@ -225,8 +224,7 @@ impl LiveReader {
         by_slots.max(bytes.min(geometry.ring_bytes) * 256 / geometry.ring_bytes) as u32
     }
 
-    /// Goes on after the writer was faster: at most half a ring behind it, so that the reader is not overtaken again at
-    /// once.
+    /// Goes on after the writer was faster: at most half a ring behind it, so as not to be overtaken again at once.
     #[cold]
     fn resume(&mut self) {
         let head = self.memory.next();
@@ -238,8 +236,7 @@ impl LiveReader {
     }
 }
 
-/// The first number from `low` on for which `is_before` is false; it is true for all lower ones and false for all
-/// higher.
+/// The first number from `low` on for which `is_before` is false; all lower ones must be true, all higher ones false.
 fn partition(mut low: u64, mut high: u64, is_before: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = low + (high - low) / 2;

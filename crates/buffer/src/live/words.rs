@@ -13,9 +13,9 @@
 //! | below n + 1 | still holds an older packet | comes back later |
 //! | above n + 1 | holds a newer packet | was overtaken: goes on further ahead |
 //!
-//! A stamp is never stored before its slot and bytes, and a slot never changes under its stamp: a reader that sees the
-//! same stamp before and after takes the contents as whole. `layout_is_pinned` below fails when anything moves; then
-//! [`ABI`] must grow.
+//! A stamp is never stored before its slot and bytes, and a slot never changes under its stamp: with the same stamp
+//! before and after, the contents are whole. `layout_is_pinned` below fails when anything moves; then [`ABI`] must
+//! grow.
 
 use crate::shared::words::Words;
 use base::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -138,8 +138,7 @@ impl SlotFlags {
         SlotFlags(self.0 | other.0)
     }
 
-    /// The destination's kind, as in packet(7): 0 this host, 1 broadcast, 2 multicast, 3 another host, 4 sent by this
-    /// host.
+    /// Packet type as in packet(7): 0 to this host, 1 broadcast, 2 multicast, 3 to another host, 4 sent by this host.
     pub const fn packet_type(self) -> u8 {
         (self.0 >> 8) as u8 & 7
     }

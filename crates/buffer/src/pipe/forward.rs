@@ -110,8 +110,8 @@ impl PipeReader {
 
     /// Writes the last peeked block to a socket, a pipe or a file, and takes the bytes that were written; returns their
     /// number. If this reader holds the ring, the kernel copies from it. Otherwise the bytes are copied and verified
-    /// first, because sent bytes cannot be taken back. Pages are never given away: the ring's writer would change them
-    /// under the receiver.
+    /// first, because sent bytes cannot be taken back. Pages are never given away, because the ring's writer would
+    /// change them.
     pub fn forward_to_fd(&mut self, block: &Block, to: impl AsFd) -> io::Result<usize> {
         self.check(block)?;
         let holds = self.source.reader_ref().contract().holds() && !block.seen.elsewhere;

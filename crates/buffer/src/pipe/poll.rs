@@ -110,8 +110,8 @@ impl Poller {
             let _ = epoll::delete(&self.epoll, &line);
         }
         if let Some(line) = line {
-            // An epoll instance reports a cut line whatever is asked for. If it cannot be added (no memory), the reader
-            // finds out when it looks.
+            // An epoll instance always reports a cut line. If it cannot be added (no memory), the reader finds out
+            // later.
             let data = epoll::EventData::new_u64(2);
             if epoll::add(&self.epoll, line, data, epoll::EventFlags::empty()).is_ok() {
                 self.line = Some(line.clone());

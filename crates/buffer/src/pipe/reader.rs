@@ -2,8 +2,7 @@
 //!
 //! A read takes at most one block; a shorter read leaves the rest of the block for the next one. A peek shows in place
 //! what the next read would give. [`PipeReader::release`] takes a peeked block, [`PipeReader::forward`] passes it on. A
-//! reader that does not hold the ring may be overtaken meanwhile: `release` reports that, and `read` goes on with later
-//! blocks.
+//! reader that does not hold the ring may be overtaken: `release` reports that, and `read` goes on with later blocks.
 
 use super::foreign::{Foreign, Origin};
 use super::forward::Outstanding;

@@ -1,9 +1,8 @@
 //! A file descriptor for poll(2) and epoll(7) that is writable when a ring has room for a block.
 //!
 //! It is an eventfd: writable (POLLOUT) while it holds 0, not writable while it is full. Its being readable means
-//! nothing. A thread empties it ([`watch`](super::watch)). The thread sleeps in place of the writer: on the bell of the
-//! reader that is in the way, and on the word that changes when readers join or leave. The writer reports its state
-//! after each call.
+//! nothing. A thread empties it ([`watch`](super::watch)). In place of the writer it sleeps on the bell of the reader
+//! in the way, and on the word that changes when readers join or leave. The writer reports its state after each call.
 
 use super::thread::Watching;
 use super::watch::Event;

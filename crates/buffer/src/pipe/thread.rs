@@ -9,8 +9,7 @@ use std::thread::JoinHandle;
 pub(super) struct Watching<E: Event, W: Waits> {
     watcher: Arc<Watcher<E, W>>,
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread. A forked child does not have it, and the watcher's lock may be held for ever
-    /// there.
+    /// The process that has the thread. In a forked child it is missing, and the watcher's lock may be held for ever.
     process: u32,
 }
 

@@ -201,8 +201,7 @@ impl PipeWriter {
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
-    /// Writes one block with the facts in `about`. To a stream it writes as many bytes as there is room for; all, if it
-    /// waits.
+    /// Writes one block with the facts in `about`; to a stream, as many bytes as there is room for (all, if it waits).
     ///
     /// - EPIPE: all readers have left, or the ring was removed.
     /// - EAGAIN: it would have to wait for room or for a first reader, but may not.
@@ -263,8 +262,7 @@ impl PipeWriter {
         Ok(written)
     }
 
-    /// Tries until `attempt` succeeds or would have to wait but may not; `None` where a contract made it drop the
-    /// block.
+    /// Tries until `attempt` succeeds or would have to wait but may not; `None` if a contract dropped the block.
     fn until_written<T>(
         &mut self,
         room: u64,
@@ -341,8 +339,7 @@ impl PipeWriter {
         Ok(written)
     }
 
-    /// The number by which this ring's descriptors may name that ring; `None` where they cannot. Asks once for each
-    /// ring.
+    /// The number by which this ring's descriptors may name that ring, if they can. Asks once for each ring.
     pub(super) fn number_of(&mut self, origin: &Origin) -> Option<u16> {
         if self.kind != RingKind::D {
             return None;
@@ -366,9 +363,8 @@ impl PipeWriter {
         &self.sink
     }
 
-    /// A file descriptor that is writable (POLLOUT), like a pipe's, when a block of `room` bytes can be written without
-    /// waiting or its write fails at once. For a stream: when as many bytes can be written at once. Its being readable
-    /// means nothing.
+    /// A file descriptor that is writable (POLLOUT), like a pipe's, when a block of `room` bytes (in a stream: as many
+    /// bytes) can be written without waiting or its write fails at once. Its being readable means nothing.
     ///
     /// It belongs to this writer. A thread feeds it and sleeps as long as nothing happens. A call with another `room`
     /// gives the same descriptor. It never waits for Overwrite, Shared and DropNewest readers.

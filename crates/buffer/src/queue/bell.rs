@@ -34,8 +34,7 @@ impl Bell {
 
     /// Wakes the sleeper if it listens. The caller has published something before.
     pub fn ring(&self) {
-        // Pairs with the fence in `listen`: either this side sees that the other sleeps, or the other sees what was
-        // published.
+        // Pairs with the fence in `listen`: either this side sees the sleeper, or the sleeper sees what was published.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             self.asleep.store(false, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Credit: a fixed number of places that go full from a giver to a taker, and come back free. A giver without a free
-//! place waits.
+//! Credit: a fixed number of places that go full from a giver to a taker, and come back free. Without one a giver
+//! waits.
 //!
 //! A place is a number; its users keep a parcel for each number.
 //!

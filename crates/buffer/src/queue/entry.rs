@@ -93,8 +93,7 @@ impl Entry for Descriptor {
 
     #[inline]
     fn to_words(self) -> [u64; 4] {
-        // SAFETY: 32 bytes of integers in C layout; a test beside `Descriptor` pins the offsets, which leave no
-        // padding.
+        // SAFETY: 32 bytes of integers in C layout without padding; a test beside `Descriptor` pins the offsets.
         unsafe { std::mem::transmute(self) }
     }
 

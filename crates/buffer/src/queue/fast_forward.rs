@@ -113,8 +113,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
 
 impl<T, M> Drop for Sender<T, M> {
     fn drop(&mut self) {
-        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every entry published before
-        // it.
+        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every earlier entry.
         self.own.words()[GONE].store(
             1,
             Ordering::Release, // model: closing_loses_nothing

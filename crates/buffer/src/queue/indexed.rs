@@ -141,8 +141,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
 
 impl<T, M> Drop for Sender<T, M> {
     fn drop(&mut self) {
-        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every entry published before
-        // it.
+        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every earlier entry.
         self.own.words()[GONE].store(
             1,
             Ordering::Release, // model: closing_loses_nothing
@@ -186,9 +185,8 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
     }
 
     /// Prefetches a later slot, once a cache line: the line comes from the sender's processor while earlier ones are
-    /// read. Only a slot that is known to be published: otherwise the sender, which still writes there, would lose the
-    /// line. Not for entries shorter than `FEW_A_LINE`: a line holds many of them, and the prefetch costs more than it
-    /// saves.
+    /// read. Only a published slot: otherwise the sender, which still writes there, would lose the line. Not for
+    /// entries shorter than `FEW_A_LINE`: a line holds many of them, and the prefetch costs more than it saves.
     #[inline]
     fn expect_slots(&self, position: u64) {
         if T::Words::COUNT < FEW_A_LINE {
@@ -286,8 +284,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
     }
 }
 
-/// The words of `count` slots (at most all) from `position` on: a run up to the end of the ring, and one from its
-/// begin.
+/// The words of `count` slots (at most all) from `position` on, in two runs: up to the ring's end, and from its begin.
 #[inline]
 fn runs<T: Entry>(words: &[AtomicU64], position: u64, count: u64, capacity: u64) -> [&[AtomicU64]; 2] {
     let start = position & (capacity - 1);

@@ -1,11 +1,9 @@
 //! Queues from one sender to one receiver, in two threads or in two processes that share memory.
 //!
 //! - [`Push`] and [`Pop`] — the calls of both queues. Start reading here.
-//! - [`indexed`] — finds out by positions that it is full or empty; each side has a cache line for its own. Pipelines
-//!   use it.
+//! - [`indexed`] — compares two positions, each on a cache line of its own. Stages of a pipeline use it.
 //! - [`fast_forward`] — marks a full slot by a stamp in the slot.
-//! - [`credit`] — places that go to the other side and come back, over two queues; [`bell`] — wakes the side that
-//!   waits.
+//! - [`credit`] — places that go to the other side and come back, over two queues; [`bell`] — wakes a waiting side.
 //! - [`numbers`] — a queue of numbers of either design, chosen by name.
 //! - [`entry`] — entries: values of a fixed number of words; [`memory`] — the memory of a queue.
 //!
@@ -56,8 +54,8 @@
 //! | fast-forward, stamp | Release in `Sender::put`, Acquire in `is_full` | `entries_come_in_order`, `batches_come_in_order` |
 //! | fast-forward, sender went | Release in `Drop for Sender`, Acquire in `Receiver::look` | `closing_loses_nothing` |
 //!
-//! Two accesses are relaxed: the words of an entry, which these orders cover, and "the receiver went", which guards no
-//! data of the sender.
+//! Two accesses are relaxed: the words of an entry, which these orders cover, and "the receiver went", which guards
+//! none.
 
 pub mod bell;
 pub mod credit;
@@ -113,8 +111,7 @@ pub trait Push<T> {
 
     /// Takes as many entries from the iterator as there is room for; returns their number. Without room it takes none.
     ///
-    /// The iterator runs after the receiver is done with the slots, so it may recycle the memory that their old entries
-    /// name.
+    /// The iterator runs after the receiver is done with the slots: it may recycle the memory of their old entries.
     fn push_batch(&mut self, entries: &mut impl Iterator<Item = T>) -> Result<usize, Closed>;
 }
 

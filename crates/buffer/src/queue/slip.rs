@@ -6,8 +6,8 @@
 //!
 //! - It ends when the other side does not move for [`IDLE_LOOKS`] (15 pauses, a fraction of a microsecond).
 //! - It never takes more than [`LOOKS`] (127 pauses).
-//! - It is tried ever more rarely where it does not pay. Of entries that come one at a time, every sixty-fourth is late
-//!   by the shorter time.
+//! - It is tried more rarely the less it pays. Of entries that come singly, every sixty-fourth is late by the shorter
+//!   time.
 //!
 //! This module does not sleep; doorbells are elsewhere.
 
@@ -51,8 +51,7 @@ impl Slip {
         self.goal
     }
 
-    /// Waits a little for more entries if the `ready` ones are few; `look` returns how many are ready now. Returns how
-    /// many are ready in the end.
+    /// Waits a little for more entries if the `ready` ones are few; returns how many are ready then, as `look` says.
     #[inline]
     pub(super) fn wait(&mut self, ready: u64, look: impl FnMut() -> u64) -> u64 {
         if ready == 0 || ready >= self.goal {

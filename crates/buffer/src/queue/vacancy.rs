@@ -59,8 +59,8 @@ impl<M> Vacancy<M> {
     fn look(&mut self, tail: u64) -> u64 {
         let Vacancy { receiver, capacity, limit, slip } = self;
         let room = || {
-            // Pairs with the Release in `Progress::free`: a slot, and the memory that its entry named, is written again
-            // only after it was read.
+            // Pairs with the Release in `Progress::free`: a slot, and its entry's memory, is written only after it was
+            // read.
             let head = receiver.words()[HEAD].load(
                 Ordering::Acquire, // model: a_slot_is_free_after_it_was_read
             );

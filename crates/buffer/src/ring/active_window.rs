@@ -76,8 +76,7 @@ impl Search {
         }
         if self.settled > 0 {
             self.settled -= 1;
-            // A reader that is slow now and then fills the ring now and then: the window grows only when the pause is
-            // over.
+            // A reader that is slow now and then may fill the ring: the window grows only when the pause is over.
             let over = self.settled == 0;
             return if over && was_full { (window * 2).min(all) } else { window };
         }

@@ -131,8 +131,7 @@ impl Consumers {
         self.all.push(Consumer { contract: reader.contract, reader, position: head, holding: None, stamp: 0 });
     }
 
-    /// Removes readers whose line is cut, in case the keeper died before it could say so. Makes a system call for each
-    /// reader.
+    /// Removes readers whose line is cut: the keeper may have died first. Makes a system call for each reader.
     #[cold]
     pub fn look_after(&mut self, words: &RingWords, head: u64) {
         let lines = self.all.iter().filter(|consumer| consumer.reader.line.as_ref().is_some_and(Lifeline::is_cut));
@@ -147,8 +146,7 @@ impl Consumers {
             let stays = consumer.reader.serial != serial;
             if !stays {
                 let slot = &words.slots[consumer.reader.slot];
-                // Its number too: if the reader lives after all, it must not mistake the next reader's contract for its
-                // own.
+                // Its number too: if it lives after all, it must not take the next reader's contract for its own.
                 slot.serial.store(0, Ordering::Relaxed);
                 slot.contract.store(0, Ordering::Relaxed);
             }
@@ -247,8 +245,7 @@ impl Consumers {
         Some((&consumer.reader, left))
     }
 
-    /// Wakes readers that sleep: all of them if `timed_too`, else only those that do not wake by themselves. Says who
-    /// slept.
+    /// Wakes sleeping readers: all if `timed_too`, else those that do not wake by themselves. Says who slept.
     #[inline]
     pub fn signal(&self, words: &RingWords, timed_too: bool) -> Slept {
         // Reads all pages first, without branches: with several readers this is what a block costs the writer.
@@ -282,8 +279,7 @@ impl Consumers {
                 continue;
             }
             let page = &consumer.reader.page.wait.0;
-            // Relaxed, both: where a step began is a hint, believed within limits. One that is a step old serves as
-            // well.
+            // Relaxed, both: where a step began is a hint, believed within limits, and may be a step old.
             let stamp = page.stamp.load(Ordering::Relaxed);
             if stamp <= consumer.stamp {
                 continue;

@@ -79,8 +79,7 @@ pub fn light() {
 }
 
 /// The fence of a side that is about to sleep: every registered process, this one included, runs a full fence now.
-/// False where this process may not ask for that (a sandbox): a wake-up may be missed then, and it must [look](LOOK)
-/// again.
+/// False where a sandbox forbids that: a wake-up may be missed then, and the side must [look](LOOK) again.
 #[must_use]
 pub fn heavy() -> bool {
     full();

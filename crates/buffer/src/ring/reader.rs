@@ -84,8 +84,7 @@ pub struct Reader<L: Layout = AnyLayout> {
     position: u64,
     /// The part of `position` that the writer was told.
     told: u64,
-    /// For a ring whose bytes may run out before its units do: where the last block's bytes end, now and when the
-    /// writer was told.
+    /// Where the last block's bytes end, now and when the writer was told, if bytes may run out before units do.
     end_bytes: u64,
     told_bytes: u64,
     /// Units published, as of the last look.
@@ -315,8 +314,7 @@ impl<L: Layout> Reader<L> {
         Err(Nothing::Yet)
     }
 
-    /// Makes sure that blocks (in a stream: bytes) are published that were not read yet; looks at the head again if
-    /// not.
+    /// Makes sure that there are published blocks (in a stream: bytes) to read; looks at the head again if needed.
     #[inline]
     fn refresh(&mut self) -> Result<(), Nothing> {
         if let Some(over) = self.over {
@@ -354,8 +352,7 @@ impl<L: Layout> Reader<L> {
         if ended == 0 && retired == 0 && !self.is_cut {
             return Nothing::Yet;
         }
-        // If the writer met this reader before the end, the reader has a place by now, and everything published is
-        // meant for it.
+        // A reader that the writer met before the end has a place by now: everything published is meant for it.
         if self.start() && self.words.writer.0.head.load(Ordering::Relaxed) != self.cursor {
             return Nothing::Yet;
         }
@@ -375,8 +372,7 @@ impl<L: Layout> Reader<L> {
         // Acquire: keeps every earlier read before the checks below.
         fence(Ordering::Acquire);
         // A holding reader is told that it no longer holds the ring before any of its blocks is overwritten. Its place
-        // is written rarely, the writer's words with every block: reading those would take the cache line from the
-        // writer each time.
+        // is written rarely; reading the writer's words, written with every block, would take the writer's cache line.
         if self.contract.holds() && self.is_granted() {
             return true;
         }
@@ -412,8 +408,7 @@ impl<L: Layout> Reader<L> {
         };
         let to = match self.layout.boundary(wanted, head, &self.words).min(head) {
             to if to > self.cursor => to,
-            // The writer's words changed in between, or lie. Go on all the same, because the block at the cursor is
-            // gone.
+            // The writer's words changed in between, or lie. Go on anyway, because the block at the cursor is gone.
             _ if self.layout.numbered() => head,
             _ => self.cursor.saturating_add(1).min(head.max(self.cursor)),
         };
@@ -479,8 +474,8 @@ impl<L: Layout> Reader<L> {
             wait.stamp.store(self.steps, Ordering::Relaxed);
         }
         match self.contract {
-            // Tells at each step, which is only a store: no writer sleeps for such a reader, but its untold blocks cost
-            // all readers.
+            // Tells at each step, which is only a store: no writer sleeps for it, but its untold blocks cost all
+            // readers.
             OnFull::DropNewest => self.tell(),
             // Other readers tell when enough has come together to be worth waking a writer.
             _ if self.is_worth_telling() => self.tell(),
@@ -519,9 +514,8 @@ impl<L: Layout> Reader<L> {
         self.over.is_some()
     }
 
-    /// Checks whether the writer is gone although nothing says so: its keeper may have died first. What it published is
-    /// still there. Makes a system call; [`wait`](Reader::wait) does so when nothing happens for long. True if this
-    /// call found it.
+    /// Checks whether the writer is gone although nothing says so (its keeper may have died first); true if this call
+    /// found it. Its published blocks remain. Makes a system call; [`wait`](Reader::wait) does so after a long silence.
     pub fn look_after_writer(&mut self) -> bool {
         // A dead process's stores come before the kernel cuts its line: the head read next is the last one.
         let found = !self.is_cut && self.line.as_ref().is_some_and(Lifeline::is_cut);

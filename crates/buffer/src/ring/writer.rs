@@ -104,8 +104,7 @@ pub struct Writer<L: Layout = AnyLayout> {
     signalled_head: u64,
     /// Blocks between two signals now: the number asked for, or more while readers sleep through each batch.
     distance: u32,
-    /// If not 0, readers ring when they have moved, also while this writer does not wait for room: a forwarder waits
-    /// for it.
+    /// If not 0, readers ring when they move even if this writer needs no room: a forwarder waits for that.
     watchers: u32,
     patience: Patience,
     /// Next position at which the mark (a quarter of a ring before it) and the group's position are stored.
@@ -346,7 +345,7 @@ impl<L: Layout> Writer<L> {
         self.publish(blocks);
     }
 
-    /// Notes which readers joined and left: mostly one look at a word that rarely changes. Fails where the ring was
+    /// Notes which readers joined and left: mostly one look at a word that rarely changes. Fails if the ring was
     /// removed.
     #[inline]
     fn meet(&mut self) -> Result<(), NotWritten> {
@@ -414,8 +413,7 @@ impl<L: Layout> Writer<L> {
     #[inline]
     fn begin(&mut self, claim: &Claim) {
         self.layout.begin(claim, &self.words);
-        // Release: a reader that sees one of the bytes written from here on sees, behind its fence, that they were
-        // announced.
+        // Release: a reader that sees one of the bytes written from here on also sees, behind its fence, the claim.
         fence(Ordering::Release);
     }
 
@@ -641,8 +639,7 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// The same for a caller that is about to sleep on that reader's bell alone; counts the sleep. `None` also where it
-    /// is better to look again.
+    /// The same for a caller about to sleep on that reader's bell alone; counts the sleep. `None` also: look again.
     pub fn sleep_needs(&mut self, len: u64) -> Option<super::sleeper::Needed> {
         let needed = self.room_needs(len).ok()?;
         // As in `needed_by`: a reader that leaves changes the epoch before it rings for the last time.
@@ -657,8 +654,7 @@ impl<L: Layout> Writer<L> {
         (self.words.clone(), self.epoch)
     }
 
-    /// Takes over the counters, the patience, the active window's setting and the watchers from the writer of the ring
-    /// before this one.
+    /// Takes over counters, patience, active window setting and watchers from the writer of the ring before.
     pub fn go_on_from(&mut self, before: &Writer<L>) {
         self.before = before.counters();
         self.patience = before.patience;
@@ -676,8 +672,7 @@ impl<L: Layout> Writer<L> {
         self.end(ENDED);
     }
 
-    /// Ends the ring as [`close`](Writer::close) does, but keeps the list of its readers. Nothing may be written
-    /// afterwards.
+    /// Ends the ring as [`close`](Writer::close) does, but keeps the list of its readers. Write no more afterwards.
     #[cfg(not(loom))]
     pub(crate) fn finish_writing(&mut self) {
         self.end(ENDED);
@@ -694,8 +689,7 @@ impl<L: Layout> Writer<L> {
             // Release: a reader that sees the end sees the last head.
             self.words.writer.0.ended.store(how, Ordering::Release);
             // Rings every bell, whatever the wait words say. A changed bell keeps a reader that is about to sleep
-            // awake, and a reader that sees the change sees the end. This also wakes a reader that joined and was not
-            // met yet.
+            // awake, and a reader that sees the change sees the end. This also wakes readers that were not met yet.
             self.words.slots.iter().for_each(|slot| doorbell::ring(&slot.bell));
         }
     }

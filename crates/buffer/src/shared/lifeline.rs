@@ -1,9 +1,8 @@
 //! Notice that a process died: the process holds one end of a pipe, and other processes watch the other end.
 //!
 //! The kernel closes at once what a dead process held, whatever it died of. A child that it forked holds the line as
-//! well, for as long as the child may go on in its place. Nothing is ever written to the pipe. An uncut line does not
-//! prove that the process works: it may be stopped. Nor does a cut one prove its death: it may have closed this file
-//! alone.
+//! well, for as long as the child may go on in its place. The pipe stays empty. An uncut line does not prove that the
+//! process works (it may be stopped), nor a cut one that it died (it may have closed this file alone).
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;

@@ -83,8 +83,8 @@ impl Payload {
     )]
     pub unsafe fn slice_mut(&self, pos: u64, len: u32) -> &mut [u8] {
         let start = self.memory.address_for_writing((pos & self.mask) as usize);
-        // SAFETY: inside the double map (len <= ring size, start < ring size), which is writable; the rest is the
-        // caller's promise.
+        // SAFETY: inside the writable double map (len <= ring size, start < ring size); the rest is the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts_mut(start, (len as usize).min(self.bytes() as usize)) }
     }
 
@@ -225,8 +225,8 @@ impl<'a> SharedBytes<'a> {
     #[cfg(not(loom))]
     #[inline]
     pub unsafe fn as_slice(&self) -> &'a [u8] {
-        // SAFETY: inside the double map (len <= ring size, start < ring size); the caller promises that no process
-        // writes.
+        // SAFETY: inside the double map (len <= ring size, start < ring size); the caller promises that there is no
+        // writer.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 }
@@ -390,8 +390,7 @@ mod memory {
     use super::*;
     use base::atomic::{AtomicU64, Ordering};
 
-    /// Bytes of a word in a ring that has room for headers: a processor moves them at once, and the checker has fewer
-    /// cases.
+    /// Bytes of a word in a ring with room for headers: moved at once, as by a processor, for fewer cases.
     const WORD_BYTES: usize = 8;
 
     /// The bytes as the model checker's atomics: one word for each byte of a small ring, else one for each eight.

@@ -122,10 +122,9 @@ impl Segment {
         Ok(rustix::fs::fcntl_add_seals(&self.fd, SealFlags::SEAL)?)
     }
 
-    /// For a writer that may have a successor in another process: forbids further seals, and processes of other users
-    /// to reopen the file for writing (`/proc/self/fd`). A process that gets this descriptor can map it for writing,
-    /// which [`seal_for_readers`](Self::seal_for_readers) forbids; one that gets a [read-only one](Self::read_only_fd)
-    /// cannot.
+    /// For a writer that may have a successor in another process: forbids further seals, and other users to reopen the
+    /// file for writing (`/proc/self/fd`). A process with this descriptor can map it for writing, which
+    /// [`seal_for_readers`](Self::seal_for_readers) forbids; one with a [read-only one](Self::read_only_fd) cannot.
     pub fn seal_for_successors(&self) -> io::Result<()> {
         rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)?;
         self.seal_for_writer()
@@ -351,8 +350,7 @@ mod tests {
         }
     }
 
-    /// Where the system may give shared memory huge pages (`shmem_enabled`), each file's block size is that of a huge
-    /// page.
+    /// If the system may give shared memory huge pages (`shmem_enabled`), each file's block size is a huge page.
     #[test]
     fn memory_that_may_have_huge_pages_is_laid_out_as_any_other() {
         let folder = tempfile::tempdir().unwrap();

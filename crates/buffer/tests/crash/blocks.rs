@@ -1,5 +1,4 @@
-//! Blocks whose bytes follow from their number, and a reader that checks them: whole, in order, once, and losses
-//! counted.
+//! Blocks whose bytes follow from their number, and a reader that checks that they come whole, in order and once.
 
 use base::id::{Class, RingId};
 use buffer::Descriptor;

@@ -462,8 +462,7 @@ fn a_reader_may_die_at_each_store_that_wakes_its_writer() {
     let _alone = alone();
     let board = Scoreboard::new();
     for kind in RingKind::ALL {
-        // The number of points depends on how fast the writer fills the room; these are the first ones, and cover a
-        // whole step.
+        // The number of points depends on how fast the writer fills the room; the first ones cover a whole step.
         let points = (1..=12).take_while(|at| one_waker(kind, *at, board)).count();
         eprintln!("{points:5} points: reader dies: {} wakes its writer", kind.name());
         assert!(points >= 3);

@@ -1,5 +1,4 @@
-//! No wake-up is lost. The waking side is kept alive, because a ring that ends wakes all sleepers and would hide a lost
-//! one.
+//! No wake-up is lost. The waking side stays alive, because the end of a ring wakes all sleepers and would hide a loss.
 
 use crate::{SIGNALLINGS, check, check_meetings, reader, ring, take, write};
 use buffer::ring::{Nothing, OnFull, Patience, RingKind, Signalling};

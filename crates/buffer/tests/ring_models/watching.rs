@@ -89,8 +89,7 @@ impl Front for Sink {
     }
 }
 
-/// A forwarder that waits for a reader of another ring wakes when that reader moves, even if the writer there needs no
-/// room.
+/// A forwarder wakes when a reader of another ring moves, even if the writer there needs no room.
 #[test]
 fn who_waits_for_a_reader_elsewhere_is_woken_when_it_moves() {
     for takes in [true, false] {

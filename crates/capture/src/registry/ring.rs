@@ -70,8 +70,7 @@ pub(super) struct Reader {
     pub(super) expression: Expression,
     /// The expression that will replace its own, until that is in force.
     pub(super) next: Option<Expression>,
-    /// Cost of its expression for a packet, in instructions, without the policy's part; the higher of the old and the
-    /// new one.
+    /// Cost of its expression for a packet, in instructions, without the policy's part; the higher of old and new.
     pub(super) cost: u32,
     /// Is its first expression in force, so that it shows in states?
     pub(super) is_in: bool,

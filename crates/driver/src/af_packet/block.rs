@@ -1,7 +1,6 @@
 //! A block of a TPACKET_V3 ring: the frames in it, one after the other (`linux/if_packet.h`, packet_mmap.rst).
 //!
-//! Pure: bytes in, frames out. The kernel wrote the block and is trusted, but every offset is checked; a block with a
-//! wrong offset ends there.
+//! Pure: bytes in, frames out. The kernel wrote them, but every offset is checked; a block ends at a wrong one.
 
 use crate::frame::{Clock, Frame, OpenChecksum, PACKET_OUTGOING, TAG_BYTES};
 use buffer::live::SlotFlags;
@@ -53,8 +52,7 @@ impl Walk {
         self.left
     }
 
-    /// The next frame; `None` if there are no more, or if the next one is invalid. In that case some are
-    /// [`left`](Walk::left).
+    /// The next frame; `None` if none are [`left`](Walk::left), or if the next one is invalid: then some are.
     #[inline]
     pub(super) fn next<'a>(&mut self, block: &'a [u8], shape: Shape) -> Option<Frame<'a>> {
         if self.left == 0 {

@@ -1,7 +1,6 @@
 //! Times from the device's own clock, as long as a receiver wants them: `ioctl(SIOCSHWTSTAMP)`.
 //!
-//! Stamping is a setting of the device, not of the socket: at the end the earlier setting is restored. A killed process
-//! leaves it on.
+//! Stamping is a setting of the device: at the end the earlier one is restored. A killed process leaves it on.
 
 use super::socket::PacketSocket;
 use crate::sys::{ioctl, name_bytes, set_option};

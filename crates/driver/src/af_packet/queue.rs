@@ -1,5 +1,4 @@
-//! Receives from a packet socket without a ring: up to 64 frames with one system call (`recvmmsg`), as soon as they
-//! come.
+//! Receives from a packet socket without a ring: up to 64 frames a system call (`recvmmsg`), as soon as they come.
 //!
 //! A ring's block is handed over when it is full or its time is over, which is a millisecond at least. Here the kernel
 //! keeps frames in the socket's queue until they are asked for. That costs a system call for each batch, and a copy of

@@ -1,5 +1,4 @@
-//! Receives through a packet socket with a TPACKET_V3 ring: the kernel fills blocks with frames and hands them over
-//! whole.
+//! Receives through a packet socket with a TPACKET_V3 ring: the kernel fills blocks with frames and hands them over.
 //!
 //! Tiers of [`Receiver::receive`]: most calls find a block that was handed over, read its headers and give up to 64
 //! frames, without a system call. Without a block they make one `ppoll`; if the device may be down, a few more calls.
@@ -134,8 +133,7 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// The order matters: no frame may come before the filter is in place, nor to this receiver alone before it is in
-    /// its group.
+    /// The order matters: no frame may come before the filter is in place, nor before this receiver is in its group.
     fn let_frames_in(&mut self, options: &Options, wanted: &[libc::sock_filter]) -> Result<(), Error> {
         let (socket, name) = (&self.socket, &self.device.name);
         let system = |what: &str| Error::doing(format!("{what} for `{name}`"));

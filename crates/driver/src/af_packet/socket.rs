@@ -1,5 +1,4 @@
-//! A packet socket, as receiving and sending share it: opening, binding, memberships, and whether its device still
-//! exists.
+//! A packet socket, as receivers and senders share it: opening, binding, memberships, and a removed device.
 //!
 //! It is made for no protocol, so that it receives nothing at first. Binding lets frames in, after filter and ring are
 //! set up: no frame arrives that was not asked for.
@@ -119,8 +118,7 @@ fn address(index: u32, protocol: u16) -> libc::sockaddr_ll {
     }
 }
 
-/// Attaches a filter, in place of an earlier one: from now on it decides which frames arrive, and cuts them to the
-/// length that it returns.
+/// Attaches a filter, replacing the one before: it decides which frames arrive, and cuts them to the length it returns.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };

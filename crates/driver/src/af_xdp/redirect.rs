@@ -1,6 +1,5 @@
-//! Sends received frames to AF_XDP sockets. It consists of a program (five instructions, or the caller's), a map from
-//! the device's queues to sockets, and a link that holds the program on the device. Closing the link takes the program
-//! off.
+//! Sends received frames to AF_XDP sockets, by a program (five instructions, or the caller's), a map from the device's
+//! queues to sockets, and a link that holds the program on the device. Closing the link takes the program off.
 
 use super::foreign;
 use crate::error::Error;
@@ -78,8 +77,7 @@ impl Redirect {
         Err(refused)
     }
 
-    /// Replaces the program, between two frames. The new one should redirect by the same map, because sockets are not
-    /// moved.
+    /// Replaces the program, between two frames. The new one should use the same map: sockets are not moved.
     pub(super) fn exchange(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         self.link.update(program)
     }

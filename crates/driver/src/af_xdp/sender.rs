@@ -103,8 +103,7 @@ impl Transmit for Sender {
                     self.statistics.full += 1;
                     break;
                 };
-                // SAFETY: the chunk was free: the kernel has given it back, or never had it. It is not a receiver's
-                // either.
+                // SAFETY: the chunk was free: the kernel gave it back, or never had it, and it is not a receiver's.
                 let fits = unsafe { self.socket.memory.copy_in(chunk, frame) };
                 let descriptor = Descriptor { address: chunk, len: frame.len() as u32, options: 0 };
                 if !fits || self.transmit.produce([descriptor]) == 0 {

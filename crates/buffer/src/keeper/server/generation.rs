@@ -13,8 +13,7 @@
 //!
 //! Two moves must not happen:
 //!
-//! - From `Over` back: a stopped writer of this generation may wake up and write. The next writer gets a new
-//!   generation.
+//! - From `Over` back: a stopped writer may wake up and write. The next writer gets a new generation.
 //! - Readers before `Written`: until the seal, any process that gets the segment could map it for writing.
 
 use super::RingOptions;

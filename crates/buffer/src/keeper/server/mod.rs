@@ -233,8 +233,7 @@ impl Keeper {
         (self.options.while_used && self.unused.is_some()).then_some(UNUSED.as_millis() as u32 / 4)
     }
 
-    /// Checks whether the ring has users. Without users its content is forgotten, and a `while_used` ring is removed a
-    /// little later.
+    /// Checks whether the ring has users. Without any it forgets its content; if `while_used`, it is soon removed.
     fn look_for_users(&mut self) {
         if self.clients.values().any(|client| !matches!(client.role, Role::Guest)) {
             self.unused = None;
@@ -260,7 +259,7 @@ impl Keeper {
     /// Waits for something to do, and does it. For callers with their own loop: at most for `timeout_ms` milliseconds,
     /// and until `also` is readable; says whether it is.
     pub fn turn(&mut self, timeout_ms: Option<u32>, also: Option<BorrowedFd<'_>>) -> io::Result<bool> {
-        // Work that failed for want of resources is ready again at once: without a rest, retrying would take a whole
+        // Work that failed for want of resources is ready again at once: retrying without a rest would take a
         // processor.
         let rests = std::mem::take(&mut self.is_short);
         let timeout_ms = if rests { Some(timeout_ms.map_or(REST_MS, |ms| ms.min(REST_MS))) } else { timeout_ms };
@@ -437,8 +436,7 @@ impl Keeper {
             let _ = control::send(&client.socket, &Message::Refused(Refusal::Wrong, text), &[]);
         }
         if let Role::Writer { .. } = client.role {
-            // An offered segment that was never mapped could be mapped for writing at any later time; the seal prevents
-            // that.
+            // A process could map an offered segment for writing at any later time; the seal prevents that.
             if self.current.stage == Stage::Offered {
                 let _ = self.current.memory.segment().seal_for_readers();
             }

@@ -66,8 +66,7 @@ impl Keeper {
         self.serial = self.serial.wrapping_add(1).max(1);
         client.role = Role::Reader { serial: self.serial, waits: false };
         self.current.readers.insert(self.serial, reader);
-        // The writer is told before the reader is answered: every block written after the answer is meant for that
-        // reader too.
+        // The writer is told first: every block written after the reader has its answer is meant for that reader too.
         self.tell_writer();
         self.hand_over(key, self.serial)
     }

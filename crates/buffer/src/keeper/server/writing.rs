@@ -61,8 +61,7 @@ impl Keeper {
         client.answer(offer, &[generation.memory.segment().fd(), held.as_fd()])
     }
 
-    /// Readers keep their places if they wait for the next writer: the first blocks are meant for them too, however
-    /// late they ask.
+    /// Readers that wait for the next writer keep their places: its first blocks are meant for them too.
     pub(super) fn with_readers(&self, mut next: Generation) -> io::Result<Generation> {
         if self.options.keep_open {
             for (serial, reader) in &self.current.readers {

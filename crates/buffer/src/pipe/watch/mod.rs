@@ -11,8 +11,7 @@
 //! | the thread finds `w` due, but something else is watched by now | unchanged | unchanged |
 //! | `close` | unchanged; the thread ends | unchanged |
 //!
-//! The thread must not raise the event for a `w` that was replaced: its reader has looked meanwhile and would find
-//! nothing.
+//! The thread must not raise the event for a `w` that was replaced: its reader has looked and would find nothing.
 //!
 //! - [`reading`] — what a reader waits for.
 //! - [`writing`] — what a writer waits for.
@@ -35,8 +34,7 @@ pub trait Event {
 
 /// Something to wait for.
 pub trait Waits {
-    /// Sleeps until something is due (`true`), or the word `kick` has changed. May wake early, and returns `false`
-    /// then.
+    /// Sleeps until something is due (`true`), or `kick` has changed. May wake early, and returns `false` then.
     fn sleep(&self, kick: (&AtomicU32, u32)) -> bool;
 }
 

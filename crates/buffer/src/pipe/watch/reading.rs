@@ -13,8 +13,7 @@ pub trait Front {
     /// [`unwatch`](Front::unwatch).
     fn watch(&self) -> Option<Needed>;
 
-    /// Called once for each [`watch`](Front::watch). `is_silent`: no bell rang for long, so check whether the readers
-    /// still live.
+    /// Called once for each [`watch`](Front::watch). `is_silent`: no bell rang for long, so check for dead readers.
     fn unwatch(&self, is_silent: bool);
 }
 

@@ -22,8 +22,7 @@ pub trait Locked {
 }
 
 /// Sleeps until the reader that `needed` finds has moved; returns at once if there is none. May wake early: look again.
-/// The lock is free meanwhile, because forwarding readers must not wait for it when they check how far this ring's
-/// readers are.
+/// The lock is free meanwhile, because forwarding readers need it to check how far this ring's readers are.
 pub fn sleep_for_readers(sink: &impl Locked, needed: impl FnOnce(&mut Writer) -> Option<Needed>) {
     let began = Instant::now();
     let needed = sink.with_writer(|writer| {

@@ -121,8 +121,7 @@ impl Layout for Inline {
 
     /// Only the writer knows where blocks begin; it tells two places: its mark and the head.
     fn boundary(&self, _wanted: u64, head: u64, words: &RingWords) -> u64 {
-        // Relaxed: the Acquire of the head also covers the header at a mark before it. A mark beyond the head is not
-        // used.
+        // Relaxed: the Acquire of the head also covers the header at a mark before it; a later mark is not used.
         let mark = words.writer.0.mark.load(Ordering::Relaxed);
         let overwritten = overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.bytes);
         if mark >= overwritten { mark.min(head) } else { head }

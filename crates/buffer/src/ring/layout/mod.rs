@@ -159,9 +159,8 @@ pub trait Layout: Send {
         false
     }
 
-    /// The unit at which an overtaken reader may go on: the first one at or after `wanted` that is still intact
-    /// so far; `head` where there is none. That happens when a writer died before it published the block that overwrote
-    /// the rest.
+    /// The unit at which an overtaken reader may go on: the first intact one at or after `wanted`; `head` where there
+    /// is none, because the writer died before it published the block that overwrote the rest.
     fn boundary(&self, wanted: u64, head: u64, words: &RingWords) -> u64 {
         wanted.max(overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.units())).min(head)
     }

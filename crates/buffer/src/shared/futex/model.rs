@@ -43,8 +43,7 @@ fn wait_for_any(words: &[(&AtomicU32, u32)], is_timed: bool) {
     }
     let me = Rc::new(Asleep { thread: thread::current(), is_woken: Cell::new(false), is_parked: Cell::new(false) });
     for (word, seen) in words {
-        // The kernel reads what memory holds, not an older value that this thread may still see. A read-modify-write
-        // does so too.
+        // The kernel reads what memory holds, not an older value, and so does a read-modify-write.
         if word.fetch_add(0, Ordering::Relaxed) != *seen {
             me.is_woken.set(true);
         }
