@@ -54,8 +54,8 @@
 //! | fast-forward, stamp | Release in `Sender::put`, Acquire in `is_full` | `entries_come_in_order`, `batches_come_in_order` |
 //! | fast-forward, sender went | Release in `Drop for Sender`, Acquire in `Receiver::look` | `closing_loses_nothing` |
 //!
-//! Two accesses are relaxed: the words of an entry, which these orders cover, and "the receiver went", which guards
-//! none.
+//! Two accesses are relaxed: the words of an entry, which these orders cover, and "the receiver went", which guards no
+//! data.
 
 pub mod bell;
 pub mod credit;
