@@ -1,6 +1,5 @@
 //! The policy: which user may do what with which device. It is a TOML file; the kernel identifies the user at the other
 //! end of a socket.
-//! a socket.
 //!
 //! ```toml
 //! [limits]
