@@ -29,7 +29,8 @@
 #define SL_OLDEST 8
 
 /*
- When this reader is a whole ring behind, the newest block is dropped. Without this, SL_OVERWRITE and SL_SHARED the writer waits.
+ When this reader is a whole ring behind, the newest block is dropped. Without this, SL_OVERWRITE and SL_SHARED the
+ writer waits.
  */
 #define SL_DROP_NEWEST 16
 

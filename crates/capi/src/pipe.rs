@@ -15,7 +15,8 @@ pub const SL_WRITE: u32 = 2;
 pub const SL_NONBLOCK: u32 = 4;
 /// Begin at the oldest block in the ring; for readers that hold nothing.
 pub const SL_OLDEST: u32 = 8;
-/// When this reader is a whole ring behind, the newest block is dropped. Without this, SL_OVERWRITE and SL_SHARED the writer waits.
+/// When this reader is a whole ring behind, the newest block is dropped. Without this, SL_OVERWRITE and SL_SHARED the
+/// writer waits.
 pub const SL_DROP_NEWEST: u32 = 16;
 /// When this reader is a whole ring behind, it is overtaken.
 pub const SL_OVERWRITE: u32 = 32;
