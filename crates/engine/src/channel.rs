@@ -136,7 +136,7 @@ pub(crate) struct Receiver {
     parcel: Parcel,
     /// Number of blocks of the last parcel that were given.
     given: usize,
-    /// For each stream number of the sender: its number and epoch in this stage. `None`: both stages use the same
+    /// For each stream number of the sender: its epoch, and its number in this stage. `None`: both stages use the same
     /// numbers.
     numbers: Option<HashMap<u32, (u32, u32)>>,
     asleep: bool,

@@ -99,7 +99,7 @@ static MADE: Mutex<Vec<&'static Schema>> = Mutex::new(Vec::new());
 
 /// The schema of this name and these fields, for filters whose parameters name their records' fields. It stays for
 /// ever, and the same fields give the same schema: a process keeps one for each shape ever asked for. `None`: there are
-/// [`MADE_MAX`] others, or more fields than a schema has.
+/// 4,096 others, or more fields than a schema has.
 pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'static Schema> {
     if fields.len() > FIELDS_MAX {
         return None;

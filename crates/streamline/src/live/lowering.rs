@@ -283,7 +283,7 @@ pub(crate) fn program(chosen: &Expression, wanted: Option<&[Expression]>, passes
     program.always().is_none_or(|length| length == 0).then_some(program)
 }
 
-/// Like [`program`], but with one program for each of `wanted`; a packet has to pass any of them.
+/// Like [`program()`], but with one program for each of `wanted`; a packet has to pass any of them.
 pub(crate) fn programs(chosen: &Expression, wanted: Option<&[Expression]>) -> Option<Vec<Program>> {
     let each = |wanted: &Expression| program(chosen, Some(std::slice::from_ref(wanted)), Passes::Perhaps);
     match wanted {

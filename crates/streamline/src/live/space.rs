@@ -142,7 +142,7 @@ enum How {
     Running(usize),
 }
 
-/// How many of the packets that no filter above can want are left out.
+/// How many packets are left out, of those that no filter above can want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PreFiltering {
     /// All those that a program can tell.
