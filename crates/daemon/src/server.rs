@@ -603,7 +603,7 @@ impl Session {
 
     fn forget(&self, device: &str) -> Answer {
         if !self.shared.policy.may_manage(&self.peer) {
-            return Answer::Refused(CaptureErrorKind::Denied, "what is kept is for root to take back".into());
+            return Answer::Refused(CaptureErrorKind::Denied, "only root may take back what is kept".into());
         }
         match self.shared.registry.forget(device) {
             true => Answer::Done,

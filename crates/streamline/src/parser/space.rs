@@ -75,7 +75,7 @@ impl<'a> ParserSpace<'a> {
     fn join(&mut self, id: NodeId) -> Result<Opened, String> {
         let prefix =
             self.prefixes.get(id.index()).and_then(Option::as_ref).filter(|prefix| prefix.continuity.is_some());
-        let prefix = prefix.ok_or("what comes out of it cannot be shared")?;
+        let prefix = prefix.ok_or("its blocks cannot be shared")?;
         if let Some(node) = self.goes_on(&prefix.text) {
             return Ok(Opened::Running(node));
         }

@@ -127,7 +127,7 @@ struct Below(LastWord);
 impl Keeper for Below {
     fn last_word(&mut self) -> Option<String> {
         // The stage sets it before its ring ends, unless it panicked.
-        Some(self.0.get().map_or("what it goes on from has ended", |why| why).into())
+        Some(self.0.get().map_or("the stage it reads from has ended", |why| why).into())
     }
 }
 

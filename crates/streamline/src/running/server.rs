@@ -397,7 +397,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     if is_gone(asker) {
         // The client was told that there is no answer (perhaps this process was stopped), so the request must stay as
         // it is.
-        return Answer::Failed("nobody waits for it any more".into());
+        return Answer::Failed("the client that asked is gone".into());
     }
     let (done, is_done) = sync_channel(1);
     let replacement = Replacement { plan: rest, parts, copies, hand_overs, done };
