@@ -1,11 +1,12 @@
-//! Reads capture files: pcap and pcapng, mapped where they can be and read where they cannot.
+//! Reads capture files, pcap and pcapng. Maps a file where possible, else reads it.
 //!
-//! - `pcap/files.rs` — which files a list of names means. `pcap/open.rs` — what a file is.
-//! - `pcap/mapped.rs`, `pcap/streamed.rs` — the two ways to a capture's bytes; `pcap/input.rs` below the second.
-//! - `pcap/scan.rs` — from bytes to descriptors: the hot loop.
-//! - `pcap/memory.rs` — everything in memory first, then described as often as is wanted.
+//! - `pcap/files.rs`: which files a list of names means. `pcap/open.rs`: what kind of file one is.
+//! - `pcap/mapped.rs`, `pcap/streamed.rs`: the two ways to read a capture. `pcap/input.rs`: the byte streams for the
+//!   second.
+//! - `pcap/scan.rs`: from bytes to descriptors, the hot loop.
+//! - `pcap/memory.rs`: reads everything into memory first, then gives it any number of times.
 //!
-//! This file goes from one capture to the next and sorts out how they end.
+//! This file goes from one capture to the next and sorts the ways in which they end.
 
 mod files;
 mod input;
@@ -29,7 +30,7 @@ use packet::capture::{Cause, Damage};
 use std::time::Duration;
 use streamed::Streamed;
 
-/// What `pcap` is.
+/// The kind `pcap`.
 pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
     .also(&["read", "open", "file", "load", "pcapng"])
     .help(
@@ -70,37 +71,36 @@ pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
     .runs_in(Spaces::APP)
     .examples(&[Example { request: "pcap web.pcap browse.pcap | count", output: "{\"blocks\":250,\"bytes\":43378,\"wire_bytes\":43378}" }]);
 
-/// What a pull of one capture found.
+/// The outcome of pulling one capture.
 enum Step {
-    /// Perhaps frames, perhaps not: ask again.
+    /// Gave frames, or none this time: pull again.
     Given,
-    /// Nothing now.
+    /// No data now.
     Waiting,
-    /// There will be no more; some frames may have been given.
+    /// The capture has ended; some frames may have been given.
     End(Ending),
 }
 
 /// How a capture ended.
 enum Ending {
-    /// As it should.
+    /// Complete.
     Whole,
-    /// The capture itself is wrong here.
+    /// The capture's own data is invalid.
     Damaged(Damage),
-    /// Another capture was put behind it, at this offset.
+    /// Another capture follows at this offset in the same file.
     Another(u64),
-    /// It ends early, which is what happens to captures.
+    /// Truncated, as captures often are.
     Cut(String),
-    /// It cannot be read on.
+    /// Reading failed.
     Failed(String),
-    /// It is not what it should be.
+    /// Not a capture that can be read.
     Refused(Refusal),
 }
 
-/// The capture being read.
 struct Current {
     candidate: Candidate,
     reading: Reading,
-    /// It may still grow.
+    /// The file may still grow.
     grows: bool,
 }
 
@@ -109,19 +109,18 @@ enum Reading {
     Streamed(Streamed),
 }
 
-/// The source.
 struct Pcap {
     files: Files,
     current: Option<Current>,
-    /// Memory of the capture before: its last frames may be under way until the next pull.
+    /// Memory of the previous capture. Its last frames may be in use until the next pull.
     before: Option<SegmentId>,
     follow: bool,
     map: bool,
-    /// Files that could not be read whole.
+    /// Number of files that could not be read completely.
     failures: u64,
-    /// What was wrong with the first of them; of the others people were told.
+    /// The failure of the first such file. Later failures were given as notices.
     failure: Option<String>,
-    /// Files met that turned out to be captures, and that did not.
+    /// Number of files that turned out to be captures, and of those that did not.
     captures: u64,
     foreign: u64,
     bytes_done: u64,
@@ -178,7 +177,7 @@ fn refused(refusal: Refusal) -> ParamError {
     }
 }
 
-/// Looks for one file that can be read: the others are met when their turn comes, and do not hide it.
+/// Requires one readable file. Other files are checked at their turn; their errors must not hide this file.
 fn check_any(files: &Files, names: &[String], follow: bool) -> Result<(), ParamError> {
     if follow && files.is_open_ended() {
         return Ok(());
@@ -203,7 +202,7 @@ impl Source for Pcap {
         if let Some(segment) = self.before.take() {
             cx.rings.recycle(segment);
         }
-        // Folders that could not be looked into; more may be found when they are looked into again.
+        // Report folders that could not be read. With `follow` they are tried again later.
         while let Some(refusal) = self.files.next_unread() {
             self.fail(refusal.to_string(), cx);
         }
@@ -226,7 +225,7 @@ impl Source for Pcap {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
-        // Where it is left before its end.
+        // The run stops before the end of this capture.
         if let Some(current) = self.current.take() {
             cx.rings.retire(current.reading.segment());
         }
@@ -234,7 +233,7 @@ impl Source for Pcap {
 
     fn progress(&self) -> Option<(u64, u64)> {
         let all = self.bytes_all?;
-        // A file that has grown since is no more than it was when all of them were added up.
+        // Cap at the length found at the start: a file may have grown since the total was computed.
         let here = self
             .current
             .as_ref()
@@ -260,7 +259,7 @@ impl Reading {
 }
 
 impl Pcap {
-    /// Goes on to the next file; after the last, says what went wrong.
+    /// Begins the next file. After the last, returns the outcome of the run.
     fn begin(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         let Some(candidate) = self.files.next() else {
             if self.follow && self.files.is_open_ended() {
@@ -279,7 +278,7 @@ impl Pcap {
         Ok(Pull::Ready)
     }
 
-    /// What went wrong in the whole run, if something did.
+    /// The failure of the whole run, if any file failed.
     fn outcome(&mut self) -> Option<String> {
         match (self.failure.take(), self.failures) {
             (Some(text), 0 | 1) => Some(text),
@@ -291,7 +290,7 @@ impl Pcap {
         }
     }
 
-    /// Opens a file the best way there is; says whether it may grow.
+    /// Opens a file: mapped if possible, else as a stream. Returns also whether it may grow.
     fn open(&self, candidate: &Candidate, grows: bool, cx: &mut Context<'_>) -> Result<(Reading, bool), Refusal> {
         let name = candidate.name();
         let unread = |error: std::io::Error| Refusal::new(format!("cannot read {name}: {}", reason(&error)));
@@ -300,7 +299,7 @@ impl Pcap {
             Place::Path(path) => match open::open(path, grows)? {
                 Opened::Capture(file) if self.map => match Mapped::open(file, cx) {
                     Ok(mapped) => return Ok((Reading::Mapped(mapped), grows)),
-                    // Too many maps, or a file system that has none.
+                    // Mapping failed: too many maps, or the file system does not support it.
                     Err(_) => (Input::File(std::fs::File::open(path).map_err(unread)?), grows),
                 },
                 Opened::Capture(file) => (Input::File(file), grows),
@@ -313,19 +312,18 @@ impl Pcap {
         Ok((Reading::Streamed(streamed), grows))
     }
 
-    /// Nothing now: naps longer and longer, and looks for new files now and then.
+    /// Waits for data, longer each time. Looks for new files now and then.
     fn wait(&mut self) -> Pull {
         if self.follow && self.nap.looks_again() {
             self.files.look_again();
             if let (Some(current), false) = (&mut self.current, self.files.left().is_empty()) {
-                // Somebody began another file: this one is read once more to its end and left.
+                // A newer file appeared: read this one once more to its end, then leave it.
                 current.grows = false;
             }
         }
         Pull::Idle(self.nap.next())
     }
 
-    /// Closes the current capture and notes how it ended.
     fn end(&mut self, ending: Ending, cx: &mut Context<'_>) {
         let Some(Current { candidate, reading, .. }) = self.current.take() else { return };
         cx.rings.retire(reading.segment());
@@ -372,8 +370,8 @@ impl Pcap {
         }
     }
 
-    /// Keeps the first failure for the end, where the run fails with it, and tells of the others now; of the first, too,
-    /// where the end may be far.
+    /// Keeps the first failure, with which the run fails at its end; reports the others as notices now. Reports the
+    /// first one too if the end may be far away.
     fn fail(&mut self, text: String, cx: &mut Context<'_>) {
         self.failures += 1;
         let is_end = self.files.left().is_empty() && !self.follow;
@@ -388,8 +386,7 @@ fn in_words(count: u64) -> String {
     if count == 1 { "1 file".into() } else { format!("{count} files") }
 }
 
-/// How long to wait where there is nothing: twice as long each time, so that what comes soon is seen soon, and what does
-/// not come costs nothing.
+/// How long to wait for data. Doubles each time: new data is seen soon, and an idle file costs little.
 #[derive(Default)]
 struct Nap {
     silent: u32,
@@ -399,7 +396,7 @@ impl Nap {
     const SHORTEST: Duration = Duration::from_micros(50);
     /// 50 µs doubled ten times.
     const DOUBLED: u32 = 10;
-    /// Naps between two looks into folders: about half a second once the naps are long.
+    /// Naps between two searches of the folders: about half a second once the naps are long.
     const LOOKS: u32 = 10;
 
     fn wake(&mut self) {

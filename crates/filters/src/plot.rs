@@ -1,6 +1,6 @@
-//! Draws a field of records over time, or its sum for each second, as a picture: SVG.
+//! Draws a field of records over time, or its sum per second, as an SVG picture.
 //!
-//! What is kept of the records is here; the picture is crate `chart`'s. In `plot/lines.rs` are the lines and their points.
+//! This file collects values from records. `plot/lines.rs` keeps lines and points; crate `chart` draws the picture.
 
 mod lines;
 
@@ -14,7 +14,7 @@ use filter::prelude::*;
 use filter::record::FieldValue;
 use lines::{Drawn, Refused};
 
-/// What `plot` is.
+/// The kind `plot`.
 pub static KIND: Kind = Kind::new("plot", "draws a field of records, or its rate, over time as SVG", make)
     .also(&["graph", "chart", "iograph"])
     .help(
@@ -50,7 +50,7 @@ const TIMESTAMP: &str = "timestamp";
 
 const _: () = assert!(base::limits::PLOT_POINTS == 1_048_576 && base::limits::PLOT_LINES == 4096, "the manual says so");
 
-/// The fields that are drawn, as keys of parameters, names and types.
+/// The fields to draw: parameter key, name and type of each.
 fn fields(params: &Params, schemas: &[&'static Schema]) -> Result<Vec<(String, FieldType)>, ParamError> {
     if params.text("y").is_none() && params.number("every").is_none() {
         return Err(ParamError::of_request("`plot` draws a field, or how many records come in an interval")
@@ -103,16 +103,16 @@ struct Plot {
     names: Names,
     drawn: Drawn,
     has_y: bool,
-    /// The field along the bottom, and whether it holds times.
+    /// The field for the horizontal axis, and whether it holds times.
     x: String,
     is_time: bool,
     title: String,
-    /// What lies along the side.
+    /// Label of the vertical axis.
     what: String,
     top: usize,
-    /// Records are the metadata of messages.
+    /// The records are metadata of messages.
     of_messages: bool,
-    /// The name of the line under way.
+    /// Scratch space for the name of a line.
     name: String,
 }
 
@@ -173,13 +173,13 @@ fn number(value: FieldValue<'_>) -> Option<u64> {
     }
 }
 
-/// Characters by which lines are told apart.
+/// Names of lines are compared up to this many characters.
 const NAME_CHARACTERS: usize = 256;
 
-/// Appends a value as a line's name, fit for people.
+/// Appends a value to the name of a line, in readable form.
 fn append_name(name: &mut String, value: &FieldValue<'_>) {
     use std::fmt::Write;
-    // Writing into memory does not fail.
+    // Writing to memory does not fail.
     let _ = match value {
         FieldValue::Number(number) => write!(name, "{number}"),
         FieldValue::Time(time) => write!(name, "{}", String::from_utf8_lossy(&packet::time::rfc3339(*time))),
@@ -228,7 +228,7 @@ mod tests {
         ],
     );
 
-    /// Records as (ms, length, who; none where it is empty).
+    /// Runs `plot` on records of (ms, length, who); an empty `who` leaves the field out.
     fn run(records: &[(u64, Option<u64>, &str)], given: &[(&str, &str)]) -> testkit::chain::Outcome {
         let pieces = records.iter().map(|(ms, length, who)| {
             let mut writer = RowWriter::new(&SEEN);

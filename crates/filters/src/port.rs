@@ -1,9 +1,9 @@
-//! Classifies frames by their two ports, and passes those with a wanted one. `sourceport` and `destport` look at one.
+//! Passes frames with a wanted port; class = both ports. `sourceport` and `destport` test one of the two.
 
 use crate::parts::ports::{self, Which};
 use filter::prelude::*;
 
-/// What `port` is.
+/// The kind `port`.
 pub static KIND: Kind = Kind::new("port", "passes packets with ports, or with a wanted one; class = both ports", make)
     .help(
         "Without a value it passes every packet that has ports (TCP, UDP, SCTP, DCCP, UDP-Lite) and sets the class \

@@ -1,4 +1,4 @@
-//! Classifies packets by the protocol that IP carries, and passes those with a wanted one.
+//! Passes packets of a wanted IP protocol; class = the protocol number.
 
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::select::{FrameTest, StreamTest, View, of_frames_or_streams, on_device};
@@ -7,7 +7,7 @@ use packet::flow::Flow;
 use packet::malformed::Malformed;
 use program::Predicate;
 
-/// What `proto` is.
+/// The kind `proto`.
 pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a protocol; class = its number", make)
     .help(
         "Without a value it passes every IPv4 and IPv6 packet and sets the class to the number of the protocol that it \
@@ -33,7 +33,7 @@ pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a pro
         },
     ]);
 
-/// Names as /etc/protocols has them, in lower case, and tcpdump's where those differ.
+/// Names of /etc/protocols in lower case, and tcpdump's names where they differ.
 const PROTOCOL: Meaning = Meaning {
     what: "a protocol",
     max: 255,

@@ -1,9 +1,10 @@
-//! Changes addresses, ports, VLAN tags and hops of frames, and mends their checksums: for address translation and for replay.
+//! Changes addresses, ports, VLAN tags and hop limits of frames and updates checksums: for address translation and
+//! replay.
 //!
-//! - `rewrite/rules.rs` — what becomes of an address, a port.
-//! - `parts/edit.rs` — where they stand, and the checksums.
+//! - `rewrite/rules.rs`: what an address or a port changes to.
+//! - `parts/edit.rs`: where the fields are in a frame, and the checksums.
 //!
-//! A frame in which nothing changes is not written to, so that it is not copied either.
+//! A frame that needs no change is not copied.
 
 mod rules;
 #[cfg(test)]
@@ -20,7 +21,7 @@ use packet::{encapsulation, ethernet};
 use rules::{Ends, Macs, Networks, Ports};
 use std::net::IpAddr;
 
-/// What `rewrite` is.
+/// The kind `rewrite`.
 pub static KIND: Kind = Kind::new("rewrite", "changes addresses, ports, VLAN tags and hops of frames", make)
     .help(
         "`src=192.0.2.1` sets every source address of that version; `src=10.0.0.0/8->192.0.2.0/24` moves those of one network \
@@ -81,7 +82,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(rewrite))
 }
 
-/// What becomes of VLAN tags.
+/// The change to VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Vlan {
     Keep,
@@ -90,7 +91,7 @@ enum Vlan {
     Strip,
 }
 
-/// What becomes of the time to live.
+/// The change to the time to live (IPv6: hop limit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hops {
     Keep,
@@ -125,7 +126,6 @@ fn hops(text: &str) -> Result<Hops, ParamError> {
     }
 }
 
-/// The filter.
 struct Rewrite {
     networks: Ends<Networks>,
     ports: Ends<Ports>,
@@ -135,18 +135,18 @@ struct Rewrite {
     fix: bool,
 }
 
-/// The changes that a frame needs.
+/// The changes that one frame needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Todo {
-    /// The IP packet in it changes.
+    /// Change this IP packet.
     ip: Option<Frame>,
-    /// An ARP packet that begins there does.
+    /// Change the ARP packet at this offset.
     arp: Option<usize>,
     macs: bool,
     vlan: Vlan,
 }
 
-/// Why a frame goes no further.
+/// Drop reason.
 const NO_HOPS_LEFT: &str = "its time to live is over";
 
 impl Change for Rewrite {
@@ -177,7 +177,7 @@ impl Change for Rewrite {
 
 const ETHERNET_BYTES: usize = 14;
 const TAG_BYTES: usize = 4;
-/// Bytes of both addresses.
+/// Bytes of both MAC addresses.
 const ADDRESS_BYTES: usize = 12;
 
 impl Rewrite {
@@ -186,7 +186,7 @@ impl Rewrite {
         keeps && self.networks.is_empty() && self.ports.is_empty() && self.macs.is_empty()
     }
 
-    /// Returns the changes that a frame needs; `None`: no change. An error says why the frame goes no further.
+    /// Returns the changes that a frame needs; `None`: no change. Error: the reason for which the frame is dropped.
     fn look(
         &mut self,
         link: LinkType,
@@ -251,14 +251,14 @@ impl Rewrite {
         }
     }
 
-    /// Where a packet of ARP begins, if rules are about what is in it.
+    /// Offset of the ARP packet in the frame, if the rules concern ARP.
     fn arp_in(&self, link: LinkType, bytes: &[u8]) -> Option<usize> {
         let below = encapsulation::parse(link, bytes).ok()?;
         let has_rules = !self.networks.is_empty() || !self.macs.is_empty();
         (has_rules && edit::is_arp(below.ether_type)).then_some(below.network_offset as usize)
     }
 
-    /// Writes what is to be done into the bytes, which have room in front for a tag that comes.
+    /// Writes the changes into `bytes`, which has spare room in front for a new tag.
     fn write(&mut self, todo: &Todo, bytes: &mut [u8]) {
         let room = if matches!(todo.vlan, Vlan::Push(_)) { TAG_BYTES } else { 0 };
         let frame = &mut bytes[room..];
@@ -282,7 +282,7 @@ impl Rewrite {
                 let control = u16::from_be_bytes([frame[ETHERNET_BYTES], frame[ETHERNET_BYTES + 1]]) & 0xf000 | id;
                 frame[ETHERNET_BYTES..ETHERNET_BYTES + 2].copy_from_slice(&control.to_be_bytes());
             }
-            // The addresses take the tag's place, and what was theirs is cropped.
+            // Move the addresses over the tag; their old place is cropped.
             Vlan::Strip => frame.copy_within(..ADDRESS_BYTES, TAG_BYTES),
             Vlan::Push(id) => {
                 bytes.copy_within(TAG_BYTES..TAG_BYTES + ADDRESS_BYTES, 0);

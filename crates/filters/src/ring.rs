@@ -1,12 +1,11 @@
-//! Named rings in requests: one request writes what another one reads, or `pipe read`, or a program; and reads what those write.
+//! Named rings in requests, shared with other requests, `pipe read` or `pipe write`, and other programs.
 //!
-//! - `ring/source.rs` — where nothing stands before it: a reader; it may come before the writer.
-//! - `ring/sink.rs` — where something does: the writer.
+//! - `ring/source.rs`: reads a ring, at the beginning of a chain. May start before the writer.
+//! - `ring/sink.rs`: writes a ring, behind other filters.
+//! - `ring/process.rs`: both, for filters that run in a process of their own.
 //!
-//! - `ring/process.rs` — both, for filters that run in a process of their own: what goes there, and what comes back.
-//!
-//! Blocks stand in the ring behind the header of [`ring_header`](filter::ring_header), so that streams, messages and
-//! link types are on the far side what they were here. The ring's keeper knows what its blocks are, and how long the header is.
+//! Each block has a [`ring_header`](filter::ring_header) in front of it in the ring. It carries the streams, messages
+//! and link types to the reader. The ring's keeper knows the type of the blocks and the length of the header.
 
 pub mod process;
 mod sink;
@@ -23,7 +22,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What `ring` is behind other filters.
+/// The kind `ring` behind other filters.
 pub static KIND: Kind = Kind::new("ring", "writes a named ring for other requests and programs; begins a chain: reads one", sink::make)
     .also(&["pipe", "channel", "queue"])
     .help(
@@ -52,7 +51,7 @@ pub static KIND: Kind = Kind::new("ring", "writes a named ring for other request
     .meets(meeting)
     .first(&SOURCE);
 
-/// What `ring` is at the beginning of a chain.
+/// The kind `ring` at the beginning of a chain.
 static SOURCE: Kind = Kind::new("ring", "reads a named ring", source::make)
     .params(PARAMS)
     .source(Type::Bytes)
@@ -73,12 +72,12 @@ const PARAMS: &[Param] = &[
     Param::new("size", ParamType::Size, "bytes of a ring that has to be made; 1M if not given"),
 ];
 
-/// The socket of the ring's keeper.
+/// The path of the socket of the ring's keeper.
 fn meeting(params: &Params) -> Option<PathBuf> {
     place::socket(params.text("ring")?).ok()
 }
 
-/// Asks the ring what it carries, where the request does not say.
+/// Asks the ring for its type if the request does not give one.
 fn find_type(params: &mut Params) -> Result<(), ParamError> {
     let named = named(params)?;
     let stated = params.text("type").and_then(Type::of_name);
@@ -114,7 +113,7 @@ fn named(params: &Params) -> Result<Named, ParamError> {
     Named::at(name(params)).map_err(|error| ParamError::new("ring", error.to_string()))
 }
 
-/// The contract of a reader.
+/// The `on-full` behaviour that a reader asks for.
 fn contract(params: &Params) -> OnFull {
     match params.text("on-full") {
         Some("drop-newest") => OnFull::DropNewest,
@@ -144,12 +143,12 @@ fn type_of(content: Content) -> Type {
     }
 }
 
-/// How holes among blocks of a type are found.
+/// How gaps between blocks of this type are detected.
 fn continuity_of(one: Type) -> crate::parser::Continuity {
     crate::parser::Continuity::of(Types::of(&[one])).unwrap_or(crate::parser::Continuity::Frames)
 }
 
-/// Is there no such ring, or has one just gone?
+/// Does the error mean that the ring does not exist, or has just gone?
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, NotConnected, NotFound};
     matches!(error.kind(), NotFound | ConnectionRefused | NotConnected)
@@ -163,14 +162,14 @@ fn failed(params: &Params, error: io::Error) -> ParamError {
     }
 }
 
-/// Opens a ring; makes it where it is not there.
+/// Opens a ring; creates it if it does not exist.
 fn open<T>(params: &Params, env: &Env, connect: impl Fn(&Named) -> io::Result<T>) -> Result<T, ParamError> {
     let named = named(params)?;
     let first = connect(&named);
     if !first.as_ref().is_err_and(is_absent) {
         return first.map_err(|error| failed(params, error));
     }
-    // If another request makes the ring at the same time, both use that one.
+    // If another request creates the ring at the same time, both use that one.
     let made = make_ring(params, env);
     connect(&named).map_err(|error| match made {
         Err(error) => error,
@@ -178,7 +177,7 @@ fn open<T>(params: &Params, env: &Env, connect: impl Fn(&Named) -> io::Result<T>
     })
 }
 
-/// What people are told of `size=` where the ring was there already, in another size; `None`: nothing.
+/// A notice if `size=` was given but the ring exists with another size; `None`: no notice.
 fn size_note(params: &Params) -> Option<String> {
     let size = params.number("size")?;
     let has = named(params).ok()?.state().ok()?.geometry;
@@ -189,7 +188,7 @@ fn size_note(params: &Params) -> Option<String> {
     })
 }
 
-/// Makes a ring that goes with its last user, in a process of its own.
+/// Starts a process that keeps a new ring until its last user leaves.
 fn make_ring(params: &Params, env: &Env) -> Result<(), ParamError> {
     let name = name(params);
     let wrong = |why: String| ParamError {

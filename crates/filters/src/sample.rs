@@ -1,11 +1,11 @@
-//! Passes one in so many: every so-many-th block, or all of every so-many-th flow.
+//! Passes every Nth block, or all blocks of one flow in N.
 
 use crate::parts::select::{Links, are_streams};
 use filter::prelude::*;
 use packet::flow::{Flow, FlowHasher};
 use packet::frame;
 
-/// What `sample` is.
+/// The kind `sample`.
 pub static KIND: Kind = Kind::new("sample", "passes one block in N, or one flow in N", make)
     .help(
         "`sample 100` passes the first of each hundred blocks: the 1st, the 101st and so on. `sample 100 by=flow` \
@@ -28,7 +28,7 @@ pub static KIND: Kind = Kind::new("sample", "passes one block in N, or one flow 
         output: "{\"blocks\":5,\"bytes\":4418,\"wire_bytes\":4418}\n",
     }]);
 
-/// As a number that packets are counted by.
+/// The number N as `u32`.
 fn one_in(params: &Params) -> Result<u32, String> {
     if params.text("by") == Some("flow") {
         return Err("which flows pass is decided by more than a program there can tell".into());
@@ -37,7 +37,7 @@ fn one_in(params: &Params) -> Result<u32, String> {
     every.ok_or_else(|| "it counts up to 4,294,967,295 there".into())
 }
 
-/// The same for every run: this is no table that could be flooded.
+/// Fixed, so that every run picks the same flows. There is no table here that an attacker could flood.
 const SEED: u64 = 1;
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -63,7 +63,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }
 }
 
-/// Which flows are wanted.
+/// Picks flows by their hash.
 struct Flows {
     every: u64,
     hasher: FlowHasher,
@@ -82,7 +82,7 @@ impl Flows {
 
 struct Blocks {
     every: u64,
-    /// Blocks to leave out before the next that passes.
+    /// Blocks to skip before the next that passes.
     until_next: u64,
 }
 
@@ -112,7 +112,7 @@ impl Filter for Packets {
                 return false;
             };
             let flow = Flow::of(&frame, bytes);
-            // Later fragments do not know their ports; the first must not stand apart from them.
+            // Later fragments have no ports; hash the first without ports too, so that all get the same answer.
             self.flows.wants(&match frame.fragment {
                 Some(_) => Flow { source_port: 0, target_port: 0, ..flow },
                 None => flow,

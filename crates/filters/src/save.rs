@@ -1,11 +1,11 @@
-//! Writes captures: pcapng with everything that is known of each frame, or classic pcap for those who want it.
+//! Writes captures: pcapng with every known fact about each frame, or classic pcap.
 //!
-//! - `save/encode.rs` — frames and interfaces as bytes of either format.
-//! - `save/file.rs` — one file: `.part` while it is written, then its name.
-//! - `save/rotation.rs` — when the next file begins, what it is called, which old one goes.
+//! - `save/encode.rs`: frames and interfaces as bytes of either format.
+//! - `save/file.rs`: one file, named `.part` while it is written.
+//! - `save/rotation.rs`: when the next file begins, its name, and which old file is removed.
 //!
-//! Frames are copied into a buffer of 256 KiB, which is written when it is full: handing the kernel slices of the rings
-//! instead (`writev`) took a tenth longer for frames of 1,500 bytes and two and a half times as long for 64 bytes.
+//! Frames are copied into a buffer of 256 KiB, which is written when full. Passing slices of the rings to the kernel
+//! (`writev`) took a tenth longer for frames of 1,500 bytes, and 2.5 times as long for 64 bytes.
 
 mod encode;
 mod file;
@@ -25,7 +25,7 @@ use packet::pcap_file::Resolution;
 use rotation::Rotation;
 use std::path::{Path, PathBuf};
 
-/// What `save` is.
+/// The kind `save`.
 pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", make)
     .also(&["write", "tee", "dumpcap", "record"])
     .help(
@@ -66,34 +66,32 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
     .restarts()
     .examples(&[Example { request: "pcap browse.pcap | save copy.pcapng", output: "" }]);
 
-/// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The sink.
 struct Save {
     target: Target,
     encoder: Encoder,
     buffer: Vec<u8>,
     room: Room,
-    /// Nothing more can be written: it failed, nobody reads it, or the request allows no more.
+    /// Writing is over: it failed, the reader is gone, or the limit is reached.
     over: bool,
-    /// The request was replaced: what comes since may be of another link type. Were people told of frames that are?
+    /// `Some`: the request was replaced, so frames may now have another link type. True: the notice about such frames
+    /// was given.
     restarted: Option<bool>,
 }
 
-/// Where bytes go.
 enum Target {
     Stdout(OutputSink),
     Files(Box<Files>),
 }
 
-/// A file, or a series of them.
+/// A file, or a series of files.
 struct Files {
     target: FileTarget,
     overwrite: bool,
     rotation: Rotation,
     open: Option<Open>,
-    /// Files that were closed whole, and their bytes.
+    /// Number of completed files and their bytes.
     closed: (u64, u64),
 }
 
@@ -127,7 +125,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(Save { target, encoder, buffer, room, over: false, restarted: None }))
 }
 
-/// The format that the parameters and the name's ending ask for.
+/// The format by the parameters and the file name extension.
 fn format_of(name: &str, params: &Params) -> Result<Format, ParamError> {
     let ending = Path::new(name).extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
     if matches!(&ending[..], "gz" | "zst" | "xz" | "bz2" | "lz4") {
@@ -182,7 +180,7 @@ impl Filter for Save {
     }
 }
 
-/// What writing found out.
+/// The outcome of a write.
 type Written = Result<Reader, Box<Failure>>;
 
 impl Save {
@@ -197,7 +195,7 @@ impl Save {
                 self.over = true;
                 if let Target::Files(files) = &mut self.target {
                     match &mut *failure {
-                        // The next try, with a better request, shall not meet half of this one.
+                        // The request is at fault: remove the file, so that the corrected request does not find it.
                         Failure::Request(_) => files.discard(),
                         Failure::System(text) => {
                             if let Some(path) = files.rescue(&mut self.encoder, &mut self.buffer) {
@@ -211,7 +209,7 @@ impl Save {
         }
     }
 
-    /// Copies the frames of a batch into the buffer, and writes that where it is full.
+    /// Copies the frames of a batch into the buffer; writes the buffer when it is full.
     fn write_copies(&mut self, batch: &Batch<'_>, cx: &mut Context<'_>) -> Written {
         for (_, block) in batch.iter() {
             let Some(interface) = cx.rings.interface(block).filter(|interface| interface.link_type.is_some()) else {
@@ -229,7 +227,7 @@ impl Save {
             }
             match self.encoder.copy_frame(&mut self.buffer, block, bytes, interface, cx.counters) {
                 Err(failure) if self.restarted.is_some() && matches!(*failure, Failure::Request(_)) => {
-                    // What was captured before the request was replaced shall not be lost for that.
+                    // Drop the frame and keep the file: it holds frames captured before the request was replaced.
                     cx.counters.drops.add("another link type than the file's", 1);
                     if self.restarted == Some(false) {
                         self.restarted = Some(true);
@@ -260,7 +258,7 @@ impl Save {
         }
     }
 
-    /// Where it writes, for people.
+    /// The output path for messages.
     fn path(&self) -> PathBuf {
         match &self.target {
             Target::Stdout(_) => "standard output".into(),
@@ -268,12 +266,11 @@ impl Save {
         }
     }
 
-    /// May a frame of this length be written, with all that must stand before it and at the end of the capture?
+    /// Is there room for a frame of this length, with the headers before it and the end of the capture?
     fn has_room_for(&self, len: usize, interface: &buffer::Interface) -> bool {
         (self.buffer.len() + self.encoder.most_bytes(len, interface)) as u64 <= self.room.left()
     }
 
-    /// Writes the buffer. Makes system calls.
     fn spill(&mut self) -> Written {
         if self.buffer.is_empty() {
             return Ok(Reader::Present);
@@ -292,7 +289,7 @@ impl Save {
         }
     }
 
-    /// Writes what is left and what stands at the end of a capture; one without frames is a capture, too.
+    /// Writes the buffer and the end of the capture. Without frames this still gives a valid capture.
     fn close(&mut self) -> Written {
         match &mut self.target {
             Target::Stdout(_) => {
@@ -311,7 +308,7 @@ impl Save {
 }
 
 impl Files {
-    /// Makes sure that the file is open into which a frame of this time belongs.
+    /// Opens the file that a frame of this time belongs into, if it is not open yet.
     fn turn_to(
         &mut self,
         time: u64,
@@ -348,7 +345,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes the buffer to the open file; an error where that fails, or leaves too little free.
+    /// Writes the buffer to the open file. Error: writing failed, or left too little space free.
     fn write(&mut self, buffer: &mut Vec<u8>, room: &mut Room) -> Result<(), Box<Failure>> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let bytes = buffer.len() as u64;
@@ -373,13 +370,13 @@ impl Files {
         }
     }
 
-    /// After a failure: what was written before it is a whole capture, and where that is. Frames that wait in the buffer are
-    /// not in it.
+    /// After a failure: completes the capture with the bytes written before it, and returns its path. Frames still in
+    /// the buffer are lost.
     fn rescue(&mut self, encoder: &mut Encoder, buffer: &mut Vec<u8>) -> Option<PathBuf> {
         let mut open = self.open.take()?;
         if buffer.is_empty() {
             encoder.end(buffer);
-            // It ends well without, too.
+            // The end is optional: without it the capture is valid too.
             let _ = open.write(buffer);
         }
         buffer.clear();
@@ -388,7 +385,7 @@ impl Files {
             open.discard(folder);
             return None;
         }
-        // Where its name was taken meanwhile, it keeps the one that it has.
+        // If the name was taken meanwhile, the file keeps its `.part` name.
         let named = open.close(folder, self.overwrite).is_ok();
         Some(open.path(folder, named))
     }

@@ -1,5 +1,5 @@
-//! Sends frames on a device, by a packet socket or an AF_XDP socket. `send/forwarded.rs` stands for a program in the kernel that
-//! does it.
+//! Sends frames on a device through a packet socket or an AF_XDP socket. `send/forwarded.rs` stands for a kernel
+//! program that sends them.
 
 pub mod forwarded;
 
@@ -15,7 +15,7 @@ use filter::prelude::*;
 use packet::link::LinkType;
 use std::time::Duration;
 
-/// What `send` is.
+/// The kind `send`.
 pub static KIND: Kind = Kind::new("send", "sends frames on a device", make)
     .help(
         "Frames are sent as they are, one after the other, as fast as the device takes them; the input waits while there \
@@ -43,7 +43,7 @@ pub static KIND: Kind = Kind::new("send", "sends frames on a device", make)
     .lowers(Lower::Forwards(target))
     .runs_in(Spaces::APP.with(Spaces::KERNEL));
 
-/// The device, where frames may go there without leaving the kernel.
+/// The device, if frames can reach it without leaving the kernel.
 fn target(params: &Params) -> Result<String, String> {
     match params.text("by") {
         Some("best") | None => Ok(params.text("device").unwrap_or_default().into()),
@@ -51,17 +51,17 @@ fn target(params: &Params) -> Result<String, String> {
     }
 }
 
-/// While there is no room, it is looked for whether the run is to end this often.
+/// While waiting for room, check this often whether the run must end.
 const ROOM: Duration = Duration::from_millis(50);
 
-/// Frames of an AF_XDP socket that may be under way.
+/// Frames of an AF_XDP socket that may be in flight.
 const CHUNKS: u32 = 2048;
 
-/// Frames for which there is no room for so long are given up.
+/// Frames that find no room for this long are dropped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    // Who never sleeps asks again at once.
+    // A busy-waiting thread does not sleep: it tries again at once.
     let room = if env.wait == filter::Wait::Busy { Duration::ZERO } else { ROOM };
     let name = params.text("device").unwrap_or_default();
     let made = match params.text("by") {
@@ -92,7 +92,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 struct Send {
     sender: Box<dyn Transmit>,
     link: LinkType,
-    /// How long to wait for room at a time.
+    /// Length of one wait for room.
     room: Duration,
 }
 

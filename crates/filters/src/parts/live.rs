@@ -1,4 +1,4 @@
-//! A device's packets as a source: what `ethernet` and its kin have in common.
+//! Packets of a shared device capture as a source: what `ethernet` and similar filters have in common.
 
 use super::landing::{self, Known, Landing};
 use super::select::refused;
@@ -12,39 +12,38 @@ use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// The books are opened this often at most while packets come.
+/// While packets come, the ring's counters are read at most this often.
 const LOOK_AT_BOOKS: Duration = Duration::from_millis(500);
 
-/// Packets looked at before others get their turn, whether they are wanted or not.
+/// One pull looks at this many packets at most, wanted or not, before other filters get their turn.
 const LOOKS: usize = 16 * PULL_BLOCKS;
 
-/// A packet that has its number but is not all there when the run is to end gets so long.
+/// At the end of a run, how long to wait for a packet that has a number but is not written completely.
 const LAST_PACKET: Duration = Duration::from_millis(20);
 
-/// A source of what a tap gives; where the reader decides about its packets, of those that pass.
+/// A source of packets from a capture. With `decides`, only the packets it passes.
 pub fn source(reader: CaptureReader, params: &Params, decides: Option<Box<dyn Decides>>) -> Instance {
     let live = Live::new(reader, snap_len(params), params.number("last").unwrap_or(0));
     Instance::source(live.deciding(decides))
 }
 
-/// A device's packets.
 pub struct Live {
     reader: CaptureReader,
     landing: Landing,
     booked: Ledger,
     looked: Instant,
-    /// What has to be said when it begins.
+    /// Notices to give on the first pull.
     notices: Vec<String>,
-    /// Since when it gives only what was there already.
+    /// When the run was told to stop. From then on only packets that are already in the ring are given.
     stopped: Option<Instant>,
-    /// The selectors whose class it gives.
+    /// Selectors that choose the packets and their class. `None`: all packets.
     decides: Option<Box<dyn Decides>>,
-    /// Packets that this did not want, and that are not in the books yet.
+    /// Packets that `decides` refused and that are not counted yet.
     unwanted: u64,
 }
 
 impl Live {
-    /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all. It was to begin `last_ns` ago.
+    /// At most `snap_len` bytes of each packet; 0 = whole. `last_ns`: how far back in time the reader asked to begin.
     pub fn new(reader: CaptureReader, snap_len: u32, last_ns: u64) -> Live {
         let landing = Landing::new(&reader.device().name, reader.device().link_type, snap_len);
         let notices = missing(&reader.device().name, reader.past(), last_ns).into_iter().chain(note(&reader)).collect();
@@ -60,18 +59,18 @@ impl Live {
         }
     }
 
-    /// The same, of which only what these selectors pass is given, with their class.
+    /// Adds selectors: only packets that they pass are given, with the class they set.
     #[must_use]
     pub fn deciding(mut self, decides: Option<Box<dyn Decides>>) -> Live {
         self.decides = decides;
         self
     }
 
-    /// Gives one packet; false where it is gone, or not wanted.
+    /// Gives one packet. False: it was overwritten, or not wanted.
     #[inline]
     fn give(&mut self, view: ViewId, cx: &mut Context<'_>, packet: &Packet) -> bool {
         let facts = packet.facts;
-        // By what is known of it, before it is copied.
+        // Decide by the ports noted in the slot where possible, before the packet is copied.
         let known = match &self.decides {
             None => Some(Some(Class(0))),
             Some(decides) if facts.flags.has(SlotFlags::PORTS) => decides.by_ports(facts.class),
@@ -102,7 +101,7 @@ impl Live {
         given
     }
 
-    /// Brings what the ring's books say into the counters.
+    /// Adds what the ring has counted to this filter's counters.
     fn book(&mut self, cx: &mut Context<'_>) {
         self.looked = Instant::now();
         let ledger = self.reader.ledger();
@@ -126,7 +125,7 @@ impl Live {
     }
 }
 
-/// What is not there of the last `wanted_ns`, for people.
+/// A notice if less than the wanted `wanted_ns` of the past is available.
 fn missing(device: &str, past: Past, wanted_ns: u64) -> Option<String> {
     if wanted_ns == 0 {
         return None;
@@ -145,12 +144,12 @@ fn missing(device: &str, past: Past, wanted_ns: u64) -> Option<String> {
     }
 }
 
-/// What a reader should know of its device.
+/// A note about the device for its readers, if there is one.
 pub fn note(reader: &CaptureReader) -> Option<String> {
     Some(reader.note().to_string()).filter(|note| !note.is_empty())
 }
 
-/// Why nothing comes any more.
+/// The failure that a source reports when its capture has ended.
 pub fn has_ended(reader: &CaptureReader) -> Box<Failure> {
     let text = format!("the capture of `{}` has ended: {}", reader.device().name, reader.why_gone());
     Box::new(Failure::System(text))

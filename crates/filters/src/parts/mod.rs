@@ -1,4 +1,4 @@
-//! Pieces that several filters share; none of them is a filter.
+//! Pieces that several filters share. They are not filters themselves.
 
 pub(crate) mod addresses;
 pub(crate) mod carry;

@@ -4,18 +4,18 @@ use filter::prelude::*;
 use program::predicate::{Addresses, Predicate};
 use std::net::IpAddr;
 
-/// Networks of both versions; an address is a network of one.
+/// Networks of both IP versions. A single address is a network with all bits set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Networks {
     v4: Ranges<u32>,
     v6: Ranges<u128>,
 }
 
-/// First and last address of each, in order, without overlap.
+/// First and last address of each range, sorted, without overlap.
 type Ranges<T> = Vec<(T, T)>;
 
 impl Networks {
-    /// Reads addresses.
+    /// Reads single addresses.
     pub fn of_addresses(text: &str) -> Result<Networks, ParamError> {
         let one = |part: &str| match part.parse::<IpAddr>() {
             Ok(address) => Ok((address, bits_of(address))),
@@ -27,7 +27,7 @@ impl Networks {
         Networks::parse(text, one)
     }
 
-    /// Reads networks, `address/bits`; an address alone is itself only.
+    /// Reads networks, `address/bits`. An address without bits means itself only.
     pub fn of_networks(text: &str) -> Result<Networks, ParamError> {
         Networks::parse(text, network)
     }
@@ -35,7 +35,7 @@ impl Networks {
     fn parse(text: &str, one: impl Fn(&str) -> Result<(IpAddr, u8), ParamError>) -> Result<Networks, ParamError> {
         let mut networks = Networks::default();
         for part in text.split(',') {
-            // The address is the first of its network.
+            // `network` has checked that the address is the first of its network.
             match one(part.trim())? {
                 (IpAddr::V4(first), bits) => {
                     let first = first.to_bits();
@@ -52,12 +52,11 @@ impl Networks {
         Ok(networks)
     }
 
-    /// What packets must be to be from or to one of them.
+    /// The pre-filter for packets from or to one of the networks.
     pub fn pre_filter(&self) -> Predicate {
         Predicate::Addresses(Addresses { v4: self.v4.clone(), v6: self.v6.clone() })
     }
 
-    /// Is this address in one of them?
     #[inline]
     pub fn has(&self, address: IpAddr) -> bool {
         match address {
@@ -91,7 +90,7 @@ pub(crate) fn network(text: &str) -> Result<(IpAddr, u8), ParamError> {
     Ok((address, bits))
 }
 
-/// Networks contain each other or are apart, so whoever begins inside another lies in it.
+/// Sorts the ranges and drops those inside another. Two networks are nested or disjoint, so no range overlaps partly.
 fn without_overlap<T: Ord + Copy>(ranges: &mut Ranges<T>) {
     ranges.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.cmp(&one.1)));
     ranges.dedup_by(|next, kept| next.0 <= kept.1);
@@ -113,7 +112,7 @@ fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The first address of the network of so many bits that this one is in.
+/// The first address of the network with prefix length `bits` that contains `address`.
 pub(crate) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => IpAddr::V4((address.to_bits() & !u32::MAX.checked_shr(bits.into()).unwrap_or(0)).into()),

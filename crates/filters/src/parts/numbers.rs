@@ -2,32 +2,31 @@
 
 use filter::prelude::*;
 
-/// Numbers, as ranges that do not touch, in order.
+/// A set of numbers, as sorted ranges that do not touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
     ranges: Vec<(u32, u32)>,
 }
 
-/// What the numbers are.
+/// The meaning of the numbers.
 #[derive(Clone, Copy)]
 pub(crate) struct Meaning {
-    /// With its article: "a port".
+    /// A name with its article, for messages: "a port".
     pub what: &'static str,
-    /// The largest there is.
+    /// The largest valid number.
     pub max: u32,
-    /// Names that stand for numbers.
     pub names: &'static [(&'static str, u32)],
 }
 
 impl Numbers {
-    /// The set that parameter `key` names; `None` where it was not given.
+    /// The set that parameter `key` gives; `None` without the parameter.
     pub fn from_param(params: &Params, key: &'static str, meaning: Meaning) -> Result<Option<Numbers>, ParamError> {
         let parse = |text: &str| Numbers::parse(text, meaning).map_err(|wrong| ParamError { key: Some(key), ..wrong });
         params.text(key).map(parse).transpose()
     }
 
-    /// First and last of each range of the set that parameter `key` names, as smaller numbers: `Some(None)` where it was not
-    /// given, `None` where it is wrong or the meaning allows larger ones.
+    /// The ranges of parameter `key` as pairs of first and last, in a smaller type. `Some(None)`: the parameter is not
+    /// given. `None`: it is invalid, or a number does not fit `T`.
     pub fn ranges_of<T: TryFrom<u32>>(
         params: &Params,
         key: &'static str,
@@ -39,7 +38,6 @@ impl Numbers {
         }
     }
 
-    /// Reads a list of numbers, ranges and names.
     pub fn parse(text: &str, meaning: Meaning) -> Result<Numbers, ParamError> {
         let mut ranges = Vec::new();
         for part in text.split(',') {
@@ -67,7 +65,6 @@ impl Numbers {
         self.ranges.iter().map(range).collect()
     }
 
-    /// Is this one of them?
     #[inline]
     pub fn has(&self, number: u32) -> bool {
         match self.ranges[..] {
@@ -91,7 +88,7 @@ impl Meaning {
             Some(hex) => u32::from_str_radix(hex, 16),
             None => text.parse(),
         };
-        // `+5` is a number for the standard library.
+        // `str::parse` accepts `+5`; requests must not.
         match parsed {
             Ok(number) if number <= self.max && !text.starts_with('+') => Ok(number),
             _ => Err(wrong(format!("`{text}` is not {}", self.what)).with_help(self.help())),

@@ -1,10 +1,10 @@
-//! Where a filter puts what it gives while it reads the bytes of a block: a context without its hold on the bytes.
+//! A filter's output while it reads a block: a [`Context`](filter::Context) that does not borrow the block's bytes.
 
 use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
 
-/// Where records and numbers go.
+/// Where a filter puts records and counts.
 pub(crate) struct Outlet<'a> {
     rings: &'a BlockTable,
     streams: &'a StreamTable,
@@ -12,7 +12,7 @@ pub(crate) struct Outlet<'a> {
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
     marks: &'a mut Marks,
-    /// Where in its batch the block under way is.
+    /// Position in the batch of the block being read.
     pub(crate) place: usize,
 }
 
@@ -22,38 +22,36 @@ impl<'a> Outlet<'a> {
         Outlet { rings, streams, own: *own, out, counters, marks, place: 0 }
     }
 
-    /// The bytes of a block.
     pub(crate) fn bytes(&self, block: &Descriptor) -> &'a [u8] {
         self.rings.bytes(block)
     }
 
-    /// The facts of a stream.
+    /// The facts of the stream with this class.
     pub(crate) fn facts(&self, class: Class) -> Option<&'a StreamFacts> {
         self.streams.get(class)
     }
 
-    /// How many streams had this number before.
+    /// How many streams had this class before.
     pub(crate) fn epoch(&self, class: Class) -> u32 {
         self.streams.epoch(class)
     }
 
-    /// Gives a block.
     pub(crate) fn push(&mut self, block: Descriptor) {
         self.out.push(block);
     }
 
-    /// A copy of these bytes in the filter's own ring, as a block that is not given yet.
+    /// Copies `bytes` into the filter's own ring and returns the block, not pushed yet. `None`: longer than a block.
     pub(crate) fn copied(&self, bytes: &[u8], time: u64, class: Class) -> Option<Descriptor> {
         let block = self.rings.append_copy(self.own, &[bytes])?;
         Some(Descriptor { time, class, ..block })
     }
 
-    /// An empty block of this class in the filter's own ring, where there is no other to make it of.
+    /// An empty block of this class in the filter's own ring, for when no input block can serve.
     pub(crate) fn nothing(&self, time: u64, class: Class) -> Descriptor {
         Descriptor { time, class, ..self.own.block(0, 0) }
     }
 
-    /// Gives the record in this row, as the first block of a message.
+    /// Pushes the row as a record that is the first block of a message.
     pub(crate) fn meta(&mut self, row: &RowWriter, time: u64, class: Class, flags: Flags) {
         let Some(mut block) = self.copied(row.row(), time, class) else { return self.count("records too long", 1) };
         block.set_flags(flags.with(Flags::META).with(Flags::FIRST));
@@ -61,7 +59,7 @@ impl<'a> Outlet<'a> {
         self.push(block);
     }
 
-    /// Gives the record in this row. One that is longer than a block may be is counted.
+    /// Pushes the row as a record. A record longer than a block is dropped and counted.
     pub(crate) fn record(&mut self, row: &RowWriter, time: u64, class: Class) {
         match self.copied(row.row(), time, class) {
             Some(record) => self.push(record),
@@ -73,12 +71,12 @@ impl<'a> Outlet<'a> {
         self.counters.events.add(event, count);
     }
 
-    /// The block under way ends here as it should not.
+    /// Counts the current block as dropped for `reason`.
     pub(crate) fn drop_block(&mut self, reason: &'static str) {
         self.counters.drops.add(reason, 1);
     }
 
-    /// The block under way is not for this filter.
+    /// Marks the current block as not meant for this filter.
     pub(crate) fn reject_block(&mut self) {
         self.counters.reject(self.marks, self.place);
     }

@@ -1,64 +1,62 @@
-//! When the next frames are due: so many frames or bits a second, or with the gaps they were captured with. Not a clock:
-//! the time is passed in.
+//! Says when the next frames are due: at a rate of frames or bits per second, or with the gaps they were captured with.
+//! Reads no clock: the time is passed in.
 //!
-//! Every frame has a cost, and a second brings so much to spend. A frame is due when all before it are paid for, so that
-//! nothing drifts: the frame after the last of a second at a million frames a second is due exactly one second after the first.
+//! Every frame has a cost, and every second adds a fixed budget. A frame is due when all frames before it are paid for.
+//! So nothing drifts: at a million frames per second, frame number 1,000,001 is due exactly one second after the first.
 
 use filter::Wait;
 use filter::prelude::*;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// A schedule that is met later than this by a slow reader, or by a process that was stopped, moves: what was missed is not
-/// made good by a flood.
+/// When a slow reader or a stopped process is later than this, the schedule moves. Otherwise it would catch up with a
+/// flood of frames.
 const LATE_NS: u64 = 100_000_000;
 
-/// With `set wait=adaptive` the last part of every wait is not slept.
+/// With `set wait=adaptive`, the thread spins for this last part of every wait.
 const SPIN_NS: u64 = 50_000;
 
 const SECOND: u128 = base::limits::SECOND_NS as u128;
 
-/// What one frame costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cost {
-    /// One: so many frames a second.
+    /// 1 for each frame: the rate is in frames per second.
     Frame,
-    /// Its bits: so many bits a second.
+    /// The frame's bits: the rate is in bits per second.
     Bits,
-    /// The ns until the frame after it: as it was captured.
+    /// The ns until the next captured frame: replays at the captured speed.
     Gap,
 }
 
-/// A schedule.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     cost: Cost,
     per_second: u64,
-    /// Frames that are due together.
+    /// Number of frames that are due together.
     burst: u64,
-    /// Of the burst under way.
+    /// Frames already sent of the current burst.
     in_burst: u64,
-    /// When the first frame was due, ns.
+    /// When the first frame was due, ns. Moves when the schedule moves.
     began: Option<u64>,
     spent: u128,
-    /// What may still be spent now; below 0 the next burst is not due.
+    /// Budget left at the current time. Below 0, the next burst is not due.
     left: i128,
-    /// By how much the schedule has moved, ns.
+    /// How far the schedule has moved in all, ns.
     late: u64,
     wait: Wait,
 }
 
 impl Pacer {
-    /// So much a second, in bursts of so many frames.
+    /// A budget of `per_second`, with bursts of `burst` frames.
     ///
     /// # Panics
-    /// When either is 0.
+    /// If `per_second` or `burst` is 0.
     pub(crate) fn new(cost: Cost, per_second: u64, burst: u64, wait: Wait) -> Pacer {
         assert!(per_second > 0 && burst > 0, "a pace of nothing");
         Pacer { cost, per_second, burst, in_burst: 0, began: None, spent: 0, left: 0, late: 0, wait }
     }
 
-    /// As the parameters `rate`, `bits` and `burst` say; `None` where neither rate is given.
+    /// Reads the parameters `rate`, `bits` and `burst`. `None`: neither `rate` nor `bits` is given.
     pub(crate) fn of_params(params: &Params, wait: Wait) -> Result<Option<Pacer>, ParamError> {
         for key in ["rate", "bits", "burst"] {
             if params.number(key) == Some(0) {
@@ -77,15 +75,15 @@ impl Pacer {
         }
     }
 
-    /// What one frame costs.
     pub(crate) fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// It is this time now, monotonic, ns. The first call makes a system call: from then on this thread is woken on time.
+    /// Sets the current time (monotonic, ns). The first call makes a system call so that this thread is woken on time.
     pub(crate) fn at(&mut self, now: u64) {
         let began = *self.began.get_or_insert_with(|| {
-            // Else the kernel may wake this thread 50 us late, to wake several at once. Where it will not, it does that.
+            // By default the kernel may delay a wake-up by 50 us to merge several. If this fails, wake-ups are that
+            // late.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             now
         });
@@ -93,7 +91,7 @@ impl Pacer {
         let (left, late) = (due(began) as i128 - self.spent as i128, self.ns(LATE_NS));
         self.left = left;
         if left > late {
-            // Whole ns, so that what is left of it is made good later.
+            // Move by whole ns; the rest stays in the budget.
             let ns = (((left - late) as u128) * SECOND / u128::from(self.per_second)) as u64;
             self.began = Some(began + ns);
             self.late += ns;
@@ -101,18 +99,17 @@ impl Pacer {
         }
     }
 
-    /// What so many ns bring.
+    /// The budget that `ns` nanoseconds add.
     fn ns(&self, ns: u64) -> i128 {
         (u128::from(ns) * u128::from(self.per_second) / SECOND) as i128
     }
 
-    /// Is the next frame due?
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.in_burst > 0 || self.left >= 0
     }
 
-    /// A frame that costs so much goes.
+    /// Pays for one frame that is sent now.
     #[inline]
     pub(crate) fn spend(&mut self, cost: u64) {
         self.in_burst = if self.in_burst + 1 == self.burst { 0 } else { self.in_burst + 1 };
@@ -120,7 +117,7 @@ impl Pacer {
         self.spent += u128::from(cost);
     }
 
-    /// Nothing more is due at this time: for how long.
+    /// How long to wait until the next frame is due.
     pub(crate) fn rest(&self, now: u64) -> Pull {
         let began = self.began.unwrap_or(now);
         let due = began as u128 + (self.spent * SECOND).div_ceil(u128::from(self.per_second));
@@ -133,7 +130,7 @@ impl Pacer {
         if left <= spin { Pull::Ready } else { Pull::Idle(Duration::from_nanos(left - spin)) }
     }
 
-    /// What has to be said in the end: that the pace was not kept.
+    /// A notice for the end of the run if the pace was not kept.
     pub(crate) fn note(&self, name: &str) -> Option<String> {
         let late = Duration::from_nanos(self.late);
         (self.late > 0).then(|| {
@@ -148,7 +145,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Frames that go by a time, each at this cost.
+    /// Number of frames that are due at `now`, each at this cost.
     fn go(pacer: &mut Pacer, now: u64, cost: u64) -> u64 {
         pacer.at(now);
         let mut frames = 0;
@@ -166,7 +163,7 @@ mod tests {
         {
             let mut pacer = Pacer::new(cost, rate, 1, Wait::Sleep);
             let (mut sent, began) = (0, 77_000);
-            // Looked at every 37 us for a hundred seconds.
+            // Ask every 37 us for a hundred seconds.
             for step in 0..2_702_703u64 {
                 let passed = step * 37_000;
                 sent += go(&mut pacer, began + passed, of_each);
@@ -194,7 +191,7 @@ mod tests {
         assert_eq!(go(&mut pacer, 31 * MS, 1), 0);
         assert_eq!(pacer.rest(31 * MS), Pull::Idle(Duration::from_millis(1)));
         assert_eq!(go(&mut pacer, 32 * MS, 1), 32);
-        // One that is not whole yet goes on whatever the time.
+        // A burst that has begun is finished at any time.
         pacer.at(64 * MS);
         pacer.spend(1);
         assert_eq!(go(&mut pacer, 64 * MS, 1), 31);

@@ -1,39 +1,39 @@
-//! Whose bytes count where two pieces of one packet or stream overlap: what the target's system would take, chosen by
-//! network. The words and what they mean are Novak's ("Target-Based Fragmentation Reassembly", 2005).
+//! Whose bytes count where two fragments or segments overlap: those that the target's system would take, by network.
+//! The policy names are those of Novak, "Target-Based Fragmentation Reassembly", 2005.
 
 use super::networks::network;
 use filter::prelude::*;
 use std::net::IpAddr;
 
-/// Which piece's bytes are taken where an earlier one and a later one overlap. Systems treat fragments and streams differently:
-/// what is said here holds for fragments, and for streams where nothing else is said.
+/// Which piece wins an overlap. Where a line names no stream rule, the rule holds for fragments and for streams.
+///
+/// "Earlier" and "later" is the order of arrival; `start` and `end` are the later piece's, compared with the earlier's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// The earlier one's, always.
+    /// The earlier piece, always.
     #[default]
     First,
-    /// The later one's, always.
+    /// The later piece, always.
     Last,
-    /// The later one's, where it begins further in front.
+    /// The later piece if its start is lower.
     Bsd,
-    /// The later one's, where it does not begin further behind; in a stream, where it begins further in front, or at the same
-    /// place and ends further behind.
+    /// The later piece if its start is lower or equal. Streams: if its start is lower, or equal with a higher end.
     Linux,
-    /// As `Linux`, which it was before 2.2; in a stream, also where both are the same place.
+    /// Linux before 2.2. As `Linux`; in streams, the later piece also wins with the same start and end.
     OldLinux,
-    /// The later one's, where it begins further in front and does not end before the earlier one; in a stream, also where it begins
-    /// further behind and ends further behind.
+    /// The later piece if its start is lower and its end is not. Streams: if its end is higher, or equal with a start
+    /// that is not higher.
     Solaris,
-    /// The later one's, where it begins further in front and ends further behind; in a stream, where it begins further in front.
+    /// The later piece if its start is lower and its end higher. Streams: if its start is lower.
     Windows,
-    /// Windows since Vista: as `Windows`, and in a stream as `First`.
+    /// Windows since Vista. As `Windows` for fragments, as `First` for streams.
     Vista,
 }
 
-/// Words of the policies.
+/// Policy names in requests.
 pub(crate) const WORDS: [&str; 8] = ["first", "last", "bsd", "linux", "old-linux", "solaris", "windows", "vista"];
 
-/// The policies, as [`WORDS`] names them.
+/// The policies in the order of [`WORDS`].
 pub(crate) const ALL: [Policy; 8] = [
     Policy::First,
     Policy::Last,
@@ -50,7 +50,7 @@ impl Policy {
         WORDS.iter().position(|known| *known == word).map(|at| ALL[at])
     }
 
-    /// Are the later fragment's bytes taken? Each is given by where it begins and ends.
+    /// Does the later fragment win? Each is given as (start, end).
     #[inline]
     pub fn takes_later(self, earlier: (u64, u64), later: (u64, u64)) -> bool {
         match self {
@@ -63,8 +63,8 @@ impl Policy {
         }
     }
 
-    /// The same of segments of a stream, both of which wait for what comes before them (Novak and Sturges, "Target-Based TCP
-    /// Stream Reassembly", 2007).
+    /// Does the later segment win, when both wait for a gap before them to be filled? From Novak and Sturges,
+    /// "Target-Based TCP Stream Reassembly", 2007.
     pub fn takes_later_in_stream(self, earlier: (u64, u64), later: (u64, u64)) -> bool {
         match self {
             Policy::First | Policy::Vista => false,
@@ -77,7 +77,7 @@ impl Policy {
     }
 }
 
-/// The policy of all targets that no network is given for.
+/// The parameter for the policy of targets outside all given networks.
 pub(crate) const POLICY: Param = Param::new(
     "policy",
     ParamType::Choice(&WORDS),
@@ -85,20 +85,19 @@ pub(crate) const POLICY: Param = Param::new(
 )
 .default("first");
 
-/// The policy of the targets in a network.
+/// The parameter for the policy of targets in a network.
 pub(crate) const OF_NETWORK: Param =
     Param::new("policy.", ParamType::List, "the same for targets in a network: policy.10.0.0.0/8=windows");
 
-/// The policy of each target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policies {
     otherwise: Policy,
-    /// The longest prefixes first.
+    /// Longest prefix first.
     networks: Vec<(IpAddr, u8, Policy)>,
 }
 
 impl Policies {
-    /// As the parameters [`POLICY`] and [`OF_NETWORK`] say.
+    /// Reads the parameters [`POLICY`] and [`OF_NETWORK`].
     pub fn new(params: &Params) -> Result<Policies, ParamError> {
         let otherwise = params.text(POLICY.key).and_then(Policy::of).unwrap_or(Policy::First);
         let mut networks = Vec::new();
@@ -114,7 +113,6 @@ impl Policies {
         Ok(Policies { otherwise, networks })
     }
 
-    /// The policy of a target.
     pub fn of(&self, target: IpAddr) -> Policy {
         let holds = |(network, bits, _): &&(IpAddr, u8, Policy)| match (network, target) {
             (IpAddr::V4(network), IpAddr::V4(target)) => {

@@ -1,4 +1,4 @@
-//! What `port`, `sourceport` and `destport` share: they differ in which ports they look at and what the class is.
+//! What `port`, `sourceport` and `destport` share. They differ in the ports they test and in the class they set.
 
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::select::{self, FrameTest, Packet, StreamTest, View, of_frames_or_streams};
@@ -9,7 +9,6 @@ use packet::malformed::Malformed;
 use packet::tunnel;
 use program::predicate::{Ports, Predicate};
 
-/// Which ports are looked at.
 #[derive(Clone, Copy)]
 pub(crate) enum Which {
     Either,
@@ -19,18 +18,18 @@ pub(crate) enum Which {
 
 const PORT: Meaning = Meaning { what: "a port", max: 65_535, names: &[] };
 
-/// Makes one of the three; the ports wanted are the parameter `port`.
+/// Makes one of the three filters; the parameter `port` gives the wanted ports.
 pub(crate) fn make(which: Which, params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let wanted = Numbers::from_param(params, "port", PORT)?;
     of_frames_or_streams(PortTest { which, wanted }, env)
 }
 
-/// One of the three for packets of a device.
+/// Makes one of the three for the packets of a shared device.
 pub(crate) fn on_device(which: Which, params: &Params) -> Result<Box<dyn Decides>, ParamError> {
     Ok(select::on_device(PortTest { which, wanted: Numbers::from_param(params, "port", PORT)? }))
 }
 
-/// What packets must be for one of the three to want them.
+/// The pre-filter for packets that one of the three wants.
 pub(crate) fn pre_filter(which: Which, params: &Params) -> Option<Predicate> {
     let ranges = Numbers::ranges_of(params, "port", PORT)?.unwrap_or_else(|| vec![(0, u16::MAX)]);
     let source = matches!(which, Which::Either | Which::Source);
@@ -86,7 +85,7 @@ impl StreamTest for PortTest {
     }
 }
 
-/// Source and destination port of a packet; `None` where it has none. An error where it may have some that are not read.
+/// Source and destination port. `None`: the packet has no ports. Error: it may have ports, but they cannot be read.
 #[inline]
 fn of(packet: &Packet<'_>) -> Result<Option<(u16, u16)>, Malformed> {
     if !has_ports(packet.protocol) {

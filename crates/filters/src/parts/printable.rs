@@ -1,7 +1,7 @@
-//! Bytes from the wire as text for people: printable ASCII and escapes, nothing that could steer a terminal.
+//! Bytes from the wire as text: printable ASCII and escapes, so that no peer can steer the terminal.
 
-/// Appends bytes in quotation marks. What is not printable ASCII becomes `\xHH`, `\r`, `\n`, `\t`; `"` and `\` get a
-/// backslash.
+/// Appends the bytes in quotation marks. A byte that is not printable ASCII becomes `\xHH`, `\r`, `\n` or `\t`; `"` and
+/// `\` get a backslash.
 pub(crate) fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for byte in bytes {
@@ -20,7 +20,7 @@ pub(crate) fn quoted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Appends bytes as they are if they make a plain word, else in quotation marks.
+/// Appends the bytes unquoted if they form a plain word, else as [`quoted`] does.
 pub(crate) fn word(out: &mut Vec<u8>, bytes: &[u8]) {
     let plain =
         |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=' | b',' | b'{' | b'}' | b'[' | b']');
@@ -31,10 +31,9 @@ pub(crate) fn word(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// Bytes on one line of a dump.
 const DUMP_BYTES: usize = 16;
 
-/// Appends lines of offset, hexadecimal bytes and text, each indented and behind a line break.
+/// Appends a hex dump: lines of offset, hexadecimal bytes and text. Each line is indented and begins with a line break.
 pub(crate) fn dump(out: &mut Vec<u8>, bytes: &[u8]) {
     for (line, row) in bytes.chunks(DUMP_BYTES).enumerate() {
         out.extend_from_slice(b"\n    ");

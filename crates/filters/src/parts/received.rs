@@ -1,7 +1,7 @@
-//! Devices that this process has opened itself, as a source: what `af_packet`, `af_xdp`, `tuntap` and `bridge` have in common.
+//! Devices that this process has opened itself, as a source. Shared by `af_packet`, `af_xdp`, `tuntap` and `bridge`.
 //!
-//! In: receivers of crate `driver`, one for each of a device's queues. Out: blocks, copied, and counters that say where
-//! frames were lost. Such a device has no other reader; `ethernet` is the one that shares.
+//! In: receivers of crate `driver`, one for each queue of a device. Out: copied blocks, and counters that say where
+//! frames were lost. No other reader shares such a device; `ethernet` is the source that shares.
 
 use super::landing::{self, Known, Landing};
 use super::on_wire::OnWire;
@@ -15,19 +15,20 @@ use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Frames that the kernel has when a run is to end are waited for so long: some times a packet socket's block.
+/// At the end of a run, how long to wait for frames in the kernel: several times the timeout of a packet socket's
+/// block.
 const LAST_FRAMES: Duration = Duration::from_millis(200);
 
-/// A device that is down is looked at this often.
+/// A device that is down is checked this often.
 const DOWN_LOOK: Duration = Duration::from_millis(100);
 
-/// The network namespace this process is in.
+/// The network namespace of this process.
 pub fn namespace() -> Result<driver::namespace::Namespace, ParamError> {
     driver::namespace::Namespace::current()
         .map_err(|error| ParamError::system(format!("this process's network namespace cannot be found: {error}")))
 }
 
-/// What is known of the device that a request names.
+/// The link of the device that the request names.
 pub fn look_up(params: &Params) -> Result<Link, ParamError> {
     let name = params.text("device").unwrap_or_default();
     let link = namespace()?.enter(|| driver::link::find(name));
@@ -35,18 +36,18 @@ pub fn look_up(params: &Params) -> Result<Link, ParamError> {
     link.ok_or_else(|| refusal(Error::Absent(name.into())))
 }
 
-/// Whose fault it is that a device could not be opened.
+/// Turns an error of opening a device into one of the request or of the system.
 pub fn refusal(error: Error) -> ParamError {
     let system = !matches!(error, Error::Invalid(_));
     ParamError { system, ..ParamError::new("device", error.to_string()) }
 }
 
-/// Why a device can be used no longer.
+/// The failure when an open device can no longer be used.
 pub fn failure(error: Error) -> Box<Failure> {
     Box::new(Failure::System(error.to_string()))
 }
 
-/// LINKTYPE number of a device's frames.
+/// LINKTYPE of a device's frames.
 pub fn link_type(link: &Link) -> Result<u16, ParamError> {
     link.link_type().ok_or_else(|| {
         ParamError::new(
@@ -56,12 +57,12 @@ pub fn link_type(link: &Link) -> Result<u16, ParamError> {
     })
 }
 
-/// The same of the device that a request names.
+/// LINKTYPE of the device that a request names.
 pub fn link_type_of(params: &Params) -> Result<u16, ParamError> {
     link_type(&look_up(params)?)
 }
 
-/// A source of what these receivers receive.
+/// A source of the frames that `receivers` receive.
 pub fn source(
     device: &Link,
     receivers: Vec<Box<dyn Receive>>,
@@ -71,15 +72,15 @@ pub fn source(
     source_of(vec![Port::new(device, receivers, snap_len)?], None, left)
 }
 
-/// A source of what several devices receive, as far as possible in the order in which it came. The class of a frame is the place
-/// of its device. With `on_wire` frames are made what the wire has.
+/// A source of the frames of several devices, as nearly as possible in order of arrival. A frame's class is the index
+/// of its device in `ports`. `on_wire` changes the frames to their form on the wire.
 pub fn source_of(ports: Vec<Port>, on_wire: Option<OnWire>, left: Option<Left>) -> Result<Instance, ParamError> {
     let bells = bells(ports.iter().flat_map(|port| &port.queues));
     let bells = bells.map_err(|error| ParamError::system(format!("epoll: {error}")))?;
     Ok(Instance::source(Received { ports, on_wire, bells, left, stopped: None }))
 }
 
-/// One descriptor that can be read where any of the receivers' can.
+/// One epoll descriptor that is readable when any receiver is.
 fn bells<'a>(queues: impl Iterator<Item = &'a Queue>) -> rustix::io::Result<OwnedFd> {
     let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for queue in queues {
@@ -93,11 +94,11 @@ struct Received {
     on_wire: Option<OnWire>,
     bells: OwnedFd,
     left: Option<Left>,
-    /// Since when nothing more is to come.
+    /// When the run was told to stop.
     stopped: Option<Instant>,
 }
 
-/// A device.
+/// A device and its queues.
 pub struct Port {
     queues: Vec<Queue>,
     landing: Landing,
@@ -105,18 +106,18 @@ pub struct Port {
 
 struct Queue {
     receiver: Box<dyn Receive>,
-    /// Nothing comes from it any more.
+    /// The queue gives no more frames.
     ended: bool,
 }
 
 impl Port {
-    /// A device with its receivers; `snap_len` bytes of each frame are kept, 0 for all.
+    /// A device with its receivers. Keeps at most `snap_len` bytes of each frame; 0 = all.
     pub fn new(device: &Link, receivers: Vec<Box<dyn Receive>>, snap_len: u32) -> Result<Port, ParamError> {
         let landing = Landing::new(&device.name, link_type(device)?, snap_len);
         Ok(Port { queues: receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect(), landing })
     }
 
-    /// Gives frames that are there, `most` or a few more; the number of those, and whether the device is down.
+    /// Gives `most` frames or a few more. Returns the number given and whether the device is down.
     fn pull(
         &mut self,
         most: usize,
@@ -145,7 +146,7 @@ impl Port {
                 match turn.map_err(failure)? {
                     Turn::Frames(count) => given += count,
                     Turn::Nothing => {
-                        // Frames that are there are given over when their block is full, or some time after.
+                        // The kernel hands a block over when it is full or times out, so frames may still be waiting.
                         let is_all = |receiver: &mut dyn Receive| {
                             receiver.statistics().map_or(true, |statistics| statistics.waiting() == 0)
                         };
@@ -182,7 +183,7 @@ impl Source for Received {
             sides += usize::from(count > 0);
         }
         if sides > 1 {
-            // Of each device they are in order, and stay in it.
+            // A stable sort: frames of one device are in order already and stay so.
             cx.out[first..].sort_by_key(|block| block.time);
         }
         Ok(match given {
@@ -201,7 +202,7 @@ impl Source for Received {
     }
 
     fn stop(&mut self) -> bool {
-        // One that cannot be stopped gives what it has until it finds nothing.
+        // A receiver that cannot be stopped gives frames until no more are waiting.
         self.queues().for_each(|queue| drop(queue.receiver.stop()));
         self.stopped = Some(Instant::now());
         true
@@ -223,7 +224,7 @@ impl Source for Received {
                 }
             }
             for counter in queue.receiver.counters().unwrap_or_default() {
-                // What the receiver itself counts was said above.
+                // Losses that the receiver itself counts were reported above.
                 if counter.meaning == Meaning::Lost && counter.value > 0 && !counter.name.starts_with("receiver.") {
                     cx.count(counter.name, counter.value);
                 }
@@ -245,7 +246,7 @@ mod tests {
     use filter::Counters;
     use std::os::unix::net::UnixStream;
 
-    /// Has a frame, and gives it over only when it is asked again.
+    /// A receiver that has a frame but hands it over only on the second call.
     struct Late {
         fd: UnixStream,
         asked: u64,

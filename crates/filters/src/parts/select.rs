@@ -1,12 +1,12 @@
-//! What all selectors share: the loop over a batch, with a test for each block. A selector's file holds the test
-//! alone.
+//! The loop over a batch, shared by all selectors. A selector's own file holds only the test of one block.
 //!
-//! Frames are read where they lie. Of streams (`bytes`, `message`) nothing is read: the facts of the stream a block
-//! belongs to stand in the stream table, and its class stays what it is, for sessions below live by it.
+//! Frames are read where they lie. Blocks of streams (`bytes`, `message`) are not read: the stream table has the facts
+//! of each stream. Their class does not change, because filters further down find the session by it.
 //!
-//! Tiers: a batch is of frames or of streams (decided when the instance is made); of frames, the link type is looked
-//! up when the view changes, which it hardly ever does within a batch; then comes one call of the test for each
-//! block, and most tests begin with [`View::packet`].
+//! Tiers:
+//! 1. per instance: does it get frames or streams;
+//! 2. per change of view, hardly ever within a batch: look up the link type;
+//! 3. per block: one call of the test. Most tests begin with [`View::packet`].
 
 use buffer::BlockTable;
 use filter::Counters;
@@ -18,38 +18,35 @@ use packet::malformed::Malformed;
 use packet::{ethernet, frame};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// A frame to test.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    /// What its first byte is.
+    /// Says how to read the first bytes.
     pub link: LinkType,
-    /// What was captured.
+    /// The captured bytes.
     pub bytes: &'a [u8],
     /// Bytes on the wire.
     pub wire_len: u32,
 }
 
-/// What selectors want to know of an IP packet.
+/// The parts of an IP packet that selectors test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packet<'a> {
     /// 4 or 6.
     pub version: u8,
-    /// The protocol it carries, behind extension headers.
+    /// The protocol carried, after extension headers.
     pub protocol: u8,
-    /// The protocol that the IP header itself names.
+    /// The protocol field of the IP header itself.
     pub first_protocol: u8,
-    /// It does not begin with a transport header.
+    /// A later fragment: it does not begin with a transport header.
     pub later_fragment: bool,
-    /// Source address.
     pub source: IpAddr,
-    /// Destination address.
     pub target: IpAddr,
-    /// What was captured of what it carries.
+    /// The captured part of the payload.
     pub payload: &'a [u8],
 }
 
 impl<'a> View<'a> {
-    /// The IP packet in the frame: a few compares where it is IPv4 straight behind Ethernet, and else the whole walk.
+    /// The IP packet in the frame. IPv4 directly after Ethernet takes a few compares; other frames take the full walk.
     #[inline(always)]
     pub fn packet(&self) -> Result<Packet<'a>, Malformed> {
         match self.plain_packet() {
@@ -58,7 +55,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Ethernet, IPv4 without options, not a fragment, nothing in front of the transport header.
+    /// The short way: Ethernet, IPv4 without options, not a fragment, transport header directly after it.
     #[inline(always)]
     fn plain_packet(&self) -> Option<Packet<'a>> {
         const MORE_FRAGMENTS_AND_OFFSET: u16 = 0x3fff;
@@ -91,7 +88,7 @@ impl<'a> View<'a> {
         Ok(Packet {
             version: frame.version,
             protocol: frame.protocol,
-            // The header was read, so that it is there.
+            // `frame` was parsed, so the header is there.
             first_protocol: self.bytes.get(protocol_offset).copied().unwrap_or(frame.protocol),
             later_fragment: frame.is_later_fragment(),
             source: frame.source,
@@ -101,9 +98,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// What a selector asks of a frame.
 pub(crate) trait FrameTest: Send {
-    /// Does the frame pass? May set the class. What cannot be read does not pass, and is counted.
+    /// Does the frame pass? May set the class. An unreadable frame does not pass and is counted.
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed>;
 
     /// See [`Decides::by_ports`].
@@ -112,29 +108,28 @@ pub(crate) trait FrameTest: Send {
     }
 }
 
-/// What a selector asks of a frame or of a stream.
+/// What a selector asks of a frame or a stream.
 pub(crate) trait StreamTest: FrameTest {
-    /// Do the blocks of a stream pass, whose packets have these addresses and ports?
+    /// Does the stream with these addresses and ports pass?
     fn stream(&self, flow: &Flow) -> bool;
 }
 
-/// A selector of frames and packets.
 pub(crate) fn of_frames(test: impl FrameTest + 'static) -> Instance {
     Instance::filter(Frames { test })
 }
 
-/// A selector behind a device.
+/// A selector that a device's reader applies.
 pub(crate) fn on_device(test: impl FrameTest + 'static) -> Box<dyn Decides> {
     Box::new(OnDevice { test })
 }
 
-/// A selector of frames and packets or of streams, whichever the input is.
+/// A selector of frames or of streams, depending on the input.
 pub(crate) fn of_frames_or_streams(test: impl StreamTest + 'static, env: &Env) -> Result<Instance, ParamError> {
     Ok(if are_streams(env)? { Instance::filter(Streams { test }) } else { of_frames(test) })
 }
 
-/// Are the blocks that will come pieces of streams? An error where some are and some are frames: nothing in a block
-/// says which it is, for a piece of a stream lies in the frame it came in.
+/// Will the blocks be pieces of streams? Error: both streams and frames can arrive. A single block does not tell,
+/// because a piece of a stream lies in the frame it came in.
 pub(crate) fn are_streams(env: &Env) -> Result<bool, ParamError> {
     let streams = env.input.has(Type::Bytes) || env.input.has(Type::Message);
     let frames = env.input.has(Type::Frame) || env.input.has(Type::Packet);
@@ -202,7 +197,7 @@ impl<T: StreamTest> Filter for Streams<T> {
     }
 }
 
-/// Counts why a frame could not be read, unless it is in order and merely of another sort.
+/// Counts why a frame could not be read. A valid frame of another protocol is not counted.
 #[cold]
 pub(crate) fn refused(counters: &mut Counters, why: Malformed) -> bool {
     if !matches!(why, Malformed::NotIp | Malformed::OtherProtocol) {
@@ -211,7 +206,7 @@ pub(crate) fn refused(counters: &mut Counters, why: Malformed) -> bool {
     false
 }
 
-/// Link types by view, of which the last is remembered.
+/// Link types by view. Remembers the last one.
 #[derive(Default)]
 pub(crate) struct Links {
     last: Option<(ViewKey, LinkType)>,
@@ -220,7 +215,7 @@ pub(crate) struct Links {
 pub(crate) type ViewKey = (base::id::RingId, base::id::Generation);
 
 impl Links {
-    /// The link type of this block's view, where it holds frames.
+    /// The link type of this block's view; `None` if the view holds no frames.
     #[inline]
     pub fn of(&mut self, rings: &BlockTable, block: &Descriptor) -> Option<LinkType> {
         let key = Links::key_of(block);
@@ -234,7 +229,6 @@ impl Links {
         }
     }
 
-    /// The view that a block lies in.
     #[inline]
     pub fn key_of(block: &Descriptor) -> ViewKey {
         (block.ring, block.generation)
@@ -247,7 +241,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The short way and the long way say the same of every frame that the short way takes.
+        /// The short way agrees with the full walk on every frame that it accepts.
         #[test]
         fn plain_packets_are_as_the_whole_walk_says(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..80),

@@ -1,20 +1,20 @@
-//! What `send` and `bridge` share: handing frames to a sender until it has them all, and counting what became of them.
+//! What `send` and `bridge` share: offers frames to a sender until it has taken all, and counts the outcome.
 
 use super::received;
 use driver::{Transmit, Turn};
 use filter::prelude::*;
 use std::time::{Duration, Instant};
 
-/// How long it waits for room.
+/// How long to wait for room in the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// At a time.
+    /// For one wait.
     pub room: Duration,
-    /// In all: then the frames are given up.
+    /// In all; then the remaining frames are dropped.
     pub all: Duration,
 }
 
-/// Sends them all, or says how many are left, and why.
+/// Sends all frames. `Some((why, left))`: the last `left` frames were not sent.
 pub(crate) fn send(
     sender: &mut dyn Transmit,
     mut frames: &[&[u8]],
@@ -39,7 +39,7 @@ pub(crate) fn send(
     Ok(None)
 }
 
-/// Waits until what lies in a ring is on its way, and counts what was sent and what was not: once, at the end.
+/// Waits until the frames in the ring have left, then counts sent and lost frames. Call once, at the end.
 pub(crate) fn account(sender: &mut dyn Transmit, wait: Duration, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
     let until = Instant::now() + wait;
     let statistics = loop {
@@ -57,7 +57,7 @@ pub(crate) fn account(sender: &mut dyn Transmit, wait: Duration, cx: &mut Contex
         ("not sent in time", statistics.under_way),
     ];
     for (why, count) in reasons.into_iter().filter(|(_, count)| *count > 0) {
-        // They were taken when they came.
+        // They were counted as taken when the sender accepted them.
         cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
         cx.counters.drops.add(why, count);
     }

@@ -1,26 +1,26 @@
-//! Which application protocols each flow had, for the records of flows, which come last.
+//! Remembers the application protocols of each flow until the flow's own record arrives, which comes last.
 
 use base::limits::SERVICES;
 use filter::Counters;
 use std::collections::{HashMap, VecDeque};
 
-/// Protocols of one flow that are kept.
+/// Protocols kept for one flow.
 const EACH: usize = 4;
 
-/// Protocols by the number of the flow.
+/// Protocols by flow id.
 #[derive(Debug, Default)]
 pub(crate) struct Services {
     of: HashMap<u64, Known>,
-    /// The flows in the order in which they came, with those that were taken since.
+    /// Flow ids in order of arrival. Ids of flows already taken are removed later.
     order: VecDeque<u64>,
 }
 
-/// What is known of a flow: its protocols in the order in which they came, and how many records of each there were.
+/// The protocols of a flow in order of arrival, and the number of records of each.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known([Option<(&'static str, u32)>; EACH]);
 
 impl Services {
-    /// A record of this protocol came; says the how manieth of the flow it is, where that is kept.
+    /// Notes a record of this protocol. Returns its number among the flow's records of the protocol, if kept.
     pub(crate) fn note(&mut self, flow_id: u64, service: &'static str, counters: &mut Counters) -> Option<u32> {
         if !self.of.contains_key(&flow_id) {
             self.make_room(counters);
@@ -33,7 +33,7 @@ impl Services {
         Some(*count)
     }
 
-    /// The oldest flow is forgotten where there are too many: its record may never come.
+    /// Forgets the oldest flow when there are too many: its record may never come.
     fn make_room(&mut self, counters: &mut Counters) {
         while self.of.len() >= SERVICES
             && let Some(oldest) = self.order.pop_front()
@@ -42,13 +42,13 @@ impl Services {
                 counters.events.add("flows whose protocol is not kept", 1);
             }
         }
-        // Flows that were taken leave the queue when they are half of it.
+        // Remove taken flows once they are half of the queue.
         if self.order.len() >= 2 * SERVICES {
             self.order.retain(|flow_id| self.of.contains_key(flow_id));
         }
     }
 
-    /// The record of the flow came: its protocols, the first one first.
+    /// Takes the protocols of a flow whose record came, in order of arrival.
     pub(crate) fn take(&mut self, flow_id: u64) -> impl Iterator<Item = &'static str> + use<> {
         self.of.remove(&flow_id).unwrap_or_default().0.into_iter().flatten().map(|(name, _)| name)
     }

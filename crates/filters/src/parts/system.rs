@@ -1,4 +1,4 @@
-//! What the operating system says went wrong, in its words and without its number.
+//! Error texts of the operating system, without the error number.
 
 use std::io;
 
@@ -11,7 +11,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
     }
 }
 
-/// Is there no room for what was to be written: on the disk, in the user's share of it, or in the one file?
+/// Did a write fail for lack of room: full disk, user quota, or largest file size?
 pub(crate) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

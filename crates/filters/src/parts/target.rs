@@ -1,5 +1,5 @@
-//! Files that sinks are told to write: opened as far as can be before the run begins, so that it does not begin where its
-//! first write must fail or would replace a file that nobody gave up.
+//! Output files of sinks, checked before the run begins. A run does not begin if its first write would fail, or if it
+//! would replace a file without permission.
 
 use crate::parts::held_folder::HeldFolder;
 use crate::parts::room::Room;
@@ -13,28 +13,27 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// What may become of a regular file that is there already.
+/// The fate of a regular file that exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// Nothing: it is in the way.
+    /// Nothing: the request is refused.
     Stays,
-    /// It is emptied and written to.
+    /// Truncates it and writes to it.
     Emptied,
-    /// Another file takes its name, or other names are used.
+    /// Gives its name to a new file, or uses other names.
     Replaced,
 }
 
-/// Where a sink writes.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// To regular files, of which this is the name of one.
+    /// A regular file of this name, or a series named after it, in this folder.
     In(HeldFolder, OsString),
-    /// To a device or a pipe with a name, as it is.
+    /// A device or a named pipe, opened as it is.
     Special(PathBuf),
 }
 
 impl Target {
-    /// Says before the run what would fail at its first write. Makes system calls; leaves nothing behind.
+    /// Finds before the run what would fail at the first write. Makes system calls; leaves no file behind.
     pub(crate) fn check(key: &'static str, path: &Path, existing: Existing, room: &Room) -> Result<Target, ParamError> {
         let name = terminal::name(path);
         let system = |message: String| ParamError { key: Some(key), ..ParamError::system(message) };
@@ -70,7 +69,7 @@ impl Target {
         Ok(Target::In(held, file.to_os_string()))
     }
 
-    /// The folder, where it is one.
+    /// The folder of a regular file; `None` for a device or a pipe.
     pub(crate) fn folder(&self) -> Option<&HeldFolder> {
         match self {
             Target::In(folder, _) => Some(folder),
@@ -78,7 +77,6 @@ impl Target {
         }
     }
 
-    /// The path, for people.
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Target::In(folder, name) => folder.path_of(name),
@@ -86,7 +84,7 @@ impl Target {
         }
     }
 
-    /// Says that so many bytes were written: an error where too little of the file system stays free.
+    /// Counts `bytes` as written. Error: too little of the file system would stay free.
     pub(crate) fn take_room(&self, room: &mut Room, bytes: u64) -> Result<(), Box<Failure>> {
         match self {
             Target::In(folder, name) => room.take(bytes, 0, folder.as_fd(), &folder.path_of(name)),
@@ -98,7 +96,7 @@ impl Target {
     }
 }
 
-/// Opens a device or a pipe with a name. A regular file that has come into its place is not touched.
+/// Opens a device or named pipe. Does not touch a regular file that has taken its place.
 pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().write(true).open(path)?;
     if file.metadata()?.is_file() {
@@ -107,7 +105,7 @@ pub(crate) fn open_special(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The name of a file while it is written.
+/// The name that a file has while it is being written.
 pub(crate) fn part_of(name: &OsStr) -> OsString {
     let mut part = name.to_os_string();
     part.push(".part");
@@ -145,7 +143,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
-    /// Another process puts a file into the place of the pipe that was there before the run.
+    /// Another process replaces the pipe by a regular file after the run began.
     #[test]
     fn what_is_no_device_any_more_is_not_written() {
         let folder = tempfile::tempdir().unwrap();

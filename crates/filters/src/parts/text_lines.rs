@@ -1,21 +1,20 @@
-//! Lines of a stream of text, whichever blocks they lie in: SMTP, FTP.
+//! Splits a text stream into lines, also across blocks. For SMTP and FTP.
 
 use crate::parts::carry::Carried;
 use base::limits::TEXT_LINE_BYTES;
 use memchr::memchr;
 
-/// One direction of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct TextLines {
-    /// The beginning of a line that goes on in the next block.
+    /// The beginning of a line that continues in the next block.
     part: Vec<u8>,
-    /// Bytes are missing, or there was no room: what comes up to the end of the line is passed over.
+    /// Skip to the end of the line: bytes are missing, or there was no room to keep them.
     skip: bool,
 }
 
 impl TextLines {
-    /// Takes the next line from `rest`, without its end. Of a long one the first 4 KiB are given. `None`: `rest` is used up, and
-    /// what it ends within is kept. `whole` is where a line is put together that lies in several blocks.
+    /// Takes the next line from `rest`, without its line end, cut to 4 KiB. `None`: `rest` is used up; the partial line
+    /// is kept. `whole` is scratch space for a line that spans blocks.
     pub(crate) fn next<'a, 'b: 'a>(
         &mut self,
         rest: &mut &'b [u8],
@@ -49,13 +48,13 @@ impl TextLines {
         }
     }
 
-    /// Bytes are missing: the line under way has no end.
+    /// Reports missing bytes: the current line is discarded.
     pub(crate) fn lose(&mut self, carried: &mut Carried) {
         self.clear(carried);
         self.skip = true;
     }
 
-    /// Forgets the beginning of a line.
+    /// Forgets the kept part of a line.
     pub(crate) fn clear(&mut self, carried: &mut Carried) {
         carried.clear(&mut self.part);
         self.skip = false;
@@ -89,12 +88,12 @@ mod tests {
     fn lines() {
         check(&[b"a\r\nb\n\nc"], &[b"a", b"b", b""]);
         check(&[b"a", b"b", b"\r", b"\nc\r\n"], &[b"ab", b"c"]);
-        // A gap.
+        // An empty block stands for a gap.
         check(&[b"a", b"", b"b\nc\n"], &[b"c"]);
         let long = [b'x'; TEXT_LINE_BYTES + 9];
         check(&[&long, b"y\nz\n"], &[&long[..TEXT_LINE_BYTES], b"z"]);
         check(&[&[&long[..], b"\nz\n"].concat()], &[&long[..TEXT_LINE_BYTES], b"z"]);
-        // More than may be kept.
+        // A line longer than the budget.
         let (mut lines, mut carried, mut whole) = (TextLines::default(), Carried::new(2), Vec::new());
         for (mut rest, expected) in [(&b"abc"[..], None), (b"d\ne\n", Some(&b"e"[..]))] {
             assert_eq!(lines.next(&mut rest, &mut whole, &mut carried), expected);

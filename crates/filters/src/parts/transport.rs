@@ -1,8 +1,8 @@
-//! From a frame to its transport header, for filters that take one protocol: what is theirs, what is another's, and what
-//! is broken. Not the protocol itself.
+//! Finds the transport header of a frame for filters of one protocol. Separates frames of other protocols from broken
+//! ones. Does not read the protocol itself.
 //!
-//! Not tunnels and not fragments: `decap` stands before such filters, opens the ones and puts the others together. What is
-//! left of them here was not to be opened, or could not be.
+//! Does not open tunnels or reassemble fragments: `decap` stands before such filters and does both. Tunnels and
+//! fragments that still arrive here were not meant to be opened, or could not be.
 
 use packet::encapsulation::Vlans;
 use packet::link::LinkType;
@@ -10,14 +10,14 @@ use packet::malformed::Malformed;
 use packet::{ethernet, frame, tunnel};
 use std::net::IpAddr;
 
-/// Why a frame is not for a filter.
+/// Why a frame is not used by a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It carries something else: no loss.
+    /// It carries another protocol. Not a loss.
     Other,
-    /// It carries something else in a tunnel of this sort, and what is in there is not looked for.
+    /// It is a tunnel of this kind. The inner packet is not looked at.
     Tunnel(&'static str),
-    /// It is broken or a fragment, for this reason.
+    /// It is broken or a fragment; the text says which.
     Dropped(&'static str),
 }
 
@@ -30,33 +30,30 @@ impl From<Malformed> for Refusal {
     }
 }
 
-/// A transport header in its frame, which is whole.
+/// A transport header in a complete frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Located {
-    /// Source address.
     pub source: IpAddr,
-    /// Destination address.
     pub target: IpAddr,
-    /// VLAN tags of the frame.
     pub vlans: Vlans,
-    /// Where the header begins in the frame.
+    /// Offset of the header in the frame.
     pub offset: u32,
-    /// One past the last captured byte of the packet.
+    /// Offset one past the last captured byte of the packet.
     pub end: u32,
-    /// Bytes from the header to the end of the packet, as the wire had it.
+    /// Bytes from the header to the end of the packet on the wire.
     pub wire_len: u32,
 }
 
 impl Located {
-    /// What was captured from the header on.
+    /// The captured bytes from the header on.
     #[inline(always)]
     pub fn bytes<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(self.offset as usize..self.end as usize).unwrap_or_default()
     }
 }
 
-/// Finds the transport header of a frame, which is of this protocol: a few compares where it stands in IPv4 straight behind
-/// Ethernet, and else the whole walk.
+/// Finds the transport header of protocol `wanted`. IPv4 directly after Ethernet takes a few compares; other frames
+/// take the full walk.
 #[inline(always)]
 pub(crate) fn locate(link: LinkType, bytes: &[u8], wire_len: u32, wanted: u8) -> Result<Located, Refusal> {
     const AT: u32 = 14 + 20;
@@ -109,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The short way and the long way say the same of every frame that the short way takes.
+        /// The short way agrees with the full walk on every frame that it accepts.
         #[test]
         fn plain_packets_are_as_the_whole_walk_says(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..80),
@@ -129,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Ethernet, IPv4 with this protocol, and what it carries.
+    /// An Ethernet frame with an IPv4 packet of this protocol and payload.
     fn packet(protocol: u8, payload: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; 34];
         (frame[12], frame[14]) = (8, 0x45);
@@ -158,7 +155,7 @@ mod tests {
             (datagram(6081), Refusal::Tunnel("geneve tunnel")),
             (datagram(2152), Refusal::Tunnel("gtp tunnel")),
             (datagram(53), Refusal::Other),
-            // Cut before its ports.
+            // Cut before the ports.
             (datagram(4789)[..36].to_vec(), Refusal::Other),
         ];
         for (bytes, expected) in rows {

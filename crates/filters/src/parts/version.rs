@@ -1,10 +1,9 @@
-//! What `ip` and `ip6` share: packets of one version of IP, by the protocol they carry.
+//! What `ip` and `ip6` share: the test for packets of one IP version.
 
 use crate::parts::select::{FrameTest, View};
 use filter::prelude::*;
 use packet::malformed::Malformed;
 
-/// Passes packets of this version.
 pub(crate) struct VersionTest(pub u8);
 
 impl FrameTest for VersionTest {

@@ -1,4 +1,4 @@
-//! Which files a list of names means: files, folders, patterns, standard input. Looks at folders, opens nothing.
+//! Finds the files that a list of names means: files, folders, patterns, standard input. Lists folders, opens no file.
 
 use super::open::Refusal;
 use base::terminal;
@@ -8,27 +8,25 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What to read next.
+/// Where to read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Standard input.
     Stdin,
-    /// A file.
     Path(PathBuf),
 }
 
-/// Something to read.
+/// A file to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) place: Place,
-    /// Somebody named it, or a pattern did: it must be a capture. What lies in a folder need not be.
+    /// A name or pattern of the request gave it, so it must be a capture. A file found in a folder need not be.
     pub(super) named: bool,
-    /// Its length when it was found, where it has one.
+    /// Its length when it was found; `None` if it has none.
     pub(super) bytes: Option<u64>,
 }
 
 impl Candidate {
-    /// As people know it.
+    /// The name for messages.
     pub(super) fn name(&self) -> String {
         match &self.place {
             Place::Stdin => "standard input".into(),
@@ -37,22 +35,22 @@ impl Candidate {
     }
 }
 
-/// The files that are still to be read.
+/// The files still to be read.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     names: Vec<String>,
     queue: VecDeque<Candidate>,
-    /// Everything that was ever found, where folders are looked at again.
+    /// All files found so far, kept only if the folders are searched again.
     seen: Option<HashSet<PathBuf>>,
-    /// Some name is a folder or a pattern, so more files can come.
+    /// Some name is a folder or a pattern, so more files can appear.
     open_ended: bool,
-    /// Folders below the named ones that could not be looked into, and why not; told once each.
+    /// Folders below the named ones that could not be read, and why. Each is reported once.
     unread: VecDeque<Refusal>,
     unread_before: HashSet<PathBuf>,
 }
 
 impl Files {
-    /// Finds what these names mean, in their order; within a folder or a pattern sorted by path. `watch` prepares for
+    /// Finds the files of these names, in order; those of a folder or pattern are sorted by path. `watch`: prepare for
     /// [`look_again`](Files::look_again).
     pub(super) fn find(names: &[String], watch: bool) -> Result<Files, Refusal> {
         let mut files = Files { names: names.to_vec(), seen: watch.then(HashSet::new), ..Files::default() };
@@ -75,7 +73,7 @@ impl Files {
                     candidates.into_iter().for_each(|candidate| self.add(candidate, first));
                 }
                 Err(refusal) if first => return Err(refusal),
-                // A file or folder that is gone by now has been read.
+                // The file or folder has gone since the first search, after its turn to be read.
                 Err(_) => {}
             }
         }
@@ -92,56 +90,56 @@ impl Files {
         }
     }
 
-    /// Adds what has come since. Reads folders.
+    /// Adds files that have appeared. Reads folders.
     pub(super) fn look_again(&mut self) {
         if self.open_ended && self.seen.is_some() {
-            // Only the first search refuses.
+            // Only the first search can refuse the request.
             let _ = self.search(false);
         }
     }
 
-    /// Can more files come?
+    /// Can more files appear?
     pub(super) fn is_open_ended(&self) -> bool {
         self.open_ended
     }
 
-    /// What was asked for.
+    /// The names in the request.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The first folder that could not be looked into.
+    /// The first folder that could not be read.
     pub(super) fn first_unread(&self) -> Option<&Refusal> {
         self.unread.front()
     }
 
-    /// Takes the next folder that could not be looked into.
+    /// Takes the next folder that could not be read.
     pub(super) fn next_unread(&mut self) -> Option<Refusal> {
         self.unread.pop_front()
     }
 
-    /// What is still to be read, in order.
+    /// The files still to be read, in order.
     pub(super) fn left(&self) -> &VecDeque<Candidate> {
         &self.queue
     }
 
-    /// Takes the next one.
+    /// Takes the next file.
     pub(super) fn next(&mut self) -> Option<Candidate> {
         self.queue.pop_front()
     }
 
-    /// Bytes of all files, where every one has a length.
+    /// Total bytes of all files; `None` if one has no length.
     pub(super) fn total_bytes(&self) -> Option<u64> {
         self.queue.iter().try_fold(0u64, |sum, candidate| sum.checked_add(candidate.bytes?))
     }
 }
 
-/// What one name means.
+/// The files that one name means.
 #[derive(Default)]
 struct Meaning {
     candidates: Vec<Candidate>,
     open_ended: bool,
-    /// Folders that could not be looked into.
+    /// Folders that could not be read.
     unread: Vec<(PathBuf, Refusal)>,
 }
 
@@ -155,7 +153,7 @@ fn meant_by(name: &str) -> Result<Meaning, Refusal> {
         Ok(metadata) => add_named(Path::new(name), &metadata, &mut meaning)?,
         Err(error) if is_no_folder(&error) && name.contains(['*', '?']) => {
             for path in expand(name)? {
-                // What is gone again already was not meant.
+                // A file that has gone again is left out.
                 if let Ok(metadata) = fs::metadata(&path)
                     && let Err(refusal) = add_named(&path, &metadata, &mut meaning)
                 {
@@ -172,7 +170,7 @@ fn meant_by(name: &str) -> Result<Meaning, Refusal> {
     Ok(meaning)
 }
 
-/// Adds a file, or what lies in a folder.
+/// Adds a file, or the files in a folder.
 fn add_named(path: &Path, metadata: &fs::Metadata, meaning: &mut Meaning) -> Result<(), Refusal> {
     if metadata.is_dir() {
         let begin = meaning.candidates.len();
@@ -193,9 +191,8 @@ fn path_of(candidate: &Candidate) -> Option<&Path> {
     }
 }
 
-/// Adds every regular file below a folder, but for hidden ones and those that are still being written (`.part`).
-/// Links to folders are not followed, so there is no circle to be caught in. The folder itself must be readable; one
-/// below it that is not does not hide the others.
+/// Adds every regular file below a folder, except hidden ones and unfinished ones (`.part`). Does not follow links to
+/// folders, so there are no cycles. `top` must be readable; an unreadable folder below it does not hide the others.
 fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
     let mut folders = vec![top.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -203,7 +200,7 @@ fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if folder == top => return Err(refused(error)),
-            // What is gone again already is not there.
+            // The folder has gone again.
             Err(error) if is_no_folder(&error) => continue,
             Err(error) => {
                 let refusal = refused(error);
@@ -217,7 +214,7 @@ fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
             if name.as_bytes().starts_with(b".") || name.as_bytes().ends_with(b".part") {
                 continue;
             }
-            // What is gone again already is not there.
+            // The entry has gone again.
             let (Ok(kind), Ok(metadata)) = (entry.file_type(), fs::metadata(&path)) else { continue };
             if kind.is_dir() {
                 folders.push(path);
@@ -230,8 +227,8 @@ fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The paths that a pattern means, sorted: `*` stands for any bytes of one name, `?` for one; hidden names must be
-/// asked for by their dot.
+/// The paths that match a pattern, sorted. `*` matches any bytes of one name, `?` one byte. A hidden name matches only
+/// a pattern that begins with a dot.
 fn expand(pattern: &str) -> Result<Vec<PathBuf>, Refusal> {
     let mut found = vec![PathBuf::from(if pattern.starts_with('/') { "/" } else { "" })];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
@@ -266,8 +263,8 @@ fn is_no_folder(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Does a pattern with `*` and `?` match the whole name? Time is at most the product of the lengths: only the last star
-/// is ever tried again.
+/// Does the pattern with `*` and `?` match the whole name? Tries again only from the last `*`, so the time is at most
+/// the product of both lengths.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star = None;
@@ -314,7 +311,7 @@ mod tests {
         assert!(!matches(stars.as_bytes(), long.as_bytes()), "in time");
     }
 
-    /// Makes these files in a folder and says what each name there means, relative to the folder.
+    /// Creates `made` in a folder and checks which files `names` mean, relative to the folder.
     fn check(made: &[&str], names: &[&str], expected: Result<&[&str], &str>) {
         let folder = tempfile::tempdir().unwrap();
         for file in made {

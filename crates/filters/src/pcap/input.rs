@@ -1,7 +1,7 @@
-//! Where bytes come from when a capture is read rather than mapped: a file, or a thread that reads what may stay silent.
+//! Byte streams of captures that are read, not mapped: a file, or a thread that reads an input that may stay silent.
 //!
-//! Reading here never waits for long: what has nothing now says [`io::ErrorKind::WouldBlock`]. Decompression stands on
-//! top and passes that on.
+//! Reads here never block for long: an input without data returns [`io::ErrorKind::WouldBlock`]. The decompression on
+//! top passes that error on.
 
 use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
@@ -9,21 +9,20 @@ use std::io::{self, BufReader, Cursor, Read};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 
-/// Compressed bytes read at a time.
+/// Compressed bytes per read.
 const COMPRESSED_BYTES: usize = 64 << 10;
 
-/// Bytes a reading thread asks for at a time.
+/// Bytes per read of a reading thread.
 const PIPE_BUFFER_BYTES: usize = 128 << 10;
 
-/// Buffers a reading thread fills ahead of the filters.
+/// Number of buffers that a reading thread fills ahead of the filters.
 const PIPE_BUFFERS: usize = 8;
 
-/// A byte stream.
+/// An open input.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// A regular file.
     File(File),
-    /// Anything that may stay silent.
+    /// An input that may stay silent, read by a thread.
     Pipe(Pipe),
 }
 
@@ -36,15 +35,14 @@ impl Read for Input {
     }
 }
 
-/// A byte stream with its first bytes put back.
+/// An input with its first bytes, which were read to identify it, put back in front.
 pub(super) type Whole = io::Chain<Cursor<Vec<u8>>, Counted>;
 
-/// An input and how much was read of it.
+/// An input that counts the bytes read from it.
 #[derive(Debug)]
 pub(super) struct Counted {
-    /// None where it was taken.
+    /// `None` after [`take`](Counted::take).
     input: Option<Input>,
-    /// Bytes read.
     pub(super) bytes: u64,
 }
 
@@ -53,7 +51,7 @@ impl Counted {
         Counted { input: Some(input), bytes: 0 }
     }
 
-    /// Takes the input out; what stays behind is at its end.
+    /// Takes the input out; `self` is then at its end.
     pub(super) fn take(&mut self) -> Counted {
         Counted { input: self.input.take(), bytes: self.bytes }
     }
@@ -68,17 +66,17 @@ impl Read for Counted {
     }
 }
 
-/// What a capture is read through.
+/// The reader of a capture's bytes.
 #[derive(Debug)]
 pub(super) enum Decoded {
-    /// As it is.
+    /// Not compressed.
     Plain(Whole),
-    /// gzip, of any number of members.
+    /// gzip with any number of members.
     Gzip(Box<MultiGzDecoder<BufReader<Whole>>>),
 }
 
 impl Decoded {
-    /// Puts the first bytes back and decompresses where they say so.
+    /// Puts the first bytes back and decompresses if `gzip`.
     pub(super) fn new(first: Vec<u8>, input: Counted, gzip: bool) -> Decoded {
         let whole = Cursor::new(first).chain(input);
         if gzip {
@@ -88,7 +86,7 @@ impl Decoded {
         }
     }
 
-    /// Bytes read of the input, compressed where it is.
+    /// Bytes read from the input, before decompression.
     pub(super) fn position(&self) -> u64 {
         match self {
             Decoded::Plain(whole) => whole.get_ref().1.bytes,
@@ -106,16 +104,16 @@ impl Read for Decoded {
     }
 }
 
-/// A buffer and how many of its bytes were read into it.
+/// A buffer and the number of bytes read into it.
 type Filled = io::Result<(Vec<u8>, usize)>;
 
-/// The near end of a thread that reads a pipe, a terminal or a socket: those can stay silent for ever, and a read that
-/// waits for them could not be told to stop. The thread ends with its input, or when nobody listens any more; one that
-/// waits for input at the end of the process ends with the process.
+/// The filters' end of a thread that reads a pipe, terminal or socket. Such an input can stay silent for ever, and a
+/// filter blocked in a read could not be stopped. The thread ends with its input, or when this end is dropped. A thread
+/// that waits for input when the process ends goes with the process.
 #[derive(Debug)]
 pub(super) struct Pipe {
     filled: Receiver<Filled>,
-    /// Buffers go back to be filled again.
+    /// Returns buffers to the thread.
     empty: Sender<Vec<u8>>,
     buffer: Vec<u8>,
     at: usize,
@@ -125,11 +123,11 @@ pub(super) struct Pipe {
 impl Pipe {
     /// Starts a thread that opens and reads an input.
     pub(super) fn start<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> io::Result<Pipe> {
-        // One more place than there are buffers, so that an error always has one.
+        // One more place than buffers, so that an error always finds one.
         let (to_reader, filled) = mpsc::sync_channel(PIPE_BUFFERS + 1);
         let (empty, to_fill) = mpsc::channel();
         for _ in 0..PIPE_BUFFERS {
-            // Nobody has dropped the other end yet.
+            // Cannot fail: the receiver still exists.
             let _ = empty.send(vec![0; PIPE_BUFFER_BYTES]);
         }
         std::thread::Builder::new().name("pcap input".into()).spawn(move || match open() {
@@ -141,19 +139,18 @@ impl Pipe {
         Ok(Pipe { filled, empty, buffer: Vec::new(), at: 0, end: 0 })
     }
 
-    /// Reads standard input.
     pub(super) fn stdin() -> io::Result<Pipe> {
         Pipe::start(|| Ok(io::stdin().lock()))
     }
 
-    /// Reads what is no regular file; opening a named pipe waits for its writer, in the thread.
+    /// Reads a file that is not regular. The thread opens it, because opening a named pipe waits for its writer.
     pub(super) fn path(path: &Path) -> io::Result<Pipe> {
         let path = path.to_path_buf();
         Pipe::start(move || File::open(path))
     }
 }
 
-/// What the thread does: reads until the end, an error, or nobody listens.
+/// The body of the thread: reads until the end of input, an error, or until the filters' end is dropped.
 fn fill(mut input: impl Read, to_fill: &Receiver<Vec<u8>>, to_reader: &SyncSender<Filled>) {
     while let Ok(mut buffer) = to_fill.recv() {
         let filled = loop {
@@ -199,7 +196,7 @@ mod tests {
     use flate2::write::GzEncoder;
     use std::io::Write;
 
-    /// Reads to the end, waiting where there is nothing now.
+    /// Reads to the end of input; waits while there is no data.
     fn read_all(mut input: impl Read) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
         loop {

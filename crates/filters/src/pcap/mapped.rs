@@ -1,7 +1,7 @@
-//! A capture in a mapped file: nothing is copied, a frame's position is its offset in the file.
+//! A capture in a mapped file. Frames are not copied: a frame's position is its offset in the file.
 //!
-//! The file may grow (it is mapped anew), and somebody may cut it while it is mapped: what is missing then reads as
-//! zeroes, which look like empty frames, so empty frames make it look at the file's length.
+//! The file may grow; then it is mapped again. Another process may truncate it; the missing part then reads as zeroes,
+//! which look like empty frames. So after an empty frame the file's length is checked.
 
 use super::scan::{Next, Scanner};
 use super::{Ending, Step};
@@ -11,42 +11,41 @@ use packet::capture::{Cause, Damage, Stop};
 use std::fs::File;
 use std::io;
 
-/// Bytes brought into the page table at a time, ahead of the scan: 5 to 10 % faster than page faults from 2 MiB on, and
-/// from 8 MiB on no better; steps of a page take half as long again.
+/// Bytes entered into the page table at a time, ahead of the scan. From 2 MiB on this is 5 to 10 % faster than page
+/// faults; 8 MiB and more gain nothing further. Steps of one page take half as long again.
 const POPULATE_BYTES: usize = 2 << 20;
 
-/// A mapped capture being read.
 pub(super) struct Mapped {
     segment: SegmentId,
-    /// To see whether the file was cut.
+    /// For checking whether the file was truncated.
     file: File,
-    /// None before the header was read.
+    /// `None` until the header has been read.
     scanner: Option<Scanner>,
     at: usize,
     /// Bytes from the start that are in the page table.
     populated: usize,
-    /// Bytes the capture needs to go on.
+    /// Bytes that the scan needs to continue.
     need: usize,
 }
 
 impl Mapped {
-    /// Maps a file. Makes system calls. Fails where the file must be read instead.
+    /// Maps a file. Makes system calls. Error: the file must be read instead.
     pub(super) fn open(file: File, cx: &mut Context<'_>) -> io::Result<Mapped> {
         let segment = cx.rings.add_file(MappedFile::new(file.try_clone()?)?);
         Ok(Mapped { segment, file, scanner: None, at: 0, populated: 0, need: 0 })
     }
 
-    /// Bytes of the file that were read.
+    /// Bytes of the file scanned so far.
     pub(super) fn position(&self) -> u64 {
         self.at as u64
     }
 
-    /// The memory of its frames.
+    /// The memory that the frames lie in.
     pub(super) fn segment(&self) -> SegmentId {
         self.segment
     }
 
-    /// Gives up to a batch of frames. `follow` says that the file may still grow.
+    /// Gives up to a batch of frames. `follow`: the file may still grow.
     pub(super) fn pull(&mut self, follow: bool, cx: &mut Context<'_>) -> Step {
         loop {
             let Some(mapped) = cx.rings.file(self.segment) else { return Step::End(Ending::Whole) };
@@ -100,7 +99,7 @@ impl Mapped {
         }
     }
 
-    /// There is too little left: the end, a wait, or (`None`) more since.
+    /// Too few bytes are left: returns the end or a wait. `None`: the file has grown, scan on.
     fn at_end(&mut self, follow: bool, cx: &mut Context<'_>) -> Option<Step> {
         let before = cx.rings.file(self.segment).map_or(0, MappedFile::len);
         if let Some(ending) = cut(&self.file, before, cx.out) {
@@ -125,7 +124,8 @@ impl Mapped {
     }
 }
 
-/// Was the file cut below `len` bytes? Then what was given of the missing part is taken back. Makes a system call.
+/// Checks whether the file was truncated below `len` bytes; if so, removes the frames in the missing part from `out`.
+/// Makes a system call.
 #[cold]
 fn cut(file: &File, len: usize, out: &mut Vec<Descriptor>) -> Option<Ending> {
     let now = file.metadata().ok()?.len();

@@ -1,7 +1,7 @@
-//! Captures that are read once, as a whole, and then described again and again: `pcap ... memory=yes`, `generate file=...`.
+//! Captures that are read once and then given any number of times: `pcap ... memory=yes`, `generate file=...`.
 //!
-//! The frames are copied into memory of this process, one behind the other, and mapped. From then on a frame is a descriptor:
-//! no file, no page fault and no copy stands between a measurement and what it measures.
+//! The frames are copied into memory of this process, one after the other, and mapped. From then on giving a frame is
+//! writing a descriptor: no file, page fault or copy disturbs a measurement.
 
 use super::Pcap;
 use crate::parts::pace::{Cost, Pacer};
@@ -16,57 +16,57 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
-/// While frames are read, it is looked after so many bytes whether there is memory for more.
+/// After this many bytes read, check again whether enough memory is left.
 const LOOK_BYTES: u64 = 64 << 20;
 
-/// A source of frames that lie in memory.
+/// A source of frames in memory.
 pub(crate) struct Replay {
-    /// Until all frames are there.
+    /// `Some` until all frames are in memory.
     reading: Option<Reading>,
     frames: Vec<Descriptor>,
-    /// Of all frames.
+    /// Total bytes of all frames.
     bytes: u64,
     segment: Option<SegmentId>,
-    /// Why not everything could be read: said after what could.
+    /// Why some input could not be read; reported after the frames that could.
     failure: Option<Box<Failure>>,
     at: usize,
-    /// Rounds that were given, of so many; 0 for no end.
+    /// Rounds given so far, and rounds to give (0 = no end).
     round: u64,
     rounds: u64,
     /// Added to the frames' own times, ns.
     later: u64,
-    /// How long one round takes, ns.
+    /// Length of one round, ns.
     round_ns: u64,
     live: Option<Live>,
 }
 
-/// What a source does that stands for a device.
+/// State of a source that stands for a device.
 struct Live {
     pacer: Pacer,
     clock: clock::Offset,
     limits: Limits,
 }
 
-/// When a source ends by itself.
+/// Limits at which a source ends by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Frames that are still to be given.
+    /// Number of frames still to be given.
     pub(crate) left: u64,
-    /// How long to give frames, ns.
+    /// How long to give frames, ns; `None` = no limit.
     duration: Option<u64>,
-    /// When that is over, by the monotonic clock, once the first frame was due.
+    /// The end of `duration` on the monotonic clock. `None` until the first call of [`by`](Limits::by).
     until: Option<u64>,
 }
 
 impl Limits {
-    /// As the parameters `count` and `duration` say.
+    /// Reads the parameters `count` and `duration`.
     pub(crate) fn of_params(params: &Params) -> Limits {
         let left = params.number("count").filter(|count| *count > 0).unwrap_or(u64::MAX);
         Limits { left, duration: params.number("duration").filter(|ns| *ns > 0), until: None }
     }
 
-    /// What is due by this time, of the monotonic clock, may go: the time itself, or the last moment before the end, and whether
-    /// that is over.
+    /// Frames due by the returned time may be given: `now`, or the last ns before the end. Also returns whether the end
+    /// is reached. `now` is of the monotonic clock.
     pub(crate) fn by(&mut self, now: u64) -> (u64, bool) {
         let until = self.until.or(self.duration.map(|ns| now.saturating_add(ns)));
         self.until = until;
@@ -78,7 +78,7 @@ impl Limits {
 }
 
 impl Replay {
-    /// What `pcap` reads, so many times (0 for no end), with its own times, which go on from round to round.
+    /// Gives what `pcap` reads `rounds` times (0 = no end). Frame times continue from round to round.
     pub(super) fn new(pcap: Pcap, rounds: u64) -> Result<Replay, ParamError> {
         if let (Some(bytes), Some(available)) = (pcap.bytes_all, base::memory::available())
             && bytes > available
@@ -103,7 +103,7 @@ impl Replay {
         })
     }
 
-    /// The same frames at a pace, by default that at which they were captured, with the times at which they are given.
+    /// Gives the frames at a pace, by default that of the capture. Frames get the time at which they are given.
     pub(crate) fn paced(params: &Params, wait: filter::Wait) -> Result<Replay, ParamError> {
         let mut files = Params::new();
         let name = params.text("file").unwrap_or_default();
@@ -116,7 +116,7 @@ impl Replay {
         Ok(Replay { live: Some(live), ..replay })
     }
 
-    /// Reads on, and describes everything once all is there.
+    /// Reads on. Once everything is in memory, prepares the descriptors.
     fn read(&mut self, mut reading: Reading, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.failure = match reading.read(cx)? {
             Ok(Pull::End) => None,
@@ -130,12 +130,12 @@ impl Replay {
         (self.segment, self.frames) = reading.finish(cx)?;
         let times = || self.frames.iter().map(|frame| frame.time);
         let span = times().max().unwrap_or(0) - times().min().unwrap_or(0);
-        // As if the frame after the last came as long after it as frames come on average.
+        // The gap between two rounds is the average gap between frames.
         self.round_ns = span + span / (self.frames.len() as u64).saturating_sub(1).max(1);
         Ok(Pull::Ready)
     }
 
-    /// What a frame costs a pacer.
+    /// The cost of a frame for the pacer.
     fn cost(&self, cost: Cost, at: usize) -> u64 {
         let frame = &self.frames[at];
         match cost {
@@ -148,7 +148,7 @@ impl Replay {
         }
     }
 
-    /// After the last frame: begins another round, if there is to be one.
+    /// After the last frame: begins the next round. False: all rounds were given.
     fn begins_again(&mut self) -> bool {
         self.round += 1;
         self.later = self.later.saturating_add(self.round_ns);
@@ -156,7 +156,7 @@ impl Replay {
         self.round != self.rounds
     }
 
-    /// Gives as many as one pull may, with their own times.
+    /// Gives as many frames as one pull may, with their own times.
     fn give_all(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         while cx.out.len() < PULL_BLOCKS {
             let frames = &self.frames[self.at..];
@@ -229,15 +229,15 @@ impl Source for Replay {
     }
 }
 
-/// Frames on their way into memory.
+/// Frames being copied into memory.
 struct Reading {
     pcap: Pcap,
     memory: BufWriter<File>,
     len: u64,
-    /// When it is to be looked whether there is memory for more.
+    /// Number of bytes at which to check again for free memory.
     look_at: u64,
     frames: Vec<Descriptor>,
-    /// What interfaces there are, and by view of what is read the number of its interface.
+    /// The interfaces found, and the interface number for each view of the input.
     interfaces: Vec<Arc<Interface>>,
     known: BTreeMap<(u16, u16), u16>,
 }
@@ -256,7 +256,7 @@ impl Reading {
         })
     }
 
-    /// Takes what the next pull gives, and says how that ended; fails where there is no memory for it.
+    /// Takes the frames of one pull and returns its outcome. Error: out of memory.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Result<Pull, Box<Failure>>, Box<Failure>> {
         let pulled = self.pcap.pull(cx);
         let mut read = std::mem::take(cx.out);
@@ -284,7 +284,7 @@ impl Reading {
                     self.interfaces.push(interface);
                     self.interfaces.len() - 1
                 });
-                // There are no more of them than there are views, whose numbers are of this type.
+                // There are no more interfaces than views, and view numbers are `u16`.
                 *self.known.entry(view).or_insert(number as u16)
             }
         };
@@ -294,7 +294,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Where everything lies, and everything there is.
+    /// Returns the segment with all frames, and their descriptors.
     fn finish(self, cx: &mut Context<'_>) -> Result<(Option<SegmentId>, Vec<Descriptor>), Box<Failure>> {
         let Reading { memory, mut frames, interfaces, .. } = self;
         let mapped = memory.into_inner().map_err(io::IntoInnerError::into_error).and_then(MappedFile::new);

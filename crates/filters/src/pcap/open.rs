@@ -1,4 +1,4 @@
-//! What a file is, found out before anything of it is given: by its first bytes, never by its name.
+//! Finds out what a file is before any of it is given: from its first bytes, never from its name.
 
 use crate::parts::system::reason;
 use base::terminal;
@@ -11,33 +11,31 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Bytes looked at: enough for the header of either format to be refused.
+/// Bytes to look at: enough to check the header of either format.
 const LOOK_BYTES: usize = Header::BYTES;
 
 const _: () = assert!(LOOK_BYTES >= SNIFF_BYTES);
 
-/// What can be read, for people.
+/// The formats that can be read, for messages.
 const ACCEPTED: &str = "pcap, pcapng, or gzip of these";
 
-/// What a file turned out to be.
+/// The kind of an opened file.
 #[derive(Debug)]
 pub(super) enum Opened {
-    /// A capture that can be mapped.
     Capture(File),
-    /// A compressed file, which may hold one.
+    /// A gzip file, which may hold a capture.
     Gzip(File),
-    /// Not a regular file: it shows what it is when it is read, which may take for ever.
+    /// Not a regular file. Its kind is known only after reading it, which may wait for ever.
     Pipe,
 }
 
-/// Why a file is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// One line for people.
+    /// One line for the user.
     pub(super) text: String,
-    /// What would help.
+    /// A suggestion for the user.
     pub(super) help: Option<String>,
-    /// Simply something else: in a folder that is no mistake.
+    /// The file is something else than a capture. In a folder this is not an error.
     pub(super) foreign: bool,
 }
 
@@ -46,7 +44,7 @@ impl Refusal {
         Refusal { text, help: None, foreign: false }
     }
 
-    /// The file cannot be opened or read.
+    /// Refuses a file that cannot be opened or read.
     pub(super) fn system(name: impl AsRef<OsStr>, error: &io::Error) -> Refusal {
         Refusal::new(format!("cannot open {}: {}", terminal::name(name), reason(error)))
     }
@@ -59,7 +57,7 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Opens a file and looks at its first bytes. `may_grow` lets one pass that does not have them yet.
+/// Opens a file and checks its first bytes. `may_grow` accepts a file that is still too short for them.
 pub(super) fn open(path: &Path, may_grow: bool) -> Result<Opened, Refusal> {
     let name = terminal::name(path);
     let system = |error: io::Error| Refusal::system(path, &error);
@@ -77,7 +75,7 @@ pub(super) fn open(path: &Path, may_grow: bool) -> Result<Opened, Refusal> {
     }
 }
 
-/// The first bytes of a file, as many as there are.
+/// Reads the first bytes of a file, as many as it has.
 fn look<'a>(file: &File, space: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let mut len = 0;
     while len < space.len() {
@@ -91,7 +89,7 @@ fn look<'a>(file: &File, space: &'a mut [u8]) -> io::Result<&'a [u8]> {
     Ok(&space[..len])
 }
 
-/// Why these first bytes are not read as a capture.
+/// Explains why a file with these first bytes is not read as a capture.
 pub(super) fn refuse(name: &str, first: &[u8], stop: Stop) -> Refusal {
     let (kind, foreign) = (sniff(first), !matches!(sniff(first), Some(FileKind::Pcap | FileKind::Pcapng)));
     if first.is_empty() {
@@ -119,7 +117,7 @@ pub(super) fn refuse(name: &str, first: &[u8], stop: Stop) -> Refusal {
     }
 }
 
-/// The command that writes what such a file holds to its standard output.
+/// The command that unpacks such a file to its standard output.
 fn unpacker(kind: FileKind) -> Option<&'static str> {
     match kind {
         FileKind::Gzip => Some("gzip -dc"),
@@ -132,7 +130,7 @@ fn unpacker(kind: FileKind) -> Option<&'static str> {
     }
 }
 
-/// Is this a packed file that may hold captures?
+/// Was the file refused because it is packed? It may hold captures.
 pub(super) fn is_packed(refusal: &Refusal) -> bool {
     refusal.help.is_some()
 }

@@ -1,11 +1,11 @@
-//! From the bytes of a capture to descriptors, up to a batch at a time. Not I/O: `mapped.rs` and `streamed.rs` show a
-//! window of the capture, this names the frames in it.
+//! Turns the bytes of a capture into descriptors, up to a batch at a time. Does no I/O: `mapped.rs` and `streamed.rs`
+//! show it a window of the capture.
 //!
 //! Tiers, by how often they run:
-//! 1. *plain records* — classic pcap 2.4 of either byte order and resolution: one loop each, without a decision per
-//!    record beyond "is it odd" and "is it whole", nothing written but the descriptor;
-//! 2. *any records* — pcapng, Kuznetzov's and old versions of pcap: a call of `packet`'s reader for each;
-//! 3. *oddities* — empty frames, frames longer than a descriptor can say, absurd lengths: out of line.
+//! 1. *plain records*: classic pcap 2.4 of either byte order and resolution. One loop for each variant. It decides only
+//!    "is the record odd" and "is it whole", and writes only the descriptor.
+//! 2. *any records*: pcapng, Kuznetzov's pcap and old versions of pcap. One call of `packet`'s reader per record.
+//! 3. *oddities*: empty frames, frames longer than a descriptor can express, absurd lengths. Out of line.
 
 use base::limits::{BATCH_BLOCKS, BLOCK_BYTES, RINGS};
 use buffer::{BlockTable, Descriptor, Flags, Interface, SegmentId, ViewId, WIRE_MAX};
@@ -16,54 +16,53 @@ use packet::pcap_file::{Header, RecordHeader, Resolution};
 use packet::pcapng::{Direction, direction};
 use packet::sniff::{FileKind, sniff};
 
-/// Why a scan ended.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// There is a whole batch.
+    /// The batch is full.
     Enough,
-    /// The window must hold this many bytes from where the scan ended.
+    /// More input is needed: the window must hold this many bytes from where the scan ended.
     More(usize),
-    /// This frame is of an interface without a view: see [`Scanner::name`].
+    /// The interface of this frame has no view yet: see [`Scanner::name`].
     Unnamed(Descriptor, u32),
-    /// Nothing further can be read.
+    /// The rest of the capture cannot be read.
     Damaged(Damage),
-    /// Nor here, where another capture was put behind this one. The offset of its first byte.
+    /// The capture cannot be read on here because another one begins at this offset.
     Another(u64),
 }
 
-/// What a scan did.
+/// The result of a scan.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// Bytes of the window that are done with.
+    /// Bytes of the window that are used up.
     pub(super) consumed: usize,
-    /// Some frame was empty, as all are where a mapped file was cut.
+    /// At least one frame was empty. In a truncated mapped file all are.
     pub(super) empties: bool,
     pub(super) next: Next,
 }
 
-/// Names the frames of one capture.
+/// Scans one capture.
 #[derive(Debug)]
 pub(super) struct Scanner {
     reader: Reader,
-    /// Where all records are plain: the first tier.
+    /// The header if all records are plain (the first tier).
     plain: Option<Header>,
-    /// Bytes from the start of the capture to the next window; kept for plain records, other readers know theirs.
+    /// Offset of the next window in the capture. Used for plain records only; the other readers keep their own.
     offset: u64,
-    /// View of each interface, by its number.
+    /// The view of each interface, by interface number.
     views: Vec<Option<Named>>,
 }
 
-/// An interface that has a view.
+/// An interface with its view.
 #[derive(Clone, Debug)]
 struct Named {
     view: ViewId,
     interface: Interface,
-    /// The section it was last described in.
+    /// The last section that described it.
     section: u64,
 }
 
 impl Scanner {
-    /// Begins a capture; says how many bytes its header has.
+    /// Reads the header of a capture. Returns also its length.
     pub(super) fn open(window: &[u8]) -> Result<(Scanner, usize), Stop> {
         let (reader, consumed) = Reader::open(window)?;
         let plain = match &reader {
@@ -73,8 +72,8 @@ impl Scanner {
         Ok((Scanner { reader, plain, offset: consumed as u64, views: Vec::new() }, consumed))
     }
 
-    /// Gives the frames in `window` to `out` until there is a batch of them. The window begins where the last scan
-    /// ended, at position `base` of its ring.
+    /// Appends the frames in `window` to `out` until the batch is full. The window begins where the last scan ended;
+    /// that is position `base` of the ring.
     pub(super) fn scan(
         &mut self,
         window: &[u8],
@@ -97,7 +96,7 @@ impl Scanner {
         scanned
     }
 
-    /// The second tier, and the first record of any capture: its interface has no view yet.
+    /// The second tier. Also reads the first record of every capture, because its interface has no view yet.
     fn scan_any(&mut self, window: &[u8], base: u64, out: &mut Vec<Descriptor>, counters: &mut Counters) -> Scanned {
         let (mut at, mut empties) = (0, false);
         let next = loop {
@@ -143,7 +142,7 @@ impl Scanner {
         Scanned { consumed: at, empties, next }
     }
 
-    /// Bytes from the start of the capture to this place in the window.
+    /// The offset in the capture of position `at` in the window.
     #[inline]
     fn position(&self, at: usize) -> u64 {
         match &self.reader {
@@ -152,7 +151,7 @@ impl Scanner {
         }
     }
 
-    /// Does another capture begin where this one cannot be read on? A section of pcapng behind others is none.
+    /// Does another capture begin where this one cannot be read on? A further section of pcapng does not count.
     #[cold]
     fn is_followed(&self, bytes: &[u8]) -> bool {
         match &self.reader {
@@ -161,7 +160,7 @@ impl Scanner {
         }
     }
 
-    /// The view of an interface of the current section, where it has one.
+    /// The view of an interface of the current section; `None` if it has none yet.
     #[inline]
     fn view(&self, interface: u32) -> Option<ViewId> {
         let named = self.views.get(interface as usize)?.as_ref()?;
@@ -186,8 +185,8 @@ impl Scanner {
         }
     }
 
-    /// Puts the frame of [`Next::Unnamed`] into the view of its interface, which is made unless the section before had
-    /// the same interface under the same number. `None` where there are no views left.
+    /// Puts the frame of [`Next::Unnamed`] into the view of its interface. Adds a view unless the previous section had
+    /// the same interface under the same number. `None`: no views are left.
     #[cold]
     pub(super) fn name(
         &mut self,
@@ -221,7 +220,7 @@ impl Scanner {
         Some(in_view(block, view))
     }
 
-    /// Why [`name`](Scanner::name) has no view.
+    /// The error when [`name`](Scanner::name) returns `None`.
     #[cold]
     pub(super) fn too_many_interfaces(&self) -> String {
         format!(
@@ -231,7 +230,7 @@ impl Scanner {
         )
     }
 
-    /// Says whether the capture may end with `rest` left over.
+    /// Checks that the capture may end with `rest` left over.
     pub(super) fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
         let Some(header) = self.plain.filter(|_| !rest.is_empty()) else { return self.reader.finish(rest) };
         let record = rest.first_chunk().and_then(|bytes| header.record(bytes).ok());
@@ -243,8 +242,8 @@ impl Scanner {
 
 fn describe_interface(interface: &packet::capture::Interface, order: ByteOrder) -> Interface {
     let link = match (interface.link.canonical(), order) {
-        // BSD loopback has a word in the writer's byte order; in big-endian it is what OpenBSD's always is. Below here
-        // nobody knows the file's order any more.
+        // The 4-byte header of BSD loopback is in the writer's byte order. In big-endian it equals OpenBSD's LOOP, so
+        // map it to that: code further down does not know the byte order.
         (LinkType::NULL, ByteOrder::Big) => LinkType::LOOP,
         (link, _) => link,
     };
@@ -258,8 +257,8 @@ fn describe_interface(interface: &packet::capture::Interface, order: ByteOrder) 
     }
 }
 
-/// Does a capture begin where a record should? As a record, the header of a classic one is an empty frame: what it has
-/// in the place of the lengths are two zeroes.
+/// Does a capture begin where a record should? Read as a record, a classic header is an empty frame: it has two zeroes
+/// where the lengths would be.
 #[cold]
 fn begins_another(bytes: &[u8]) -> bool {
     match sniff(bytes) {
@@ -268,7 +267,7 @@ fn begins_another(bytes: &[u8]) -> bool {
     }
 }
 
-/// A frame, in no view yet. What a descriptor cannot say is cut and counted.
+/// The descriptor of a frame, without a view. Lengths that a descriptor cannot express are cut and counted.
 #[inline]
 fn describe(pos: u64, time: u64, captured_len: u32, wire_len: u32, counters: &mut Counters) -> Descriptor {
     let len = captured_len.min(BLOCK_BYTES as u32);
@@ -291,7 +290,7 @@ fn in_view(block: Descriptor, view: ViewId) -> Descriptor {
     Descriptor { ring: view.ring, generation: view.generation, ..block }
 }
 
-/// The first tier, with everything it looks at in one place.
+/// The first tier, with all its state in one place.
 struct PlainScan<'a> {
     window: &'a [u8],
     base: u64,
@@ -307,7 +306,8 @@ impl PlainScan<'_> {
         let PlainScan { window, base, view, header, .. } = *self;
         let longest = header.link.maximum_snap_len().min(BLOCK_BYTES as u32);
         let (mut at, mut empties, mut next) = (0, false, Next::Enough);
-        // Room first and a slot for each: a push asks for every frame whether it must allocate (5 to 8 % of the whole).
+        // Resize first and fill slots: a push per frame would check the capacity each time (5 to 8 % of the total
+        // time).
         let mut filled = out.len();
         out.resize(BATCH_BLOCKS.max(filled), Descriptor::default());
         for slot in &mut out[filled..] {
@@ -320,7 +320,7 @@ impl PlainScan<'_> {
                 if BIG_ENDIAN { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
             };
             let (stored_len, wire_len) = (word(8), word(12));
-            // One comparison for both ends: an empty frame wraps.
+            // One comparison for both limits: the length of an empty frame wraps around.
             if stored_len.wrapping_sub(1) >= longest || wire_len > WIRE_MAX {
                 match self.odd(at, bytes) {
                     Ok((block, consumed)) => {
@@ -357,7 +357,7 @@ impl PlainScan<'_> {
         Scanned { consumed: at, empties, next }
     }
 
-    /// A record that is empty, longer than a descriptor can say, or absurd.
+    /// Handles a record that is empty, longer than a descriptor can express, or absurd.
     #[cold]
     fn odd(&mut self, at: usize, bytes: &[u8; 16]) -> Result<(Descriptor, usize), Next> {
         if begins_another(bytes) {

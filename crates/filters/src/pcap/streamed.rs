@@ -1,8 +1,8 @@
-//! A capture that is read: bytes go into an append ring a chunk at a time, frames are named where they lie there, and a
-//! record that is cut by a chunk's end is copied in front of the next.
+//! A capture that is read in chunks into an append ring, where its frames are named in place. A record cut by the end
+//! of a chunk is copied in front of the next chunk.
 //!
-//! Memory is used again when the next chunk is read: everything named before has gone all the way down by then, and what
-//! somebody holds stays.
+//! Reading the next chunk reuses memory: by then all filters are done with the frames given before. Blocks that a
+//! filter holds are kept.
 
 use super::input::{Counted, Decoded, Input};
 use super::open::refuse;
@@ -17,42 +17,41 @@ use packet::pcap_file::Header;
 use packet::sniff::{FileKind, SNIFF_BYTES, sniff};
 use std::io::{self, Read};
 
-/// Bytes read at a time.
+/// Bytes per chunk.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A capture being read.
 pub(super) struct Streamed {
-    /// As people know it.
+    /// The name for messages.
     name: String,
     segment: SegmentId,
-    /// What chunks are appended through; frames have views of their own.
+    /// The view that chunks are appended through. Frames have views of their own.
     chunks: ViewId,
     stage: Stage,
-    /// None before the header was read.
+    /// `None` until the header has been read.
     scanner: Option<Scanner>,
-    /// The chunk that is being scanned, and how far it is.
+    /// The chunk being scanned, and the position in it.
     chunk: Descriptor,
     at: u32,
-    /// The beginning of a record whose rest was not in the chunk.
+    /// The beginning of a record that continues in the next chunk.
     carry: Vec<u8>,
-    /// Bytes the capture needs to go on.
+    /// Bytes that the scan needs to continue.
     need: usize,
-    /// Nothing comes after this chunk.
+    /// This chunk is the last.
     ended: bool,
-    /// Why not, where that is not the end of the input.
+    /// The error that ended the input; `None`: the regular end.
     error: Option<io::Error>,
 }
 
-/// How much of the input is known.
+/// How far the input is identified.
 enum Stage {
-    /// Its first bytes are being gathered, to see whether they are compressed.
+    /// Gathering its first bytes, to see whether it is compressed.
     First(Vec<u8>, Counted),
-    /// What it is read through.
+    /// Identified.
     Known(Decoded),
 }
 
 impl Streamed {
-    /// Reads an input. `None` where there are no views left.
+    /// Opens an input. `None`: no views are left.
     pub(super) fn open(name: String, input: Input, cx: &mut Context<'_>) -> Option<Streamed> {
         let segment = cx.rings.add_append_ring();
         let Some(chunks) = cx.rings.add_view(segment, Interface::default()) else {
@@ -75,7 +74,7 @@ impl Streamed {
         })
     }
 
-    /// Bytes of the input that were read, compressed where it is.
+    /// Bytes read from the input, before decompression.
     pub(super) fn position(&self) -> u64 {
         match &self.stage {
             Stage::First(_, input) => input.bytes,
@@ -83,18 +82,18 @@ impl Streamed {
         }
     }
 
-    /// The memory of its frames.
+    /// The memory that the frames lie in.
     pub(super) fn segment(&self) -> SegmentId {
         self.segment
     }
 
-    /// Gives up to a batch of frames. `follow` says that the input may still grow.
+    /// Gives up to a batch of frames. `follow`: the input may still grow.
     pub(super) fn pull(&mut self, follow: bool, cx: &mut Context<'_>) -> Step {
         loop {
             let window = cx.rings.bytes(&self.chunk).get(self.at as usize..).unwrap_or_default();
             if window.len() < self.need {
                 if !cx.out.is_empty() {
-                    // The next chunk takes the place of this one.
+                    // Give the frames first: the next chunk takes the place of this one.
                     return Step::Given;
                 }
                 if self.ended {
@@ -134,7 +133,7 @@ impl Streamed {
         }
     }
 
-    /// Reads on, one chunk. A record that needs many reads is gathered first, so that its bytes are copied twice at most,
+    /// Reads the next chunk. A record that needs many reads is gathered first, so its bytes are copied at most twice,
     /// however slowly they come.
     fn next_chunk(&mut self, follow: bool, cx: &mut Context<'_>) -> Step {
         if self.need > BLOCK_BYTES {
@@ -146,7 +145,7 @@ impl Streamed {
             return step;
         }
         let Stage::Known(decoded) = &mut self.stage else { return Step::Waiting };
-        // What is compressed has its own end.
+        // Compressed data has its own end.
         let follow = follow && matches!(decoded, Decoded::Plain(_));
         self.carry.extend_from_slice(cx.rings.bytes(&self.chunk).get(self.at as usize..).unwrap_or_default());
         (self.chunk.len, self.at) = (0, 0);
@@ -159,7 +158,7 @@ impl Streamed {
                 Gathered::Failed(error) => (self.ended, self.error) = (true, Some(error)),
             }
         }
-        // Everything named in the chunks before has gone all the way down.
+        // The filters are done with all frames named in earlier chunks.
         cx.rings.recycle(self.segment);
         let (ended, carry) = (self.ended, &self.carry);
         let room = (carry.len() + CHUNK_BYTES).min(BLOCK_BYTES);
@@ -173,7 +172,7 @@ impl Streamed {
         self.chunk = chunk;
         self.carry.clear();
         match read {
-            // A file that is followed may have more later, and the next call sees any other end again.
+            // No data: a file that is followed may get more later. Any other end is seen again by the next call.
             Ok(_) => {}
             Err(error) if is_pause(&error) => {}
             Err(error) => (self.ended, self.error) = (true, Some(error)),
@@ -181,7 +180,7 @@ impl Streamed {
         Step::Given
     }
 
-    /// Gathers the first bytes and decides by them what the input is read through.
+    /// Gathers the first bytes and chooses the decoder by them.
     fn identify(&mut self, follow: bool) -> Option<Step> {
         let Stage::First(first, input) = &mut self.stage else { return None };
         match gather(SNIFF_BYTES, first, input) {
@@ -209,16 +208,15 @@ impl Streamed {
     }
 }
 
-/// How gathering ended.
 enum Gathered {
     Enough,
-    /// Nothing more for now.
+    /// No data for now.
     Pause,
     End,
     Failed(io::Error),
 }
 
-/// Reads until there are `need` bytes in `into`, and not one more.
+/// Reads until `into` holds exactly `need` bytes.
 fn gather(need: usize, into: &mut Vec<u8>, from: &mut impl Read) -> Gathered {
     let missing = need.saturating_sub(into.len());
     match from.take(missing as u64).read_to_end(into) {

@@ -43,7 +43,7 @@ fn read(params: &[(&str, &str)]) -> Outcome {
     Chain::source(&KIND, params).run()
 }
 
-/// What of a frame is compared: time, bytes, length on the wire, flags, link type.
+/// The parts of a frame that tests compare: time, bytes, length on the wire, flags, link type.
 type Seen = (u64, Vec<u8>, u32, Flags, Option<u16>);
 
 fn seen(outcome: &Outcome) -> Vec<Seen> {
@@ -111,7 +111,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Reads the same bytes in every way there is and checks that all see the same.
+/// Reads the bytes in every possible way and checks that all give the same result.
 fn check_every_way(bytes: &[u8], expected: &[Seen], failure: Option<&str>) {
     let middle = bytes.len() / 2;
     let members = [gzip(&bytes[..middle]), gzip(&bytes[middle..])].concat();
@@ -155,7 +155,7 @@ fn kuznetzovs_format() {
     check_every_way(&file, &expected(1000), None);
 }
 
-/// Everything from memory is as from the files, and later rounds go on in time.
+/// `memory=yes` gives the same as the files; frame times continue in later rounds.
 #[test]
 fn from_memory_it_is_the_same_and_goes_on() {
     for whole in [classic(Resolution::Nanoseconds), next_generation(), gzip(&next_generation())] {
@@ -288,7 +288,7 @@ fn more_frames_than_a_batch_and_a_chunk_hold() {
     check_every_way(&file, &frames, None);
 }
 
-/// Cut anywhere, a capture gives what is whole before the cut, in every way of reading.
+/// A capture cut at any byte gives the whole frames before the cut, in every way of reading.
 #[test]
 fn cut_at_every_byte() {
     for whole in [classic(Resolution::Nanoseconds), next_generation()] {
@@ -311,7 +311,7 @@ fn cut_at_every_byte() {
     }
 }
 
-/// A changed byte anywhere gives frames or a failure, the same in every way of reading, and an end.
+/// With any byte changed, every way of reading gives the same frames or failure, and ends.
 #[test]
 fn every_byte_changed() {
     for whole in [classic(Resolution::Microseconds), next_generation()] {
@@ -356,7 +356,7 @@ fn gzip_that_ends_early_is_a_warning_and_damaged_gzip_a_failure() {
     );
 }
 
-/// What is said before the run begins.
+/// Errors reported before the run begins.
 #[test]
 fn refused_before_the_run() {
     let check = |bytes: &[u8], expected: &str| {
@@ -397,7 +397,7 @@ fn one_bad_file_does_not_hide_the_others() {
     let failure = read(&[("file", &pattern)]).failure.unwrap().to_string();
     assert!(failure.contains("/e.pcap is empty") && failure.ends_with("3 files in all could not be read whole"));
     fs::remove_file(file.folder.path().join("zz.pcap")).unwrap();
-    // In a folder, what is no capture is passed over.
+    // A file in a folder that is no capture is skipped.
     let outcome = read(&[("file", file.folder())]);
     assert_eq!((outcome.blocks.len(), outcome.failure), (5, None));
     let counters = outcome.report.nodes[0].counters.clone();
@@ -405,7 +405,7 @@ fn one_bad_file_does_not_hide_the_others() {
     assert_eq!(counters.events.get("captures cut at their end"), 1);
 }
 
-/// Whoever sees nothing but the failure must know which file it was.
+/// The failure alone must say which file it was.
 #[test]
 fn the_failure_names_the_file() {
     let file = given(b"");
@@ -438,7 +438,7 @@ fn a_folder_that_cannot_be_looked_into_does_not_hide_the_rest() {
     assert!(refusal.message.ends_with("/closed: Permission denied"), "{}", refusal.message);
 }
 
-/// What is in a compressed file shows only when it is read.
+/// The content of a compressed file is known only when it is read.
 #[test]
 fn a_folder_without_any_capture_is_a_failure() {
     let file = given(&gzip(b"this is no capture"));
@@ -468,7 +468,7 @@ fn a_capture_behind_another_is_told_from_damage() {
     assert!(failure.contains(&format!("byte {}: another capture begins here", first.len())), "{failure}");
 }
 
-/// Damage of a pcapng file is told as what it is, also where the file is read from the beginning of a section on.
+/// Damage of pcapng is explained, also when reading begins at a later section.
 #[test]
 fn damage_of_pcapng_says_what_where_and_what_to_do() {
     let words = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
@@ -513,7 +513,7 @@ fn damage_of_pcapng_says_what_where_and_what_to_do() {
     }
 }
 
-/// A source whose pulls the test makes itself.
+/// A source that the test pulls itself.
 struct Hand {
     source: Pcap,
     rings: buffer::BlockTable,
@@ -541,7 +541,7 @@ impl Hand {
         }
     }
 
-    /// One pull, and the bytes that came.
+    /// Pulls once; returns also the bytes of the frames.
     fn pull(&mut self) -> (Vec<Vec<u8>>, Result<Pull, String>) {
         let pulled = self.source.pull(&mut Context {
             rings: &mut self.rings,
@@ -561,7 +561,7 @@ impl Hand {
         (came, pulled.map_err(|failure| failure.to_string()))
     }
 
-    /// Pulls until there is nothing now; gives the bytes that came and how the last pull ended.
+    /// Pulls until there is no data; returns the bytes of the frames and the last result.
     fn drain(&mut self) -> (Vec<Vec<u8>>, Result<Pull, String>) {
         let mut all = Vec::new();
         loop {
@@ -621,7 +621,7 @@ fn a_file_cut_while_it_is_mapped_gives_no_frames_of_zeroes() {
         write_record_header(&mut bytes, n, 84, 84, Resolution::Nanoseconds);
         bytes.extend_from_slice(&[7; 84]);
     }
-    // Just behind what the first pull gives, on a page border, and between.
+    // Cuts: right behind the frames of the first pull, on a page border, in between, and in the header.
     for cut in [24 + 64 * 100, 8192, 20_000, 10] {
         let file = given(&bytes);
         let mut hand = Hand::new(&[("file", file.path())]);
@@ -672,7 +672,7 @@ fn progress_ends_at_the_whole() {
     assert_eq!(hand.source.progress(), Some((all, all)));
 }
 
-/// The first file, and the gzipped one behind it, have grown since their lengths were added up.
+/// The first file, and the gzip file after it, have grown since their lengths were added up.
 #[test]
 fn progress_never_goes_back() {
     let records = |count: usize| {

@@ -1,16 +1,15 @@
-//! The lines of a picture and their points: values as they come, or sums of intervals.
+//! The lines of a picture and their points: single values, or sums per interval.
 
 use base::limits::{PLOT_LINES, PLOT_POINTS, SECOND_NS};
 use chart::{FRAME_WIDTH, Series};
 use std::collections::{BTreeMap, HashMap, btree_map::Entry};
 
-/// Lines under way.
+/// Lines being collected.
 pub(super) struct Drawn {
-    /// ns of an interval whose values are added up; none: each value is a point.
+    /// Length in ns of the intervals whose values are summed. `None`: each value is a point.
     every: Option<u64>,
     by_name: HashMap<String, usize>,
     lines: Vec<Line>,
-    /// Points of all lines.
     points: usize,
 }
 
@@ -21,13 +20,13 @@ struct Line {
 }
 
 enum Points {
-    /// By the number of the interval: its sum. They may come in any order.
+    /// Sum by interval number. Values may come in any order.
     Sums(BTreeMap<u64, u64>),
-    /// As they came.
+    /// Values in order of arrival.
     Values(Vec<(u64, u64)>),
 }
 
-/// What there is no room for.
+/// Which limit a value would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Line,
@@ -39,7 +38,7 @@ impl Drawn {
         Drawn { every, by_name: HashMap::new(), lines: Vec::new(), points: 0 }
     }
 
-    /// Adds a value to the line of this name.
+    /// Adds a value to the line `name`.
     pub(super) fn add(&mut self, name: &str, x: u64, y: u64) -> Result<(), Refused> {
         let at = match self.by_name.get(name) {
             Some(at) => *at,
@@ -71,15 +70,16 @@ impl Drawn {
         Ok(())
     }
 
-    /// The smallest value along the bottom.
+    /// The smallest horizontal value.
     pub(super) fn begin(&self) -> Option<u64> {
         let first = self.lines.iter().filter_map(|line| line.points.ends()).map(|(first, _)| first).min()?;
         Some(self.every.map_or(first, |every| first.saturating_mul(every)))
     }
 
-    /// The `top` largest lines, with `zero` at the left edge and `unit` for 1 along the bottom; and how many more there are.
+    /// The `top` largest lines and the number of the others. On the horizontal axis `zero` is the left edge, `unit` is
+    /// 1.
     pub(super) fn series(&mut self, top: usize, zero: u64, unit: f64) -> (Vec<Series>, usize) {
-        // Lines of equal size stay in the order in which they began.
+        // The sort is stable: lines of equal size stay in order of their first value.
         self.lines.sort_by_key(|line| std::cmp::Reverse(line.total));
         let ends = || self.lines.iter().filter_map(|line| line.points.ends());
         let first = ends().map(|(first, _)| first).min().unwrap_or(0);
@@ -110,7 +110,7 @@ impl Points {
         if every.is_some() { Points::Sums(BTreeMap::new()) } else { Points::Values(Vec::new()) }
     }
 
-    /// The smallest and the largest value along the bottom; `None` without points.
+    /// The smallest and the largest horizontal value; `None` without points.
     fn ends(&self) -> Option<(u64, u64)> {
         match self {
             Points::Sums(sums) => Some((*sums.first_key_value()?.0, *sums.last_key_value()?.0)),
@@ -122,7 +122,7 @@ impl Points {
     }
 }
 
-/// Characters of a name that there is room for beside the picture.
+/// Characters of a name that fit beside the picture.
 const NAME_CHARACTERS: usize = 18;
 
 fn shortened(name: &str) -> String {
@@ -132,7 +132,8 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// The sums of intervals with a 0 where nothing came: one at each end of a run of empty intervals is enough for a line.
+/// The sums, with 0 for empty intervals. A run of empty intervals gets a point at each end only, which draws the same
+/// line.
 fn with_empty(points: &BTreeMap<u64, u64>, first: u64, last: u64) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::with_capacity(points.len());
     let mut next = first;
@@ -155,7 +156,7 @@ fn with_empty(points: &BTreeMap<u64, u64>, first: u64, last: u64) -> Vec<(u64, u
     all
 }
 
-/// Of many points those that show: the smallest and the largest of those that have one place.
+/// Thins out points that cannot be told apart: keeps the smallest and the largest of those at one place.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return points };
     if points.len() <= 4 * FRAME_WIDTH || last.0 <= first.0 {
@@ -199,7 +200,7 @@ mod tests {
         for key in (0..PLOT_POINTS as u64).rev() {
             drawn.add("", key, 1).unwrap();
         }
-        // To move each point for each that came took minutes.
+        // Shifting all points on each insert would take minutes.
         assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
         assert_eq!(drawn.add("", PLOT_POINTS as u64, 1), Err(Refused::Point));
         assert_eq!((drawn.begin(), drawn.add("", 3, 1)), (Some(0), Ok(())));

@@ -1,4 +1,5 @@
-//! What becomes of an address or a port: it is set, or moved by a map; rules of one end go before those of both.
+//! What an address or a port changes to: a set value, or a mapped one. Rules for one end take precedence over those for
+//! both.
 
 use crate::parts::edit::End;
 use crate::parts::mac;
@@ -6,18 +7,18 @@ use crate::parts::networks::network;
 use filter::prelude::*;
 use std::net::IpAddr;
 
-/// Rules for one sort of field.
+/// Rules for one type of field.
 pub(super) trait Rules: Sized + Default {
-    /// What a field holds.
+    /// The value of a field.
     type Field: Copy + PartialEq;
 
-    /// What this field becomes; `None` where no rule is about it.
+    /// The new value; `None`: no rule applies.
     fn of(&self, field: Self::Field) -> Option<Self::Field>;
 
     fn is_empty(&self) -> bool;
 }
 
-/// Rules of the source, of the target and of both.
+/// Rules for the source, the target, and both.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ends<R> {
     source: R,
@@ -26,7 +27,7 @@ pub(super) struct Ends<R> {
 }
 
 impl<R: Rules> Ends<R> {
-    /// As three parameters say: of the source, of the target, of both.
+    /// Reads three parameters: for the source, the target, and both.
     pub(super) fn of_params(
         params: &Params,
         keys: [&'static str; 3],
@@ -44,7 +45,7 @@ impl<R: Rules> Ends<R> {
         self.source.is_empty() && self.target.is_empty() && self.both.is_empty()
     }
 
-    /// What a field of this end becomes.
+    /// The value of `field` at `end` after the rules.
     #[inline]
     pub(super) fn changed(&self, field: R::Field, end: End) -> R::Field {
         let own = match end {
@@ -55,7 +56,7 @@ impl<R: Rules> Ends<R> {
     }
 }
 
-/// The two sides of each map in a list; no left side where a value is set.
+/// The two sides of each map in a list. The left side is `None` for a value that is set.
 fn maps(text: &str, may_set: bool) -> Result<Vec<(Option<&str>, &str)>, ParamError> {
     let parts = text.split(',').map(str::trim);
     parts
@@ -71,7 +72,7 @@ fn wrong(message: String) -> ParamError {
     ParamError::of_request(message)
 }
 
-/// Networks that become others.
+/// Maps of networks to networks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks(Vec<NetworkMap>);
 
@@ -79,10 +80,10 @@ pub(super) struct Networks(Vec<NetworkMap>);
 struct NetworkMap {
     six: bool,
     from: u128,
-    /// The bits that have to be those of `from`.
+    /// The bits in which an address must equal `from`.
     mask: u128,
     to: u128,
-    /// The bits that stay what they are.
+    /// The bits that do not change.
     stays: u128,
 }
 
@@ -103,13 +104,13 @@ impl Networks {
             if from.is_ipv6() != to.is_ipv6() {
                 return Err(wrong(format!("`{from}` and `{to}` are of different versions")));
             }
-            // Bits from one on, of all there are.
+            // A mask of all bits of an address after the first `bits`.
             let behind = |bits: u8| u128::MAX.checked_shr(u32::from(bits) + 128 - width).unwrap_or(0);
             let mask = behind(0) & !behind(from_bits);
             let (from, to, stays) = (number(from) & mask, number(to), behind(to_bits));
             all.push(NetworkMap { six: width == 128, from, mask, to, stays });
         }
-        // The longest prefix first.
+        // Longest prefix first.
         all.sort_by_key(|map| std::cmp::Reverse(map.mask.count_ones()));
         Ok(Networks(all))
     }
@@ -141,7 +142,7 @@ impl Rules for Networks {
     }
 }
 
-/// Fields that become others, one by one.
+/// Maps of single values.
 #[derive(Clone, Debug)]
 pub(super) struct Single<T> {
     all: Option<T>,

@@ -1,4 +1,4 @@
-//! Tests of rewritten frames: which bytes change, which stay, and that every checksum that was right is right afterwards.
+//! Tests which bytes `rewrite` changes, and that every correct checksum stays correct.
 
 use super::*;
 use packet::checksum::Sum;
@@ -20,7 +20,7 @@ fn rewritten(frame: &[u8], given: &[(&str, &str)]) -> Vec<u8> {
     run(&[frame.to_vec()], given).blocks.remove(0).bytes
 }
 
-/// The same with its checksums summed up.
+/// The frame with correct checksums.
 fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     let read = frame::parse(LinkType::ETHERNET, &frame, frame.len() as u32).unwrap();
     let transport = read.transport_offset as usize;
@@ -63,7 +63,7 @@ fn addresses_are_set_or_moved() {
     );
     check(&[("net", "10.0.0.0/8->11.0.0.0/8"), ("src", "10.0.0.1->1.2.3.4")], ["1.2.3.4", "11.0.0.2"]);
     check(&[("net", "0.0.0.0/0->192.0.2.1")], ["192.0.2.1", "192.0.2.1"]);
-    // Of the other version, of another network: nothing.
+    // Rules for the other IP version or another network change nothing.
     for given in
         [&[("src", "2001:db8::1")][..], &[("net", "11.0.0.0/8->1.0.0.0/8")], &[("port", "9->10")], &[("vlan", "7")]]
     {
@@ -113,7 +113,7 @@ fn tags_are_set_pushed_and_taken_off() {
     check(&frame, "strip", &frame);
     check(&frame, "push:9", &tagged(&[&[0x81, 0, 0, 9]]));
     check(&one, "push:1", &tagged(&[&[0x81, 0, 0, 1], &[0x81, 0, 0xa0, 7]]));
-    // What stands behind tags is changed in the same turn.
+    // The fields behind stripped tags are changed in the same step.
     let after = rewritten(&two, &[("vlan", "strip"), ("src", "192.0.2.1"), ("src-mac", "02:00:00:00:00:77")]);
     assert_eq!((addresses(&after), wrong(&after)), (["192.0.2.1", "10.0.0.2"].map(String::from), Some(vec![])));
     assert_eq!(after[6..12], [2, 0, 0, 0, 0, 0x77]);
@@ -124,7 +124,7 @@ fn udp_without_a_checksum_stays_without_and_one_that_comes_to_0_is_all_ones() {
     let without = packets::udp(CLIENT, SERVER, b"hello");
     assert_eq!(without[40..42], [0, 0]);
     assert_eq!(rewritten(&without, &[("src", "192.0.2.1")])[40..42], [0, 0]);
-    // Port by port: some make the sum all ones.
+    // Try every port: for some the sum becomes all ones.
     let frame = summed(without);
     let all_ones = (0..=u16::MAX).step_by(1).filter(|port| {
         let mut after = frame.clone();
@@ -147,7 +147,7 @@ fn nothing() -> Rewrite {
     Rewrite { networks, ports, macs, vlan: Vlan::Keep, hops: Hops::Keep, fix: false }
 }
 
-/// A capture's frames come back when the inverse is done to them, and what was right stays right, whatever they are.
+/// Rewriting and then reversing gives back every frame of the captures, and correct checksums stay correct.
 #[test]
 fn there_and_back_nothing_is_lost() {
     let mut random = Random(11);
@@ -171,7 +171,7 @@ fn there_and_back_nothing_is_lost() {
     }
     assert!(changes > frames.len() / 2, "{changes} of {}", frames.len());
     for (before, after) in frames.iter().zip(run(&back, &there).blocks) {
-        // Ones' complement has two zeroes for one number: only these bytes may differ.
+        // Ones' complement has two forms of zero: only those bytes may differ.
         let differ = before.iter().zip(&after.bytes).filter(|(before, after)| before != after);
         assert!(
             before.len() == after.bytes.len() && differ.clone().all(|pair| matches!(pair, (0, 0xff) | (0xff, 0))),
@@ -194,14 +194,14 @@ fn the_packet_inside_an_error_is_changed_as_it_was_itself() {
     assert_eq!((addresses(&after), wrong(&after)), (["10.0.0.2", "192.0.2.1"].map(String::from), Some(vec![])));
     let expected = rewritten(&inner, &given);
     assert_eq!(after[14 + 20 + 8..], expected[14..42], "addresses, port and both checksums");
-    // A redirect names a router besides; an echo carries what it likes.
+    // A redirect also contains a router's address. An echo may contain anything.
     message[0] = 5;
     message[4..8].copy_from_slice(&[10, 0, 0, 1]);
     assert_eq!(rewritten(&error(&message), &given)[38..42], [192, 0, 2, 1]);
     message[0] = 8;
     let echo = error(&message);
     assert_eq!(rewritten(&echo, &given)[34..], echo[34..]);
-    // Cut anywhere, nothing breaks, and what is there is changed.
+    // An error cut at any length is handled; the bytes that are there are changed.
     message[0] = 3;
     for len in 0..error(&message).len() {
         let whole = error(&message);
@@ -230,7 +230,7 @@ fn a_frame_that_was_cut_has_the_checksum_of_the_whole() {
 
 #[test]
 fn fragments_and_stations_on_the_way() {
-    // The first fragment has the checksum of the packet. A later fragment begins with bytes that only look like ports.
+    // The first fragment has the packet's checksum. A later fragment begins with bytes that only look like ports.
     let mut first = summed(packets::udp(CLIENT, SERVER, &[3; 64]));
     let whole = rewritten(&first, &[("src", "192.0.2.1"), ("dst-port", "81")]);
     let mut later = first.clone();
@@ -238,7 +238,7 @@ fn fragments_and_stations_on_the_way() {
     let outcome = run(&[first, later.clone()], &[("src", "192.0.2.1"), ("dst-port", "81")]);
     assert_eq!(outcome.blocks[0].bytes[34..], whole[34..]);
     assert_eq!(outcome.blocks[1].bytes[34..], later[34..]);
-    // RFC 8200, 8.1: with a station left the checksum is about the last of them, not about the header's target.
+    // RFC 8200, 8.1: with segments left, the checksum covers the last address of the route, not the header's target.
     let addresses = [1u128, 2, 3].map(|number| (0x2001_0db8 << 96 | number).to_be_bytes());
     let udp = [0u8, 9, 0, 9, 0, 12, 0, 0, 1, 2, 3, 4];
     let pseudo = [&addresses[0][..], &addresses[2], &[0, 0, 0, 12, 0, 0, 0, 17]].concat();
@@ -289,7 +289,7 @@ fn fix_sums_up_what_the_device_was_to_sum_up() {
     let mut frames = testkit::frames::real_and_damaged(300, &mut random);
     frames.extend((0..1000).map(|_| testkit::frames::shaped(&mut random).bytes));
     for block in run(&frames, &[("fix", "yes")]).blocks {
-        // UDP over IPv6 without a checksum has one now.
+        // UDP over IPv6 that had no checksum has one now.
         let wrong = wrong(&block.bytes).unwrap_or_default();
         assert!(
             wrong.is_empty() || wrong == ["UDP"] && has_an_odd_length(&block.bytes),
@@ -299,7 +299,7 @@ fn fix_sums_up_what_the_device_was_to_sum_up() {
     }
 }
 
-/// Does a datagram say that it is longer than its packet, or shorter than its header? Then its checksum cannot be computed.
+/// Is the datagram's length field longer than its packet or shorter than its header? Then it has no valid checksum.
 fn has_an_odd_length(frame: &[u8]) -> bool {
     let read = frame::parse(LinkType::ETHERNET, frame, frame.len() as u32).unwrap();
     let transport = read.payload_of(frame);

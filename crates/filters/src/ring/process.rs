@@ -1,8 +1,8 @@
-//! Filters that run in a process of their own, as the request that started it sees them: a sink, which writes the ring that the
-//! process reads, and a source, which reads the ring that the process writes. Both rings wait, so no block is lost.
+//! Filters in a process of their own, as seen by the request that started it. A sink writes the ring that the process
+//! reads; a source reads the ring that the process writes. Writers of both rings wait, so no block is lost.
 //!
-//! The source learns that the process has ended, says how, and may start another one. It hands the sink the next ring by a
-//! link. The source checks blocks of the process as it checks blocks of any other writer.
+//! The source detects that the process has ended, reports how, and may start another. It passes the next ring to the
+//! sink through a [`Link`]. The source checks the blocks of the process like those of any other writer.
 
 use super::sink::{self, TURN};
 use super::{content_of, continuity_of};
@@ -19,49 +19,49 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why blocks are dropped that come after the process has ended.
+/// Drop reason for blocks that come after the process has ended.
 pub(super) const GONE: &str = "the process has ended";
 
-/// Why blocks are dropped that a process had been given and had not taken, as far as that is known.
+/// Drop reason for blocks that the process was given and had not taken, as far as known.
 pub(super) const IN_FLIGHT: &str = "in the process that died";
 
-/// How long the process may go on after the request was told to stop.
+/// How long the process may continue after the request was told to stop.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long the source sleeps at most while it has to look whether the process still lives.
+/// The source sleeps at most this long before it checks again whether the process is alive.
 const NAP: Duration = Duration::from_millis(50);
 
-/// How many processes may die within [`STORM`]; the next death ends the request.
+/// If this many processes die within [`STORM`], the request ends.
 const DEATHS: usize = 5;
 
 /// See [`DEATHS`].
 const STORM: Duration = Duration::from_secs(10);
 
-/// What a process that ended as it should has said of itself.
+/// What a process reported when it ended normally.
 #[derive(Debug, Default)]
 pub struct Said {
-    /// Lines for people.
+    /// Lines for the user.
     pub notes: Vec<String>,
-    /// What its filters counted, by name.
+    /// Counters of its filters, by name.
     pub counts: Vec<(String, u64)>,
 }
 
 /// A process that reads one ring and writes another.
 pub trait Process: Send {
-    /// How it ended: waits a little for that, then kills it. `Ok`: as it should.
+    /// Waits a short time for the process to end, then kills it. `Ok`: it ended normally.
     fn end(&mut self) -> Result<Said, String>;
 
-    /// Does it live?
+    /// Is it alive?
     fn lives(&mut self) -> bool;
 
-    /// Ends it by force.
+    /// Kills it.
     fn kill(&mut self);
 
-    /// Another one in its place, with rings of its own.
+    /// Starts another process in its place, with new rings.
     fn again(&mut self) -> Result<Rings, String>;
 }
 
-/// The rings of a process: it reads `into` and writes `from`.
+/// The rings of a process. The process reads `into` and writes `from`.
 #[derive(Debug)]
 pub struct Rings {
     into: NamedWriter,
@@ -70,7 +70,7 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Opens the rings of these names, after the process has: `into` carries blocks of one type and `from` of another.
+    /// Opens rings that the process has opened already. `into` carries blocks of one type and `from` of another.
     pub fn open(
         into: &Named,
         input: Type,
@@ -85,7 +85,7 @@ impl Rings {
     }
 }
 
-/// The state through which the sink and the source of one process tell each other news.
+/// The state that the sink and the source of one process share.
 #[derive(Debug)]
 pub(super) struct Link {
     restarts: bool,
@@ -97,7 +97,7 @@ pub(super) struct Link {
 struct LinkState {
     /// The ring that the next process reads.
     next: Option<NamedWriter>,
-    /// There will be no other process.
+    /// No other process will be started.
     is_over: bool,
     /// The sink has no more blocks.
     is_finished: bool,
@@ -109,7 +109,7 @@ impl Link {
     }
 
     fn state(&self) -> MutexGuard<'_, LinkState> {
-        // No panic under the lock leaves the state half made, so a poisoned lock is still good.
+        // No panic under the lock leaves the state half changed, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,23 +118,23 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Does another process take the place of one that died?
+    /// Is a process that died replaced by another?
     pub(super) fn restarts(&self) -> bool {
         self.restarts
     }
 
-    /// The sink has no more blocks.
+    /// Tells the source that the sink has no more blocks.
     pub(super) fn finish(&self) {
         self.set(|state| (state.is_finished, state.next) = (true, None));
     }
 
-    /// Does the process that reads now read no more?
+    /// Has the current process stopped reading?
     pub(super) fn is_left(&self) -> bool {
         let state = self.state();
         state.is_over || state.next.is_some()
     }
 
-    /// The ring of the next process. `None`: there will be none, or the request is to stop.
+    /// Waits for the ring of the next process. `None`: there is no next process, or the request was told to stop.
     pub(super) fn next(&self, stop: &StopFlag) -> Option<NamedWriter> {
         if !self.restarts {
             return None;
@@ -148,7 +148,7 @@ impl Link {
     }
 }
 
-/// The sink and the source of a process whose filters people know by `what`.
+/// Makes the sink and the source of a process. `what` names its filters in messages.
 pub fn ends(
     rings: Rings,
     (input, output): (Type, Type),
@@ -173,7 +173,7 @@ pub fn ends(
     (sink::of_process(into, input, what, link), Instance::source(source))
 }
 
-/// Reads what the process gives.
+/// The source.
 struct FromProcess {
     process: Box<dyn Process>,
     link: Arc<Link>,
@@ -181,9 +181,9 @@ struct FromProcess {
     what: String,
     latency: Option<Duration>,
     state: State,
-    /// When the request was told to stop. `None`: it was not.
+    /// When the request was told to stop. `None`: not yet.
     stopped: Option<Instant>,
-    /// When processes died of late.
+    /// Recent deaths of processes.
     deaths: Vec<Instant>,
 }
 
@@ -199,7 +199,7 @@ impl FromProcess {
         Err(Box::new(Failure::System(format!("{} {why}", self.what))))
     }
 
-    /// Kills the process if it still lives [`GRACE`] after the request was told to stop.
+    /// Kills the process if it is still alive [`GRACE`] after the request was told to stop.
     fn look_at_stop(&mut self, cx: &mut Context<'_>) {
         if self.stopped.is_some_and(|since| since.elapsed() > GRACE) && self.process.lives() {
             self.process.kill();
@@ -211,7 +211,7 @@ impl FromProcess {
         }
     }
 
-    /// Its ring has ended: another process goes on, or the sink learns that none does.
+    /// The ring has ended: starts another process, or tells the sink that there is none.
     #[cold]
     fn ended(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         let ended = self.end_or_restart(cx);
@@ -224,13 +224,13 @@ impl FromProcess {
     fn end_or_restart(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         let state = std::mem::replace(&mut self.state, State::Over);
         if let State::Reading(mut reading) = state {
-            // Streams and messages under way end here: the next process does not know them.
+            // Open streams and messages end here: the next process does not know them.
             reading.finish(cx);
         }
         let mut how = match self.process.end() {
             Ok(said) => {
                 said.notes.into_iter().for_each(|line| cx.notice(line));
-                // Names of counters live as long as this process; a request ends once.
+                // Leak the names of counters, which must be static. This happens once for a request.
                 said.counts.into_iter().for_each(|(name, count)| cx.count(name.leak(), count));
                 return Ok(Pull::End);
             }
@@ -258,7 +258,7 @@ impl FromProcess {
             match self.process.again() {
                 Ok(Rings { into, from, named }) => {
                     self.state = State::Asking(from, named);
-                    // Without a sink the ring ends at once, and so does the process.
+                    // If the sink is finished, dropping the writer ends the ring, and so the process.
                     self.link.set(|state| state.next = Some(into).filter(|_| !state.is_finished));
                     return Ok(Pull::Ready);
                 }
@@ -316,12 +316,12 @@ impl Source for FromProcess {
         }
     }
 
-    /// This source adds no progress: the source of the request has counted these bytes already.
+    /// No progress of its own: the source of the request has counted these bytes already.
     fn progress(&self) -> Option<(u64, u64)> {
         Some((0, 0))
     }
 
-    /// The process gives what it has when its own input ends.
+    /// The process passes on its remaining blocks when its own input ends.
     fn stop(&mut self) -> bool {
         self.stopped.get_or_insert_with(Instant::now);
         true
@@ -337,7 +337,7 @@ impl Source for FromProcess {
         self.link.set(|state| state.is_over = true);
         if let State::Reading(mut reading) = std::mem::replace(&mut self.state, State::Over) {
             reading.finish(cx);
-            // The request wants no more blocks of the process.
+            // The request wants no more blocks from the process.
             self.process.kill();
         }
     }
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Writes `blocks`, whose bytes stand in the place of a header, into the ring of a process.
+    /// Writes `blocks`, whose bytes take the place of a header, into the ring of a process.
     /// Returns the failure that the source reports, and whether it killed the process.
     fn heard(blocks: &[&[u8]]) -> (String, bool) {
         let folder = tempfile::tempdir().unwrap();
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_ends_the_process() {
         let mut header = [0; HEADER_BYTES];
-        // The first stream of its number, of a family of addresses that there is not.
+        // The first stream of its number, with an unknown address family.
         (header[8], header[12], header[16]) = (1, 1, 7);
         let too_short = &header[..HEADER_BYTES - 1];
         for blocks in [&[&header[..]][..], &[too_short], &[&[]]] {

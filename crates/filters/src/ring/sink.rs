@@ -1,7 +1,7 @@
 //! A named ring as a sink.
 //!
-//! The sink waits in the middle of a batch, in turns of [`TURN`]. It gives up when the request is stopped or has no reader left.
-//! Blocks of a batch are published together, but never later than before a wait.
+//! The sink waits in the middle of a batch, [`TURN`] at a time, until the request is stopped or the last reader has
+//! left. It publishes the blocks of a batch together, but always before it waits.
 
 use super::process::Link;
 use super::{content_of, continuity_of, name, open, size_note};
@@ -21,16 +21,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long it waits at a time.
+/// Length of one wait.
 pub(super) const TURN: Duration = Duration::from_millis(20);
 
-/// A writer that gets no block for so long, by the clock of the blocks, marks the time in the ring: so timers behind the reader run.
+/// A writer without blocks for this long (by the blocks' clock) writes a time mark, so that the reader's timers run.
 const MARK_NS: u64 = SECOND_NS / 10;
 
-/// Bytes that a piece of a stream is not cut below, but where a block of the ring has no more.
+/// A stream is not cut into smaller pieces than this, unless the ring's blocks are smaller.
 const PIECE_BYTES: u64 = 1024;
 
-/// Why blocks are not in the ring.
+/// Drop reasons.
 const FULL: &str = "the ring was full";
 const LEFT: &str = "nobody reads the ring any more";
 const STOPPED: &str = "stopped before the ring had room";
@@ -38,7 +38,7 @@ const TOO_LONG: &str = "longer than a block of the ring";
 const FOR_OTHERS: &str = "a reader with on-full=drop-newest was behind";
 
 pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    // The check of types has let only one through.
+    // The type check has left exactly one type.
     let one = env.input.iter().next().ok_or_else(|| ParamError::new("ring", "nothing comes"))?;
     let waits = match params.text("on-full") {
         Some("drop-newest") => false,
@@ -51,7 +51,7 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let writer = open(params, env, |named| {
         let geometry = named.state().ok().map(|state| state.geometry);
         let kind = geometry.as_ref().map_or(RingKind::D, |geometry| geometry.kind);
-        // A stream has no blocks.
+        // A stream ring has no slots for blocks.
         let slots = geometry.filter(|_| kind != RingKind::C).map_or(u64::MAX, |geometry| geometry.slots);
         if kind == RingKind::C && one != Type::Bytes {
             let text = format!("it is a stream of bytes (kind c), and cannot carry {}", one.name());
@@ -69,13 +69,13 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(ring))
 }
 
-/// The end of this process where another one reads the ring; `link` says where to go on when that one has died.
+/// Writes the ring of a process. `link` gives the next ring when the process has died.
 pub(super) fn of_process(writer: NamedWriter, one: Type, what: String, link: Arc<Link>) -> Instance {
     Instance::filter(Ring { link: Some(link), left: super::process::GONE, ..Ring::new(writer, one, what) })
 }
 
-/// When the writer of a ring of `slots` blocks wakes readers. If the request wants no latency, each block wakes them.
-/// Else at most half a ring of blocks does, so that a reader is awake before the writer has to wait.
+/// When the writer of a ring of `slots` blocks wakes readers. If the request wants no latency, after each block.
+/// Else after at most half a ring of blocks, so that a reader is awake before the writer has to wait.
 pub(super) fn signalling(slots: u64, latency: Option<Duration>) -> Signalling {
     match latency {
         Some(Duration::ZERO) => Signalling::Every,
@@ -83,41 +83,38 @@ pub(super) fn signalling(slots: u64, latency: Option<Duration>) -> Signalling {
     }
 }
 
-/// A writer.
 struct Ring {
-    /// None when it is over.
+    /// `None` when writing is over.
     writer: Option<NamedWriter>,
     told: Told,
     what: String,
-    /// Waits for readers; else drops what finds no room.
+    /// Wait for room. False: drop blocks that find no room.
     waits: bool,
-    /// Its blocks may be cut into pieces.
+    /// Blocks may be cut into pieces.
     cuts: bool,
-    /// The ring has no blocks.
+    /// The ring carries bytes, not blocks.
     is_stream: bool,
-    /// The ring has had a reader.
     was_read: bool,
-    /// Blocks that are in the ring, and not published.
+    /// Blocks written to the ring but not published yet.
     placed: u32,
-    /// What people have not been told yet; `None`: they know all.
+    /// A notice still to be given.
     note: Option<String>,
-    /// The reason of drops after the last reader has left.
+    /// Drop reason after the last reader has left.
     left: &'static str,
-    /// Where it goes on when the process that reads has died. `None`: another request or a program reads.
+    /// Gives the ring of the next process after a death. `None`: another request or a program reads.
     link: Option<Arc<Link>>,
-    /// Units that the process that reads had taken when it was last looked.
+    /// Units that the reading process had taken at the last look.
     taken: u64,
-    /// Blocks written for that process.
+    /// Blocks written for the current process.
     sent: u64,
-    /// Where marks of time stand in its ring, as far as it has not taken them.
+    /// Positions of the time marks that the process has not taken yet.
     marks: VecDeque<u64>,
 }
 
-/// What became of a block.
 enum Wrote {
     All,
     Not(&'static str),
-    /// Nothing more will be written.
+    /// No more blocks can be written.
     Over(&'static str),
 }
 
@@ -152,7 +149,7 @@ impl Filter for Ring {
             cx.drop_rest(left, why);
             self.writer = None;
         }
-        // Blocks of earlier batches that were dropped now count as taken no more.
+        // Blocks of earlier batches were counted as taken; those dropped now are not.
         let more = (cx.counters.drops.total() - before).saturating_sub(batch.count().into());
         cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(more);
         Ok(if over.is_some() { Status::Finished } else { Status::Done })
@@ -161,7 +158,7 @@ impl Filter for Ring {
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
         self.look_at_reader();
         if let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) {
-            // Where there is no room, readers have blocks to look at.
+            // Without room the readers have blocks anyway, and need no mark.
             let at = writer.head();
             let mark = writer.try_write(Descriptor { time: cx.now, ..Descriptor::default() }, &Header::mark(0));
             if mark.is_ok() && self.link.is_some() {
@@ -197,7 +194,7 @@ impl Filter for Ring {
 }
 
 impl Ring {
-    /// A writer of blocks that waits for its readers.
+    /// Makes a sink that waits for its readers.
     fn new(writer: NamedWriter, one: Type, what: String) -> Ring {
         Ring {
             writer: Some(writer),
@@ -217,7 +214,7 @@ impl Ring {
         }
     }
 
-    /// Notes how much the process that reads has taken.
+    /// Notes how much the reading process has taken.
     fn look_at_reader(&mut self) {
         if self.link.is_none() {
             return;
@@ -233,14 +230,14 @@ impl Ring {
         }
     }
 
-    /// The process that read has died: goes on with the next one, if there will be one.
+    /// The reading process has died: continues with the next one. False: there is none.
     #[cold]
     fn go_on(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(link) = &self.link else { return false };
         let next = link.next(cx.stop);
         let Some(mut before) = self.writer.take() else { return false };
         let units = before.writer().head().saturating_sub(std::mem::take(&mut self.taken));
-        // Marks are no blocks, and a block may stand there in several pieces.
+        // Marks are not blocks, and one block may take several units.
         let lost = units.saturating_sub(self.marks.len() as u64).min(std::mem::take(&mut self.sent));
         self.marks.clear();
         (self.placed, self.was_read) = (0, false);
@@ -249,7 +246,7 @@ impl Ring {
         self.writer.is_some()
     }
 
-    /// Waits for the first reader; where a process has died, for that of the next one. Says why the writer ends.
+    /// Waits for the first reader, also of the next process after a death. `Some(why)`: the writer ends.
     fn wait_or_go_on(&mut self, cx: &mut Context<'_>) -> Result<Option<&'static str>, Box<Failure>> {
         loop {
             match self.wait_for_readers(cx.stop)? {
@@ -259,7 +256,7 @@ impl Ring {
         }
     }
 
-    /// Writes a block, to the next process where one has died.
+    /// Writes a block; after a death, to the next process.
     fn write_on(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Result<Wrote, Box<Failure>> {
         loop {
             match self.write(block, cx)? {
@@ -276,7 +273,7 @@ impl Ring {
         }
     }
 
-    /// In the end: a process that another one would take the place of has to take everything first.
+    /// At the end: waits until a process that can be restarted has taken everything.
     fn wait_until_taken(&mut self, cx: &mut Context<'_>) {
         if !self.link.as_ref().is_some_and(|link| link.restarts()) {
             return;
@@ -344,7 +341,7 @@ impl Ring {
         }
     }
 
-    /// Writes a block, in pieces where it is too long for one.
+    /// Writes a block, cut into pieces if it is too long.
     fn write(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Result<Wrote, Box<Failure>> {
         if self.is_stream {
             return self.write_bytes(block, cx);
@@ -365,7 +362,7 @@ impl Ring {
         Ok(Wrote::All)
     }
 
-    /// Longest piece of a block that is cut: with a few of them in the ring, its reader has something to do meanwhile.
+    /// Longest piece of a cut block. Several fit into the ring, so the reader works while the writer fills it.
     fn piece_bytes(&mut self) -> u32 {
         let Some(writer) = &mut self.writer else { return u32::MAX };
         let kind = writer.geometry().kind;
@@ -398,7 +395,7 @@ impl Ring {
         }
     }
 
-    /// The same in a ring without blocks.
+    /// Writes the bytes of a block to a stream ring.
     fn write_bytes(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Result<Wrote, Box<Failure>> {
         let mut bytes = cx.rings.bytes(block);
         while !bytes.is_empty() {
@@ -416,7 +413,7 @@ impl Ring {
         Ok(Wrote::All)
     }
 
-    /// Waits for a turn until there is room; says what becomes of the block where it is not to be tried again.
+    /// Waits one turn for room. `Some`: the outcome of the block; do not try again.
     #[cold]
     fn wait_for_room(&mut self, room: u64, stop: &StopFlag) -> Option<Wrote> {
         self.publish();
@@ -429,7 +426,7 @@ impl Ring {
             return Some(Wrote::Over(STOPPED));
         }
         if writer.wait_for_room(room, Some(Instant::now() + TURN)) == Err(NotWritten::WouldBlock) {
-            // The writer does this itself: if the keeper is gone, no other process reports that a reader left.
+            // The writer checks its readers itself: if the keeper is gone, no other process reports that a reader left.
             writer.look_after_readers();
         }
         let is_left = writer.readers() == 0;
@@ -438,7 +435,7 @@ impl Ring {
     }
 }
 
-/// What a block becomes that no wait helps.
+/// The outcome of a block that waiting cannot help.
 fn ended(refused: &NotWritten, left: &'static str) -> Wrote {
     match refused {
         NotWritten::TooLong => Wrote::Not(TOO_LONG),

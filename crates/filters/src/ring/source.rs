@@ -13,7 +13,7 @@ use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How long it sleeps at most before it looks again for a writer, where nothing wakes it.
+/// The source sleeps at most this long before it checks again for a writer.
 const NAP: Duration = Duration::from_millis(50);
 
 pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -31,19 +31,18 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// A reader.
 struct Ring {
     named: Named,
     continuity: Continuity,
     what: String,
     latency: Option<Duration>,
     state: State,
-    /// What people have not been told yet; `None`: they know all.
+    /// A notice still to be given.
     note: Option<String>,
 }
 
 enum State {
-    /// Nobody writes as yet.
+    /// There is no writer yet.
     Asking(AskedReader),
     Reading(Box<Reading>),
     Over,
@@ -82,7 +81,7 @@ impl Source for Ring {
         match found? {
             Found::Blocks => Ok(Pull::Ready),
             Found::Nothing(nap) => Ok(Pull::Idle(nap)),
-            // Its writer closed it, or this request was stopped.
+            // The writer closed the ring, or this request was stopped.
             Found::End(None | Some(End::Closed | End::Unkept)) => Ok(Pull::End),
             Found::End(Some(End::WriterDied)) => self.failed("the writer died: what it had not published is missing"),
             Found::End(Some(End::Removed)) => self.failed("the ring was removed"),

@@ -1,4 +1,4 @@
-//! Frames and their interfaces as the bytes of a capture, classic or pcapng, appended to a buffer. Not I/O.
+//! Encodes frames and interfaces as bytes of a capture, classic or pcapng, appended to a buffer. Does no I/O.
 
 use buffer::{Descriptor, Flags, Interface};
 use filter::{Counters, Failure};
@@ -11,29 +11,27 @@ use packet::pcapng::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where the snap length stands in a classic capture's header.
+/// Offset of the snap length in the header of a classic capture.
 pub(super) const SNAP_LEN_OFFSET: u64 = 16;
 
-/// What surrounds a frame of classic pcap at most: the file's header and the frame's.
+/// Most bytes added for one frame of classic pcap: file header and record header.
 const CLASSIC_MOST_BYTES: usize = 24 + 16;
 
-/// What surrounds a frame of pcapng at most, but for the texts of its interface: a section header, a description of the
-/// interface and what is said of the frame.
+/// Most bytes added for one frame of pcapng, apart from the texts of its interface: section header, interface
+/// description and the frame's block.
 const PCAPNG_MOST_BYTES: usize = 512;
 
-/// Statistics of an interface, at the end.
+/// Bytes of the statistics block of one interface.
 const STATISTICS_BYTES: usize = 64;
 
-/// What to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Classic pcap, with times as the request says, or else as the first frame's capture has them.
+    /// Classic pcap. `Some`: the request gives the resolution of times. `None`: that of the first frame's capture.
     Classic(Option<Resolution>),
-    /// pcapng.
     Pcapng,
 }
 
-/// Writes one capture after the other.
+/// Encodes captures, one after the other.
 #[derive(Debug)]
 pub(super) enum Encoder {
     Classic(Classic),
@@ -55,8 +53,8 @@ impl Encoder {
         }
     }
 
-    /// Forgets the capture before. `patched` says that [`take_longer_snap_len`](Encoder::take_longer_snap_len) will be
-    /// asked for and written.
+    /// Begins a new capture. `patched`: the caller will write what
+    /// [`take_longer_snap_len`](Encoder::take_longer_snap_len) returns into the header.
     pub(super) fn begin(&mut self, patched: bool) {
         match self {
             Encoder::Classic(classic) => {
@@ -67,7 +65,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a copy of a frame, and before it what must be said of its interface.
+    /// Appends a copy of a frame, preceded by the description of its interface if that is new.
     #[inline]
     pub(super) fn copy_frame(
         &mut self,
@@ -86,7 +84,7 @@ impl Encoder {
         }
     }
 
-    /// The snap length that must stand in the header instead, where a frame was longer than what stands there.
+    /// The new snap length for the header, if a frame was longer than the written one.
     #[inline]
     pub(super) fn take_longer_snap_len(&mut self) -> Option<[u8; 4]> {
         match self {
@@ -95,7 +93,7 @@ impl Encoder {
         }
     }
 
-    /// Bytes that a frame of this length adds to a capture at most, what must stand before it and at the end included.
+    /// Most bytes that a frame of this length adds to a capture, including the headers before it and the capture's end.
     pub(super) fn most_bytes(&self, len: usize, interface: &Interface) -> usize {
         match self {
             Encoder::Classic(_) => CLASSIC_MOST_BYTES + len,
@@ -107,7 +105,7 @@ impl Encoder {
         }
     }
 
-    /// Are times less precise than they were? Said once.
+    /// Are times less precise than they were in the input? Returns true once.
     pub(super) fn take_lowered(&mut self) -> bool {
         match self {
             Encoder::Classic(Classic { lowered: lowered @ Lowered::Yes, .. }) => {
@@ -118,11 +116,11 @@ impl Encoder {
         }
     }
 
-    /// Appends what stands at the end of a capture.
+    /// Appends the end of the capture.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         match self {
             Encoder::Classic(classic) if classic.link.is_none() => {
-                // There was no frame to say of what link; Ethernet is as good as any.
+                // Without frames any link type will do.
                 let link = LinkType::ETHERNET;
                 let resolution = classic.resolution.unwrap_or(Resolution::Microseconds);
                 write_header(out, link, link.maximum_snap_len(), resolution);
@@ -133,26 +131,25 @@ impl Encoder {
     }
 }
 
-/// Are times written less precisely than they came?
+/// Are times less precise than they were in the input?
 #[derive(Debug, PartialEq, Eq)]
 enum Lowered {
     No,
     Yes,
-    /// And people were told.
+    /// Yes, and it was reported.
     Said,
 }
 
-/// A classic capture.
 #[derive(Debug)]
 pub(super) struct Classic {
-    /// None before the first frame, where that decides.
+    /// `None` before the first frame, if that frame decides.
     resolution: Option<Resolution>,
     lowered: Lowered,
-    /// Of the first frame, and so of all.
+    /// The link type of the first frame, which all frames must have.
     link: Option<LinkType>,
-    /// As it stands in the header: readers cut what is longer.
+    /// The snap length in the header. Readers may cut longer frames to it.
     snap_len: u32,
-    /// The header can be changed later.
+    /// The caller can change the header later.
     may_be_longer: bool,
     longer_snap_len: Option<u32>,
 }
@@ -203,16 +200,14 @@ fn two_link_types(first: LinkType, second: LinkType) -> Failure {
     ))
 }
 
-/// A pcapng capture.
 #[derive(Debug, Default)]
 pub(super) struct Pcapng {
-    /// The section header was written.
     begun: bool,
-    /// Number of each interface in this section, by what is said of it.
+    /// The number of each interface in this section, by its description.
     numbers: HashMap<(u16, u32, Option<String>, Option<String>), u32>,
-    /// The same by the ring field of descriptors; right only where it is the same interface still.
+    /// A cache by the descriptors' ring number. Valid only if the interface is still the same.
     by_ring: Vec<Option<(Arc<Interface>, u32)>>,
-    /// Frames of each interface.
+    /// Number of frames of each interface.
     frames: Vec<u64>,
     newest: u64,
 }
@@ -244,7 +239,7 @@ impl Pcapng {
         write_packet(out, &packet);
     }
 
-    /// The number of an interface, which is described where it was not yet.
+    /// The number of an interface. Describes it in the file if it is new.
     #[cold]
     fn describe(&mut self, out: &mut Vec<u8>, block: &Descriptor, interface: &Arc<Interface>) -> u32 {
         if self.frames.len() >= INTERFACE_LIMIT {
@@ -296,11 +291,11 @@ impl Pcapng {
 }
 
 fn link_of(interface: &Interface) -> LinkType {
-    // Callers have made sure that there is one.
+    // Callers have checked that there is a link type.
     interface.link_type.map_or(LinkType::RAW, LinkType)
 }
 
-/// What readers of a format take of a frame.
+/// The part of a frame that readers of the format accept.
 #[inline]
 fn cut<'a>(bytes: &'a [u8], limit: usize, counters: &mut Counters) -> &'a [u8] {
     if bytes.len() <= limit {

@@ -1,5 +1,5 @@
-//! One file being written: under its name with `.part` behind it until it is whole, so that nobody takes half a capture
-//! for a capture, and nothing that exists is lost to a run that fails.
+//! One output file. It has `.part` behind its name until it is complete, so half a capture is not taken for a whole
+//! one, and a run that fails does not destroy an existing file.
 
 use crate::parts::held_folder::HeldFolder;
 use crate::parts::system::reason;
@@ -12,19 +12,18 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// An open file.
 #[derive(Debug)]
 pub(super) struct Open {
     file: File,
-    /// For people.
+    /// For messages.
     path: PathBuf,
-    /// Its name, and what it is called while it is written; none where it is a device or a pipe.
+    /// The final name and the name during writing; `None` for a device or a pipe.
     names: Option<(OsString, OsString)>,
     bytes: u64,
 }
 
 impl Open {
-    /// Begins the file of this name, in the target's folder. Makes system calls.
+    /// Creates the file `name` in the target's folder. Makes system calls.
     pub(super) fn new(target: &Target, name: &OsStr, overwrite: bool) -> Result<Open, Box<Failure>> {
         let folder = match target {
             Target::In(folder, _) => folder,
@@ -48,12 +47,11 @@ impl Open {
         }
     }
 
-    /// Bytes written.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Can what was written be changed?
+    /// Can bytes already written be changed?
     pub(super) fn can_patch(&self) -> bool {
         self.names.is_some()
     }
@@ -66,7 +64,7 @@ impl Open {
         Ok(())
     }
 
-    /// Changes bytes at an offset, in the buffer where they were not written yet.
+    /// Changes bytes at an offset: in the file, or in the buffer if they are not written yet.
     pub(super) fn patch(&mut self, bytes: [u8; 4], offset: u64, buffer: &mut [u8]) -> Result<(), Box<Failure>> {
         if self.bytes > offset {
             return self.file.write_all_at(&bytes, offset).map_err(|error| cannot_write(&self.path, &error));
@@ -79,12 +77,12 @@ impl Open {
         Ok(())
     }
 
-    /// A write failed: the file ends behind the last buffer that was written whole. False where that is nothing.
+    /// After a failed write: truncates the file to the last buffer written completely. False: there is none.
     pub(super) fn cut(&self) -> bool {
         self.bytes > 0 && self.file.set_len(self.bytes).is_ok()
     }
 
-    /// Ends the file and gives it its name.
+    /// Completes the file and gives it its final name.
     pub(super) fn close(&self, folder: Option<&HeldFolder>, overwrite: bool) -> Result<(), Box<Failure>> {
         let (Some((name, part)), Some(folder)) = (&self.names, folder) else { return Ok(()) };
         folder.rename(part, name, overwrite).map_err(|error| {
@@ -98,7 +96,7 @@ impl Open {
         })
     }
 
-    /// Its path, for people; `named` where it has its name.
+    /// The path for messages. `named`: it has its final name.
     pub(super) fn path(&self, folder: Option<&HeldFolder>, named: bool) -> PathBuf {
         match (&self.names, folder) {
             (Some((_, part)), Some(folder)) if !named => folder.path_of(part),
@@ -106,10 +104,10 @@ impl Open {
         }
     }
 
-    /// Gives up a file that nobody wants the half of.
+    /// Removes an incomplete file.
     pub(super) fn discard(self, folder: Option<&HeldFolder>) {
         if let (Some((_, part)), Some(folder)) = (&self.names, folder) {
-            // Nothing depends on it, and something worse is being told already.
+            // Ignore an error: a worse failure is being reported already.
             let _ = folder.remove(part);
         }
     }

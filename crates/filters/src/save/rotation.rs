@@ -1,4 +1,4 @@
-//! A series of files: when the next begins, what it is called, and which old one goes. Pure: it touches no file.
+//! A series of files: when the next one begins, its name, and which old file is removed. Touches no file itself.
 
 use filter::{ParamError, Params};
 use packet::time::rfc3339;
@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// When a file is followed by the next.
+/// When the next file begins.
 #[derive(Debug, Default)]
 pub(super) struct Rotation {
     bytes: Option<u64>,
     every_ns: Option<u64>,
     keep: Option<u64>,
-    /// Files begun.
+    /// Number of files begun.
     count: u64,
-    /// Which multiple of `every_ns` the current file is for.
+    /// The multiple of `every_ns` that the current file covers.
     period: u64,
     /// Files of this run that still exist, oldest first.
     kept: VecDeque<OsString>,
@@ -34,19 +34,19 @@ impl Rotation {
         Ok(Rotation { bytes, every_ns, keep, ..Rotation::default() })
     }
 
-    /// Is there to be a series?
+    /// Does the request ask for a series?
     pub(super) fn is_wanted(&self) -> bool {
         self.bytes.is_some() || self.every_ns.is_some()
     }
 
-    /// Does a frame of this time belong into the next file, where this one has so many bytes?
+    /// Does a frame of this time belong into the next file? `bytes`: length of the current file.
     #[inline]
     pub(super) fn is_due(&self, time: u64, bytes: u64) -> bool {
-        // Times may run backwards; files do not.
+        // Times may go backwards; the series does not.
         self.bytes.is_some_and(|limit| bytes >= limit) || self.every_ns.is_some_and(|every| time / every > self.period)
     }
 
-    /// Begins a file with a frame of this time; gives its name.
+    /// Begins a file with a frame of this time and returns its name.
     pub(super) fn begin(&mut self, name: &OsStr, time: u64) -> OsString {
         self.count += 1;
         self.period = self.every_ns.map_or(0, |every| time / every);
@@ -60,7 +60,7 @@ impl Rotation {
         name
     }
 
-    /// The oldest file, where there is one too many.
+    /// The oldest file, if there are more than `keep`.
     pub(super) fn too_old(&mut self) -> Option<OsString> {
         let too_many = self.keep.is_some_and(|keep| self.kept.len() as u64 > keep);
         if too_many { self.kept.pop_front() } else { None }

@@ -8,7 +8,7 @@ use packet::pcapng::{Description, Direction, PacketBlock, Section, write_interfa
 use std::fs;
 use testkit::{Chain, Outcome};
 
-/// What of a frame is compared.
+/// The parts of a frame that tests compare.
 type Seen = (u64, Vec<u8>, u32, Flags, buffer::Interface);
 
 fn seen(outcome: &Outcome) -> Vec<Seen> {
@@ -69,7 +69,7 @@ fn the_name_decides_the_format() {
     check("a.pcap", &[("format", "pcapng")], 0x0a0d_0d0a);
 }
 
-/// Classic pcap has the precision of its input; where the request lowers it, that is said once.
+/// Classic pcap keeps the precision of its input. If the request lowers it, a notice says so once.
 #[test]
 fn times_are_as_precise_as_they_came() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,17 +108,17 @@ fn times_are_as_precise_as_they_came() {
     check("us.pcapng", &[], US, 0);
     check("us.pcap", &[("precision", "ns")], NS, 0);
     check("ns.pcap", &[("precision", "us")], US, 1);
-    // pcapng has nanoseconds; read back, it is no less precise.
+    // pcapng has nanoseconds; read back, times have the same precision.
     let params = [("file", &path("ns.pcapng")[..])];
     Chain::source(&pcap::KIND, &[("file", &path("ns.pcap"))]).then(&KIND, &params).run();
     check("ns.pcapng", &[], NS, 0);
-    // Frames of several captures, the first of which has microseconds.
+    // Frames of several captures; the first capture has microseconds.
     fs::create_dir(path("both")).unwrap();
     fs::copy(path("us.pcap"), path("both/1")).unwrap();
     fs::copy(path("ns.pcap"), path("both/2")).unwrap();
     check("both", &[], US, 1);
     assert_eq!(read(Path::new(&path("out.pcap"))).len(), 400);
-    // A device is read in nanoseconds, and nobody asked for them.
+    // A device gives nanoseconds, but the request did not ask for them: no notice.
     let outcome = Chain::frames(1, &[(1_700_000_000_123_456_789, vec![0; 60])]);
     assert_eq!(outcome.then(&KIND, &[("file", &path("live.pcap"))]).run().notices.len(), 0);
     assert_eq!(fs::read(path("live.pcap")).unwrap()[..4], US.to_le_bytes());
@@ -218,7 +218,7 @@ fn what_exists_is_replaced_only_when_asked_and_only_when_whole() {
     fs::write(&path, b"old").unwrap();
     assert_eq!(save(&[1], &path, &[("overwrite", "yes")]).failure, None);
     assert_eq!(read(&path).len(), 1);
-    // Read and replaced in one run: the old file is whole until the new one is.
+    // Read and replace a file in one run: the old file stays whole until the new one is complete.
     let params = [("file", path.to_str().unwrap()), ("overwrite", "yes")];
     assert_eq!(Chain::source(&pcap::KIND, &params[..1]).then(&KIND, &params).run().failure, None);
     assert_eq!(read(&path).len(), 1);
@@ -253,7 +253,7 @@ fn classic_pcap_has_one_link_type() {
     assert_eq!(names(folder.path()), ["from"], "nothing is left that would stand in the way of a better try");
 }
 
-/// A second file's frames may be longer than the first one's snap length, which is in the header by then, or still in
+/// A second file's frames may be longer than the first one's snap length. The header with it may be on disk or still in
 /// the buffer.
 #[test]
 fn the_snap_length_grows_with_the_frames() {
@@ -278,7 +278,7 @@ fn the_snap_length_grows_with_the_frames() {
     }
 }
 
-/// Seconds of the frames in each file of a series, in the order of their names.
+/// Checks the seconds of the frames in each file of a series, in order of the file names.
 fn series(seconds: &[u64], params: &[(&str, &str)], expected: &[(&str, &[u64])]) {
     let folder = tempfile::tempdir().unwrap();
     let outcome = save(seconds, &folder.path().join("x.pcap"), params);
@@ -298,7 +298,7 @@ fn series(seconds: &[u64], params: &[(&str, &str)], expected: &[(&str, &[u64])])
 fn series_of_files() {
     series(
         &[1, 2, 3, 4, 5],
-        // 24 + 116 + 116 bytes are enough.
+        // The limit is reached with 24 + 116 + 116 bytes.
         &[("rotate-size", "256")],
         &[
             ("x_00001_19700101000001.pcap", &[1, 2]),
@@ -357,7 +357,7 @@ fn a_terminal_gets_no_capture() {
     check(false, None);
 }
 
-/// Nothing is compiled here.
+/// A compiler stub: these tests compile no filter.
 struct NoCompiler;
 
 impl program::compile::Compile for NoCompiler {

@@ -1,36 +1,36 @@
-//! What a program in the kernel does that has frames of one device go out by another: nothing of it comes here but numbers.
+//! A kernel program that forwards frames from one device to another. Only its counters reach this process.
 
 use filter::prelude::*;
 use std::time::Duration;
 
-/// What a program counted that has frames of one device go out by another.
+/// Counters of a kernel program that forwards frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forwarded {
-    /// Frames it was shown.
+    /// Frames that the program saw.
     pub seen: u64,
-    /// Of these, those that were to go; the others stayed the host's.
+    /// Frames to be forwarded. The others stay with the host.
     pub wanted: u64,
-    /// Of the wanted, longer than the other device takes.
+    /// Wanted frames that are too long for the other device.
     pub too_long: u64,
-    /// Of the wanted, lost because the other device was gone.
+    /// Wanted frames lost because the other device was gone.
     pub nowhere: u64,
-    /// Of the wanted, dropped by one of the devices, as far as they count that.
+    /// Wanted frames dropped by one of the devices, as far as the devices count them.
     pub dropped: u64,
 }
 
-/// Such a program.
+/// A kernel program that forwards frames.
 pub trait Forwards: Send {
-    /// What it counted up to now.
+    /// The counters up to now.
     fn counted(&mut self) -> Forwarded;
 
-    /// It is to end: frames stay the host's from now on.
+    /// Stops forwarding: from now on frames stay with the host.
     fn stop(&mut self);
 
-    /// Why it does nothing any more, where that is so: a device has gone.
+    /// Why it no longer works, for instance because a device has gone; `None`: it works.
     fn failure(&mut self) -> Option<String>;
 }
 
-/// What such a program does, as a source that gives nothing: its frames never come here.
+/// A source that gives no frames: it runs the program and counts.
 pub fn source(program: Box<dyn Forwards>) -> Instance {
     Instance::source(Kernels { program, booked: Forwarded::default(), stopped: false })
 }
@@ -55,7 +55,7 @@ impl Kernels {
         cx.counters.blocks_rejected += seen.saturating_sub(wanted);
         let mut sent = wanted;
         for (why, count) in drops.into_iter().filter(|(_, count)| *count > 0) {
-            // Devices count what others send, too.
+            // The devices count frames of other senders too, so cap the count.
             let count = count.min(sent);
             sent -= count;
             cx.counters.drops.add(why, count);
