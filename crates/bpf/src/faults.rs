@@ -1,12 +1,12 @@
-//! A door by which a test has one call of the kernel fail, and then the next. Only in builds with the feature `faults`, which
-//! no crate that ships asks for; `CRASH.md` says what is shown with it.
+//! Lets a test make chosen calls of bpf(2) fail. Only in builds with the feature `faults`, which no shipped crate
+//! enables. `CRASH.md` says which properties are tested with it.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The call that is to fail, and the call that failed.
+/// Which call will fail, and which one failed.
 struct State {
-    /// Calls until then, from 1; 0: none.
+    /// Number of calls until the failing one, from 1; 0 = none will fail.
     ahead: u32,
     error: i32,
     failed: Option<libc::c_int>,
@@ -15,23 +15,24 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { ahead: 0, error: 0, failed: None });
 
 fn state() -> MutexGuard<'static, State> {
-    // Numbers: nobody leaves them half changed.
+    // Plain numbers: a panic cannot leave them half changed.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the `call`-th call from here on (the first is 1) that makes or changes something fail with this error.
+/// Makes the `call`-th call from here on (1 = the next) fail with `error`. Counts only calls that create or change
+/// objects.
 pub fn arm(call: u32, error: i32) {
     *state() = State { ahead: call, error, failed: None };
 }
 
-/// Has none fail any more; says which did.
+/// Lets all calls succeed again. Returns the call that failed.
 pub fn disarm() -> Option<&'static str> {
     let mut state = state();
     state.ahead = 0;
     state.failed.take().and_then(name)
 }
 
-/// What a call is for, of those that make or change something.
+/// The name of a command that creates or changes an object; `None` for other commands.
 fn name(command: libc::c_int) -> Option<&'static str> {
     Some(match command {
         crate::MAP_CREATE => "map",
@@ -44,13 +45,13 @@ fn name(command: libc::c_int) -> Option<&'static str> {
     })
 }
 
-/// A call is about to be made.
+/// Counts a call that is about to be made; returns the error if it must fail.
 pub(crate) fn step(command: libc::c_int) -> io::Result<()> {
     if name(command).is_none() {
         return Ok(());
     }
     let mut state = state();
-    // A program that was refused is offered again, to hear why: that is refused as well.
+    // After a refused load the program is loaded once more for the verifier's log. Refuse that too.
     let again = state.failed == Some(crate::PROG_LOAD) && command == crate::PROG_LOAD && state.ahead == 1;
     if again {
         state.ahead = 0;
@@ -62,7 +63,7 @@ pub(crate) fn step(command: libc::c_int) -> io::Result<()> {
             state.failed = Some(command);
             state.ahead = u32::from(command == crate::PROG_LOAD && state.error != libc::EPERM);
         }
-        // What follows a refused load is no load: it goes on.
+        // The call after the refused load is not a second load: let it succeed.
         1 => {
             state.ahead = 0;
             return Ok(());

@@ -1,5 +1,5 @@
-//! Lists the kernel's programs, maps and links, of every process. Nothing here makes or changes anything. Takes CAP_SYS_ADMIN;
-//! programs on a device take CAP_NET_ADMIN.
+//! Lists the kernel's programs, maps and links of all processes. Creates and changes nothing. Needs CAP_SYS_ADMIN;
+//! programs on a device need CAP_NET_ADMIN.
 
 use crate::{Hook, Instruction, PROG_TYPE_XDP, call, fd, raw};
 use std::io;
@@ -12,14 +12,14 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const PROG_QUERY: libc::c_int = 16;
 const LINK_GET_NEXT_ID: libc::c_int = 31;
 
-/// An object of the kernel with a number.
+/// The kinds of kernel objects that have an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
     /// A program.
     Program,
     /// A map.
     Map,
-    /// A program's place on a hook.
+    /// The attachment of a program to a hook.
     Link,
 }
 
@@ -30,7 +30,7 @@ struct ById {
     open_flags: u32,
 }
 
-/// The next number behind this one that an object has; none where there is none.
+/// The next id after `id` that an object has; `None` if there is none.
 pub fn next(object: Object, id: u32) -> io::Result<Option<u32>> {
     let command = match object {
         Object::Program => PROG_GET_NEXT_ID,
@@ -45,13 +45,13 @@ pub fn next(object: Object, id: u32) -> io::Result<Option<u32>> {
     }
 }
 
-/// Is there an object of this number?
+/// Does an object with this id exist?
 pub fn exists(object: Object, id: u32) -> io::Result<bool> {
     let Some(before) = id.checked_sub(1) else { return Ok(false) };
     Ok(next(object, before)? == Some(id))
 }
 
-/// The beginning of `struct bpf_prog_info`; the kernel fills in as much of it as the caller has room for.
+/// The beginning of `struct bpf_prog_info`. The kernel fills in only as much as the caller has room for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramInfo {
@@ -69,24 +69,24 @@ pub struct ProgramInfo {
 }
 
 impl ProgramInfo {
-    /// Is it for [`Hook::Xdp`]?
+    /// Is it a program for [`Hook::Xdp`]?
     pub fn is_xdp(&self) -> bool {
         self.kind == PROG_TYPE_XDP
     }
 
-    /// Its name: letters that a terminal shows.
+    /// The program's name, in characters that are safe on a terminal.
     pub fn name(&self) -> String {
         let letters = self.name.iter().take_while(|letter| **letter != 0).map(|letter| char::from(*letter));
         letters.filter(char::is_ascii_graphic).collect()
     }
 
-    /// Its instructions, as the verifier has left them: some it adds, those that nothing leads to it takes out.
+    /// Number of instructions after the verifier, which adds some and removes unreachable ones.
     pub fn instructions(&self) -> u32 {
         self.translated_bytes / size_of::<Instruction>() as u32
     }
 }
 
-/// The kernel's information on the program `id`.
+/// The kernel's information about the program `id`.
 pub fn program(id: u32) -> io::Result<ProgramInfo> {
     #[repr(C)]
     struct Attr {
@@ -105,7 +105,7 @@ pub fn program(id: u32) -> io::Result<ProgramInfo> {
     Ok(info)
 }
 
-/// Most programs on one hook that are told of.
+/// Most programs listed for one hook.
 const PROGRAMS: usize = 64;
 
 /// The programs on a hook of a device in this thread's network namespace, in the order in which they run.

@@ -1,8 +1,8 @@
-//! bpf(2): the few commands used here, by raw system call: no clang, no ELF, no library. Each structure is the part of `union
+//! A small binding of bpf(2) by raw system calls: no clang, no ELF, no library. Each structure is the part of `union
 //! bpf_attr` (linux/bpf.h) that its command reads.
 //!
-//! - here: maps, programs, test runs and links, and errors that say which instruction the verifier did not like.
-//! - [`inventory`]: the kernel's programs, maps and links, of every process.
+//! - here: maps, programs, test runs and links, and errors that name the instruction the verifier refused.
+//! - [`inventory`]: the kernel's programs, maps and links of all processes.
 
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -25,23 +25,23 @@ const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 
-/// The programs' licence: some helpers are for GPL-compatible programs only.
+/// The licence of the programs. Some helpers are for GPL-compatible programs only.
 const LICENCE: &CStr = c"Dual MIT/GPL";
 
-/// Bytes of the verifier's log that are kept.
+/// Size of the buffer for the verifier's log.
 const LOG_BYTES: usize = 1 << 20;
 
-/// One instruction, as the kernel takes it.
+/// One instruction, in the kernel's layout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
     /// Class, source and operation.
     pub code: u8,
-    /// Destination in the low half, source in the high half.
+    /// Destination register in the low four bits, source register in the high four.
     pub registers: u8,
-    /// Of jumps and memory.
+    /// Offset of a jump or memory access.
     pub offset: i16,
-    /// Constant.
+    /// Constant operand.
     pub immediate: i32,
 }
 
@@ -49,36 +49,37 @@ pub struct Instruction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MapKind {
-    /// Values by keys of any bytes, as many as it was made for.
+    /// Hash table with a limited number of entries.
     Hash = 1,
-    /// One value for all processors.
+    /// Array of values by index, shared by all processors.
     Array = 2,
-    /// As `Hash`; where it is full, a new key takes the place of one that was not used for long.
+    /// As `Hash`; when full, a new key replaces the least recently used one.
     LruHash = 9,
-    /// Devices that frames are redirected to.
+    /// Devices as targets of redirects.
     Devices = 14,
-    /// AF_XDP sockets, by queue.
+    /// AF_XDP sockets by queue.
     Sockets = 17,
     /// Records from programs to a process.
     RingBuffer = 27,
 }
 
-/// A map may be mapped into memory.
+/// Map flag: the values can be mapped into memory.
 pub const MMAPABLE: u32 = 1 << 10;
 
 /// Where a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Hook {
-    /// Incoming packets, behind the driver.
+    /// Incoming packets, after the driver.
     TcxIngress = 46,
     /// Outgoing packets, before the queueing discipline.
     TcxEgress = 47,
-    /// Incoming packets before the rest of the kernel, in the driver if it can. A device has one program at most.
+    /// Incoming packets before the rest of the kernel, in the driver if it supports that. At most one program per
+    /// device.
     Xdp = 37,
 }
 
-/// In front of the programs that are there.
+/// Attach in front of the existing programs.
 const BEFORE: u32 = 1 << 3;
 
 /// Why a program was not loaded.
@@ -86,9 +87,9 @@ const BEFORE: u32 = 1 << 3;
 pub struct LoadError {
     /// The kernel's error.
     pub error: io::Error,
-    /// The verifier's last words about it, in one line; empty where it had none.
+    /// The decisive line of the verifier's log; empty without a log.
     pub reason: String,
-    /// Its whole log.
+    /// The whole log of the verifier.
     pub log: String,
 }
 
@@ -109,14 +110,14 @@ impl std::error::Error for LoadError {}
 pub(crate) fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
     #[cfg(feature = "faults")]
     crate::faults::step(command)?;
-    // SAFETY: `attr` is one of the structures below or in `inventory`, which begin as `union bpf_attr` does for their command
-    // and whose size is passed along; addresses in them are of memory that lives during the call.
+    // SAFETY: `attr` is one of the structures below or in `inventory`. They begin as `union bpf_attr` does for their
+    // command, and the size is passed along. Addresses in them point to memory that lives during the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
 }
 
 pub(crate) fn fd(result: libc::c_int) -> OwnedFd {
-    // SAFETY: the kernel just made it for us; bpf(2) gives file descriptors that close on exec.
+    // SAFETY: the kernel has just created it for this call, so no other code owns it. bpf(2) sets close-on-exec.
     unsafe { OwnedFd::from_raw_fd(result) }
 }
 
@@ -124,7 +125,7 @@ pub(crate) fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
 }
 
-/// At most 15 bytes of a name.
+/// The first 15 bytes of a name, zero-terminated.
 fn name_of(name: &str) -> [u8; 16] {
     let mut bytes = [0; 16];
     for (to, from) in bytes[..15].iter_mut().zip(name.bytes()) {
@@ -133,7 +134,7 @@ fn name_of(name: &str) -> [u8; 16] {
     bytes
 }
 
-/// Makes a map whose keys are numbers, or which has none.
+/// Creates a map with 4-byte integer keys, or without keys for a ring buffer.
 pub fn create_map(kind: MapKind, name: &str, value_bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
     let key_bytes = if kind == MapKind::RingBuffer { 0 } else { 4 };
     create(kind, name, [key_bytes, value_bytes], entries, flags)
@@ -178,22 +179,23 @@ struct Element {
     flags: u64,
 }
 
-/// Sets a value of an array, of a map of devices (their indices) or of sockets (their descriptors).
+/// Sets a value by key: in an array, a map of devices (their indices) or a map of sockets (their descriptors).
 pub fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     set(map, &key.to_ne_bytes(), value)
 }
 
-/// Takes a value out of a map; one that is not there is an error of kind `NotFound`.
+/// Removes a value from a map. Error of kind `NotFound`: it is not there.
 pub fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
     unset(map, &key.to_ne_bytes())
 }
 
-/// A map from keys to values, both of a fixed number of bytes.
+/// A map with keys and values of fixed lengths in bytes.
 #[derive(Debug)]
 pub struct HashMap<const KEY: usize, const VALUE: usize>(OwnedFd);
 
 impl<const KEY: usize, const VALUE: usize> HashMap<KEY, VALUE> {
-    /// Makes an empty map for so many entries; `oldest_goes`: a full one forgets, else it refuses.
+    /// Creates an empty map for `entries` entries. When full, it replaces the oldest (`oldest_goes`) or refuses new
+    /// ones.
     pub fn create(name: &str, entries: u32, oldest_goes: bool) -> io::Result<HashMap<KEY, VALUE>> {
         let kind = if oldest_goes { MapKind::LruHash } else { MapKind::Hash };
         create(kind, name, [KEY as u32, VALUE as u32], entries, 0).map(HashMap)
@@ -204,7 +206,7 @@ impl<const KEY: usize, const VALUE: usize> HashMap<KEY, VALUE> {
         set(self.0.as_fd(), key, value)
     }
 
-    /// Takes a key out; one that is not there is an error of kind `NotFound`.
+    /// Removes a key. Error of kind `NotFound`: it is not there.
     pub fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
         unset(self.0.as_fd(), key)
     }
@@ -216,19 +218,19 @@ impl<const KEY: usize, const VALUE: usize> AsFd for HashMap<KEY, VALUE> {
     }
 }
 
-/// `key` and `value` have as many bytes as those of the map.
+/// `key` and `value` must have the lengths that the map was created with.
 fn set(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
     call(MAP_UPDATE_ELEM, &mut Element { map_fd: raw(map).into(), key, value, flags: 0 }).map(drop)
 }
 
-/// `key` has as many bytes as those of the map.
+/// `key` must have the length that the map was created with.
 fn unset(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
     let key = key.as_ptr() as u64;
     call(MAP_DELETE_ELEM, &mut Element { map_fd: raw(map).into(), key, value: 0, flags: 0 }).map(drop)
 }
 
-/// From now on nothing but programs can write the map: not by calls, not through maps.
+/// Makes the map read-only for processes, by calls and by mappings. Programs can still write it.
 pub fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     struct Attr {
@@ -247,7 +249,7 @@ pub fn load_xdp(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> 
     load_kind(PROG_TYPE_XDP, name, code)
 }
 
-/// Loads a program that is to be a socket's filter.
+/// Loads a program that filters a socket.
 pub fn load_socket_filter(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
     load_kind(PROG_TYPE_SOCKET_FILTER, name, code)
 }
@@ -289,7 +291,7 @@ fn load_kind(kind: u32, name: &str, code: &[Instruction]) -> Result<OwnedFd, Loa
     if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error() == Some(libc::EPERM) {
         return Err(LoadError { error, reason: String::new(), log: String::new() });
     }
-    // Once more, to hear why.
+    // Load it once more to get the log.
     let mut log = vec![0u8; LOG_BYTES];
     (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
     if let Ok(program) = call(PROG_LOAD, &mut attr) {
@@ -301,8 +303,8 @@ fn load_kind(kind: u32, name: &str, code: &[Instruction]) -> Result<OwnedFd, Loa
     Err(LoadError { error, reason, log })
 }
 
-/// The line of a verifier's log that says what is wrong: the last that is neither statistics nor an instruction, with the
-/// number of the instruction before it.
+/// The line of the verifier's log that gives the reason: the last one that is neither statistics nor an instruction.
+/// With the number of the instruction before it.
 fn reason(log: &str) -> String {
     let is_instruction = |line: &&str| {
         let digits = line.trim_start().split(':').next().unwrap_or_default();
@@ -317,21 +319,21 @@ fn reason(log: &str) -> String {
     }
 }
 
-/// What a test run did.
+/// The result of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// What the program returned.
+    /// The program's return value.
     pub result: i32,
-    /// Time of one run, ns.
+    /// Duration of one run, ns.
     pub duration_ns: u32,
 }
 
-/// Runs a program on a frame, `repeat` times. Nothing is sent; maps are written as by any run.
+/// Runs a program on a frame, `repeat` times. No frame is sent; the program's writes to maps take effect.
 pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
     run(program, frame, repeat, 0)
 }
 
-/// Runs an XDP program on a frame, `repeat` times, as if it had come in: what it redirects goes out.
+/// Runs an XDP program on a frame as if it had been received, `repeat` times. Redirected frames are sent.
 pub fn live_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<()> {
     const LIVE_FRAMES: u32 = 1 << 1;
     run(program, frame, repeat, LIVE_FRAMES).map(drop)
@@ -379,7 +381,8 @@ fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, flags: u32) -> io::Re
     Ok(TestRun { result: attr.retval as i32, duration_ns: attr.duration })
 }
 
-/// A program on a hook, until this is dropped, and each copy of its file descriptor in other processes.
+/// A program attached to a hook. It stays attached until all copies of this file descriptor are closed, also in other
+/// processes.
 #[derive(Debug)]
 pub struct Link(OwnedFd);
 
@@ -397,12 +400,12 @@ impl AsFd for Link {
 }
 
 impl Link {
-    /// Attaches a program in front of those that are there; on [`Hook::Xdp`], where there is none.
+    /// Attaches a program in front of the existing ones. On [`Hook::Xdp`] there must be none.
     pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<Link> {
         Link::create(program, interface, hook, if hook == Hook::Xdp { 0 } else { BEFORE })
     }
 
-    /// Attaches an XDP program where there is none: behind the driver (`generic`), or only in it.
+    /// Attaches an XDP program where there is none: after the driver (`generic`), or only in the driver.
     pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, generic: bool) -> io::Result<Link> {
         // `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (linux/if_link.h).
         Link::create(program, interface, Hook::Xdp, if generic { 1 << 1 } else { 1 << 2 })
@@ -431,7 +434,7 @@ impl Link {
         call(LINK_CREATE, &mut attr).map(|link| Link(fd(link)))
     }
 
-    /// Puts another program in the place of the one that is there, between two packets.
+    /// Replaces the attached program between two packets.
     pub fn update(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         #[repr(C)]
         struct Attr {
