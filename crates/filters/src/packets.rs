@@ -1,7 +1,7 @@
-//! A record of each frame: when, who to whom, what its headers say, and a line about it.
+//! Makes a record of each frame: time, addresses, header fields, and a line of text.
 //!
-//! The line comes from `parts/frame_line.rs`, which `inspect` prints, too; what lies behind the transport header is in
-//! `packets/application.rs`.
+//! `parts/frame_line.rs` makes the line, also for `inspect`. `packets/application.rs` describes the payload behind the
+//! transport header.
 
 mod application;
 
@@ -40,7 +40,7 @@ static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// What `packets` is.
+/// The kind `packets`.
 pub static KIND: Kind = Kind::new("packets", "gives a record of each frame: times, addresses, ports, flags, lengths", make)
     .also(&["frames", "list", "summary"])
     .help(
@@ -67,7 +67,6 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Packets {
     row: RowWriter,
     text: Vec<u8>,
-    /// Frames so far.
     number: u64,
 }
 
@@ -86,7 +85,6 @@ impl Filter for Packets {
 }
 
 impl Packets {
-    /// Makes the row of a frame.
     fn describe(&mut self, block: &Descriptor, rings: &BlockTable) {
         let Packets { row, text, number } = self;
         let (link, bytes) = (rings.link_type(block).map_or(LinkType::RAW, LinkType), rings.bytes(block));
@@ -124,7 +122,7 @@ impl Packets {
     }
 }
 
-/// What the headers of IP and above say.
+/// Sets the fields of IP and the headers above it.
 fn set_headers(row: &mut RowWriter, text: &mut Vec<u8>, frame: &Frame, bytes: &[u8]) {
     let flow = Flow::of(frame, bytes);
     row.address("src_ip", frame.source).address("dest_ip", frame.target);
@@ -168,7 +166,7 @@ mod tests {
         Chain::frames(1, &frames).then(&KIND, &[]).run()
     }
 
-    /// The row of the only frame.
+    /// Checks the row of a single frame.
     fn check(frame: Vec<u8>, numbers: &[(&str, Option<u64>)], texts: &[(&str, Option<&str>)]) {
         let outcome = run(&[frame]);
         let row = Row::new(&SCHEMA, &outcome.blocks[0].bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Checks the numbers of numbered frames: that none is missing, came twice or came late.
+//! Checks the sequence numbers of numbered frames: reports missing, repeated and late ones.
 
 use crate::generate::{MAGIC, NUMBER_BYTES};
 use crate::parts::select::{Links, View};
@@ -19,7 +19,7 @@ static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// What `sequence` is.
+/// The kind `sequence`.
 pub static KIND: Kind = Kind::new("sequence", "checks the numbers of numbered frames, one record at the end", make)
     .help(
         "Reads the numbers that `generate`, and the kernel's pktgen, write into their frames (UDP, TCP or ICMP), and gives one \
@@ -46,7 +46,7 @@ pub static KIND: Kind = Kind::new("sequence", "checks the numbers of numbered fr
         output: "{\"frames\":1000000,\"lost\":0,\"gaps\":0,\"repeated\":0,\"late\":0,\"unnumbered\":0,\"first\":0,\"last\":999999}",
     }]);
 
-/// Numbers behind the highest of which it is known whether they came.
+/// How many of the last numbers are remembered as arrived or missing.
 const WINDOW: u64 = 1 << 20;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
@@ -57,16 +57,16 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Sequence {
     numbers: Numbers,
     unnumbered: u64,
-    /// How many were sent, where that is known.
+    /// Number of frames sent, if known.
     count: Option<u64>,
     strict: bool,
 }
 
-/// Which numbers came.
+/// The numbers that have arrived.
 struct Numbers {
-    /// A bit for each of the last [`WINDOW`] numbers, by number.
+    /// One bit for each of the last [`WINDOW`] numbers.
     came: Vec<u64>,
-    /// The lowest and the highest, as they go on past 32 bits.
+    /// The lowest and the highest number, extended past 32 bits.
     ends: Option<(u64, u64)>,
     frames: u64,
     gaps: u64,
@@ -74,7 +74,7 @@ struct Numbers {
     late: u64,
 }
 
-/// Numbers are counted from here, so that one that comes late is not below 0.
+/// The first number is extended by this, so that an earlier one that arrives late is not below 0.
 const START: u64 = 1 << 32;
 
 impl Numbers {
@@ -91,7 +91,7 @@ impl Numbers {
             self.mark(number);
             return;
         };
-        // Nearest to the highest: ahead of it, or behind.
+        // The signed distance from the highest number: ahead of it, or behind.
         let ahead = number.wrapping_sub(*highest as u32) as i32;
         if ahead == 1 {
             *highest += 1;
@@ -101,7 +101,6 @@ impl Numbers {
         self.add_other(ahead);
     }
 
-    /// Notes that a number came.
     #[inline]
     fn mark(&mut self, number: u64) {
         self.came[(number % WINDOW / 64) as usize] |= 1 << (number % 64);
@@ -115,7 +114,7 @@ impl Numbers {
             self.gaps += 1;
             let missing = *highest + 1..number;
             *highest = number;
-            // Numbers that the window leaves behind are forgotten.
+            // Clear the bits of the missing numbers. Numbers that left the window are forgotten.
             missing
                 .take(WINDOW as usize)
                 .for_each(|number| self.came[(number % WINDOW / 64) as usize] &= !(1 << (number % 64)));
@@ -134,7 +133,6 @@ impl Numbers {
     }
 }
 
-/// The number that a frame carries.
 #[inline]
 fn number_of(view: View<'_>) -> Option<u32> {
     let packet = view.packet().ok().filter(|packet| !packet.later_fragment)?;
@@ -175,7 +173,7 @@ impl Filter for Sequence {
         row.number("frames", numbers.frames).number("lost", lost).number("gaps", numbers.gaps);
         row.number("repeated", numbers.repeated).number("late", numbers.late).number("unnumbered", *unnumbered);
         if let Some((first, last)) = numbers.ends {
-            // As they stand in the frames, but for the highest, which goes on.
+            // Reported as in the frames. Only the highest is extended past 32 bits.
             row.number("first", u64::from(first as u32)).number("last", last.saturating_sub(START));
         }
         if let Some(mut block) = cx.rings.append_copy(cx.own, &[row.row()]) {
@@ -205,7 +203,7 @@ mod tests {
         [MAGIC, number, 0, 0].map(u32::to_be_bytes).concat()
     }
 
-    /// Frames with these numbers; what is found, in the order of the schema.
+    /// Checks the record for frames with these numbers. `expected` is in the order of the schema.
     fn check(numbers: &[u32], given: &[(&str, &str)], expected: [Option<u64>; 8]) -> Option<Failure> {
         let frames: Vec<_> = numbers.iter().map(|number| (0, udp(CLIENT, SERVER, &header(*number)))).collect();
         let outcome = Chain::frames(1, &frames).then(&KIND, given).run();
@@ -249,7 +247,7 @@ mod tests {
         assert_eq!(failure, Some(Failure::System(expected.into())));
     }
 
-    /// The window of what came is as long as it is said to be, whatever jumps there are.
+    /// The numbers count as with an ideal set of the last [`WINDOW`] numbers, whatever jumps occur.
     #[test]
     fn behaves_as_a_set() {
         let mut random = testkit::random::Random(3);

@@ -1,4 +1,4 @@
-//! Gives records in the order of a field.
+//! Sorts records by a field.
 
 use crate::parts::fields::{Names, known};
 use filter::batch::places;
@@ -6,7 +6,7 @@ use filter::prelude::*;
 use filter::record::FieldValue;
 use std::net::IpAddr;
 
-/// What `sort` is.
+/// The kind `sort`.
 pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field", make)
     .also(&["order", "orderby", "rank"])
     .help(
@@ -28,10 +28,10 @@ pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field
 
 const SIZES: &str = "low\tcount\n32\t22\n1024\t15\n";
 
-/// Records given at once.
+/// Records given per call.
 const PIECE: usize = 64;
 
-/// What holding a record costs beside its bytes.
+/// Memory cost of a held record, apart from its bytes.
 const OVERHEAD: u64 = 80;
 
 fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
@@ -51,7 +51,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// A value to order by.
+/// A value to sort by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Number(u64),
@@ -69,10 +69,10 @@ struct Sort {
     names: Names,
     is_down: bool,
     top: usize,
-    /// Bytes that there is room for.
+    /// Bytes of memory left.
     room: u64,
     held: Vec<Held>,
-    /// Records given so far; none: more may come.
+    /// Number of records given so far; `None`: still collecting.
     given: Option<usize>,
 }
 
@@ -86,7 +86,6 @@ impl Sort {
         });
     }
 
-    /// Keeps the first `top` records only.
     fn shorten(&mut self) {
         self.order();
         for gone in self.held.drain(self.top.min(self.held.len())..) {
@@ -153,7 +152,7 @@ mod tests {
     static SEEN: Schema =
         Schema::new("seen", &[Field::new("length", FieldType::Number), Field::new("id", FieldType::Number)]);
 
-    /// Lengths, none for a record without; ids of the records in the order in which they come out.
+    /// Sorts records of these lengths (`None` = no length field) and checks the ids in output order.
     fn check(lengths: &[Option<u64>], given: &[(&str, &str)], expected: &[u64], dropped: u64) {
         let pieces = lengths.iter().zip(0..).map(|(length, id)| {
             let mut writer = RowWriter::new(&SEEN);

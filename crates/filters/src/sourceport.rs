@@ -1,9 +1,9 @@
-//! Classifies frames by their source port, and passes those with a wanted one.
+//! Passes frames with a wanted source port; class = that port.
 
 use crate::parts::ports::{self, Which};
 use filter::prelude::*;
 
-/// What `sourceport` is.
+/// The kind `sourceport`.
 pub static KIND: Kind = Kind::new("sourceport", "passes packets by source port; class = that port", make)
     .help(
         "As `port`, for the source port alone, which is also the class. Of streams and messages the source is who \

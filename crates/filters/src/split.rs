@@ -1,9 +1,9 @@
-//! Gives each block to one of the branches behind it: by flow, in turn, or to the one with the least to do.
+//! Gives each block to one of the branches behind it: by flow, in turn, or to the least loaded.
 
 use filter::prelude::*;
 use filter::share::{Division, Shares};
 
-/// What `split` is.
+/// The kind `split`.
 pub static KIND: Kind = Kind::new("split", "gives each block to exactly one of the branches behind it", make)
     .help(
         "`split by=flow | { a + b }` gives each flow to a or to b: all frames of a flow, or all blocks of a stream, in both \

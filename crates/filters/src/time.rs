@@ -2,7 +2,7 @@
 
 use filter::prelude::*;
 
-/// What `time` is.
+/// The kind `time`.
 pub static KIND: Kind = Kind::new("time", "passes the blocks of a span of time", make)
     .also(&["between", "since", "until"])
     .help(

@@ -1,4 +1,4 @@
-//! Makes a network device, and receives what the host sends on it.
+//! Creates a network device and receives the frames that the host sends on it.
 
 use crate::parts::received;
 use driver::Receive;
@@ -8,7 +8,7 @@ use driver::tuntap::{Layer, Options, TunTap};
 use filter::device::snap_len;
 use filter::prelude::*;
 
-/// What `tuntap` is.
+/// The kind `tuntap`.
 pub static KIND: Kind = Kind::new("tuntap", "makes a device, and receives what the host sends on it", make)
     .help(
         "The device is up while the request runs, and gone afterwards unless it is persistent; addresses and routes are \
@@ -39,7 +39,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     received::source(&device, receivers, snap_len(params), None)
 }
 
-/// Makes the device and switches it on.
+/// Creates the device and brings it up.
 pub(crate) fn open(options: &Options) -> Result<TunTap, ParamError> {
     let made = TunTap::open(&received::namespace()?, options).map_err(received::refusal)?;
     let change = Change { up: Some(true), ..Change::default() };

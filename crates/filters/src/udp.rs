@@ -1,9 +1,9 @@
-//! Makes flows of UDP datagrams: each datagram becomes one message, which is a crop of its frame; nothing is copied.
+//! Groups UDP datagrams by flow. Each datagram becomes one message, a crop of its frame, without a copy.
 //!
-//! Not protocols on top of UDP, and not datagrams that came in fragments: those are dropped and counted.
+//! Does not read protocols on top of UDP. Fragments of datagrams are dropped and counted.
 //!
-//! Tiers: a datagram of a known flow is one parse, one lookup and one new descriptor; the first one of a flow makes an
-//! entry and takes a stream number; flows that are silent for too long are closed by a timer.
+//! Tiers: a datagram of a known flow costs one parse, one lookup and one descriptor. The first datagram of a flow adds
+//! an entry and takes a stream number. A timer closes flows that are silent for too long.
 
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{self, Origin, Origins, facts_of};
@@ -18,7 +18,7 @@ use packet::malformed::Malformed;
 use packet::udp;
 use program::Predicate;
 
-/// What `udp` is.
+/// The kind `udp`.
 pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, by flow", make)
     .help(
         "Takes frames or packets and gives one message for each UDP datagram: its payload, not copied. Datagrams between \
@@ -52,22 +52,19 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::filter(Udp { table: FlowTable::new(), idle, origins: Origins::new(params) }))
 }
 
-/// What is kept of a flow.
 struct State {
-    /// Its stream number.
+    /// The flow's stream number.
     number: u32,
-    /// When its latest datagram came, by the clock.
+    /// Time of the latest datagram.
     last_seen: u64,
 }
 
 struct Udp {
     table: FlowTable<State, 1>,
-    /// Silence after which a flow ends, ns.
     idle: u64,
     origins: Origins,
 }
 
-/// A datagram in its frame.
 struct Datagram {
     flow: Flow,
     scope: u64,
@@ -95,7 +92,7 @@ fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Res
         vlans: located.vlans,
         offset,
         len,
-        // No more than the frame had on the wire, whatever the IP header says.
+        // At most what the frame had on the wire, whatever the IP header claims.
         wire: packet.payload_wire_len().min(frame_wire.saturating_sub(offset)).max(len),
     })
 }
@@ -103,7 +100,7 @@ fn read(origins: &Origins, origin: Origin, bytes: &[u8], frame_wire: u32) -> Res
 const HEADER_BYTES: u32 = udp::Packet::HEADER_BYTES as u32;
 
 impl Udp {
-    /// The class of a datagram; `None` where no number is free for a new flow.
+    /// The class of a datagram. `None`: the flow is new and no stream number is free.
     #[inline]
     fn class_of(&mut self, datagram: &Datagram, block: &Descriptor, cx: &mut Context<'_>) -> Option<Class> {
         if let Some((slot, way)) = self.table.find(&datagram.flow, datagram.scope) {
@@ -137,7 +134,7 @@ impl Udp {
         }
     }
 
-    /// When the longest silent flow is to be looked at.
+    /// When the flow that has been silent longest must be checked.
     fn next_due(&self) -> u64 {
         let oldest = self.table.oldest(0).and_then(|slot| self.table.get(slot));
         oldest.map_or(u64::MAX, |state| state.last_seen.saturating_add(self.idle).saturating_add(1))
@@ -213,7 +210,7 @@ mod tests {
         Chain::frames(1, frames).then(&KIND, &[]).run()
     }
 
-    /// Class, bytes and reuse of what came out.
+    /// Checks the class and the bytes of each block.
     fn check(frames: &[(u64, Vec<u8>)], expected: &[(u32, &[u8])]) -> Outcome {
         let outcome = run(frames);
         let found: Vec<_> =
@@ -282,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_silent_flow_ends() {
-        // A batch of other traffic each second lets time pass.
+        // A batch of other traffic each second moves the clock.
         let ping = |n: u64| ((1 + n / 64) * SECOND, ipv4(CLIENT.0, SERVER.0, 1, b"ping"));
         let check = |seconds: u64, expected: &[u32]| {
             let mut frames = vec![(SECOND, udp(CLIENT, SERVER, b"a"))];

@@ -1,4 +1,4 @@
-//! Passes frames with VLAN tags and classifies them by the outermost VLAN.
+//! Passes frames with VLAN tags; class = the outermost VLAN id.
 
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::select::{FrameTest, View, of_frames, on_device};
@@ -7,7 +7,7 @@ use packet::encapsulation;
 use packet::malformed::Malformed;
 use program::Predicate;
 
-/// What `vlan` is.
+/// The kind `vlan`.
 pub static KIND: Kind = Kind::new("vlan", "passes frames with VLAN tags, or of a VLAN; class = outermost id", make)
     .help(
         "Tags are those of IEEE 802.1Q and 802.1ad and their forerunners (types 0x8100, 0x88a8, 0x9100, 0x9200, \

@@ -1,13 +1,13 @@
-//! Passes records whose fields fit an expression, and messages whose metadata do.
+//! Passes records whose fields satisfy an expression, and messages whose metadata does.
 //!
-//! A message passes or is rejected as a whole: its metadata comes first and decides.
+//! A message passes or is rejected as a whole; its metadata comes first and decides.
 
 use crate::parts::expression::Expression;
 use crate::parts::fields::Names;
 use filter::batch::places;
 use filter::prelude::*;
 
-/// What `where` is.
+/// The kind `where`.
 pub static KIND: Kind = Kind::new("where", "passes records whose fields fit an expression", make)
     .also(&["filter", "select", "having", "jq"])
     .help(
@@ -66,7 +66,7 @@ impl Filter for Question {
     }
 }
 
-/// Of messages: whether the one of this class passes.
+/// Filters messages. The state of a class says whether its current message passes.
 impl SessionFilter for Question {
     type State = bool;
 

@@ -1,14 +1,14 @@
-//! Spends a stated time on each block: stands for a filter in experiments with pipelines.
+//! Spends a given time on each block. Stands for a filter in experiments with pipelines.
 //!
-//! By steps whose time was measured once, not by looking at a clock: two looks take some 50 ns (more on a virtual machine), as
-//! long as the work that is to be played.
+//! Runs steps whose duration was measured once, and reads no clock: two clock reads take some 50 ns (more on a virtual
+//! machine), as long as the work to be simulated.
 
 use filter::prelude::*;
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What `work` is.
+/// The kind `work`.
 pub static KIND: Kind = Kind::new("work", "spends a stated time on each block", make)
     .help(
         "`work 500ns` keeps the processor busy for 500 ns for each block, and passes it as it is: a filter whose cost is known, \
@@ -23,7 +23,7 @@ pub static KIND: Kind = Kind::new("work", "spends a stated time on each block", 
         output: "{\"blocks\":1000,\"bytes\":64000,\"wire_bytes\":64000}",
     }]);
 
-/// Longer work on one block would keep a run from being stopped.
+/// Longer work on one block would delay the stop of a run.
 const LONGEST: Duration = Duration::from_secs(1);
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
@@ -35,7 +35,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 }
 
 struct Work {
-    /// For each block.
+    /// Steps per block.
     steps: u64,
 }
 
@@ -46,7 +46,7 @@ impl Filter for Work {
     }
 }
 
-/// Takes so many steps, each of which waits for the one before: a multiplication, about a nanosecond.
+/// Runs `steps` dependent multiplications of about a nanosecond each.
 fn take(steps: u64) {
     let (mut number, factor) = (1u64, black_box(0x5851_f42d_4c95_7f2d_u64));
     for _ in 0..steps {
@@ -55,8 +55,8 @@ fn take(steps: u64) {
     black_box(number);
 }
 
-/// How long a step takes, measured once in a process, for some milliseconds: the least of many, so that what others did
-/// meanwhile does not count.
+/// Duration of a step, measured once per process for a few milliseconds. Takes the least of many measurements, so that
+/// other load does not count.
 fn step_ns() -> f64 {
     static NS: OnceLock<f64> = OnceLock::new();
     const STEPS: u64 = 50_000;
@@ -67,7 +67,7 @@ fn step_ns() -> f64 {
             began.elapsed()
         };
         let least = (0..60).map(|_| measure()).min().unwrap_or_default();
-        // A clock that stands still measures nothing.
+        // Avoids 0, in case the clock stands still.
         (least.as_nanos() as f64 / STEPS as f64).max(0.01)
     })
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use testkit::Chain;
 
-    /// Blocks take as long as was said or longer, if others use the processor: as long as a run that does nothing takes.
+    /// Blocks take about the given time, or longer if other processes use the processor.
     #[test]
     fn takes_its_time_and_passes_everything() {
         let run = |time: &str| {

@@ -1,10 +1,10 @@
-//! Writes flows, HTTP, files, DNS and TLS as the logs that Zeek writes.
+//! Writes flows, HTTP, files, DNS and TLS as Zeek's logs.
 //!
-//! - `zeek/log.rs` — a line of a log: tabs, or JSON.
-//! - `zeek/rows.rs` — the columns of each log, and which value stands in which.
-//! - `zeek/state.rs` — how a connection came and went.
+//! - `zeek/log.rs`: one line of a log, as tab-separated values or JSON.
+//! - `zeek/rows.rs`: the columns of each log and their values.
+//! - `zeek/state.rs`: the state of a connection.
 //!
-//! The records are those of other filters; before frames the planner puts in all of them.
+//! The records come from other filters. If the input is frames, the planner inserts all of those filters.
 
 mod log;
 mod rows;
@@ -22,7 +22,7 @@ use log::{Format, Line, Log, append_end, append_head};
 use rows::Values;
 use std::path::Path;
 
-/// What `zeek` is.
+/// The kind `zeek`.
 pub static KIND: Kind = Kind::new("zeek", "writes flows, HTTP, files, DNS and TLS as Zeek's logs", make)
     .also(&["bro", "connlog"])
     .help(
@@ -50,7 +50,7 @@ pub static KIND: Kind = Kind::new("zeek", "writes flows, HTTP, files, DNS and TL
     .sink()
     .examples(&[Example { request: "pcap browse.pcap | zeek logs", output: "" }]);
 
-/// What makes records of frames.
+/// The filters that make records from frames.
 const RECORDS: &str = "{ flows + http | transactions + tls | transactions + dns | transactions }";
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -76,16 +76,14 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// A log's file.
 struct Written {
     log: &'static Log,
     lines: Lines,
-    /// Time of the record that came last. `None`: the log has no line, and there is no file.
+    /// Time of the latest record. `None`: there is no line yet, and no file.
     last: Option<u64>,
 }
 
 impl Written {
-    /// Adds a line.
     fn add(&mut self, format: Format, time: u64, fill: impl FnOnce(&mut Line<'_>)) -> Made {
         if self.last.is_none() && format == Format::Tsv {
             append_head(self.lines.buffer(), self.log, time);

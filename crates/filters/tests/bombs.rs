@@ -1,4 +1,4 @@
-//! Decompression bombs in HTTP, as frames of a capture: what they may make is bounded, and what was cut is said.
+//! Decompression bombs in HTTP, as frames of a capture. Their output is limited, and a cut body is reported.
 
 use serde_json::Value;
 use std::io::Write;
@@ -7,7 +7,7 @@ use testkit::{Chain, Outcome};
 
 const MIB: u64 = 1 << 20;
 
-/// gzip of so many zeros, made without holding them.
+/// gzip of `bytes` zeros, made without holding them in memory.
 fn gzip_zeros(mut bytes: u64) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     while bytes > 0 {
@@ -24,7 +24,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Bits, lowest first, as brotli has them.
+/// Bits in brotli's order, lowest first.
 #[derive(Default)]
 struct Bits(Vec<u8>, usize);
 
@@ -39,8 +39,8 @@ impl Bits {
     }
 }
 
-/// Brotli of `metablocks` times 16 MiB of zeros (RFC 7932 section 9): each has one command, which inserts four literals
-/// and copies the rest from four bytes before. Every prefix code has one symbol, which takes no bits.
+/// Brotli of `metablocks` times 16 MiB of zeros (RFC 7932 section 9). Each metablock has one command: insert four
+/// literals and copy the rest from distance 4. Every prefix code has one symbol, which takes no bits.
 fn brotli_zeros(metablocks: usize) -> Vec<u8> {
     const LEN: u64 = 1 << 24;
     let mut bits = Bits::default();
@@ -57,7 +57,7 @@ fn brotli_zeros(metablocks: usize) -> Vec<u8> {
     bits.0
 }
 
-/// A body of deflated data that gives nothing: stored blocks of no bytes, as gzip.
+/// gzip of stored blocks without bytes: input that decodes to no output.
 fn gzip_of_nothing(blocks: usize) -> Vec<u8> {
     let mut coded = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
     coded.extend_from_slice(&[0, 0, 0, 0xff, 0xff].repeat(blocks));
@@ -65,7 +65,7 @@ fn gzip_of_nothing(blocks: usize) -> Vec<u8> {
     coded
 }
 
-/// Frames of a connection in which each body answers a request, and one that is not coded comes last.
+/// Frames of a connection: each body answers a request. A body without coding comes last.
 fn conversation(bodies: &[(&str, Vec<u8>)]) -> Chain {
     let mut frames = Conversation::open(CLIENT, SERVER, 1000);
     let mut exchange = |coding: &str, body: &[u8]| {
@@ -87,7 +87,7 @@ fn lines(outcome: &Outcome) -> Vec<Value> {
     responses.filter(|http| http["direction"] == "response").collect()
 }
 
-/// The bomb is cut at 1 MiB and 100 times what came of it; the message after it is whole.
+/// Checks that the bomb is cut at 1 MiB plus 100 times its coded bytes, and that the next message is whole.
 fn check(coding: &str, body: Vec<u8>) {
     let most = MIB + 100 * body.len() as u64;
     let outcome = conversation(&[(coding, body)]).then(&filters::http::KIND, &[]).then(&filters::json::KIND, &[]).run();
@@ -108,7 +108,7 @@ fn one_coding() {
     check("br", brotli_zeros(4));
 }
 
-/// What the outer codings make is counted as well: it costs time, whatever the last one makes of it.
+/// The output of the outer codings counts too: it costs time, however little the innermost gives.
 #[test]
 fn codings_on_top_of_each_other() {
     check("gzip, gzip", gzip(&gzip_zeros(16 * MIB)));
@@ -117,8 +117,8 @@ fn codings_on_top_of_each_other() {
     check("gzip, gzip, gzip", gzip(&gzip(&gzip_of_nothing(2 << 20))));
 }
 
-/// Each of these bodies may make 1 MiB, but all together not more than 64 MiB and 100 times what came. A message whose
-/// ratio is small is decoded to its end, however much others have used up.
+/// Each of these bodies may give 1 MiB, but all together at most 64 MiB plus 100 times their coded bytes. A message
+/// with a small ratio is decoded to its end, however much the other messages have used up.
 #[test]
 fn many_small_ones() {
     const COUNT: usize = 80;
@@ -153,7 +153,6 @@ fn files_say_what_was_cut() {
     assert_eq!(rows[1]["state"], "complete");
 }
 
-/// The limit is the request's to change.
 #[test]
 fn max_ratio_is_a_parameter() {
     let body = brotli_zeros(1);

@@ -1,4 +1,5 @@
-//! Every shared capture against what tcpdump, tshark, capinfos and an independent reader counted in it: mapped and read.
+//! Reads every shared capture, mapped and streamed, and compares counts with tcpdump, tshark, capinfos and another
+//! reader.
 
 mod shared_captures;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use testkit::Chain;
 
-/// What all peers counted, where every one of them read the whole file (capinfos does not know some link types).
+/// The packet count that all tools agree on, if each read the whole file (capinfos does not know some link types).
 fn agreed(expected: &Value) -> Option<u64> {
     let counts = expected["packets"].as_object()?.iter();
     let counts: BTreeSet<_> = counts
@@ -21,12 +22,12 @@ fn agreed(expected: &Value) -> Option<u64> {
     }
 }
 
-/// What the independent reader counted, which stops where the file is damaged or cut.
+/// The count of the independent reader, which stops where the file is damaged or cut.
 fn independent(expected: &Value) -> Option<u64> {
     expected["packets"]["ref"].as_u64()
 }
 
-/// Bytes of all records, but of files whose records are longer than their own snap length: those are cut to it.
+/// Bytes of all records; `None` for files with records longer than their own snap length: those are cut to it.
 fn expected_bytes(expected: &Value) -> Option<u64> {
     let format = &expected["format"];
     let (bytes, packets) = (format["bytes"].as_u64()?, format["packets"].as_u64()?);

@@ -1,5 +1,5 @@
-//! What `files` writes of every shared capture, against what tcpflow, tshark and an independent reader made of it: each
-//! direction of each TCP connection, each body of an HTTP message.
+//! Compares the files that `files` writes for every shared capture with the results of tcpflow, tshark and an
+//! independent reader: each direction of each TCP connection, and each HTTP body.
 
 mod shared_captures;
 
@@ -10,30 +10,30 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use testkit::Chain;
 
-/// Captures with streams that are not read, and where those are.
+/// Captures with streams that are not read, and the protocol that hides them.
 const OUT_OF_REACH: [(&str, &str); 1] = [("mercury__pcaps__emix.pcap", "SOCKS")];
 
-/// Captures of which more is right than others made of them; `tcp_expectations.rs` says why.
+/// Captures in which this program correctly finds more than the others; `tcp_expectations.rs` says why.
 const MORE: [&str; 1] = ["pcap2har__out-of-order.pcap"];
 
-/// The digest of a body that is none: tshark and tcpflow take it for the body of an answer to HEAD, whose request is not in
-/// the capture (pcapplusplus__650HttpResponses.pcap). It is the next responses.
+/// A digest to ignore. tshark and tcpflow take the next responses for the body of an answer to HEAD whose request is
+/// not in the capture (pcapplusplus__650HttpResponses.pcap).
 const NO_BODY: &str = "69fb2228958794742c477b62d3f209e3c6aefc6f571f61ab703dd5c7d00c0bef";
 
-/// How many files there are of each size and content.
+/// The number of files by size and content.
 type Files = BTreeMap<(u64, String), u32>;
 
 fn one(files: &mut Files, size: &Value, digest: &Value) {
     *files.entry((size.as_u64().unwrap_or(0), digest.as_str().unwrap_or_default().to_string())).or_default() += 1;
 }
 
-/// What is in `some` more often than in `others`.
+/// The files that are in `some` more often than in `others`.
 fn beyond(some: &Files, others: &Files) -> Vec<(u64, String)> {
     let more = some.iter().filter(|(file, count)| **count > others.get(file).copied().unwrap_or(0));
     more.map(|(file, _)| file.clone()).collect()
 }
 
-/// The files that an index lists, after checking that each is what the index says.
+/// The files that an index lists. Checks that each file is as the index says.
 fn listed(dir: &Path) -> Files {
     let mut files = Files::new();
     for line in std::fs::read_to_string(dir.join("index.jsonl")).unwrap().lines() {
@@ -49,8 +49,8 @@ fn listed(dir: &Path) -> Files {
     files
 }
 
-/// Compares what `files` writes behind these filters with what `wanted` reads from an expectation: the files there must
-/// be, and whether there may be no others.
+/// Compares the files that `files` writes behind these filters with an expectation. `wanted` reads from the expectation
+/// the required files, and whether further files are forbidden.
 fn check(kinds: &[&'static Kind], wanted: fn(&Value) -> (Files, bool), least: usize) {
     let Some(folder) = shared_captures::folder() else { return };
     let (mut checked, mut wrong) = (0, Vec::new());
@@ -85,7 +85,7 @@ fn check(kinds: &[&'static Kind], wanted: fn(&Value) -> (Files, bool), least: us
     assert!(checked >= least, "only {checked} captures have any");
 }
 
-/// Directions of connections of which somebody else made the same.
+/// Directions of connections that a second tool confirmed.
 fn directions(expected: &Value) -> (Files, bool) {
     let (mut files, mut exact) = (Files::new(), expected["tcp_streams_unconfirmed"].as_u64() == Some(0));
     let streams = expected["tcp_streams"].as_array().map_or(&[][..], Vec::as_slice);
@@ -102,8 +102,8 @@ fn directions(expected: &Value) -> (Files, bool) {
     (files, exact)
 }
 
-/// Bodies with chunking and content coding undone that somebody else made the same of; coded bytes that end early have no
-/// fixed result.
+/// Bodies that a second tool confirmed, with chunking and content coding removed. Coded bytes that end early are left
+/// out: they have no fixed result.
 fn bodies(expected: &Value) -> (Files, bool) {
     let http = &expected["http1"];
     let messages = http["messages"].as_array().map_or(&[][..], Vec::as_slice);

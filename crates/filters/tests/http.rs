@@ -1,4 +1,4 @@
-//! What `http` gives for conversations, however their bytes are cut into blocks.
+//! Checks `http` on conversations, with their bytes cut into blocks in every way.
 
 use filter::prelude::*;
 use packet::flow::Flow;
@@ -7,12 +7,11 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use testkit::{Chain, Outcome};
 
-/// One piece of a conversation.
+/// A piece of a conversation.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// Bytes from the client (0) or the server (1).
     Say(u8, Vec<u8>),
-    /// So many bytes are missing there.
+    /// This many bytes are missing on this side.
     Gap(u8, u32),
 }
 
@@ -24,7 +23,7 @@ fn server(text: impl AsRef<[u8]>) -> Turn {
     Turn::Say(1, text.as_ref().to_vec())
 }
 
-/// Turns as blocks; the bytes of each turn are cut at `cuts` (which repeat).
+/// The turns as blocks. Each turn's bytes are cut at `cuts`, which repeat.
 fn blocks(turns: &[Turn], cuts: &[usize], ended: bool) -> Vec<(Descriptor, Vec<u8>)> {
     let mut cuts = cuts.iter().copied().cycle();
     let mut blocks = Vec::new();
@@ -67,10 +66,10 @@ fn run(blocks: Vec<(Descriptor, Vec<u8>)>, state: StreamState, params: &[(&str, 
     Chain::pieces(Type::Bytes, Some(1), blocks).streams(&[facts(state)]).then(&filters::http::KIND, params).run()
 }
 
-/// A message as it came out: `method url` or `status method url`, the body, bytes missing in it, whether its end is missing.
+/// A message in the output: `method url` or `status method url`, body, missing bytes, whether its end is missing.
 type Message = (String, Body, u32, bool);
 
-/// A body, printed short.
+/// A body, shortened when printed.
 #[derive(Clone, Default, PartialEq)]
 struct Body(Vec<u8>);
 
@@ -115,7 +114,7 @@ fn expected(rows: &[(&str, &[u8], u32, bool)]) -> Vec<Message> {
     rows.iter().map(|(name, body, gap, cut)| (name.to_string(), Body(body.to_vec()), *gap, *cut)).collect()
 }
 
-/// Every block whole, byte by byte, and cut in two everywhere.
+/// Checks with every turn whole, cut into single bytes, and cut in two at every place.
 fn check(turns: &[Turn], rows: &[(&str, &[u8], u32, bool)]) {
     check_with(turns, StreamState::Established, &[], rows);
 }
@@ -153,7 +152,7 @@ fn deflate(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Brotli with uncompressed metablocks (RFC 7932 section 9.2), of at most 16 KiB each.
+/// Brotli with uncompressed metablocks (RFC 7932 section 9.2) of at most 16 KiB each.
 fn brotli(bytes: &[u8]) -> Vec<u8> {
     let mut coded = Vec::new();
     // WBITS 16 is one bit 0; then ISLAST 0, MNIBBLES 00 (four), MLEN - 1 in 16 bits, ISUNCOMPRESSED 1, padding.
@@ -163,7 +162,7 @@ fn brotli(bytes: &[u8]) -> Vec<u8> {
         coded.extend_from_slice(&head.to_le_bytes()[..3]);
         coded.extend_from_slice(piece);
     }
-    // ISLAST 1, ISLASTEMPTY 1 (behind WBITS where nothing came before).
+    // ISLAST 1, ISLASTEMPTY 1 (directly after WBITS if the body is empty).
     coded.push(if bytes.is_empty() { 0b110 } else { 0b11 });
     coded
 }
@@ -239,7 +238,7 @@ fn heads_as_they_are_met() {
 fn codings() {
     let text: Vec<u8> = (0..2000u32).flat_map(|n| format!("line {}\n", n % 37).into_bytes()).collect();
     let crooked = {
-        // Extra field, name, comment and check sum of the header, then a second member and something behind it.
+        // A header with extra field, name, comment and checksum, then a second member with bytes behind it.
         let plain = gzip(&text[..500]);
         let mut coded = vec![0x1f, 0x8b, 8, 2 | 4 | 8 | 16, 0, 0, 0, 0, 0, 3, 3, 0, 1, 2, 3];
         coded.extend_from_slice(b"name\0comment\0hc");
@@ -322,7 +321,7 @@ fn ends_that_are_missing() {
     let open = [client(GET), server("HTTP/1.1 200 OK\r\n\r\nno end")];
     let found = messages(&run(blocks(&open, &[usize::MAX], false), StreamState::Established, &[]));
     assert_eq!(found, expected(&[get, ("200 GET /a", b"no end", 0, true)]));
-    // The same where not even the block flagged LAST comes.
+    // The same without the final block that has the flag LAST.
     let mut unended = blocks(&open, &[usize::MAX], false);
     unended.truncate(unended.len() - 2);
     let found = messages(&run(unended, StreamState::Established, &[]));
@@ -355,13 +354,13 @@ fn gaps() {
     check(&at_end, &[get, ("200 GET /a", b"0123", 6, false), next]);
     let beyond = [client(GET), server(length), Turn::Gap(1, 60), server("lost\r\n"), server(again)];
     check(&beyond, &[get, ("200 GET /a", b"0123", 6, false), next]);
-    // In chunks, and between them.
+    // Inside chunks, and between them.
     let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nA\r\n0123";
     let inside = [client(GET), server(chunks), Turn::Gap(1, 4), server("89\r\n0\r\n\r\n"), server(again)];
     check(&inside, &[get, ("200 GET /a", b"012389", 4, false), next]);
     let beyond = [client(GET), server(chunks), Turn::Gap(1, 9), server("\r\n0\r\n\r\n"), server(again)];
     check(&beyond, &[get, ("200 GET /a", b"0123", 0, true), next]);
-    // In a head, before the first, and in a coded body.
+    // In a head, before the first message, and in a coded body.
     let head = [
         client(GET),
         server("HTTP/1.1 200 OK\r\nContent-Le"),
@@ -379,7 +378,7 @@ fn gaps() {
         &[client(GET), server(coded), Turn::Gap(1, left), server(again)],
         &[get, ("200 GET /a", b"text", 0, true), next],
     );
-    // Longer than one block can say.
+    // A gap longer than one block can express.
     let long = "HTTP/1.1 200 OK\r\nContent-Length: 33554434\r\n\r\na";
     let turns = [
         client(GET),
@@ -397,7 +396,7 @@ fn one_side_only() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     check(&[server(response), server(response)], &[("200 ? ?", b"ok", 0, false), ("200 ? ?", b"ok", 0, false)]);
     check(&[client(GET), client(GET)], &[("GET /a", b"", 0, false), ("GET /a", b"", 0, false)]);
-    // A response that overtakes its request does not answer the next one.
+    // A response that comes before its request does not answer the next one.
     let turns = [server(response), client(GET), client("GET /b HTTP/1.1\r\n\r\n"), server(response)];
     let rows: &[(&str, &[u8], u32, bool)] = &[
         ("200 ? ?", b"ok", 0, false),
@@ -406,15 +405,15 @@ fn one_side_only() {
         ("200 GET /b", b"ok", 0, false),
     ];
     check(&turns, rows);
-    // One whose request came before the capture began is not one.
+    // The request of this response came before the capture began.
     let turns = [server(response), client(GET), server(response)];
     let rows: &[(&str, &[u8], u32, bool)] =
         &[("200 ? ?", b"ok", 0, false), ("GET /a", b"", 0, false), ("200 GET /a", b"ok", 0, false)];
     check_with(&turns, StreamState::Midstream, &[], rows);
 }
 
-/// The requests were not seen: HEAD may have been among them. Then a response has no body, whatever its head says, and what
-/// follows is the next response.
+/// The requests were not seen, so HEAD may have been among them. A response to HEAD has no body, whatever its head
+/// says; the next response follows directly.
 #[test]
 fn a_body_that_begins_as_a_response_is_the_next_one() {
     let next = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -428,7 +427,7 @@ fn a_body_that_begins_as_a_response_is_the_next_one() {
         let row = (&format!("{} ? ?", &status[..3])[..], &b""[..], 0, false);
         check(&[server(format!("HTTP/1.1 {status}\r\nContent-Length: 9\r\n\r\n")), server(next)], &[row, ok]);
     }
-    // What only begins like one is a body, whatever its framing and wherever it ends.
+    // Bytes that only begin like a response are a body, with any framing and any end of the body.
     for body in ["H", "HTT", "HTTP/1.", "HTTP/1.1 2", "HTTP/1.1 is old", "HTTP/2 200 OK", "http/1.1 200 OK"] {
         let row = ("200 ? ?", body.as_bytes(), 0, false);
         let length = format!("Content-Length: {}", body.len());
@@ -445,7 +444,7 @@ fn a_body_that_begins_as_a_response_is_the_next_one() {
     let cut: (&str, &[u8], u32, bool) = ("200 ? ?", b"HTTP/1.1", 5, false);
     let gap = [server(response("Content-Length: 13", &text.as_bytes()[..8])), Turn::Gap(1, 5), server(next)];
     check(&gap, &[cut, ok]);
-    // Where the request was seen, it says what there is.
+    // A request that was seen decides whether there is a body.
     let length = format!("Content-Length: {}", next.len());
     let turns = [client(GET), server(response(&length, next.as_bytes()))];
     check(&turns, &[("GET /a", b"", 0, false), ("200 GET /a", next.as_bytes(), 0, false)]);
@@ -493,7 +492,7 @@ fn tunnels_and_upgrades() {
         ],
         &[("GET /chat", b"", 0, false), ("101 GET /chat", b"", 0, false)],
     );
-    // The answer came before the body was over.
+    // The answer came before the end of the request's body.
     check(
         &[
             client("POST /up HTTP/1.1\r\nContent-Length: 4\r\n\r\nab"),
@@ -522,7 +521,7 @@ fn what_is_not_http_is_rejected() {
         let counters = outcome.counters("http");
         assert_eq!((counters.blocks_in, counters.blocks_rejected), (6, 6), "{bytes:?}");
     }
-    // Joined midway, the next start line is found, if it is not far.
+    // After joining midway, the next start line is found if it is near.
     let found = [("GET /a", &b""[..], 0, false)];
     check_with(&[client("dle of it\r\n"), client(GET)], StreamState::Midstream, &[], &found);
     let far = [client(vec![b'x'; 100_000]), client("\r\n"), client(GET)];
@@ -557,8 +556,8 @@ fn bodies_are_not_copied() {
     assert!(bodies.into_iter().all(|block| block.from_source));
 }
 
-/// Coded bodies in segments, longer than what is gathered at a time, on both sides in turns: what comes in one batch is
-/// decoded together, and nothing of it waits for the next batch.
+/// Coded bodies in segments on both sides in turns, longer than the decoder's buffer. The bytes of one batch are
+/// decoded together, without waiting for the next batch.
 #[test]
 fn segments_of_coded_bodies_are_decoded_together() {
     let text: Vec<u8> = (0..100_000_u32).flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 8).to_le_bytes()).collect();
@@ -578,7 +577,7 @@ fn segments_of_coded_bodies_are_decoded_together() {
                 let decoded = outcome.blocks.iter().filter(|block| !block.from_source && block.bytes.len() > 1000);
                 assert!(decoded.count() <= text.len().div_ceil(16 << 10), "{name} in blocks of {size}");
             }
-            // Cut short, everything that came is there as far as it can be decoded.
+            // A body cut short is given as far as it can be decoded.
             let half = &body[..body.len() / 2];
             let outcome = run(blocks(&[client(GET), server(half)], &[1448], false), StreamState::Established, &[]);
             let (_, Body(found), _, cut) = &messages(&outcome)[1];
@@ -623,7 +622,7 @@ fn a_bomb_is_sent_on_in_pieces() {
     assert!(outcome.blocks.iter().all(|block| block.bytes.len() <= 64 << 10));
 }
 
-/// A conversation of random messages, and what comes out of it.
+/// A random conversation and its expected messages.
 fn conversation() -> impl Strategy<Value = (Vec<Turn>, Vec<Message>)> {
     let one = (0usize..7, proptest::collection::vec(any::<u8>(), 0..600), 1usize..90);
     proptest::collection::vec(one, 1..6).prop_map(|all| {
@@ -659,7 +658,7 @@ proptest! {
         prop_assert_eq!(messages(&outcome), expected);
     }
 
-    /// Damaged anywhere, with gaps anywhere: it ends, what came in has an end, and cutting still makes no difference.
+    /// Damage and gaps anywhere: parsing ends, every message has an end, and cutting makes no difference.
     #[test]
     fn damage_is_survived(
         (mut turns, _) in conversation(),
@@ -678,7 +677,7 @@ proptest! {
             let at = at.index(turns.len());
             turns.insert(at, Turn::Gap(direction, gap));
         }
-        // How much of a damaged coding can be decoded depends on the pieces in which it comes.
+        // How much of a damaged coding is decoded depends on how it is cut into blocks.
         let found = [&cuts[..], &[usize::MAX]].map(|cuts| {
             let mut found = messages(&run(blocks(&turns, cuts, true), StreamState::Established, &[]));
             found.iter_mut().filter(|(.., cut)| *cut).for_each(|(_, body, ..)| *body = Body::default());

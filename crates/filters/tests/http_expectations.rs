@@ -1,8 +1,9 @@
-//! Every shared capture through `tcp | http`, against the bodies that tshark, tcpflow and an independent reader found.
+//! Runs every shared capture through `tcp | http` and compares with the bodies that tshark, tcpflow and another reader
+//! found.
 //!
-//! The rule is that of the shared checker: bodies with chunking and content coding undone, as a multiset of digests. One
-//! that no second peer found too, and one whose coded bytes end early, need not be there. Nothing else may be there where
-//! all are confirmed.
+//! The rule is that of the shared checker: compare bodies without chunking and content coding, as a multiset of
+//! digests. A body that no second tool found, or whose coded bytes end early, is optional. Other bodies are forbidden
+//! if all are confirmed.
 
 mod shared_captures;
 
@@ -13,11 +14,11 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use testkit::{Chain, Outcome};
 
-/// The digest of a body that is none: tshark and tcpflow take it for the body of an answer to HEAD, whose request is not in
-/// the capture (pcapplusplus__650HttpResponses.pcap). It is the next responses.
+/// A digest to ignore. tshark and tcpflow take the next responses for the body of an answer to HEAD whose request is
+/// not in the capture (pcapplusplus__650HttpResponses.pcap).
 const NO_BODY: &str = "69fb2228958794742c477b62d3f209e3c6aefc6f571f61ab703dd5c7d00c0bef";
 
-/// Digests of bodies that are not empty, with how often each is there.
+/// Number of non-empty bodies by digest.
 type Bodies = BTreeMap<String, usize>;
 
 fn found(outcome: &Outcome) -> Bodies {
@@ -38,7 +39,7 @@ fn found(outcome: &Outcome) -> Bodies {
     bodies
 }
 
-/// What must be there, and whether nothing else may be.
+/// The required bodies, and whether further bodies are forbidden.
 fn wanted(http: &Value) -> (Bodies, bool) {
     let none = Vec::new();
     let list = |key: &str| http[key].as_array().unwrap_or(&none);
@@ -58,7 +59,7 @@ fn wanted(http: &Value) -> (Bodies, bool) {
     (wanted, exact)
 }
 
-/// How many of `some` are not among `others`.
+/// Number of bodies in `some` that are not in `others`.
 fn beyond(some: &Bodies, others: &Bodies) -> usize {
     some.iter().map(|(digest, count)| count.saturating_sub(others.get(digest).copied().unwrap_or(0))).sum()
 }

@@ -1,4 +1,4 @@
-//! Names in DNS questions and TLS client hellos of every shared capture, against what tshark found.
+//! Compares the names in DNS questions and TLS client hellos of every shared capture with those that tshark found.
 
 mod shared_captures;
 
@@ -8,20 +8,19 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use testkit::Chain;
 
-/// Captures whose names lie behind something that is not read, and what that is. Other names must not turn up there
-/// either.
+/// Captures with names inside a protocol that is not read. The limit on other names holds there too.
 const OUT_OF_REACH: [(&str, &str); 2] =
     [("ipfixprobe__functional__inputs__tls.pcap", "QUIC"), ("mercury__pcaps__emix.pcap", "QUIC")];
 
-/// Captures with questions of LLMNR, which `dns` reads and tshark lists elsewhere.
+/// Captures with LLMNR questions, which `dns` reads and tshark lists elsewhere.
 const OF_LLMNR: [&str; 1] = ["suricata-verify__output-eve-ftp-data.pcap"];
 
-/// As names are compared: without case, without the last dot.
+/// A name in the form for comparison: lower case, without the last dot.
 fn plain(name: &str) -> String {
     name.to_lowercase().trim_end_matches('.').to_string()
 }
 
-/// Every text under this key, however deep.
+/// Every text under this key, at any depth.
 fn under(value: &Value, key: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -37,8 +36,8 @@ fn under(value: &Value, key: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What is asked of the names under `key` in what `kind` says of streams made by `makers`: all that tshark has in this
-/// column of this table (of a question, where `questions`), and of others not more than that.
+/// Compares the names under `key` that `kind` gives for streams of `makers` with a column of a tshark table. All of
+/// tshark's must be found (`questions`: only those in questions), and at most as many again.
 struct Expectation<'a> {
     table: &'static str,
     column: usize,

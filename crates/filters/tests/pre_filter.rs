@@ -1,6 +1,6 @@
-//! What runs as a program says what the filter itself says. Of a filter that narrows, the program leaves out nothing that the
-//! filter would take. Of a selector it says for sure what passes and what does not, and says so where it cannot tell; so does
-//! the program of any expression of selectors. Real frames, damaged ones, and such as are put together at random.
+//! A kernel program must agree with its filter. A pre-filter's program drops no frame that the filter takes. A
+//! selector's program, or that of any expression of selectors, is right when sure and otherwise says that it is unsure.
+//! Tested on real, damaged and random frames.
 
 use filter::prelude::*;
 use program::{Expression, Interpreter, Passes, Predicate};
@@ -8,7 +8,7 @@ use testkit::Chain;
 use testkit::frames::{real_and_damaged, shaped};
 use testkit::random::Random;
 
-/// Parameters to try with a filter, from what is in the frames.
+/// Random parameters for a filter, taken from the frames.
 fn given(name: &str, random: &mut Random, frames: &[Vec<u8>]) -> Option<Vec<(&'static str, String)>> {
     let long: Vec<&Vec<u8>> = frames.iter().filter(|frame| frame.len() >= 60).collect();
     let frame = long[random.below(long.len())];
@@ -58,12 +58,12 @@ fn given(name: &str, random: &mut Random, frames: &[Vec<u8>]) -> Option<Vec<(&'s
             &[ethernet(0), ethernet(6), half(12).to_string(), "arp,0x86dd,0x8847".into(), "vlan,30:2047".into()],
         ),
     };
-    // These want one.
+    // These filters require the parameter.
     let may_be_left_out = !matches!(key, "address" | "network");
     Some(if may_be_left_out && random.below(4) == 0 { Vec::new() } else { vec![(key, text)] })
 }
 
-/// Frames of every sort, all of whose bytes are there.
+/// Frames of every sort, all complete.
 fn frames(random: &mut Random) -> Vec<Vec<u8>> {
     let mut frames = real_and_damaged(600, random);
     frames.extend((0..1500).map(|_| shaped(random).bytes));
@@ -75,7 +75,7 @@ fn frames(random: &mut Random) -> Vec<Vec<u8>> {
     let udp = [0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 3, 232, 0, 53, 0, 8, 0, 0];
     let mut too_short = udp;
     too_short[3] = 19;
-    // What may stand in front of IP, each with what goes before its type.
+    // Headers that can precede IP, each behind its own ether type or length.
     let in_front: [&[u8]; 13] = [
         &[8, 0],
         &[0x88, 0x47, 0, 1, 1, 64],
@@ -107,7 +107,7 @@ fn frames(random: &mut Random) -> Vec<Vec<u8>> {
         &[0x88, 0xcc, 2, 7, 4, 0, 1, 2, 3, 4, 5],
     ];
     for frame in made.map(ethernet) {
-        // Whole, and cut wherever it can be.
+        // Whole, and cut at every length.
         frames.extend((0..=frame.len()).map(|len| frame[..len].to_vec()));
     }
     frames
@@ -117,7 +117,7 @@ fn interpreter(expression: &Expression, passes: Passes) -> Interpreter {
     Interpreter::new(&expression.program(passes).expect("these are few"))
 }
 
-/// Which frames a filter gives.
+/// Which frames a filter passes.
 fn passed(kind: &'static Kind, given: &[(&str, &str)], frames: &[Vec<u8>]) -> Vec<bool> {
     let mut passed = vec![false; frames.len()];
     let numbered: Vec<_> = frames.iter().enumerate().map(|(number, frame)| (number as u64, frame.clone())).collect();
@@ -126,7 +126,7 @@ fn passed(kind: &'static Kind, given: &[(&str, &str)], frames: &[Vec<u8>]) -> Ve
     passed
 }
 
-/// A filter with parameters, and what packets must be for it.
+/// A filter with parameters, and its pre-filter.
 fn try_out(kind: &'static Kind, random: &mut Random, frames: &[Vec<u8>]) -> (Vec<(&'static str, String)>, Predicate) {
     let given =
         given(kind.name, random, frames).unwrap_or_else(|| panic!("`{}` narrows: say what to try it with", kind.name));
@@ -166,7 +166,7 @@ fn what_is_left_out_changes_nothing() {
     assert!(refused * 3 > all, "{refused} of {all}: hardly anything is left out");
 }
 
-/// An expression of selectors at random, and what they say of each frame.
+/// A random expression of selectors, and its result for each frame.
 fn expression(random: &mut Random, depth: usize, leaves: &[(Expression, Vec<bool>)]) -> (Expression, Vec<bool>) {
     let parts = |random: &mut Random| -> (Vec<Expression>, Vec<Vec<bool>>) {
         let count = 1 + random.below(3);
@@ -192,14 +192,15 @@ fn expression(random: &mut Random, depth: usize, leaves: &[(Expression, Vec<bool
     }
 }
 
-/// `byte[at] == value`, as an expression of tcpdump's would be: what is too short does not pass.
+/// `byte[at] == value`, as tcpdump would compile it: a frame that is too short does not pass.
 fn byte(at: u32, value: u8) -> Expression {
     let line = |code, jt, jf, k| program::cbpf::Instruction { code, jt, jf, k };
     let code = [line(0x30, 0, 0, at), line(0x15, 0, 1, value.into()), line(6, 0, 0, 1), line(6, 0, 0, 0)];
     Expression::Program(program::from_cbpf(&code).unwrap())
 }
 
-/// Compares what the three programs of an expression say with what is right. Gives how many frames it cannot tell about.
+/// Sets the value of a key. Compares the three programs of an expression with the right results. Returns the number of
+/// frames it is unsure about.
 fn compare(expression: &Expression, right: &[bool], frames: &[Vec<u8>]) -> usize {
     let programs = [Passes::Perhaps, Passes::Surely, Passes::Unsure].map(|passes| interpreter(expression, passes));
     let mut unsure_count = 0;
@@ -223,7 +224,7 @@ fn a_selectors_program_says_what_the_selector_says() {
     let frames = frames(&mut random);
     let plain: Vec<Vec<u8>> =
         (0..500).map(|_| shaped(&mut random)).filter(|one| one.is_plain).map(|one| one.bytes).collect();
-    // IP options aside.
+    // Leave out IP options.
     let plain: Vec<Vec<u8>> = plain
         .into_iter()
         .filter(|frame| [14, 18].iter().any(|at| matches!((frame[at - 2], frame[*at]), (8, 0x45) | (0x86, _))))
@@ -268,7 +269,7 @@ fn an_expressions_program_says_what_its_parts_say() {
     }
 }
 
-/// A device's pre-filter lets in all that a filter turns into others: what it leaves out passes as it is.
+/// A device's pre-filter lets through all frames that the filter changes. The frames it drops would pass unchanged.
 #[test]
 fn what_is_not_let_in_is_not_opened() {
     let mut random = Random(0x7a11);
@@ -308,7 +309,7 @@ fn what_is_not_let_in_is_not_opened() {
     assert!(opened >= 18 && left_out * 3 > frames.len(), "{opened} opened, {left_out} of {} left out", frames.len());
 }
 
-/// How long the programs of what people write are, so that they stay short.
+/// Keeps the programs of typical requests short.
 #[test]
 fn programs_are_short() {
     let of = |kind: &'static Kind, given: &[(&str, &str)]| {

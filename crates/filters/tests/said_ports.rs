@@ -1,5 +1,5 @@
-//! Selectors by ports behind a device: what the writer of its ring says of a packet is believed, and where that is nothing
-//! the bytes decide.
+//! Port selectors behind a device: they trust the ports that the ring's writer noted for a packet. Without a note they
+//! read the packet's bytes.
 
 use buffer::live::{Facts, SlotFlags};
 use capture::copying::{self, Copied, Copier, Copying};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use testkit::Chain;
 use testkit::packets::{CLIENT, SERVER, tcp, udp};
 
-/// A device whose packets a test makes.
+/// A device whose packets the test makes.
 #[derive(Clone, Default)]
 struct Played(Arc<Mutex<Option<Copying>>>);
 
@@ -54,7 +54,7 @@ impl Copier for Played {
     }
 }
 
-/// What a selector gives of packets of which this was said: classes, how many were taken and rejected, and what was counted.
+/// Runs a selector on packets with these notes: classes, numbers taken and rejected, and number of unreadable packets.
 fn given(kind: &'static filter::Kind, wanted: &str, packets: &[(Option<u32>, Vec<u8>)]) -> (Vec<u32>, [u64; 2], u64) {
     let played = Played::default();
     let registry = CaptureRegistry::new(Box::new(played.clone())).unwrap();
@@ -73,7 +73,7 @@ fn given(kind: &'static filter::Kind, wanted: &str, packets: &[(Option<u32>, Vec
     let Some(Lower::Selects(make)) = kind.lower else { panic!("{} is a selector by ports", kind.name) };
     let source = filters::source(reader, &Params::new(), Some(make(&params).unwrap()));
     let outcome = Chain::made(source).run();
-    // It ends when its owner does.
+    // The source fails because its ring has no owner any more.
     assert!(outcome.failure.is_some());
     let counters = &outcome.report.nodes[0].counters;
     let classes = outcome.blocks.iter().map(|block| block.descriptor.class.0).collect();
@@ -89,11 +89,11 @@ fn what_is_said_is_believed_and_else_the_bytes_decide() {
     let frame = |to: u16| udp((client.0, 1000), (server.0, to), b"hello");
     let broken = tcp((client.0, 1000), (server.0, 80), 1, 2, 0x10, b"")[..14 + 20 + 2].to_vec();
     let packets = [
-        // Said, whatever the bytes are.
+        // Noted ports count, whatever the bytes are.
         (Some(ports(1000, 80)), frame(53)),
         (Some(ports(80, 7)), frame(53)),
         (Some(ports(1000, 53)), frame(80)),
-        // Not said.
+        // No ports noted.
         (None, frame(80)),
         (None, frame(53)),
         (None, broken),

@@ -1,4 +1,4 @@
-//! Every shared capture through `pcap | save` and back: the same frames, times, lengths and interfaces.
+//! Runs every shared capture through `pcap | save` and reads it back: same frames, times, lengths and interfaces.
 
 mod shared_captures;
 
@@ -9,7 +9,7 @@ use packet::LinkType;
 use std::path::Path;
 use testkit::Chain;
 
-/// A frame as far as the format keeps it.
+/// The parts of a frame that the format keeps.
 type Seen = (u64, Vec<u8>, u32, Flags, Interface);
 
 fn read(path: &Path) -> Vec<Seen> {
@@ -22,10 +22,10 @@ fn read(path: &Path) -> Vec<Seen> {
     frames.collect()
 }
 
-/// Classic pcap has no directions, names and descriptions, and one snap length for all, which is never none.
+/// Classic pcap keeps no directions, names or descriptions. It has one snap length for all frames, never 0.
 fn as_classic(frames: Vec<Seen>) -> Vec<Seen> {
     let first = frames.first().map_or(0, |frame| frame.4.snap_len);
-    // And one unit of time, the first frame's.
+    // It also has one unit of time, the first frame's.
     let nanoseconds = frames.first().is_some_and(|frame| frame.4.nanoseconds);
     let mixed = frames.iter().any(|frame| frame.4.snap_len != first);
     let frame = |(time, bytes, wire, flags, interface): Seen| {
@@ -67,7 +67,7 @@ fn every_shared_capture_comes_back() {
             if ending == "pcap" {
                 before = as_classic(before);
             } else {
-                // It is written in nanoseconds, whatever came.
+                // pcapng is always written in nanoseconds.
                 before.iter_mut().for_each(|frame| frame.4.nanoseconds = true);
             }
             assert_eq!(before.len(), after.len(), "{name} as {ending}");

@@ -1,5 +1,5 @@
-//! The selectors over one set of frames: link types, both versions of IP, tags, labels, fragments, frames that are
-//! cut; over streams; over random bytes; and over the shared captures, where tcpdump's counts are known.
+//! Tests the selectors on one set of frames (link types, both IP versions, tags, labels, fragments, cut frames), on
+//! streams, on random bytes, and on the shared captures, where tcpdump's counts are known.
 
 use filter::prelude::*;
 use filters::{destport, ether, host, icmp, ip, ip6, net, port, proto, sourceport, vlan};
@@ -15,7 +15,7 @@ const ETHERNET: u16 = 1;
 const RAW: u16 = 101;
 const PPP_ETHER: u16 = 51;
 
-/// A frame: link type, bytes, bytes on the wire.
+/// A frame: link type, bytes, length on the wire.
 type Row = (u16, Vec<u8>, u32);
 
 fn whole(link: u16, bytes: Vec<u8>) -> Row {
@@ -27,12 +27,11 @@ fn cut(row: &Row, to: usize) -> Row {
     (row.0, row.1[..to].to_vec(), row.2)
 }
 
-/// The IP packet of an Ethernet frame behind other headers.
+/// The IP packet of an Ethernet frame, with other headers in front.
 fn behind(link: u16, headers: &[&[u8]], frame: &[u8]) -> Row {
     whole(link, [&headers.concat(), &frame[14..]].concat())
 }
 
-/// An Ethernet frame with an IPv6 packet from 2001:db8::1 to 2001:db8::2.
 fn ipv6(next_header: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd, 0x60, 0, 0, 0];
     frame.extend_from_slice(&(payload.len() as u16).to_be_bytes());
@@ -47,7 +46,7 @@ fn ipv6(next_header: u8, payload: &[u8]) -> Vec<u8> {
 const DATAGRAM: [u8; 12] = [0x30, 0x39, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4];
 const MACS: &[u8] = &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
-/// What comes out of a selector for one frame: its class, or nothing.
+/// The class that a selector gives a frame; `None`: it does not pass.
 fn class_of(kind: &'static Kind, given: &[(&str, &str)], (link, bytes, wire): &Row) -> Option<u32> {
     let mut block = Descriptor { class: Class(777), ..Descriptor::default() };
     block.set_wire(*wire);
@@ -59,7 +58,7 @@ fn class_of(kind: &'static Kind, given: &[(&str, &str)], (link, bytes, wire): &R
     outcome.blocks.first().map(|block| block.descriptor.class.0)
 }
 
-/// The frames that rows of several tests speak of.
+/// The frames that the tests refer to by name.
 fn frames() -> Vec<(&'static str, Row)> {
     let tcp_frame = tcp(CLIENT, SERVER, 1, 0, 2, b"");
     let udp_frame = udp((Ipv4Addr::new(192, 0, 2, 7), 53), CLIENT, b"answer");
@@ -98,7 +97,7 @@ fn frames() -> Vec<(&'static str, Row)> {
     ]
 }
 
-/// For a selector: exactly these frames pass, with these classes.
+/// Checks that exactly these frames pass, with these classes.
 fn check(kind: &'static Kind, given: &str, expected: &[(&str, u32)]) {
     let main = kind.main_param().map_or("", |param| param.key);
     let given = [(main, given)];
@@ -111,18 +110,17 @@ fn check(kind: &'static Kind, given: &str, expected: &[(&str, u32)]) {
 const TCP_PORTS: u32 = 40_000 << 16 | 80;
 const DNS_PORTS: u32 = 12_345 << 16 | 53;
 
-/// All frames with CLIENT's SYN to SERVER whose ports are there.
+/// All frames that contain CLIENT's SYN to SERVER with its ports.
 fn tcps(class: u32) -> Vec<(&'static str, u32)> {
     let names = ["tcp", "tcp in vlan", "tcp in vlans", "tcp in mpls", "tcp in pppoe", "tcp in pppoe alone", "tcp raw"];
     names.into_iter().chain(["tcp behind ah", "tcp, all but ports cut"]).map(|name| (name, class)).collect()
 }
 
-/// All frames with a datagram over IPv6.
 fn sixes(class: u32) -> Vec<(&'static str, u32)> {
     ["udp 6", "udp 6 raw", "udp 6 behind options"].into_iter().map(|name| (name, class)).collect()
 }
 
-/// Rows in the order of `frames`.
+/// The rows in the order of `frames`.
 fn sorted(mut rows: Vec<(&'static str, u32)>) -> Vec<(&'static str, u32)> {
     let order: Vec<_> = frames().into_iter().map(|(name, _)| name).collect();
     rows.sort_by_key(|(name, _)| order.iter().position(|known| known == name));
@@ -270,7 +268,7 @@ fn refusals_name_the_parameter() {
 }
 
 proptest! {
-    /// Whatever the bytes and the link: no panic, and what passes `port 80` has port 80 and passes `port`.
+    /// On any bytes and link: no panic, and a frame that passes `port 80` has port 80 and passes `port`.
     #[test]
     fn any_bytes(
         link in prop_oneof![0u16..300, Just(1), Just(101), Just(113)],
@@ -294,7 +292,7 @@ proptest! {
     }
 }
 
-/// The shared captures, where there are any.
+/// The folder of the shared captures, if it exists.
 fn shared() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let data = std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from).join("data");
@@ -305,10 +303,9 @@ fn shared() -> Option<PathBuf> {
     None
 }
 
-/// Blocks and their bytes.
 type Pieces = Vec<(Descriptor, Vec<u8>)>;
 
-/// The frames of a capture and their link type; `None` where it has several or cannot be read to its end.
+/// The frames of a capture and their link type. `None`: it has several, or cannot be read to its end.
 fn read_capture(file: &[u8]) -> Option<(u16, Pieces)> {
     let (mut reader, mut at) = Reader::open(file).ok()?;
     let (mut link, mut frames) = (None, Vec::new());
@@ -334,7 +331,7 @@ fn read_capture(file: &[u8]) -> Option<(u16, Pieces)> {
     }
 }
 
-/// The chain of selectors that means the same as a tcpdump expression, where there is one.
+/// The chain of selectors that is equivalent to a tcpdump expression, if there is one.
 fn as_selectors(expression: &str) -> Option<Vec<(&'static Kind, Option<&str>)>> {
     let words: Vec<&str> = expression.split(' ').collect();
     Some(match words[..] {
@@ -360,9 +357,8 @@ fn as_selectors(expression: &str) -> Option<Vec<(&'static Kind, Option<&str>)>> 
     })
 }
 
-/// What makes selectors and tcpdump see different things, by design: tcpdump's expressions stop at tags, labels,
-/// PPPoE, LLC/SNAP, IPv6 extension headers and the authentication header, and guess at links that `packet` does not
-/// read.
+/// Features that selectors and tcpdump treat differently by design. tcpdump's expressions stop at tags, labels, PPPoE,
+/// LLC/SNAP, IPv6 extension headers and the authentication header, and guess at links that `packet` does not read.
 const SEEN_OTHERWISE: [&str; 12] =
     ["vlan1", "vlan2", "mpls", "mpls_pw", "pppoe", "cmd", "vntag", "llc", "ip6_ext", "frag6", "ah", "other_link"];
 
@@ -383,7 +379,7 @@ fn tcpdump_counts_as_many() {
         }
         for (expression, count) in expected["bpf"].as_object().unwrap() {
             let (Some(selectors), Some(count)) = (as_selectors(expression), count.as_u64()) else { continue };
-            // Tags themselves tcpdump sees, unless they stand behind something else.
+            // tcpdump does see VLAN tags, unless they are behind another header.
             if otherwise && (expression != "vlan" || features.get("vntag").is_some()) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! `tcp` over the shared captures, whose streams are known: made with tshark, tcpflow and an independent reader.
+//! Runs `tcp` on the shared captures. tshark, tcpflow and an independent reader made the expected streams.
 
 mod shared_captures;
 
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use testkit::{Chain, Outcome};
 
-/// How many directions have this length and hash.
+/// The number of directions by length and hash.
 type Directions = BTreeMap<(u64, String), i64>;
 
-/// What differs and is right: capture, bytes of the direction that the expectations do not have, and why.
+/// Differences that are right: capture, bytes of the direction that the expectations lack, and why.
 const ARGUED: [(&str, u64, &str); 1] = [(
     "pcap2har__out-of-order.pcap",
     309_716,
@@ -26,7 +26,7 @@ fn run(capture: &Path, given: &[(&str, &str)]) -> Outcome {
     Chain::source(&pcap::KIND, &[("file", file)]).then(&decap::KIND, &[]).then(&tcp::KIND, given).run()
 }
 
-/// The directions that have bytes. `agreed`: only those that a peer has as well.
+/// The directions that have bytes. `agreed`: only those that a second tool has too.
 fn expected(expectation: &Value, agreed: bool) -> Directions {
     let mut directions = Directions::new();
     let streams = expectation["tcp_streams"].as_array().into_iter().flatten();
@@ -41,7 +41,7 @@ fn expected(expectation: &Value, agreed: bool) -> Directions {
     directions
 }
 
-/// The directions that came out, gaps closed up. Checks on the way what holds for every stream.
+/// The directions in the output, with gaps closed. Also checks what must hold for every stream.
 fn found(outcome: &Outcome) -> Directions {
     let mut states = BTreeMap::<u32, (bool, bool)>::new();
     for block in &outcome.blocks {
@@ -66,7 +66,7 @@ fn found(outcome: &Outcome) -> Directions {
     directions
 }
 
-/// What is in one and not, or not as often, in the other.
+/// The directions that are in `one` more often than in `other`.
 fn beyond(one: &Directions, other: &Directions) -> Vec<(u64, String)> {
     let rest = |(key, count): (&(u64, String), &i64)| {
         let count = count - other.get(key).copied().unwrap_or_default();
@@ -75,7 +75,7 @@ fn beyond(one: &Directions, other: &Directions) -> Vec<(u64, String)> {
     one.iter().filter_map(rest).collect()
 }
 
-/// What differs in one capture, in words.
+/// The differences in one capture, in words.
 fn differences(name: &str, outcome: &Outcome, expectation: &Value) -> Vec<String> {
     let (all, agreed) = (expected(expectation, false), expected(expectation, true));
     let found = found(outcome);

@@ -1,4 +1,4 @@
-//! Which records come of which requests and responses.
+//! Tests the records that `transactions` makes from requests and responses.
 
 use super::KIND;
 use crate::parts::eve::eve_fields;
@@ -43,7 +43,7 @@ fn at(ms: u64, piece: Piece) -> Piece {
     (Descriptor { time: ms * 1_000_000, ..piece.0 }, piece.1)
 }
 
-/// A record as (ms, flow, direction, id, text).
+/// A record from (ms, flow, direction, id, text).
 fn asked((ms, flow, direction, id, text): (u64, u64, &str, u64, &str)) -> Piece {
     let mut row = row(&ASKED, flow, ms, direction);
     row.number("asked.id", id);
@@ -57,7 +57,7 @@ fn run(of: Type, schema: &'static Schema, pieces: Vec<Piece>, given: &[(&str, &s
     Chain::pieces(of, None, pieces).streams(&[facts(7, 17, 0); 1]).schema(schema).then(&KIND, given).run()
 }
 
-/// The records, as `name=value` of the fields that are there.
+/// The records, as `name=value` of the fields that are set.
 fn shown(outcome: &Outcome) -> Vec<String> {
     let rows = outcome.blocks.iter().map(|block| {
         let schema = made_with_id(schema_id(&block.bytes).unwrap()).unwrap();
@@ -96,17 +96,17 @@ fn check_records(records: &[(u64, u64, &str, u64, &str)], expected: &[&str]) -> 
 fn records() {
     let pair = "timestamp=1 dest_ip=10.0.0.2 answered=true latency_us=4000 asked.id=7 asked.text=b";
     check_records(&[(1, 5, "request", 7, "a"), (5, 5, "response", 7, "b")], &[pair]);
-    // What the response does not say, the request does.
+    // A field missing in the response is taken from the request.
     check_records(&[(1, 5, "request", 7, "b"), (5, 5, "response", 7, "")], &[pair]);
     let alone = "timestamp=1 dest_ip=10.0.0.2 answered=false asked.id=7 asked.text=a";
     let outcome = check_records(&[(1, 5, "request", 7, "a")], &[alone]);
     assert_eq!(outcome.counters("transactions").events.get("requests without a response"), 1);
-    // Turned: the receiver of a response is who asked.
+    // A response alone: its receiver is taken as the requester.
     check_records(
         &[(5, 5, "response", 7, "b")],
         &["timestamp=5 dest_ip=10.0.0.2 answered=true asked.id=7 asked.text=b"],
     );
-    // By their number, in any order.
+    // Matched by id, in any order.
     check_records(
         &[(1, 5, "request", 7, "a"), (2, 5, "request", 8, "c"), (5, 5, "response", 8, "d"), (6, 5, "response", 7, "b")],
         &[
@@ -114,7 +114,7 @@ fn records() {
             "timestamp=1 dest_ip=10.0.0.2 answered=true latency_us=5000 asked.id=7 asked.text=b",
         ],
     );
-    // Another connection has the same class now.
+    // The class is reused by another connection.
     check_records(
         &[(1, 5, "request", 7, "a"), (2, 6, "request", 7, "c"), (3, 6, "response", 7, "d")],
         &[alone, "timestamp=2 dest_ip=10.0.0.2 answered=true latency_us=1000 asked.id=7 asked.text=d"],
@@ -123,12 +123,12 @@ fn records() {
 
 #[test]
 fn a_request_waits_for_its_timeout_only() {
-    // The clock follows the blocks' times, a second for each batch at most.
+    // The clock follows the blocks' times, by at most one second per batch.
     let records: Vec<_> = (0..640).map(|step| asked((step * 1000, 5, "request", step, ""))).collect();
     let outcome = run(Type::Record, &ASKED, records, &[("timeout", "2s")]);
     assert_eq!(outcome.blocks.len(), 640);
     assert!(shown(&outcome)[0].starts_with("timestamp=0 "));
-    // At the end of the input a record has the time of its request.
+    // It was given at its timeout. At the end of the input it would get the time of its request.
     let given = outcome.blocks[0].descriptor.time;
     assert!((2_000_000_000..10_000_000_000).contains(&given), "{given}");
 }
@@ -139,8 +139,8 @@ fn a_request_that_waits_anew_keeps_no_other_from_its_timeout() {
         let (at, bytes) = asked((ms, u64::from(flow), direction, id, ""));
         (Descriptor { class: Class::of_stream(flow, at.class.direction()), ..at }, bytes)
     };
-    // The first connection is looked at again at 3.9 s, the second one at 2.2 s.
-    // What the third one gets moves the clock, and keeps the others in batches of their own.
+    // The first connection is due again at 3.9 s, the second one at 2.2 s.
+    // The records of the third connection move the clock and keep the other two in batches of their own.
     let records = (0..6000).map(|ms| match ms {
         0 => of(ms, 0, "request", 1),
         100 => of(ms, 1, "request", 2),
@@ -166,7 +166,6 @@ fn requests_that_wait_are_bounded() {
     assert_eq!(outcome.counters("transactions").events.get("requests that too many others wait behind"), 10);
 }
 
-/// The metadata of a message.
 fn web(ms: u64, direction: &str, url: &str, status: u64, flags: Flags) -> Piece {
     let mut row = row(&WEB, 5, ms, direction);
     row.text("web.http_content_type", format!("type/{direction}"));
@@ -205,7 +204,7 @@ fn messages() {
              web.http_content_type=type/response web.length=0 web.request_length=0 web.state=complete",
         ],
     );
-    // Answered while it was sent, and announced: what comes of it after the answer counts no more, and its end is missing.
+    // Answered while the request was still being sent. The rest of it is not counted, and its end is missing.
     check(
         vec![
             web(1, "request", "/a", 0, Flags::NONE),
@@ -219,7 +218,7 @@ fn messages() {
              web.length=0 web.request_length=3 web.state=truncated files=[to_server 3+0 truncated]"
         )],
     );
-    // Its end is missing, and so is the response.
+    // The end of the request is missing, and so is the response.
     check(
         vec![web(1, "request", "/a", 0, Flags::NONE), part(2, 0, Flags::NONE, b"abc", 0)],
         &[&format!(
@@ -259,7 +258,7 @@ static TLS: Schema = Schema::new(
     ],
 );
 
-/// Checks the records of a handshake of records as (ms, direction, type, field, value).
+/// Checks the records of a handshake, given as (ms, direction, type, field, value).
 fn check_tls(records: &[(u64, u32, &str, &str, &str)], expected: &[&str], left_out: u64) {
     let pieces = records.iter().map(|(ms, direction, kind, field, value)| {
         let mut row = RowWriter::new(&TLS);
@@ -281,14 +280,14 @@ fn a_certificate_is_no_second_response() {
     let of_server = (4, 1, "certificate", "tls.subject", "CN=a.example");
     let all = format!("{begin} tls.version=TLS 1.2 tls.subject=CN=a.example");
     check_tls(&[client, server, of_server], &[&all], 0);
-    // A client's certificate says nothing of the server.
+    // A client's certificate is not taken for the server's.
     check_tls(&[client, server, of_server, (5, 0, "certificate", "tls.subject", "CN=me")], &[&all], 1);
     check_tls(
         &[client, server, (5, 0, "certificate", "tls.subject", "CN=me")],
         &[&format!("{begin} tls.version=TLS 1.2")],
         1,
     );
-    // None comes: at the end, or before the next handshake of the connection.
+    // No certificate: the handshake ends with the input, or with the next handshake of the connection.
     check_tls(&[client, server], &[&format!("{begin} tls.version=TLS 1.2")], 0);
     check_tls(
         &[client, (3, 1, "server_hello", "tls.version", "TLS 1.3")],

@@ -1,25 +1,24 @@
-//! Lines of one of Zeek's logs: tabs between values behind a head that names and types them, or JSON objects. Names, types and
-//! their order are those of Zeek 7 with its default scripts; which value stands where is `zeek/rows.rs`'s.
+//! Lines of one of Zeek's logs: tab-separated values behind a head that names and types them, or JSON objects. Names,
+//! types and order of columns are those of Zeek 7 with its default scripts. `zeek/rows.rs` sets the values.
 
 use crate::parts::json_text;
 use std::io::Write;
 use std::net::IpAddr;
 
-/// A log: its name, and the names and types of its columns.
 #[derive(Debug)]
 pub(super) struct Log {
     pub path: &'static str,
     pub columns: &'static [(&'static str, &'static str)],
 }
 
-/// How lines look.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Tsv,
     Json,
 }
 
-/// A line under way. Columns are set in their order; those that are left out are unset.
+/// A line being written. Columns are set in order; a skipped column is unset.
 pub(super) struct Line<'a> {
     out: &'a mut Vec<u8>,
     log: &'static Log,
@@ -29,7 +28,6 @@ pub(super) struct Line<'a> {
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-/// The head of a log.
 pub(super) fn append_head(out: &mut Vec<u8>, log: &Log, open: u64) {
     out.extend_from_slice(b"#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\t");
     out.extend_from_slice(log.path.as_bytes());
@@ -47,13 +45,12 @@ pub(super) fn append_head(out: &mut Vec<u8>, log: &Log, open: u64) {
     }
 }
 
-/// The last line of a log.
 pub(super) fn append_end(out: &mut Vec<u8>, close: u64) {
     out.extend_from_slice(b"#close\t");
     append_date(out, close);
 }
 
-/// `2026-01-02-03-04-05`.
+/// A time as `2026-01-02-03-04-05`.
 fn append_date(out: &mut Vec<u8>, ns: u64) {
     let text = packet::time::rfc3339(ns);
     out.extend(text[..19].iter().map(|byte| if byte.is_ascii_digit() { *byte } else { b'-' }));
@@ -67,7 +64,7 @@ impl<'a> Line<'a> {
         Line { out, log, format, at: 0 }
     }
 
-    /// Ends it, without its line break.
+    /// Ends the line, without a line break.
     pub(super) fn end(mut self) {
         match self.format {
             Format::Tsv => self.skip(self.log.columns.len()),
@@ -75,7 +72,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Leaves out the columns before this place.
+    /// Marks the columns before `to` as unset.
     fn skip(&mut self, to: usize) {
         while self.at < to {
             if self.format == Format::Tsv {
@@ -85,7 +82,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The place for a column's value.
+    /// The buffer for the value of a column.
     fn column(&mut self, name: &str) -> &mut Vec<u8> {
         let rest = self.log.columns[self.at..].iter();
         let place = rest.clone().position(|(known, _)| *known == name).map(|place| self.at + place);
@@ -114,7 +111,7 @@ impl<'a> Line<'a> {
         self.column(name).extend_from_slice(text);
     }
 
-    /// A time since 1970 or an interval, in seconds.
+    /// Sets a time since 1970, or an interval, in seconds.
     pub(super) fn seconds(&mut self, name: &str, ns: u64) {
         append_seconds(self.column(name), ns);
     }
@@ -122,7 +119,7 @@ impl<'a> Line<'a> {
     pub(super) fn address(&mut self, name: &str, value: IpAddr) {
         let is_tsv = self.format == Format::Tsv;
         let out = self.column(name);
-        // Writing into memory does not fail.
+        // Writing to memory does not fail.
         match is_tsv {
             true => drop(write!(out, "{value}")),
             false => json_text::address(out, value),
@@ -134,12 +131,12 @@ impl<'a> Line<'a> {
         append_text(self.column(name), value, format, false);
     }
 
-    /// A set or vector of texts.
+    /// Sets a set or a vector of texts.
     pub(super) fn list<'t>(&mut self, name: &str, values: impl Iterator<Item = &'t [u8]>) {
         self.each(name, values, |out, value, format| append_text(out, value, format, true));
     }
 
-    /// A vector of intervals.
+    /// Sets a vector of intervals.
     pub(super) fn intervals(&mut self, name: &str, values: impl Iterator<Item = u64>) {
         self.each(name, values, |out, ns, _| append_seconds(out, ns));
     }
@@ -170,14 +167,14 @@ fn append_seconds(out: &mut Vec<u8>, ns: u64) {
     let _ = write!(out, "{}.{:06}", ns / NANOSECONDS, ns % NANOSECONDS / 1000);
 }
 
-/// A text; in tables what would be taken for something else is written as `\xHH`, as Zeek does it.
+/// Appends a text. In tab-separated lines, bytes with another meaning become `\xHH`, as in Zeek.
 fn append_text(out: &mut Vec<u8>, text: &[u8], format: Format, is_item: bool) {
     if format == Format::Json {
         return json_text::text(out, text);
     }
     match text {
         b"" => return out.extend_from_slice(b"(empty)"),
-        // These mean that there is no value.
+        // Zeek writes these for a missing value, so escape them.
         b"-" => return out.extend_from_slice(b"\\x2d"),
         b"(empty)" => return out.extend_from_slice(b"\\x28empty)"),
         _ => {}

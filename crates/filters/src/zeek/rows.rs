@@ -1,4 +1,4 @@
-//! Which value of a record stands in which column of a log.
+//! Which value of a record goes into which column of a log.
 
 use super::log::{Line, Log};
 use super::state::connection_state;
@@ -6,7 +6,7 @@ use filter::Row;
 use filter::record::FieldValue;
 use std::net::IpAddr;
 
-/// Columns that all logs of connections begin with, and a log's own.
+/// The columns that all logs of connections begin with, followed by a log's own.
 macro_rules! columns {
     ($($column:expr),* $(,)?) => {
         &[
@@ -148,7 +148,6 @@ pub(super) static FILES: Log = Log {
     ],
 };
 
-/// The values of a record by name.
 #[derive(Clone, Copy)]
 pub(super) struct Values<'a>(pub Row<'a>);
 
@@ -185,10 +184,10 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Digits of a number of a flow, which has 53 bits.
+/// Digits for a flow's number, which has 53 bits.
 const UID_DIGITS: usize = 9;
 
-/// The identifier of a connection, which begins with C, or that of a file, which begins with F.
+/// The identifier of a connection (begins with C) or of a file (begins with F).
 type Uid = [u8; 1 + UID_DIGITS];
 
 fn identifier(letter: u8, mut number: u64) -> Uid {
@@ -201,14 +200,13 @@ fn identifier(letter: u8, mut number: u64) -> Uid {
     text
 }
 
-/// The identifier of a connection.
 fn uid(flow_id: u64) -> Uid {
     identifier(b'C', flow_id)
 }
 
-/// The identifier of the file that a side sent in the so manieth transaction of a connection.
+/// The identifier of the file that one side sent in transaction number `depth` of a connection.
 fn fuid(flow_id: u64, depth: u32, is_orig: bool) -> Uid {
-    // Numbers of flows are hashes already: an odd multiplier spreads the files of one over all numbers.
+    // Flow numbers are hashes already. An odd multiplier spreads the files of one flow over all numbers.
     let file = u64::from(depth) * 2 + u64::from(is_orig);
     identifier(b'F', (flow_id ^ file.wrapping_mul(0x9e37_79b9_7f4a_7c15)) & ((1 << 53) - 1))
 }
@@ -219,13 +217,13 @@ fn if_some<T>(value: Option<T>, set: impl FnOnce(T)) {
     }
 }
 
-/// Time, identifier, addresses and ports.
+/// Sets time, identifier, addresses and ports.
 fn begin(line: &mut Line<'_>, values: Values<'_>, time: u64, fuid: Option<&[u8]>) {
     line.seconds("ts", time);
     if_some(fuid, |fuid| line.text("fuid", fuid));
     line.text("uid", &uid(values.flow_id()));
     if_some(values.address("src_ip"), |address| line.address("id.orig_h", address));
-    // Of ICMP Zeek has type and code here.
+    // For ICMP Zeek writes type and code as ports.
     let source = values.number("src_port").or(values.number("icmp_type"));
     let target = values.number("dest_port").or(values.number("icmp_code"));
     line.count("id.orig_p", source.unwrap_or(0));
@@ -233,7 +231,7 @@ fn begin(line: &mut Line<'_>, values: Values<'_>, time: u64, fuid: Option<&[u8]>
     line.count("id.resp_p", target.unwrap_or(0));
 }
 
-/// Is it of a private network? Zeek takes those for local.
+/// Is the address in a private network? Zeek counts those as local.
 fn is_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -247,7 +245,7 @@ fn is_local(address: IpAddr) -> bool {
     }
 }
 
-/// The protocol's number and the word that Zeek has for it.
+/// The protocol number, and Zeek's name for the protocol.
 fn protocol(name: &[u8]) -> (Option<u64>, &'static str) {
     match name {
         b"TCP" => (Some(6), "tcp"),
@@ -259,7 +257,7 @@ fn protocol(name: &[u8]) -> (Option<u64>, &'static str) {
     }
 }
 
-/// A line of `conn.log` for a flow.
+/// Writes the `conn.log` line of a flow.
 pub(super) fn conn(line: &mut Line<'_>, values: Values<'_>, services: impl Iterator<Item = &'static str>) {
     let start = values.number("flow.start").unwrap_or(0);
     let of = |name: &str| values.number(name).unwrap_or(0);
@@ -276,7 +274,7 @@ pub(super) fn conn(line: &mut Line<'_>, values: Values<'_>, services: impl Itera
     if !all.is_empty() {
         line.text("service", &all);
     }
-    // Of one packet Zeek gives neither a duration nor bytes.
+    // For one packet Zeek gives neither duration nor bytes.
     let duration = of("flow.end").saturating_sub(start);
     if duration > 0 {
         line.seconds("duration", duration);
@@ -296,7 +294,7 @@ pub(super) fn conn(line: &mut Line<'_>, values: Values<'_>, services: impl Itera
     if_some(number, |number| line.count("ip_proto", number));
 }
 
-/// A line of `dns.log` for a query with its response.
+/// Writes the `dns.log` line of a query and its response.
 pub(super) fn dns(line: &mut Line<'_>, values: Values<'_>) {
     begin(line, values, values.number("timestamp").unwrap_or(0), None);
     line.text("proto", protocol(values.text("proto").unwrap_or_default()).1.as_bytes());
@@ -329,12 +327,12 @@ pub(super) fn dns(line: &mut Line<'_>, values: Values<'_>) {
     line.flag("rejected", code.is_some_and(|code| code != b"NOERROR") && values.text("dns.rrname").is_none());
 }
 
-/// A line of `ssl.log` for a handshake.
+/// Writes the `ssl.log` line of a handshake.
 pub(super) fn ssl(line: &mut Line<'_>, values: Values<'_>) {
     begin(line, values, values.number("timestamp").unwrap_or(0), None);
     let is_answered = values.is("answered");
     if let Some(version) = values.text("tls.version").filter(|_| is_answered) {
-        // `TLS 1.2` is `TLSv12`.
+        // `TLS 1.2` becomes `TLSv12`.
         let plain = version.iter().filter(|byte| !matches!(byte, b' ' | b'.'));
         let mut name: Vec<u8> = plain.copied().collect();
         name.insert(3.min(name.len()), b'v');
@@ -348,7 +346,7 @@ pub(super) fn ssl(line: &mut Line<'_>, values: Values<'_>) {
     line.text("ssl_history", if is_answered { b"Cs" } else { b"C" });
 }
 
-/// A line of `http.log` for a request with its response.
+/// Writes the `http.log` line of a request and its response.
 pub(super) fn http(line: &mut Line<'_>, values: Values<'_>, depth: Option<u32>) {
     begin(line, values, values.number("timestamp").unwrap_or(0), None);
     if_some(depth, |depth| line.count("trans_depth", depth.into()));
@@ -378,7 +376,7 @@ fn is_of_originator(file: Values<'_>) -> bool {
     file.text("direction") == Some(b"to_server")
 }
 
-/// A line of `files.log` for a body.
+/// Writes the `files.log` line of a body.
 pub(super) fn file(line: &mut Line<'_>, values: Values<'_>, file: Values<'_>, depth: Option<u32>) {
     let of = |name: &str| file.number(name).unwrap_or(0);
     let is_orig = is_of_originator(file);

@@ -1,25 +1,21 @@
-//! `conn_state`: how a connection came and went, in Zeek's words (its `determine_conn_state`), from the history of a flow.
+//! `conn_state`: Zeek's name for the state of a connection (its `determine_conn_state`), from the history of a flow.
 
 use super::rows::Values;
 
-/// What a side of a connection has come to.
+/// The state of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It sent nothing.
     Inactive,
-    /// It sent a SYN that was not answered, or without one before it.
+    /// Sent a SYN that was not answered, or a SYN-ACK without a SYN before it.
     Opening,
-    /// It was in the handshake.
+    /// Took part in the handshake.
     Established,
-    /// It sent a FIN.
     Closed,
-    /// It sent a reset.
     Reset,
-    /// It sent something else only.
+    /// Sent other segments only.
     Partial,
 }
 
-/// The state of a flow's connection.
 pub(super) fn connection_state(values: Values<'_>) -> &'static str {
     let of = |name: &str| values.number(name).unwrap_or(0);
     let packets = (of("flow.pkts_toserver"), of("flow.pkts_toclient"));

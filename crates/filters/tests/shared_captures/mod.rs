@@ -1,9 +1,9 @@
-//! Where the shared captures are.
+//! Finds the shared captures.
 
 use std::path::{Path, PathBuf};
 
-/// Their folder, with `captures` and `expected` in it: `STREAMLINE_SHARED` names it, else it is `shared` beside the
-/// workspace. Says on standard error where there is none.
+/// The folder with `captures` and `expected` in it: `STREAMLINE_SHARED`, or `shared` beside the workspace. Reports on
+/// standard error if it does not exist.
 pub fn folder() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let folder = std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from).join("data");
@@ -14,12 +14,11 @@ pub fn folder() -> Option<PathBuf> {
     None
 }
 
-/// As the programs that the expectations were made with have it: what is in one VLAN or tunnel and what is in another with the
-/// same addresses and ports is one connection.
+/// Connections with the same addresses and ports in different VLANs or tunnels count as one, as in the programs that
+/// made the expectations.
 #[allow(dead_code, reason = "not every test that uses this module makes streams")]
 pub const JOINED: &[(&str, &str)] = &[("vlan", "ignore"), ("tunnel", "ignore")];
 
-/// The paths in a folder, sorted.
 pub fn sorted(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
