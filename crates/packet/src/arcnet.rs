@@ -1,5 +1,5 @@
-//! ARCNET (RFC 1201, RFC 1051): its types, and the two headers that captures have. Not its fragments: Linux puts them
-//! together before a capture sees them, and elsewhere they are left alone.
+//! ARCNET (RFC 1201, RFC 1051): its types, and the two header formats in captures. Does not reassemble fragments: Linux
+//! does that before it captures, and other fragments are left alone.
 
 use crate::encapsulation::Layer;
 use crate::ethernet;
@@ -8,7 +8,7 @@ use crate::malformed::Malformed;
 
 const CUT: Malformed = Malformed::TruncatedLink;
 
-// Types: those of RFC 1201, and of RFC 1051, whose header ends with the type.
+// The types of RFC 1201, and those of RFC 1051, whose header ends with the type.
 const IP: u8 = 212;
 const ARP: u8 = 213;
 const REVERSE_ARP: u8 = 214;
@@ -16,7 +16,7 @@ const IPV6: u8 = 196;
 const OLD_IP: u8 = 240;
 const OLD_ARP: u8 = 241;
 
-/// Source, target, type; then of RFC 1201 a split flag and a sequence number, which an exception frame has twice.
+/// Source, target, type. RFC 1201 adds a split flag and a sequence number; an exception frame has both twice.
 pub(crate) fn next(bytes: &[u8]) -> Step {
     let [_, _, kind] = *bytes.first_chunk().ok_or(CUT)?;
     if let OLD_IP | OLD_ARP = kind {
@@ -27,11 +27,11 @@ pub(crate) fn next(bytes: &[u8]) -> Step {
         [flag, ..] => (flag, 6),
         [] => return Err(CUT),
     };
-    // The first fragment of several says so with an odd flag; the others have no header of what they carry.
+    // An odd flag marks the first of several fragments. Later ones lack the header of their payload.
     Ok((end, if flag == 0 || flag & 1 == 1 { layer(kind) } else { Layer::Other }))
 }
 
-/// Source, target, two bytes of offset, type; then of RFC 1201 a split flag and a sequence number.
+/// Source, target, two bytes of offset, type. RFC 1201 adds a split flag and a sequence number.
 pub(crate) fn next_linux(bytes: &[u8]) -> Step {
     let [_, _, _, _, kind] = *bytes.first_chunk().ok_or(CUT)?;
     Ok((if matches!(kind, OLD_IP | OLD_ARP) { 5 } else { 8 }, layer(kind)))

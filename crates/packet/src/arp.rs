@@ -1,4 +1,4 @@
-//! ARP and RARP packets for IPv4 over Ethernet (RFC 826, RFC 903). Other hardware and protocols are refused.
+//! ARP and RARP packets for IPv4 over Ethernet (RFC 826, RFC 903). Refuses other hardware and protocols.
 
 use std::net::Ipv4Addr;
 
@@ -6,19 +6,19 @@ use crate::bytes::chunk_at;
 use crate::ethernet;
 use crate::malformed::Malformed;
 
-/// Asks who has an address.
+/// Operation: asks which station has an address.
 pub const REQUEST: u16 = 1;
-/// Tells who has it.
+/// Operation: says which station has it.
 pub const REPLY: u16 = 2;
 
-/// An ARP packet whose fields are all there.
+/// A complete ARP packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     fields: &'a [u8; Packet::BYTES],
 }
 
 impl<'a> Packet<'a> {
-    /// Fixed for IPv4 over Ethernet.
+    /// Length of a packet for IPv4 over Ethernet.
     pub const BYTES: usize = 28;
 
     /// Checks length, address types and address lengths; `bytes` begin at the packet.
@@ -32,7 +32,7 @@ impl<'a> Packet<'a> {
         Ok(Self { fields })
     }
 
-    /// [`REQUEST`], [`REPLY`] ...
+    /// The operation: [`REQUEST`], [`REPLY`] ...
     #[inline]
     pub fn operation(&self) -> u16 {
         u16::from_be_bytes([self.fields[6], self.fields[7]])
@@ -44,14 +44,14 @@ impl<'a> Packet<'a> {
         self.pair(8)
     }
 
-    /// Ethernet and IP address of who is asked or told.
+    /// Ethernet and IP address of the target.
     #[inline]
     pub fn target(&self) -> ([u8; 6], Ipv4Addr) {
         self.pair(18)
     }
 
     fn pair(&self, offset: usize) -> ([u8; 6], Ipv4Addr) {
-        // Both offsets leave 10 bytes of 28.
+        // At least 10 of the 28 bytes follow both offsets.
         let [a, b, c, d, e, f, ip @ ..] = *chunk_at::<10>(self.fields, offset).unwrap_or(&[0; 10]);
         ([a, b, c, d, e, f], Ipv4Addr::from(ip))
     }

@@ -1,5 +1,5 @@
-//! Reading numbers at an offset. Not a cursor and not public: each parser keeps its own offsets, and everything here
-//! answers `None` past the end. Network byte order unless the name says otherwise.
+//! Reads numbers at an offset; `None` past the end. Not a cursor, and not public: each parser keeps its own offsets.
+//! Network byte order unless the name says otherwise.
 
 /// Big-endian 16 bits at `offset`.
 #[inline]
@@ -13,13 +13,13 @@ pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
-/// `N` bytes at `offset`, as an array whose fields need no further check.
+/// `N` bytes at `offset`, as an array that needs no further bounds checks.
 #[inline]
 pub(crate) fn chunk_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
     bytes.get(offset..)?.first_chunk()
 }
 
-/// A length as `u32`. Frames longer than 4 GiB do not exist; a slice that is longer counts as `u32::MAX`.
+/// A length as `u32`; a slice of 4 GiB or more counts as `u32::MAX`. No frame is that long.
 #[inline]
 pub(crate) fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)

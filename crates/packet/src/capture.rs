@@ -1,9 +1,9 @@
-//! What the readers of both capture file formats share: a record, the reasons to stop, and a reader that is one or the
-//! other. Not I/O: the caller owns the bytes and shows a window of them.
+//! Types that the readers of both capture formats share: a record, the reasons to stop, and a reader of either format.
+//! Does no I/O: the caller owns the bytes and shows a window of them.
 //!
 //! The loop is the same for a mapped file, a pipe and a buffer: call [`Reader::next`] with a window that starts where
-//! the last call left off. A [`Record`] says how many bytes to step over; [`Stop::More`] says how many to step over and
-//! how many the window must then hold; at the end of the input [`Reader::finish`] says whether it was a clean one.
+//! the last call left off. A [`Record`] says how many bytes to skip. [`Stop::More`] says how many to skip and how many
+//! the window must then hold. At the end of the input, [`Reader::finish`] says whether the capture is complete.
 //!
 //! Read next: `pcap_file.rs`, `pcapng.rs`.
 
@@ -43,26 +43,26 @@ impl ByteOrder {
 /// One captured packet, as offsets into the window it was found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When, in nanoseconds since 1970-01-01 UTC; 0 if the file does not say.
+    /// Capture time in nanoseconds since 1970-01-01 UTC; 0 if the file does not say.
     pub time_ns: u64,
-    /// Where the captured bytes start in the window.
+    /// Offset of the captured bytes in the window.
     pub data_offset: usize,
-    /// How many were captured.
+    /// Number of captured bytes.
     pub captured_len: u32,
-    /// How many the wire had.
+    /// Length of the packet on the wire.
     pub wire_len: u32,
-    /// Which of the file's current interfaces: see [`Reader::interface`].
+    /// Number of the interface in the current section: see [`Reader::interface`].
     pub interface: u32,
-    /// Where the packet's options start in the window; pcapng only.
+    /// Offset of the packet's options in the window; pcapng only.
     pub options_offset: usize,
-    /// How many bytes of options there are.
+    /// Length of the options in bytes.
     pub options_len: usize,
-    /// How many bytes of the window to step over to come to the next record.
+    /// Number of bytes of the window to skip to the next record.
     pub consumed: usize,
 }
 
 impl Record {
-    /// The captured bytes in `window`, the one this record was found in.
+    /// The captured bytes. `window` is the one in which this record was found.
     #[inline]
     pub fn data<'a>(&self, window: &'a [u8]) -> &'a [u8] {
         let behind = window.get(self.data_offset..).unwrap_or_default();
@@ -81,63 +81,63 @@ impl Record {
 pub enum Stop {
     /// The window is too short.
     More {
-        /// Bytes to step over first: they are done with.
+        /// Bytes to skip first.
         consumed: usize,
-        /// Bytes the window must hold after that, at least.
+        /// Bytes that the window must hold after that, at least.
         need: usize,
     },
     /// The file cannot be read beyond this point.
     Damaged(Damage),
 }
 
-/// What is wrong with a file, and where.
+/// An error in a file, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Bytes from the start of the file to the record or block in question.
+    /// Offset in the file of the faulty record or block.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The error.
     pub cause: Cause,
 }
 
-/// What is wrong with a capture file.
+/// The errors of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The first bytes are those of another kind of file, or unknown.
+    /// The first bytes are those of another kind of file (`Some`), or unknown (`None`).
     NotACapture(Option<FileKind>),
     /// A pcap version before 2.
     ArchaicVersion,
-    /// A version that nobody has defined.
+    /// An undefined version.
     UnsupportedVersion {
-        /// Before the point.
+        /// Major version.
         major: u16,
-        /// After the point.
+        /// Minor version.
         minor: u16,
     },
     /// The input ends in the middle of the file header.
     EndsInHeader,
     /// The input ends in the middle of a record or block.
     EndsInRecord {
-        /// Bytes that are there.
+        /// Number of bytes present.
         present: u64,
-        /// Bytes that the record or block has, as far as known.
+        /// Length of the record or block, as far as known.
         expected: u64,
     },
-    /// A packet longer than any that is sane for its link.
+    /// A packet longer than is plausible for its link type.
     CapturedLength {
-        /// What the record says.
+        /// Length in the record.
         length: u32,
-        /// What is allowed.
+        /// The limit.
         limit: u32,
     },
-    /// A block shorter than its fields, longer than any sane block, or not a multiple of four.
+    /// A block shorter than its fields, longer than is plausible, or not a multiple of four.
     BlockLength {
-        /// The block's type.
+        /// Type of the block.
         kind: u32,
-        /// What it says, in bytes.
+        /// Length in the block, in bytes.
         length: u32,
-        /// The shortest that a block of its type can be.
+        /// The shortest possible length for this type.
         least: u32,
-        /// The longest that is sane.
+        /// The longest plausible length.
         most: u32,
     },
     /// The length at the end of a block differs from the one at its start.
@@ -147,17 +147,17 @@ pub enum Cause {
         /// At the end.
         end: u32,
     },
-    /// A section whose byte order mark is neither one way nor the other.
+    /// A section whose byte order mark is valid in neither byte order.
     ByteOrderMark(u32),
-    /// An option of an interface is cut, has the wrong length, or a value that has no meaning.
+    /// An interface option is cut, has the wrong length, or has an undefined value.
     InterfaceOption(u16),
     /// More interfaces in a section than [`pcapng::INTERFACE_LIMIT`].
     TooManyInterfaces,
-    /// A packet of an interface that was not described before.
+    /// A packet of an interface that was not described before it.
     UnknownInterface {
-        /// Its number.
+        /// Number of the interface.
         interface: u32,
-        /// How many interfaces were described in the section by then.
+        /// Number of interfaces described in the section so far.
         described: u32,
     },
 }
@@ -208,7 +208,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// What people can do about it; `None` where that is plain, or nothing.
+    /// A suggestion for the user; `None` if it is obvious or there is none.
     pub fn help(&self) -> Option<&'static str> {
         match self {
             Self::BlockLength { .. }
@@ -227,7 +227,7 @@ impl Cause {
     }
 }
 
-/// What is wrong with the length of a block.
+/// Formats the error in the length of a block.
 struct BlockBounds {
     length: u32,
     least: u32,
@@ -247,20 +247,20 @@ impl fmt::Display for BlockBounds {
 
 impl std::error::Error for Damage {}
 
-/// An interface that packets were captured on; a classic pcap file has one.
+/// An interface that captured packets. A classic pcap file has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Link type of its packets.
     pub link: LinkType,
-    /// Bytes kept of each packet; 0 if there was no limit.
+    /// Bytes kept of each packet; 0 = whole.
     pub snap_len: u32,
     /// Bytes of frame check sequence at the end of each frame, if the file says.
     pub fcs_bytes: Option<u8>,
     /// Its name, if the file says.
     pub name: Option<String>,
-    /// What it is in words, if the file says.
+    /// Its description, if the file says.
     pub description: Option<String>,
-    /// Its times are finer than microseconds.
+    /// Times are finer than microseconds.
     pub nanoseconds: bool,
 }
 
@@ -274,7 +274,7 @@ pub enum Reader {
 }
 
 impl Reader {
-    /// Begins a file: looks at its first bytes, and says how many of them to step over.
+    /// Begins a file by its first bytes. Returns also how many of them to skip.
     pub fn open(window: &[u8]) -> Result<(Self, usize), Stop> {
         match sniff(window) {
             Some(FileKind::Pcap) => {
@@ -287,7 +287,7 @@ impl Reader {
         }
     }
 
-    /// Finds the next packet; `window` starts where the last call left off.
+    /// Finds the next packet. `window` must start where the last call left off.
     #[inline]
     pub fn next(&mut self, window: &[u8]) -> Result<Record, Stop> {
         match self {
@@ -296,7 +296,7 @@ impl Reader {
         }
     }
 
-    /// Says whether the input may end where it does, with `rest` as the window that [`Self::next`] wanted more of.
+    /// Checks that the input may end here. `rest` is the window for which [`Self::next`] wanted more bytes.
     pub fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
         match self {
             Self::Pcap(reader) => reader.finish(rest),
@@ -304,7 +304,7 @@ impl Reader {
         }
     }
 
-    /// The interface of a record that [`Self::next`] has just given. Numbers start anew in each pcapng section.
+    /// The interface of the last record of [`Self::next`]. Each pcapng section counts its interfaces from 0.
     pub fn interface(&self, index: u32) -> Option<&Interface> {
         match self {
             Self::Pcap(reader) => (index == 0).then(|| reader.interface()),

@@ -1,9 +1,8 @@
-//! DNS messages (RFC 1035, 4), also as multicast DNS and LLMNR have them. Reads what is there: of a message that ends
-//! early, everything before the end. Not a resolver, and no DNSSEC beyond raw record data.
+//! DNS messages (RFC 1035, 4), also of multicast DNS and LLMNR. From a truncated message, reads everything before its
+//! end. Not a resolver; of DNSSEC it gives raw record data only.
 //!
-//! Nothing is allocated: names stay in the message, compression and all, until [`Name::append_to`] renders one. A
-//! pointer must point backwards, and a name follows at most [`POINTER_LIMIT`] of them, so that no message can make
-//! rendering take long.
+//! Allocates nothing: names stay compressed in the message until [`Name::append_to`] renders one. To bound the time for
+//! that, a pointer must point backwards, and a name follows at most [`POINTER_LIMIT`] pointers.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,14 +11,14 @@ use crate::bytes::{chunk_at, u16_at, u32_at};
 pub use crate::text::Strings;
 use crate::text::append_escaped;
 
-/// Ports on which a payload may be DNS: DNS, multicast DNS, LLMNR. Ask [`is_plausible`] as well.
+/// Ports on which a payload may be DNS, multicast DNS or LLMNR. Check it with [`is_plausible`].
 pub const PORTS: [u16; 3] = [53, 5353, 5355];
 
-/// Most compression pointers in one name: a name has at most 127 labels (RFC 1035, 2.3.4), and each pointer that is of
-/// use has a label behind it.
+/// Most compression pointers in one name. A name has at most 127 labels (RFC 1035, 2.3.4), and each useful pointer
+/// leads to a label.
 pub const POINTER_LIMIT: u32 = 127;
 
-/// Longest name, as on the wire without compression (RFC 1035, 2.3.4).
+/// Longest name on the wire, without compression (RFC 1035, 2.3.4).
 pub const NAME_LIMIT: usize = 255;
 
 const HEADER_BYTES: usize = 12;
@@ -27,9 +26,9 @@ const HEADER_BYTES: usize = 12;
 /// Why a message, or the rest of it, cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It ends early. What came before is sound.
+    /// The message ends early. The part before the end is valid.
     Truncated,
-    /// A label is of no known type, or a pointer does not point back, or there are too many pointers.
+    /// A label has an unknown type, a pointer does not point back, or there are too many pointers.
     Label,
     /// A name is longer than [`NAME_LIMIT`].
     NameLength,
@@ -46,7 +45,7 @@ impl Fault {
     }
 }
 
-/// A message whose header is there.
+/// A message with a complete header.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     bytes: &'a [u8],
@@ -65,43 +64,43 @@ impl<'a> Message<'a> {
         u16::from_be_bytes([self.header[2 * index], self.header[2 * index + 1]])
     }
 
-    /// What a response has in common with its query.
+    /// The identifier, which a response copies from its query.
     #[inline]
     pub fn id(&self) -> u16 {
         self.word(0)
     }
 
-    /// A response, not a query.
+    /// Is it a response? Else it is a query.
     #[inline]
     pub fn is_response(&self) -> bool {
         self.word(1) & 0x8000 != 0
     }
 
-    /// What is asked for: 0 is a standard query, 5 an update.
+    /// The operation: 0 is a standard query, 5 an update.
     #[inline]
     pub fn opcode(&self) -> u8 {
         (self.word(1) >> 11 & 0xf) as u8
     }
 
-    /// The responder is an authority for the name.
+    /// Is the responder an authority for the name?
     #[inline]
     pub fn is_authoritative(&self) -> bool {
         self.word(1) & 0x0400 != 0
     }
 
-    /// The sender cut the message to fit a datagram.
+    /// Did the sender cut the message to fit a datagram?
     #[inline]
     pub fn is_truncated(&self) -> bool {
         self.word(1) & 0x0200 != 0
     }
 
-    /// The client wants the server to ask on.
+    /// Does the client want the server to query other servers?
     #[inline]
     pub fn recursion_desired(&self) -> bool {
         self.word(1) & 0x0100 != 0
     }
 
-    /// The server would.
+    /// Would the server do so?
     #[inline]
     pub fn recursion_available(&self) -> bool {
         self.word(1) & 0x0080 != 0
@@ -113,31 +112,31 @@ impl<'a> Message<'a> {
         (self.word(1) & 0xf) as u8
     }
 
-    /// How many questions the header announces.
+    /// Number of questions, by the header.
     #[inline]
     pub fn question_count(&self) -> u16 {
         self.word(2)
     }
 
-    /// How many records the header announces for a section.
+    /// Number of records in a section, by the header.
     #[inline]
     pub fn record_count(&self, section: Section) -> u16 {
         self.word(3 + section as usize)
     }
 
-    /// The questions; ends with a fault where one cannot be read.
+    /// The questions. Ends with a fault at one that cannot be read.
     pub fn questions(&self) -> Questions<'a> {
         Questions { bytes: self.bytes, offset: HEADER_BYTES, left: self.question_count() }
     }
 
-    /// The records of all sections in order; ends with a fault where one cannot be read.
+    /// The records of all sections, in order. Ends with a fault at one that cannot be read.
     pub fn records(&self) -> Records<'a> {
         let left = [Section::Answer, Section::Authority, Section::Additional].map(|section| self.record_count(section));
         Records { questions: Some(self.questions()), bytes: self.bytes, offset: HEADER_BYTES, left }
     }
 }
 
-/// A name, still compressed.
+/// A name in its compressed form.
 #[derive(Clone, Copy, Debug)]
 pub struct Name<'a> {
     message: &'a [u8],
@@ -145,13 +144,13 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// The labels, first one first; ends with a fault where the name cannot be read.
+    /// The labels in order. Ends with a fault at one that cannot be read.
     pub fn labels(&self) -> Labels<'a> {
         Labels { message: self.message, offset: Some(self.offset), lowest: self.offset, length: 1, pointers: 0 }
     }
 
-    /// Appends the name without its last dot; the root is `.`. What is not printable becomes `\DDD`, and a dot or
-    /// backslash inside a label has a backslash in front (RFC 4343, 2.1). After a fault, what could be read is there.
+    /// Appends the name without its last dot; the root is `.`. An unprintable byte becomes `\DDD`; a dot or backslash
+    /// in a label gets a backslash (RFC 4343, 2.1). After a fault, the readable part has been appended.
     pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
         let start = out.len();
         for label in self.labels() {
@@ -177,11 +176,11 @@ impl<'a> Name<'a> {
 #[derive(Clone, Debug)]
 pub struct Labels<'a> {
     message: &'a [u8],
-    /// Where the next label stands; `None` at the end.
+    /// Offset of the next label; `None` at the end.
     offset: Option<usize>,
-    /// Where the last jump went: the next one must go further back.
+    /// Target of the last jump. The next jump must go further back.
     lowest: usize,
-    /// Bytes of name so far, with its end.
+    /// Length of the name so far, with its end.
     length: usize,
     pointers: u32,
 }
@@ -240,12 +239,12 @@ fn label_at(message: &[u8], offset: usize) -> Result<Label<'_>, Fault> {
             Ok(Label::Text(message.get(offset + 1..end).ok_or(Fault::Truncated)?))
         }
         3 => Ok(Label::Pointer(usize::from(u16_at(message, offset).ok_or(Fault::Truncated)? & 0x3fff))),
-        // RFC 6891, 5 gave up the other two types.
+        // RFC 6891, 5 retired the other two label types.
         _ => Err(Fault::Label),
     }
 }
 
-/// The name at `offset` and where the bytes behind it start. Pointers are not followed yet.
+/// The name at `offset`, and the offset behind it. Does not follow pointers.
 fn name_at(message: &[u8], offset: usize) -> Result<(Name<'_>, usize), Fault> {
     let mut end = offset;
     loop {
@@ -260,14 +259,14 @@ fn name_at(message: &[u8], offset: usize) -> Result<(Name<'_>, usize), Fault> {
     }
 }
 
-/// What is asked.
+/// A question.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The name.
+    /// Name asked for.
     pub name: Name<'a>,
     /// Record type, see [`type_name`].
     pub kind: u16,
-    /// Class; 1 is the Internet. Multicast DNS uses the top bit for something else.
+    /// Class; 1 is the Internet. Multicast DNS uses the top bit for another purpose.
     pub class: u16,
 }
 
@@ -304,32 +303,32 @@ impl<'a> Iterator for Questions<'a> {
 /// A part of a message that holds records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// What answers the question.
+    /// Records that answer the question.
     Answer,
-    /// Who would know.
+    /// Servers that are authorities for the name.
     Authority,
-    /// What may be of use.
+    /// Further useful records.
     Additional,
 }
 
 /// A resource record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Which section it stands in.
+    /// The section that contains it.
     pub section: Section,
-    /// The name it is about.
+    /// Name of the record.
     pub name: Name<'a>,
     /// Record type, see [`type_name`].
     pub kind: u16,
     /// Class; a UDP payload size in OPT records.
     pub class: u16,
-    /// Seconds it may be kept.
+    /// Seconds for which it may be cached.
     pub time_to_live_s: u32,
-    /// What it says.
+    /// Content of the record.
     pub data: Data<'a>,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<'a> {
     /// A: an IPv4 address.
@@ -342,7 +341,7 @@ pub enum Data<'a> {
     Mx {
         /// Lower is tried first.
         preference: u16,
-        /// Its name.
+        /// Name of the exchange.
         exchange: Name<'a>,
     },
     /// TXT and SPF: texts.
@@ -351,65 +350,65 @@ pub enum Data<'a> {
     Soa {
         /// The primary server.
         server: Name<'a>,
-        /// The mailbox of who is responsible, as a name.
+        /// The mailbox of the person responsible, as a name.
         mailbox: Name<'a>,
         /// Version of the zone.
         serial: u32,
-        /// Seconds for which the absence of a name may be kept (RFC 2308, 4).
+        /// Seconds for which the absence of a name may be cached (RFC 2308, 4).
         minimum_s: u32,
     },
     /// SRV: a server (RFC 2782).
     Srv {
         /// Lower is tried first.
         priority: u16,
-        /// Share among equals.
+        /// Share among servers of equal priority.
         weight: u16,
-        /// Its port.
+        /// Port of the server.
         port: u16,
-        /// Its name.
+        /// Name of the server.
         target: Name<'a>,
     },
-    /// DS, CDS, SSHFP, TLSA and SMIMEA: numbers, and a digest or key behind them.
+    /// DS, CDS, SSHFP, TLSA and SMIMEA: numbers, followed by a digest or key.
     Digest {
-        /// The numbers, of which the first `count` are there.
+        /// The numbers; the first `count` are valid.
         numbers: [u16; 3],
-        /// How many there are.
+        /// Number of valid `numbers`.
         count: usize,
         /// The digest or key.
         bytes: &'a [u8],
     },
-    /// CAA: who may make certificates (RFC 8659).
+    /// CAA: which authorities may issue certificates (RFC 8659).
     Caa {
-        /// Bits.
+        /// Flag bits.
         flags: u8,
-        /// What it is about: `issue`.
+        /// Name of the property, for instance `issue`.
         tag: &'a [u8],
-        /// What it says of that.
+        /// Value of the property.
         value: &'a [u8],
     },
     /// SVCB and HTTPS: a service and how to reach it (RFC 9460).
     Service {
-        /// Lower is tried first; 0 is an alias.
+        /// Lower is tried first; 0 makes it an alias.
         priority: u16,
-        /// Its name.
+        /// Name of the server or of the alias.
         target: Name<'a>,
         /// Keys with their values.
         params: ServiceParams<'a>,
     },
-    /// NAPTR: a rule that makes a name (RFC 3403).
+    /// NAPTR: a rule that rewrites a name (RFC 3403).
     Naptr {
         /// Order and preference.
         numbers: [u16; 2],
         /// Flags, services and a regular expression.
         texts: [&'a [u8]; 3],
-        /// The name that is looked up next.
+        /// The name to look up next.
         replacement: Name<'a>,
     },
-    /// Any other type, and a known one that does not fit its length.
+    /// Any other type, or a known type with data that does not fit it.
     Other(&'a [u8]),
 }
 
-/// Parameters of a service in order: key and value. Ends with one that is cut.
+/// Parameters of a service in order: key and value. Ends at one that is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceParams<'a> {
     rest: &'a [u8],
@@ -429,11 +428,11 @@ impl<'a> Iterator for ServiceParams<'a> {
 /// The records of a message.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
-    /// To be stepped over first.
+    /// Skipped before the first record.
     questions: Option<Questions<'a>>,
     bytes: &'a [u8],
     offset: usize,
-    /// Records left in each section.
+    /// Number of records left in each section.
     left: [u16; 3],
 }
 
@@ -465,7 +464,7 @@ impl<'a> Records<'a> {
         let kind = u16::from_be_bytes([a, b]);
         let data_offset = end + 10;
         let data_end = data_offset + usize::from(u16::from_be_bytes([i, j]));
-        // Names in record data may point back anywhere, but may not go on behind it.
+        // Names in record data may point back to any place, but must not continue behind the data.
         let message = self.bytes.get(..data_end).ok_or(Fault::Truncated)?;
         self.offset = data_end;
         Ok(Record {
@@ -479,7 +478,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Record data from `offset` to the end of `message`; `None` if it does not fit its type.
+/// Reads the record data from `offset` to the end of `message`. `None`: it does not fit its type.
 fn read_data(message: &[u8], offset: usize, kind: u16) -> Option<Data<'_>> {
     let data = message.get(offset..)?;
     let last_name =
@@ -539,9 +538,9 @@ fn read_data(message: &[u8], offset: usize, kind: u16) -> Option<Data<'_>> {
     }
 }
 
-/// Whether `payload` can be DNS, for ports that often carry it: random bytes pass less than once in 10^14 times.
+/// Can `payload` be DNS? For ports that often carry DNS: random bytes pass less than once in 10^14 times.
 ///
-/// `wire_len` is the payload's length on the wire, so that a capture that was cut is not held against it.
+/// `wire_len` is the payload's length on the wire, so a packet cut by the capture can still pass.
 pub fn is_plausible(payload: &[u8], wire_len: u32) -> bool {
     const OPCODES: [u8; 6] = [0, 1, 2, 4, 5, 6];
     const CLASSES: [u16; 5] = [1, 3, 4, 254, 255];
@@ -574,14 +573,14 @@ pub fn is_plausible(payload: &[u8], wire_len: u32) -> bool {
     }
 }
 
-/// Splits a stream of DNS over TCP (RFC 1035, 4.2.2): the first message, and what is behind it. `Err` says how many
-/// bytes the stream must have for that.
+/// Splits a stream of DNS over TCP (RFC 1035, 4.2.2) into the first message and the rest. `Err(n)`: the stream must
+/// have at least `n` bytes.
 pub fn split_tcp(stream: &[u8]) -> Result<(&[u8], &[u8]), usize> {
     let length = usize::from(u16_at(stream, 0).ok_or(2_usize)?);
     stream[2..].split_at_checked(length).ok_or(2 + length)
 }
 
-/// The name of a record type, or `TYPE123` (RFC 3597, 5).
+/// Prints the name of a record type, or `TYPE123` for an unknown one (RFC 3597, 5).
 #[derive(Clone, Copy, Debug)]
 pub struct TypeName(u16);
 
@@ -590,7 +589,7 @@ pub const fn type_name(kind: u16) -> TypeName {
     TypeName(kind)
 }
 
-/// The record type of this name, as [`type_name`] gives it.
+/// The record type with this name; reverses [`type_name`].
 pub fn type_number(name: &str) -> Option<u16> {
     let known = TYPES.iter().find(|row| row.1 == name).map(|row| row.0);
     known.or_else(|| name.strip_prefix("TYPE")?.parse().ok())
@@ -605,7 +604,7 @@ impl fmt::Display for TypeName {
     }
 }
 
-/// IANA's names of types in use, the frequent ones first.
+/// IANA's names of types in use, frequent ones first.
 #[rustfmt::skip]
 const TYPES: &[(u16, &str)] = &[
     (1, "A"), (28, "AAAA"), (5, "CNAME"), (65, "HTTPS"), (12, "PTR"), (2, "NS"), (6, "SOA"), (15, "MX"), (16, "TXT"),
@@ -641,7 +640,6 @@ pub const fn response_code_name(code: u8) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Header with these counts, standard query or response.
     fn message(flags: u16, counts: [u16; 4], rest: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x12, 0x34];
         bytes.extend_from_slice(&flags.to_be_bytes());
@@ -659,7 +657,7 @@ mod tests {
 
     const QUESTION: &[u8] = b"\x03www\x07example\x03com\0\0\x01\0\x01";
 
-    /// A response about www.example.com whose answers are `records`, each of type, data; their name is a pointer.
+    /// A response about www.example.com. `records` are its answers (type, data), each with a pointer as its name.
     fn response(records: &[(u16, &[u8])]) -> Vec<u8> {
         let mut bytes = message(0x8180, [1, records.len() as u16, 0, 0], QUESTION);
         for (kind, data) in records {
@@ -758,7 +756,7 @@ mod tests {
         check(b"\x01a\0", "a");
         check(b"\x05a.b\\c\x02\x00 \0", "a\\.b\\\\c.\\000 ");
         check(b"\x02\xc3\xa4\0", "\\195\\164");
-        // Pointers to themselves, forward, and into the header, where a zero stands.
+        // Pointers to themselves, forward, and into the header, where there is a zero.
         check(b"\x01a\xc0\x0c", "a!bad dns label or pointer");
         check(b"\xc0\x0c", "!bad dns label or pointer");
         check(b"\xc0\x20\0", "!bad dns label or pointer");
@@ -779,7 +777,7 @@ mod tests {
         check(&b"\x01a".repeat(200), Fault::NameLength);
     }
 
-    /// 200 pointers, each to the one before, so that each name is twice as costly as a limit on length would allow.
+    /// 200 pointers, each to the one before: without a limit on pointers, every name would cost that many steps.
     #[test]
     fn pointer_chains_end() {
         let mut bytes = message(0, [1, 0, 0, 0], b"\x01a\0");
@@ -791,7 +789,7 @@ mod tests {
         }
         assert_eq!(text(Name { message: &bytes, offset: last }), "!bad dns label or pointer");
         assert_eq!(text(Name { message: &bytes, offset: 15 + 2 * 100 }), "a");
-        // Long names by pointers are held to the same 255 bytes.
+        // A long name made with pointers has the same limit of 255 bytes.
         let mut bytes = message(0, [1, 0, 0, 0], b"");
         let mut last = None;
         for _ in 0..5 {

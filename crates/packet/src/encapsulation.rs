@@ -1,9 +1,9 @@
-//! From the first byte of a frame to its network header: VLAN tags, MPLS labels, PPPoE, LLC/SNAP and their kin. Not the
-//! link header's own step (`link_layer.rs`), not what is behind the network header (`frame.rs`), and not tunnels above IP
-//! (`tunnel.rs`).
+//! Walks from the first byte of a frame to its network header, over VLAN tags, MPLS labels, PPPoE, LLC/SNAP and similar
+//! headers. The link header itself is read by `link_layer.rs`, what follows the network header by `frame.rs`, and
+//! tunnels above IP by `tunnel.rs`.
 //!
-//! A loop over small steps: a step stands at an offset, knows what is there (`Layer`), and says what is next. Each step,
-//! and each MPLS label, counts towards [`ENCAPSULATION_LIMIT`], so the loop ends on any input.
+//! A loop of small steps: each step is at an offset, knows the type of the header there (`Layer`), and finds the next.
+//! Each step and each MPLS label counts towards [`ENCAPSULATION_LIMIT`], so the loop ends on any input.
 
 use crate::bytes::{chunk_at, u16_at, u32_at};
 use crate::ethernet;
@@ -14,22 +14,22 @@ use crate::{link_layer, ppp};
 /// Most headers between the start of a frame and IP. Real stacks have two to six.
 pub const ENCAPSULATION_LIMIT: u32 = 32;
 
-/// What lies in front of the network header.
+/// The headers in front of the network header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encapsulation {
-    /// Where the network header starts, from the start of the frame.
+    /// Offset of the network header in the frame.
     pub network_offset: u32,
-    /// Its ether type: 0x0800, 0x86dd, 0x0806 ... Links that number protocols in another way are translated; 0 if the
-    /// protocol has no ether type (spanning tree, PPP control ...).
+    /// Its ether type: 0x0800, 0x86dd, 0x0806 ... Other numberings are translated. 0: the protocol has no ether type
+    /// (spanning tree, PPP control ...).
     pub ether_type: u16,
-    /// VLAN tags on the way.
+    /// Number of VLAN tags.
     pub vlan_count: u8,
-    /// MPLS labels on the way.
+    /// Number of MPLS labels.
     pub mpls_count: u8,
-    /// VLAN identifiers of the two outermost tags, outermost first; 0 where there is none.
+    /// VLAN identifiers of the two outermost tags, outermost first; 0 without a tag.
     pub vlan_ids: [u16; 2],
-    /// One past the last byte of the network packet, where a header in front of it says (PPPoE): what is behind is
-    /// padding, whatever the packet itself says.
+    /// End of the network packet if a header in front of it gives its length (PPPoE). Bytes behind it are padding,
+    /// whatever the packet itself says.
     pub limit: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ pub struct Vlans {
 }
 
 impl Vlans {
-    /// So many tags, with the identifiers of the two outermost, outermost first.
+    /// `count` tags, with the identifiers of the two outermost, outermost first.
     #[inline]
     pub const fn new(count: u8, [first, second]: [u16; 2]) -> Vlans {
         let ids = match count {
@@ -52,7 +52,7 @@ impl Vlans {
         Vlans { count, ids }
     }
 
-    /// How many tags there were.
+    /// Number of tags.
     #[inline]
     pub const fn count(self) -> u8 {
         self.count
@@ -71,32 +71,29 @@ impl Vlans {
     }
 }
 
-/// What stands at the current offset.
+/// The type of the header at the current offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
-    /// The payload of something that named its ether type.
+    /// Given by an ether type in the header before it.
     EtherType(u16),
     Ethernet,
     /// IEEE 802.2 header.
     Llc,
-    /// PPPoE header.
     Pppoe,
-    /// PPP protocol number.
     Ppp,
-    /// MPLS label.
     Mpls,
-    /// IPv4 or IPv6.
+    /// IPv4 or IPv6, by its first nibble.
     Ip,
-    /// Something without an ether type.
+    /// A protocol without an ether type.
     Other,
 }
 
 /// Walks from the start of the frame to the network header.
 ///
-/// `Ok` also for network protocols other than IP: `ether_type` says which.
+/// Also `Ok` for network protocols other than IP: see `ether_type`.
 #[inline]
 pub fn parse(link: LinkType, bytes: &[u8]) -> Result<Encapsulation, Malformed> {
-    // Ethernet straight to IP is nearly all traffic: no loop, no state.
+    // Nearly all traffic is IP directly after Ethernet: no loop, no state.
     if link == LinkType::ETHERNET {
         let ether_type = ethernet::Packet::new_checked(bytes)?.ether_type();
         if ether_type == ethernet::IPV4 || ether_type == ethernet::IPV6 {
@@ -108,7 +105,7 @@ pub fn parse(link: LinkType, bytes: &[u8]) -> Result<Encapsulation, Malformed> {
     walk(bytes, offset, layer)
 }
 
-/// Are frames of this link type read at all?
+/// Can frames of this link type be read?
 pub fn is_read(link: LinkType) -> bool {
     link_layer::is_read(link)
 }
@@ -123,23 +120,23 @@ fn walk(bytes: &[u8], offset: usize, layer: Layer) -> Result<Encapsulation, Malf
     Err(Malformed::TooManyEncapsulations)
 }
 
-/// PPPoE or MPLS, which carry a packet of somebody else's below IP.
+/// PPPoE or MPLS, which carry a foreign packet below IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Below {
-    /// The session of PPPoE; `None`: it is MPLS.
+    /// The PPPoE session; `None`: MPLS.
     pub session: Option<u16>,
-    /// The last label of MPLS.
+    /// The last MPLS label.
     pub label: u32,
     /// VLAN tags in front of it.
     pub vlans: Vlans,
-    /// Where what it carries begins, and what that is.
+    /// Offset and type of the carried packet.
     pub offset: usize,
     pub next: Layer,
     /// See [`Encapsulation::limit`].
     pub limit: Option<u32>,
 }
 
-/// Walks to the first PPPoE or MPLS header and over it, where a frame has one in front of its network header.
+/// Walks over the first PPPoE or MPLS header. `None`: the frame has none before its network header.
 pub(crate) fn below(link: LinkType, bytes: &[u8]) -> Result<Option<Below>, Malformed> {
     let (offset, layer) = link_layer::first(link, bytes)?;
     let mut walk = Walk { bytes, offset, layer, found: Encapsulation::default() };
@@ -169,7 +166,6 @@ pub(crate) fn below(link: LinkType, bytes: &[u8]) -> Result<Option<Below>, Malfo
     }
 }
 
-/// A walk under way.
 struct Walk<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -178,7 +174,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// One step on; gives the ether type where it stands at the network header, 0 where that has none.
+    /// Makes one step. `Some(ether_type)`: at the network header; 0 if it has no ether type.
     #[inline]
     fn step(&mut self) -> Result<Option<u16>, Malformed> {
         const CUT: Malformed = Malformed::TruncatedEncapsulation;
@@ -201,7 +197,7 @@ impl Walk<'_> {
                 ethernet::MPLS | ethernet::MPLS_UPSTREAM => Layer::Mpls,
                 ethernet::PPPOE_SESSION => Layer::Pppoe,
                 ethernet::CISCO_METADATA => {
-                    // Version, count of 4-byte options, the options, then a type.
+                    // Version, number of 4-byte options, the options, then an ether type.
                     let [_, count] = *chunk_at(bytes, *offset).ok_or(CUT)?;
                     let end = *offset + 2 + 4 * usize::from(count);
                     *offset = end + 2;
@@ -220,11 +216,11 @@ impl Walk<'_> {
                     Layer::Ethernet
                 }
                 ethernet::SERVICE_FUNCTIONS => {
-                    // RFC 8300, 2.2: flags and the length of it all in words, a type of metadata, what follows.
+                    // RFC 8300, 2.2: flags, total length in words, type of metadata, next protocol.
                     let [_, length, _, next] = *chunk_at(bytes, *offset).ok_or(CUT)?;
                     *offset += usize::from(length & 0x3f) * 4;
                     match (length & 0x3f, next) {
-                        // Not even the service path, which is part of it.
+                        // Too short for the service path, which is part of the header.
                         (0 | 1, _) => Layer::Other,
                         (_, 1) => Layer::EtherType(ethernet::IPV4),
                         (_, 2) => Layer::EtherType(ethernet::IPV6),
@@ -242,16 +238,16 @@ impl Walk<'_> {
                 Layer::EtherType(u16_at(bytes, *offset - 2).ok_or(CUT)?)
             }
             Layer::Llc => match bytes.get(*offset..).ok_or(CUT)? {
-                // SNAP with the Ethernet organisation code, or 802.1H's bridge tunnel.
+                // SNAP with the Ethernet organisation code, or with 802.1H's for bridge tunnels.
                 [0xaa, 0xaa, 0x03, 0, 0, 0 | 0xf8, high, low, ..] => {
                     *offset += 8;
                     match u16::from_be_bytes([*high, *low]) {
-                        // A length here would lead to LLC in LLC, which nothing sends.
+                        // A length here would mean LLC in LLC, which is not used.
                         0..=ethernet::LENGTH_LIMIT => Layer::Other,
                         ether_type => Layer::EtherType(ether_type),
                     }
                 }
-                // The service access point of IP itself.
+                // The service access point of IP.
                 [0x06, 0x06, 0x03, ..] => {
                     *offset += 3;
                     Layer::Ip
@@ -282,8 +278,8 @@ impl Walk<'_> {
                     match bytes.get(*offset).ok_or(CUT)? >> 4 {
                         4 => Layer::EtherType(ethernet::IPV4),
                         6 => Layer::EtherType(ethernet::IPV6),
-                        // RFC 4385, 3: a pseudowire's control word begins with a zero nibble. Pseudowires carry most
-                        // often Ethernet; without a control word they cannot be told from IP and are not looked for.
+                        // RFC 4385, 3: a pseudowire's control word begins with a zero nibble; most pseudowires carry
+                        // Ethernet. Without a control word a pseudowire cannot be told from IP, so it is not detected.
                         0 => {
                             *offset += 4;
                             Layer::Ethernet

@@ -1,5 +1,5 @@
-//! Ethernet II and IEEE 802.3 headers, and the ether types that this crate knows. Not the tags behind the header:
-//! those are walked by `encapsulation.rs`.
+//! Ethernet II and IEEE 802.3 headers, and the ether types that this crate knows. `encapsulation.rs` walks the tags
+//! behind the header.
 
 use crate::malformed::Malformed;
 
@@ -9,9 +9,9 @@ pub const IPV4: u16 = 0x0800;
 pub const ARP: u16 = 0x0806;
 /// Reverse ARP.
 pub const REVERSE_ARP: u16 = 0x8035;
-/// Whole Ethernet frames, where a tunnel names what it carries by ether type.
+/// Ethernet frames inside a tunnel that names its payload by ether type.
 pub const TRANSPARENT_BRIDGING: u16 = 0x6558;
-/// PPP, where a tunnel names what it carries by ether type.
+/// PPP inside a tunnel that names its payload by ether type.
 pub const PPP: u16 = 0x880b;
 /// IPv6.
 pub const IPV6: u16 = 0x86dd;
@@ -21,9 +21,9 @@ pub const VLAN: u16 = 0x8100;
 pub const SERVICE_VLAN: u16 = 0x88a8;
 /// Outer VLAN tag from before 802.1ad.
 pub const OLD_VLAN: u16 = 0x9100;
-/// Outer VLAN tag from before 802.1ad, of other makers.
+/// Another outer VLAN tag from before 802.1ad.
 pub const OLD_VLAN_2: u16 = 0x9200;
-/// Outer VLAN tag from before 802.1ad, of other makers.
+/// Another outer VLAN tag from before 802.1ad.
 pub const OLD_VLAN_3: u16 = 0x9300;
 /// MPLS, unicast.
 pub const MPLS: u16 = 0x8847;
@@ -48,14 +48,14 @@ pub const SERVICE_FUNCTIONS: u16 = 0x894f;
 /// Values up to this are a length (IEEE 802.3), not a type.
 pub const LENGTH_LIMIT: u16 = 1500;
 
-/// An Ethernet frame whose header is there.
+/// An Ethernet frame with a complete header.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: &'a [u8; Packet::HEADER_BYTES],
 }
 
 impl<'a> Packet<'a> {
-    /// Two addresses and a type.
+    /// Length of the header: two addresses and a type.
     pub const HEADER_BYTES: usize = 14;
 
     /// Checks that the header is complete.
@@ -64,14 +64,14 @@ impl<'a> Packet<'a> {
         Ok(Self { header: bytes.first_chunk().ok_or(Malformed::TruncatedLink)? })
     }
 
-    /// Where the frame goes.
+    /// Destination address.
     #[inline]
     pub fn destination(&self) -> [u8; 6] {
         let [a, b, c, d, e, f, ..] = *self.header;
         [a, b, c, d, e, f]
     }
 
-    /// Where the frame comes from.
+    /// Source address.
     #[inline]
     pub fn source(&self) -> [u8; 6] {
         let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *self.header;

@@ -1,12 +1,12 @@
-//! One pass from link header to transport header: the result every filter that looks at packets starts from. Offsets
-//! and plain values, no references, so it can be kept beside a descriptor. Not reassembly of fragments and not tunnels:
-//! [`Frame::fragment`] and [`Frame::protocol`] say where a later stage would go on, and [`parse_ip`] is how.
+//! One pass from link header to transport header, the start of every filter that looks at packets. The result has
+//! offsets and plain values but no references, so it can be kept beside a descriptor. Does not reassemble fragments or
+//! open tunnels: [`Frame::fragment`] and [`Frame::protocol`] say where to continue, with [`parse_ip`].
 //!
-//! Two lengths run through this file. What the wire had is told by the IP header (and, where that says 0, by the
-//! frame's wire length); what was captured ends where the bytes end. Padding behind the IP packet belongs to neither.
+//! This file handles two lengths. The wire length comes from the IP header, or from the frame if that says 0. The
+//! captured length ends with the bytes. Neither includes padding behind the IP packet.
 //!
-//! Tiers: Ethernet with IPv4 or IPv6 and no extension header takes no loop and about a dozen predictable branches; tags,
-//! labels and extension headers take a bounded loop each.
+//! Tiers: Ethernet with IPv4, or IPv6 without extension headers, takes no loop and about a dozen predictable branches.
+//! Tags, labels and extension headers take a bounded loop each.
 //!
 //! Read next: `encapsulation.rs` (below IP), `tcp.rs` and `udp.rs` (above).
 
@@ -52,25 +52,25 @@ pub mod protocol {
     pub const MPLS: u8 = 137;
 }
 
-/// Where the parts of an IP frame are. Offsets count from the start of the frame.
+/// The offsets and fields of an IP frame. Offsets count from the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The IP header.
+    /// Offset of the IP header.
     pub network_offset: u32,
-    /// The first byte behind the IP header and its extensions: a transport header, or the middle of a fragment.
+    /// Offset behind the IP header and its extensions: a transport header, or the middle of a fragment.
     pub transport_offset: u32,
-    /// One past the last captured byte of the IP packet.
+    /// Offset one past the last captured byte of the IP packet.
     pub payload_end: u32,
-    /// Bytes from `transport_offset` to the end of the IP packet as the wire had it. More than
+    /// Bytes on the wire from `transport_offset` to the end of the IP packet. More than
     /// `payload_end - transport_offset` if the capture was cut.
     pub payload_wire_len: u32,
     /// 0x0800 or 0x86dd.
     pub ether_type: u16,
     /// VLAN identifiers of the two outermost tags, outermost first.
     pub vlan_ids: [u16; 2],
-    /// VLAN tags.
+    /// Number of VLAN tags.
     pub vlan_count: u8,
-    /// MPLS labels.
+    /// Number of MPLS labels.
     pub mpls_count: u8,
     /// 4 or 6.
     pub version: u8,
@@ -80,30 +80,30 @@ pub struct Frame {
     pub source: IpAddr,
     /// Destination address.
     pub target: IpAddr,
-    /// Set if this is one fragment of a packet.
+    /// `Some` if this is one fragment of a packet.
     pub fragment: Option<Fragment>,
 }
 
-/// What reassembly needs to know of a fragment.
+/// The fields for reassembling a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Where the bytes belong in the packet's fragmentable part.
+    /// Offset of the fragment in the packet's fragmentable part.
     pub offset: u16,
     /// More fragments follow.
     pub more: bool,
-    /// Common to the fragments of one packet; 16 bits in IPv4.
+    /// Shared by the fragments of one packet; 16 bits in IPv4.
     pub identification: u32,
-    /// What the fragmentable part begins with. Differs from [`Frame::protocol`] only in a first IPv6 fragment that has
-    /// extension headers behind its fragment header.
+    /// Protocol at the start of the fragmentable part. Differs from [`Frame::protocol`] only in a first IPv6 fragment
+    /// with extension headers behind its fragment header.
     pub protocol: u8,
-    /// Where this fragment's bytes start, from the start of the frame; they end at [`Frame::payload_end`].
+    /// Offset of this fragment's bytes in the frame; they end at [`Frame::payload_end`].
     pub start: u32,
 }
 
 /// Reads a frame up to its transport header.
 ///
-/// `bytes` is what was captured, `wire_len` what the wire had (at least as much; if it says less, it is not believed).
-/// [`Malformed::NotIp`] is for frames that are sound and of no interest here.
+/// `bytes` are the captured bytes, `wire_len` the length on the wire (if it is less than captured, it is ignored).
+/// [`Malformed::NotIp`] means a valid frame of another protocol.
 #[inline]
 pub fn parse(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame, Malformed> {
     let encapsulation = encapsulation::parse(link, bytes)?;
@@ -114,9 +114,9 @@ pub fn parse(link: LinkType, bytes: &[u8], wire_len: u32) -> Result<Frame, Malfo
     }
 }
 
-/// Reads an IP packet that starts at `offset`: a frame's inner packet, or a packet put together from fragments.
+/// Reads an IP packet at `offset`: a frame's inner packet, or a reassembled one.
 ///
-/// `wire_len` counts from the start of `bytes`, as for [`parse`]; so do the offsets in the result.
+/// `wire_len` counts from the start of `bytes`, as for [`parse`]. So do the offsets in the result.
 #[inline]
 pub fn parse_ip(bytes: &[u8], offset: u32, wire_len: u32) -> Result<Frame, Malformed> {
     let here = Encapsulation { network_offset: offset, ..Encapsulation::default() };
@@ -208,10 +208,10 @@ fn parse_ipv6(bytes: &[u8], below: Encapsulation, wire_len: u32) -> Result<Frame
 }
 
 impl Frame {
-    /// Moves the transport header behind extension headers that end at `offset`.
+    /// Moves the transport header to `offset`, the end of the extension headers.
     #[inline]
     fn behind_extensions(&mut self, protocol: u8, offset: usize) -> Result<(), Malformed> {
-        // The walk moves forward inside the captured bytes, whose length fits.
+        // The walk stays inside the captured bytes, whose length fits `u32`.
         let skipped = (offset as u32).saturating_sub(self.transport_offset);
         if skipped > self.payload_wire_len {
             return Err(Malformed::Ipv6ExtensionLength);
@@ -228,38 +228,38 @@ impl Frame {
         Vlans::new(self.vlan_count, self.vlan_ids)
     }
 
-    /// The captured bytes of the IP payload, transport header included, as a range of the frame.
+    /// The captured bytes of the IP payload, with its transport header, as a range of the frame.
     #[inline]
     pub fn payload(&self) -> Range<usize> {
         self.transport_offset as usize..self.payload_end as usize
     }
 
-    /// The captured bytes of the IP payload in `bytes`, the frame this was parsed from.
+    /// The captured bytes of the IP payload. `bytes` is the frame this was parsed from.
     #[inline]
     pub fn payload_of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         bytes.get(self.payload()).unwrap_or_default()
     }
 
-    /// Not the first fragment of its packet, so that `transport_offset` is no header.
+    /// Is it a fragment other than the first? Then there is no header at `transport_offset`.
     #[inline]
     pub fn is_later_fragment(&self) -> bool {
         self.fragment.is_some_and(|fragment| fragment.offset != 0)
     }
 
-    /// The IP packet on the wire was longer than what was captured of it.
+    /// Was the IP packet longer on the wire than captured?
     #[inline]
     pub fn is_cut(&self) -> bool {
         self.payload_end.saturating_sub(self.transport_offset) < self.payload_wire_len
     }
 
-    /// The TCP segment in `bytes`, the frame this was parsed from.
+    /// The TCP segment. `bytes` is the frame this was parsed from.
     #[inline]
     pub fn tcp<'a>(&self, bytes: &'a [u8]) -> Result<tcp::Packet<'a>, Malformed> {
         self.expect(protocol::TCP)?;
         tcp::Packet::new_checked(self.payload_of(bytes), self.payload_wire_len)
     }
 
-    /// The UDP datagram in `bytes`, the frame this was parsed from.
+    /// The UDP datagram. `bytes` is the frame this was parsed from.
     #[inline]
     pub fn udp<'a>(&self, bytes: &'a [u8]) -> Result<udp::Packet<'a>, Malformed> {
         self.expect(protocol::UDP)?;
@@ -302,7 +302,7 @@ mod tests {
         parse(link, bytes, bytes.len() as u32)
     }
 
-    /// A PPPoE length shorter than what the IP header claims: the rest is padding.
+    /// A PPPoE length shorter than the IP header's claim: the rest is padding.
     #[test]
     fn pppoe_length_bounds_the_packet() {
         for (packet, header) in [(packet_4(), [0, 31, 0, 0x21]), (packet_6(), [0, 51, 0, 0x57])] {
@@ -313,7 +313,7 @@ mod tests {
         }
     }
 
-    /// Each row: a link type and what stands before the packet.
+    /// Each row: a link type and the bytes before the packet.
     #[test]
     fn links() {
         let check = |link: LinkType, before: &[&[u8]], packet: &[u8]| {
@@ -380,12 +380,12 @@ mod tests {
         check(LinkType::NETANALYZER_TRANSPARENT, &[&[0x55; 12], ADDRESSES, &[8, 0]], &v4);
         check(LinkType::ETHERNET_MPACKET, &[&[0x55; 8], ADDRESSES, &[8, 0]], &v4);
         check(LinkType::EPON, &[&[0x55; 8], ADDRESSES, &[0x86, 0xdd]], &v6);
-        // Another link behind a header: a VLAN on Ethernet, raw IP, 802.11.
+        // PPI leading to another link: a VLAN on Ethernet, raw IP, 802.11.
         check(LinkType::PPI, &[&[0, 0, 12, 0, 1, 0, 0, 0, 9, 9, 9, 9], ADDRESSES, &[0x81, 0, 0, 7, 8, 0]], &v4);
         check(LinkType::PPI, &[&[0, 0, 8, 0, 105, 0, 0, 0], WLAN, SNAP_4], &v4);
         check(LinkType::PKTAP, &[&[16, 0, 0, 0, 1, 0, 0, 0, 12, 0, 0, 0, 9, 9, 9, 9]], &v4);
         check(LinkType::PKTAP, &[&[12, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 30, 0, 0, 0]], &v6);
-        // A service path in front of IP, and of Ethernet.
+        // NSH in front of IP, and of Ethernet.
         check(LinkType::ETHERNET, &[ADDRESSES, &[0x89, 0x4f, 0, 6, 1, 1, 0, 0, 0, 9], &[3; 16]], &v4);
         check(LinkType::ETHERNET, &[ADDRESSES, &[0x89, 0x4f, 0, 2, 2, 3, 0, 0, 0, 9], ADDRESSES, &[0x86, 0xdd]], &v6);
     }
@@ -413,7 +413,7 @@ mod tests {
         };
         let wlan = |header: Vec<u8>| check(LinkType::IEEE802_11, &[], header);
         wlan(with(&[], &[]));
-        // Between access points there is a fourth address; quality of service, and with it a field more.
+        // Between access points there is a fourth address. A QoS frame has one more field.
         wlan(with(&[(1, 3)], &[4; 6]));
         wlan(with(&[(0, 0x88)], &[5, 0]));
         wlan(with(&[(0, 0x88), (1, 0x81)], &[5, 0, 9, 9, 9, 9]));
@@ -421,7 +421,7 @@ mod tests {
         let radiotap = |before: &[u8], header: Vec<u8>| check(LinkType::IEEE802_11_RADIO, before, header);
         radiotap(&[0, 0, 8, 0, 0, 0, 0, 0], with(&[], &[]));
         radiotap(&[0, 0, 9, 0, 2, 0, 0, 0, 0x10], with(&[], &[]));
-        // Padding is said by the flags, which stand behind a time and the words for several antennas.
+        // The flags announce padding. They follow a timestamp and the flag words of several antennas.
         let padded = || with(&[(0, 0x88)], &[5, 0, 0, 0]);
         radiotap(&[0, 0, 9, 0, 2, 0, 0, 0, 0x20], padded());
         radiotap(&[0, 0, 17, 0, 3, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x20], padded());
@@ -434,13 +434,13 @@ mod tests {
         let refused = |header: Vec<u8>, expected: Malformed| {
             assert_eq!(read(LinkType::IEEE802_11, &[&header[..], &packet_4()].concat()), Err(expected));
         };
-        // A beacon, an acknowledgement, no data, a version that nobody has, what is encrypted.
+        // A beacon, an acknowledgement, a frame without data, an undefined version, an encrypted frame.
         refused(with(&[(0, 0x80)], &[]), Malformed::NotIp);
         refused(vec![0xd4, 0, 0, 0, 1, 1, 1, 1, 1, 1], Malformed::NotIp);
         refused(with(&[(0, 0x48)], &[]), Malformed::NotIp);
         refused(with(&[(0, 0x09)], &[]), Malformed::NotIp);
         refused(with(&[(1, 0x41)], &[]), Malformed::NotIp);
-        // Parts of packets, and several.
+        // A fragment of a packet, and a frame with several packets.
         refused(with(&[(1, 0x05)], &[]), Malformed::WlanFragment);
         refused(with(&[(22, 0x12)], &[]), Malformed::WlanFragment);
         refused(with(&[(0, 0x88)], &[0x80, 0]), Malformed::WlanAggregate);
@@ -461,7 +461,7 @@ mod tests {
         let (v4, v6) = (packet_4(), packet_6());
         check(2, &[&[8, 0, 1, 0, 8, 0, 1, 0], &[5, 0, 10, 0, 0, 0, 0, 0], &[36, 0, 9, 0]], &v4);
         check(10, &[&[56, 0, 9, 0]], &v6);
-        // Of a host of the other byte order.
+        // From a host of the other byte order.
         check(2, &[&[0, 8, 0, 1, 8, 0, 1, 0], &[0, 36, 0, 9]], &v4);
         let refused = |bytes: &[u8], expected: Malformed| assert_eq!(read(LinkType::NFLOG, bytes), Err(expected));
         refused(&[2, 1, 0, 0, 8, 0, 9, 0], Malformed::NotIp);
@@ -495,10 +495,10 @@ mod tests {
         };
         check(&[&[0, 1, 1, 64]], Ok(1));
         check(&[&[0, 1, 0, 64, 0, 1, 0, 64, 0, 1, 1, 64]], Ok(3));
-        // A pseudowire: control word and Ethernet, whose own frame is labelled again.
+        // A pseudowire: control word, then Ethernet, whose frame has labels again.
         let inner: &[&[u8]] = &[&[0, 1, 1, 64], &[0; 4], ADDRESSES, &[0x88, 0x47], &[0, 2, 1, 64]];
         check(inner, Ok(2));
-        // An associated channel, which begins with nibble 1.
+        // An associated channel begins with nibble 1.
         check(&[&[0, 1, 1, 64], &[0x10, 0, 0, 7]], Err(Malformed::NotIp));
         check(&[&[0, 1, 0, 64].repeat(40)], Err(Malformed::TooManyEncapsulations));
     }
@@ -519,7 +519,7 @@ mod tests {
         check(LinkType(147), &packet_4(), Malformed::UnsupportedLink);
     }
 
-    /// Captured and wire bytes of the IP payload, for an IPv4 packet with this total length in a frame of 14 + 32 bytes.
+    /// Captured and wire length of the payload of an IPv4 packet with this total length, in a frame of 14 + 32 bytes.
     #[test]
     fn lengths() {
         let check = |total: u16, captured: usize, wire_len: u32, expected: Result<(usize, u32, bool), Malformed>| {
@@ -534,10 +534,10 @@ mod tests {
         // Cut by the snap length.
         check(1500, 46, 1514, Ok((12, 1480, true)));
         check(32, 40, 46, Ok((6, 12, true)));
-        // Segmentation left to the device: to the end of the frame.
+        // Segmentation offload (total length 0): the packet ends with the frame.
         check(0, 46, 46, Ok((12, 12, false)));
         check(0, 46, 64_034, Ok((12, 64_000, true)));
-        // A wire length below what was captured is not believed.
+        // A wire length below the captured length is ignored.
         check(0, 46, 10, Ok((12, 12, false)));
         check(20, 46, 46, Ok((0, 0, false)));
         check(19, 46, 46, Err(Malformed::Ipv4TotalLength));
@@ -561,7 +561,7 @@ mod tests {
         check(0x1fff, Some((65_528, false)), Err(Malformed::LaterFragment));
     }
 
-    /// Extension headers in front of the UDP header of an IPv6 packet, and the payload length to claim.
+    /// Rows: extension headers before the UDP header of an IPv6 packet, and the payload length in its header.
     #[test]
     fn extensions_6() {
         let check = |first: u8, extensions: &[u8], payload_len: u16, expected: Result<(u8, u32, u32), Malformed>| {
@@ -578,7 +578,7 @@ mod tests {
         check(51, &[17, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 9, 9, 9, 9], 28, Ok((17, 56, 12)));
         check(44, &[17, 0, 0, 1, 0, 0, 0, 9], 20, Ok((17, 48, 12)));
         check(0, &[17, 0, 1, 4, 0, 0, 0, 0], 7, Err(Malformed::Ipv6ExtensionLength));
-        // Jumbogram, and segmentation left to the device.
+        // Jumbogram, and segmentation offload.
         check(0, &[17, 0, 0xc2, 4, 0, 1, 0, 8], 0, Ok((17, 48, 65_536)));
         check(17, &[], 0, Ok((17, 40, 12)));
         check(50, &[], 12, Ok((50, 40, 12)));

@@ -1,4 +1,4 @@
-//! ICMP and ICMPv6 headers (RFC 792, RFC 4443), which agree in their first eight bytes. Not the messages' bodies.
+//! ICMP and ICMPv6 headers (RFC 792, RFC 4443), which share their first eight bytes. Not the messages' bodies.
 
 use crate::malformed::Malformed;
 
@@ -11,7 +11,7 @@ pub const ECHO_REQUEST_V6: u8 = 128;
 /// ICMPv6 echo reply.
 pub const ECHO_REPLY_V6: u8 = 129;
 
-/// An ICMP message whose type, code and checksum are there.
+/// An ICMP message with complete type, code and checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: &'a [u8; 4],
@@ -38,7 +38,7 @@ impl<'a> Packet<'a> {
         self.header[1]
     }
 
-    /// Identifier and sequence number of an echo message, if that is what the type says and they were captured.
+    /// Identifier and sequence number of an echo message; `None` for other types, or if they were not captured.
     #[inline]
     pub fn echo(&self, version: u8) -> Option<(u16, u16)> {
         match (version, self.kind()) {

@@ -1,20 +1,20 @@
-//! IPv4 headers (RFC 791). Not reassembly, and not the options: nobody asks for them.
+//! IPv4 headers (RFC 791). Does not reassemble fragments or read options.
 
 use std::net::Ipv4Addr;
 
 use crate::malformed::Malformed;
 
-/// An IPv4 packet whose whole header is there and whose lengths agree with each other.
+/// An IPv4 packet with a complete header and consistent lengths.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: &'a [u8; Packet::HEADER_BYTES],
 }
 
 impl<'a> Packet<'a> {
-    /// The header without options.
+    /// Length of the header without options.
     pub const HEADER_BYTES: usize = 20;
 
-    /// Checks version, header length and total length; `bytes` begin at the header and may be cut behind it.
+    /// Checks version, header length and total length. `bytes` begin at the header and may be cut behind it.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let packet = Self { header: bytes.first_chunk().ok_or(Malformed::TruncatedIpv4)? };
@@ -34,19 +34,19 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// Bytes of header, options included.
+    /// Length of the header with options.
     #[inline]
     pub fn header_len(&self) -> u16 {
         u16::from(self.header[0] & 0x0f) * 4
     }
 
-    /// Bytes of packet; 0 where segmentation was left to the device.
+    /// Length of the packet; 0 with segmentation offload.
     #[inline]
     pub fn total_len(&self) -> u16 {
         u16::from_be_bytes([self.header[2], self.header[3]])
     }
 
-    /// What fragments of one packet have in common, besides addresses and protocol.
+    /// Shared by the fragments of one packet, together with addresses and protocol.
     #[inline]
     pub fn identification(&self) -> u16 {
         u16::from_be_bytes([self.header[4], self.header[5]])
@@ -58,7 +58,7 @@ impl<'a> Packet<'a> {
         self.header[6] & 0x20 != 0
     }
 
-    /// Where this fragment belongs, in bytes.
+    /// Offset of this fragment in the packet, in bytes.
     #[inline]
     pub fn fragment_offset(&self) -> u16 {
         (u16::from_be_bytes([self.header[6], self.header[7]]) & 0x1fff) << 3

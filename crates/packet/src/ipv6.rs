@@ -1,11 +1,11 @@
-//! IPv6 headers and the chain of extension headers (RFC 8200). Not reassembly.
+//! IPv6 headers and the chain of extension headers (RFC 8200). Does not reassemble fragments.
 
 use std::net::Ipv6Addr;
 
 use crate::bytes::chunk_at;
 use crate::malformed::Malformed;
 
-/// Most extension headers in one packet. RFC 8200, 4.1 has an order with seven; floods of them are an attack.
+/// Most extension headers in one packet. The order in RFC 8200, 4.1 has seven; floods of them are an attack.
 pub const EXTENSION_LIMIT: u32 = 32;
 
 /// Hop-by-hop options.
@@ -21,14 +21,14 @@ pub const NO_NEXT_HEADER: u8 = 59;
 /// Destination options.
 pub const DESTINATION_OPTIONS: u8 = 60;
 
-/// An IPv6 packet whose fixed header is there.
+/// An IPv6 packet with a complete fixed header.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: &'a [u8; Packet::HEADER_BYTES],
 }
 
 impl<'a> Packet<'a> {
-    /// The fixed header.
+    /// Length of the fixed header.
     pub const HEADER_BYTES: usize = 40;
 
     /// Checks the version; `bytes` begin at the header.
@@ -41,13 +41,13 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// Bytes behind the fixed header; 0 for jumbograms and where segmentation was left to the device.
+    /// Bytes behind the fixed header; 0 for jumbograms and with segmentation offload.
     #[inline]
     pub fn payload_len(&self) -> u16 {
         u16::from_be_bytes([self.header[4], self.header[5]])
     }
 
-    /// What follows the fixed header.
+    /// Protocol behind the fixed header.
     #[inline]
     pub fn next_header(&self) -> u8 {
         self.header[6]
@@ -56,7 +56,7 @@ impl<'a> Packet<'a> {
     /// Source address.
     #[inline]
     pub fn source(&self) -> Ipv6Addr {
-        // 16 bytes at 8 of 40 are always there.
+        // The header has 40 bytes, so 16 at offset 8 exist.
         Ipv6Addr::from(*chunk_at::<16>(self.header, 8).unwrap_or(&[0; 16]))
     }
 
@@ -70,34 +70,34 @@ impl<'a> Packet<'a> {
 /// A fragment header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Where this fragment belongs, in bytes.
+    /// Offset of this fragment in the packet, in bytes.
     pub offset: u16,
     /// More fragments follow.
     pub more: bool,
-    /// Common to the fragments of one packet.
+    /// Shared by the fragments of one packet.
     pub identification: u32,
-    /// What the fragmented part begins with.
+    /// Protocol at the start of the fragmented part.
     pub next_header: u8,
-    /// Where the fragmented bytes start, counted as the walk counts.
+    /// Offset of the fragmented bytes, counted as the walk counts.
     pub start: usize,
 }
 
-/// Where a walk over extension headers came to rest.
+/// The end of a walk over extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The first protocol that is no extension header.
+    /// The first protocol that is not an extension header.
     pub protocol: u8,
-    /// Where its header starts.
+    /// Offset of its header.
     pub offset: usize,
-    /// The fragment header, if the packet is a fragment. An atomic fragment (RFC 6946) is whole and leaves `None`.
+    /// The fragment header of a fragment. `None` for a whole packet, also for an atomic fragment (RFC 6946).
     pub fragment: Option<Fragment>,
     /// The payload length of a jumbogram (RFC 2675).
     pub jumbo_len: Option<u32>,
 }
 
-/// Walks the extension headers in `bytes` from `offset`, where a header of type `protocol` stands.
+/// Walks the extension headers in `bytes` from `offset`, where there is a header of type `protocol`.
 ///
-/// ESP ends the walk, for what follows cannot be read; so do later fragments, and a fragment header inside a fragment.
+/// The walk ends at ESP, which hides the rest, at a later fragment, and at a fragment header inside a fragment.
 pub fn walk(bytes: &[u8], offset: usize, protocol: u8) -> Result<Chain, Malformed> {
     let mut chain = Chain { protocol, offset, fragment: None, jumbo_len: None };
     for _ in 0..=EXTENSION_LIMIT {
@@ -123,7 +123,7 @@ pub fn walk(bytes: &[u8], offset: usize, protocol: u8) -> Result<Chain, Malforme
                 return Ok(chain);
             }
         } else {
-            // The length does not count the first 8 bytes; it is in units of 8, for authentication of 4.
+            // Length without the first 8 bytes, in units of 8 (authentication header: 4).
             let length = 8 + usize::from(header[1]) * unit_bytes;
             let whole = bytes.get(chain.offset..chain.offset + length).ok_or(Malformed::TruncatedIpv6Extension)?;
             if chain.protocol == HOP_BY_HOP && chain.jumbo_len.is_none() {
@@ -136,7 +136,7 @@ pub fn walk(bytes: &[u8], offset: usize, protocol: u8) -> Result<Chain, Malforme
     Err(Malformed::TooManyIpv6Extensions)
 }
 
-/// Steps over an authentication header (RFC 4302, 2), the one extension header that IPv4 has too: what follows and where.
+/// Skips an authentication header (RFC 4302, 2), which IPv4 can have too. Returns the next protocol and its offset.
 pub(crate) fn skip_authentication(bytes: &[u8], offset: usize) -> Result<(u8, usize), Malformed> {
     let [next, length, ..] = *chunk_at::<8>(bytes, offset).ok_or(Malformed::TruncatedIpv6Extension)?;
     let end = offset + 8 + usize::from(length) * 4;
@@ -146,12 +146,12 @@ pub(crate) fn skip_authentication(bytes: &[u8], offset: usize) -> Result<(u8, us
     Ok((next, end))
 }
 
-/// RFC 2675, 2: option 0xC2 with four bytes of length.
+/// RFC 2675, 2: option 0xC2 with a 4-byte length.
 fn jumbo_option(mut options: &[u8]) -> Option<u32> {
     loop {
         options = match *options {
             [0xc2, 4, a, b, c, d, ..] => return Some(u32::from_be_bytes([a, b, c, d])),
-            // Pad1 is the one option without a length.
+            // Pad1 is the only option without a length.
             [0, ..] => &options[1..],
             [_, length, ref rest @ ..] => rest.get(usize::from(length)..)?,
             _ => return None,
@@ -176,9 +176,9 @@ mod tests {
         check(&[17, 1, 0, 0, 0, 0, 0, 0], ROUTING, Err(Malformed::TruncatedIpv6Extension));
         check(&[17, 1, 0], ROUTING, Err(Malformed::TruncatedIpv6Extension));
         check(&[6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], AUTHENTICATION, Ok((6, 12)));
-        // Atomic fragment: whole, the walk goes on.
+        // Atomic fragment: a whole packet, so the walk continues.
         check(&[60, 0, 0, 0, 1, 2, 3, 4, 6, 0, 0, 0, 0, 0, 0, 0], FRAGMENT, Ok((6, 16)));
-        // Later fragment: what looks like destination options is payload.
+        // Later fragment: the bytes that look like destination options are payload.
         check(&[60, 0, 0, 8, 1, 2, 3, 4, 6, 0, 0, 0, 0, 0, 0, 0], FRAGMENT, Ok((60, 8)));
         check(&[0; 8 * 40], HOP_BY_HOP, Err(Malformed::TooManyIpv6Extensions));
     }

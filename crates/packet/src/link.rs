@@ -1,12 +1,12 @@
-//! Link types: the number in a capture file that says what the first byte of a frame is, and its name as libpcap
-//! spells it. Not the parsing of any of them: that is `encapsulation.rs`.
+//! Link types: the number in a capture file that says how to read the first bytes of a frame, and its libpcap name.
+//! Does not parse frames: see `encapsulation.rs`.
 //!
 //! Numbers are LINKTYPE values (<https://www.tcpdump.org/linktypes.html>), which equal libpcap's DLT values except for
-//! a handful; [`LinkType::dlt`] gives the other numbering, which is what `pcap_compile` wants on Linux.
+//! a handful. [`LinkType::dlt`] gives the other numbering, which `pcap_compile` wants on Linux.
 
 use std::fmt;
 
-/// A link type, as files carry it.
+/// A link type, with the number used in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkType(pub u16);
 
@@ -19,7 +19,7 @@ impl LinkType {
     pub const IEEE802: Self = Self(6);
     /// ARCNET, as BSD captures it.
     pub const ARCNET: Self = Self(7);
-    /// SLIP, behind a direction and a header.
+    /// SLIP with a direction byte and a header in front.
     pub const SLIP: Self = Self(8);
     /// PPP, with or without HDLC address and control bytes.
     pub const PPP: Self = Self(9);
@@ -27,11 +27,11 @@ impl LinkType {
     pub const FDDI: Self = Self(10);
     /// PPP in HDLC-like framing (RFC 1662), or Cisco PPP with HDLC framing.
     pub const PPP_SERIAL: Self = Self(50);
-    /// PPP over Ethernet, from the PPPoE header on.
+    /// PPP over Ethernet, beginning at the PPPoE header.
     pub const PPP_ETHER: Self = Self(51);
     /// LLC/SNAP over ATM (RFC 2684).
     pub const ATM_RFC1483: Self = Self(100);
-    /// IPv4 or IPv6, told apart by the first nibble.
+    /// IPv4 or IPv6, by the first nibble.
     pub const RAW: Self = Self(101);
     /// SLIP, as BSD/OS captures it.
     pub const SLIP_BSDOS: Self = Self(102);
@@ -41,13 +41,13 @@ impl LinkType {
     pub const IEEE802_11: Self = Self(105);
     /// Frame Relay (RFC 2427).
     pub const FRELAY: Self = Self(107);
-    /// OpenBSD loopback: as [`Self::NULL`], in network byte order.
+    /// OpenBSD loopback: like [`Self::NULL`], but in network byte order.
     pub const LOOP: Self = Self(108);
-    /// What OpenBSD has decrypted of IPsec.
+    /// Packets that OpenBSD has decrypted from IPsec.
     pub const ENC: Self = Self(109);
     /// Linux cooked capture, version 1.
     pub const LINUX_SLL: Self = Self(113);
-    /// Packets that OpenBSD's packet filter logs.
+    /// Packets logged by OpenBSD's packet filter.
     pub const PFLOG: Self = Self(117);
     /// IEEE 802.11 behind a Prism header.
     pub const PRISM_HEADER: Self = Self(119);
@@ -63,9 +63,9 @@ impl LinkType {
     pub const APPLE_IP_OVER_IEEE1394: Self = Self(138);
     /// IEEE 802.11 behind an AVS header.
     pub const IEEE802_11_RADIO_AVS: Self = Self(163);
-    /// PPP from pppd: a direction byte takes the place of the address byte.
+    /// PPP from pppd, with a direction byte in place of the address byte.
     pub const PPP_PPPD: Self = Self(166);
-    /// Any link, behind a header of fields for each packet.
+    /// Any link, behind a per-packet header of fields.
     pub const PPI: Self = Self(192);
     /// PPP behind a direction byte.
     pub const PPP_WITH_DIRECTION: Self = Self(204);
@@ -79,15 +79,15 @@ impl LinkType {
     pub const IPV4: Self = Self(228);
     /// IPv6.
     pub const IPV6: Self = Self(229);
-    /// Packets that Linux's packet filter logs.
+    /// Packets logged by Linux's packet filter.
     pub const NFLOG: Self = Self(239);
-    /// Ethernet behind the header of a netANALYZER.
+    /// Ethernet behind a netANALYZER header.
     pub const NETANALYZER: Self = Self(240);
-    /// The same with the preamble.
+    /// As [`Self::NETANALYZER`], with the Ethernet preamble.
     pub const NETANALYZER_TRANSPARENT: Self = Self(241);
     /// IP over InfiniBand (RFC 4391).
     pub const IPOIB: Self = Self(242);
-    /// Any link, behind the header of a Mac.
+    /// Any link, behind a header from macOS.
     pub const PKTAP: Self = Self(258);
     /// Ethernet behind the preamble of a passive optical network.
     pub const EPON: Self = Self(259);
@@ -96,14 +96,14 @@ impl LinkType {
     /// Linux cooked capture, version 2.
     pub const LINUX_SLL2: Self = Self(276);
 
-    /// libpcap's name, for instance `EN10MB`, or `None` if libpcap 1.10 has none.
+    /// libpcap's name, for instance `EN10MB`; `None` if libpcap 1.10 has none.
     pub fn name(self) -> Option<&'static str> {
         let number = self.canonical().0;
         let row = NAMES.binary_search_by_key(&number, |row| row.0).ok()?;
         Some(NAMES[row].1)
     }
 
-    /// The link type with libpcap's `name`, in any case.
+    /// The link type with this libpcap name, in upper or lower case.
     pub fn from_name(name: &str) -> Option<Self> {
         let row = NAMES.iter().find(|row| row.1.eq_ignore_ascii_case(name))?;
         Some(Self(row.0))
@@ -121,7 +121,7 @@ impl LinkType {
         }
     }
 
-    /// The longest capture of one packet that libpcap 1.10 takes for sane, in bytes. What claims more is damage.
+    /// The longest packet that libpcap 1.10 accepts for the link, in bytes. A longer one is damage.
     pub const fn maximum_snap_len(self) -> u32 {
         const KIBIBYTE: u32 = 1024;
         match self.0 {
@@ -133,8 +133,8 @@ impl LinkType {
         }
     }
 
-    /// Some programs write DLT numbers where LINKTYPE numbers belong; libpcap and this reader understand both. 14 is
-    /// OpenBSD's number for raw IP.
+    /// Translates DLT numbers, which some programs write in place of LINKTYPE numbers; libpcap and this reader accept
+    /// both. 14 is OpenBSD's number for raw IP.
     pub const fn canonical(self) -> Self {
         match self.0 {
             11 => Self(100),

@@ -1,8 +1,8 @@
-//! From the first byte of a frame to what its link header leads to: a step for each link type. Not what lies between that
-//! and IP, which is `encapsulation.rs`.
+//! Reads the link header of a frame: one step per link type, from the first byte to the next header. `encapsulation.rs`
+//! reads the headers between that and IP.
 //!
-//! A link type that puts a header of its own in front of another link's frame (PPI, PKTAP) leads to that link's step,
-//! once: none of them carries another of its sort.
+//! A link type that puts its own header in front of another link's frame (PPI, PKTAP) continues with that link's step,
+//! once: such a header never leads to another one like it.
 
 use crate::bytes::{chunk_at, u16_at};
 use crate::encapsulation::Layer;
@@ -11,27 +11,27 @@ use crate::link::LinkType;
 use crate::malformed::Malformed;
 use crate::{arcnet, nflog, ppp, sll, wlan};
 
-/// What a link header leads to, and where; else why not.
+/// The offset and type of the next header, or why it cannot be found.
 pub(crate) type Step = Result<(usize, Layer), Malformed>;
 
 const CUT: Malformed = Malformed::TruncatedLink;
 
-/// Are frames of this link type read at all?
+/// Can frames of this link type be read?
 pub(crate) fn is_read(link: LinkType) -> bool {
-    // What is known wants bytes.
+    // A known link type fails on empty input with another error.
     !matches!(first(link, &[]), Err(Malformed::UnsupportedLink))
 }
 
-/// What the link header leads to, and where.
+/// Finds the header behind the link header.
 pub(crate) fn first(link: LinkType, bytes: &[u8]) -> Step {
     match link.canonical() {
         LinkType::PPI => {
-            // Version, flags, length of it all, and the link type of what follows; little-endian.
+            // Version, flags, total header length, and the link type of the inner frame; little-endian.
             let [_, _, low, high, link @ ..] = *bytes.first_chunk::<8>().ok_or(CUT)?;
             behind(bytes, usize::from(u16::from_le_bytes([low, high])).max(8), u32::from_le_bytes(link))
         }
         LinkType::PKTAP => {
-            // Length of it all, type of the record, and the link type of what follows; in the byte order of a Mac.
+            // Total header length, record type, and the link type of the inner frame; in the byte order of the Mac.
             let header = bytes.first_chunk::<12>().ok_or(CUT)?;
             let [length, _, link] = [0, 4, 8].map(|at| word_at(header, at));
             behind(bytes, (length as usize).max(12), link)
@@ -44,7 +44,7 @@ fn word_at(header: &[u8; 12], at: usize) -> u32 {
     header.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// The step of the link that follows a header which ends at `offset`.
+/// The step of the inner link, whose frame begins at `offset`.
 fn behind(bytes: &[u8], offset: usize, link: u32) -> Step {
     let rest = bytes.get(offset..).ok_or(CUT)?;
     let link = u16::try_from(link).map_err(|_| Malformed::UnsupportedLink)?;
@@ -57,7 +57,7 @@ fn plain(link: LinkType, bytes: &[u8]) -> Step {
         LinkType::ETHERNET => (0, Layer::Ethernet),
         LinkType::RAW | LinkType::IPV4 | LinkType::IPV6 => (0, Layer::Ip),
         LinkType::NULL | LinkType::LOOP => (4, family_layer(*bytes.first_chunk().ok_or(CUT)?)),
-        // The family, and two words about IPsec.
+        // The address family, and two words about IPsec.
         LinkType::ENC => (12, family_layer(*bytes.first_chunk().ok_or(CUT)?)),
         LinkType::LINUX_SLL => (sll::HEADER_BYTES, sll::next(*bytes.first_chunk().ok_or(CUT)?)),
         LinkType::LINUX_SLL2 => (sll::HEADER_BYTES_2, sll::next_2(*bytes.first_chunk().ok_or(CUT)?)),
@@ -69,10 +69,10 @@ fn plain(link: LinkType, bytes: &[u8]) -> Step {
         LinkType::C_HDLC_WITH_DIRECTION => (5, Layer::EtherType(u16_at(bytes, 3).ok_or(CUT)?)),
         LinkType::FRELAY => frame_relay(bytes, 0)?,
         LinkType::FRELAY_WITH_DIRECTION => frame_relay(bytes, 1)?,
-        // A direction, and the header as it was before or after compression.
+        // A direction byte, and the header before or after compression.
         LinkType::SLIP => (16, Layer::Ip),
         LinkType::SLIP_BSDOS => (24, Layer::Ip),
-        // Access control, frame control and two addresses; or without the first.
+        // Access control, frame control and two addresses; FDDI has no access control.
         LinkType::IEEE802 => (14, Layer::Llc),
         LinkType::FDDI => (13, Layer::Llc),
         LinkType::ARCNET => arcnet::next(bytes)?,
@@ -90,14 +90,14 @@ fn plain(link: LinkType, bytes: &[u8]) -> Step {
         LinkType::IEEE802_11_RADIO_AVS => wlan::next_avs(bytes)?,
         LinkType::PRISM_HEADER => wlan::next_prism(bytes)?,
         LinkType::NFLOG => nflog::next(bytes)?,
-        // The destination's hardware address and the source's, a type and two reserved bytes (RFC 4391, 6).
+        // Hardware addresses of destination and source, a type and two reserved bytes (RFC 4391, 6).
         LinkType::IPOIB => (44, Layer::EtherType(u16_at(bytes, 40).ok_or(CUT)?)),
-        // A status before the frame; its preamble, too.
+        // A status before the frame; the second also has the preamble.
         LinkType::NETANALYZER => (4, Layer::Ethernet),
         LinkType::NETANALYZER_TRANSPARENT => (12, Layer::Ethernet),
         LinkType::ETHERNET_MPACKET | LinkType::EPON => (8, Layer::Ethernet),
         LinkType::PFLOG => {
-            // Its length without padding to a word, and the family.
+            // The header length, not padded to a word, and the family.
             let [length, ..] = *bytes.first_chunk::<2>().ok_or(CUT)?;
             (usize::from(length).next_multiple_of(4), Layer::Ip)
         }
@@ -106,8 +106,8 @@ fn plain(link: LinkType, bytes: &[u8]) -> Step {
     })
 }
 
-/// Address families of the BSD loopback header. The number is the capturing host's, in its byte order, so both orders
-/// and every system's value for IPv6 are taken.
+/// Address families of the BSD loopback header. The number and its byte order are the capturing host's, so both byte
+/// orders and every system's value for IPv6 are accepted.
 fn family_layer(family: [u8; 4]) -> Layer {
     let number = u32::from_le_bytes(family);
     match number.min(number.swap_bytes()) {
@@ -134,7 +134,7 @@ fn frame_relay(bytes: &[u8], start: usize) -> Step {
     match nlpid {
         0xcc => Ok((offset, Layer::EtherType(ethernet::IPV4))),
         0x8e => Ok((offset, Layer::EtherType(ethernet::IPV6))),
-        // SNAP: organisation code, then a type.
+        // SNAP: organisation code, then an ether type.
         0x80 => match chunk_at(bytes, offset) {
             Some(&[0, 0, 0, high, low]) => Ok((offset + 5, Layer::EtherType(u16::from_be_bytes([high, low])))),
             Some(_) => Ok((offset, Layer::Other)),

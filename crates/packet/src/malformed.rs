@@ -1,31 +1,31 @@
-//! Why a frame could not be read: one small enum for all header parsers, with a text for each case. Not an error in
-//! the sense of a failed operation: a malformed frame is a counted drop, so there is nothing here but the reason.
+//! Why a frame could not be read: one small enum for all header parsers, with a text for each reason. A malformed frame
+//! is a counted drop, not a failed operation, so only the reason is kept.
 //!
 //! Read next: `frame.rs`, which returns these.
 
 use std::fmt;
 
-/// The reason why a header could not be read.
+/// The reason for which a header could not be read.
 ///
 /// "Truncated" means that the captured bytes end too early, whether the wire or the snap length cut them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Malformed {
-    /// The frame is sound and carries something other than IP (ARP, spanning tree, PPP control ...).
+    /// A valid frame that carries another protocol than IP (ARP, spanning tree, PPP control ...).
     NotIp,
-    /// The link type is not one that `frame` reads.
+    /// `frame` does not read this link type.
     UnsupportedLink,
     /// The link header is cut.
     TruncatedLink,
-    /// Part of a packet: 802.11 splits frames, and they are not put together.
+    /// Part of a packet: 802.11 fragments are not reassembled.
     WlanFragment,
-    /// Several packets in one 802.11 frame (an A-MSDU), which are not taken apart.
+    /// Several packets in one 802.11 frame (an A-MSDU), which is not split.
     WlanAggregate,
     /// A VLAN tag, MPLS label, PPPoE or other header between link and IP is cut.
     TruncatedEncapsulation,
     /// More headers between link and IP than [`crate::frame::ENCAPSULATION_LIMIT`].
     TooManyEncapsulations,
-    /// The first nibble of what should be IP is neither 4 nor 6.
+    /// The first nibble of the IP header is neither 4 nor 6.
     IpVersion,
     /// Fewer than 20 bytes, or fewer than the header length says.
     TruncatedIpv4,
@@ -41,27 +41,27 @@ pub enum Malformed {
     Ipv6ExtensionLength,
     /// More extension headers than [`crate::ipv6::EXTENSION_LIMIT`].
     TooManyIpv6Extensions,
-    /// The frame carries another transport protocol than was asked for.
+    /// The frame has another transport protocol than requested.
     OtherProtocol,
-    /// The packet carries others behind a GRE header (RFC 2784), which is not opened.
+    /// A GRE tunnel (RFC 2784), not opened.
     GreTunnel,
-    /// The packet carries another IP packet (RFC 2003, RFC 2473, RFC 4213), which is not opened.
+    /// IP in IP (RFC 2003, RFC 2473, RFC 4213), not opened.
     IpTunnel,
-    /// The packet carries Ethernet frames by VXLAN (RFC 7348), which is not opened.
+    /// A VXLAN tunnel (RFC 7348), not opened.
     VxlanTunnel,
-    /// The packet carries others by Geneve (RFC 8926), which is not opened.
+    /// A Geneve tunnel (RFC 8926), not opened.
     GeneveTunnel,
-    /// The packet carries a user's by GTP-U (3GPP TS 29.281), which is not opened.
+    /// A GTP-U tunnel (3GPP TS 29.281), not opened.
     GtpTunnel,
-    /// The packet carries others by L2TP (RFC 2661, RFC 3931), which is not opened.
+    /// An L2TP tunnel (RFC 2661, RFC 3931), not opened.
     L2tpTunnel,
-    /// The packet carries IPv6 by Teredo (RFC 4380), which is not opened.
+    /// A Teredo tunnel (RFC 4380), not opened.
     TeredoTunnel,
     /// The header of a tunnel is cut.
     TruncatedTunnel,
-    /// The header of a tunnel says what cannot be.
+    /// The header of a tunnel has impossible values.
     TunnelHeader,
-    /// Not the first fragment: the transport header is elsewhere.
+    /// A later fragment: the transport header is in the first one.
     LaterFragment,
     /// Fewer than 20 bytes.
     TruncatedTcp,
@@ -77,7 +77,7 @@ pub enum Malformed {
     TruncatedArp,
     /// Fewer than 24 bytes.
     TruncatedNdp,
-    /// The target is several stations.
+    /// The target is a multicast address.
     NdpTarget,
     /// An option whose length is 0, beyond the end, or not that of its kind.
     NdpOption,
@@ -86,7 +86,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// How many reasons there are: `reason as usize` is below it, so an array of counters can be indexed by reason.
+    /// Number of reasons. `reason as usize` is below it, so it sizes an array of counters.
     pub const COUNT: usize = Self::TruncatedDhcp as usize + 1;
 
     /// The reason in words, as it appears in statistics.

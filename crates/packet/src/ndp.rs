@@ -1,39 +1,39 @@
-//! Neighbour Discovery for IPv6 over Ethernet (RFC 4861): solicitations and advertisements of neighbours, read and written as
-//! ICMPv6 messages. The checksum and the hop limit are with the IPv6 header, and so the caller's.
+//! Neighbour Discovery for IPv6 over Ethernet (RFC 4861): reads and writes neighbour solicitations and advertisements
+//! as ICMPv6 messages. The caller handles checksum and hop limit, which need the IPv6 header.
 
 use std::net::Ipv6Addr;
 
 use crate::bytes::chunk_at;
 use crate::malformed::Malformed;
 
-/// Types of ICMPv6: a router is sought, and says that it is one.
+/// ICMPv6 type: a host looks for routers.
 pub const ROUTER_SOLICITATION: u8 = 133;
-/// A router says that it is one.
+/// ICMPv6 type: a router announces itself.
 pub const ROUTER_ADVERTISEMENT: u8 = 134;
-/// Asks who has an address.
+/// ICMPv6 type: asks which station has an address.
 pub const NEIGHBOUR_SOLICITATION: u8 = 135;
-/// Tells who has it.
+/// ICMPv6 type: a station says that it has the address.
 pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-/// A router says who is nearer.
+/// ICMPv6 type: a router names a better next hop.
 pub const REDIRECT: u8 = 137;
 
-/// The hop limit of every message: one with a smaller one came by a router (RFC 4861 7.1).
+/// The hop limit of every message. A smaller one came through a router (RFC 4861 7.1).
 pub const HOP_LIMIT: u8 = 255;
 
-/// Flags of an advertisement: it answers a solicitation.
+/// Advertisement flag: it answers a solicitation.
 pub const SOLICITED: u8 = 0x40;
-/// It replaces the hardware address that is known.
+/// Advertisement flag: it replaces the known hardware address.
 pub const OVERRIDE: u8 = 0x20;
 
-/// Options: the sender's hardware address.
+/// Option: the sender's hardware address.
 const SOURCE_ADDRESS: u8 = 1;
-/// The hardware address of the target.
+/// Option: the target's hardware address.
 const TARGET_ADDRESS: u8 = 2;
 
-/// All stations of the link (RFC 4291 2.7.1).
+/// The group of all stations on the link (RFC 4291 2.7.1).
 pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// The group of the stations whose addresses end as this one does (RFC 4291 2.7.1).
+/// The group of the stations whose addresses have the same last 24 bits (RFC 4291 2.7.1).
 pub const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let [.., f, g, h] = address.octets();
     let low = (g as u16) << 8 | h as u16;
@@ -46,7 +46,7 @@ pub const fn group_mac(group: Ipv6Addr) -> [u8; 6] {
     [0x33, 0x33, e, f, g, h]
 }
 
-/// A solicitation or an advertisement of a neighbour whose fields and options were checked.
+/// A neighbour solicitation or advertisement with checked fields and options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     kind: u8,
@@ -57,20 +57,20 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// A message without options.
+    /// Length of a message without options.
     pub const HEADER_BYTES: usize = 24;
 
-    /// A message with a hardware address.
+    /// Length of a message with a hardware address.
     pub const BYTES: usize = Packet::HEADER_BYTES + 8;
 
-    /// Checks type, code, target and options (RFC 4861 7.1.1, 7.1.2); `bytes` are the whole ICMPv6 message. Every option takes
-    /// 8 bytes or more, so that there are no more of them than the packet has room for.
+    /// Checks type, code, target and options (RFC 4861 7.1.1, 7.1.2). `bytes` are the whole ICMPv6 message. Every
+    /// option takes at least 8 bytes, so the packet's length bounds their number.
     pub fn new_checked(bytes: &[u8]) -> Result<Packet, Malformed> {
         let (header, mut options) = bytes.split_first_chunk::<24>().ok_or(Malformed::TruncatedNdp)?;
         let [kind @ (NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT), 0, _, _, flags, ..] = *header else {
             return Err(Malformed::OtherProtocol);
         };
-        // 16 bytes at 8 of 24 are always there.
+        // The header has 24 bytes, so 16 at offset 8 exist.
         let target = Ipv6Addr::from(*chunk_at::<16>(header, 8).unwrap_or(&[0; 16]));
         if target.is_multicast() {
             return Err(Malformed::NdpTarget);
@@ -81,7 +81,7 @@ impl Packet {
             let mac = whole.get(2..).and_then(|mac| <[u8; 6]>::try_from(mac).ok());
             match (option, mac) {
                 _ if units == 0 => return Err(Malformed::NdpOption),
-                // An address of Ethernet has one length.
+                // An Ethernet address with another option length.
                 (SOURCE_ADDRESS | TARGET_ADDRESS, None) => return Err(Malformed::NdpOption),
                 (SOURCE_ADDRESS, mac) => packet.source_mac = mac,
                 (TARGET_ADDRESS, mac) => packet.target_mac = mac,
@@ -97,41 +97,41 @@ impl Packet {
         self.kind
     }
 
-    /// [`SOLICITED`], [`OVERRIDE`] and others, of an advertisement.
+    /// The flags of an advertisement: [`SOLICITED`], [`OVERRIDE`] and others.
     pub const fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// The address that it is about.
+    /// The address in question.
     pub const fn target(&self) -> Ipv6Addr {
         self.target
     }
 
-    /// The sender's hardware address, as the option of a solicitation says it.
+    /// The sender's hardware address, from the option of a solicitation.
     pub const fn source_mac(&self) -> Option<[u8; 6]> {
         self.source_mac
     }
 
-    /// The target's hardware address, as the option of an advertisement says it.
+    /// The target's hardware address, from the option of an advertisement.
     pub const fn target_mac(&self) -> Option<[u8; 6]> {
         self.target_mac
     }
 }
 
-/// A message by which the station with this hardware address asks for that of `target`; its checksum is 0.
+/// A solicitation from the station `mac` for the hardware address of `target`. The checksum is 0.
 pub fn solicitation(target: Ipv6Addr, mac: [u8; 6]) -> [u8; Packet::BYTES] {
     message(NEIGHBOUR_SOLICITATION, 0, target, SOURCE_ADDRESS, mac)
 }
 
-/// A message by which a station asks whether another one has `target`, which it is about to take (RFC 4862 5.4.2). It has no
-/// address yet, and so the message has none. Its checksum is 0.
+/// A solicitation that checks whether another station has `target`, before this one takes it (RFC 4862 5.4.2). The
+/// sender has no address yet, so the message contains none. The checksum is 0.
 pub fn probe(target: Ipv6Addr) -> [u8; Packet::HEADER_BYTES] {
     let whole = solicitation(target, [0; 6]);
-    // 24 of 32 bytes are always there.
+    // The message has 32 bytes, so its first 24 exist.
     *whole.first_chunk().unwrap_or(&[0; Packet::HEADER_BYTES])
 }
 
-/// A message that tells the hardware address of `target`; its checksum is 0.
+/// An advertisement of the hardware address of `target`. The checksum is 0.
 pub fn advertisement(flags: u8, target: Ipv6Addr, mac: [u8; 6]) -> [u8; Packet::BYTES] {
     message(NEIGHBOUR_ADVERTISEMENT, flags, target, TARGET_ADDRESS, mac)
 }
@@ -179,7 +179,7 @@ mod tests {
         };
         let source = [&[1, 1][..], &MAC].concat();
         check(&source, Ok(Some(MAC)));
-        // A nonce (RFC 3971 5.3.2) and others are passed over.
+        // A nonce (RFC 3971 5.3.2) and other options are skipped.
         check(&[&[14, 1, 1, 2, 3, 4, 5, 6][..], &source, &[200, 2], &[0; 14]].concat(), Ok(Some(MAC)));
         check(&[14, 0, 1, 2, 3, 4, 5, 6], Err(Malformed::NdpOption));
         check(&[1, 0, 1, 2, 3, 4, 5, 6], Err(Malformed::NdpOption));

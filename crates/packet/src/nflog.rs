@@ -1,4 +1,4 @@
-//! NFLOG: packets as the kernel's packet filter logs them, in netlink attributes. Not what the other attributes say.
+//! NFLOG: packets logged by the kernel's packet filter, in netlink attributes. Reads only the packet's attribute.
 //!
 //! <https://www.tcpdump.org/linktypes/LINKTYPE_NFLOG.html>
 
@@ -7,17 +7,17 @@ use crate::encapsulation::Layer;
 use crate::link_layer::Step;
 use crate::malformed::Malformed;
 
-/// Family, version, group.
+/// Length of the header: family, version, group.
 const HEADER_BYTES: usize = 4;
 
-/// Attributes in front of the packet at most; the kernel has fewer than twenty sorts.
+/// Most attributes before the packet; the kernel has fewer than twenty types.
 const ATTRIBUTE_LIMIT: u32 = 64;
 
-/// The attribute that the packet is (`NFULA_PAYLOAD`).
+/// The attribute that holds the packet (`NFULA_PAYLOAD`).
 const PAYLOAD: u16 = 9;
 
-/// Looks for the packet. Attributes are in the byte order of the host that captured, which nothing says: the first one that
-/// can be read tells.
+/// Finds the packet. Attributes are in the byte order of the capturing host, which the header does not name: it is
+/// guessed from the first attribute.
 pub(crate) fn next(bytes: &[u8]) -> Step {
     const CUT: Malformed = Malformed::TruncatedLink;
     let [family, version, ..] = *bytes.first_chunk::<HEADER_BYTES>().ok_or(CUT)?;
@@ -26,7 +26,7 @@ pub(crate) fn next(bytes: &[u8]) -> Step {
     }
     let numbers = |at: usize| chunk_at::<4>(bytes, at).map(|&[a, b, c, d]| ([a, b], [c, d]));
     let (first_length, first_kind) = numbers(HEADER_BYTES).ok_or(CUT)?;
-    // Lengths and kinds are small, but for the payload's length.
+    // Attribute types are small numbers, and a length is at least 4.
     let is_little = u16::from_le_bytes(first_kind) <= 0xff && u16::from_le_bytes(first_length) >= 4;
     let number = |pair: [u8; 2]| if is_little { u16::from_le_bytes(pair) } else { u16::from_be_bytes(pair) };
     let mut at = HEADER_BYTES;
@@ -34,7 +34,7 @@ pub(crate) fn next(bytes: &[u8]) -> Step {
         let (length, kind) = numbers(at).ok_or(CUT)?;
         let (length, kind) = (usize::from(number(length)), number(kind));
         if kind == PAYLOAD {
-            // 2 and 10 are the families of IP; a bridge's packets are logged from their network header on, too.
+            // IPv4, bridge and IPv6: a bridge's packets too are logged from their network header on.
             return Ok((at + 4, if matches!(family, 2 | 7 | 10) { Layer::Ip } else { Layer::Other }));
         }
         if length < 4 {

@@ -1,11 +1,11 @@
-//! Classic pcap files: a header, then records. Read as libpcap 1.10 reads them, written as version 2.4. Not pcapng
-//! (`pcapng.rs`), not I/O (`capture.rs` explains the loop).
+//! Classic pcap files: a header, then records. Reads as libpcap 1.10 does and writes version 2.4. For pcapng see
+//! `pcapng.rs`. Does no I/O; `capture.rs` explains the loop.
 //!
-//! What is tolerated: both byte orders; microseconds and nanoseconds; Kuznetzov's format with 24-byte record headers;
-//! versions 2.0 to 2.4, and 543.0 of DG/UX, whose two lengths stand the other way round before 2.3; records longer than
-//! the header's snap length, which are cut to it.
+//! Accepts both byte orders, microseconds and nanoseconds, and Kuznetzov's format with 24-byte record headers. Accepts
+//! versions 2.0 to 2.4, and 543.0 of DG/UX; the two lengths of a record are swapped in 543.0 and before 2.3. Cuts
+//! records that are longer than the header's snap length.
 //!
-//! Format: draft-ietf-opsawg-pcap, and sf-pcap.c for what precedes it.
+//! Format: draft-ietf-opsawg-pcap; sf-pcap.c for older formats.
 
 use crate::capture::{ByteOrder, Cause, Damage, Interface, Record, Stop};
 use crate::link::LinkType;
@@ -20,12 +20,12 @@ pub enum Resolution {
     Nanoseconds,
 }
 
-/// Which of a record's lengths comes first.
+/// Which of a record's two lengths comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lengths {
     CapturedFirst,
     WireFirst,
-    /// Version 2.3: the shorter one is the captured one.
+    /// Version 2.3: the shorter length is the captured one.
     Either,
 }
 
@@ -33,39 +33,39 @@ const MICROSECOND_MAGIC: u32 = 0xa1b2_c3d4;
 const NANOSECOND_MAGIC: u32 = 0xa1b2_3c4d;
 const KUZNETZOV_MAGIC: u32 = 0xa1b2_cd34;
 
-/// The header of a file.
+/// A file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Byte order of header and record headers.
     pub order: ByteOrder,
-    /// Unit of fractions of seconds.
+    /// Unit of the fractions of seconds.
     pub resolution: Resolution,
-    /// Bytes kept of each packet. 0 and nonsense are replaced by the link's maximum, as libpcap does.
+    /// Bytes kept of each packet. As in libpcap, 0 and absurd values become the link's maximum.
     pub snap_len: u32,
-    /// Link type; what stands in the upper bits of the field is masked off.
+    /// Link type, without the upper bits of the field.
     pub link: LinkType,
     /// Bytes of frame check sequence at the end of each frame, if the file says.
     pub fcs_bytes: Option<u8>,
-    /// Records have eight more bytes of header.
+    /// Record headers have eight bytes more.
     kuznetzov: bool,
     lengths: Lengths,
 }
 
-/// What stands in front of each packet.
+/// The header in front of each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// Nanoseconds since 1970-01-01 UTC.
     pub time_ns: u64,
     /// Bytes in the file.
     pub stored_len: u32,
-    /// Bytes to give on: [`Self::stored_len`], or less if that is over the snap length.
+    /// [`Self::stored_len`] cut to the snap length.
     pub captured_len: u32,
     /// Bytes on the wire.
     pub wire_len: u32,
 }
 
 impl Header {
-    /// Bytes of header.
+    /// Length of the header.
     pub const BYTES: usize = 24;
 
     /// Reads the header of a file.
@@ -88,14 +88,14 @@ impl Header {
             (0 | 1, _) => return refuse(Cause::ArchaicVersion),
             (major, minor) => return refuse(Cause::UnsupportedVersion { major, minor }),
         };
-        // 16 bits of link type, 10 reserved; bit 26 says that the top four bits are the length of the frame check
-        // sequence, in units of 16 bits.
+        // 16 bits of link type, 10 reserved. Bit 26: the top four bits are the length of the frame check sequence in
+        // units of 16 bits.
         let link = LinkType(link_field as u16);
         let fcs_bytes = (link_field & 0x0400_0000 != 0).then_some((link_field >> 28) as u8 * 2);
         let kuznetzov = magic == KUZNETZOV_MAGIC;
         let snap_len = match snap_len {
             0 | 0x8000_0000.. => link.maximum_snap_len(),
-            // Its Ethernet header may have been made up behind a full buffer.
+            // The Ethernet header may have been added after the packet was cut to the snap length.
             given if kuznetzov && link == LinkType::ETHERNET => given.saturating_add(14),
             given => given,
         };
@@ -104,14 +104,14 @@ impl Header {
         Ok(Self { order, resolution, snap_len, link, fcs_bytes, kuznetzov, lengths })
     }
 
-    /// Bytes in front of each packet: 16, or 24 in Kuznetzov's format, whose last eight say nothing of use.
+    /// Length of a record header: 16, or 24 in Kuznetzov's format, of which the last eight are unused.
     #[inline]
     pub const fn record_header_bytes(&self) -> usize {
         if self.kuznetzov { 24 } else { 16 }
     }
 
-    /// Are records as version 2.4 has them: 16 bytes of header, the captured length before the one on the wire? A loop
-    /// over such records can read them without asking again.
+    /// Do records have the layout of version 2.4: 16 bytes of header, captured length before wire length? A loop over
+    /// such records needs this check only once.
     #[inline]
     pub fn is_plain(&self) -> bool {
         !self.kuznetzov && self.lengths == Lengths::CapturedFirst
@@ -133,7 +133,7 @@ impl Header {
         if stored_len > limit {
             return Err(Cause::CapturedLength { length: stored_len, limit });
         }
-        // 32 bits of either unit cannot overflow: below 2^62 + 2^42.
+        // Cannot overflow with 32 bits of either unit: below 2^62 + 2^42.
         let fraction_ns = match self.resolution {
             Resolution::Microseconds => fraction * 1_000,
             Resolution::Nanoseconds => fraction,
@@ -147,17 +147,17 @@ impl Header {
     }
 }
 
-/// Reads records one after the other, see [`crate::capture`] for the loop.
+/// Reads records one after the other; see [`crate::capture`] for the loop.
 #[derive(Clone, Debug)]
 pub struct Reader {
     header: Header,
     interface: Interface,
-    /// Bytes from the start of the file to the next window.
+    /// Offset of the next window in the file.
     offset: u64,
 }
 
 impl Reader {
-    /// Reads the header; the next window starts [`Header::BYTES`] further on.
+    /// Reads the header. The next window starts [`Header::BYTES`] further on.
     pub fn open(window: &[u8]) -> Result<Self, Stop> {
         let header = Header::parse(window)?;
         let Header { link, snap_len, fcs_bytes, resolution, .. } = header;
@@ -171,12 +171,12 @@ impl Reader {
         &self.header
     }
 
-    /// The file's one interface.
+    /// The only interface of the file.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Finds the next packet; `window` starts where the last one ended.
+    /// Finds the next packet. `window` must start where the last one ended.
     #[inline]
     pub fn next(&mut self, window: &[u8]) -> Result<Record, Stop> {
         let data_offset = self.header.record_header_bytes();
@@ -202,7 +202,7 @@ impl Reader {
         })
     }
 
-    /// Says whether the file may end with `rest` left over.
+    /// Checks that the file may end with `rest` left over.
     pub fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
         if rest.is_empty() {
             return Ok(());
@@ -228,8 +228,8 @@ pub fn write_header(out: &mut Vec<u8>, link: LinkType, snap_len: u32, resolution
     out.extend_from_slice(&u32::from(link.canonical().0).to_le_bytes());
 }
 
-/// Appends the header of a record; `captured_len` bytes of packet come next. Times after 2106 become its last second,
-/// for the format has no more bits.
+/// Appends the header of a record; the caller appends `captured_len` bytes of packet. The format has 32 bits for
+/// seconds, so times after 2106 become the last possible second.
 #[inline]
 pub fn write_record_header(out: &mut Vec<u8>, time_ns: u64, captured_len: u32, wire_len: u32, resolution: Resolution) {
     let seconds = u32::try_from(time_ns / 1_000_000_000).unwrap_or(u32::MAX);
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(Header::parse(cut), Err(Stop::More { consumed: 0, need: 24 }));
     }
 
-    /// Lengths as they stand in the record, by version: stored, captured, wire.
+    /// The lengths in the record, by version: stored, captured, wire.
     #[test]
     fn lengths() {
         let check = |version: (u16, u16), first: u32, second: u32, expected: Result<(u32, u32, u32), Cause>| {

@@ -1,11 +1,11 @@
-//! pcapng files: blocks in sections. Reads packets of all kinds (enhanced, simple, the obsolete one) and interface
-//! descriptions, and steps over everything else; writes sections, interfaces, enhanced packets and statistics. Not
-//! classic pcap (`pcap_file.rs`), not I/O (`capture.rs` explains the loop).
+//! pcapng files: blocks in sections. Reads packets of all kinds (enhanced, simple, obsolete) and interface
+//! descriptions, and skips other blocks. Writes sections, interfaces, enhanced packets and statistics. For classic pcap
+//! see `pcap_file.rs`. Does no I/O; `capture.rs` explains the loop.
 //!
-//! As strict as libpcap 1.10 about block lengths: the two lengths of a block must agree, be a multiple of four and be
-//! sane. Unlike libpcap it reads files with several link types, several snap lengths and sections of either byte order.
+//! As strict as libpcap 1.10 about block lengths: both lengths of a block must agree, be a multiple of four and be
+//! plausible. Unlike libpcap, it reads files with several link types, snap lengths and byte orders.
 //!
-//! This file has what both directions share; read next: `pcapng/read.rs`, `pcapng/write.rs`.
+//! This file has the parts that reading and writing share. Read next: `pcapng/read.rs`, `pcapng/write.rs`.
 //!
 //! Format: draft-ietf-opsawg-pcapng.
 
@@ -19,16 +19,15 @@ pub use write::{
     write_statistics,
 };
 
-/// Most interfaces in one section. Each costs memory as long as the section lasts.
+/// Most interfaces in one section. Each takes memory until the section ends.
 pub const INTERFACE_LIMIT: usize = 65_536;
 
-/// Longest block, as in libpcap: 16 MiB, or what the largest sane packet of a described link takes.
+/// Longest block, as in libpcap: 16 MiB, or enough for the largest plausible packet of a described link.
 pub const BLOCK_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Longest section header, as in libpcap.
 pub const SECTION_HEADER_LIMIT: u32 = 1024 * 1024;
 
-/// Block types.
 mod block {
     pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
     pub const INTERFACE_DESCRIPTION: u32 = 1;
@@ -38,7 +37,7 @@ mod block {
     pub const ENHANCED_PACKET: u32 = 6;
 }
 
-/// What a type of block is called.
+/// The name of a block type.
 pub const fn block_name(kind: u32) -> &'static str {
     match kind {
         block::SECTION_HEADER => "section header",
@@ -93,10 +92,10 @@ pub mod option {
 
 const BYTE_ORDER_MARK: u32 = 0x1a2b_3c4d;
 
-/// Type, length, and length again at the end.
+/// Type and length at the start of a block, and the length again at its end.
 const BLOCK_FRAME_BYTES: u32 = 12;
 
-/// The options of a block: code and value, in order. Ends at the end mark, at the end, or where an option is cut.
+/// The options of a block in order: code and value. Ends at the end mark, at the end, or at an option that is cut.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     rest: &'a [u8],
@@ -106,7 +105,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// The options in `bytes`: [`crate::capture::Record::options`] gives them for packets.
+    /// The options in `bytes`, for packets from [`crate::capture::Record::options`].
     pub const fn new(bytes: &'a [u8], order: ByteOrder) -> Self {
         Self { rest: bytes, order, cut: None }
     }
@@ -136,16 +135,16 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
-/// Which way a packet went, from the flags option of an enhanced packet.
+/// The direction of a packet, from the flags option of an enhanced packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the capturing host.
     Inbound,
-    /// From it.
+    /// From the capturing host.
     Outbound,
 }
 
-/// The direction that a packet's options tell, if they do.
+/// The direction in a packet's options; `None`: they do not say.
 pub fn direction(options: &[u8], order: ByteOrder) -> Option<Direction> {
     let (_, flags) = Options::new(options, order).find(|(code, _)| *code == option::PACKET_FLAGS)?;
     match order.u32(flags.try_into().ok()?) & 3 {

@@ -5,8 +5,8 @@ use crate::encapsulation::Layer;
 use crate::ethernet;
 use crate::malformed::Malformed;
 
-/// What stands at `start` of a PPP link: address and control bytes, which both ends may have agreed to leave out
-/// (RFC 1662, 3.2), or Cisco HDLC on the same wire.
+/// Reads the framing at `start` of a PPP link: address and control bytes, which the peers may have agreed to omit
+/// (RFC 1662, 3.2), or Cisco HDLC on the same link.
 pub(crate) fn framing(bytes: &[u8], start: usize) -> Result<(usize, Layer), Malformed> {
     match bytes.get(start..).ok_or(Malformed::TruncatedLink)? {
         [0xff, 0x03, ..] => Ok((start + 2, Layer::Ppp)),
@@ -16,7 +16,7 @@ pub(crate) fn framing(bytes: &[u8], start: usize) -> Result<(usize, Layer), Malf
     }
 }
 
-/// Reads the protocol number at `offset`: its length and what it announces.
+/// Reads the protocol number at `offset`: its length and the type of the next header.
 pub(crate) fn protocol(bytes: &[u8], offset: usize) -> Result<(usize, Layer), Malformed> {
     let first = *bytes.get(offset).ok_or(Malformed::TruncatedEncapsulation)?;
     // The first byte is even, unless the number was compressed to one byte (RFC 1661, 6.5).

@@ -1,5 +1,5 @@
-//! The pseudo header that the checksums of UDP and TCP cover beside the packet (RFC 768, RFC 9293 3.1), over IPv6 also that of
-//! ICMPv6 (RFC 8200 8.1), and the rule for a checksum that a peer on the same machine left unfinished.
+//! The pseudo header in the checksums of UDP and TCP (RFC 768, RFC 9293 3.1), over IPv6 also of ICMPv6 (RFC 8200 8.1).
+//! Also accepts checksums that a peer on the same machine left unfinished.
 
 use crate::checksum::Sum;
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ fn address(address: IpAddr) -> Sum {
     }
 }
 
-/// Is the checksum `field` of `bytes`, in which it stands, right? `pseudo` is the sum of the pseudo header.
+/// Is the checksum `field` in `bytes` correct? `pseudo` is the sum of the pseudo header.
 ///
-/// A sender that leaves the checksum to its device writes the folded pseudo header there, and a veth pair has no device
-/// that would finish it. With `may_be_unfinished` such a field is right, too.
+/// A sender that leaves the checksum to its device writes the folded pseudo header there. A veth pair has no device to
+/// finish it. `may_be_unfinished` accepts such a field too.
 #[inline]
 pub fn holds(pseudo: Sum, field: u16, bytes: &[u8], may_be_unfinished: bool) -> bool {
     let is_unfinished = may_be_unfinished && field == pseudo.folded();

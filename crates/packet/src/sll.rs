@@ -1,5 +1,5 @@
-//! Linux cooked capture, versions 1 and 2: what packet sockets give for the device `any` and for devices without a
-//! link header of their own. Not the address and packet-type fields: no user asks for them.
+//! Linux cooked capture, versions 1 and 2: the format of packet sockets for the device `any` and for devices without a
+//! link header. Skips the address and the packet type.
 //!
 //! <https://www.tcpdump.org/linktypes/LINKTYPE_LINUX_SLL.html> and `..._SLL2.html`.
 
@@ -30,7 +30,7 @@ fn layer(device: u16, protocol: u16) -> Layer {
     match protocol {
         // ETH_P_802_2.
         0x0004 => Layer::Llc,
-        // Novell's raw 802.3, CAN and the other numbers below the ether types.
+        // Novell's raw 802.3, CAN and other numbers below the ether types.
         0..=0x05ff => Layer::Other,
         ether_type => Layer::EtherType(ether_type),
     }

@@ -1,9 +1,9 @@
-//! What a file is, by its first bytes. Not by its name, and not a promise that the rest is sound.
+//! Finds out the kind of a file from its first bytes, not its name. The rest of the file may still be invalid.
 
-/// A kind of file that somebody might hand to a reader of captures.
+/// A kind of file that users may give to a reader of captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// Classic pcap, of any byte order and resolution: [`crate::pcap_file`].
+    /// Classic pcap of any byte order and resolution: [`crate::pcap_file`].
     Pcap,
     /// pcapng: [`crate::pcapng`].
     Pcapng,
@@ -27,7 +27,7 @@ pub enum FileKind {
     Navtel,
 }
 
-/// Bytes that [`sniff`] wants to see; it answers with fewer if they suffice.
+/// Bytes that [`sniff`] needs; fewer may suffice.
 pub const SNIFF_BYTES: usize = 12;
 
 impl FileKind {
@@ -49,14 +49,14 @@ impl FileKind {
     }
 }
 
-/// Names the kind of a file by its first bytes; `None` if they say nothing known.
+/// The kind of a file by its first bytes; `None` if they are unknown.
 pub fn sniff(first_bytes: &[u8]) -> Option<FileKind> {
     match *first_bytes {
         [0xa1, 0xb2, 0xc3, 0xd4, ..] | [0xd4, 0xc3, 0xb2, 0xa1, ..] => Some(FileKind::Pcap),
         [0xa1, 0xb2, 0x3c, 0x4d, ..] | [0x4d, 0x3c, 0xb2, 0xa1, ..] => Some(FileKind::Pcap),
         [0xa1, 0xb2, 0xcd, 0x34, ..] | [0x34, 0xcd, 0xb2, 0xa1, ..] => Some(FileKind::Pcap),
         [0xa1, 0x2b, 0x3c, 0x4d, ..] | [0x4d, 0x3c, 0x2b, 0xa1, ..] => Some(FileKind::Navtel),
-        // The block type is "\n\r\r\n": only the byte order mark behind the length tells it from text.
+        // The block type is "\n\r\r\n", which can also be text. The byte order mark behind the length decides.
         [0x0a, 0x0d, 0x0d, 0x0a, _, _, _, _, 0x1a, 0x2b, 0x3c, 0x4d, ..] => Some(FileKind::Pcapng),
         [0x0a, 0x0d, 0x0d, 0x0a, _, _, _, _, 0x4d, 0x3c, 0x2b, 0x1a, ..] => Some(FileKind::Pcapng),
         [0x1f, 0x8b, ..] => Some(FileKind::Gzip),

@@ -1,7 +1,7 @@
-//! TCP headers and options (RFC 9293, 3.1). Not streams: putting segments in order is a filter.
+//! TCP headers and options (RFC 9293, 3.1). Not streams: a filter puts segments in order.
 //!
-//! A header whose options were cut by the snap length is still a header: ports, sequence number and flags are read, and
-//! the payload is empty with its wire length told.
+//! Options may be cut by the snap length: then ports, sequence number and flags are still read, and the payload is
+//! empty but has its wire length.
 
 use crate::malformed::Malformed;
 
@@ -15,7 +15,7 @@ pub fn is_after(a: u32, b: u32) -> bool {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Self = Self(0x01);
     /// Synchronise sequence numbers.
     pub const SYN: Self = Self(0x02);
@@ -23,43 +23,43 @@ impl Flags {
     pub const RST: Self = Self(0x04);
     /// Push.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
 
-    /// Any of `other`'s bits is set.
+    /// Is any of `other`'s bits set?
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// SYN is set.
+    /// Is SYN set?
     #[inline]
     pub const fn syn(self) -> bool {
         self.intersects(Self::SYN)
     }
 
-    /// ACK is set.
+    /// Is ACK set?
     #[inline]
     pub const fn ack(self) -> bool {
         self.intersects(Self::ACK)
     }
 
-    /// FIN is set.
+    /// Is FIN set?
     #[inline]
     pub const fn fin(self) -> bool {
         self.intersects(Self::FIN)
     }
 
-    /// RST is set.
+    /// Is RST set?
     #[inline]
     pub const fn rst(self) -> bool {
         self.intersects(Self::RST)
     }
 }
 
-/// A TCP segment whose fixed header is there.
+/// A TCP segment with a complete fixed header.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: &'a [u8; Packet::HEADER_BYTES],
@@ -69,7 +69,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// The header without options.
+    /// Length of the header without options.
     pub const HEADER_BYTES: usize = 20;
 
     /// Checks the data offset. `captured` begins at the header; `wire_len` is the segment's length on the wire.
@@ -95,19 +95,19 @@ impl<'a> Packet<'a> {
         u16::from_be_bytes([self.header[2], self.header[3]])
     }
 
-    /// Sequence number of the first byte (of SYN, if set).
+    /// Sequence number of the first byte (with SYN: of the SYN).
     #[inline]
     pub fn sequence_number(&self) -> u32 {
         u32::from_be_bytes([self.header[4], self.header[5], self.header[6], self.header[7]])
     }
 
-    /// Acknowledgement number; meaningful if ACK is set.
+    /// Acknowledgement number; valid with ACK.
     #[inline]
     pub fn acknowledgment_number(&self) -> u32 {
         u32::from_be_bytes([self.header[8], self.header[9], self.header[10], self.header[11]])
     }
 
-    /// Bytes of header, options included.
+    /// Length of the header with options.
     #[inline]
     pub fn header_len(&self) -> u32 {
         u32::from(self.header[12] >> 4) * 4
@@ -119,19 +119,19 @@ impl<'a> Packet<'a> {
         Flags(self.header[13])
     }
 
-    /// Receive window, not scaled.
+    /// Receive window, unscaled.
     #[inline]
     pub fn window(&self) -> u16 {
         u16::from_be_bytes([self.header[14], self.header[15]])
     }
 
-    /// Urgent pointer; meaningful if URG is set.
+    /// Urgent pointer; valid with URG.
     #[inline]
     pub fn urgent_pointer(&self) -> u16 {
         u16::from_be_bytes([self.header[18], self.header[19]])
     }
 
-    /// The options, as far as they were captured.
+    /// The captured part of the options.
     #[inline]
     pub fn options(&self) -> Options<'a> {
         Options { rest: self.options }
@@ -143,41 +143,41 @@ impl<'a> Packet<'a> {
         self.payload
     }
 
-    /// Bytes of payload that the wire had: more than were captured, if the capture was cut.
+    /// Length of the payload on the wire; more than captured if the capture was cut.
     #[inline]
     pub fn payload_wire_len(&self) -> u32 {
         self.payload_wire_len
     }
 }
 
-/// One option. Padding and the end mark are not shown.
+/// One option. Padding and the end mark are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpOption<'a> {
-    /// Largest segment the sender takes (RFC 9293, 3.7.1).
+    /// Largest segment that the sender accepts (RFC 9293, 3.7.1).
     MaximumSegmentSize(u16),
     /// Window shift (RFC 7323, 2.2).
     WindowScale(u8),
-    /// Selective acknowledgement is understood (RFC 2018, 2).
+    /// Selective acknowledgement is supported (RFC 2018, 2).
     SackPermitted,
     /// Blocks received out of order (RFC 2018, 3).
     Sack(SackBlocks<'a>),
     /// Timestamps (RFC 7323, 3.2).
     Timestamps {
-        /// Of the sender.
+        /// Timestamp of the sender.
         value: u32,
-        /// Of the receiver, sent back.
+        /// Timestamp received last, sent back.
         echo: u32,
     },
-    /// Any other option, and a known one of the wrong length.
+    /// Any other option, or a known one of the wrong length.
     Other {
         /// Option number.
         kind: u8,
-        /// What follows kind and length.
+        /// Data behind kind and length.
         data: &'a [u8],
     },
 }
 
-/// The options of a segment, in order; ends at the end mark or where an option is cut.
+/// The options of a segment in order. Ends at the end mark or at an option that is cut.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     rest: &'a [u8],
@@ -192,7 +192,7 @@ impl<'a> Iterator for Options<'a> {
                 [] | [0, ..] => return None,
                 [1, ref rest @ ..] => self.rest = rest,
                 [kind, length, ..] => {
-                    // The length counts kind and length; below 2 the option is broken and nothing behind it is known.
+                    // The length includes kind and length. Below 2 the option is broken, and the rest cannot be read.
                     let (option, rest) = self.rest.split_at_checked(usize::from(length)).unwrap_or((&[], &[]));
                     self.rest = rest;
                     return Some(read_option(kind, option.get(2..)?));
@@ -236,7 +236,7 @@ impl Iterator for SackBlocks<'_> {
 mod tests {
     use super::*;
 
-    /// A header with this data offset, in words, in front of `rest`.
+    /// A header with this data offset (in words), followed by `rest`.
     fn segment(words: u8, rest: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x1f, 0x90, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, words << 4, 0x12, 0xff, 0xff, 0, 0, 0, 9];
         bytes.extend_from_slice(rest);

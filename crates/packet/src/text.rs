@@ -1,8 +1,8 @@
-//! Showing bytes from the wire as text that is safe to print: DNS master file escapes (RFC 1035, 5.1; RFC 4343, 2.1).
+//! Bytes from the wire as text that is safe to print, with escapes of DNS master files (RFC 1035, 5.1; RFC 4343, 2.1).
 
-/// Appends `byte`, or `\DDD` in decimal if it is not printable ASCII. A backslash becomes `\\`, so that the text says
-/// which bytes it stands for. A space stays one, though master files would escape it: names of services have them
-/// (RFC 6763, 4.1.1), and tshark and Suricata show them so.
+/// Appends `byte`, or `\DDD` in decimal if it is not printable ASCII. A backslash becomes `\\`, so the bytes can be
+/// recovered. A space is not escaped, unlike in master files: service names contain spaces (RFC 6763, 4.1.1), and
+/// tshark and Suricata print them so.
 #[inline]
 pub(crate) fn append_escaped(out: &mut Vec<u8>, byte: u8) {
     match byte {
@@ -12,8 +12,8 @@ pub(crate) fn append_escaped(out: &mut Vec<u8>, byte: u8) {
     }
 }
 
-/// Strings that each have one byte of length in front: DNS character strings (RFC 1035, 3.3), TLS protocol names.
-/// Ends at the end, or with what is left of a string that is cut.
+/// Strings with a length byte in front of each: DNS character strings (RFC 1035, 3.3), TLS protocol names. A string
+/// that is cut is given as far as it goes, and is the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strings<'a> {
     rest: &'a [u8],

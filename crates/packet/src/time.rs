@@ -1,13 +1,13 @@
-//! Timestamps as RFC 3339 text with nanoseconds, and back. Not clocks, and not calendars other than UTC's.
+//! Converts timestamps to RFC 3339 text with nanoseconds, and back. UTC only; reads no clock.
 
-/// Bytes of a timestamp: `2026-01-02T03:04:05.678901234Z`.
+/// Length of a timestamp: `2026-01-02T03:04:05.678901234Z`.
 pub const RFC3339_BYTES: usize = 30;
 
 const NANOSECONDS: u64 = 1_000_000_000;
 const DAY_SECONDS: u64 = 86_400;
 
-/// `time_ns` nanoseconds since 1970-01-01 UTC as text, all ASCII. No allocation and no formatting machinery: this runs
-/// once per record of output. 64 bits of nanoseconds end in 2554, so the year has four digits.
+/// `time_ns` nanoseconds since 1970-01-01 UTC as ASCII text. Does not allocate or use `fmt`, because it runs once per
+/// output record. 64 bits of nanoseconds end in 2554, so the year has four digits.
 pub fn rfc3339(time_ns: u64) -> [u8; RFC3339_BYTES] {
     let (seconds, nanoseconds) = (time_ns / NANOSECONDS, time_ns % NANOSECONDS);
     let (days, second_of_day) = (seconds / DAY_SECONDS, seconds % DAY_SECONDS);
@@ -23,15 +23,15 @@ pub fn rfc3339(time_ns: u64) -> [u8; RFC3339_BYTES] {
     text
 }
 
-/// Appends a timestamp in quotation marks: a JSON string.
+/// Appends a timestamp as a JSON string.
 pub fn append_json(out: &mut Vec<u8>, time_ns: u64) {
     out.push(b'"');
     out.extend_from_slice(&rfc3339(time_ns));
     out.push(b'"');
 }
 
-/// Nanoseconds since 1970-01-01 UTC of a text: `2026-01-02`, `2026-01-02T03:04`, `2026-01-02 03:04:05.678Z` (UTC, with or without
-/// the Z), or seconds since 1970 with a fraction, `1767323045.6`. `None` for other texts, and for times before 1970 or after 2554.
+/// Parses `2026-01-02`, `2026-01-02T03:04`, `2026-01-02 03:04:05.678Z` (UTC, with or without Z) or seconds since 1970,
+/// `1767323045.6`, to nanoseconds since 1970. `None`: another text, or a time before 1970 or after 2554.
 pub fn parse(text: &str) -> Option<u64> {
     if !text.get(1..)?.contains('-') {
         return seconds(text);
@@ -50,12 +50,12 @@ pub fn parse(text: &str) -> Option<u64> {
     whole.checked_mul(NANOSECONDS)?.checked_add(second)
 }
 
-/// A number of digits alone.
+/// A number of digits only.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Seconds with a fraction, in nanoseconds; digits behind the ninth are cut off.
+/// Seconds with a fraction, in nanoseconds. Digits after the ninth are cut off.
 fn seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let fraction = fraction.get(..9).unwrap_or(fraction);
@@ -64,7 +64,7 @@ fn seconds(text: &str) -> Option<u64> {
     number(whole)?.checked_mul(NANOSECONDS)?.checked_add(fraction)
 }
 
-/// The day since 1970-01-01 with this date, if there is one; the reverse of [`civil_date`].
+/// Days since 1970-01-01 of a date, if it exists; reverses [`civil_date`].
 fn days_of(year: u64, month: u64, day: u64) -> Option<u64> {
     let from_march = (month + 9) % 12;
     let year_from_march = year.checked_sub(u64::from(month <= 2))?;
@@ -75,7 +75,7 @@ fn days_of(year: u64, month: u64, day: u64) -> Option<u64> {
     (civil_date(days) == (year, month, day)).then_some(days)
 }
 
-/// Writes the lowest digits of `number`, as many as there are places.
+/// Fills `places` with the lowest decimal digits of `number`.
 #[inline]
 fn digits(places: &mut [u8], mut number: u64) {
     for place in places.iter_mut().rev() {
@@ -84,7 +84,7 @@ fn digits(places: &mut [u8], mut number: u64) {
     }
 }
 
-/// Year, month and day of a day since 1970-01-01, by counting from 1 March so that the leap day comes last in the year
+/// Year, month and day of a day since 1970-01-01. Counts from 1 March, so that the leap day is the last of the year
 /// (Hinnant, "chrono-compatible low-level date algorithms").
 #[inline]
 fn civil_date(days: u64) -> (u64, u64, u64) {
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Every day of the range follows the one before: the calendar's own rule against the arithmetic above.
+    /// Checks that every day follows the one before, by the calendar's rule.
     #[test]
     fn days_follow_each_other() {
         let (mut year, mut month, mut day) = (1970, 1, 1);

@@ -1,15 +1,15 @@
-//! A packet in another one: from a frame to what its tunnel carries, one tunnel at a time. Not reassembly: a fragment is
-//! told, and whoever puts it together with its kin looks at the whole again. Nothing is kept and nothing copied: what is
-//! inside is described by its place in the same bytes.
+//! Opens tunnels: finds the packet that a frame carries, one tunnel at a time. Does not reassemble: it reports a
+//! fragment, and the caller looks at the reassembled packet again. Keeps and copies nothing: an inner packet is
+//! described by its place in the same bytes.
 //!
-//! - [`look`] — what a frame carries. Start reading there; [`is_plain`] sorts out nearly all frames before it.
-//! - `tunnel/gre.rs`, `erspan.rs`, `vxlan.rs`, `geneve.rs`, `gtp.rs`, `teredo.rs`, `l2tp.rs` — one header each: from the first
-//!   byte of it to what it leads to. IP in IP and MPLS have no header of their own to be read here.
-//! - [`ports`] — which UDP ports lead to which.
-//! - [`stack`] — the tunnels that a packet came out of, as bytes.
+//! - [`look`]: what a frame carries. Start reading there. [`is_plain`] sorts out nearly all frames before it.
+//! - `tunnel/gre.rs`, `erspan.rs`, `vxlan.rs`, `geneve.rs`, `gtp.rs`, `teredo.rs`, `l2tp.rs`: one header each, from its
+//!   first byte to the inner packet. IP in IP and MPLS have no header to read here.
+//! - [`ports`]: the UDP ports of tunnels.
+//! - [`stack`]: the tunnels around a packet, as bytes.
 //!
-//! A header that cannot be one (a version nobody has, an inner packet that is none) is not a tunnel's: anybody may use a
-//! port. Only where the outer packet leaves no doubt (an IP protocol) is it said to be malformed.
+//! Any program may use a tunnel's UDP port. So an invalid header (unknown version, no inner packet) there means that it
+//! is no tunnel. Only if the outer packet leaves no doubt (an IP protocol) is the header reported as malformed.
 
 pub mod ports;
 pub mod stack;
@@ -34,13 +34,13 @@ use crate::{ethernet, ppp};
 use ports::{Ports, Udp};
 use stack::Layer;
 
-/// What sort of tunnel it is.
+/// The kind of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
     /// GRE (RFC 2784, RFC 2890, RFC 1701, NVGRE: RFC 7637), in IP or in UDP (RFC 8086).
     Gre = 1,
-    /// Mirrored frames of a switch, of type I, II or III.
+    /// A switch's mirrored frames, types I, II and III.
     Erspan,
     /// PPTP's version of GRE (RFC 2637).
     Pptp,
@@ -81,7 +81,7 @@ impl Kind {
         Kind::Teredo,
     ];
 
-    /// The word that records use.
+    /// The name in records.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Gre => "gre",
@@ -99,56 +99,56 @@ impl Kind {
         }
     }
 
-    /// Has the other direction the same number? Else each end chooses the one by which it wants to be spoken to. GRE's key
-    /// may be either, and of switches that mirror it names the direction.
+    /// Do both directions have the same number? Otherwise each end chooses the number for packets to itself. GRE's key
+    /// can be used either way. Switches that mirror frames use it for the direction.
     pub const fn has_one_id(self) -> bool {
         matches!(self, Kind::Erspan | Kind::Pppoe | Kind::Vxlan | Kind::Geneve)
     }
 }
 
-/// Where a tunnel's header leads.
+/// What follows a tunnel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leads {
     pub kind: Kind,
     pub id: Option<u32>,
-    /// Bytes of header.
+    /// Length of the header.
     pub at: usize,
-    /// Bytes behind it, where it says how many there are.
+    /// Length of the payload, if the header says.
     pub len: Option<usize>,
     pub next: Next,
 }
 
-/// What a header parser says: where it leads; that it leads nowhere, or is none; or that it is broken.
+/// The result of a header parser. `None`: no tunnel, or no inner packet. Error: the header is broken.
 pub(crate) type Opened = Result<Option<Leads>, Malformed>;
 
-/// A packet inside of another.
+/// A packet inside another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
-    /// The tunnel that it was in.
+    /// The tunnel around it.
     pub layer: Layer,
-    /// What its first byte is.
+    /// The link type of its first byte.
     pub link: LinkType,
-    /// Where it begins in the bytes of the outer one.
+    /// Its offset in the bytes of the outer packet.
     pub offset: u32,
-    /// Bytes of it that were captured.
+    /// Captured bytes.
     pub len: u32,
-    /// Bytes of it that the wire had.
+    /// Bytes on the wire.
     pub wire_len: u32,
 }
 
-/// What a frame carries.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
-    /// No packet of another, or none that is known. Frames that cannot be read are among them.
+    /// No inner packet, or no known one. Also for unreadable frames.
     Nothing,
-    /// A packet.
+    /// An inner packet.
     Inner(Inner),
-    /// Part of a packet: nothing is known of what is inside before it is whole.
+    /// A fragment: its content is unknown until the packet is reassembled.
     Fragment(Frame),
 }
 
-/// Is it certain that a frame carries nothing, at a glance? Ethernet or no link header, a tag or none, IPv4 without options or
-/// IPv6, then TCP, ICMP, or UDP of other ports.
+/// Is it certain at a glance that a frame has no inner packet? True for Ethernet or no link header, at most one tag,
+/// IPv4 without options or IPv6, followed by TCP, ICMP, or UDP on other ports.
 #[inline(always)]
 pub fn is_plain(link: LinkType, bytes: &[u8], ports: &Ports) -> bool {
     const MORE_FRAGMENTS_AND_OFFSET: u16 = 0x3fff;
@@ -185,13 +185,13 @@ pub fn is_plain(link: LinkType, bytes: &[u8], ports: &Ports) -> bool {
     }
 }
 
-/// IP protocols of tunnels.
+/// IP protocol numbers of tunnels.
 pub const PROTOCOLS: [u8; 6] =
     [protocol::IPV4, protocol::IPV6, protocol::GRE, protocol::ETHER_IP, protocol::L2TP, protocol::MPLS];
 
-/// What a frame carries. `bytes` is what was captured, `wire_len` what the wire had.
+/// Finds the inner packet of a frame. `bytes` are the captured bytes, `wire_len` is the length on the wire.
 ///
-/// An error is a tunnel's header that is cut or broken; the frame itself may be sound.
+/// Error: the header of a tunnel is cut or broken; the frame itself may be valid.
 pub fn look(link: LinkType, bytes: &[u8], wire_len: u32, ports: &Ports) -> Result<Carries, Malformed> {
     if let Ok(Some(below)) = encapsulation::below(link, bytes) {
         return Ok(below_ip(&below, bytes, wire_len).map_or(Carries::Nothing, Carries::Inner));
@@ -219,7 +219,7 @@ pub fn look(link: LinkType, bytes: &[u8], wire_len: u32, ports: &Ports) -> Resul
         .map_or(Carries::Nothing, Carries::Inner))
 }
 
-/// What a UDP datagram carries. Anybody may use a port: what is no tunnel's is no error.
+/// The inner packet of a UDP datagram. Any program may use a port, so a datagram of no tunnel is no error.
 fn by_port(frame: &Frame, bytes: &[u8], ports: &Ports) -> Result<Carries, Malformed> {
     let Ok(udp) = frame.udp(bytes) else { return Ok(Carries::Nothing) };
     let tunnel = ports.of(udp.target_port()).or_else(|| ports.of(udp.source_port()));
@@ -234,7 +234,7 @@ fn by_port(frame: &Frame, bytes: &[u8], ports: &Ports) -> Result<Carries, Malfor
         Udp::Gre => gre::open(payload),
         Udp::Mpls => Ok(Some(Leads { kind: Kind::Mpls, id: None, at: 0, len: None, next: Next::Mpls })),
     };
-    // The header that was read is eight bytes long.
+    // The UDP header has eight bytes.
     let start = frame.transport_offset + 8;
     let inner = opened?.and_then(|leads| inner(&leads, frame, (start, payload, whole)));
     Ok(inner.map_or(Carries::Nothing, Carries::Inner))
@@ -248,8 +248,8 @@ fn ether_ip(payload: &[u8]) -> Opened {
     }
 }
 
-/// The packet that a header leads to. `carried` is where the header begins, what was captured from there on, and how much
-/// there was on the wire.
+/// The packet behind a tunnel's header. `carried`: the offset of that header, the captured bytes from there on, and
+/// their length on the wire.
 fn inner(leads: &Leads, frame: &Frame, carried: (u32, &[u8], usize)) -> Option<Inner> {
     let (start, payload, whole) = carried;
     let rest = payload.get(leads.at..)?;
@@ -270,7 +270,7 @@ fn inner(leads: &Leads, frame: &Frame, carried: (u32, &[u8], usize)) -> Option<I
     })
 }
 
-/// What PPPoE or MPLS below IP carries.
+/// The packet in PPPoE or MPLS below IP.
 fn below_ip(below: &encapsulation::Below, bytes: &[u8], wire_len: u32) -> Option<Inner> {
     let end = below.limit.unwrap_or(u32::MAX) as usize;
     let rest = bytes.get(..end).unwrap_or(bytes).get(below.offset..)?;
@@ -290,7 +290,7 @@ fn below_ip(below: &encapsulation::Below, bytes: &[u8], wire_len: u32) -> Option
     })
 }
 
-/// The link type of a packet that stands here, and where in it that begins; `None` where it is no packet that can be told.
+/// The link type of the inner packet, and the offset of its first byte. `None`: the packet is not recognised.
 fn link_of(next: Next, bytes: &[u8]) -> Option<(LinkType, usize)> {
     let version = bytes.first()? >> 4;
     match next {
@@ -302,7 +302,7 @@ fn link_of(next: Next, bytes: &[u8]) -> Option<(LinkType, usize)> {
         }
         Next::Mpls | Next::EtherType(ethernet::MPLS | ethernet::MPLS_UPSTREAM) => Some((LinkType::MPLS, 0)),
         Next::Ppp | Next::EtherType(ethernet::PPP) => {
-            // The bytes of HDLC, which both ends may have agreed to leave out (RFC 1662, 3.2).
+            // The HDLC bytes, which the peers may have agreed to omit (RFC 1662, 3.2).
             let framed = if bytes.starts_with(&[0xff, 0x03]) { 2 } else { 0 };
             let (step, next) = ppp::protocol(bytes, framed).ok()?;
             match next {
@@ -317,7 +317,7 @@ fn link_of(next: Next, bytes: &[u8]) -> Option<(LinkType, usize)> {
     }
 }
 
-/// The tunnel that a packet belongs to by its protocol or ports, which was not opened; `None` where it is none.
+/// The tunnel of a packet that was not opened, by protocol or ports; `None`: no tunnel.
 pub fn not_opened(frame: &Frame, bytes: &[u8]) -> Option<Malformed> {
     if frame.protocol != protocol::UDP {
         return not_opened_of(frame.protocol);
@@ -333,7 +333,7 @@ pub fn not_opened(frame: &Frame, bytes: &[u8]) -> Option<Malformed> {
     })
 }
 
-/// The same by the protocol alone.
+/// Like [`not_opened`], by the IP protocol number alone.
 pub fn not_opened_of(number: u8) -> Option<Malformed> {
     Some(match number {
         protocol::GRE => Malformed::GreTunnel,

@@ -1,8 +1,8 @@
-//! UDP headers (RFC 768). Not what is inside.
+//! UDP headers (RFC 768). Not the payload.
 
 use crate::malformed::Malformed;
 
-/// A UDP datagram whose header is there.
+/// A UDP datagram with a complete header.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
     header: &'a [u8; Packet::HEADER_BYTES],
@@ -11,13 +11,13 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Ports, length, checksum.
+    /// Length of the header: ports, length, checksum.
     pub const HEADER_BYTES: usize = 8;
 
-    /// Checks the length. `captured` begins at the header; `wire_len` is what the IP packet had from there on.
+    /// Checks the length. `captured` begins at the header; `wire_len` is the rest of the IP packet on the wire.
     ///
-    /// A length of 0 means to the end of the IP packet (RFC 2675, 4). A length beyond it is what a first fragment has:
-    /// the payload then ends where the packet ends.
+    /// A length of 0 means up to the end of the IP packet (RFC 2675, 4). A first fragment has a length beyond that end;
+    /// its payload then ends with the packet.
     #[inline]
     pub fn new_checked(captured: &'a [u8], wire_len: u32) -> Result<Self, Malformed> {
         let (header, rest) = captured.split_first_chunk::<8>().ok_or(Malformed::TruncatedUdp)?;
@@ -48,7 +48,7 @@ impl<'a> Packet<'a> {
         self.payload
     }
 
-    /// Bytes of payload that the wire had: more than were captured, if the capture was cut.
+    /// Length of the payload on the wire; more than captured if the capture was cut.
     #[inline]
     pub fn payload_wire_len(&self) -> u32 {
         self.payload_wire_len

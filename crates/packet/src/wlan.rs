@@ -1,7 +1,7 @@
-//! IEEE 802.11: from the first byte of a data frame to its LLC header, and the headers that captures put in front of it
-//! (radiotap, Prism, AVS). Not management and control frames, not what is encrypted, and not the fields of those headers.
+//! IEEE 802.11: from the first byte of a data frame to its LLC header, with the capture headers radiotap, Prism and
+//! AVS. Skips management, control and encrypted frames, and the fields of the capture headers.
 //!
-//! A frame that holds part of a packet (a fragment), or several (an A-MSDU), has no packet at a place: it is refused by name.
+//! A frame with part of a packet (a fragment) or several packets (an A-MSDU) is refused, each with its own reason.
 
 use crate::bytes::u16_at;
 use crate::encapsulation::Layer;
@@ -24,21 +24,21 @@ const ORDER: u8 = 0x80;
 /// Frame control, duration, three addresses, sequence control.
 const HEADER_BYTES: usize = 24;
 
-/// The sequence control's low bits: the number of the fragment.
+/// Low bits of the sequence control: the fragment number.
 const FRAGMENT_NUMBER: u8 = 0x0f;
 
-/// In the QoS control: the body is an A-MSDU.
+/// QoS control flag: the body is an A-MSDU.
 const AGGREGATE: u8 = 0x80;
 
-/// What lies between a header and what it leads to.
+/// Padding between the 802.11 header and the LLC header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Padding {
     None,
-    /// To a multiple of four bytes, as some devices write frames.
+    /// Up to a multiple of four bytes, as some devices write frames.
     Words,
 }
 
-/// The frame that begins at `start`.
+/// Reads the 802.11 frame at `start`.
 pub(crate) fn next(bytes: &[u8], start: usize, padding: Padding) -> Step {
     let header = bytes.get(start..).and_then(<[u8]>::first_chunk::<HEADER_BYTES>);
     let &[control, flags, ..] = bytes.get(start..).and_then(<[u8]>::first_chunk::<2>).ok_or(CUT)?;
@@ -49,13 +49,13 @@ pub(crate) fn next(bytes: &[u8], start: usize, padding: Padding) -> Step {
     if flags & MORE_FRAGMENTS != 0 || header[22] & FRAGMENT_NUMBER != 0 {
         return Err(Malformed::WlanFragment);
     }
-    // From one access point to another there is a fourth address.
+    // Between two access points there is a fourth address.
     let mut length = HEADER_BYTES + if flags & (TO_DS | FROM_DS) == TO_DS | FROM_DS { 6 } else { 0 };
     if control & QOS != 0 {
         if bytes.get(start + length).ok_or(CUT)? & AGGREGATE != 0 {
             return Err(Malformed::WlanAggregate);
         }
-        // An HT control field follows where the frame says so.
+        // A flag announces an HT control field.
         length += 2 + if flags & ORDER != 0 { 4 } else { 0 };
     }
     if padding == Padding::Words {
@@ -64,13 +64,13 @@ pub(crate) fn next(bytes: &[u8], start: usize, padding: Padding) -> Step {
     Ok((start + length, Layer::Llc))
 }
 
-/// Behind a radiotap header (<https://www.radiotap.org>): version, padding, length, words of bits for what is there, and that.
+/// Radiotap header (<https://www.radiotap.org>): version, padding, length, words of presence bits, then the fields.
 pub(crate) fn next_radiotap(bytes: &[u8]) -> Step {
     const TIME_BIT: u32 = 1;
     const FLAGS_BIT: u32 = 2;
     const MORE_WORDS_BIT: u32 = 1 << 31;
     const PADDED: u8 = 0x20;
-    /// Words of bits; each device's are one or a few.
+    /// Most words of presence bits; each antenna has one or a few.
     const WORD_LIMIT: usize = 32;
     let [_, _, low, high] = *bytes.first_chunk().ok_or(CUT)?;
     let length = usize::from(u16::from_le_bytes([low, high])).max(8);
@@ -86,13 +86,13 @@ pub(crate) fn next_radiotap(bytes: &[u8]) -> Step {
     next(bytes, length, if is_padded { Padding::Words } else { Padding::None })
 }
 
-/// Behind an AVS header: a magic number and the length, in network byte order.
+/// AVS header: a magic number and the length, in network byte order.
 pub(crate) fn next_avs(bytes: &[u8]) -> Step {
     let [_, _, _, _, length @ ..] = *bytes.first_chunk::<8>().ok_or(CUT)?;
     next(bytes, (u32::from_be_bytes(length) as usize).clamp(8, bytes.len()), Padding::None)
 }
 
-/// Behind a Prism header, which is 144 bytes long, or an AVS header: captures of this link type have either.
+/// Prism header of 144 bytes, or AVS header: this link type has either.
 pub(crate) fn next_prism(bytes: &[u8]) -> Step {
     const PRISM_BYTES: usize = 144;
     match u16_at(bytes, 0).ok_or(CUT)? {

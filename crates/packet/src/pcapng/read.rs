@@ -1,4 +1,4 @@
-//! Reading pcapng: blocks in, records out. What it tolerates and what not is told in `pcapng.rs`.
+//! Reads pcapng: blocks in, records out. `pcapng.rs` says which deviations it accepts.
 
 use super::{
     BLOCK_FRAME_BYTES, BLOCK_LIMIT, BYTE_ORDER_MARK, INTERFACE_LIMIT, Options, SECTION_HEADER_LIMIT, block, option,
@@ -6,17 +6,17 @@ use super::{
 use crate::capture::{ByteOrder, Cause, Damage, Interface, Record, Stop};
 use crate::link::LinkType;
 
-/// Reads packets one after the other, see [`crate::capture`] for the loop.
+/// Reads packets one after the other; see [`crate::capture`] for the loop.
 #[derive(Clone, Debug)]
 pub struct Reader {
     order: ByteOrder,
-    /// Of the current section.
+    /// The interfaces of the current section.
     interfaces: Vec<Described>,
-    /// Grows when a link is described whose packets may be larger.
+    /// Grows when an interface is described whose link has larger packets.
     block_limit: u32,
-    /// Bytes from the start of the file to the next window.
+    /// Offset of the next window in the file.
     offset: u64,
-    /// Sections begun.
+    /// Number of sections begun.
     sections: u64,
 }
 
@@ -28,14 +28,14 @@ struct Described {
     offset_seconds: i64,
 }
 
-/// Unit of timestamps, made ready for conversion to nanoseconds.
+/// The unit of timestamps, in a form that converts quickly to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimeUnit {
-    /// Ten to the minus nine or coarser: this many nanoseconds.
+    /// 10^-9 s or coarser: nanoseconds per tick.
     Nanoseconds(u64),
-    /// Finer powers of ten: this many to the nanosecond.
+    /// Finer powers of ten: ticks per nanosecond.
     PerNanosecond(u64),
-    /// Two to the minus this.
+    /// 2 to the minus this many seconds.
     Binary(u32),
 }
 
@@ -45,7 +45,7 @@ impl TimeUnit {
             0..=9 => Some(Self::Nanoseconds(10_u64.pow(9 - u32::from(value)))),
             10..=19 => Some(Self::PerNanosecond(10_u64.pow(u32::from(value) - 9))),
             0x80..=0xbf => Some(Self::Binary(u32::from(value & 0x7f))),
-            // Finer than 64 bits of ticks can hold a second in.
+            // So fine that the ticks of one second do not fit 64 bits.
             _ => None,
         }
     }
@@ -95,28 +95,28 @@ impl Reader {
         Self { order: ByteOrder::Little, interfaces: Vec::new(), block_limit: BLOCK_LIMIT, offset: 0, sections: 0 }
     }
 
-    /// An interface of the section that the last packet was in.
+    /// An interface of the section with the last packet.
     pub fn interface(&self, index: u32) -> Option<&Interface> {
         self.interfaces.get(index as usize).map(|described| &described.interface)
     }
 
-    /// Bytes from the start of the file to where the next window starts.
+    /// Offset of the next window in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Sections begun so far: when it grows, the numbers of interfaces start anew.
+    /// Number of sections begun. When it grows, interface numbers begin at 0 again.
     #[inline]
     pub fn sections(&self) -> u64 {
         self.sections
     }
 
-    /// Byte order of the section that the last packet was in; [`Options`] wants it.
+    /// Byte order of the section with the last packet, for [`Options`].
     pub fn order(&self) -> ByteOrder {
         self.order
     }
 
-    /// Finds the next packet; `window` starts where the last one ended. Allocates for an interface description only.
+    /// Finds the next packet. `window` must start where the last one ended. Allocates only for interface descriptions.
     #[inline]
     pub fn next(&mut self, window: &[u8]) -> Result<Record, Stop> {
         let mut at = 0;
@@ -150,7 +150,7 @@ impl Reader {
         }
     }
 
-    /// Says whether the file may end with `rest` left over.
+    /// Checks that the file may end with `rest` left over.
     pub fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
         if rest.is_empty() {
             return if self.offset == 0 { self.damaged(Cause::EndsInHeader) } else { Ok(()) };
@@ -170,7 +170,7 @@ impl Reader {
         Err(Stop::Damaged(Damage { offset: self.offset, cause }))
     }
 
-    /// Type and body of the block at the start of `bytes`. Learns the byte order from a section header.
+    /// Type and body of the block at the start of `bytes`. Takes the byte order from a section header.
     #[inline]
     fn block<'a>(&mut self, bytes: &'a [u8]) -> Result<(u32, &'a [u8]), Stop> {
         let Some(&[a, b, c, d, e, f, g, h, i, j, k, l]) = bytes.first_chunk() else {
@@ -213,7 +213,7 @@ impl Reader {
         self.packet(self.order.u32([a, b, c, d]), times, body)
     }
 
-    /// As an enhanced packet, with 16 bits of interface and 16 of drop count in front.
+    /// Like an enhanced packet, but with 16 bits of interface and 16 bits of drop count in front.
     fn obsolete_packet(&self, body: &[u8]) -> Result<Record, Stop> {
         let Some((&[a, b, _, _, times @ ..], _)) = body.split_first_chunk::<20>() else {
             return self.too_short(block::OBSOLETE_PACKET, body, 20);
@@ -235,7 +235,7 @@ impl Reader {
             let limit = (body.len() - DATA_OFFSET) as u32;
             return self.stop(Cause::CapturedLength { length: captured_len, limit });
         }
-        // The body's length is a multiple of four, so padding stays inside it.
+        // The body's length is a multiple of four, so the padding is inside it.
         let options_offset = data_end.next_multiple_of(4);
         Ok(Record {
             time_ns: described.time_ns(ticks),
@@ -249,7 +249,7 @@ impl Reader {
         })
     }
 
-    /// Wire length and data, of the section's first interface and without a time.
+    /// Wire length and data. The packet belongs to the section's first interface and has no time.
     fn simple_packet(&self, body: &[u8]) -> Result<Record, Stop> {
         let Some((&wire_len, data)) = body.split_first_chunk() else {
             return self.too_short(block::SIMPLE_PACKET, body, 4);
@@ -279,7 +279,7 @@ impl Reader {
         self.stop(Cause::UnknownInterface { interface, described: self.interfaces.len() as u32 })
     }
 
-    /// A block is shorter than `fields`, the bytes that every block of its type has.
+    /// The error for a block without space for `fields`, the bytes that every block of its type has.
     fn too_short<T>(&self, kind: u32, body: &[u8], fields: u32) -> Result<T, Stop> {
         let [length, least] = [body.len() as u32, fields].map(|bytes| bytes + BLOCK_FRAME_BYTES);
         self.stop(Cause::BlockLength { kind, length, least, most: self.block_limit })
@@ -289,12 +289,12 @@ impl Reader {
     fn other_block(&mut self, kind: u32, body: &[u8]) -> Result<(), Stop> {
         match kind {
             block::SECTION_HEADER => {
-                // The byte order mark was looked at before the length could be read.
+                // The length could only be read after the byte order mark was checked.
                 let Some(&[_, _, _, _, a, b, c, d]) = body.first_chunk() else {
                     return self.too_short(kind, body, 16);
                 };
                 match (self.order.u16([a, b]), self.order.u16([c, d])) {
-                    // 1.2 was written by mistake and is the same.
+                    // 1.2 was written by mistake and means 1.0.
                     (1, 0 | 2) => {
                         self.interfaces.clear();
                         self.sections += 1;
@@ -308,7 +308,7 @@ impl Reader {
                     return self.stop(Cause::TooManyInterfaces);
                 }
                 let largest_packet = described.interface.link.maximum_snap_len();
-                // As libpcap: 128 KiB for everything in the block that is not packet.
+                // As in libpcap: 128 KiB for everything in the block except the packet.
                 self.block_limit = self.block_limit.max(largest_packet.saturating_add(131_072));
                 self.interfaces.push(described);
             }
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
     use crate::sniff::{FileKind, sniff};
 
-    /// A block with both lengths right, in this byte order.
+    /// A block with correct lengths, in this byte order.
     fn block(order: ByteOrder, kind: u32, body: &[u8]) -> Vec<u8> {
         let length = body.len() as u32 + BLOCK_FRAME_BYTES;
         let word = |number: u32| match order {
@@ -381,7 +381,6 @@ mod tests {
         [&word(kind), &word(length), body, &word(length)].concat()
     }
 
-    /// Numbers of 32 bits, in this byte order.
     fn words(order: ByteOrder, numbers: &[u32]) -> Vec<u8> {
         match order {
             ByteOrder::Little => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
@@ -419,7 +418,7 @@ mod tests {
     /// Interface, time, wire length and data.
     type Packet = (u32, u64, u32, Vec<u8>);
 
-    /// Reads all of a file at once: its packets, and how it ended.
+    /// Reads a whole file at once: its packets, and how it ended.
     fn read(file: &[u8]) -> (Vec<Packet>, Result<(), Damage>) {
         let (mut reader, mut at, mut packets) = (Reader::new(), 0, Vec::new());
         loop {
@@ -473,7 +472,7 @@ mod tests {
         let two = [section(ByteOrder::Big), interface(ByteOrder::Big, 101, 0, &[]), packet(ByteOrder::Big, 0)].concat();
         let (packets, end) = read(&[&one[..], &two, &one].concat());
         assert_eq!((packets.len(), end), (3, Ok(())));
-        // The second section's interface 1 does not exist, though the first section's might have.
+        // The second section has no interface 1, although the first one could have had it.
         let offset = (one.len() + two.len()) as u64;
         let (packets, end) = read(&[&one[..], &two, &packet(ByteOrder::Big, 1)].concat());
         assert_eq!(
@@ -486,7 +485,7 @@ mod tests {
         assert_eq!((reader.next(&two).is_ok(), reader.sections()), (true, 2));
     }
 
-    /// An interface's options, ticks, and the nanoseconds that they mean.
+    /// Rows: an interface's options, ticks, and the resulting nanoseconds.
     #[test]
     fn times() {
         let check = |options: &[(u16, &[u8])], ticks: u64, expected: u64| {
@@ -540,7 +539,7 @@ mod tests {
         assert_eq!((reader.interface(1), reader.order()), (None, order));
     }
 
-    /// A file that is a sound section header and interface, and then this: damage at its start.
+    /// Appends bytes to a valid section header and interface, and checks for damage at their start.
     #[test]
     fn damage() {
         let order = ByteOrder::Little;

@@ -1,15 +1,15 @@
-//! Writing pcapng: each function appends one block to a buffer, little-endian, with times in nanoseconds. Not files: the
-//! caller writes the buffer out, and begins each file with a section.
+//! Writes pcapng: each function appends one block to a buffer, little-endian, with times in nanoseconds. The caller
+//! writes the buffer to a file and begins each file with a section.
 
 use super::{BLOCK_LIMIT, BYTE_ORDER_MARK, Direction, block, option};
 use crate::link::LinkType;
 
-/// What a section says about the capture. Empty texts are left out.
+/// Facts about the capture, for a section header. Empty texts are left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Section<'a> {
     /// The machine.
     pub hardware: &'a str,
-    /// Its operating system.
+    /// The operating system.
     pub system: &'a str,
     /// The program that captured.
     pub application: &'a str,
@@ -28,16 +28,16 @@ pub fn write_section(out: &mut Vec<u8>, section: &Section<'_>) {
     end_block(out, start, options);
 }
 
-/// What to write about an interface. Empty texts are left out.
+/// Facts about an interface. Empty texts are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Description<'a> {
     /// Link type of its packets.
     pub link: LinkType,
-    /// Bytes kept of each packet; 0 for no limit.
+    /// Bytes kept of each packet; 0 = whole.
     pub snap_len: u32,
     /// Its name.
     pub name: &'a str,
-    /// What it is, in words.
+    /// Its description.
     pub description: &'a str,
     /// The filter that packets passed, as a tcpdump expression.
     pub filter: &'a str,
@@ -54,14 +54,14 @@ pub fn write_interface(out: &mut Vec<u8>, interface: &Description<'_>) {
     write_text(out, option::INTERFACE_DESCRIPTION, interface.description);
     write_option(out, option::INTERFACE_TIME_RESOLUTION, &[9]);
     if !interface.filter.is_empty() {
-        // The first byte says in which language: 0 is libpcap's.
+        // The first byte gives the filter's language; 0 is libpcap's.
         let text = &interface.filter.as_bytes()[..interface.filter.len().min(OPTION_LIMIT - 1)];
         write_option(out, option::INTERFACE_FILTER, &[&[0], text].concat());
     }
     end_block(out, start, options);
 }
 
-/// What to write about a packet.
+/// A packet to write.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PacketBlock<'a> {
     /// Number of its interface.
@@ -70,17 +70,17 @@ pub struct PacketBlock<'a> {
     pub time_ns: u64,
     /// Bytes on the wire.
     pub wire_len: u32,
-    /// The captured bytes. What is beyond [`PACKET_LIMIT`] is left out.
+    /// The captured bytes. Bytes beyond [`PACKET_LIMIT`] are left out.
     pub data: &'a [u8],
-    /// Which way it went, if known.
+    /// The packet's direction, if known.
     pub direction: Option<Direction>,
-    /// Packets lost since the last one of this interface; written if not 0.
+    /// Packets lost since the last one of this interface; 0 is not written.
     pub drop_count: u64,
-    /// Written if not empty.
+    /// A comment; not written if empty.
     pub comment: &'a str,
 }
 
-/// Most bytes of a packet in a block that every reader takes: half of [`BLOCK_LIMIT`].
+/// Longest packet in a block that every reader accepts: half of [`BLOCK_LIMIT`].
 pub const PACKET_LIMIT: usize = BLOCK_LIMIT as usize / 2;
 
 /// Appends an enhanced packet.
@@ -113,7 +113,7 @@ pub fn write_packet(out: &mut Vec<u8>, packet: &PacketBlock<'_>) {
     end_block(out, start, options);
 }
 
-/// Counters of an interface; those that are not known are left out.
+/// Counters of an interface; `None` is not written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
     /// Number of the interface.
@@ -158,7 +158,7 @@ pub fn write_statistics(out: &mut Vec<u8>, statistics: &Statistics) {
 /// Longest value of an option.
 const OPTION_LIMIT: usize = u16::MAX as usize;
 
-/// Type, and room for the length; gives the place of the block's start.
+/// Begins a block: type, and room for the length. Returns the start of the block.
 #[inline]
 fn begin_block(out: &mut Vec<u8>, kind: u32) -> usize {
     let start = out.len();
@@ -167,13 +167,13 @@ fn begin_block(out: &mut Vec<u8>, kind: u32) -> usize {
     start
 }
 
-/// Ends the options, if any were written from `options` on, and fills in both lengths.
+/// Ends the options, if any were written from offset `options` on, and fills in both lengths.
 #[inline]
 fn end_block(out: &mut Vec<u8>, start: usize, options: usize) {
     if out.len() > options {
         out.extend_from_slice(&[0; 4]);
     }
-    // Fits: packets are cut, options are at most a dozen of 64 KiB.
+    // Fits `u32`: packets are cut, and there are at most a dozen options of up to 64 KiB.
     let length = (out.len() - start + 4) as u32;
     out.extend_from_slice(&length.to_le_bytes());
     out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());

@@ -1,17 +1,17 @@
-//! ERSPAN: a frame that a switch mirrors, behind GRE (draft-foschiano-erspan-03). Type I has no header.
+//! ERSPAN: a mirrored frame from a switch, inside GRE (draft-foschiano-erspan-03). Type I has no header.
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;
 use crate::encapsulation::Layer as Next;
 use crate::malformed::Malformed;
 
-/// GRE's protocol for types I and II; the first has no sequence number.
+/// GRE protocol of types I and II. Type I has no sequence number.
 pub(super) const TYPE_I_OR_II: u16 = 0x88be;
 
-/// GRE's protocol for type III.
+/// GRE protocol of type III.
 pub(super) const TYPE_III: u16 = 0x22eb;
 
-/// Version, VLAN, class, and the session in the last ten of 32 bits; then an index, or of type III a time and more.
+/// Version, VLAN, class; the session is the low ten of 32 bits. Then an index, or in type III a timestamp and more.
 pub(super) fn open(payload: &[u8], protocol: u16) -> Opened {
     const CUT: Malformed = Malformed::TruncatedTunnel;
     let [first, _, high, low] = *chunk_at(payload, 0).ok_or(CUT)?;
@@ -20,7 +20,7 @@ pub(super) fn open(payload: &[u8], protocol: u16) -> Opened {
     match (protocol, first >> 4) {
         (TYPE_I_OR_II, 1) => Ok(leads(8, Next::Ethernet)),
         (TYPE_III, 2) => {
-            // The sort of frame in bits 10 to 6, and whether eight bytes of the platform follow in the last.
+            // Bits 10 to 6 are the type of frame; the last bit announces eight bytes about the platform.
             let [high, low] = *chunk_at(payload, 10).ok_or(CUT)?;
             let at = 12 + if low & 1 == 1 { 8 } else { 0 };
             let sort = u16::from_be_bytes([high, low]) >> 10 & 0x1f;

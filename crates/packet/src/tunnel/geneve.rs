@@ -1,4 +1,4 @@
-//! Geneve (RFC 8926, 3.4): eight bytes, options, and what the protocol says.
+//! Geneve (RFC 8926, 3.4): eight bytes, options, and a payload of the given protocol.
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;

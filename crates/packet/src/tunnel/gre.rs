@@ -1,5 +1,5 @@
-//! GRE: flags, a protocol, and fields that the flags say are there (RFC 2784, RFC 2890; routing as RFC 1701 had it). PPTP's
-//! version 1 (RFC 2637, 4.1) has a key of another shape and carries PPP. Not what ERSPAN puts behind it.
+//! GRE: flags, a protocol, and fields that the flags announce (RFC 2784, RFC 2890; routing as in RFC 1701). PPTP's
+//! version 1 (RFC 2637, 4.1) has another key and carries PPP. `erspan.rs` reads ERSPAN's header behind GRE.
 
 use super::{Kind, Leads, Opened, erspan};
 use crate::bytes::{chunk_at, u16_at, u32_at};
@@ -14,10 +14,10 @@ const SEQUENCE: u16 = 0x1000;
 const ACKNOWLEDGMENT: u16 = 0x0080;
 const VERSION: u16 = 0x0007;
 
-/// Source route entries at most; a list that is longer leads nowhere.
+/// Most source route entries. A longer list is an error.
 const ROUTE_LIMIT: u32 = 16;
 
-/// Cisco's redirection of web caches.
+/// Cisco's redirection to web caches.
 const WCCP: u16 = 0x883e;
 
 pub(crate) fn open(payload: &[u8]) -> Opened {
@@ -30,7 +30,7 @@ pub(crate) fn open(payload: &[u8]) -> Opened {
         _ => return Err(Malformed::TunnelHeader),
     }
     let mut at = 4;
-    // Checksum and offset are both there where one of them is.
+    // Checksum and offset are present together, if either flag is set.
     at += if flags & (CHECKSUM | ROUTING) != 0 { 4 } else { 0 };
     let mut key = None;
     if flags & KEY != 0 {
@@ -50,7 +50,7 @@ pub(crate) fn open(payload: &[u8]) -> Opened {
         erspan::TYPE_I_OR_II | erspan::TYPE_III => {
             erspan::open(rest, protocol)?.map(|inner| Leads { at: at + inner.at, ..inner })
         }
-        // A header of four bytes stands in front of IP, or does not.
+        // There may be a four-byte header in front of IP.
         WCCP if rest.first().is_some_and(|first| first >> 4 == 4) => {
             Some(Leads { next: Next::EtherType(ethernet::IPV4), ..leads })
         }
@@ -59,7 +59,7 @@ pub(crate) fn open(payload: &[u8]) -> Opened {
     })
 }
 
-/// Source route entries (RFC 1701): family, offset, length and so many bytes; the last one is empty.
+/// Source route entries (RFC 1701): family, offset, length and `length` bytes. The last entry is empty.
 fn behind_routes(payload: &[u8], mut at: usize) -> Result<usize, Malformed> {
     for _ in 0..ROUTE_LIMIT {
         let [high, low, _, length] = *chunk_at(payload, at).ok_or(Malformed::TruncatedTunnel)?;
@@ -71,8 +71,8 @@ fn behind_routes(payload: &[u8], mut at: usize) -> Result<usize, Malformed> {
     Err(Malformed::TunnelHeader)
 }
 
-/// The key is the payload's length and the call that it belongs to. Without a sequence number there is no payload: the
-/// packet only acknowledges.
+/// The key holds the payload's length and the number of the call. A packet without a sequence number has no payload: it
+/// only acknowledges.
 fn version_1(payload: &[u8], flags: u16) -> Opened {
     const CUT: Malformed = Malformed::TruncatedTunnel;
     let (len, call) = (u16_at(payload, 4).ok_or(CUT)?, u16_at(payload, 6).ok_or(CUT)?);

@@ -1,20 +1,20 @@
-//! GTP-U, version 1 (3GPP TS 29.281, 5.1): a user's packets, and messages between the ends, which carry none. What the
-//! packet is nothing says: its first bits tell.
+//! GTP-U, version 1 (3GPP TS 29.281, 5.1): user packets, and control messages between the ends, without an inner
+//! packet. The header does not say whether a user packet is IPv4 or IPv6; its first bits do.
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;
 use crate::encapsulation::Layer as Next;
 
-// The first byte: version and protocol type, then whether there is an extension, a sequence number, an N-PDU number.
+// First byte: version and protocol type, then flags for extension, sequence number and N-PDU number.
 const VERSION_AND_TYPE: u8 = 0xf0;
 const VERSION_1: u8 = 0x30;
 const OPTIONAL: u8 = 0x07;
 const EXTENSION: u8 = 0x04;
 
-/// The message that carries a user's packet.
+/// The message type of a user packet.
 const G_PDU: u8 = 0xff;
 
-/// Extension headers at most.
+/// Most extension headers.
 const EXTENSION_LIMIT: u32 = 8;
 
 pub(super) fn open(payload: &[u8]) -> Opened {
@@ -28,7 +28,7 @@ pub(super) fn open(payload: &[u8]) -> Opened {
         at += 4;
         let mut left = if flags & EXTENSION != 0 { EXTENSION_LIMIT } else { 0 };
         while next != 0 && left > 0 {
-            // Its length in words, and in the last byte of it what follows.
+            // The first byte is the length in words, the last one the type of the next extension.
             let Some(&length) = payload.get(at) else { return Ok(None) };
             at += usize::from(length) * 4;
             match payload.get(at - 1) {

@@ -1,6 +1,6 @@
-//! L2TP: version 2 carries PPP (RFC 2661, 3.1). Of version 3 (RFC 3931, 4.1) only the session is told in the packet: what it
-//! carries, and behind how many bytes, both ends know. It is looked for as Ethernet, the usual payload, at each place where
-//! a cookie and a sublayer may end. Not control messages.
+//! L2TP. Version 2 carries PPP (RFC 2661, 3.1). A packet of version 3 (RFC 3931, 4.1) contains only its session; the
+//! type of the payload and its offset are known to the ends alone. So this looks for Ethernet, the usual payload, at
+//! each place where a cookie and a sublayer may end. Ignores control messages.
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::{u16_at, u32_at};
@@ -13,21 +13,21 @@ const SEQUENCE: u16 = 0x0800;
 const OFFSET: u16 = 0x0200;
 const VERSION: u16 = 0x000f;
 
-/// Bytes of cookie and of the sublayer between a session's number and what it carries.
+/// Possible lengths of cookie and sublayer between session and payload.
 const BETWEEN: [usize; 5] = [0, 4, 8, 12, 16];
 
-/// In UDP.
+/// Opens L2TP in UDP.
 pub(super) fn open(payload: &[u8]) -> Opened {
     let Some(flags) = u16_at(payload, 0).filter(|flags| flags & CONTROL == 0) else { return Ok(None) };
     match flags & VERSION {
         2 => Ok(version_2(payload, flags)),
-        // Reserved bits, and the session.
+        // Skip reserved bits and the session.
         3 => Ok(u32_at(payload, 4).and_then(|session| version_3(payload, session, 8))),
         _ => Ok(None),
     }
 }
 
-/// In IP: a session, or 0 and a control message.
+/// Opens L2TP in IP: a session, or 0 and a control message.
 pub(super) fn open_in_ip(payload: &[u8]) -> Opened {
     Ok(u32_at(payload, 0).filter(|session| *session != 0).and_then(|session| version_3(payload, session, 4)))
 }
@@ -39,7 +39,7 @@ fn version_2(payload: &[u8], flags: u16) -> Option<Leads> {
         whole = Some(usize::from(u16_at(payload, at)?));
         at += 2;
     }
-    // The tunnel and the session.
+    // Tunnel and session.
     let id = u32_at(payload, at)?;
     at += 4 + if flags & SEQUENCE != 0 { 4 } else { 0 };
     if flags & OFFSET != 0 {
@@ -60,7 +60,7 @@ fn version_3(payload: &[u8], session: u32, start: usize) -> Option<Leads> {
     Some(Leads { kind: Kind::L2tp, id: Some(session), at, len: None, next: Next::Ethernet })
 }
 
-/// Does it look like a frame: of IP with its version, ARP, or a VLAN tag?
+/// Does it look like an Ethernet frame: with IP of the right version, ARP, or a VLAN tag?
 fn is_ethernet(bytes: &[u8]) -> bool {
     let Some((header, rest)) = bytes.split_first_chunk::<14>() else { return false };
     let version = rest.first().map_or(0, |first| first >> 4);

@@ -1,6 +1,6 @@
-//! UDP ports of tunnels: which there are, and what they lead to.
+//! The UDP ports of tunnels, and which tunnel each belongs to.
 
-/// What a UDP port leads to.
+/// The tunnels over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Udp {
     /// VXLAN.
@@ -20,9 +20,9 @@ pub enum Udp {
 }
 
 impl Udp {
-    /// All of them, each with the word for it and its usual ports.
+    /// All of them, each with its name and its usual ports.
     pub const ALL: [(Udp, &'static str, &'static str); 7] = [
-        // IANA's; 8472 is Linux's, 4790 the generic extension's.
+        // 4789 is IANA's, 8472 Linux's, 4790 the generic extension's.
         (Udp::Vxlan, "vxlan", "4789,8472,4790"),
         (Udp::Geneve, "geneve", "6081"),
         (Udp::Gtp, "gtp", "2152"),
@@ -33,7 +33,6 @@ impl Udp {
     ];
 }
 
-/// Usual ports, and what they lead to.
 const USUAL: [(u16, Udp); 9] = [
     (4789, Udp::Vxlan),
     (8472, Udp::Vxlan),
@@ -46,28 +45,28 @@ const USUAL: [(u16, Udp); 9] = [
     (6635, Udp::Mpls),
 ];
 
-/// What a port usually leads to.
+/// The tunnel that usually has this port.
 pub fn usual(port: u16) -> Option<Udp> {
     USUAL.iter().find(|(known, _)| *known == port).map(|(_, udp)| *udp)
 }
 
-/// Ports and what they lead to.
+/// A set of ports and their tunnels.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// A bit for each port: a datagram of others costs one look.
+    /// One bit for each port, so that other datagrams cost a single lookup.
     bits: Box<[u64; 1024]>,
     listed: Vec<(u16, Udp)>,
 }
 
 impl Default for Ports {
-    /// The usual ones.
+    /// The usual ports.
     fn default() -> Ports {
         Ports::of_each(USUAL)
     }
 }
 
 impl Ports {
-    /// These; of a port that is given twice the first counts.
+    /// A set of these ports. If one is given twice, the first counts.
     pub fn of_each(ports: impl IntoIterator<Item = (u16, Udp)>) -> Ports {
         let mut all = Ports { bits: Box::new([0; 1024]), listed: Vec::new() };
         for (port, udp) in ports {
@@ -79,18 +78,18 @@ impl Ports {
         all
     }
 
-    /// Is it one of them?
+    /// Is the port in the set?
     #[inline(always)]
     pub fn has(&self, port: u16) -> bool {
         self.bits[usize::from(port >> 6)] >> (port & 63) & 1 == 1
     }
 
-    /// What it leads to.
+    /// The tunnel of a port.
     pub fn of(&self, port: u16) -> Option<Udp> {
         self.listed.iter().find(|(known, _)| *known == port).map(|(_, udp)| *udp)
     }
 
-    /// All of them, as they were given.
+    /// All ports, in the order given.
     pub fn iter(&self) -> impl Iterator<Item = (u16, Udp)> {
         self.listed.iter().copied()
     }

@@ -1,44 +1,44 @@
-//! The tunnels that a packet came out of, outermost first, as bytes: one form to keep, to compare and to send.
+//! The tunnels around a packet, outermost first, as bytes: one form to keep, compare and send.
 //!
-//! Each layer: its kind, a byte of what is there, VLAN identifiers, two addresses, a number; numbers in network byte order.
-//! Not ports: of most
-//! tunnels in UDP the source port is of a flow inside. What is read may come from another process: reading ends where the bytes say what cannot be.
+//! A layer is its kind, a byte of flags, VLAN identifiers, two addresses and an id, in network byte order. It has no
+//! ports: in most tunnels over UDP the source port depends on the inner flow. The bytes may come from another process,
+//! so reading ends at an impossible value.
 
 use super::Kind;
 use crate::encapsulation::Vlans;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Layers of a stack at most.
+/// Most layers of a stack.
 pub const LAYERS: usize = 8;
 
-/// Bytes of a layer at most.
+/// Most bytes of a layer.
 pub const LAYER_BYTES: usize = 2 + 4 + 32 + 4;
 
-// What is there.
+// Bits of the flags byte.
 const V4: u8 = 1;
 const V6: u8 = 2;
 const FAMILY: u8 = 3;
 const ID: u8 = 8;
-/// Tags, 0 to 3: there are identifiers of two.
+/// Number of VLAN tags, 0 to 3. Only the first two have identifiers.
 const TAGS_SHIFT: u32 = 4;
 const TAGS: u8 = 3;
 
-/// A tunnel that a packet came out of.
+/// A tunnel around a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// What sort of tunnel it is.
+    /// Kind of the tunnel.
     pub kind: Kind,
     /// VLAN tags of the outer frame.
     pub vlans: Vlans,
-    /// Source and target of the outer packet; none below IP.
+    /// Source and target of the outer packet; `None` below IP.
     pub addresses: Option<(IpAddr, IpAddr)>,
     /// The number of the tunnel: key, session, network, endpoint or label.
     pub id: Option<u32>,
 }
 
 impl Layer {
-    /// Appends it.
+    /// Appends the bytes of the layer.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let (mut has, families) = (0, self.addresses.map(|(source, target)| (source.is_ipv4(), target.is_ipv4())));
         has |= match families {
@@ -60,19 +60,19 @@ impl Layer {
         out.extend(self.id.into_iter().flat_map(u32::to_be_bytes));
     }
 
-    /// The same for both directions, whatever of it each direction has for itself.
+    /// The part of the layer that both directions share.
     fn undirected(self) -> Layer {
         let addresses = self.addresses.map(|(one, other)| if one <= other { (one, other) } else { (other, one) });
         Layer { addresses, id: self.id.filter(|_| self.kind.has_one_id()), ..self }
     }
 }
 
-/// The layers in bytes.
+/// The layers of a stack's bytes, in order.
 #[derive(Clone, Debug)]
 pub struct Layers<'a>(&'a [u8]);
 
 impl<'a> Layers<'a> {
-    /// Of a stack's bytes.
+    /// The layers in these bytes.
     pub fn of(bytes: &'a [u8]) -> Layers<'a> {
         Layers(bytes)
     }
@@ -114,30 +114,30 @@ impl Iterator for Layers<'_> {
     }
 }
 
-/// Appends what the two directions of one stack have in common, and another stack has not.
+/// Appends the part of a stack that both directions share. It differs between stacks.
 pub fn append_key(stack: &[u8], out: &mut Vec<u8>) {
     Layers::of(stack).for_each(|layer| layer.undirected().append_to(out));
 }
 
-/// Appends a stack without the numbers of its tunnels; `ends`: with the addresses of their ends.
+/// Appends a stack without the tunnels' numbers; with the outer addresses only if `ends`.
 pub fn append_reduced(stack: &[u8], ends: bool, out: &mut Vec<u8>) {
     for layer in Layers::of(stack) {
         Layer { id: None, addresses: layer.addresses.filter(|_| ends), ..layer }.append_to(out);
     }
 }
 
-/// The tunnels that a stream's packets came out of. Cheap to clone.
+/// The tunnels around a stream's packets. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tunnels(Arc<[u8]>);
 
 impl Tunnels {
-    /// Of a stack's bytes; `None` where there is no layer in them.
+    /// From a stack's bytes; `None`: they contain no layer.
     pub fn new(stack: Arc<[u8]>) -> Option<Tunnels> {
         let tunnels = Tunnels(stack);
         tunnels.layers().next().is_some().then_some(tunnels)
     }
 
-    /// Of the layers that bytes begin with; zeroes are none.
+    /// From the layers at the start of `bytes`; zeroes are not layers.
     pub fn of_prefix(bytes: &[u8]) -> Option<Tunnels> {
         let mut layers = Layers::of(bytes);
         let mut end = 0;
@@ -147,17 +147,17 @@ impl Tunnels {
         Tunnels::new(bytes[..end].into())
     }
 
-    /// Outermost first.
+    /// The layers, outermost first.
     pub fn layers(&self) -> Layers<'_> {
         Layers::of(&self.0)
     }
 
-    /// As bytes.
+    /// The bytes of the stack.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As many of the outermost layers as so many bytes hold.
+    /// The outermost layers that fit into `most` bytes.
     pub fn prefix(&self, most: usize) -> &[u8] {
         let mut layers = self.layers();
         let mut end = 0;

@@ -1,5 +1,5 @@
-//! Teredo (RFC 4380, 5.1.1): IPv6 in UDP, behind an authentication and an origin where they are there. Nothing in it says
-//! that it is Teredo, so the lengths have to agree.
+//! Teredo (RFC 4380, 5.1.1): IPv6 in UDP, behind an optional authentication and an optional origin. No field identifies
+//! Teredo, so the lengths must agree.
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::{chunk_at, u16_at};
@@ -10,7 +10,7 @@ use crate::{ethernet, ipv6};
 pub(super) fn open(payload: &[u8], whole: usize) -> Opened {
     let mut at = 0;
     if let Some(&[0, 1, id, value]) = chunk_at(payload, at) {
-        // Lengths of identifier and value, both, then a nonce and a confirmation.
+        // Lengths of identifier and value, then both, a nonce and a confirmation byte.
         at += 4 + usize::from(id) + usize::from(value) + 9;
     }
     if u16_at(payload, at) == Some(0) {

@@ -1,11 +1,11 @@
-//! One row for each header, whole, cut wherever it can be, and with any byte changed.
+//! Tests every tunnel header: complete, cut at every length, and with any byte changed.
 
 use super::*;
 use crate::tunnel::stack::Layers;
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-/// IPv4 or IPv6 with a protocol, around a payload. From 10.0.0.1 to 10.0.0.2, or 2001:db8::1 to ::2.
+/// An IP packet with this protocol and payload, from 10.0.0.1 to 10.0.0.2 or 2001:db8::1 to ::2.
 fn ip(version: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let len = payload.len() as u16;
     let mut packet = match version {
@@ -25,7 +25,7 @@ fn udp(port: u16, payload: &[u8]) -> Vec<u8> {
     [&50_000u16.to_be_bytes(), &port.to_be_bytes(), &len.to_be_bytes()[..], &[0, 0], payload].concat()
 }
 
-/// What is inside: TCP in IPv4, from 192.168.0.1 to 192.168.0.2.
+/// The inner packet: TCP in IPv4, from 192.168.0.1 to 192.168.0.2.
 fn inner_4() -> Vec<u8> {
     let mut packet = ip(4, 6, &[1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
     packet[12..20].copy_from_slice(&[192, 168, 0, 1, 192, 168, 0, 2]);
@@ -44,13 +44,12 @@ static PORTS: LazyLock<Ports> = LazyLock::new(Ports::default);
 
 const RAW: LinkType = LinkType::RAW;
 
-/// Looks at a frame of Ethernet.
 fn look_at(frame: &[u8]) -> Result<Carries, Malformed> {
     look(LinkType::ETHERNET, frame, frame.len() as u32, &PORTS)
 }
 
-/// The outer frame carries the inner packet by this tunnel; cut or changed it may say anything, but never a packet beyond its
-/// bytes, and cut before the inner packet it carries none.
+/// Checks that the outer frame contains the inner packet in this tunnel. A changed frame may give any result, but no
+/// packet beyond its bytes. A frame cut before the inner packet gives none.
 fn check(outer: &[u8], inner: &[u8], link: LinkType, kind: Kind, id: Option<u32>) {
     let name = kind.name();
     let found = match look_at(outer) {
@@ -105,10 +104,10 @@ fn tunnels_of_ip_protocols() {
     gre(&[0x20, 0, 8, 0, 0, 0, 0, 5], &v4, Some(5));
     gre(&[0x10, 0, 8, 0, 0, 0, 0, 1], &v4, None);
     gre(&[0xb0, 0, 8, 0, 9, 9, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1], &v4, Some(7));
-    // Routing: a checksum and an offset that count for nothing, two entries and the last.
+    // Routing: an ignored checksum and offset, two entries and the final one.
     gre(&[0x40, 0, 8, 0, 9, 9, 0, 0, 8, 0, 0, 4, 1, 1, 1, 1, 8, 0, 0, 0, 0, 0, 0, 0], &v4, None);
     gre(&[0x70, 0, 8, 0, 9, 9, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 0], &v4, Some(7));
-    // PPP, compressed and with the bytes of HDLC.
+    // PPP, compressed and with the HDLC bytes.
     gre(&[0, 0, 0x88, 0x0b, 0x21], &v4, None);
     gre(&[0, 0, 0x88, 0x0b, 0xff, 3, 0, 0x57], &v6, None);
     gre(&[0, 0, 0x88, 0x3e], &v4, None);
@@ -123,7 +122,7 @@ fn tunnels_of_ip_protocols() {
     erspan(&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 7, 0x09, 0x01, 1, 2, 3, 4, 0, 0, 0, 0], Some(0x101));
     erspan(&[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 7, 0, 5, 1, 2, 3, 4, 0, 0, 0, 1, 9, 9, 9, 9, 9, 9, 9, 9], Some(5));
     check(4, 47, &[0x10, 0, 0x22, 0xeb, 0, 0, 0, 1, 0x20, 7, 0, 5, 1, 2, 3, 4, 0, 0, 8, 0], &v4, Kind::Erspan, Some(5));
-    // L2TP, without a cookie, with one, and with a sublayer, too.
+    // L2TP without a cookie, with one, and with a sublayer as well.
     check(4, 115, &[0, 0, 1, 2], &frame, Kind::L2tp, Some(0x102));
     check(4, 115, &[0, 0, 1, 2, 9, 9, 9, 9], &frame, Kind::L2tp, Some(0x102));
     check(6, 115, &[0, 0, 1, 2, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0, 0, 0], &frame, Kind::L2tp, Some(0x102));
@@ -152,7 +151,7 @@ fn tunnels_of_udp_ports() {
     let len = v4.len() as u8;
     check(2152, &[0x30, 0xff, 0, len, 0, 0, 0, 7], &v4, Kind::Gtp, Some(7));
     check(2152, &[0x32, 0xff, 0, len + 4, 0, 0, 0, 7, 0, 1, 0, 0], &v4, Kind::Gtp, Some(7));
-    // A session container, and another extension behind it.
+    // A session container with another extension behind it.
     let extended = [0x34, 0xff, 0, len + 16, 0, 0, 0, 7, 0, 0, 0, 0x85, 1, 0, 9, 0x40, 2, 1, 2, 3, 4, 5, 6, 0];
     check(2152, &extended, &v4, Kind::Gtp, Some(7));
     check(1701, &[0, 2, 0, 1, 0, 2, 0xff, 3, 0, 0x21], &v4, Kind::L2tp, Some(0x1_0002));
@@ -164,14 +163,14 @@ fn tunnels_of_udp_ports() {
     check(3544, &[0, 0, 1, 2, 3, 4, 5, 6], &v6, Kind::Teredo, None);
     check(3544, &[0, 1, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0], &v6, Kind::Teredo, None);
     check(3544, &[0, 1, 1, 2, 7, 7, 7, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 2, 3, 4, 5, 6], &v6, Kind::Teredo, None);
-    // A datagram from the port is as good as one to it.
+    // The tunnel's port may be the source or the target.
     let mut answer = udp(3544, &v6);
     answer.swap(0, 2);
     answer.swap(1, 3);
     assert!(matches!(look_at(&ethernet(0x0800, &ip(4, 17, &answer))), Ok(Carries::Inner(_))));
 }
 
-/// MPLS, one label at the bottom, is looked at once more: the frame is opened label stack by label stack.
+/// MPLS with one label. Nested stacks are opened one at a time.
 #[test]
 fn tunnels_of_labels_and_sessions() {
     let (v4, v6, frame) = (inner_4(), inner_6(), ethernet(0x0800, &inner_4()));
@@ -208,7 +207,7 @@ fn tunnels_of_labels_and_sessions() {
     check(&ethernet(0x88a8, &tagged), &v4, RAW, Kind::Pppoe, Some(0x1234));
     let Ok(Carries::Inner(inner)) = look_at(&ethernet(0x88a8, &tagged)) else { panic!() };
     assert_eq!((inner.layer.vlans.ids(), inner.layer.addresses), (&[1, 10][..], None));
-    // Padding behind what the session says is not of the packet.
+    // Padding behind the length of the session does not belong to the packet.
     let padded = [ethernet(0x8864, &session(&[0, 0x21], &v4)), vec![0; 12]].concat();
     let Ok(Carries::Inner(inner)) = look_at(&padded) else { panic!() };
     assert_eq!((inner.len as usize, inner.wire_len as usize), (v4.len(), v4.len()));
@@ -225,7 +224,7 @@ fn the_layer_says_who_talks_to_whom() {
     assert_eq!((inner.layer.addresses, inner.layer.vlans.ids()), (Some((address(1), address(2))), &[5][..]));
 }
 
-/// What is no tunnel's passes, and only what must be one is malformed.
+/// Packets without a tunnel pass; only a header that must be a tunnel's is malformed.
 #[test]
 fn what_is_no_tunnel() {
     let check = |packet: Vec<u8>, expected: Result<Carries, Malformed>| {
@@ -239,7 +238,7 @@ fn what_is_no_tunnel() {
     check(gre(&[0x20, 0, 8, 0, 0]), Err(Malformed::TruncatedTunnel));
     check(gre(&[&[0x40, 0, 8, 0, 0, 0, 0, 0][..], &[8, 0, 0, 0].repeat(20)].concat()), Err(Malformed::TunnelHeader));
     check(gre(&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0x30, 0, 0, 0]), Err(Malformed::TunnelHeader));
-    // An acknowledgement of PPTP, another protocol, an IPv4 packet that is none.
+    // An acknowledgement of PPTP, another protocol, an invalid IPv4 packet.
     check(gre(&[0x20, 0x81, 0x88, 0x0b, 0, 0, 0, 1, 0, 0, 0, 1]), nothing);
     check(gre(&[0, 0, 0x20, 0, 1, 2, 3]), nothing);
     check(gre(&[0, 0, 8, 0, 0x60, 0, 0]), nothing);
@@ -254,14 +253,14 @@ fn what_is_no_tunnel() {
     check(datagram(4790, &[0x0c, 0, 0, 4, 0, 0, 0, 0, 0x45]), nothing);
     check(datagram(6081, &[0x40, 0, 8, 0, 0, 0, 0, 0, 0x45]), nothing);
     check(datagram(6081, &[0, 0, 8, 6, 0, 0, 0, 0, 0x45]), nothing);
-    // An echo request of GTP, version 2, and an extension of no length.
+    // An echo request of GTP, version 2, and an extension of length 0.
     check(datagram(2152, &[0x32, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0]), nothing);
     check(datagram(2152, &[0x48, 0xff, 0, 4, 0, 0, 0, 0, 0x45, 0, 0, 0]), nothing);
     check(datagram(2152, &[0x34, 0xff, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0x85, 0, 0, 0, 0x85, 0x45]), nothing);
     check(datagram(1701, &[0xc8, 2, 0, 12, 0, 1, 0, 2, 0, 0, 0, 0]), nothing);
     check(datagram(1701, &[0, 2, 0, 1, 0, 2, 0xc0, 0x21, 1, 1]), nothing);
     check(datagram(3544, &[&[0x60, 0, 0, 0, 0, 9][..], &[0; 40]].concat()), nothing);
-    // PPPoE that carries no IP.
+    // PPPoE without IP.
     assert_eq!(look_at(&ethernet(0x8864, &[0x11, 0, 0, 1, 0, 6, 0xc0, 0x21, 1, 1, 0, 4])), nothing);
     assert_eq!(look_at(&ethernet(0x8863, &[0x11, 9, 0, 0, 0, 0])), Ok(Carries::Nothing));
 }
@@ -276,7 +275,7 @@ fn a_fragment_is_told_and_not_looked_into() {
     assert!(!is_plain(LinkType::ETHERNET, &frame, &PORTS));
 }
 
-/// What is plain carries nothing: the glance never says so of what the walk would open.
+/// `is_plain` is never true for a frame that `look` would open.
 #[test]
 fn what_is_plain_carries_nothing() {
     let rows: [(Vec<u8>, bool); 9] = [

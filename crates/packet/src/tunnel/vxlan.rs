@@ -1,5 +1,5 @@
-//! VXLAN (RFC 7348, 5): eight bytes, of which one bit says that there is a network identifier. The generic extension
-//! (draft-ietf-nvo3-vxlan-gpe) names what follows; without it that is Ethernet.
+//! VXLAN (RFC 7348, 5): eight bytes, with a flag for the network identifier. The generic extension
+//! (draft-ietf-nvo3-vxlan-gpe) names the payload's protocol; without it the payload is Ethernet.
 
 use super::{Kind, Leads, Opened};
 use crate::bytes::chunk_at;
@@ -9,7 +9,7 @@ use crate::ethernet;
 const HAS_NETWORK: u8 = 0x08;
 const NAMES_NEXT: u8 = 0x04;
 
-/// Versions of the extension: there is one.
+/// Version bits of the extension; only version 0 exists.
 const VERSION: u8 = 0x30;
 
 pub(super) fn open(payload: &[u8]) -> Opened {

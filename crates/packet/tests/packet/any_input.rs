@@ -1,4 +1,4 @@
-//! Any bytes end in a value or an error: random ones, and sound ones with a few bytes changed or cut off.
+//! Feeds random, changed and cut bytes to the parsers. Each call must end in a value or an error.
 
 use packet::capture::{ByteOrder, Reader, Stop};
 use packet::dns::{self, Data, Message};
@@ -19,7 +19,7 @@ const LINKS: [u16; 42] = [
     129, 138, 163, 166, 192, 204, 205, 206, 219, 228, 239, 241, 242, 258, 274, 276,
 ];
 
-/// Looks into tunnels one inside of the other, as far as there are any, and checks that each packet lies in the one before it.
+/// Opens nested tunnels and checks that each inner packet lies inside the outer one.
 fn read_tunnels(mut link: LinkType, mut bytes: &[u8], mut wire_len: u32, ports: &Ports) {
     for _ in 0..100 {
         let carries = tunnel::look(link, bytes, wire_len, ports);
@@ -45,7 +45,7 @@ fn read_tunnels(mut link: LinkType, mut bytes: &[u8], mut wire_len: u32, ports: 
     }
 }
 
-/// Calls everything that takes a frame, and checks that offsets stay inside it.
+/// Calls every function that takes a frame and checks that offsets stay inside it.
 fn read_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Option<Frame> {
     static PORTS: LazyLock<Ports> = LazyLock::new(Ports::default);
     read_tunnels(link, bytes, wire_len, &PORTS);
@@ -68,7 +68,7 @@ fn read_frame(link: LinkType, bytes: &[u8], wire_len: u32) -> Option<Frame> {
     Some(frame)
 }
 
-/// Calls every header parser on bytes that begin anywhere.
+/// Calls every header parser on bytes that may begin anywhere.
 fn read_headers(bytes: &[u8]) {
     let _ = (ethernet::Packet::new_checked(bytes), ipv4::Packet::new_checked(bytes), ipv6::Packet::new_checked(bytes));
     let _ = arp::Packet::new_checked(bytes).map(|packet| (packet.sender(), packet.target(), packet.operation()));
@@ -138,7 +138,7 @@ fn read_tls(bytes: &[u8]) {
     }
 }
 
-/// Reads a file to its end through windows of `size`, as a program would; the number of steps is bounded by its length.
+/// Reads a file to its end through windows of `size`, as a program would. The file's length bounds the number of steps.
 fn read_file(file: &[u8], size: usize) {
     let (mut at, mut wanted) = (0, size);
     let mut reader: Option<Reader> = None;
@@ -178,7 +178,7 @@ fn read_file(file: &[u8], size: usize) {
     panic!("no end after {} bytes", file.len());
 }
 
-/// A sound frame of some depth: tags, extension headers and a message inside.
+/// A valid frame with tags, extension headers and a message inside.
 fn sound_frame(tags: usize, version_6: bool, kind: usize) -> Vec<u8> {
     let dns = b"\x12\x34\x81\x80\0\x01\0\x02\0\0\0\0\x03www\x01a\0\0\x01\0\x01\
                 \xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\x0a\0\0\x01\xc0\x0c\0\x0f\0\x01\0\0\0\x3c\0\x06\0\x01\x01m\xc0\x10";
@@ -235,7 +235,7 @@ fn sound_file(pcapng: bool, frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Writes each value to its place, counted round the end.
+/// Writes each value to its place; places beyond the end wrap around.
 fn change(bytes: &mut [u8], changes: &[(usize, u8)]) {
     for &(place, value) in changes {
         if let Some(last) = bytes.len().checked_sub(1) {
@@ -244,7 +244,7 @@ fn change(bytes: &mut [u8], changes: &[(usize, u8)]) {
     }
 }
 
-/// The frames that are changed below are sound to begin with, so that the changes reach deep.
+/// The frames to be changed are valid at first, so that the changes reach deep.
 #[test]
 fn sound_frames_are_read() {
     for (tags, version_6, kind) in [(0, false, 0), (2, true, 0), (1, false, 1), (0, true, 1), (0, false, 2)] {
@@ -267,8 +267,8 @@ fn sound_frames_are_read() {
     }
 }
 
-/// Real frames, each with a byte changed near its start and one anywhere, and cut somewhere. The places come from the
-/// frame's own number, so that a failure comes again.
+/// Cuts real frames and changes two bytes of each, one of them near its start. The places depend on the frame's number
+/// only, so failures are repeatable.
 #[test]
 fn changed_captures() {
     const FRAMES_EACH: usize = 300;
@@ -285,7 +285,7 @@ fn changed_captures() {
     }
 }
 
-/// The start of each real file, with two bytes changed.
+/// Reads the start of each real file with two bytes changed.
 #[test]
 fn changed_capture_files() {
     const START_BYTES: usize = 4_000;
@@ -334,7 +334,7 @@ proptest! {
         read_tls(&[&[22, 3, 1, 1, 0, 1, 0, 0, 250], &bytes[..]].concat());
     }
 
-    /// Behind a cookie, with options in all three places.
+    /// Bytes behind a DHCP cookie, with options in all three places.
     #[test]
     fn dhcp_like_messages(bytes in prop::collection::vec(prop::sample::select(&[0_u8, 1, 2, 3, 4, 52, 53, 250, 255][..]), 236..600)) {
         read_dhcp(&[&bytes[..236], &dhcp::COOKIE, &bytes[236..]].concat());
@@ -366,7 +366,7 @@ proptest! {
         read_file(&file, size);
     }
 
-    /// What is written comes back, whatever it is.
+    /// A file that was written is read back unchanged.
     #[test]
     fn written_files(pcapng: bool, data in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..8), time_ns in 0_u64..1 << 62) {
         let file = sound_file(pcapng, &data);

@@ -1,10 +1,10 @@
-//! Capture files against the counts of tcpdump, tshark, capinfos and an independent reader.
+//! Compares the packets of capture files with the counts of tcpdump, tshark, capinfos and an independent reader.
 
 use crate::shared::{Packet, captures, read};
 use packet::capture::Cause;
 use serde_json::Value;
 
-/// libpcap stops early here: several link types or snap lengths in one file. The other peers read on, and so do we.
+/// libpcap stops early at a second link type or snap length in one file. The other tools and this crate read on.
 const LIBPCAP_STOPS: [&str; 5] = [
     "pcapplusplus__BgpPackets.pcap",
     "pcapplusplus__gtpv2.pcap",
@@ -21,14 +21,14 @@ fn counts() {
         let agreed = match peers["tcpdump"].as_u64() {
             Some(_) if LIBPCAP_STOPS.contains(&capture.name.as_str()) => peers["tshark"].as_u64().unwrap(),
             Some(agreed) => agreed,
-            // Refused by tcpdump: a version that nobody defined, no interface, damage. None has a packet to give.
+            // Refused by tcpdump for an undefined version, no interface, or damage. No packet precedes it.
             None => 0,
         };
         assert_eq!(count, agreed, "{}: {:?}", capture.name, capture.damage);
     }
 }
 
-/// Records longer than the snap length in the file's header: cut to that, as libpcap does.
+/// Records longer than the snap length in the file header: cut to it, as in libpcap.
 const CUT: [&str; 2] = ["libpcap__filter__slip-compressed_sl_print-oobr.pcap", "tcpdump__vrrp-vrrp_print-oobr-2.pcap"];
 
 #[test]
@@ -40,7 +40,7 @@ fn contents() {
         let is_cut = CUT.contains(&capture.name.as_str());
         assert!(if is_cut { captured < known } else { captured == known }, "{}: {captured} {known}", capture.name);
         let ends = [capture.packets.first(), capture.packets.last()].map(|packet| packet.unwrap().record.time_ns);
-        // A time beyond 2554 does not fit; one file claims microseconds and has nanoseconds.
+        // A time beyond 2554 does not fit. One file claims microseconds and has nanoseconds.
         let known = ["first_ts_ns", "last_ts_ns"].map(|end| format[end].as_u64().unwrap_or(u64::MAX));
         assert_eq!(ends, known, "{}", capture.name);
         let mut links: Vec<u64> = capture.packets.iter().map(|packet| u64::from(packet.link.0)).collect();
@@ -54,7 +54,7 @@ fn contents() {
     }
 }
 
-/// The reference reader's words for what we call by [`Cause`].
+/// Maps the reference reader's words to [`Cause`].
 #[test]
 fn damage() {
     for capture in captures() {

@@ -1,4 +1,4 @@
-//! Frames of the shared captures against the packet counts of an independent reference reader.
+//! Compares the frames of the shared captures with the packet counts of an independent reference reader.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use packet::tunnel::ports::Ports;
 use packet::tunnel::{Carries, look};
 use packet::{Malformed, encapsulation, ethernet};
 
-/// The reference reader looks into tunnels and puts fragments together, which frames do not: with these features its
-/// counts are higher, and an upper bound is all there is to check.
+/// Features for which the reference count is only an upper bound: the reference reader opens tunnels and reassembles
+/// fragments.
 const BEYOND_FRAMES: [&str; 9] = ["gre", "ipip", "vxlan", "geneve", "gtpu", "teredo", "erspan", "defrag4", "defrag6"];
 
-/// Version 1.4 and 2.5 are refused, as by tcpdump. 32 nested pseudowires are over the limit. The reference reader does not know
-/// ARCNET.
+/// Versions 1.4 and 2.5 are refused, as by tcpdump. 32 nested pseudowires exceed the limit. The reference reader does
+/// not know ARCNET.
 const NOT_READ: [&str; 4] = [
     "libpcap__filter__arcnet-rfc1201-arp-icmp-http.pcap",
     "libpcap__pcap-invalid-version-1.pcap",
@@ -70,7 +70,7 @@ fn features() {
     }
 }
 
-/// Whole captures, so that what is read and what is refused add up.
+/// Reads whole captures: packets read and packets refused must add up.
 #[test]
 fn refused() {
     let check = |name: &str, expected: &[(&str, u64)]| {
@@ -95,7 +95,7 @@ fn refused() {
     check("libpcap__filter__arcnet-rfc1201-arp-icmp-http.pcap", &[("not ip", 4), ("read", 11)]);
 }
 
-/// Packets by the tunnels that they were in, outermost first, as far as none of them comes in fragments.
+/// Counts packets by their tunnels, outermost first. Leaves out packets inside fragments.
 #[test]
 fn tunnels() {
     let ports = Ports::default();
@@ -133,7 +133,7 @@ fn tunnels() {
     check("zeek__tunnels__geneve-many-options.pcap", &[("geneve", 10)]);
     check("zeek__tunnels__vxlan-encapsulated-http.pcap", &[("vxlan", 12)]);
     check("zeek__vxlan-overlapping-http-get.pcap", &[("vxlan", 28)]);
-    // What is not IP in it: a message of the link's control protocol.
+    // The inner packet is not IP but a message of the link control protocol.
     check("tcpdump__pptp.pcap", &[]);
 }
 
@@ -147,7 +147,7 @@ fn offsets_are_in_order() {
             assert!(frame.transport_offset <= frame.payload_end, "{}: {frame:?}", capture.name);
             assert!(frame.payload_end as usize <= data.len(), "{}: {frame:?}", capture.name);
             assert!(frame.payload().len() <= frame.payload_wire_len as usize, "{}: {frame:?}", capture.name);
-            // What a header below IP says about the packet's length is not known to `parse_ip`.
+            // `parse_ip` does not know a packet length from a header below IP.
             if encapsulation::parse(packet.link, data).is_ok_and(|below| below.limit.is_some()) {
                 continue;
             }

@@ -1,5 +1,4 @@
-//! The crate as its users see it: against the shared captures, whose contents are known from other programs, and against
-//! any input at all.
+//! Tests the crate from outside: on the shared captures, whose contents other programs have listed, and on any input.
 
 mod any_input;
 mod files;

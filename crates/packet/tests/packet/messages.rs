@@ -1,4 +1,4 @@
-//! DNS messages and TLS hellos that lie in one frame, against what tshark read there.
+//! Compares DNS messages and TLS hellos that fit one frame with tshark's output.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::shared::{Capture, captures};
 
-/// Rows that tshark gave for a protocol, by frame, counted from 1.
+/// tshark's rows for a protocol, by frame number (from 1).
 fn rows(capture: &Capture, protocol: &str) -> BTreeMap<usize, Vec<Value>> {
     let mut rows: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
     for row in capture.expected["tshark_app"][protocol].as_array().into_iter().flatten() {
@@ -22,7 +22,7 @@ fn column(rows: &[Value], index: usize) -> Vec<&str> {
     rows.iter().map(|row| row[index].as_str().unwrap()).collect()
 }
 
-/// Every whole datagram on a port of DNS is plausible, and no other is, but for NetBIOS names: the same format, on 137.
+/// All whole datagrams on a DNS port are plausible. Of the rest only NetBIOS names (137) are, which have that format.
 #[test]
 fn dns_plausibility() {
     for capture in captures().filter(|capture| capture.feature("gtpu") == 0) {
@@ -40,7 +40,7 @@ fn dns_plausibility() {
     }
 }
 
-/// The DNS message in a frame, if it is a whole datagram on a port of DNS.
+/// The DNS message in a frame, if it is a whole datagram on a DNS port.
 fn message(capture: &Capture, frame_number: usize) -> Option<&[u8]> {
     let packet = &capture.packets[frame_number - 1];
     let data = capture.data(packet);
@@ -55,7 +55,7 @@ fn dns_messages() {
     let (mut checked, mut found) = (0, false);
     for capture in captures() {
         found = true;
-        // tshark sees DNS inside GTP too, on a port that is not ours.
+        // tshark also reads DNS inside GTP, which is not on a DNS port.
         for (number, rows) in rows(&capture, "dns").into_iter().filter(|_| capture.feature("gtpu") == 0) {
             let Some(payload) = message(&capture, number) else { continue };
             let place = format!("{} frame {number}", capture.name);
@@ -79,7 +79,7 @@ fn dns_messages() {
                     _ => {}
                 }
             }
-            // The addresses stand in the first row of a frame.
+            // The first row of a frame has the addresses.
             assert_eq!([v4.join("|"), v6.join("|")], [4, 5].map(|index| rows[0][index].as_str().unwrap()), "{place}");
             checked += 1;
         }
@@ -92,8 +92,8 @@ fn owned(texts: Vec<&str>) -> Vec<String> {
     texts.into_iter().map(|text| text.replace("<Root>", ".")).collect()
 }
 
-/// What the application layer says about a frame that does not parse on its own: the hello goes on in the next segment,
-/// or is that of QUIC or of SSL 2.
+/// What a frame contains if its hello cannot be parsed alone: the hello continues in the next segment, or is of QUIC or
+/// SSL 2.
 #[derive(Debug, PartialEq)]
 enum Seen {
     ServerName(String),
@@ -146,7 +146,7 @@ fn client_hellos() {
     assert!(checked > 300 || !found, "only {checked} hellos");
 }
 
-/// The rest has hellos in QUIC, in tunnels, behind other records, or sent twice, which tshark counts once.
+/// Captures to compare. The rest have hellos in QUIC, in tunnels, behind other records, or twice (tshark counts one).
 const SERVER_HELLOS: [&str; 8] = [
     "arkime__https-connect.pcap",
     "mercury__data__test_decrypt.pcap",
@@ -158,7 +158,7 @@ const SERVER_HELLOS: [&str; 8] = [
     "retina__traces__tls_ciphers.pcap",
 ];
 
-/// How many frames begin with a server hello, against tshark's count.
+/// Compares the number of frames that begin with a server hello with tshark's count.
 #[test]
 fn server_hellos() {
     for capture in captures().filter(|capture| SERVER_HELLOS.contains(&capture.name.as_str())) {

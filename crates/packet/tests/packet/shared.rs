@@ -1,5 +1,5 @@
-//! The shared captures and what is known about them, for the tests of this crate. Skips, and says so, where they are
-//! absent.
+//! The shared captures and the known facts about them, for the tests of this crate. Without them the tests are skipped,
+//! with a message.
 
 use std::path::{Path, PathBuf};
 
@@ -20,19 +20,18 @@ pub fn folder() -> Option<PathBuf> {
     None
 }
 
-/// A capture, read whole.
 pub struct Capture {
     pub name: String,
     pub file: Vec<u8>,
     pub packets: Vec<Packet>,
-    /// Why reading ended, if not at a clean end.
+    /// Why reading ended; `None`: at the regular end.
     pub damage: Option<Damage>,
     pub expected: Value,
 }
 
 pub struct Packet {
     pub link: LinkType,
-    /// Bytes from the start of the file to the window the record was found in.
+    /// Offset in the file of the window in which the record was found.
     pub window: usize,
     pub record: Record,
 }
@@ -42,13 +41,12 @@ impl Capture {
         packet.record.data(&self.file[packet.window..])
     }
 
-    /// A feature count of the reference reader.
     pub fn feature(&self, name: &str) -> u64 {
         self.expected["packet_features"][name].as_u64().unwrap_or(0)
     }
 }
 
-/// All captures, in order of name, one at a time.
+/// All captures, one at a time, sorted by name.
 pub fn captures() -> impl Iterator<Item = Capture> {
     let folder = folder();
     let mut names: Vec<String> = Vec::new();
@@ -69,7 +67,7 @@ fn load(folder: &Path, name: String) -> Capture {
     Capture { name, file, packets, damage, expected }
 }
 
-/// Reads a file through windows of at most `window_bytes`, or more where the reader asks for more.
+/// Reads a file through windows of at most `window_bytes`, or more if the reader asks for more.
 pub fn read(file: &[u8], window_bytes: usize) -> (Vec<Packet>, Option<Damage>) {
     let mut packets = Vec::new();
     let (mut at, mut wanted) = (0, window_bytes);
