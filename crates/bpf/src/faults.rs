@@ -19,8 +19,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes the `call`-th call from here on (1 = the next) fail with `error`. Counts only calls that create or change
-/// objects.
+/// Makes the `call`-th call from here on (1 = the next) that creates or changes an object fail with `error`.
 pub fn arm(call: u32, error: i32) {
     *state() = State { ahead: call, error, failed: None };
 }

@@ -28,7 +28,6 @@ const PROG_TYPE_XDP: u32 = 6;
 /// The licence of the programs. Some helpers are for GPL-compatible programs only.
 const LICENCE: &CStr = c"Dual MIT/GPL";
 
-/// Size of the buffer for the verifier's log.
 const LOG_BYTES: usize = 1 << 20;
 
 /// One instruction, in the kernel's layout.
@@ -74,8 +73,7 @@ pub enum Hook {
     TcxIngress = 46,
     /// Outgoing packets, before the queueing discipline.
     TcxEgress = 47,
-    /// Incoming packets before the rest of the kernel, in the driver if it supports that. At most one program per
-    /// device.
+    /// Incoming packets, before the rest of the kernel, in the driver if possible. At most one program per device.
     Xdp = 37,
 }
 
@@ -194,8 +192,7 @@ pub fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
 pub struct HashMap<const KEY: usize, const VALUE: usize>(OwnedFd);
 
 impl<const KEY: usize, const VALUE: usize> HashMap<KEY, VALUE> {
-    /// Creates an empty map for `entries` entries. When full, it replaces the oldest (`oldest_goes`) or refuses new
-    /// ones.
+    /// Creates an empty map. When full, it replaces the oldest entry (`oldest_goes`) or refuses new ones.
     pub fn create(name: &str, entries: u32, oldest_goes: bool) -> io::Result<HashMap<KEY, VALUE>> {
         let kind = if oldest_goes { MapKind::LruHash } else { MapKind::Hash };
         create(kind, name, [KEY as u32, VALUE as u32], entries, 0).map(HashMap)
@@ -381,8 +378,7 @@ fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, flags: u32) -> io::Re
     Ok(TestRun { result: attr.retval as i32, duration_ns: attr.duration })
 }
 
-/// A program attached to a hook. It stays attached until all copies of this file descriptor are closed, also in other
-/// processes.
+/// A program attached to a hook, until all copies of this file descriptor are closed, also in other processes.
 #[derive(Debug)]
 pub struct Link(OwnedFd);
 

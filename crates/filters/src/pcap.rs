@@ -1,8 +1,7 @@
 //! Reads capture files, pcap and pcapng. Maps a file where possible, else reads it.
 //!
 //! - `pcap/files.rs`: which files a list of names means. `pcap/open.rs`: what kind of file one is.
-//! - `pcap/mapped.rs`, `pcap/streamed.rs`: the two ways to read a capture. `pcap/input.rs`: the byte streams for the
-//!   second.
+//! - `pcap/mapped.rs`, `pcap/streamed.rs`: the two ways to read a capture. `pcap/input.rs`: streams for the second.
 //! - `pcap/scan.rs`: from bytes to descriptors, the hot loop.
 //! - `pcap/memory.rs`: reads everything into memory first, then gives it any number of times.
 //!

@@ -1,5 +1,4 @@
-//! Changes addresses, ports, VLAN tags and hop limits of frames and updates checksums: for address translation and
-//! replay.
+//! Changes addresses, ports, VLAN tags and hop limits, and updates checksums: for address translation and replay.
 //!
 //! - `rewrite/rules.rs`: what an address or a port changes to.
 //! - `parts/edit.rs`: where the fields are in a frame, and the checksums.

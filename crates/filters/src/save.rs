@@ -75,8 +75,7 @@ struct Save {
     room: Room,
     /// Writing is over: it failed, the reader is gone, or the limit is reached.
     over: bool,
-    /// `Some`: the request was replaced, so frames may now have another link type. True: the notice about such frames
-    /// was given.
+    /// `Some`: the request was replaced, so the link type may differ now. True: the notice about that was given.
     restarted: Option<bool>,
 }
 

@@ -1,5 +1,4 @@
-//! Reads every shared capture, mapped and streamed, and compares counts with tcpdump, tshark, capinfos and another
-//! reader.
+//! Reads every shared capture, mapped and streamed. Compares counts with those of four other programs.
 
 mod shared_captures;
 

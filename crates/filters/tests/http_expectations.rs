@@ -1,5 +1,4 @@
-//! Runs every shared capture through `tcp | http` and compares with the bodies that tshark, tcpflow and another reader
-//! found.
+//! Compares the bodies of `tcp | http` for every shared capture with those of tshark, tcpflow and another reader.
 //!
 //! The rule is that of the shared checker: compare bodies without chunking and content coding, as a multiset of
 //! digests. A body that no second tool found, or whose coded bytes end early, is optional. Other bodies are forbidden

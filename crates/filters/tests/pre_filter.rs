@@ -199,8 +199,7 @@ fn byte(at: u32, value: u8) -> Expression {
     Expression::Program(program::from_cbpf(&code).unwrap())
 }
 
-/// Sets the value of a key. Compares the three programs of an expression with the right results. Returns the number of
-/// frames it is unsure about.
+/// Compares the three programs of an expression with the right results. Returns how many frames are unsure.
 fn compare(expression: &Expression, right: &[bool], frames: &[Vec<u8>]) -> usize {
     let programs = [Passes::Perhaps, Passes::Surely, Passes::Unsure].map(|passes| interpreter(expression, passes));
     let mut unsure_count = 0;

@@ -82,8 +82,7 @@ impl Pacer {
     /// Sets the current time (monotonic, ns). The first call makes a system call so that this thread is woken on time.
     pub(crate) fn at(&mut self, now: u64) {
         let began = *self.began.get_or_insert_with(|| {
-            // By default the kernel may delay a wake-up by 50 us to merge several. If this fails, wake-ups are that
-            // late.
+            // By default the kernel may wake the thread 50 us late, to merge wake-ups. Still true if this fails.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             now
         });

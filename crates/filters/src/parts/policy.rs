@@ -5,9 +5,8 @@ use super::networks::network;
 use filter::prelude::*;
 use std::net::IpAddr;
 
-/// Which piece wins an overlap. Where a line names no stream rule, the rule holds for fragments and for streams.
-///
-/// "Earlier" and "later" is the order of arrival; `start` and `end` are the later piece's, compared with the earlier's.
+/// Which piece wins an overlap. A rule holds for fragments, and for streams unless the line has a stream rule. "Its
+/// start" and "its end" are those of the later piece (by arrival), compared with the earlier one's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// The earlier piece, always.

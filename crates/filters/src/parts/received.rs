@@ -15,8 +15,7 @@ use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// At the end of a run, how long to wait for frames in the kernel: several times the timeout of a packet socket's
-/// block.
+/// At the end of a run, how long to wait for frames in the kernel: several timeouts of a packet socket's block.
 const LAST_FRAMES: Duration = Duration::from_millis(200);
 
 /// A device that is down is checked this often.

@@ -3,10 +3,9 @@
 //! Frames are read where they lie. Blocks of streams (`bytes`, `message`) are not read: the stream table has the facts
 //! of each stream. Their class does not change, because filters further down find the session by it.
 //!
-//! Tiers:
-//! 1. per instance: does it get frames or streams;
-//! 2. per change of view, hardly ever within a batch: look up the link type;
-//! 3. per block: one call of the test. Most tests begin with [`View::packet`].
+//! - Per instance: does it get frames or streams?
+//! - Per change of view, hardly ever within a batch: look up the link type.
+//! - Per block: one call of the test. Most tests begin with [`View::packet`].
 
 use buffer::BlockTable;
 use filter::Counters;

@@ -124,8 +124,7 @@ impl Mapped {
     }
 }
 
-/// Checks whether the file was truncated below `len` bytes; if so, removes the frames in the missing part from `out`.
-/// Makes a system call.
+/// If the file is now shorter than `len`, removes the frames in the missing part from `out`. Makes a system call.
 #[cold]
 fn cut(file: &File, len: usize, out: &mut Vec<Descriptor>) -> Option<Ending> {
     let now = file.metadata().ok()?.len();

@@ -306,8 +306,7 @@ impl PlainScan<'_> {
         let PlainScan { window, base, view, header, .. } = *self;
         let longest = header.link.maximum_snap_len().min(BLOCK_BYTES as u32);
         let (mut at, mut empties, mut next) = (0, false, Next::Enough);
-        // Resize first and fill slots: a push per frame would check the capacity each time (5 to 8 % of the total
-        // time).
+        // Resize first and fill slots: pushes would check the capacity for each frame (5 to 8 % of all time).
         let mut filled = out.len();
         out.resize(BATCH_BLOCKS.max(filled), Descriptor::default());
         for slot in &mut out[filled..] {

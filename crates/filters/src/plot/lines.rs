@@ -76,8 +76,7 @@ impl Drawn {
         Some(self.every.map_or(first, |every| first.saturating_mul(every)))
     }
 
-    /// The `top` largest lines and the number of the others. On the horizontal axis `zero` is the left edge, `unit` is
-    /// 1.
+    /// The `top` largest lines, and the number of others. Horizontally, `zero` is the left edge and `unit` is 1.
     pub(super) fn series(&mut self, top: usize, zero: u64, unit: f64) -> (Vec<Series>, usize) {
         // The sort is stable: lines of equal size stay in order of their first value.
         self.lines.sort_by_key(|line| std::cmp::Reverse(line.total));
@@ -132,8 +131,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// The sums, with 0 for empty intervals. A run of empty intervals gets a point at each end only, which draws the same
-/// line.
+/// The sums, with 0 for empty intervals. Of a run of empty intervals only both ends get a point.
 fn with_empty(points: &BTreeMap<u64, u64>, first: u64, last: u64) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::with_capacity(points.len());
     let mut next = first;

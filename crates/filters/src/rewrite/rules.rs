@@ -1,5 +1,4 @@
-//! What an address or a port changes to: a set value, or a mapped one. Rules for one end take precedence over those for
-//! both.
+//! Sets or maps addresses and ports. Rules for one end take precedence over rules for both.
 
 use crate::parts::edit::End;
 use crate::parts::mac;

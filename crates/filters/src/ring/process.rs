@@ -2,7 +2,7 @@
 //! reads; a source reads the ring that the process writes. Writers of both rings wait, so no block is lost.
 //!
 //! The source detects that the process has ended, reports how, and may start another. It passes the next ring to the
-//! sink through a [`Link`]. The source checks the blocks of the process like those of any other writer.
+//! sink through a `Link`. The source checks the blocks of the process like those of any other writer.
 
 use super::sink::{self, TURN};
 use super::{content_of, continuity_of};
