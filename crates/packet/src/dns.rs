@@ -100,7 +100,7 @@ impl<'a> Message<'a> {
         self.word(1) & 0x0100 != 0
     }
 
-    /// Would the server do so?
+    /// Is the server willing to query other servers?
     #[inline]
     pub fn recursion_available(&self) -> bool {
         self.word(1) & 0x0080 != 0

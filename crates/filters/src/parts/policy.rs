@@ -20,8 +20,8 @@ pub(crate) enum Policy {
     Linux,
     /// Linux before 2.2. As `Linux`; in streams, the later piece also wins with the same start and end.
     OldLinux,
-    /// The later piece if its start is lower and its end is not. Streams: if its end is higher, or equal with a start
-    /// that is not higher.
+    /// The later piece if its start is lower and its end not lower. Streams: if its end is higher, or equal with a
+    /// start that is not higher.
     Solaris,
     /// The later piece if its start is lower and its end higher. Streams: if its start is lower.
     Windows,

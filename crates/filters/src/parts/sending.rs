@@ -57,7 +57,7 @@ pub(crate) fn account(sender: &mut dyn Transmit, wait: Duration, cx: &mut Contex
         ("not sent in time", statistics.under_way),
     ];
     for (why, count) in reasons.into_iter().filter(|(_, count)| *count > 0) {
-        // They were counted as taken when the sender accepted them.
+        // They were counted as taken when they arrived.
         cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
         cx.counters.drops.add(why, count);
     }

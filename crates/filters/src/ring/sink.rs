@@ -149,7 +149,7 @@ impl Filter for Ring {
             cx.drop_rest(left, why);
             self.writer = None;
         }
-        // Blocks of earlier batches were counted as taken; those dropped now are not.
+        // Blocks of earlier batches that are dropped now were counted as taken: subtract them.
         let more = (cx.counters.drops.total() - before).saturating_sub(batch.count().into());
         cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(more);
         Ok(if over.is_some() { Status::Finished } else { Status::Done })
