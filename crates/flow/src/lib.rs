@@ -1,5 +1,4 @@
-//! Flows of applications: an application opens a flow on an interface that the daemon owns, and its own protocol stack makes
-//! and reads the packets.
+//! Flows of applications on interfaces of the daemon; the application's own stack makes and reads the packets.
 //!
 //! ```text
 //!  application                              daemon, interface process
