@@ -48,7 +48,12 @@ const TASKS: &[Task] = &[
         summary: "format every Rust file, or name those that are not",
         run: fmt::run,
     },
-    Task { name: "tidy", usage: "", summary: "check what the compiler does not: arrows, rooms, links", run: tidy::run },
+    Task {
+        name: "tidy",
+        usage: "",
+        summary: "check what the compiler does not: arrows, rooms, links, plain English",
+        run: tidy::run,
+    },
     Task { name: "fuzz", usage: "[TARGET] [--seconds N]", summary: "fuzz one parser, or each in turn", run: fuzz::run },
     Task {
         name: "model",

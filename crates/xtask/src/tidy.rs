@@ -11,6 +11,7 @@ mod links;
 mod machine_paths;
 mod opening;
 mod permissions;
+mod plain;
 mod rooms;
 mod unsafe_code;
 mod white_space;
@@ -64,6 +65,7 @@ const CHECKS: &[Check] = &[
     links::check,
     commands::check,
     machine_paths::check,
+    plain::check,
 ];
 
 /// Runs every check and prints what they found.
@@ -74,6 +76,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     findings.sort();
     for finding in &findings {
         eprintln!("{finding}");
+    }
+    for note in plain::notes(&tree) {
+        eprintln!("{note}");
     }
     match findings.len() {
         0 => {
