@@ -1,5 +1,5 @@
-//! Checks that comments and messages can be read once. Counts *places*: turns of phrase that hide the actor or the noun, dated
-//! words and very long sentences (`plain/patterns.rs`), in comments and in string literals outside tests (`plain/prose.rs`).
+//! Checks that comments and messages can be read once. Counts *places*: phrases that hide the actor or the noun, dated words
+//! and very long sentences (`plain/patterns.rs`), in comments and in string literals outside tests (`plain/prose.rs`).
 //!
 //! Each crate has a limit of places per 1,000 comment lines. A crate above its limit fails, and all its places are listed.
 //! A place is a hint and not a verdict: `// plain: WHY` directly above a line excepts that line.
