@@ -1,5 +1,5 @@
-//! An application's connection to a daemon, for flows. When the daemon ends, the flows go on: the connection looks for the next daemon and
-//! claims them there.
+//! An application's connection to a daemon, for flows. When the daemon ends, the flows go on: the connection looks for
+//! the next daemon and claims them there.
 
 use crate::attendant;
 use crate::error::SocketError;
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long a connection looks for another daemon, and then, how long for its flows there: the process that holds them has to find that
-/// daemon, too.
+/// How long a connection looks for another daemon, and then for its flows there: the process that holds them has to
+/// find that daemon, too.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// How often it looks.
@@ -27,33 +27,33 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Connection(Arc<Shared>);
 
-/// A connection, as the attendant has it.
+/// The part of a connection that the attendant uses.
 #[derive(Debug)]
 pub(crate) struct Shared {
     daemon: PathBuf,
     purpose: String,
     line: Mutex<State>,
-    /// Flows and listeners that the application has, by channel. Locked behind `line`, where both are.
+    /// Flows and listeners of the application, by channel. Locked after `line` if both are locked.
     channels: Mutex<BTreeSet<u32>>,
     /// Daemons that were found after the first one.
     found: AtomicU32,
-    /// The attendant writes to it then; none: no hub sleeps.
+    /// The attendant writes to it after it found another daemon. Unset: no hub sleeps.
     wake: OnceLock<OwnedFd>,
     host: Mutex<Host>,
-    /// The page of the doorbells, which claims the flows; none before the first flow.
+    /// The page of the doorbells, which claims the flows. `None` before the first flow.
     page: Mutex<Option<Arc<OwnedFd>>>,
-    /// Readable once no daemon came.
+    /// Readable once the connection stopped looking for another daemon.
     over: OwnedFd,
     /// The process that connected.
     process: u32,
 }
 
-/// The way to the daemon.
+/// The state of the connection to the daemon.
 #[derive(Debug)]
 enum State {
-    /// A daemon is there. The second value hangs up when it ends.
+    /// There is a daemon. The second value hangs up when it ends.
     There(Client, OwnedFd),
-    /// It ended at this time. Another one was `found`, which does not know the flows yet.
+    /// The daemon ended at this time. Another one was `found`, which does not know the flows yet.
     Away {
         since: Instant,
         found: Option<Instant>,
@@ -61,7 +61,7 @@ enum State {
     Over,
 }
 
-/// It ended just now.
+/// The state of a connection whose daemon ended just now.
 fn away() -> State {
     State::Away { since: Instant::now(), found: None }
 }
@@ -78,18 +78,18 @@ fn absent() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the daemon has gone, and no other came yet; try again in a moment")
 }
 
-/// Does this hang up?
+/// Has the daemon at the other end hung up?
 fn has_hung_up(line: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(line, PollFlags::RDHUP)];
     matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
 impl Connection {
-    /// Connects to the daemon that listens at `daemon`; `purpose` says to people what the flows are for.
+    /// Connects to the daemon that listens at `daemon`. `purpose` tells people what the flows are for.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Daemon`]: there is none, or it does not answer.
+    /// [`SocketError::Daemon`]: there is no daemon, or it does not answer.
     pub fn open(daemon: &Path, purpose: &str) -> Result<Connection, SocketError> {
         let client = Client::connect(daemon, purpose).map_err(|error| {
             let text = format!("no daemon can be reached at {}: {error}", base::terminal::name(daemon));
@@ -118,10 +118,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`SocketError::Refused`]: the policy, a port that is taken, no such interface; [`SocketError::Daemon`]: it has gone, and no other
-    /// came yet; [`SocketError::Closed`]: none came.
+    /// [`SocketError::Refused`]: the policy, a port that is taken, no such interface. [`SocketError::Daemon`]: the
+    /// daemon has gone, and no other came yet. [`SocketError::Closed`]: no other came.
     pub fn flow(&self, open: &OpenFlow) -> Result<Flow, SocketError> {
-        // One flow after the other: the doorbells come with the first one.
+        // One flow at a time: the doorbells come with the first one.
         let mut host = lock(&self.0.host);
         let flow = match self.0.ask(&Question::Open(open.clone()))? {
             (Answer::Granted(granted), fds) => host.adopt(granted, open.geometry(), fds).map_err(SocketError::Daemon),
@@ -142,8 +142,8 @@ impl Connection {
         listener
     }
 
-    /// Takes at most `most` connections that wait at a listener, whose channels have this geometry. Does not wait for any. While the daemon
-    /// is away there are none.
+    /// Takes up to `most` connections that wait at a listener, with channels of this geometry. Does not wait for any.
+    /// Returns none while the daemon is away.
     pub(crate) fn accept(&self, channel: u32, most: u32, geometry: Geometry) -> Result<Vec<Flow>, SocketError> {
         let mut host = lock(&self.0.host);
         match self.0.ask(&Question::Accept(channel, most)) {
@@ -156,12 +156,12 @@ impl Connection {
         }
     }
 
-    /// Has this descriptor written to when another daemon was found.
+    /// Sets the descriptor that is written to after another daemon was found.
     pub(crate) fn wake_by(&self, wake: OwnedFd) {
         let _ = self.0.wake.set(wake);
     }
 
-    /// Daemons that were found after the first one. Each has to be asked for connections that wait.
+    /// Daemons that were found after the first one. Each of them has to be asked for connections that wait.
     pub(crate) fn found(&self) -> u32 {
         self.0.found.load(Ordering::Relaxed)
     }
@@ -171,19 +171,19 @@ impl Connection {
         matches!(*self.0.lock(), State::There(..))
     }
 
-    /// The doorbells of all flows; none before the first.
+    /// The doorbells of all flows. `None` before the first flow.
     pub(crate) fn bells(&self) -> Option<Arc<Bells>> {
         lock(&self.0.host).bells().cloned()
     }
 
-    /// Closes a flow by a word in its channel. The driver gives the channel's number to the next flow then.
+    /// Closes a flow by a message in its channel. The driver then gives the channel's number to the next flow.
     pub(crate) fn close_flow(&self, flow: &mut Flow) {
         lock(&self.0.channels).remove(&flow.granted.channel);
         flow.close();
     }
 
-    /// Closes a listener, or a flow whose channel was not used, by its channel. A daemon that has gone is not waited for: the next one hears
-    /// that this channel is not claimed.
+    /// Closes a listener, or a flow whose channel was not used, by its channel. Does not wait for a daemon that has
+    /// gone: the next one learns that this channel is not claimed.
     pub(crate) fn close(&self, channel: u32) {
         let line = self.0.lock();
         lock(&self.0.channels).remove(&channel);
@@ -192,12 +192,12 @@ impl Connection {
         }
     }
 
-    /// Readable once the daemon has gone, and no other came in its place.
+    /// Readable once the daemon has gone and no other replaced it.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.0.over.as_fd()
     }
 
-    /// The connection for a copy of this process, which has no attendant: its lock is taken. None: a call keeps it for too long.
+    /// Locks the connection for a copy of this process, which has no attendant. `None`: a call keeps the lock for too long.
     pub(crate) fn hold(&self, deadline: Instant) -> Option<Held<'_>> {
         let line = loop {
             match self.0.line.try_lock() {
@@ -216,13 +216,13 @@ impl Connection {
 pub(crate) struct Held<'a> {
     shared: &'a Shared,
     page: Option<Arc<OwnedFd>>,
-    /// Those that the application had then.
+    /// The channels that the application had at that time.
     channels: Vec<u32>,
     line: MutexGuard<'a, State>,
 }
 
 impl Held<'_> {
-    /// Hangs up when the daemon ends; none: it has. It is all that a copy of this process keeps of the connection.
+    /// Hangs up when the daemon ends. `None`: it has ended. A copy of this process keeps only this of the connection.
     pub(crate) fn hangs_up(&self) -> Option<BorrowedFd<'_>> {
         match &*self.line {
             State::There(_, hangs_up) => Some(hangs_up.as_fd()),
@@ -230,13 +230,13 @@ impl Held<'_> {
         }
     }
 
-    /// As the attendant does, in the copy.
+    /// The same as [`Shared::attend`], in the copy.
     pub(crate) fn attend(&mut self) -> Attended {
         if let State::There(_, hangs_up) = &*self.line
             && has_hung_up(hangs_up)
             && let State::There(client, _) = std::mem::replace(&mut *self.line, away())
         {
-            // Its own descriptor was closed in this copy, and the number may be another file's by now.
+            // This copy closed its own descriptor, and another file may have the number by now.
             std::mem::forget(client);
         }
         match self.line.step(&self.shared.over) {
@@ -291,7 +291,7 @@ impl Shared {
                 }
                 Ok(answered)
             }
-            // It ended meanwhile. The next daemon ends what it may have opened, because that is not claimed.
+            // It ended meanwhile. The next daemon ends a flow that it may have opened, because that is not claimed.
             Err(_) if has_hung_up(hangs_up) => {
                 *line = away();
                 Err(SocketError::Daemon(absent()))
@@ -300,7 +300,7 @@ impl Shared {
         }
     }
 
-    /// Hangs up when the daemon ends; none: it has.
+    /// Hangs up when the daemon ends. `None`: it has ended.
     pub(crate) fn hangs_up(&self) -> Option<OwnedFd> {
         match &*self.lock() {
             State::There(_, line) => line.try_clone().ok(),
@@ -308,9 +308,9 @@ impl Shared {
         }
     }
 
-    /// Looks whether the daemon is there, and for another one if it is not.
+    /// Checks whether the daemon is there, and looks for another one if it is not.
     pub(crate) fn attend(&self) -> Attended {
-        // Not under the lock: to look takes a while.
+        // Not under the lock: looking takes a while.
         let step = self.lock().step(&self.over);
         let channels = match step {
             Step::Look => self.channels(),
@@ -321,13 +321,14 @@ impl Shared {
         let attended = self.lock().came(looked, |channel| lock(&self.channels).contains(&channel));
         if attended == Attended::There {
             self.found.fetch_add(1, Ordering::Relaxed);
-            // Full is as good as written.
+            // If it is full, the hub wakes up anyway.
             let _ = self.wake.get().map(|wake| rustix::io::write(wake, &1_u64.to_ne_bytes()));
         }
         attended
     }
 
-    /// Connects to a daemon and claims the flows with these channels, and with doorbells of this page; none: there are none yet.
+    /// Connects to a daemon and claims the flows with these channels, and with doorbells of this page. `None`: there
+    /// are no doorbells yet.
     fn look(&self, channels: Vec<u32>, page: Option<&OwnedFd>) -> Looked {
         let found = Client::connect(&self.daemon, &self.purpose).and_then(|client| Ok((client.line()?, client)));
         let Ok((hangs_up, client)) = found else { return Looked::Nowhere };
@@ -341,11 +342,12 @@ impl Shared {
         }
     }
 
-    /// The page of the doorbells; none: there are no flows. `has_flows`: there are some, and a call may be about to take their doorbells.
+    /// The page of the doorbells. `None`: there are no flows. `has_flows`: there are some, and a call may be about to
+    /// take their doorbells.
     fn page(&self, has_flows: bool) -> Option<Arc<OwnedFd>> {
         let of = |host: MutexGuard<'_, Host>| host.bells().map(|bells| Arc::clone(bells.handles()[0]));
         let page = lock(&self.page).clone();
-        // Else a call may have this lock, and wait for the daemon.
+        // Without flows, a call may have this lock while it waits for the daemon.
         page.or_else(|| has_flows.then(|| of(lock(&self.host))).flatten())
     }
 }
@@ -365,12 +367,12 @@ impl State {
         if matches!(self, State::Over) { Step::Is(Attended::Over) } else { Step::Look }
     }
 
-    /// This came of it. `is_open`: does the application have this channel now?
+    /// Takes the result of looking. `is_open`: does the application have this channel now?
     fn came(&mut self, looked: Looked, is_open: impl Fn(u32) -> bool) -> Attended {
         let State::Away { since, found } = self else { return Attended::Over };
         match looked {
             Looked::Found(client, hangs_up, claimed) => {
-                // Closed since: nobody told the daemon that was away.
+                // Closed while the daemon was away, so no daemon was told.
                 for channel in claimed.into_iter().filter(|channel| !is_open(*channel)) {
                     let _ = client.flows(Question::Close(channel));
                 }
@@ -393,24 +395,24 @@ impl State {
 
 /// The next step for a connection.
 enum Step {
-    /// Nothing.
+    /// Do nothing.
     Is(Attended),
-    /// A daemon is to be looked for, and the flows to be claimed.
+    /// Look for a daemon, and claim the flows.
     Look,
 }
 
 /// The result of looking for a daemon.
 enum Looked {
-    /// It is there, and the flows with these channels were claimed.
+    /// It is there, and claimed the flows with these channels.
     Found(Client, OwnedFd, Vec<u32>),
     Nowhere,
     /// It does not know the flows, perhaps not yet.
     Unknown,
-    /// It will not have them.
+    /// It refuses to have them.
     Refused,
 }
 
-/// How a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attended {
     /// Its daemon is there.

@@ -1,19 +1,19 @@
-//! Why a socket does not do what it was asked for.
+//! The errors of sockets.
 
 use capture::{CaptureError, CaptureErrorKind};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
-/// Linux's number for a network that is down: the flow has ended, and its interface or daemon with it.
+/// Linux's number for a network that is down: the flow has ended because its interface or daemon has gone.
 pub(crate) const ENETDOWN: i32 = 100;
 
-/// Why a socket does not do what it was asked for.
+/// Why a socket cannot do what it was asked for.
 #[derive(Debug)]
 pub enum SocketError {
-    /// No daemon can be reached, or what it says makes no sense.
+    /// No daemon can be reached, or its answer makes no sense.
     Daemon(io::Error),
-    /// The daemon refuses; its text says why and what to do.
+    /// The daemon refuses. Its text says why, and how to change that.
     Refused(CaptureErrorKind, String),
     /// The text of the stack is wrong.
     Stack {
@@ -22,19 +22,19 @@ pub enum SocketError {
         /// The text.
         text: String,
     },
-    /// The text of the stack does not suit the flow, and why.
+    /// The text of the stack does not fit the flow. The text says why.
     Mismatch(String),
     /// The stack did not send the packet.
     NotSent(stack::SendError),
-    /// The channel has no room now: wait, then try again.
+    /// The channel has no room now: wait, and then try again.
     Full,
     /// The payload does not fit one packet of the interface.
     TooLong,
     /// The socket has no peer, and no address was given.
     NoDestination,
-    /// The driver closed the flow, for the reason of this errno.
+    /// The driver closed the flow, for the reason that this errno says.
     Closed(i32),
-    /// The driver reported an error about an earlier packet, as an errno: ECONNREFUSED where nobody listens.
+    /// The driver reported an error about an earlier packet, as an errno. ECONNREFUSED: no socket has the port.
     Reported(i32),
 }
 
@@ -52,7 +52,7 @@ fn errno(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
 }
 
-/// Linux's number for the error of a socket: its own where it has one, else the nearest; EIO where there is none.
+/// Linux's number for the error of a socket: its own if it has one, else the nearest, else EIO.
 pub fn errno_of(error: &io::Error) -> i32 {
     use io::ErrorKind;
     let nearest = match error.kind() {

@@ -1,4 +1,5 @@
-//! What a flow runs on: granted when it is opened, and told anew by the driver when it changes.
+//! The properties of a flow's interface and address: the daemon sends them when it opens the flow, and the driver
+//! reports changes.
 
 use buffer::flow::{Application, Facts};
 use flow::Granted;
@@ -12,14 +13,14 @@ use std::sync::Arc;
 pub struct Change {
     /// Address and port of this side.
     pub local: SocketAddr,
-    /// Address and port of the other side, where there is one.
+    /// Address and port of the peer, if there is one.
     pub peer: Option<SocketAddr>,
     /// The facts from now on.
     pub facts: Facts,
 }
 
-/// Is called after a change, by a thread that works for the socket, and before the socket does anything else. So it must neither wait
-/// nor use the socket.
+/// Called after a change, by a thread that works for the socket, before the socket does anything else. So the function
+/// must neither wait nor use the socket.
 #[derive(Clone)]
 pub struct OnChange(Arc<dyn Fn(&Change) + Send + Sync>);
 
@@ -36,7 +37,7 @@ impl fmt::Debug for OnChange {
     }
 }
 
-/// They are the same function.
+/// Equal if they are the same function.
 impl PartialEq for OnChange {
     fn eq(&self, other: &OnChange) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -45,13 +46,13 @@ impl PartialEq for OnChange {
 
 impl Eq for OnChange {}
 
-/// The facts of one flow, as its socket and its stack know them.
+/// The facts of one flow, as known to its socket and its stack.
 #[derive(Debug)]
 pub(crate) struct Known {
     /// For the stack.
     pub(crate) stack: stack::Facts,
     facts: Facts,
-    /// Changes that the driver told, as far as they are known here.
+    /// Changes that the driver reported, as far as they are known here.
     count: u64,
     on_change: Option<OnChange>,
 }
@@ -60,13 +61,13 @@ fn rule(unfinished_checksums: bool) -> ChecksumRule {
     if unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict }
 }
 
-/// A device with longer packets has a stack that sends shorter ones.
+/// The MTU for the stack. If a device takes longer packets, the stack sends shorter ones.
 fn short(mtu: u32) -> u16 {
     u16::try_from(mtu).unwrap_or(u16::MAX)
 }
 
 impl Known {
-    /// As granted.
+    /// The facts when the flow was opened.
     pub(crate) fn new(granted: &Granted, tcp: TcpFacts, on_change: Option<OnChange>) -> Known {
         let Granted { mac, prefix, mtu, unfinished_checksums, .. } = *granted;
         let stack = stack::Facts {
@@ -81,13 +82,13 @@ impl Known {
         Known { stack, facts: Facts { mac, prefix, mtu, has_address: true, unfinished_checksums }, count: 0, on_change }
     }
 
-    /// The facts of now.
+    /// The present facts.
     pub(crate) fn facts(&self) -> Facts {
         self.facts
     }
 
-    /// Learns what the driver told since the last call, and tells the stack. Say [`Application::receivable`] before, and take no more
-    /// packets than that says: those behind may be of facts that come later.
+    /// Learns the changes that the driver reported since the last call, and tells the stack. Call [`Application::receivable`]
+    /// before it, and take no more packets than that returned: packets behind those may belong to later facts.
     pub(crate) fn learn(&mut self, now: u64, granted: &Granted, channel: &Application, stack: &mut Stack) {
         let (count, facts) = channel.facts();
         if count == self.count {

@@ -16,22 +16,22 @@ use std::time::{Duration, Instant};
 /// IP protocol number of UDP.
 const UDP: u8 = 17;
 
-/// Which flow a socket wants.
+/// The flow that a socket wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// The interface; none: the one that routes to the peer, or the only one.
+    /// The interface. `None`: the one that routes to the peer, or the only one.
     pub device: Option<String>,
-    /// The local address; none: the interface's. `::`: its first one of IPv6.
+    /// The local address. `None`: the interface's. `::`: its first IPv6 address.
     pub address: Option<IpAddr>,
-    /// The local port; 0: any that is free.
+    /// The local port. 0: any free port.
     pub port: u16,
-    /// The only peer; none: datagrams from all, and to any.
+    /// The only peer. `None`: datagrams from all addresses, and to any.
     pub peer: Option<SocketAddr>,
-    /// The protocol stack; none: `udp PORT | ipv4 | ethernet DEVICE`, with `ipv6` where the address is one of IPv6.
+    /// The protocol stack. `None`: `udp PORT | ipv4 | ethernet DEVICE`, with `ipv6` if the address is an IPv6 address.
     pub stack: Option<String>,
-    /// The share of the wire, as [`OpenFlow::share`] has it; none: an equal part of the rest.
+    /// The share of the wire, in the form of [`OpenFlow::share`]. `None`: an equal part of the rest.
     pub share: Option<String>,
-    /// Is told of each change of the interface under the flow; none: no call-back.
+    /// Called on each change of the interface under the flow.
     pub on_change: Option<OnChange>,
 }
 
@@ -45,12 +45,12 @@ impl UdpOptions {
         self.stack.as_deref().map_or(Ok(()), |text| Stated::read(text, self).map(drop))
     }
 
-    /// The text of the whole stack, as far as it is known without an interface. `device`: the name of the interface where the
-    /// options name none.
+    /// The text of the whole stack, as far as it is known without an interface. `device`: the name of the interface if
+    /// the options name none.
     ///
     /// # Errors
     ///
-    /// As [`check`](Self::check).
+    /// The same as [`check`](Self::check).
     pub fn stack_text(&self, device: &str) -> Result<String, SocketError> {
         let text = self.stack.clone().unwrap_or_else(|| usual_stack(self.port));
         let description = Stated::read(&text, self)?.description;
@@ -71,7 +71,7 @@ impl UdpOptions {
 /// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// The sender's address and port.
     pub from: SocketAddr,
     /// When the device received it, ns since 1970 UTC.
     pub time: u64,
@@ -79,14 +79,14 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// What became of a socket's packets.
+/// Counts of a socket's packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams sent: handed to the driver.
     pub sent: u64,
     /// Datagrams received.
     pub received: u64,
-    /// Received packets that the driver dropped or the stack discarded, by reason; reasons without packets are left out.
+    /// Received packets that the driver dropped or the stack discarded, by reason. Reasons without packets are left out.
     pub not_received: Vec<(&'static str, u64)>,
     /// Packets handed to the driver that it did not send, by reason.
     pub not_sent: Vec<(&'static str, u64)>,
@@ -104,7 +104,7 @@ pub struct UdpSocket {
     began: Instant,
     sent: u64,
     received: u64,
-    /// Errors of the driver that the application was told.
+    /// The number of driver errors that the application was told.
     told: u64,
 }
 
@@ -114,7 +114,7 @@ impl std::fmt::Debug for UdpSocket {
     }
 }
 
-/// The text of a stack where the options have none.
+/// The text of a stack if the options have none.
 fn usual_stack(port: u16) -> String {
     format!("udp {port}")
 }
@@ -127,7 +127,7 @@ struct Stated {
 }
 
 impl Stated {
-    /// Reads the text. Its port and peer must be those of the options, where the options have some.
+    /// Reads the text. Its port and peer must be those of the options, if the options have them.
     fn read(text: &str, options: &UdpOptions) -> Result<Stated, SocketError> {
         let description = Description::parse(text).map_err(|error| SocketError::stack(error, text))?;
         let mismatch = |what: &str| SocketError::Mismatch(format!("the stack's text has another {what} than the flow"));
@@ -147,18 +147,18 @@ impl Stated {
 }
 
 impl UdpSocket {
-    /// Opens a flow at the daemon of this connection, and builds its stack. `env` opens the files and programs that the stack's text
-    /// names.
+    /// Opens a flow at the daemon of this connection, and builds its stack. `env` opens the files and programs that the
+    /// stack's text names.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Stack`]: the text is no stack of UDP; [`SocketError::Refused`]: the daemon says why.
+    /// [`SocketError::Stack`]: the text is no stack of UDP. [`SocketError::Refused`]: the daemon refuses and says why.
     pub fn open(
         connection: Arc<Connection>,
         options: &UdpOptions,
         env: &mut dyn Env,
     ) -> Result<UdpSocket, SocketError> {
-        // Wrong texts are refused before the daemon is asked for anything.
+        // Wrong texts are refused before anything is asked of the daemon.
         let stated = options.stack.as_deref().map(|text| Stated::read(text, options)).transpose()?;
         let (port, peer) = stated.as_ref().map_or((options.port, options.peer), |stated| (stated.port, stated.peer));
         let peer = peer.map(plain);
@@ -179,7 +179,7 @@ impl UdpSocket {
             Ok((description, stack))
         };
         let (description, stack) = build().map_err(|error| {
-            // Nobody uses the flow.
+            // The flow has no user.
             connection.close_flow(&mut flow);
             wrong(error)
         })?;
@@ -204,7 +204,7 @@ impl UdpSocket {
         self.flow.granted.local
     }
 
-    /// Address and port of the only peer, where there is one.
+    /// Address and port of the only peer, if there is one.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.flow.granted.remote
     }
@@ -225,7 +225,7 @@ impl UdpSocket {
         self.mtu().saturating_sub(header + 8)
     }
 
-    /// The stack as it runs, whole.
+    /// The whole text of the running stack.
     pub fn stack_text(&self) -> String {
         self.description.canonical()
     }
@@ -235,7 +235,7 @@ impl UdpSocket {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sends a datagram: to `to`, or to the peer. Does not wait.
+    /// Sends a datagram to `to`, or to the peer. Does not wait.
     ///
     /// # Errors
     ///
@@ -260,11 +260,11 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Gives datagrams that are there to `take`, at most `most`; says how many packets it looked at. Does not wait.
+    /// Passes datagrams that are there to `take`, at most `most`. Returns how many packets it read. Does not wait.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Closed`] once everything that came before was given; [`SocketError::Reported`] once for each report.
+    /// [`SocketError::Closed`] once everything that came before was passed. [`SocketError::Reported`] once for each report.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(Datagram<'_>)) -> Result<usize, SocketError> {
         let now = self.now();
         let there = self.flow.channel.receivable();
@@ -272,7 +272,7 @@ impl UdpSocket {
         let (stack, scratch, received) = (&mut self.stack, &mut self.scratch, &mut self.received);
         let looked = self.flow.receive(most.min(there), &mut |packet| {
             let len = packet.copy_to(scratch);
-            // The stack counts what it discards.
+            // The stack counts the packets that it discards.
             let _ = stack.receive(now, &scratch[..len], &mut |delivery| {
                 *received += 1;
                 take(Datagram { from: delivery.from, time: packet.time, payload: delivery.payload });
@@ -284,12 +284,12 @@ impl UdpSocket {
         Ok(looked)
     }
 
-    /// Learns what the flow runs on now.
+    /// Learns the present facts of the flow.
     fn learn(&mut self, now: u64) {
         self.known.learn(now, &self.flow.granted, &self.flow.channel, &mut self.stack);
     }
 
-    /// Says what the driver has reported, each report once.
+    /// Returns each error that the driver has reported, once.
     fn check(&mut self) -> Result<(), SocketError> {
         if let State::Closed(errno) = self.flow.channel.state() {
             return Err(SocketError::Closed(errno));
@@ -302,13 +302,13 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Packets handed to the driver that it is not done with.
+    /// Packets handed to the driver that it has not finished.
     pub fn outstanding(&mut self) -> u64 {
         self.flow.channel.outstanding()
     }
 
-    /// Sleeps until the driver has news, at most for `timeout`; returns earlier for a signal. News of other flows of the same
-    /// connection end the sleep, too.
+    /// Sleeps until the driver has news, at most for `timeout`. A signal ends the sleep earlier, and so does news of
+    /// other flows of the same connection.
     ///
     /// # Errors
     ///
@@ -323,19 +323,20 @@ impl UdpSocket {
             PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN),
         ];
-        // A signal, or a doorbell: the caller looks.
+        // After a signal or a doorbell, the caller checks.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         let has_gone = is_over(&fds);
         self.flow.awake();
         if has_gone { Err(SocketError::GONE) } else { Ok(()) }
     }
 
-    /// Has the driver closed the flow? Also one that is open may have lost daemon and driver ([`has_gone`](Self::has_gone)).
+    /// Is the flow open? `false`: the driver closed it. An open flow may have lost daemon and driver
+    /// ([`has_gone`](Self::has_gone)).
     pub fn is_open(&self) -> bool {
         self.flow.channel.state() == State::Open
     }
 
-    /// Has the daemon gone, and no other come in its place? A daemon that was killed closes no flow.
+    /// Has the daemon gone, and no other replaced it? A daemon that was killed closes no flow.
     pub fn has_gone(&self) -> bool {
         let mut fds = [
             PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::empty()),
@@ -344,27 +345,27 @@ impl UdpSocket {
         rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok() && is_over(&fds)
     }
 
-    /// To sleep on together with others: [`fall_asleep`](Self::fall_asleep) first, [`awake`](Self::awake) after.
+    /// To sleep on it together with others: call [`fall_asleep`](Self::fall_asleep) before, and [`awake`](Self::awake) after.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.flow.fd()
     }
 
-    /// Readable once the daemon has gone, and no other came in its place.
+    /// Readable once the daemon has gone and no other replaced it.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.connection.line()
     }
 
-    /// Says that this side is about to sleep on [`fd`](Self::fd). `false`: the driver rang since this side was last awake.
+    /// Announces that this side is about to sleep on [`fd`](Self::fd). `false`: the driver rang since this side was last awake.
     pub fn fall_asleep(&self) -> bool {
         self.flow.fall_asleep()
     }
 
-    /// Says that this side is awake.
+    /// Announces that this side is awake.
     pub fn awake(&self) {
         self.flow.awake();
     }
 
-    /// What became of the packets so far.
+    /// The counts of the packets so far.
     pub fn counts(&self) -> Counts {
         let dropped = |received: bool| {
             let reasons = DropReason::ALL.into_iter().filter(move |why| why.was_received() == received);
@@ -380,7 +381,8 @@ impl UdpSocket {
     }
 }
 
-/// Of a doorbell and a line that were polled: has the flow ended with its daemon? Without daemon and driver the doorbell hangs up.
+/// For a doorbell and a line that were polled: has the flow ended with its daemon? Without daemon and driver the
+/// doorbell hangs up.
 pub(crate) fn is_over([bell, line]: &[PollFd<'_>; 2]) -> bool {
     bell.revents().intersects(PollFlags::HUP | PollFlags::ERR) || !line.revents().is_empty()
 }

@@ -12,7 +12,7 @@ pub(super) fn of(addresses: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-/// Tries one address after the other until one succeeds; else the last error.
+/// Tries one address after the other until one succeeds. Returns the last error if none does.
 pub(super) fn try_each<T>(
     addresses: impl ToSocketAddrs,
     attempt: &mut dyn FnMut(SocketAddr) -> io::Result<T>,
@@ -27,8 +27,8 @@ pub(super) fn try_each<T>(
     last
 }
 
-/// The address as flows have it: one of IPv4 that is written as one of IPv6 (RFC 4291 2.5.5.2) is one of IPv4, and the scope is the
-/// interface, which has a name.
+/// The address in the form that flows use: an IPv4 address in the IPv6 form (RFC 4291 2.5.5.2) becomes an IPv4 address,
+/// and the scope is dropped, because flows name the interface.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A listener of TCP. The daemon answers handshakes by SYN cookies (RFC 4987); a connection waits until [`accept`](Self::accept)
-/// takes it, a minute at most.
+/// A TCP listener. The daemon answers handshakes by SYN cookies (RFC 4987). A connection waits at most a minute for
+/// [`accept`](Self::accept).
 pub struct TcpListener(Arc<Handle>);
 
 struct Handle {
@@ -22,7 +22,7 @@ struct Handle {
 }
 
 impl TcpListener {
-    /// Listens at the first of these addresses that is possible. Port 0: any that is free.
+    /// Listens at the first of these addresses that is possible. Port 0: any free port.
     ///
     /// # Errors
     ///
@@ -35,7 +35,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind). `InvalidInput`: the options make no sense.
+    /// The same as [`bind`](Self::bind). `InvalidInput`: the options make no sense.
     pub fn bind_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<TcpListener> {
         address::try_each(addr, &mut |local| {
             let (hub, listening) = runtime::listen(&options.daemon, &options.wanted(), local, options.backlog)?;
@@ -43,11 +43,11 @@ impl TcpListener {
         })
     }
 
-    /// Waits for a connection, and gives it with the address of its other side.
+    /// Waits for a connection, and returns it with the address of its peer.
     ///
     /// # Errors
     ///
-    /// `WouldBlock`: none is there, and the listener does not wait. Others: the daemon or its interface has gone.
+    /// `WouldBlock`: no connection is there, and the listener does not wait. Others: the daemon or its interface has gone.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Handle { hub, listening, is_nonblocking } = &*self.0;
         let mut attempt = || listening.accept(hub);
@@ -60,7 +60,7 @@ impl TcpListener {
         Ok((TcpStream::new(Arc::clone(hub), tcp), peer))
     }
 
-    /// Connections without an end.
+    /// An iterator over connections. It does not end.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }
@@ -69,35 +69,35 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.listening.local)
     }
 
-    /// [`accept`](Self::accept) fails with `WouldBlock` instead of waiting.
+    /// Makes [`accept`](Self::accept) fail with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.0.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The same listener once more. It ends with the last clone.
+    /// Another handle to the same listener. The listener ends with the last one.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn try_clone(&self) -> io::Result<TcpListener> {
         Ok(TcpListener(Arc::clone(&self.0)))
     }
 
-    /// No error but that of calls: always none.
+    /// Always `None`: a listener has no errors besides those that calls return.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(None)
     }
@@ -121,7 +121,7 @@ impl Drop for Handle {
     }
 }
 
-/// Connections of a listener, one after the other: as `std::net::Incoming`.
+/// The connections of a listener, one after the other, like `std::net::Incoming`.
 #[derive(Debug)]
 pub struct Incoming<'a>(&'a TcpListener);
 

@@ -14,22 +14,23 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Addresses* are of IPv4 or IPv6. `0.0.0.0` stands for the interface's first one of IPv4, or of IPv6 where there is none; `::`
-//! stands for its first one of IPv6. Neither listens on both. *The daemon* is the one at [`capture::protocol::SOCKET`], or at the
-//! path in the environment variable [`DAEMON`].
+//! *Addresses* are of IPv4 or IPv6. `0.0.0.0` stands for the interface's first IPv4 address, or its first IPv6 address
+//! if it has no IPv4; `::` stands for its first IPv6 address. Neither listens on both. *The daemon* is the one at
+//! [`capture::protocol::SOCKET`], or at the path in the environment variable [`DAEMON`].
 //!
-//! *Polling.* [`AsFd`](std::os::fd::AsFd) gives a file descriptor that is readable while a call to read or accept would not wait. It
-//! is not the connection: do not read it, and do not ask whether it can be written. [`TcpStream::writable_fd`] gives another one,
-//! which is readable while a call to write would not wait. Where the process has no file descriptor left, both are always readable.
+//! *Polling.* [`AsFd`](std::os::fd::AsFd) returns a file descriptor that is readable while a call to read or accept
+//! would not wait. It is not the connection: do not read it, and do not ask whether it can be written.
+//! [`TcpStream::writable_fd`] returns another one, which is readable while a call to write would not wait. If the
+//! process has no file descriptor left, both are always readable.
 //!
-//! *Ends.* A stream that is dropped goes on until everything written is acknowledged and both sides have finished, a minute at most;
-//! unread bytes reset it (RFC 2525, section 2.17). When the process exits, a child of it does the same, without its other files, and the
-//! exit does not wait. When a signal kills the process, the daemon resets its connections. When the daemon or the
-//! interface goes, calls fail with ENETDOWN.
+//! *Ends.* A stream that is dropped goes on until everything written is acknowledged and both sides have finished, for
+//! at most a minute. Unread bytes reset it (RFC 2525, section 2.17). When the process exits, a child of it does the
+//! same, without its other files, and the exit does not wait. When a signal kills the process, the daemon resets its
+//! connections. When the daemon or the interface goes, calls fail with ENETDOWN.
 //!
-//! *Changes.* A connection lives through changes of the interface's routes, and through a move of the interface to another device. When
-//! its address is removed it waits for the address, for a minute; then calls fail with EADDRNOTAVAIL. [`Options::on_change`] is told, and
-//! [`TcpStream::facts`] says how things are.
+//! *Changes.* A connection survives changes of the interface's routes, and a move of the interface to another device.
+//! When its address is removed, it waits a minute for the address to come back; then calls fail with EADDRNOTAVAIL. The
+//! function in [`Options::on_change`] is called on each change, and [`TcpStream::facts`] returns the present state.
 //!
 //! *Processes.* A stream belongs to the process that made it. A child made by `fork` without `exec` must not use it.
 

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 /// A TCP connection whose protocol stack runs in this process.
 ///
-/// Dropped, it finishes behind everything written; see [`net`](super) for how it ends.
+/// Dropping it finishes the connection after everything written; [`net`](super) says how it ends.
 pub struct TcpStream(Arc<Handle>);
 
-/// What clones of a stream share.
+/// The part that clones of a stream share.
 struct Handle {
     hub: Arc<Hub>,
     tcp: Arc<Tcp>,
@@ -26,7 +26,7 @@ struct Handle {
     settings: Mutex<Settings>,
 }
 
-/// What calls look at.
+/// Settings that calls read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     read_timeout: Option<Duration>,
@@ -40,16 +40,17 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `std::net`: `ConnectionRefused`, `TimedOut`, `HostUnreachable` and others. `NotFound`: there is no daemon. `PermissionDenied`: its policy refuses.
+    /// The errors of `std::net`: `ConnectionRefused`, `TimedOut`, `HostUnreachable` and others. `NotFound`: there is no
+    /// daemon. `PermissionDenied`: its policy refuses.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
         TcpStream::connect_with(&Options::default(), addr)
     }
 
-    /// Connects to one address, and waits so long at most.
+    /// Connects to one address, and waits at most this long.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect); `InvalidInput` for a time of 0.
+    /// The same as [`connect`](Self::connect), and `InvalidInput` for a time of 0.
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         let options = Options { connect_timeout: Some(timeout), ..Options::default() };
         TcpStream::connect_with(&options, addr)
@@ -59,7 +60,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect). `InvalidInput`: the options make no sense.
+    /// The same as [`connect`](Self::connect). `InvalidInput`: the options make no sense.
     pub fn connect_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<TcpStream> {
         if options.connect_timeout == Some(Duration::ZERO) {
             return Err(zero());
@@ -73,11 +74,11 @@ impl TcpStream {
         })
     }
 
-    /// Begins to connect, and does not wait: the stream is nonblocking, and [`handshake`](Self::handshake) says how it stands.
+    /// Begins to connect, and does not wait: the stream is nonblocking, and [`handshake`](Self::handshake) returns its result.
     ///
     /// # Errors
     ///
-    /// As [`connect_with`](Self::connect_with), but for those of the handshake.
+    /// The same as [`connect_with`](Self::connect_with), except errors of the handshake.
     pub fn start(options: &Options, peer: SocketAddr) -> io::Result<TcpStream> {
         let (hub, tcp) = runtime::connect(&options.daemon, &options.wanted(), options.local, peer)?;
         let stream = TcpStream::new(hub, tcp);
@@ -85,8 +86,8 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// How the handshake of a stream that was [started](Self::start) ended; none while it is under way. The stream becomes
-    /// writable ([`writable_fd`](Self::writable_fd)) with its end.
+    /// The result of the handshake of a stream that was [started](Self::start). `None` during the handshake. At its
+    /// end, the stream becomes writable ([`writable_fd`](Self::writable_fd)).
     pub fn handshake(&self) -> Option<io::Result<()>> {
         self.0.tcp.lock().handshake()
     }
@@ -105,12 +106,12 @@ impl TcpStream {
         connected.unwrap_or_else(|TimedOut| Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out")))
     }
 
-    /// Does something with the connection, and gives its stack a turn if that did it.
+    /// Does something with the connection, and gives its stack a turn if that did anything.
     fn with<T>(&self, act: impl FnOnce(&mut Inner, u64) -> T) -> T {
         self.0.act(act)
     }
 
-    /// Calls `act` until it says something; waits in between as the stream is set to.
+    /// Calls `act` until it returns a result. Waits between calls, as set for the stream.
     fn until<T>(
         &self,
         timeout: Option<Duration>,
@@ -125,7 +126,7 @@ impl TcpStream {
                 done = act(&mut inner, hub.now());
             }
             if done.is_some() {
-                // Room for the other side, or bytes for it.
+                // Room for the peer, or bytes for it.
                 tcp.work(hub, &mut inner, false);
             }
             done
@@ -142,11 +143,11 @@ impl TcpStream {
         self.0.settings()
     }
 
-    /// Reads without taking what it reads.
+    /// Reads bytes and leaves them in the buffer.
     ///
     /// # Errors
     ///
-    /// As [`Read::read`].
+    /// The same as [`Read::read`].
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.take_by(buf.is_empty(), &mut |stream, _| stream.peek(buf))
     }
@@ -159,28 +160,28 @@ impl TcpStream {
         self.until(timeout, &mut |inner, now| inner.read(&mut |stream| take(stream, now)))
     }
 
-    /// Lends received bytes to `take`, which says how many of them it took; says the same. It waits as a call to read does, until
-    /// `take` takes some. 0: the other side finished.
+    /// Lends received bytes to `take`, which returns how many of them it took, and returns the same number. Waits like
+    /// a call to read, until `take` takes some. 0: the peer finished.
     ///
     /// # Errors
     ///
-    /// As [`Read::read`].
+    /// The same as [`Read::read`].
     pub fn read_with(&self, take: &mut dyn FnMut(&[u8]) -> usize) -> io::Result<usize> {
         self.take_by(false, &mut |stream, now| stream.read_with(now, take))
     }
 
-    /// Lends room for bytes to send to `fill`, which says how many it wrote from the front on; says the same. It waits as a call to
-    /// write does, until `fill` writes some.
+    /// Lends room for bytes to send to `fill`, which writes from the front and returns how many bytes it wrote. Returns
+    /// the same number. Waits like a call to write, until `fill` writes some.
     ///
     /// # Errors
     ///
-    /// As [`Write::write`].
+    /// The same as [`Write::write`].
     pub fn write_with(&self, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> io::Result<usize> {
         let timeout = self.settings().write_timeout;
         self.until(timeout, &mut |inner, now| inner.write(&mut |stream| stream.write_with(now, fill)))
     }
 
-    /// Ends reading, writing, or both. What is written already still goes out.
+    /// Ends reading, writing, or both. Bytes that were already written still go out.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ impl TcpStream {
             if inner.is_over() {
                 return Err(io::ErrorKind::NotConnected.into());
             }
-            // Calls that wait look again.
+            // Calls that wait check again.
             inner.has_news = true;
             inner.reads_no_more |= how != Shutdown::Write;
             if how != Shutdown::Read {
@@ -201,11 +202,11 @@ impl TcpStream {
         })
     }
 
-    /// Sends small writes at once (no Nagle's algorithm).
+    /// Sends small writes at once (turns Nagle's algorithm off).
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.settings().is_no_delay = nodelay;
         self.with(|inner, _| inner.stream().into_iter().for_each(|stream| stream.set_no_delay(nodelay)));
@@ -216,23 +217,23 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn nodelay(&self) -> io::Result<bool> {
         Ok(self.settings().is_no_delay)
     }
 
-    /// Probes a quiet connection at this interval; after ten intervals without an answer it ends with `TimedOut`. None, as at first:
-    /// no probes.
+    /// Probes a quiet connection at this interval. After ten intervals without an answer it ends with `TimedOut`.
+    /// `None`, the default: no probes.
     ///
     /// # Errors
     ///
-    /// None; others that have it (socket2) have some.
+    /// Never fails; socket2 returns a result.
     pub fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
         self.with(|inner, _| inner.stream().into_iter().for_each(|stream| stream.set_keep_alive(interval)));
         Ok(())
     }
 
-    /// How long a call to read waits; none: for ever. It fails with `WouldBlock` then.
+    /// How long a call to read waits before it fails with `WouldBlock`. `None`: without limit.
     ///
     /// # Errors
     ///
@@ -242,16 +243,16 @@ impl TcpStream {
         Ok(())
     }
 
-    /// As [`set_read_timeout`](Self::set_read_timeout) has it.
+    /// The time from [`set_read_timeout`](Self::set_read_timeout).
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.settings().read_timeout)
     }
 
-    /// How long a call to write waits; none: for ever. It fails with `WouldBlock` then.
+    /// How long a call to write waits before it fails with `WouldBlock`. `None`: without limit.
     ///
     /// # Errors
     ///
@@ -261,50 +262,50 @@ impl TcpStream {
         Ok(())
     }
 
-    /// As [`set_write_timeout`](Self::set_write_timeout) has it.
+    /// The time from [`set_write_timeout`](Self::set_write_timeout).
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.settings().write_timeout)
     }
 
-    /// Calls fail with `WouldBlock` instead of waiting.
+    /// Makes calls fail with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.0.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How long the drop of the last clone waits until everything is acknowledged: none, as at first: not at all. A time of 0
-    /// resets the connection then.
+    /// How long dropping the last clone waits until everything is acknowledged. `None`, the default: it does not wait.
+    /// A time of 0 resets the connection.
     ///
     /// # Errors
     ///
-    /// None; others that have it (socket2) have some.
+    /// Never fails; socket2 returns a result.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.settings().linger = linger;
         Ok(())
     }
 
-    /// As [`set_linger`](Self::set_linger) has it.
+    /// The time from [`set_linger`](Self::set_linger).
     ///
     /// # Errors
     ///
-    /// None; others that have it (socket2) have some.
+    /// Never fails; socket2 returns a result.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         Ok(self.settings().linger)
     }
 
-    /// The error of the connection, once: no call was told it.
+    /// The error of the connection, once, if no call returned it.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.with(|inner, _| inner.take_error()).map(io::Error::from_raw_os_error))
     }
@@ -313,31 +314,31 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.tcp.local)
     }
 
-    /// Address and port of the other side. Also after the end, where `std::net` has an error.
+    /// Address and port of the peer. Also after the end, when `std::net` returns an error.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.tcp.peer)
     }
 
-    /// Hardware address and MTU of the connection's flow, and whether its address is there.
+    /// Hardware address and MTU of the connection's flow, and whether the interface has its address.
     pub fn facts(&self) -> Facts {
         self.with(|_, _| ());
         self.0.tcp.lock().facts()
     }
 
-    /// The same connection once more. It ends with the last clone.
+    /// Another handle to the same connection. The connection ends with the last one.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn try_clone(&self) -> io::Result<TcpStream> {
         Ok(TcpStream(Arc::clone(&self.0)))
     }
@@ -354,7 +355,7 @@ fn zero() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "cannot set a 0 duration timeout")
 }
 
-/// A timeout, as `std::net` takes it.
+/// Checks a timeout as `std::net` does.
 pub(super) fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     if timeout == Some(Duration::ZERO) { Err(zero()) } else { Ok(timeout) }
 }
@@ -405,7 +406,7 @@ impl Write for &TcpStream {
         self.until(timeout, &mut |inner, now| inner.write(&mut |stream| stream.write(now, buf)))
     }
 
-    /// Does nothing: what was written is on its way.
+    /// Does nothing: written bytes are on their way already.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -17,15 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Packets taken at a time.
+/// The most packets that a call takes from the flow at a time.
 const BATCH: usize = 16;
 
-/// How long a call that waits for room sleeps before it looks again, while another call sleeps on the doorbell.
+/// How long a call that waits for room sleeps before it checks again, while another call sleeps on the doorbell.
 const NAP: Duration = Duration::from_millis(1);
 
 /// A UDP socket whose protocol stack runs in this process.
 ///
-/// A socket that was [connected](Self::connect) drops datagrams of others than its peer, as those of the kernel do.
+/// A socket that was [connected](Self::connect) drops datagrams that do not come from its peer, as the kernel's sockets do.
 pub struct UdpSocket(Arc<Handle>);
 
 struct Handle {
@@ -35,7 +35,7 @@ struct Handle {
     /// Readable once the daemon has gone, and no other came.
     line: OwnedFd,
     inner: Mutex<Inner>,
-    /// One call at a time sleeps on the doorbell; the others wait for it here.
+    /// Only one call at a time sleeps on the doorbell; the rest wait here.
     is_sleeping: Mutex<bool>,
     woke: Condvar,
     is_nonblocking: AtomicBool,
@@ -45,7 +45,7 @@ struct Handle {
 struct Inner {
     socket: crate::UdpSocket,
     peer: Option<SocketAddr>,
-    /// Taken from the flow, and not read yet: a batch at most.
+    /// Taken from the flow, and not read yet: at most one batch.
     datagrams: VecDeque<(SocketAddr, Vec<u8>)>,
     error: Option<SocketError>,
     /// The driver was told that this side sleeps, for a program that polls.
@@ -57,7 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl UdpSocket {
-    /// Binds to the first of these addresses that is possible. Port 0: any that is free.
+    /// Binds to the first of these addresses that is possible. Port 0: any free port.
     ///
     /// # Errors
     ///
@@ -70,16 +70,16 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind). `InvalidInput`: the options make no sense.
+    /// The same as [`bind`](Self::bind). `InvalidInput`: the options make no sense.
     pub fn bind_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<UdpSocket> {
         address::try_each(addr, &mut |local| Ok(UdpSocket(Arc::new(Handle::open(options, local)?))))
     }
 
-    /// Sends to this peer, and receives from it only, from now on.
+    /// From now on, sends to this peer, and receives only from it.
     ///
     /// # Errors
     ///
-    /// Those of the address; `Unsupported`: it is of another family than the socket's own.
+    /// Errors of the address. `Unsupported`: it is of another family than the socket's own.
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
         address::try_each(addr, &mut |peer| {
             if peer.is_ipv4() != self.0.local.is_ipv4() {
@@ -95,7 +95,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock`: there was no room for as long as the socket waits. Others are of this datagram or an earlier one.
+    /// `WouldBlock`: no room came free while the socket waited. Others belong to this datagram or an earlier one.
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
         let Some(first) = address::of(addr)?.into_iter().next() else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -107,43 +107,44 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// As [`send_to`](Self::send_to); `NotConnected` without a peer.
+    /// The same as [`send_to`](Self::send_to), and `NotConnected` without a peer.
     pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.0.send(None, buf)
     }
 
-    /// Waits for a datagram. What of it does not fit into `buf` is lost.
+    /// Waits for a datagram. The part of it that does not fit into `buf` is lost.
     ///
     /// # Errors
     ///
-    /// `WouldBlock`: none came for as long as the socket waits. `ConnectionRefused` and others: a report about an earlier datagram.
+    /// `WouldBlock`: no datagram came while the socket waited. `ConnectionRefused` and others: a report about an
+    /// earlier datagram.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.receive(buf, true)
     }
 
-    /// As [`recv_from`](Self::recv_from), but the datagram stays.
+    /// The same as [`recv_from`](Self::recv_from), but the datagram stays.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The same as `recv_from`.
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.receive(buf, false)
     }
 
-    /// As [`recv_from`](Self::recv_from), from the peer.
+    /// The same as [`recv_from`](Self::recv_from), from the peer.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The same as `recv_from`.
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.recv_from(buf).map(|(len, _)| len)
     }
 
-    /// As [`recv`](Self::recv), but the datagram stays.
+    /// The same as [`recv`](Self::recv), but the datagram stays.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The same as `recv`.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.peek_from(buf).map(|(len, _)| len)
     }
@@ -152,7 +153,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.local)
     }
@@ -161,21 +162,21 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `NotConnected`: there is none.
+    /// `NotConnected`: there is no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.lock().peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// The same socket once more. It ends with the last clone.
+    /// Another handle to the same socket. The socket ends with the last one.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn try_clone(&self) -> io::Result<UdpSocket> {
         Ok(UdpSocket(Arc::clone(&self.0)))
     }
 
-    /// How long a call to receive waits; none: for ever. It fails with `WouldBlock` then.
+    /// How long a call to receive waits before it fails with `WouldBlock`. `None`: without limit.
     ///
     /// # Errors
     ///
@@ -185,16 +186,16 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// As [`set_read_timeout`](Self::set_read_timeout) has it.
+    /// The time from [`set_read_timeout`](Self::set_read_timeout).
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(lock(&self.0.settings).0)
     }
 
-    /// How long a call to send waits for room; none: for ever. It fails with `WouldBlock` then.
+    /// How long a call to send waits for room before it fails with `WouldBlock`. `None`: without limit.
     ///
     /// # Errors
     ///
@@ -204,37 +205,37 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// As [`set_write_timeout`](Self::set_write_timeout) has it.
+    /// The time from [`set_write_timeout`](Self::set_write_timeout).
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(lock(&self.0.settings).1)
     }
 
-    /// Calls fail with `WouldBlock` instead of waiting.
+    /// Makes calls fail with `WouldBlock` instead of waiting.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.0.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Hardware address and MTU of the socket's flow, and whether its address is there.
+    /// Hardware address and MTU of the socket's flow, and whether the interface has its address.
     pub fn facts(&self) -> Facts {
         let mut inner = self.0.lock();
         inner.look();
         inner.socket.facts()
     }
 
-    /// The last report about a datagram that was sent, once.
+    /// The last report about a sent datagram, once.
     ///
     /// # Errors
     ///
-    /// None; `std::net` has some.
+    /// Never fails; `std::net` returns a result.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         let mut inner = self.0.lock();
         inner.look();
@@ -309,7 +310,7 @@ impl Handle {
         })
     }
 
-    /// Calls `act` until it says something; waits in between as the socket is set to.
+    /// Calls `act` until it returns a result. Waits between calls, as set for the socket.
     fn until<T>(
         &self,
         timeout: Option<Duration>,
@@ -329,7 +330,7 @@ impl Handle {
                 if inner.is_announced {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                // It rang just now: forgotten, and looked for.
+                // It rang just now: clear that, and look again.
                 inner.socket.awake();
                 continue;
             }
@@ -341,11 +342,11 @@ impl Handle {
         }
     }
 
-    /// Sleeps until the driver rings: on the doorbell, or until the call that does wakes up.
+    /// Sleeps until the driver rings: on the doorbell, or until the call that sleeps on it wakes up.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<()> {
         let mut is_sleeping = lock(&self.is_sleeping);
         if *is_sleeping {
-            // What woke the other call may be for this one. It may also be that it took no notice, so this is not for long.
+            // The news that woke the other call may be for this one. The other call may also miss it, so this sleep is short.
             let _ = self.woke.wait_timeout(is_sleeping, NAP).unwrap_or_else(PoisonError::into_inner);
             return Ok(());
         }
@@ -357,7 +358,7 @@ impl Handle {
         if has_gone { Err(io::Error::from_raw_os_error(ENETDOWN)) } else { Ok(()) }
     }
 
-    /// Sleeps on the doorbell. Says whether the daemon has gone.
+    /// Sleeps on the doorbell. Returns whether the daemon has gone.
     fn doze(&self, deadline: Option<Instant>) -> bool {
         let may_sleep = self.lock().socket.fall_asleep();
         let mut has_gone = false;
@@ -368,7 +369,7 @@ impl Handle {
             ];
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let left = left.and_then(|left| Timespec::try_from(left).ok());
-            // A signal is as good as news: the caller looks.
+            // After a signal, the caller checks as after news.
             let _ = rustix::event::poll(&mut fds, left.as_ref());
             has_gone = is_over(&fds);
         }
@@ -378,13 +379,13 @@ impl Handle {
 }
 
 impl Inner {
-    /// Takes datagrams from the flow, if none are left.
+    /// Takes datagrams from the flow if the queue is empty.
     fn look(&mut self) {
         if !self.datagrams.is_empty() {
             return;
         }
         let Inner { socket, peer, datagrams, error, .. } = self;
-        // Datagrams of others do not end the search for one of the peer.
+        // Datagrams from other addresses do not end the search for one from the peer.
         while datagrams.is_empty() {
             let looked = socket.receive(BATCH, &mut |datagram| {
                 if peer.is_none_or(|peer| peer == datagram.from) {
@@ -404,8 +405,8 @@ impl Inner {
 }
 
 impl AsFd for UdpSocket {
-    /// Readable once the driver has news since a call failed with `WouldBlock`: so receive until it does, and poll then. Of a
-    /// nonblocking socket only.
+    /// Readable once the driver has news since a call failed with `WouldBlock`: so receive until it does, and poll
+    /// then. Works only for a nonblocking socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

@@ -1,8 +1,8 @@
-//! What becomes of unfinished connections when the process exits: a child goes on with them, for a minute at most, and the exit
-//! does not wait. So bytes that were written arrive, as with the kernel's sockets.
+//! How unfinished connections end when the process exits: a child goes on with them, for at most a minute, and the exit
+//! does not wait. So written bytes arrive, as with the kernel's sockets.
 //!
-//! An exit is `exit`, or that `main` returned. A signal that ends the process gives no chance to this: the daemon resets its
-//! connections.
+//! An exit is a call of `exit`, or a return from `main`. This code does not run when a signal ends the process: the
+//! daemon then resets its connections.
 
 use super::hub::{Hub, Member, sleep_on};
 use super::hubs;
@@ -14,10 +14,10 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Is the exit prepared? A child that `fork` made inherits that, too.
+/// Is the exit prepared? A child made by `fork` inherits this, too.
 static IS_PREPARED: Mutex<bool> = Mutex::new(false);
 
-/// How long the exit waits for calls of other threads to let go of a connection; it is reset then.
+/// How long the exit waits for calls of other threads to release a connection. After that, the connection is reset.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Prepares for the exit of this process, once.
@@ -35,7 +35,7 @@ fn at_exit() {
     let hubs: Vec<Arc<Hub>> = hubs.filter(|hub| hub.is_own() && !hub.is_gone()).collect();
     let deadline = Instant::now() + PATIENCE;
     for hub in &hubs {
-        // Where a leader does not leave in time, the locks below keep it out.
+        // If a leader does not leave in time, the locks below keep it out.
         hub.close_seat(deadline.saturating_duration_since(Instant::now()));
     }
     let members: Vec<Vec<Member>> = hubs.iter().map(|hub| hub.all()).collect();
@@ -86,8 +86,8 @@ fn hold(tcp: &Tcp, deadline: Instant) -> Option<MutexGuard<'_, Inner>> {
     }
 }
 
-/// Works for the connections until the last one is over, its minute is, or no daemon is there. Takes no lock: that of each
-/// connection is held, and those of the `lines` to daemons; other locks may be taken for ever in a child.
+/// Works for the connections until the last one is over, the minute is over, or no daemon is there. Takes no lock: each
+/// connection is locked already, and so are the `lines` to daemons. In a child, other locks may never be released.
 fn finish(hubs: &[Arc<Hub>], mut held: Vec<(&Hub, MutexGuard<'_, Inner>)>, lines: &mut [Option<Held<'_>>]) {
     let end = Instant::now() + LINGER + Duration::from_secs(1);
     while !held.is_empty() && Instant::now() < end {

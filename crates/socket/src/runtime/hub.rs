@@ -1,9 +1,9 @@
-//! The flows of one connection to a daemon, and who works for them.
+//! The flows of one connection to a daemon, and the work for them.
 //!
-//! All flows and listeners of a connection share its doorbells. The leader ([`seat`](super::seat)) sleeps on them, takes the bits
-//! that rang and the timers that are due, and works for these flows alone. Idle flows cost it nothing.
+//! All flows and listeners of a connection share its doorbells. The leader ([`seat`](super::seat)) sleeps on them,
+//! takes the bits that rang and the timers that are due, and works only for these flows. Idle flows cost it nothing.
 //!
-//! Locks, in the order in which they are taken: the table of members, a flow, the timers. No call to the daemon and no sleep is under
+//! Locks, in the order of locking: the table of members, a flow, the timers. No thread calls the daemon or sleeps under
 //! any of them.
 
 use super::listening::Listening;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who gets the news of a channel.
+/// The flow or listener that has a channel.
 #[derive(Clone, Debug)]
 pub(crate) enum Member {
     Tcp(Arc<Tcp>),
@@ -58,7 +58,7 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) connection: Connection,
-    /// Daemons of the connection that listeners were told of.
+    /// Daemons of the connection that listeners know of.
     found: AtomicU32,
     bells: OnceLock<Arc<Bells>>,
     table: Mutex<Table>,
@@ -67,12 +67,12 @@ pub(crate) struct Hub {
     seat: Seat,
     /// Wakes the leader.
     nudge: OwnedFd,
-    /// Always readable: stands for a file descriptor that could not be made, so that a program which polls looks, instead of
-    /// sleeping for ever.
+    /// Always readable: stands for a file descriptor that could not be made, so that a program that polls checks,
+    /// instead of sleeping without end.
     always: OwnedFd,
     began: Instant,
     is_gone: AtomicBool,
-    /// The process that connected. Another one, which `fork` made, has a copy of everything, and leaves it alone.
+    /// The process that connected. A process made from it by `fork` has a copy of everything, and does not use it.
     process: u32,
 }
 
@@ -80,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time of a wait was over.
+/// The time limit of a wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimedOut;
 
@@ -110,7 +110,7 @@ impl Hub {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Flows and listeners there are.
+    /// The number of flows and listeners.
     pub(crate) fn members(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
@@ -130,12 +130,12 @@ impl Hub {
         self.process == std::process::id()
     }
 
-    /// Readable for ever.
+    /// Always readable.
     pub(crate) fn always(&self) -> BorrowedFd<'_> {
         self.always.as_fd()
     }
 
-    /// Takes a new flow or listener in, and gives it its first turn: its channel may have rung before.
+    /// Takes in a new flow or listener, and gives it its first turn: its channel may have rung before.
     ///
     /// # Errors
     ///
@@ -165,17 +165,17 @@ impl Hub {
         Ok(())
     }
 
-    /// Forgets a flow or listener, and closes it at the daemon.
+    /// Removes a flow or listener, and closes it at the daemon.
     pub(crate) fn remove(&self, member: &Member) {
         let channel = member.channel();
         let mut table = lock(&self.table);
         let found = table.members.get_mut(channel as usize);
-        // Another call may have removed it, and the channel be that of another flow.
+        // Another call may have removed it already, and the channel may be that of another flow.
         let found = found.filter(|found| found.as_ref().is_some_and(|found| found.is(member))).and_then(Option::take);
         drop(table);
         if found.is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            // Nothing has this channel any more, and the next flow may get it.
+            // This channel is free now, and the next flow may get it.
             match member {
                 Member::Tcp(tcp) => self.connection.close_flow(tcp.lock().flow()),
                 Member::Listening(_) if !self.is_gone() => self.connection.close(channel),
@@ -203,14 +203,14 @@ impl Hub {
         lock(&self.timers).clear(channel, Some(before));
     }
 
-    /// Wakes the leader, where one sleeps.
+    /// Wakes the leader, if one sleeps.
     pub(crate) fn wake(&self) {
-        // Full is as good as woken.
+        // If it is full, the leader wakes up anyway.
         let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until `ready` says something, at most until `deadline`. The call works for all flows meanwhile, if no other does.
-    /// Those who make something ready tell `waiters` then.
+    /// Waits until `ready` returns a result, at most until `deadline`. Meanwhile the call works for all flows, if no
+    /// other call does. Code that makes something ready tells `waiters`.
     pub(crate) fn wait<T>(
         &self,
         waiters: &Waiters,
@@ -230,7 +230,7 @@ impl Hub {
                     return led.ok_or(TimedOut);
                 }
             }
-            // Who led and has to go on: the seat was closed.
+            // This call led and has to go on: the seat was closed.
             let own;
             let place = match &place {
                 Some(place) => place,
@@ -243,7 +243,7 @@ impl Hub {
             lead = match joined {
                 Ok(lead) => Some(lead),
                 Err(follower) => {
-                    // It joined, so that whatever comes now wakes it.
+                    // It is among the followers now, so anything that comes from now on wakes it.
                     if let Some(done) = ready() {
                         drop(follower.leave());
                         return Ok(done);
@@ -261,7 +261,7 @@ impl Hub {
         }
     }
 
-    /// Works until `ready` says something, the time is over, or another thread closes the seat.
+    /// Works until `ready` returns a result, the time is over, or another thread closes the seat.
     fn lead<T>(&self, _lead: &Lead<'_>, deadline: Option<Instant>, ready: &mut dyn FnMut() -> Option<T>) -> Option<T> {
         loop {
             self.work();
@@ -289,11 +289,11 @@ impl Hub {
         }
     }
 
-    /// Works for the channels that rang and those whose time came.
+    /// Works for the channels that rang and the channels whose time came.
     fn work(&self) {
         let found = self.connection.found();
         if self.found.swap(found, Ordering::Relaxed) != found {
-            // There was no daemon to ask when they rang.
+            // When they rang, there was no daemon to ask.
             for member in self.all() {
                 if let Member::Listening(listening) = member {
                     listening.rang();
@@ -329,7 +329,8 @@ impl Hub {
         }
     }
 
-    /// Sleeps until the driver rings, a timer is due, or another thread [wakes](Self::wake) the leader, at most until `deadline`.
+    /// Sleeps until the driver rings, a timer is due, or another thread [wakes](Self::wake) the leader, at most until
+    /// `deadline`.
     fn sleep(&self, deadline: Option<Instant>) {
         let due = lock(&self.timers).fall_asleep();
         let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
@@ -352,10 +353,10 @@ impl Hub {
             PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN),
         ];
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // A signal is as good as news: the leader looks.
+        // After a signal, the leader checks as after news.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         let [_, nudged, is_over] = fds.each_ref().map(|fd| !fd.revents().is_empty());
-        // The daemon and the driver have gone, and nobody can bring either back.
+        // The daemon and the driver have gone, and cannot come back.
         let hung_up = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
         bells.awake();
         if nudged {
@@ -366,12 +367,12 @@ impl Hub {
         }
     }
 
-    /// The daemon has gone and no other came: everything of this connection has ended.
+    /// The daemon has gone and no other came: ends everything of this connection.
     fn go(&self) {
         if self.is_gone.swap(true, Ordering::Relaxed) {
             return;
         }
-        // Packets that came before are read first.
+        // Calls read the packets that came before.
         for member in self.all() {
             self.give_turn(&member, false);
         }
@@ -388,21 +389,21 @@ impl Hub {
         }
     }
 
-    /// Closes the seat, and waits a while until its leader left it.
+    /// Closes the seat, and waits up to `time` until its leader left it.
     pub(crate) fn close_seat(&self, time: Duration) -> bool {
         self.wake();
         self.seat.close(time)
     }
 
-    /// The file descriptors that work for flows takes.
+    /// The file descriptors that the work for flows needs.
     pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let bells = self.bells.get().into_iter().flat_map(|bells| bells.handles()).map(|handle| handle.as_fd());
         bells.chain([self.nudge.as_fd()]).collect()
     }
 }
 
-/// Sleeps on the doorbells of several connections until `deadline`, without a lock but those of `lines`. Looks for other daemons where some
-/// ended, and notes where none came.
+/// Sleeps on the doorbells of several connections until `deadline`. Takes no lock except those of `lines`. Looks for
+/// other daemons in place of those that ended, and notes for which none came.
 pub(crate) fn sleep_on(hubs: &[Arc<Hub>], lines: &mut [Option<Held<'_>>], mut deadline: Instant) {
     let there = || hubs.iter().filter(|hub| !hub.is_gone());
     for (hub, line) in hubs.iter().zip(&mut *lines) {
@@ -413,7 +414,7 @@ pub(crate) fn sleep_on(hubs: &[Arc<Hub>], lines: &mut [Option<Held<'_>>], mut de
         }
     }
     let bells: Vec<&Bells> = there().filter_map(|hub| hub.bells.get().map(|bells| &**bells)).collect();
-    // Each of them is told, not only the first ones.
+    // Each of them has to know, not only the first ones.
     let are_quiet = bells.iter().filter(|bells| bells.fall_asleep()).count() == bells.len();
     if are_quiet {
         let doors = bells.iter().map(|bells| PollFd::from_borrowed_fd(bells.fd(), PollFlags::IN));

@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections taken from the daemon at a time, at most: each brings two file descriptors, and one message carries 32 of them.
+/// The most connections to take from the daemon at a time: each brings two file descriptors, and one message carries 32
+/// of them.
 const MOST: u32 = flow::ACCEPTED as u32;
 
 /// A listener.
@@ -21,11 +22,11 @@ pub(crate) struct Listening {
     pub(crate) local: SocketAddr,
     geometry: Geometry,
     shape: Shape,
-    /// Connections that the daemon gave and no call took.
+    /// Connections from the daemon that no call took.
     ready: Mutex<VecDeque<Arc<Tcp>>>,
-    /// How often the driver rang since the daemon was last asked: 0 means that nothing waits there.
+    /// How often the driver rang since this side last asked the daemon. 0: no connection waits there.
     rings: AtomicU32,
-    /// The errno of its end; 0: it goes on.
+    /// The errno of its end. 0: it goes on.
     ended: AtomicI32,
     pub(crate) waiters: Waiters,
     /// A call to accept would not wait.
@@ -54,7 +55,7 @@ impl Listening {
         self.tell();
     }
 
-    /// Tells waiting calls, and those who poll.
+    /// Tells waiting calls and programs that poll.
     pub(crate) fn tell(&self) {
         let ready = self.lock();
         self.readable.set(!ready.is_empty() || self.is_worth_asking());
@@ -66,7 +67,7 @@ impl Listening {
         self.rings.load(Ordering::Relaxed) > 0 || self.ended.load(Ordering::Relaxed) != 0
     }
 
-    /// The next connection, if one is there or waits at the daemon. Asks the daemon where that may help.
+    /// The next connection, if one is here or waits at the daemon. Asks the daemon if one may wait there.
     pub(crate) fn accept(&self, hub: &Arc<Hub>) -> Option<io::Result<Arc<Tcp>>> {
         loop {
             let ready = self.lock().pop_front();
@@ -83,7 +84,7 @@ impl Listening {
                 return None;
             }
             if let Err(error) = self.ask(hub) {
-                // The connection still waits, for a call that comes when there is room for it.
+                // The connection waits on, for a call that comes when there is room for it.
                 self.rings.fetch_add(1, Ordering::Relaxed);
                 self.tell_next();
                 return Some(Err(error.into()));
@@ -92,7 +93,7 @@ impl Listening {
         }
     }
 
-    /// Says to others what there is after this call took something.
+    /// Tells other calls of the connections that are left after this call took one.
     fn tell_next(&self) {
         let ready = self.lock();
         let is_more = !ready.is_empty() || self.is_worth_asking();
@@ -114,7 +115,7 @@ impl Listening {
             let tcp = match Tcp::new(flow, &self.shape, true, None) {
                 Ok(tcp) => Arc::new(tcp),
                 Err(error) => {
-                    // Nobody uses the flow.
+                    // The flow has no user.
                     hub.connection.close(channel);
                     return Err(error);
                 }
@@ -128,7 +129,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Takes the connections that no call took: to be reset.
+    /// Takes out the connections that no call took, to reset them.
     pub(crate) fn drain(&self) -> VecDeque<Arc<Tcp>> {
         std::mem::take(&mut *self.lock())
     }

@@ -1,4 +1,5 @@
-//! What all TCP connections and listeners of a process share: connections to daemons, and the threads that work for them.
+//! The part that all TCP connections and listeners of a process share: connections to daemons, and the threads that
+//! work for them.
 //!
 //! ```text
 //!  net::TcpStream ── Tcp ─┐                        ┌─ bells, line ── daemon
@@ -9,9 +10,9 @@
 //! - [`hub`] — the flows of one connection to a daemon, and the work for them. Start reading here.
 //! - [`seat`] — which thread works: a call that waits, or the connection's own thread.
 //! - [`timers`] — when flows want a turn without a packet.
-//! - [`tcp`], [`listening`] — one connection of TCP, one listener.
+//! - [`tcp`], [`listening`] — one TCP connection, one listener.
 //! - [`waiters`] — how calls, and programs that poll, learn of news.
-//! - [`exit`] — what becomes of unfinished connections when the process exits.
+//! - [`exit`] — how unfinished connections end when the process exits.
 
 pub(crate) mod exit;
 pub(crate) mod hub;
@@ -39,7 +40,7 @@ use tcp::{Shape, Tcp};
 /// IP protocol number of TCP.
 const TCP: u8 = 6;
 
-/// What a flow or listener is to be, beside its addresses.
+/// The properties of a flow or listener to open, besides its addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) device: Option<String>,
@@ -58,10 +59,11 @@ fn hubs() -> MutexGuard<'static, Vec<(PathBuf, Arc<Hub>)>> {
 /// Locked by the thread that connects to a daemon.
 static CONNECTS: Mutex<()> = Mutex::new(());
 
-/// How long a thread waits for another one that connects. In a copy of this process that `fork` made there may be none.
+/// How long a thread waits for another thread that connects. In a copy of this process made by `fork` that thread does
+/// not exist.
 const OTHER_CONNECTS: Duration = Duration::from_secs(2);
 
-/// Waits until no other thread connects to a daemon, a while at most.
+/// Waits until no other thread connects to a daemon, at most [`OTHER_CONNECTS`].
 fn connects_alone() -> Option<MutexGuard<'static, ()>> {
     let deadline = Instant::now() + OTHER_CONNECTS;
     loop {
@@ -74,8 +76,8 @@ fn connects_alone() -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-/// Opens something at a connection to this daemon that `suits` and has room for it: flows of one connection are on one interface, and
-/// at most 1,024. Connects again where none has.
+/// Opens something at a connection to this daemon that `suits` and has room for it: flows of one connection are on one
+/// interface, and there are at most 1,024 of them. Makes another connection if no such one is there.
 fn open<T>(
     daemon: &Path,
     suits: fn(&Hub) -> bool,
@@ -85,7 +87,7 @@ fn open<T>(
     if let Some(opened) = open_at_known(daemon, suits, open, &mut tried)? {
         return Ok(opened);
     }
-    // Another thread may connect just now, and its connection have room for this, too.
+    // Another thread may be connecting now, and its connection may have room for this, too.
     let _alone = connects_alone();
     if let Some(opened) = open_at_known(daemon, suits, open, &mut tried)? {
         return Ok(opened);
@@ -97,7 +99,7 @@ fn open<T>(
     Ok((hub, opened))
 }
 
-/// Opens something at one of the connections that there are, but for those that were `tried`; none: none of them has room.
+/// Opens something at one of the existing connections, except those that were `tried`. `None`: they have no room.
 fn open_at_known<T>(
     daemon: &Path,
     suits: fn(&Hub) -> bool,
@@ -109,7 +111,7 @@ fn open_at_known<T>(
         hubs.retain(|(_, hub)| !hub.is_gone());
         hubs.iter().filter(|(path, hub)| path == daemon && hub.is_own()).map(|(_, hub)| Arc::clone(hub)).collect()
     };
-    // Where the daemon of one has gone, it is with the flows that it has. Another daemon may be there for a new one.
+    // A connection whose daemon has gone keeps the flows that it has. For a new flow, another daemon may be there.
     let has_room = |hub: &Arc<Hub>| (hub.members() as usize) < CHANNELS && hub.connection.has_daemon();
     for hub in known {
         if tried.iter().any(|other| Arc::ptr_eq(other, &hub)) || !has_room(&hub) || !suits(&hub) {
@@ -117,9 +119,10 @@ fn open_at_known<T>(
         }
         match open(&hub) {
             Ok(opened) => return Ok(Some((hub, opened))),
-            // Another connection may be told something else: its flows may be on this interface, and it may have room.
+            // The daemon may answer differently for another connection: its flows may be on this interface, and it may
+            // have room.
             Err(SocketError::Refused(CaptureErrorKind::Full | CaptureErrorKind::Request, _)) => tried.push(hub),
-            // Its daemon ends just now.
+            // Its daemon is ending.
             Err(_) if !hub.connection.has_daemon() => tried.push(hub),
             Err(error) => return Err(error),
         }
@@ -135,12 +138,12 @@ pub(crate) fn connect(
     peer: SocketAddr,
 ) -> Result<(Arc<Hub>, Arc<Tcp>), SocketError> {
     tcp::check(wanted.shape.below.as_deref())?;
-    // Of IPv6 where the peer is.
+    // An IPv6 address if the peer has one.
     let local = local.map_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), plain);
     let peer = plain(peer);
     let asked =
         OpenFlow { share: wanted.share.clone(), ..OpenFlow::new(wanted.device.clone(), TCP, local, Some(peer)) };
-    // Not with a listener, which needs the room for what it accepts: connections that wait for that would take it.
+    // Not at a connection with a listener. The listener needs the room for connections that it accepts.
     open(daemon, |hub| !hub.listens(), &mut |hub| {
         let flow = hub.connection.flow(&asked)?;
         let channel = flow.granted.channel;
@@ -191,8 +194,8 @@ pub(crate) fn listen(
     })
 }
 
-/// What a SYN says of a receive buffer of so many bytes (0: the usual): the window, and its shift. The driver says so for
-/// the stack, which is not there yet.
+/// The window and its shift that a SYN announces for a receive buffer of this size (0: the default). The driver
+/// announces them for the stack, which does not exist yet.
 fn window(receive_bytes: u32) -> (u16, u8) {
     if receive_bytes == 0 {
         return (TCP_WINDOW, TCP_WINDOW_SHIFT);

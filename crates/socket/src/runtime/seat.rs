@@ -1,12 +1,12 @@
 //! The seat: which thread works for all flows of a connection (leader and followers).
 //!
-//! - A call that waits takes the seat if it is free, and *leads*: it sleeps on the doorbell and works for every flow until its own
-//!   wait is over. So a program of one thread never hands a packet from thread to thread.
-//! - A call that finds the seat taken *follows*: it sleeps until a leader has news for it, or until it is *promoted* because the
-//!   leader left.
-//! - The *keeper* is the connection's own thread. It takes the seat once no call had it for a [`TICK`], and leaves it as soon as a
-//!   call follows. While calls come and go it looks at the seat once a tick; while one call leads for long, or while it
-//!   leads itself, it does not wake up.
+//! - A call that waits takes the seat if it is free, and *leads*: it sleeps on the doorbell and works for every flow
+//!   until its own wait is over. So a program of one thread never hands a packet from thread to thread.
+//! - A call that finds the seat taken *follows*: it sleeps until a leader has news for it, or until it is *promoted*
+//!   because the leader left.
+//! - The *keeper* is the connection's own thread. It takes the seat once no call had it for a [`TICK`], and leaves it
+//!   as soon as a call follows. While calls come and go, it checks the seat once a tick. While one call leads for long,
+//!   or while the keeper leads itself, it does not wake up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 /// The keeper takes a seat that was free for one to two of these.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// The keeper stops looking once the same call led for this many ticks.
+/// The keeper stops checking once the same call led for this many ticks.
 const LONG: u32 = 10;
 
-/// Who works for the flows of a connection.
+/// The seat of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
     state: Mutex<State>,
@@ -31,7 +31,7 @@ struct State {
     is_taken: bool,
     /// Is the leader the keeper?
     by_keeper: bool,
-    /// The seat is free for nobody any more.
+    /// The seat is closed: no thread can take it.
     is_closed: bool,
     /// How often a leader left.
     left: u64,
@@ -45,11 +45,11 @@ struct State {
 pub(crate) struct Waiter {
     is_told: Mutex<bool>,
     told: Condvar,
-    /// It has the seat. Written under the lock of the seat's state.
+    /// The call has the seat. Written under the lock of the seat's state.
     is_promoted: AtomicBool,
 }
 
-/// The seat, taken. Dropped: the first follower has it, or it is free.
+/// The seat, taken. Dropping it passes the seat to the first follower, or frees it.
 #[derive(Debug)]
 pub(crate) struct Lead<'a>(&'a Seat);
 
@@ -65,13 +65,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Waiter {
-    /// Says that there are news for this call.
+    /// Tells this call that there is news for it.
     pub(crate) fn tell(&self) {
         *lock(&self.is_told) = true;
         self.told.notify_one();
     }
 
-    /// Sleeps until it is told something, at most until `deadline`.
+    /// Sleeps until told, at most until `deadline`.
     fn sleep(&self, deadline: Option<Instant>) {
         let mut is_told = lock(&self.is_told);
         while !*is_told {
@@ -96,8 +96,8 @@ impl Seat {
         })
     }
 
-    /// Joins the followers, unless the seat is free: then this call leads. The second value: wake the leader, it is the keeper and
-    /// is to leave.
+    /// Joins the followers, unless the seat is free: then this call leads. The second value: wake the leader, because
+    /// it is the keeper and has to leave.
     pub(crate) fn follow<'a, 'w>(&'a self, waiter: &'w Arc<Waiter>) -> (Result<Lead<'a>, Follower<'a, 'w>>, bool) {
         let mut state = lock(&self.state);
         if !state.is_taken && !state.is_closed {
@@ -108,13 +108,14 @@ impl Seat {
         (Err(Follower { seat: self, waiter }), state.by_keeper)
     }
 
-    /// Is the leader to leave? The keeper for any call that follows; every leader for a thread that closes the seat.
+    /// Does the leader have to leave? The keeper leaves for any call that follows, and every leader for a thread that
+    /// closes the seat.
     pub(crate) fn is_wanted(&self) -> bool {
         let state = lock(&self.state);
         state.is_closed || state.by_keeper && !state.followers.is_empty()
     }
 
-    /// Takes the seat for the keeper once it was free for a tick. None: the seat was closed.
+    /// Takes the seat for the keeper once it was free for a tick. `None`: the seat was closed.
     pub(crate) fn keep(&self) -> Option<Lead<'_>> {
         let mut state = lock(&self.state);
         let (mut seen, mut ticks) = (state.left, 0);
@@ -138,8 +139,8 @@ impl Seat {
         None
     }
 
-    /// Closes the seat: nobody leads from now on. Waits until the last leader left, at most for `time`; says whether it did. The
-    /// caller wakes the leader before.
+    /// Closes the seat: from now on, no thread leads. Waits until the last leader left, at most for `time`. Returns
+    /// whether it left. The caller wakes the leader first.
     pub(crate) fn close(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         let mut state = lock(&self.state);
@@ -174,7 +175,7 @@ impl Drop for Lead<'_> {
 }
 
 impl<'a> Follower<'a, '_> {
-    /// Sleeps until there are news for this call or it is promoted, at most until `deadline`. Returns the seat if it has it now.
+    /// Sleeps until there is news for this call or it is promoted, at most until `deadline`. Returns the seat if it has it now.
     pub(crate) fn sleep(self, deadline: Option<Instant>) -> Option<Lead<'a>> {
         self.waiter.sleep(deadline);
         self.leave()
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// Threads that wait for their turn in a ring. Whoever leads looks at nothing but the counter, so that each step has to wake the
+    /// Threads that wait for their turn in a ring. The leader checks only the counter, so each step has to wake the
     /// right follower, and each leader that is done has to pass the seat on.
     #[test]
     fn many_threads_share_one_seat_and_none_sleeps_for_ever() {
@@ -270,7 +271,7 @@ mod tests {
         assert!(wake && seat.is_wanted());
         drop(kept);
         let lead = follower.unwrap_err().sleep(None).expect("promoted");
-        // The keeper waits as long as a call leads, and then a tick.
+        // While a call leads, the keeper waits, and one tick longer.
         std::thread::scope(|scope| {
             let keeper = scope.spawn(|| seat.keep().map(drop).is_some());
             std::thread::sleep(TICK * (LONG + 10));

@@ -15,13 +15,13 @@ use std::time::Duration;
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Packets taken before the stack has its turn: fewer than what a stack queues.
+/// Packets to take before the stack has its turn: fewer than a stack queues.
 const BATCH: usize = 64;
 
-/// Turns of the stack in a row; then other flows have theirs.
+/// The most turns of a stack in a row. Then other flows have theirs.
 const TURNS: usize = 8;
 
-/// How long a connection that the application dropped goes on, at most: as Linux's `tcp_fin_timeout`.
+/// How long a connection that the application dropped may go on: the same as Linux's `tcp_fin_timeout`.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
 /// Buffers and stack of a connection.
@@ -42,13 +42,13 @@ pub(crate) struct Tcp {
     pub(crate) peer: SocketAddr,
     inner: Mutex<Inner>,
     pub(crate) waiters: Waiters,
-    /// A call to read, or to look for errors, would not wait.
+    /// A call to read, or to check for errors, would not wait.
     pub(crate) readable: Sign,
     /// A call to write would not wait.
     pub(crate) writable: Sign,
 }
 
-/// What the lock of a connection protects.
+/// The part of a connection that its lock protects.
 #[derive(Debug)]
 pub(crate) struct Inner {
     flow: Flow,
@@ -56,24 +56,24 @@ pub(crate) struct Inner {
     stack: Stack,
     /// The packet that the stack reads.
     scratch: Vec<u8>,
-    /// Errors of the driver that the stack was told.
+    /// The number of driver errors that the stack was told.
     told: u64,
-    /// When the timers have a turn for it.
+    /// When the timers give it a turn.
     timer: Option<u64>,
-    /// The errno of the flow's end; it is the same for ever.
+    /// The errno of the flow's end. It does not change.
     pub(crate) down: Option<i32>,
-    /// The errno of the connection's end, until a call was told; none is left then.
+    /// The errno of the connection's end, until a call returned it; `None` after that.
     error: Option<i32>,
     was_over: bool,
-    /// Something came, or ended, that waiting calls were not told.
+    /// Waiting calls were not told yet of news or of an end.
     pub(crate) has_news: bool,
     pub(crate) reads_no_more: bool,
     pub(crate) writes_no_more: bool,
-    /// The application dropped it: until when it may go on.
+    /// Set after the application dropped it: until when it may go on.
     pub(crate) dropped_until: Option<u64>,
 }
 
-/// The way from a stack to the channel of its flow.
+/// Sends packets from a stack to the channel of its flow.
 struct Way<'a> {
     channel: &'a mut Application,
     longest: usize,
@@ -86,7 +86,7 @@ impl Line for Way<'_> {
     }
 
     fn emit(&mut self, header: &[u8], payload: &[u8]) {
-        // A stack that emits without asking for room loses the packet, as on a wire.
+        // If a stack emits a packet without asking for room, it loses the packet, as on a wire.
         self.sent |= self.channel.send(&[header, payload]).is_ok();
     }
 }
@@ -98,7 +98,7 @@ pub(crate) fn check(below: Option<&str>) -> Result<(), SocketError> {
 }
 
 impl Tcp {
-    /// The connection of a flow that was granted. `is_accepted`: the driver answered the SYN.
+    /// The connection of a flow that the daemon opened. `is_accepted`: the driver answered the SYN.
     pub(crate) fn new(
         flow: Flow,
         shape: &Shape,
@@ -142,7 +142,7 @@ impl Tcp {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock, if nobody has it.
+    /// Locks, if the lock is free.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
         match self.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -151,8 +151,8 @@ impl Tcp {
         }
     }
 
-    /// Takes packets, gives the stack its turns, and says what came of it. Called with the lock, after each change and when the
-    /// driver rang or the time came. `true`: a connection that the application dropped is over.
+    /// Takes packets, gives the stack its turns, and tells calls of the results. Called with the lock, after each
+    /// change and when the driver rang or the time came. `true`: a connection that the application dropped is over.
     pub(crate) fn work(&self, hub: &Hub, inner: &mut Inner, timer_fired: bool) -> bool {
         if timer_fired {
             inner.timer = None;
@@ -171,7 +171,8 @@ impl Tcp {
     }
 
     fn set_timer(&self, hub: &Hub, inner: &mut Inner, next: Option<u64>) {
-        // A time that moved away stays: it has one turn in vain, where each packet would have moved it.
+        // The timer stays if the time moved to a later one: that costs one turn without work, instead of a move for
+        // each packet.
         let next = [next, inner.dropped_until].into_iter().flatten().min();
         if let Some(next) = next
             && inner.timer.is_none_or(|timer| next < timer)
@@ -181,7 +182,7 @@ impl Tcp {
         }
     }
 
-    /// Tells waiting calls, and those who poll.
+    /// Tells waiting calls and programs that poll.
     fn tell(&self, inner: &mut Inner) {
         self.readable.set(inner.is_readable());
         self.writable.set(inner.is_writable());
@@ -190,7 +191,7 @@ impl Tcp {
         }
     }
 
-    /// The flow ended, for the reason of this errno.
+    /// Notes that the flow ended, for the reason of this errno.
     pub(crate) fn end(&self, inner: &mut Inner, errno: i32) {
         inner.down.get_or_insert(errno);
         inner.has_news = true;
@@ -198,7 +199,8 @@ impl Tcp {
     }
 }
 
-/// Gives up what the application dropped when its time is over, and when bytes come that nobody will read (RFC 2525, 2.17).
+/// Resets a stream that the application dropped when its time is over, or when bytes come that no call will read (RFC
+/// 2525, 2.17).
 fn limit(stream: &mut dyn Stream, until: u64, now: u64) {
     if !matches!(stream.state(), StreamState::Closed(_)) && (now >= until || stream.readable() > 0) {
         stream.abort(now);
@@ -219,14 +221,14 @@ impl Inner {
         self.stack.stream()
     }
 
-    /// Takes packets and reports, and gives the stack its turns. Says when it wants the next one.
+    /// Takes packets and reports, and gives the stack its turns. Returns when it wants the next one.
     pub(crate) fn turn(&mut self, now: u64) -> Option<u64> {
         let there = self.flow.channel.receivable();
         self.learn(now);
         let Inner { flow, stack, scratch, .. } = self;
         let received = flow.channel.receive(there.min(BATCH), &mut |packet| {
             let len = packet.copy_to(scratch);
-            // The stack counts what it discards.
+            // The stack counts the packets that it discards.
             let _ = stack.receive(now, &scratch[..len], &mut |_| {});
         });
         self.has_news |= received > 0;
@@ -258,11 +260,11 @@ impl Inner {
         if self.flow.channel.has_received() {
             return Some(now);
         }
-        // Without room the doorbell says when to go on.
+        // Without room, the doorbell says when to go on.
         self.stack.next().filter(|next| *next > now || has_room)
     }
 
-    /// Learns what the flow runs on now.
+    /// Learns the present facts of the flow.
     fn learn(&mut self, now: u64) {
         let Inner { flow, known, stack, scratch, .. } = self;
         known.learn(now, &flow.granted, &flow.channel, stack);
@@ -277,7 +279,7 @@ impl Inner {
         self.known.facts()
     }
 
-    /// Looks whether the connection or the flow ended.
+    /// Checks whether the connection or the flow ended.
     fn look_at_end(&mut self) {
         if let Some(StreamState::Closed(end)) = self.stack.stream().map(|stream| stream.state())
             && !std::mem::replace(&mut self.was_over, true)
@@ -285,7 +287,7 @@ impl Inner {
             self.has_news = true;
             self.error = end.map(stack::End::errno).filter(|errno| *errno != 0);
         }
-        // Packets that came before are read first.
+        // Calls read the packets that came before.
         if let State::Closed(errno) = self.flow.channel.state()
             && !self.flow.channel.has_received()
         {
@@ -299,8 +301,8 @@ impl Inner {
         self.was_over || self.down.is_some()
     }
 
-    /// Is there nothing left to do for a connection that the application dropped? The driver answers for one in TIME-WAIT, and keeps
-    /// its name from others.
+    /// Is all work done for a connection that the application dropped? The driver answers for a connection in
+    /// TIME-WAIT, and keeps its address and port from others.
     pub(crate) fn is_done(&mut self) -> bool {
         self.is_over() || self.stream().is_some_and(|stream| stream.is_settled())
     }
@@ -310,7 +312,7 @@ impl Inner {
         !self.is_over() && self.stream().is_some_and(|stream| stream.state() == StreamState::Connecting)
     }
 
-    /// The error of the end: once where the connection ended, always where the flow did.
+    /// The error of the end: returned once if the connection ended, always if the flow ended.
     pub(crate) fn take_error(&mut self) -> Option<i32> {
         self.error.take().or(self.down)
     }
@@ -327,7 +329,7 @@ impl Inner {
             || self.stream().is_some_and(|stream| stream.state() == StreamState::Open && stream.writable() > 0)
     }
 
-    /// Reads by `take`, which says how many bytes it got. None: wait.
+    /// Reads by `take`, which returns how many bytes it got. `None`: wait.
     pub(crate) fn read(&mut self, take: &mut dyn FnMut(&mut dyn Stream) -> usize) -> Option<io::Result<usize>> {
         let stream = self.stack.stream()?;
         match take(stream) {
@@ -338,7 +340,7 @@ impl Inner {
         }
     }
 
-    /// How the handshake ended. None: wait.
+    /// The result of the handshake. `None`: wait.
     pub(crate) fn handshake(&mut self) -> Option<io::Result<()>> {
         (!self.is_connecting()).then(|| {
             let errno = if self.is_over() { self.take_error() } else { None };
@@ -346,9 +348,9 @@ impl Inner {
         })
     }
 
-    /// Writes by `put`, which says how many bytes there was room for. None: wait.
+    /// Writes by `put`, which returns how many bytes there was room for. `None`: wait.
     pub(crate) fn write(&mut self, put: &mut dyn FnMut(&mut dyn Stream) -> usize) -> Option<io::Result<usize>> {
-        // Nothing is taken for a flow that ended just now.
+        // A flow that ended just now takes no bytes.
         self.look_at_end();
         if self.is_over() || self.writes_no_more {
             let errno = self.take_error();
@@ -360,7 +362,7 @@ impl Inner {
         }
     }
 
-    /// Finishes, as an application that drops the connection: unread bytes reset it (RFC 2525, 2.17), and so does `resets`.
+    /// Finishes, as for an application that drops the connection. Unread bytes reset it (RFC 2525, 2.17), and so does `resets`.
     pub(crate) fn give_up(&mut self, now: u64, resets: bool) {
         self.dropped_until = Some(now.saturating_add(LINGER.as_nanos() as u64));
         let Some(stream) = self.stack.stream() else { return };
@@ -371,12 +373,12 @@ impl Inner {
         }
     }
 
-    /// Are there packets that the stack has not seen?
+    /// Are there packets that the stack has not received?
     pub(crate) fn has_received(&self) -> bool {
         self.down.is_none() && self.flow.channel.has_received()
     }
 
-    /// Is everything acknowledged that was written, or the connection over?
+    /// Is everything written acknowledged, or the connection over?
     pub(crate) fn is_acknowledged(&mut self) -> bool {
         self.is_over() || self.stream().is_none_or(|stream| stream.unacknowledged() == 0)
     }

@@ -1,4 +1,4 @@
-//! When flows want a turn: one time for each channel, the earliest first. Idle flows have none, and cost nothing.
+//! When flows want a turn: one time for each channel, the earliest first. Idle flows have no time, and cost nothing.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     due: BTreeSet<(u64, u32)>,
-    /// The time until which the leader sleeps: `u64::MAX` without one; none: it is awake, and looks here before it sleeps.
+    /// The time until which the leader sleeps. `u64::MAX`: no limit. `None`: it is awake, and checks the timers before
+    /// it sleeps.
     asleep_until: Option<u64>,
 }
 
 impl Timers {
-    /// Wants a turn for this channel at `time`, instead of at `before`. `true`: wake the leader, it would sleep longer.
+    /// Sets the turn of this channel to `time`, instead of `before`. `true`: wake the leader, it would sleep longer.
     #[must_use]
     pub(crate) fn set(&mut self, channel: u32, before: Option<u64>, time: u64) -> bool {
         self.clear(channel, before);
@@ -26,7 +27,7 @@ impl Timers {
         }
     }
 
-    /// Wants no turn any more.
+    /// Removes the turn of this channel.
     pub(crate) fn clear(&mut self, channel: u32, before: Option<u64>) {
         if let Some(before) = before {
             self.due.remove(&(before, channel));
@@ -42,7 +43,7 @@ impl Timers {
         })
     }
 
-    /// The leader is about to sleep until the time that this says; none: without a limit.
+    /// The leader is about to sleep until the returned time. `None`: without limit.
     pub(crate) fn fall_asleep(&mut self) -> Option<u64> {
         let next = self.due.first().map(|(time, _)| *time);
         self.asleep_until = Some(next.unwrap_or(u64::MAX));

@@ -1,5 +1,5 @@
-//! A process that exits does not cut its connections off. The process is this test program once more, told by its environment what to
-//! do.
+//! A process that exits does not cut its connections off. The process is this test program run again; its environment
+//! says what it has to do.
 
 use crate::wire::Wire;
 use crate::{listen, pattern};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const CHILD: &str = "STREAMLINE_TEST_EXIT";
 const BYTES: usize = 4 << 20;
 
-/// What the process does; in the test itself, nothing.
+/// The process. In the test itself, it does nothing.
 #[test]
 fn process_that_writes_and_exits() {
     let Ok(told) = std::env::var(CHILD) else { return };
@@ -36,7 +36,7 @@ fn check(how: &str) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut got = vec![0; BYTES - (300 << 10)];
     stream.read_exact(&mut got).unwrap();
-    // The rest is in buffers: the process exits, and its pipes are closed, before it is read.
+    // The rest is in buffers: the process exits, and its pipes are closed, before the test reads it.
     let began = Instant::now();
     let status = child.wait().unwrap();
     child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();

@@ -1,5 +1,5 @@
-//! Streams and listeners against each other, over a daemon of the tests (`wire`): no rights are needed. What the daemon proper and the
-//! kernel's TCP say to them is in the live tests of crate `cli`.
+//! Streams and listeners against each other, over a daemon of the tests (`wire`): no rights are needed. The live tests
+//! of crate `cli` test them against the real daemon and the kernel's TCP.
 
 mod ends;
 mod exits;

@@ -1,5 +1,5 @@
-//! A daemon of the tests: it gives flows and listeners of TCP to any client over a control socket, and carries their packets from one
-//! flow to the other. One interface, one address; what the daemon proper checks it takes on trust.
+//! A daemon of the tests: it gives flows and listeners of TCP to any client over a control socket, and carries their packets
+//! from one flow to the other. It has one interface and one address, and does not check requests as the real daemon does.
 
 use buffer::control;
 use buffer::flow::{Bells, Driver, Geometry};
@@ -31,7 +31,7 @@ pub(crate) struct Wire {
 struct State {
     switch: Mutex<Switch>,
     is_over: AtomicBool,
-    /// Channels that a client may have.
+    /// The most channels of a client.
     channels: usize,
 }
 
@@ -45,7 +45,7 @@ struct Switch {
     bells: HashMap<u64, Bells>,
     numbers: u64,
     packets: u64,
-    /// Every so many-th packet is lost; 0: none.
+    /// One packet in this many is lost. 0: no packet.
     loses: u64,
 }
 
@@ -95,7 +95,7 @@ impl Wire {
         self.folder.path().join("control")
     }
 
-    /// Loses every so many-th packet from now on; 0: none.
+    /// From now on, loses one packet in this many. 0: no packet.
     pub(crate) fn lose(&self, every: u64) {
         self.state.lock().loses = every;
     }
@@ -155,7 +155,7 @@ impl State {
         }
         let mut switch = self.lock();
         switch.bells.remove(&client);
-        // What is not finished is reset.
+        // Resets unfinished connections.
         let (gone, flows) = std::mem::take(&mut switch.flows).into_iter().partition(|flow| flow.client == client);
         switch.flows = flows;
         switch.listeners.retain(|listener| listener.client != client);
@@ -179,7 +179,7 @@ impl State {
 type Answered = Result<(flow::Answer, Vec<OwnedFd>), (CaptureErrorKind, &'static str)>;
 
 impl Switch {
-    /// Carries what is there; says whether there was anything.
+    /// Carries the packets that are there. Returns whether there were any.
     fn carry(&mut self) -> bool {
         let mut frames = vec![];
         for flow in &mut self.flows {
@@ -191,7 +191,7 @@ impl Switch {
                 frames.push(frame);
             }
         }
-        // What is in the channel goes out before.
+        // The packets in the channel go out first.
         self.flows.retain(|flow| !flow.driver.is_closed() || flow.driver.waiting() > 0);
         let is_some = !frames.is_empty();
         for mut frame in frames {
@@ -236,7 +236,7 @@ impl Switch {
         handles.into()
     }
 
-    /// The address of this side. 0.0.0.0 is one of the peer's family, as with the daemon.
+    /// The address of this side. As with the daemon, 0.0.0.0 stands for an address of the peer's family.
     fn local(&mut self, asked: SocketAddr, remote: Option<SocketAddr>) -> SocketAddr {
         let port = if asked.port() == 0 { 40_000 + self.number() as u16 } else { asked.port() };
         SocketAddr::new(ADDRESSES[usize::from(remote.unwrap_or(asked).is_ipv6())], port)
@@ -244,7 +244,7 @@ impl Switch {
 
     fn answer(&mut self, client: u64, question: flow::Question, channels: usize) -> Answered {
         let full = Err((CaptureErrorKind::Full, "this connection has as many flows as it may have"));
-        // What was closed before is closed.
+        // Earlier closes take effect first.
         self.carry();
         match question {
             flow::Question::Open(_) if self.channel(client) as usize >= channels => full,
@@ -312,7 +312,7 @@ impl Switch {
         }
     }
 
-    /// Gives a packet to its flow, to a listener, or answers it with a reset.
+    /// Hands a packet to its flow or to a listener, or answers it with a reset.
     fn route(&mut self, frame: Vec<u8>) {
         let segment = Segment::read(&frame);
         let names = |flow: &Flow| (flow.local, flow.remote) == (segment.to, segment.from);
@@ -334,7 +334,7 @@ impl Switch {
         match listener {
             Some(listener) if segment.flags & (SYN | ACK | RST) == SYN => {
                 let shift = listener.open.window_shift;
-                // The segments of IPv6 are shorter by what its header is longer.
+                // The IPv6 header is 20 bytes longer, so the segments are shorter by that.
                 let segment_low = if segment.to.is_ipv4() { 180 } else { 160 };
                 let options = [2, 4, 5, segment_low, 1, 1, 4, 2, 1, 3, 3, shift];
                 let isn = self.half_open.len() as u32 * 99_991 + 5;
@@ -387,14 +387,14 @@ fn granted(flow: &Flow, channel: u32, has_bells: bool) -> Granted {
     }
 }
 
-/// What the wire needs to know of a segment.
+/// The fields of a segment that the wire needs.
 struct Segment {
     from: SocketAddr,
     to: SocketAddr,
     flags: u8,
     sequence: u32,
     acknowledgement: u32,
-    /// Sequence numbers that it takes.
+    /// Sequence numbers that the segment takes.
     length: u32,
 }
 
