@@ -1,4 +1,4 @@
-//! The library: one file for each block, and the list of them all.
+//! The library: one file for each block, and the list of all blocks.
 
 /// Declares one module for each block and lists their kinds.
 macro_rules! blocks {

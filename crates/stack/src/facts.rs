@@ -1,14 +1,14 @@
-//! What a stack must know from outside: the device it runs on, and what its `bpf` and `tap` blocks are given.
+//! The facts that a stack takes from outside: its device, and the program or file for its `bpf` and `tap` blocks.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use packet::LinkType;
 use program::cbpf::Instruction;
 
-/// Which checksums of received TCP and UDP packets are right.
+/// The rule for checksums of received TCP and UDP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumRule {
-    /// Those that add up.
+    /// Right checksums are those that add up.
     #[default]
     Strict,
     /// Also those that their sender left to a device: the field holds the folded sum of the pseudo header alone. Peers
@@ -25,32 +25,32 @@ pub struct Facts {
     pub mac: [u8; 6],
     /// The flow's own address.
     pub address: IpAddr,
-    /// Bits of network in the address. More than it has count as all.
+    /// Bits of network in the address. A larger number counts as all bits.
     pub prefix: u8,
     /// The largest IP packet in bytes, without the link header.
     pub mtu: u16,
-    /// Which received checksums are right.
+    /// The rule for received checksums.
     pub checksum: ChecksumRule,
-    /// What a `tcp` block needs beside; other blocks do not look at it.
+    /// Further facts for a `tcp` block. Other blocks ignore them.
     pub tcp: TcpFacts,
 }
 
-/// What a `tcp` block must know of its connection.
+/// The facts of a connection for a `tcp` block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFacts {
-    /// The initial sequence number of this side: of the Flow Manager (RFC 6528), or the cookie of an accepted connection.
+    /// The initial sequence number of this side: from the Flow Manager (RFC 6528), or the cookie of an accepted connection.
     pub isn: u32,
-    /// The driver answered the SYN already: the first packets are that SYN and the acknowledgement of the other side.
+    /// The driver answered the SYN already: the first packets are that SYN and the acknowledgement of the peer.
     pub is_accepted: bool,
-    /// Bytes of the receive buffer; 0 means the block's usual size.
+    /// Bytes of the receive buffer. 0 means the block's default size.
     pub receive_bytes: u32,
-    /// Bytes of the send buffer; 0 means the block's usual size.
+    /// Bytes of the send buffer. 0 means the block's default size.
     pub send_bytes: u32,
 }
 
 impl Facts {
-    /// The address of all stations of the network; `None` where the prefix leaves no room for one (RFC 3021), and for IPv6, which has
-    /// none.
+    /// The broadcast address of the network. `None` if the prefix leaves no room for one (RFC 3021), and for IPv6,
+    /// which has no broadcast.
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         let IpAddr::V4(address) = self.address else { return None };
         let host_bits = 32_u32.checked_sub(self.prefix.into())?;
@@ -62,9 +62,9 @@ fn mask(bits: u32) -> u32 {
     u32::MAX.checked_shr(32 - bits).unwrap_or(0)
 }
 
-/// What a `tap` block writes to.
+/// The destination of a `tap` block's bytes.
 pub trait TapSink: Send {
-    /// Appends these parts, one behind the other. A sink that fails keeps the error for its owner: the flow goes on.
+    /// Appends these parts, one after the other. A sink that fails keeps the error for its owner: the flow goes on.
     fn write(&mut self, parts: &[&[u8]]);
 }
 
@@ -76,10 +76,10 @@ pub struct TapFile {
     pub epoch_ns: u64,
 }
 
-/// What blocks need that no crate without I/O has.
+/// The parts of blocks that need I/O, which this crate does not do.
 pub trait Env {
-    /// The program of a `bpf` block. `expression` is what stands behind `bpf`; `None` means nothing does. `link` is
-    /// the header that packets begin with. The error is a sentence for the user.
+    /// The program of a `bpf` block. `expression` is the text after `bpf`; `None` means there is none. `link` is the
+    /// header that packets begin with. The error is a sentence for the user.
     fn program(&mut self, expression: Option<&str>, link: LinkType) -> Result<Vec<Instruction>, String>;
 
     /// Opens the file of a `tap` block. The error is a sentence for the user.

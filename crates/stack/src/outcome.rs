@@ -1,4 +1,4 @@
-//! How sending, receiving and moving of state can end: small enums that are counted, not errors with texts of their own.
+//! The results of sending, receiving and moving of state: small enums that are counted, not errors with their own texts.
 
 use std::fmt;
 
@@ -33,14 +33,13 @@ discards! {
     OtherStation = "for another station",
     /// The frame carries another protocol than the block above reads.
     OtherEtherType = "another ether type",
-    /// Fewer bytes than the ARP packet needs, other addresses than Ethernet and IPv4 have, or a sender that is several
-    /// stations.
+    /// Fewer bytes than the ARP packet needs, addresses that are not of Ethernet and IPv4, or a group address as sender.
     ArpMalformed = "malformed arp packet",
     /// An ARP packet that is about another address.
     ArpOther = "arp about another address",
     /// An ARP operation other than request and reply.
     ArpOperation = "another arp operation",
-    /// A message of Neighbour Discovery that is cut, came by a router, or has wrong fields or options.
+    /// A message of Neighbour Discovery that is cut, came through a router, or has wrong fields or options.
     NdpMalformed = "malformed neighbour discovery",
     /// A message of Neighbour Discovery that is about another address.
     NdpOther = "neighbour discovery about another address",
@@ -60,13 +59,13 @@ discards! {
     Ipv6Version = "ip version is not 6",
     /// The payload length is beyond the end of the frame.
     Ipv6Length = "wrong ipv6 payload length",
-    /// An extension header: the driver skips them, so it should not have come here.
+    /// An extension header: the driver skips them, so it should not get here.
     Ipv6Extension = "ipv6 extension header",
-    /// A fragment: the driver reassembles, so it should not have come here.
+    /// A fragment: the driver reassembles, so it should not get here.
     Fragment = "fragment",
     /// The packet is for another address.
     OtherAddress = "for another address",
-    /// The source is an address that no single station has (RFC 1122, section 3.2.1.3; RFC 4291, section 2.7).
+    /// The source is not the address of a single station (RFC 1122, section 3.2.1.3; RFC 4291, section 2.7).
     SourceAddress = "impossible source address",
     /// A packet to one address in a frame to many stations (RFC 1122, section 3.3.6).
     SentToMany = "unicast packet in a broadcast frame",
@@ -82,25 +81,25 @@ discards! {
     UdpNoChecksum = "no udp checksum",
     /// The datagram is for another port.
     OtherPort = "for another port",
-    /// The flow has a peer, and the datagram is from elsewhere.
+    /// The flow has a peer, and the datagram is from another address.
     OtherPeer = "not from the peer",
-    /// Fewer bytes than the TCP header needs, or than it says it has.
+    /// Fewer bytes than the TCP header needs, or than its length field says.
     TcpTruncated = "truncated tcp header",
     /// The checksum does not add up.
     TcpChecksum = "wrong tcp checksum",
     /// Two of SYN, FIN and RST at once.
     TcpFlags = "impossible tcp flags",
-    /// An option that is longer than the header, or has a length that its kind never has.
+    /// An option that is longer than the header, or has a length that is wrong for its kind.
     TcpOptions = "malformed tcp options",
     /// Data beyond the window that this side announced.
     TcpWindow = "beyond the tcp window",
-    /// More segments came between two turns of the block than it keeps.
+    /// More segments came between two turns of the block than its queue holds.
     TcpQueueFull = "tcp queue full",
     /// Fewer bytes than the ICMP message needs.
     IcmpTruncated = "truncated icmp message",
     /// The checksum does not add up.
     IcmpChecksum = "wrong icmp checksum",
-    /// An ICMP message that the flow has no use for.
+    /// An ICMP message that is not for flows.
     IcmpKind = "another icmp type",
     /// The identifier is another flow's.
     IcmpIdentifier = "another icmp identifier",
@@ -123,19 +122,19 @@ impl std::error::Error for Discard {}
 pub enum SendError {
     /// The payload does not fit: stacks do not fragment.
     MessageTooLong,
-    /// Neither the call nor the stack says where the packet goes, or that address is 0.0.0.0, `::` or port 0.
+    /// Neither the call nor the stack names a destination, or its address is 0.0.0.0 or `::`, or its port is 0.
     NoDestination,
     /// The destination is of another family than the flow's address.
     OtherFamily,
     /// The flow has a peer, and the call names another destination.
     OtherPeer,
-    /// A block has no room for the bytes now; after its next turn it may.
+    /// A block has no room for the bytes now. It may have room after its next turn.
     Full,
-    /// A block put more header in front than it announced. The block is wrong, not the caller.
+    /// A block put a longer header in front than it announced. The block is wrong, not the caller.
     HeaderRoom,
     /// The stack carries a byte stream, which is written through [`crate::Stack::stream`].
     IsStream,
-    /// A block discarded the packet, which is counted.
+    /// A block discarded the packet. The stack counts it.
     Discarded(Discard),
 }
 
@@ -156,12 +155,12 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Why a block gives no state.
+/// Why a block exports no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
     /// It has none: a new block goes on as well as this one.
     NoState,
-    /// It has some, and cannot give it: the flow cannot move.
+    /// It has state, and cannot export it: the flow cannot move.
     NotExported,
 }
 
@@ -176,14 +175,14 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// Why state was not taken. The stack is as it was before.
+/// Why state was not taken. The stack stays as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportError {
-    /// The bytes are no state, or that of another version.
+    /// The bytes are no state, or have another version.
     Malformed,
     /// The state is that of another flow: another port, or another identifier.
     OtherFlow,
-    /// The state holds that of a block which this stack does not have.
+    /// The state contains that of a block which this stack does not have.
     NoBlock,
     /// A block of this stack takes no state.
     NotImported,

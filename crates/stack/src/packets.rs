@@ -1,4 +1,4 @@
-//! A packet between two blocks, on its way down and on its way up, and what blocks tell each other about it.
+//! A packet between two blocks, on its way down and on its way up, and the information that blocks pass each other about it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use packet::checksum::Sum;
 use crate::outcome::SendError;
 use crate::problem::Problem;
 
-/// What one block tells the next about a packet. All of it is unknown at the start.
+/// Information about a packet that one block passes to the next. All of it is unknown at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// The other end: the destination on the way down, the source on the way up. `None` until a block knows it.
@@ -20,17 +20,17 @@ pub struct Meta {
     pub station: [u8; 6],
     /// On the way up: the frame went to several stations.
     pub to_many: bool,
-    /// On the way up: a message about an earlier packet of this flow, which a block read.
+    /// On the way up: a message about an earlier packet of this flow, read by a block.
     pub problem: Option<Problem>,
 }
 
-/// A packet on its way to the driver: headers grow toward the front of their room, the payload stays where it is.
+/// A packet on its way to the driver: headers grow toward the front of their room, and the payload stays in place.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     room: &'a mut [u8],
     start: usize,
     payload: &'a [u8],
-    /// What blocks tell each other.
+    /// The information that blocks pass each other.
     pub meta: Meta,
 }
 
@@ -40,14 +40,14 @@ impl<'a> Outgoing<'a> {
         Outgoing { start: room.len(), room, payload, meta }
     }
 
-    /// Puts `N` bytes in front of the packet and gives them, to be written whole.
+    /// Puts `N` bytes in front of the packet and returns them. The caller has to write all of them.
     pub fn push<const N: usize>(&mut self) -> Result<&mut [u8; N], SendError> {
         let start = self.start.checked_sub(N).ok_or(SendError::HeaderRoom)?;
         self.start = start;
         self.room[start..].first_chunk_mut().ok_or(SendError::HeaderRoom)
     }
 
-    /// Puts a header in front that is there as bytes.
+    /// Puts a header in front that already exists as bytes.
     pub fn push_bytes(&mut self, header: &[u8]) -> Result<(), SendError> {
         let start = self.start.checked_sub(header.len()).ok_or(SendError::HeaderRoom)?;
         let room = self.room.get_mut(start..self.start).ok_or(SendError::HeaderRoom)?;
@@ -74,7 +74,7 @@ impl<'a> Outgoing<'a> {
     /// The sum of headers and payload so far, as one run of bytes (RFC 1071).
     pub fn sum(&self) -> Sum {
         let payload = Sum::of(self.payload);
-        // Behind an odd number of bytes, each byte of the payload is the other half of its word (RFC 1071, 2B).
+        // After an odd number of bytes, each byte of the payload is the other half of its word (RFC 1071, 2B).
         let payload = match self.header().len() % 2 {
             0 => payload,
             _ => Sum::number(payload.folded().swap_bytes().into()),
@@ -87,12 +87,12 @@ impl<'a> Outgoing<'a> {
 #[derive(Clone, Debug)]
 pub struct Incoming<'a> {
     bytes: &'a [u8],
-    /// What blocks tell each other.
+    /// The information that blocks pass each other.
     pub meta: Meta,
 }
 
 impl<'a> Incoming<'a> {
-    /// A packet as the driver, or a block, gives it.
+    /// A packet as it comes from the driver or a block.
     pub fn new(bytes: &'a [u8], meta: Meta) -> Incoming<'a> {
         Incoming { bytes, meta }
     }
@@ -102,7 +102,7 @@ impl<'a> Incoming<'a> {
         self.bytes
     }
 
-    /// Keeps the bytes from `start` up to, not including, `end`; those that are there.
+    /// Keeps the bytes from `start` up to, not including, `end`, as far as they exist.
     pub fn crop(&mut self, start: usize, end: usize) {
         let end = end.min(self.bytes.len());
         self.bytes = self.bytes.get(start..end).unwrap_or(&[]);

@@ -1,5 +1,5 @@
-//! What routers and the other end report about packets of this flow: ICMP errors (RFC 792, RFC 4443), read and matched by the
-//! transport block of the flow.
+//! Reports of routers and of the other end about packets of this flow: ICMP errors (RFC 792, RFC 4443), read and
+//! matched by the transport block of the flow.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -29,13 +29,12 @@ const PARAMETER_V6: u8 = 4;
 /// Bytes of an ICMP message in front of the packet that it is about.
 const HEADER_BYTES: usize = 8;
 
-/// A report about a packet that this flow sent. It is no proof: any station that knows the flow
-/// can send one (RFC 5927).
+/// A report about a packet that this flow sent. It is no proof: any station that knows the flow can send one (RFC 5927).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// What happened.
     pub kind: ProblemKind,
-    /// Where the packet should have gone. Echo requests have their sequence number in place of the port.
+    /// The destination of the packet. Echo requests have their sequence number in place of the port.
     pub to: SocketAddr,
     /// The station that reports.
     pub reporter: IpAddr,
@@ -44,9 +43,9 @@ pub struct Problem {
 /// What happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// Not deliverable; the code is that of RFC 792, also over IPv6: 1 is the host, 3 the port, 13 prohibited (RFC 1812).
+    /// Not deliverable. The code is that of RFC 792, also over IPv6: 1 is the host, 3 the port, 13 prohibited (RFC 1812).
     Unreachable(u8),
-    /// Too big for a link on the way, which carries packets of this many bytes; 0 where the router does not say.
+    /// Too big for a link on the way, which carries packets of this many bytes; 0 if the router does not report it.
     TooBig(u16),
     /// On the way for too long.
     TimeExceeded,
@@ -54,21 +53,21 @@ pub enum ProblemKind {
     Parameter,
 }
 
-/// What an ICMP error says: its kind, and the beginning of the packet it is about.
+/// The contents of an ICMP error: its kind, and the beginning of the packet it is about.
 pub(crate) struct Report<'a> {
     pub(crate) kind: ProblemKind,
     /// The destination of that packet.
     pub(crate) target: IpAddr,
-    /// The first eight bytes behind that packet's IP header.
+    /// The first eight bytes after that packet's IP header.
     pub(crate) transport: &'a [u8; 8],
 }
 
-/// Is this the protocol that has errors about packets from `ours`?
+/// Is this the protocol of errors about packets from `ours`?
 pub(crate) fn is_icmp(number: u8, ours: IpAddr) -> bool {
     number == if ours.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 }
 }
 
-/// Reads an ICMP error about a packet of `protocol` from `ours`. Any other ICMP message is a discard.
+/// Reads an ICMP error about a packet of `protocol` from `ours`. Discards any other ICMP message.
 pub(crate) fn read<'a>(packet: &Incoming<'a>, ours: IpAddr, protocol: u8) -> Result<Report<'a>, Discard> {
     let message = packet.bytes();
     let header = icmp::Packet::new_checked(message).map_err(|_| Discard::IcmpTruncated)?;
@@ -102,7 +101,7 @@ pub(crate) fn read<'a>(packet: &Incoming<'a>, ours: IpAddr, protocol: u8) -> Res
     Ok(Report { kind, target, transport })
 }
 
-/// The sum of a whole message, which is all ones where its checksum is right; over IPv6 it covers the pseudo header, too.
+/// The sum of a whole message, which is all ones if its checksum is right. Over IPv6 it covers the pseudo header, too.
 pub(crate) fn sum(message: &[u8], source: IpAddr, target: IpAddr) -> Sum {
     let sum = Sum::of(message);
     match (target, u16::try_from(message.len())) {
@@ -123,7 +122,7 @@ fn kind(kind: u8, code: u8, words: [u8; 4]) -> Option<ProblemKind> {
     })
 }
 
-/// The same of ICMPv6, with the codes of RFC 792 for those of RFC 4443, section 3.1.
+/// The same for ICMPv6, with the codes of RFC 792 for those of RFC 4443, section 3.1.
 fn kind_v6(kind: u8, code: u8, words: [u8; 4]) -> Option<ProblemKind> {
     Some(match (kind, code) {
         (UNREACHABLE_V6, 0) => ProblemKind::Unreachable(0),

@@ -1,4 +1,4 @@
-//! The loop: takes a packet from block to block, counts what is discarded, and gives blocks their turns.
+//! The loop: takes a packet from block to block, counts discarded packets, and gives blocks their turns.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,9 +18,9 @@ use crate::stream::Stream;
 /// Bytes that a stack delivers to its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// Where they come from.
+    /// The source of the bytes.
     pub from: SocketAddr,
-    /// The bytes, which lie in the received frame or in a block.
+    /// The bytes. They are part of the received frame, or belong to a block.
     pub payload: &'a [u8],
 }
 
@@ -32,15 +32,15 @@ pub struct Stack {
     counts: Counts,
 }
 
-/// Counts and reports of packets that did not go through.
+/// Counts and reports of packets that did not get through.
 struct Counts {
     discards: [u64; Discard::ALL.len()],
-    /// The last report; `None` once the caller took it.
+    /// The last report. `None` once the caller took it.
     problem: Option<Problem>,
 }
 
 impl Stack {
-    /// A stack of these blocks, the application's end first. The caller knows that they fit together.
+    /// A stack of these blocks, the application's end first. The caller has checked that they fit together.
     pub fn of_blocks(blocks: Vec<Box<dyn Block>>) -> Stack {
         let header_bytes = blocks.iter().map(|block| block.header_bytes()).sum();
         Stack {
@@ -50,14 +50,14 @@ impl Stack {
         }
     }
 
-    /// Bytes of all headers of a packet together, at most.
+    /// The most bytes of all headers of a packet together.
     pub fn header_bytes(&self) -> usize {
         self.room.len()
     }
 
-    /// Sends one payload. `to` is `None` where the stack knows its peer. `emit` gets headers and payload, which are one
-    /// packet; the payload is the caller's slice unless a block sends it otherwise. A block that sends later does so in
-    /// [`Stack::tend`]: look at [`Stack::next`] after this call.
+    /// Sends one payload. `to` may be `None` if the stack knows its peer. `emit` gets headers and payload, which are
+    /// one packet; the payload is the caller's slice unless a block sends it otherwise. A block that sends later does
+    /// so in [`Stack::tend`]: call [`Stack::next`] after this call.
     pub fn send(
         &mut self,
         now: u64,
@@ -70,24 +70,24 @@ impl Stack {
         go_down(&mut self.blocks, now, packet, &mut self.counts, emit)
     }
 
-    /// Takes one received frame. `deliver` gets what of it belongs to the application, if anything does. A frame that a
-    /// block keeps is taken, too: look at [`Stack::next`] and [`Stack::take_problem`] after this call.
+    /// Takes one received frame. `deliver` gets the part of it that belongs to the application, if there is one. A
+    /// frame that a block keeps counts as taken: call [`Stack::next`] and [`Stack::take_problem`] after this call.
     pub fn receive(&mut self, now: u64, frame: &[u8], deliver: &mut dyn FnMut(Delivery<'_>)) -> Result<(), Discard> {
         go_up(&mut self.blocks, now, Incoming::new(frame, Meta::default()), &mut self.counts, deliver)
     }
 
-    /// When a block wants [`Stack::tend`] called, in ns. A time that has passed means at once; `None` means not before
+    /// When a block wants a call of [`Stack::tend`], in ns. A time in the past means at once; `None` means not before
     /// the next packet.
     pub fn next(&self) -> Option<u64> {
         self.blocks.iter().filter_map(|block| block.next()).min()
     }
 
-    /// Gives every block that wants it a turn, in which it may send and deliver what no packet caused. A block that never
-    /// stops wanting has a few turns, and waits for the next call.
+    /// Gives each block that wants it a turn, in which it may send packets and deliver bytes that no packet caused. A
+    /// block that always wants another turn has a few turns, and waits for the next call.
     pub fn tend(&mut self, now: u64, line: &mut dyn Line, deliver: &mut dyn FnMut(Delivery<'_>)) {
         for _ in 0..STACK_TURNS {
             let mut had_turn = false;
-            // From the driver's end: what a lower block delivers, an upper one may answer in the same round.
+            // From the driver's end: an upper block may answer the bytes from a lower block in the same round.
             for at in (0..self.blocks.len()).rev() {
                 let (above, rest) = self.blocks.split_at_mut(at);
                 let Some((block, below)) = rest.split_first_mut() else { continue };
@@ -103,14 +103,14 @@ impl Stack {
         }
     }
 
-    /// Tells all blocks what the flow runs on from now on. Look at [`Stack::next`] after this call.
+    /// Tells all blocks the facts that hold from now on. Call [`Stack::next`] after this call.
     pub fn facts_changed(&mut self, now: u64, facts: &Facts) {
         for block in &mut self.blocks {
             block.facts_changed(now, facts);
         }
     }
 
-    /// The byte stream of the top block; `None` where that block carries packets. Look at [`Stack::next`] after each use.
+    /// The byte stream of the top block. `None` if that block carries packets. Call [`Stack::next`] after each use.
     pub fn stream(&mut self) -> Option<&mut dyn Stream> {
         self.blocks.first_mut()?.stream()
     }
@@ -120,13 +120,13 @@ impl Stack {
         self.counts.problem.take()
     }
 
-    /// The reasons for which packets were discarded, in both directions, and how many. Reasons without packets are left out.
+    /// The reasons why packets were discarded, in both directions, with their counts. Reasons without packets are left out.
     pub fn discards(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = Discard::ALL.iter().zip(self.counts.discards);
         counts.filter(|(_, count)| *count > 0).map(|(discard, count)| (discard.name(), count))
     }
 
-    /// What another stack needs to go on with this flow. An error where a block has state that it cannot give.
+    /// The state that another stack needs to go on with this flow. An error if a block has state that it cannot export.
     pub fn export(&self) -> Result<Vec<u8>, Unsupported> {
         let mut states = Vec::with_capacity(self.blocks.len());
         for block in &self.blocks {
@@ -139,11 +139,11 @@ impl Stack {
         state::write(&states).ok_or(Unsupported::NotExported)
     }
 
-    /// Goes on with the flow of an exported state: all of it, or nothing after an error.
+    /// Goes on with the flow of an exported state: takes all of it, or nothing after an error.
     ///
-    /// Each block takes the state of the block of its name; of several, in their order. A block whose state is not there
-    /// begins with its own. The state of a protocol that this stack does not have is an error; that of a block that may stand
-    /// anywhere is left out, so that such blocks can be taken out of a running flow.
+    /// Each block takes the state of the block with its name; several of the same name take theirs in order. A block
+    /// whose state is missing begins with its own. The state of a protocol that this stack does not have is an error.
+    /// The state of a block that may stand anywhere is ignored, so that such blocks can be removed from a running flow.
     pub fn import(&mut self, state: &[u8]) -> Result<(), ImportError> {
         let mut states = state::read(state)?;
         let mut chosen = Vec::with_capacity(states.len());
@@ -163,7 +163,7 @@ impl Stack {
                 Ok(before) => done.push((at, before)),
                 Err(error) => {
                     for (at, before) in done {
-                        // A block takes what it gave itself.
+                        // A block takes the state that it exported itself.
                         if let Some(block) = self.blocks.get_mut(at) {
                             _ = block.import(&before);
                         }
@@ -176,7 +176,7 @@ impl Stack {
     }
 }
 
-/// Is the state of this block dispensable?
+/// May the state of this block be missing from the new stack?
 fn may_be_left_out(name: &str) -> bool {
     KINDS.iter().any(|kind| kind.name == name && kind.layer == Layer::Any)
 }
@@ -245,7 +245,7 @@ fn go_up(
     Ok(())
 }
 
-/// What stands around a block in its turn.
+/// The surroundings of a block in its turn.
 struct Around<'a> {
     above: &'a mut [Box<dyn Block>],
     below: &'a mut [Box<dyn Block>],

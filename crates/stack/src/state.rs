@@ -1,5 +1,5 @@
-//! The state of a stack as bytes: what each block exported, behind its name. Blocks find theirs by name, so that a stack
-//! with one block more, or in another place, can go on with the flow.
+//! The state of a stack as bytes: the exported state of each block, after its name. Blocks find theirs by name, so that
+//! a stack with an additional block, or with blocks in other places, can go on with the flow.
 //!
 //! ```text
 //! version: u8 = 1 | block count: u8 | { name length: u8 | name | state length: u32, big-endian | state } ...
@@ -23,7 +23,7 @@ fn take_bytes<'a>(state: &mut &'a [u8], length: usize) -> Result<&'a [u8], Impor
     Ok(bytes)
 }
 
-/// Writes the states of blocks, of which there are at most 255. `None` where a name or a state is too long.
+/// Writes the states of at most 255 blocks. `None` if a name or a state is too long.
 pub(crate) fn write(states: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
     let mut out = vec![VERSION, u8::try_from(states.len()).ok()?];
     for (name, state) in states {

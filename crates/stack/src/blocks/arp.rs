@@ -1,7 +1,7 @@
-//! ARP (RFC 826): packets built and read by pure functions, and a block that asks and answers for one address.
+//! ARP (RFC 826): functions that build and read packets, and a block that asks and answers for one address.
 //!
 //! Flows do not use the block: the driver resolves addresses. It is for tests of drivers, and it shows how a block
-//! answers by itself. Its sibling for IPv6 is `ndp`.
+//! answers by itself. The block for IPv6 is `ndp`.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -63,8 +63,8 @@ fn build_packet(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], I
 
 /// One station: a link address and its IPv4 address.
 ///
-/// To send is to ask: the destination is the address asked for, and the payload must be empty. A reply comes up as a
-/// delivery from that address, port 0, whose payload is the link address.
+/// Sending means asking: the destination is the requested address, and the payload must be empty. A reply comes up as a
+/// delivery from that address, port 0, with the link address as payload.
 #[derive(Debug)]
 pub struct Arp {
     mac: [u8; 6],
@@ -99,7 +99,7 @@ impl Block for Arp {
         }
         let read = Packet::new_checked(packet.bytes()).map_err(|_| Discard::ArpMalformed)?;
         let (sender, (_, target)) = (read.sender(), read.target());
-        // No station has the address of several: an answer would go to all of them.
+        // A sender is not a group address: an answer would go to all stations of the group.
         if sender.0[0] & GROUP_BIT != 0 {
             return Err(Discard::ArpMalformed);
         }
@@ -133,7 +133,7 @@ impl Block for Arp {
     fn tend(&mut self, _now: u64, out: &mut dyn Out) {
         while let Some(asker) = self.answers.pop_front() {
             let meta = Meta { station: asker.0, ether_type: ethernet::ARP, ..Meta::default() };
-            // An answer that does not get out is lost like one on the wire.
+            // A lost answer is the same as one lost on the wire.
             _ = out.emit(meta, &reply((self.mac, self.address), asker), &[]);
         }
     }

@@ -1,4 +1,4 @@
-//! Passes everything, and counts it: the smallest block, for measurements of the loop and for tests of moving state.
+//! Passes all packets, and counts them: the smallest block, for measurements of the loop and for tests of moving state.
 
 use request::Diagnostic;
 

@@ -1,6 +1,6 @@
 //! Ethernet II (RFC 894): the device's own address as source, and room for that of the next hop.
 //!
-//! The driver knows the next hop, so the destination stays zero unless a block above named a station, as `arp` does.
+//! The driver knows the next hop, so the destination stays zero unless a block above, such as `arp`, named a station.
 
 use packet::LinkType;
 use packet::ethernet::Packet;
@@ -25,7 +25,7 @@ pub static KIND: Kind = Kind {
     build,
 };
 
-/// The driver chose the device of the flow; the text may name it, and no other.
+/// The driver chose the device of the flow. The text may name that device only.
 fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnostic> {
     match given.text("device") {
         Some(device) if device != facts.device => {
@@ -51,7 +51,7 @@ pub(super) const GROUP_BIT: u8 = 1;
 #[derive(Debug)]
 pub struct Ethernet {
     mac: [u8; 6],
-    /// The address before the last change: of frames that were on their way.
+    /// The address before the last change: frames that were already on their way have it.
     before: [u8; 6],
 }
 

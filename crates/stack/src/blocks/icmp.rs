@@ -1,7 +1,7 @@
-//! An echo client (RFC 792, RFC 4443): each payload goes out as an echo request, each reply comes back as a delivery.
+//! An echo client (RFC 792, RFC 4443): each payload goes out as an echo request, and each reply comes back as a delivery.
 //!
-//! A delivery's port is the sequence number of the echo, counted from 0. Errors about an echo request of this flow are
-//! read as [`Problem`]s, again with the sequence number as port.
+//! A delivery's port is the sequence number of the echo, counted from 0. Errors about an echo request of this flow are read
+//! as [`Problem`]s, also with the sequence number as port.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -37,24 +37,24 @@ pub static KIND: Kind = Kind {
 };
 
 fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
-    // The form of the parameter has no larger number.
+    // The form of the parameter allows no larger number.
     Ok(Box::new(Icmp { address: site.facts.address, identifier: given.number("id") as u16, sequence: 0 }))
 }
 
 /// Type, code, checksum, identifier, sequence number.
 const HEADER_BYTES: usize = 8;
 
-/// One echo client, which its identifier names.
+/// One echo client. Its identifier names it.
 #[derive(Debug)]
 pub struct Icmp {
     address: IpAddr,
     identifier: u16,
-    /// That of the next request.
+    /// The sequence number of the next request.
     sequence: u16,
 }
 
 impl Icmp {
-    /// Types of request and reply, and the protocol that has them.
+    /// Types of request and reply, and the number of their protocol.
     fn numbers(&self) -> (u8, u8, u8) {
         match self.address {
             IpAddr::V4(_) => (ECHO_REQUEST, ECHO_REPLY, protocol::ICMP),

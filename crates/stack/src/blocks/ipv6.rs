@@ -1,5 +1,5 @@
-//! IPv6 (RFC 8200) for one address. The block sends neither extension headers nor fragments, and takes none: the driver skips those
-//! of packets that come, and puts fragments together. Its sibling is `ipv4`.
+//! IPv6 (RFC 8200) for one address. The block neither sends nor takes extension headers and fragments: in received
+//! packets, the driver skips extension headers and puts fragments together. The block for IPv4 is `ipv4`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -44,7 +44,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     Ok(Box::new(Ipv6 {
         address: site.ipv6(KIND.name, given.span)?,
         mtu: site.facts.mtu,
-        // The forms of the parameters have no larger numbers; the codepoint is the upper six bits of the traffic class.
+        // The forms of the parameters allow no larger numbers; the codepoint is the upper six bits of the traffic class.
         hops: given.number("hops") as u8,
         class: (given.number("dscp") as u8) << 2,
     }))
@@ -59,7 +59,8 @@ pub struct Ipv6 {
     class: u8,
 }
 
-/// Can no single station have this address? RFC 4291, sections 2.5 and 2.7; an address of IPv4 in it is no address on the wire.
+/// Can this not be the address of a single station? RFC 4291, sections 2.5 and 2.7. An IPv4 address in it does not
+/// occur on the wire.
 fn is_impossible(source: Ipv6Addr) -> bool {
     source.is_unspecified() || source.is_loopback() || source.is_multicast() || source.to_ipv4_mapped().is_some()
 }
@@ -120,7 +121,7 @@ impl Block for Ipv6 {
             protocol => packet.meta.protocol = protocol,
         }
         packet.meta.remote = Some(SocketAddr::new(read.source().into(), 0));
-        // Padding of the frame goes behind the packet.
+        // Cuts the frame's padding after the packet.
         packet.crop(Packet::HEADER_BYTES, end);
         Ok(Step::Pass)
     }

@@ -1,6 +1,6 @@
-//! UDP (RFC 768): ports, a length and a checksum, which IPv6 does not do without (RFC 8200, section 8.1).
+//! UDP (RFC 768): ports, a length and a checksum, which IPv6 requires (RFC 8200, section 8.1).
 //!
-//! With a peer, the block sends to the peer only and takes datagrams from the peer only. Without one, each datagram
+//! With a peer, the block sends only to the peer and takes datagrams only from the peer. Without a peer, each datagram
 //! names its destination.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -40,7 +40,7 @@ pub static KIND: Kind = Kind {
     build,
 };
 
-/// A peer has the family of the flow's address.
+/// Checks that a peer has the family of the flow's address.
 pub(super) fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnostic> {
     match given.endpoint("to") {
         Some(to) if to.is_ipv4() != facts.address.is_ipv4() => {
@@ -54,7 +54,7 @@ pub(super) fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnosti
 fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
     Ok(Box::new(Udp {
         address: site.facts.address,
-        // The form of the parameter has no larger number.
+        // The form of the parameter allows no larger number.
         port: given.number("port") as u16,
         written_peer: given.endpoint("to"),
         peer: given.endpoint("to"),
@@ -78,7 +78,7 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// The destination of a datagram for `to`, which is `None` where the caller means the peer.
+    /// The destination of a datagram for `to`. `None` stands for the peer.
     fn destination(&self, to: Option<SocketAddr>) -> Result<SocketAddr, SendError> {
         let destination = match (self.peer, to) {
             (Some(peer), Some(to)) if peer != to => return Err(SendError::OtherPeer),
@@ -90,7 +90,7 @@ impl Udp {
         }
     }
 
-    /// Is this an ICMP error about a datagram of this flow?
+    /// Checks whether this is an ICMP error about a datagram of this flow.
     fn read_problem(&self, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
         let report = problem::read(packet, self.address, protocol::UDP)?;
         let [high, low, to_high, to_low, ..] = *report.transport;
@@ -141,7 +141,7 @@ impl Block for Udp {
         }
         let bytes = packet.bytes();
         let [_, _, _, _, high, low, sum_high, sum_low] = *bytes.first_chunk().ok_or(Discard::UdpTruncated)?;
-        // `packet::udp` takes lengths that captures may have: 0, and beyond the end. Here they are wrong.
+        // `packet::udp` takes lengths that captures may have: 0, and beyond the end. Here they are errors.
         let length = u16::from_be_bytes([high, low]);
         if usize::from(length) < Packet::HEADER_BYTES {
             return Err(Discard::UdpLength);
@@ -175,7 +175,7 @@ impl Block for Udp {
         self.rule = facts.checksum;
     }
 
-    /// Port, peer (an address of IPv4 as one of IPv6; `::` and port 0 mean none), datagrams passed down and up.
+    /// Port, peer (an IPv4 address in its IPv6 form; `::` and port 0: no peer), datagrams passed down and up.
     fn export(&self) -> Result<Vec<u8>, Unsupported> {
         let peer = self.peer.unwrap_or(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0));
         let ip = match peer.ip() {
@@ -191,8 +191,8 @@ impl Block for Udp {
         Ok(out)
     }
 
-    /// The port must be this block's. A peer in the text of this stack goes before that of the state: a flow gets
-    /// another peer by moving to a stack that names it.
+    /// The port must be this block's. A peer in the text of this stack overrides that of the state: a flow gets another
+    /// peer by moving to a stack that names it.
     fn import(&mut self, state: &[u8]) -> Result<(), ImportError> {
         let mut rest = state;
         let port = u16::from_be_bytes(*state::take(&mut rest)?);

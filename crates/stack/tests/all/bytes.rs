@@ -28,7 +28,7 @@ fn a_datagram_of_odd_length_goes_out_as_the_rfcs_say() {
     let mut stack = build("udp 4000", 0);
     assert_eq!(stack.header_bytes(), 42);
     assert_eq!(sent(&mut stack, Some("10.0.0.2:53"), b"hello").unwrap(), HELLO);
-    // The next one has the next identification, and a checksum that is smaller by 1.
+    // The next packet has the next identification, and a checksum that is smaller by 1.
     let second = sent(&mut stack, Some("10.0.0.2:53"), b"hello").unwrap();
     assert_eq!((&second[18..20], &second[24..26]), (&[0, 1][..], &[0x26, 0xc9][..]));
     assert_eq!(second[26..], HELLO[26..]);
@@ -41,7 +41,7 @@ fn the_payload_leaves_as_the_callers_slice() {
     let mut stack = build("udp 4000 to=10.0.0.2:53 | dummy | ipv4", 0);
     stack.send(0, None, &payload, &mut |header, sent| seen = Some((header.len(), sent.as_ptr()))).unwrap();
     assert_eq!(seen, Some((42, payload.as_ptr())));
-    // And a delivery is a slice of the frame.
+    // A delivery is a slice of the frame.
     let frame = hello();
     let mut at = None;
     build("udp 53", 1).receive(0, &frame, &mut |delivery| at = Some(delivery.payload.as_ptr())).unwrap();
@@ -57,7 +57,7 @@ fn parameters_of_ipv4() {
 
 #[test]
 fn a_checksum_of_zero_is_sent_as_its_other_form() {
-    // 0fa0 + 0035 + 000a and the pseudo header's 141e make 23fd; dc02 makes that ffff.
+    // 0fa0 + 0035 + 000a and the pseudo header's 141e make 23fd; adding dc02 makes ffff.
     let frame = sent(&mut build("udp 4000", 0), Some("10.0.0.2:53"), &[0xdc, 0x02]).unwrap();
     assert_eq!(frame[40..42], [0xff, 0xff]);
     let got = received(&mut build("udp 53", 1), &to_station(frame, MACS[1])).unwrap();
@@ -164,7 +164,7 @@ fn what_cannot_be_sent() {
     for length in [1473, 65_507, 65_508, 100_000] {
         assert_eq!(sent(&mut stack, to, &vec![0; length]), Err(SendError::MessageTooLong), "{length}");
     }
-    // The next packet is not disturbed.
+    // The failed packet does not change the next one.
     assert_eq!(sent(&mut stack, to, b"hello").unwrap()[26..], HELLO[26..]);
     let mut small = facts(0);
     small.mtu = 27;
@@ -225,7 +225,7 @@ fn an_echo_and_its_reply() {
     assert_eq!(received(&mut stack, &from_two(17, &ECHO)), Err(Discard::OtherProtocol));
 }
 
-/// An ICMP error about `about`, the IP packet that was sent. `rest` are the four bytes behind the checksum.
+/// An ICMP error about `about`, the IP packet that was sent. `rest`: the four bytes after the checksum.
 fn error(kind: u8, code: u8, rest: [u8; 4], about: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(rest);
@@ -262,7 +262,7 @@ fn errors_about_packets_of_the_flow() {
             assert_eq!(received(stack, frame), Err(expected), "{to}");
             assert_eq!(stack.take_problem(), None);
         };
-        // A redirect, an error that is cut, and errors about what this flow did not send.
+        // A redirect, an error that is cut, and errors about packets that this flow did not send.
         check(&error(5, 1, [0; 4], about), Discard::IcmpKind);
         check(&error(3, 1, [0; 4], &about[..27]), Discard::IcmpTruncated);
         check(&error(3, 1, [0; 4], &about[..19]), Discard::IcmpTruncated);
@@ -353,7 +353,7 @@ fn facts_that_change_are_those_of_the_next_packet() {
     here.facts_changed(0, &moved);
     assert_eq!(sent(&mut here, Some("10.0.0.2:9"), b"hello").unwrap()[6..12], moved.mac);
     assert_eq!(sent(&mut here, Some("10.0.0.2:9"), &[0; 980]), Err(SendError::MessageTooLong));
-    // One that was on its way, one for the new address, one for any other.
+    // A frame that was on its way, one for the new address, one for any other.
     let after = frame(&mut there, moved.mac);
     let strange = frame(&mut there, [2, 0, 0, 0, 0, 8]);
     assert_eq!([&before, &after].map(|frame| received(&mut here, frame).is_ok()), [true; 2]);
@@ -364,10 +364,10 @@ fn facts_that_change_are_those_of_the_next_packet() {
         &packet::pseudo::sum([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), 17, 13).folded().to_be_bytes(),
     );
     assert!(received(&mut here, &unfinished).is_ok());
-    // Again: the address before that is nobody's now.
+    // Change again: the address before the last one has no owner now.
     here.facts_changed(0, &Facts { mac: [2, 0, 0, 0, 0, 7], ..moved.clone() });
     assert_eq!(received(&mut here, &before), Err(Discard::OtherStation));
-    // The same address with other facts forgets none.
+    // The same address with other facts: the stack still knows the address before.
     here.facts_changed(0, &Facts { mac: [2, 0, 0, 0, 0, 7], mtu: 1_200, ..moved });
     assert!(received(&mut here, &unfinished).is_ok());
 }

@@ -7,8 +7,8 @@ use crate::support::*;
 
 /// [fd00::1]:4000 sends "hello" to [fd00::2]:53.
 ///
-/// UDP: 0fa0 + 0035 + 000d + 6865 + 6c6c + 6f00 and the pseudo header's fd00 + 0001 + fd00 + 0002 + 000d + 0011 make
-/// 4dd7 with the carries, whose complement is b228.
+/// UDP: 0fa0 + 0035 + 000d + 6865 + 6c6c + 6f00, with the pseudo header's fd00 + 0001 + fd00 + 0002 + 000d + 0011, is
+/// 4dd7 after the carries. Its complement is b228.
 #[rustfmt::skip]
 const HELLO: [u8; 67] = [
     0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0x86, 0xdd,
@@ -87,7 +87,7 @@ fn frames_that_are_discarded_and_why() {
     check(Discard::UdpLength, &|frame| frame[59] = 14);
     check(Discard::OtherPort, &|frame| frame[57] = 54);
     check(Discard::UdpChecksum, &|frame| frame[66] ^= 1);
-    // RFC 8200, section 8.1: it is not left out.
+    // RFC 8200, section 8.1: the checksum is not left out.
     check(Discard::UdpNoChecksum, &|frame| frame[60..62].fill(0));
 }
 
@@ -106,7 +106,7 @@ fn what_cannot_be_sent() {
     }
 }
 
-/// A packet of fd00::2 for fd00::1 that carries `message`, of ICMPv6 with its checksum.
+/// A packet of fd00::2 for fd00::1 that carries `message`. If that is ICMPv6, its checksum is set.
 fn from_two(protocol: u8, message: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0];
     frame.extend([0, message.len() as u8, protocol, 255]);
@@ -122,7 +122,7 @@ fn from_two(protocol: u8, message: &[u8]) -> Vec<u8> {
 fn an_echo_and_its_reply() {
     let mut stack = over_ipv6("icmp id=7", 0);
     let frame = sent(&mut stack, Some("[fd00::2]:0"), b"ab").unwrap();
-    // 8000 + 0007 + 6162 and the pseudo header's fd00 + 0001 + fd00 + 0002 + 000a + 003a make dbb2 with the carries.
+    // 8000 + 0007 + 6162, with the pseudo header's fd00 + 0001 + fd00 + 0002 + 000a + 003a, is dbb2 after the carries.
     assert_eq!((frame[20], &frame[54..]), (58, &[128, 0, 0x24, 0x4d, 0, 7, 0, 0, b'a', b'b'][..]));
     let reply = from_two(58, &[129, 0, 0, 0, 0, 7, 0, 0, b'a', b'b']);
     assert_eq!(received(&mut stack, &reply).unwrap(), [(endpoint("[fd00::2]:0"), b"ab".to_vec())]);
@@ -131,7 +131,7 @@ fn an_echo_and_its_reply() {
     assert_eq!(received(&mut stack, &wrong), Err(Discard::IcmpChecksum));
     let other = from_two(58, &[129, 0, 0, 0, 0, 8, 0, 0, b'a', b'b']);
     assert_eq!(received(&mut stack, &other), Err(Discard::IcmpIdentifier));
-    // A reply of IPv4's ICMP is none.
+    // A reply of IPv4's ICMP does not count.
     assert_eq!(received(&mut stack, &from_two(1, &reply[54..])), Err(Discard::OtherProtocol));
     assert_eq!(sent(&mut stack, Some("[fd00::2]:0"), &[1; 65_528]), Err(SendError::MessageTooLong));
 }
@@ -184,7 +184,7 @@ fn errors_about_packets_of_the_flow() {
     }
 }
 
-/// What a stack of Neighbour Discovery sends in its turn.
+/// The frames that a stack of Neighbour Discovery sends in its turn.
 fn answers(stack: &mut stack::Stack) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     stack.tend(0, &mut |header: &[u8], payload: &[u8]| frames.push([header, payload].concat()), &mut |_| {
@@ -198,7 +198,7 @@ fn neighbours_are_asked_and_answer() {
     let (mut asks, mut has) = (over_ipv6("ndp", 0), over_ipv6("ndp", 1));
     let frame = sent(&mut asks, Some("[fd00::2]:0"), b"").unwrap();
     assert_eq!(frame[..14], [0x33, 0x33, 0xff, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]);
-    // 32 bytes of ICMPv6, 255 hops, to the group of fd00::2; who has it? asks 02:00:00:00:00:01.
+    // 32 bytes of ICMPv6, 255 hops, to the group of fd00::2: 02:00:00:00:00:01 asks for its owner.
     assert_eq!(frame[18..22], [0, 32, 58, 255]);
     assert_eq!(frame[38..54], ndp::solicited_node("fd00::2".parse().unwrap()).octets());
     assert_eq!((frame[54], &frame[78..]), (135, &[1, 1, 2, 0, 0, 0, 0, 1][..]));
@@ -216,7 +216,7 @@ fn neighbours_are_asked_and_answer() {
     assert_eq!(sent(&mut asks, Some("[fd00::2]:0"), b"x"), Err(SendError::MessageTooLong));
     assert_eq!(sent(&mut asks, Some("10.0.0.2:0"), b""), Err(SendError::NoDestination));
 
-    // One that is about to take the address is told where all hear it (RFC 4861, section 7.2.4).
+    // The answer to a station that is about to take the address goes to all stations (RFC 4861, section 7.2.4).
     let mut probe = frame.clone();
     probe[22..38].fill(0);
     probe[19] = 24;

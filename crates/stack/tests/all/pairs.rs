@@ -1,4 +1,4 @@
-//! Two stacks against each other, and the blocks that look at what passes between them.
+//! Two stacks against each other, and the blocks that record or filter the packets between them.
 
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +35,7 @@ impl TapSink for Shared {
     }
 }
 
-/// Gives `tap` a buffer, and `bpf` a program that asks for the expression as the first byte of packets.
+/// Gives `tap` a buffer, and `bpf` a program that requires the expression as the first byte of packets.
 #[derive(Default)]
 struct Bench {
     file: Arc<Mutex<Vec<u8>>>,

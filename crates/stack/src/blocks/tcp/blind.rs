@@ -1,5 +1,5 @@
-//! Segments that an attacker may have sent who does not see the connection (RFC 5961). smoltcp takes a reset anywhere in
-//! the window, answers no bare SYN, and drops the data of a segment whose acknowledgement is old. This module judges
+//! Segments that may come from an attacker that does not see the connection (RFC 5961). smoltcp takes a reset anywhere
+//! in the window, answers no bare SYN, and drops the data of a segment whose acknowledgement is old. This module judges
 //! segments of an open connection before smoltcp gets them.
 //!
 //! A challenge ACK comes from smoltcp, which limits how often: the block gives it a probe that it must answer.
@@ -9,7 +9,7 @@ use packet::tcp::{Flags, Packet};
 
 const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 
-/// Where a connection stands, in the terms of RFC 9293, section 3.3.1.
+/// The sequence numbers of a connection, in the terms of RFC 9293, section 3.3.1.
 pub(super) struct Numbers {
     /// RCV.NXT.
     pub(super) receive_next: u32,
@@ -17,18 +17,18 @@ pub(super) struct Numbers {
     pub(super) receive_window: u32,
     /// SND.UNA.
     pub(super) acknowledged: u32,
-    /// How much may be unacknowledged at most, in bytes. It stands for MAX.SND.WND.
+    /// The most bytes that may be unacknowledged. It stands for MAX.SND.WND.
     pub(super) send_window: u32,
 }
 
-/// What becomes of a segment.
+/// The result for a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// smoltcp takes it as it is.
     Take,
     /// smoltcp takes it with this acknowledgement.
     Acknowledges(u32),
-    /// It gets a challenge ACK, and nothing of it counts.
+    /// It is answered by a challenge ACK, and ignored apart from that.
     Challenge,
 }
 
@@ -57,19 +57,21 @@ pub(super) fn judge(read: &Packet<'_>, numbers: &Numbers) -> Verdict {
     }
 }
 
-/// Changes the acknowledgement number of the segment in a packet. smoltcp does not look at checksums.
+/// Changes the acknowledgement number of the segment in a packet. smoltcp does not check checksums.
 pub(super) fn acknowledge(packet: &mut [u8], number: u32) {
     if let Some(field) = packet.get_mut(IP_BYTES + 8..IP_BYTES + 12) {
         field.copy_from_slice(&number.to_be_bytes());
     }
 }
 
-/// Bytes that the window of a connection loses at most where smoltcp announces it as a multiple of its scale (RFC 7323, section 2.2).
+/// The most bytes that the window of a connection loses when smoltcp announces it as a multiple of its scale (RFC 7323,
+/// section 2.2).
 const ROUNDED: u32 = 1 << 14;
 
-/// Does a segment say something although the window is shut? smoltcp announces windows rounded down, so the other side may have
-/// sent a few bytes beyond the window of the last announcement, and its acknowledgements have the number behind them. smoltcp takes
-/// none of them. Their acknowledgement counts (RFC 9293, section 3.10.7.4); else two sides with full buffers would wait for ever.
+/// Does a segment count although the window is shut? smoltcp announces windows rounded down, so the peer may have sent
+/// a few bytes beyond the window of the last announcement, and its acknowledgements have the number after these bytes.
+/// smoltcp drops them. Their acknowledgement counts (RFC 9293, section 3.10.7.4): otherwise two sides with full
+/// buffers would wait for each other without end.
 pub(super) fn is_beyond_shut_window(read: &Packet<'_>, receive_next: u32) -> bool {
     let flags = read.flags();
     let ahead = read.sequence_number().wrapping_sub(receive_next);
@@ -126,7 +128,7 @@ mod tests {
         check(0x10, 5, old(10_000), b"", Verdict::Take);
         check(0x10, 5, old(10_000), b"data", Verdict::Acknowledges(old(0)));
         check(0x11, 5, old(1), b"", Verdict::Acknowledges(old(0)));
-        // Of what was not sent: smoltcp challenges it.
+        // An acknowledgement of bytes that were not sent: smoltcp challenges it.
         check(0x10, 5, 3, b"data", Verdict::Take);
     }
 

@@ -1,13 +1,13 @@
 //! The clock that smoltcp sees. It never goes back, and it runs five times as fast once the connection is open.
 //!
-//! smoltcp's least retransmission timeout is a second (RFC 6298, section 2.4), a constant; one lost segment at the end of
-//! a burst then stalls a connection for a second on a link of microseconds. Linux waits 200 ms. Five of smoltcp's seconds
-//! in one of ours give the same 200 ms. The price:
+//! smoltcp's least retransmission timeout is a second (RFC 6298, section 2.4), a constant. One lost segment at the end
+//! of a burst then stalls a connection for a second on a link of microseconds. Linux waits 200 ms. Five of smoltcp's
+//! seconds in one real second give the same 200 ms. The price:
 //!
 //! - Its longest timeout and its longest pause between window probes are 12 s in place of 60 s.
 //! - It stays in TIME-WAIT for 2 s in place of 10 s. The driver's quarantine keeps the port longer.
 //! - It answers five segments that cannot be accepted each second, in place of one (RFC 5961, section 7).
-//! - CUBIC's curve (RFC 9438) grows against this clock, so the window comes back sooner after a loss.
+//! - CUBIC's curve (RFC 9438) grows against this clock, so the window grows back sooner after a loss.
 //!
 //! Delays that the block sets itself are converted by [`delay`]. The handshake runs at the speed of real time: a SYN is
 //! sent again after a second, as Linux does.
@@ -19,13 +19,13 @@ use smoltcp::time::{Duration, Instant};
 /// How many times as fast the clock runs once the connection is open.
 const OPEN_RATE: u64 = 5;
 
-/// A delay of an open connection on smoltcp's clock. Delays beyond an hour count as one.
+/// A delay of an open connection on smoltcp's clock. Delays of more than an hour count as one hour.
 pub(super) fn delay(real: time::Duration) -> Duration {
     let micros = real.as_micros().min(3_600_000_000) as u64;
     Duration::from_micros(micros * OPEN_RATE)
 }
 
-/// Real time in ns, and what it is on smoltcp's clock in µs.
+/// Real time in ns, and the matching time on smoltcp's clock in µs.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     /// The latest real time seen.
@@ -46,16 +46,16 @@ impl Clock {
         self.micros.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// The real time, or the latest one where the caller's clock went back.
+    /// The real time, or the latest real time if the caller's clock went back.
     pub(super) fn real_now(&mut self, now: u64) -> u64 {
         self.latest = self.latest.max(now);
         self.latest
     }
 
-    /// What smoltcp's clock says now.
+    /// The present time on smoltcp's clock.
     pub(super) fn now(&mut self, now: u64) -> Instant {
         let now = self.real_now(now);
-        // 64 bits of ns, five times over, are fewer than 63 bits of µs.
+        // 64 bits of ns, five times as many, are fewer than 63 bits of µs.
         Instant::from_micros(i64::try_from(self.micros_at(now)).unwrap_or(i64::MAX))
     }
 
@@ -66,8 +66,8 @@ impl Clock {
         self.real.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))
     }
 
-    /// Runs fast as of `since`, which is past: the clock leaps ahead, so that what began at `since` lasted as long as it
-    /// would have on the fast clock. `more` µs come on top. The second call changes nothing.
+    /// Runs fast from `since` on, which is in the past: the clock leaps ahead, so that the time since then is as long
+    /// as it would have been on the fast clock. `more` µs are added. A second call changes nothing.
     pub(super) fn quicken(&mut self, since: u64, more: u64) {
         if !self.is_fast {
             let since = since.clamp(self.real, self.latest.max(self.real));

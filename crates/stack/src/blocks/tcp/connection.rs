@@ -1,5 +1,5 @@
-//! The life of a connection: what goes into smoltcp and comes out of it, and what smoltcp leaves to its user: how long to
-//! wait, why a connection ended, what ICMP errors mean.
+//! The life of a connection: passes segments to smoltcp and takes them from it, and decides what smoltcp leaves to its
+//! user: how long to wait, why a connection ended, what ICMP errors mean.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,26 +20,26 @@ use crate::facts::TcpFacts;
 use crate::outcome::Discard;
 use crate::stream::{End, Stream, StreamState, errno};
 
-/// How long a handshake may take where the application does not say.
+/// How long a handshake may take if the application does not set it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long written bytes may stay unacknowledged: about what Linux's 15 retransmissions come to (`tcp_retries2`; RFC
-/// 1122, section 4.2.3.5, asks for 100 s at least). A window of 0 that the other side repeats counts as an answer.
+/// How long written bytes may stay unacknowledged: about as long as Linux's 15 retransmissions take (`tcp_retries2`; RFC
+/// 1122, section 4.2.3.5, asks for at least 100 s). A window of 0 that the peer repeats counts as an answer.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Intervals of probes without an answer that end a connection: one until the first probe, and Linux's nine probes.
+/// The number of probe intervals without an answer that ends a connection: one until the first probe, and Linux's nine probes.
 const KEEP_ALIVE_INTERVALS: u32 = 10;
 
 /// How long an acknowledgement may wait for data to go with it. Linux waits 40 ms, but not at the beginning of a
-/// connection; RFC 9293, section 3.8.6.3, permits up to 500 ms.
+/// connection. RFC 9293, section 3.8.6.3, permits up to 500 ms.
 const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(10);
 
-/// What an accepted connection takes for the time of its handshake, in µs of the fast clock. The driver had the handshake,
-/// so there is no measurement; this one makes the first retransmission timeout, which is three times as long, a second
-/// of real time (RFC 6298, section 2.1).
+/// The time that an accepted connection assumes for its handshake, in µs of the fast clock. The driver did the
+/// handshake, so there is no measurement. This time makes the first retransmission timeout, which is three times as
+/// long, a second of real time (RFC 6298, section 2.1).
 const ASSUMED_HANDSHAKE_US: u64 = 1_667_000;
 
-/// How long the block rests where smoltcp would repeat an acknowledgement that nobody asked for, in ns.
+/// How long the block rests, in ns, when smoltcp would repeat an acknowledgement without need.
 const REST_NS: u64 = 200_000_000;
 
 /// The end of a connection on this side.
@@ -54,39 +54,39 @@ pub(super) struct Connection {
     isn: u32,
     /// When smoltcp wants a turn, in ns.
     wake: Option<u64>,
-    /// smoltcp's state when it was last looked at.
+    /// smoltcp's state at the last check.
     before: State,
-    /// The handshake was over at some time.
+    /// The connection was open at some time.
     was_open: bool,
-    /// The other side's FIN was received.
+    /// The peer's FIN was received.
     was_finished: bool,
-    /// To finish as soon as the handshake is over.
+    /// Finish as soon as the handshake is over.
     finishes: bool,
     /// Why the connection ended.
     end: Option<End>,
-    /// An error that may be why the connection times out (RFC 1122, section 4.2.3.9).
+    /// An error that may explain why the connection times out (RFC 1122, section 4.2.3.9).
     soft: Option<i32>,
     /// When the handshake began.
     began: Option<u64>,
     connect_timeout: Duration,
     /// When the last SYN went out.
     syn_time: u64,
-    /// When the last segment came; `None`: as of the next turn.
+    /// When the last segment came. `None`: set it in the next turn.
     heard: Option<u64>,
     keep_alive: Option<Duration>,
     /// A keep-alive is due that the application did not ask for.
     is_nudged: bool,
     /// Bytes written so far.
     written: u64,
-    /// The other side's first sequence number behind its SYN.
+    /// The peer's first sequence number after its SYN.
     first: u32,
-    /// Bytes that smoltcp gave so far, to the application or to `kept`.
+    /// Bytes that smoltcp passed on so far, to the application or to `kept`.
     given: u32,
-    /// What the other side has not acknowledged: bytes, and a FIN.
+    /// The bytes, and the FIN, that the peer has not acknowledged.
     outstanding: usize,
-    /// When some of it was acknowledged, or it began to be outstanding.
+    /// When a part of it was last acknowledged, or when the first byte of it was sent.
     progress: u64,
-    /// No turn of smoltcp before.
+    /// smoltcp has no turn before this time.
     rest: Option<u64>,
     /// Received bytes that smoltcp would forget at the end of TIME-WAIT.
     kept: Vec<u8>,
@@ -100,7 +100,7 @@ fn interface(sender: &mut Sender, isn: u32) -> Interface {
     let mut way = Way { sender, packet: None, out: None };
     let mut interface = Interface::new(config, &mut way, smoltcp::time::Instant::ZERO);
     interface.update_ip_addrs(|addresses| {
-        // A list with room for two takes one.
+        // A list with room for two takes one address.
         _ = addresses.push(address);
     });
     interface
@@ -116,7 +116,7 @@ fn add(time: u64, timeout: Duration) -> u64 {
 }
 
 impl Connection {
-    /// A connection that begins with its first turn. `None` where smoltcp refuses the addresses.
+    /// A connection that begins with its first turn. `None` if smoltcp refuses the addresses.
     pub(super) fn new(local: SocketAddr, peer: SocketAddr, mtu: u16, facts: TcpFacts) -> Option<Connection> {
         let mut sender = Sender::new(local.ip(), peer, mtu, facts.isn);
         let mut interface = interface(&mut sender, facts.isn);
@@ -167,14 +167,15 @@ impl Connection {
         })
     }
 
-    /// From now on, segments fit packets of `mtu` bytes. A larger MTU is tried (RFC 1191, section 6.3); a router that does not carry it says so.
+    /// From now on, segments fit packets of `mtu` bytes. A larger MTU is tried (RFC 1191, section 6.3): a router that
+    /// does not carry it reports that.
     pub(super) fn set_mtu(&mut self, now: u64, mtu: u16) {
         if mtu == self.sender.mtu {
             return;
         }
         self.sender.mtu = mtu;
-        // The MTU of an interface is for ever. What moves between two of them is in the socket; the number that the
-        // second one has yet to draw is the same.
+        // The MTU of an interface cannot change. The state that has to last is in the socket, and the new interface will
+        // draw the same number as the old one.
         self.interface = interface(&mut self.sender, self.isn);
         self.settle(now);
     }
@@ -195,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// The connection's turn: segments out, and segments in as long as there is room for what they may cause.
+    /// The connection's turn: sends segments, and takes segments in as long as there is room for their answers.
     pub(super) fn tend(&mut self, now: u64, out: &mut dyn Out) {
         let now = self.clock.real_now(now);
         self.began.get_or_insert(now);
@@ -218,9 +219,9 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Lets smoltcp send what it wants to, until there is no room.
+    /// Lets smoltcp send until there is no room.
     ///
-    /// smoltcp loses a fast retransmission that finds no room, so it is asked only while there is some.
+    /// smoltcp loses a fast retransmission that finds no room, so it is asked only while there is room.
     fn send(&mut self, now: u64, out: &mut dyn Out) {
         if self.rest.is_some_and(|rest| rest > now) {
             return;
@@ -244,15 +245,15 @@ impl Connection {
                 self.socket_mut().set_keep_alive(interval);
             }
             if self.sender.repeats {
-                // Behind an acknowledged FIN smoltcp goes on probing a window of 0, and does not set the time of the next
-                // probe: it would never stop.
+                // After an acknowledged FIN smoltcp goes on probing a window of 0, and does not set the time of the
+                // next probe: it would never stop.
                 self.rest = Some(now.saturating_add(REST_NS));
                 return;
             }
         }
     }
 
-    /// Gives smoltcp one packet, for whose answer there is room.
+    /// Gives smoltcp one packet. There is room for the answer.
     fn receive(&mut self, now: u64, packet: &[u8], out: &mut dyn Out) {
         let Some(segment) = packet.get(20..) else { return };
         let Ok(read) = Packet::new_checked(segment, segment.len() as u32) else { return };
@@ -315,7 +316,7 @@ impl Connection {
         self.look(now, flags.rst());
     }
 
-    /// Is a segment what it seems to be? Before the handshake is over smoltcp judges alone.
+    /// Judges a segment. During the handshake, smoltcp alone judges.
     fn judge(&self, read: &Packet<'_>) -> Verdict {
         match self.before {
             State::Closed | State::Listen | State::SynSent | State::SynReceived => Verdict::Take,
@@ -331,7 +332,7 @@ impl Connection {
         }
     }
 
-    /// Gives smoltcp a packet that the block made. It answers a probe as often as it answers what it cannot accept.
+    /// Gives smoltcp a packet that the block made. It answers a probe as often as a segment that it cannot accept.
     fn say(&mut self, now: u64, made: &[u8], out: &mut dyn Out) {
         self.sender.is_own = false;
         let at = self.clock.now(now);
@@ -340,13 +341,13 @@ impl Connection {
         self.look(now, false);
     }
 
-    /// The next sequence number of the other side: RCV.NXT of RFC 9293.
+    /// The next sequence number of the peer: RCV.NXT of RFC 9293.
     fn receive_next(&self) -> u32 {
         let received = self.given.wrapping_add(self.socket().recv_queue() as u32);
         self.first.wrapping_add(received).wrapping_add(self.was_finished.into())
     }
 
-    /// The first sequence number that the other side has not acknowledged: SND.UNA of RFC 9293.
+    /// The first sequence number that the peer has not acknowledged: SND.UNA of RFC 9293.
     fn acknowledged(&self) -> u32 {
         if !self.was_open {
             return self.isn;
@@ -356,7 +357,7 @@ impl Connection {
         self.isn.wrapping_add(1).wrapping_add(count).wrapping_add(fin.into())
     }
 
-    /// Looks what became of the connection. `was_reset`: the last segment had the bit RST.
+    /// Checks the state of the connection after a change. `was_reset`: the last segment had the bit RST.
     fn look(&mut self, now: u64, was_reset: bool) {
         let (state, before) = (self.socket().state(), self.before);
         self.before = state;
@@ -401,7 +402,7 @@ impl Connection {
         self.outstanding = outstanding;
     }
 
-    /// Takes the unread bytes over: smoltcp forgets them at the end of TIME-WAIT. Nothing comes behind them.
+    /// Takes the unread bytes over: smoltcp drops them at the end of TIME-WAIT. No bytes follow them.
     fn keep_unread(&mut self) {
         let len = self.socket().recv_queue();
         if len > 0 {
@@ -413,13 +414,13 @@ impl Connection {
         }
     }
 
-    /// Bytes, and a FIN, that the other side has not acknowledged.
+    /// Bytes, and a FIN, that the peer has not acknowledged.
     fn outstanding_now(&self) -> usize {
         let fin = matches!(self.before, State::FinWait1 | State::Closing | State::LastAck);
         self.unacknowledged() + usize::from(fin)
     }
 
-    /// When patience ends, in ns.
+    /// When the connection is given up, in ns.
     fn deadline(&self) -> Option<u64> {
         match self.before {
             State::Closed | State::TimeWait => None,
@@ -440,7 +441,7 @@ impl Connection {
             return;
         }
         if self.before == State::SynSent {
-            // There is nothing to reset (RFC 9293, section 3.10.5).
+            // No reset is due (RFC 9293, section 3.10.5).
             self.sender.swallow = Some(Flags(Flags::RST.0 | Flags::ACK.0));
         }
         self.end = Some(end);
@@ -449,10 +450,10 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Asks smoltcp for its next time, after whatever may have moved it.
+    /// Asks smoltcp for its next time, after each change that may have moved it.
     ///
-    /// Three duplicate acknowledgements of everything but the FIN stop smoltcp's retransmission timer, and nothing starts
-    /// it again. A keep-alive that is due does: it becomes the FIN.
+    /// Three duplicate acknowledgements of everything but the FIN stop smoltcp's retransmission timer, and only a
+    /// keep-alive that is due starts it again: it becomes the FIN.
     fn settle(&mut self, now: u64) {
         let at = self.clock.now(now);
         if self.was_open && self.outstanding > 0 && self.interface.poll_at(at, &self.sockets).is_none() {
@@ -464,7 +465,7 @@ impl Connection {
         self.wake = wake.map(|wake| wake.max(self.rest.unwrap_or(0)));
     }
 
-    /// The application wrote so many bytes.
+    /// The application wrote this many bytes.
     fn wrote(&mut self, now: u64, taken: usize) -> usize {
         if taken > 0 {
             self.written += taken as u64;
@@ -474,7 +475,7 @@ impl Connection {
         taken
     }
 
-    /// The application read so many bytes.
+    /// The application read this many bytes.
     fn took(&mut self, now: u64, taken: usize) -> usize {
         if taken > 0 {
             self.given = self.given.wrapping_add(taken as u32);
@@ -484,7 +485,7 @@ impl Connection {
         taken
     }
 
-    /// The application read so many of the bytes that were taken over from smoltcp.
+    /// The application read this many of the bytes that were taken over from smoltcp.
     fn took_kept(&mut self, taken: usize) {
         self.kept_read += taken;
         if self.kept_read == self.kept.len() {
@@ -493,7 +494,7 @@ impl Connection {
         }
     }
 
-    /// Is this the sequence number of a segment that the other side has not acknowledged?
+    /// Is this the sequence number of a segment that the peer has not acknowledged?
     pub(super) fn is_in_flight(&self, sequence: u32) -> bool {
         let acknowledged = self.acknowledged();
         sequence.wrapping_sub(acknowledged) < self.sender.next.wrapping_sub(acknowledged)
@@ -604,7 +605,7 @@ impl Stream for Connection {
     }
 
     /// While connecting, any error ends the connection, as in Linux (`tcp_v4_err`) and as RFC 5461, section 4.1,
-    /// describes. Of an open connection an error is only remembered (RFC 1122, section 4.2.3.9).
+    /// describes. For an open connection an error is only remembered (RFC 1122, section 4.2.3.9).
     fn report(&mut self, now: u64, errno: i32, mtu: u16) {
         if errno == errno::EMSGSIZE {
             if let Some(smaller) = report::smaller_mtu(self.sender.mtu, mtu, self.sender.address) {
@@ -623,9 +624,9 @@ impl Stream for Connection {
     }
 
     fn set_keep_alive(&mut self, interval: Option<Duration>) {
-        // An interval of 0 would be one probe after the other.
+        // With an interval of 0, it would probe without pause.
         let interval = interval.map(|interval| interval.max(Duration::from_secs(1)));
-        // Silence before probes says nothing.
+        // Silence before there were probes means nothing.
         (self.keep_alive, self.heard) = (interval, None);
         self.socket_mut().set_keep_alive(interval.map(delay));
         self.wake = Some(0);

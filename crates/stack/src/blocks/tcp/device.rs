@@ -1,7 +1,7 @@
-//! smoltcp's device: one received packet, and the way down through the stack.
+//! smoltcp's device: one received packet, and the path down through the stack.
 //!
-//! smoltcp makes whole IPv4 packets, between the addresses [`HERE`](super::HERE) and [`THERE`](super::THERE). The block below makes
-//! the real header, so this one takes smoltcp's off, puts the options of a SYN in order and writes the checksum.
+//! smoltcp makes whole IPv4 packets, between the addresses [`HERE`](super::HERE) and [`THERE`](super::THERE). The block
+//! below makes the real header, so this one removes smoltcp's, puts the options of a SYN in order and writes the checksum.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,24 +19,24 @@ use crate::pseudo;
 
 const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 
-/// What is known of the segments that were sent, and room for the next one.
+/// The state of the segments sent so far, and room for the next one.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) address: IpAddr,
     pub(super) peer: SocketAddr,
-    /// Of the path, in bytes.
+    /// The MTU of the path, in bytes.
     pub(super) mtu: u16,
     /// The next segment with exactly these flags is not sent.
     pub(super) swallow: Option<Flags>,
-    /// One behind the last sequence number that was sent: SND.NXT of RFC 9293, without probes of a window of 0.
+    /// The number after the last sequence number that was sent: SND.NXT of RFC 9293, without probes of a window of 0.
     pub(super) next: u32,
-    /// The other side's window is 0.
+    /// The peer's window is 0.
     pub(super) is_shut: bool,
-    /// smoltcp sends of its own accord, and answers no segment.
+    /// smoltcp sends by itself, not to answer a segment.
     pub(super) is_own: bool,
-    /// Behind a SYN that acknowledges: the end of the window that it announced. `None` behind any other segment.
+    /// After a SYN that acknowledges: the end of the window that it announced. `None` after any other segment.
     pub(super) syn_window_end: Option<u32>,
-    /// The last segment acknowledged exactly what the one before did, announced the same window and carried nothing.
+    /// The last segment had the acknowledgement and the window of the one before, and carried no data.
     pub(super) repeats: bool,
     /// Sequence number, acknowledgement number, offset, flags and window of the last segment.
     last: [u8; 12],
@@ -60,7 +60,7 @@ impl Sender {
         }
     }
 
-    /// The MTU for smoltcp, whose own header is that of IPv4: what a longer one takes more is not there for segments.
+    /// The MTU for smoltcp, which counts an IPv4 header: the extra bytes of a longer header are not there for segments.
     fn mtu_of_smoltcp(&self) -> usize {
         let longer = if self.address.is_ipv4() { 0 } else { ipv6::Packet::HEADER_BYTES - IP_BYTES };
         usize::from(self.mtu).saturating_sub(longer)
@@ -85,10 +85,10 @@ impl Sender {
         let (first, acknowledged, window) = (read.sequence_number(), read.acknowledgment_number(), read.window());
         let data_len = segment.len().saturating_sub(header_len) as u32;
         let end = first.wrapping_add(data_len + u32::from(flags.syn()) + u32::from(flags.fin()));
-        // smoltcp goes back to the first unacknowledged byte when it retransmits, and gives its acknowledgements that
-        // number, too. The other side takes no acknowledgement from below its window, so two sides that both retransmit
-        // would never hear each other. RFC 9293, section 3.10.7.4: an acknowledgement has SND.NXT. The same for the reset
-        // of an abort; other resets have a number that their receiver chose.
+        // When smoltcp retransmits, it goes back to the first unacknowledged byte, and gives its acknowledgements that
+        // number, too. The peer takes no acknowledgement from below its window, so two sides that both retransmit would
+        // ignore each other without end. RFC 9293, section 3.10.7.4: an acknowledgement has SND.NXT. The same holds for
+        // the reset of an abort; other resets have a number that their receiver chose.
         let is_behind = |number: u32| (1..=i32::MAX as u32).contains(&self.next.wrapping_sub(number));
         let is_bare = data_len == 0 && (flags == Flags::ACK || flags.rst() && flags.ack() && self.is_own);
         if is_bare && is_behind(first) {
@@ -123,15 +123,15 @@ impl Sender {
         }
         let (header, payload) = segment.split_at_checked(header_len).unwrap_or((segment, &[]));
         let meta = Meta { remote: Some(self.peer), protocol: protocol::TCP, ..Meta::default() };
-        // A segment that a block below does not let out is lost like one on the wire, and is sent again.
+        // A segment that a block below does not let out counts as lost on the wire, and is sent again.
         _ = out.emit(meta, header, payload);
     }
 }
 
-/// The device for one call into smoltcp. Without a way out it says only what it can do.
+/// The device for one call into smoltcp. Without `out` it only reports its capabilities.
 pub(super) struct Way<'a> {
     pub(super) sender: &'a mut Sender,
-    /// The packet that was received.
+    /// The received packet.
     pub(super) packet: Option<&'a [u8]>,
     pub(super) out: Option<&'a mut dyn Out>,
 }
@@ -157,7 +157,7 @@ impl Device for Way<'_> {
         Some(Room { sender: self.sender, out })
     }
 
-    /// Checksums are the block's own work: a peer on this machine may leave them out, which smoltcp does not know.
+    /// The block does the checksums itself: a peer on this machine may leave them out, which smoltcp does not know.
     fn capabilities(&self) -> DeviceCapabilities {
         let mut checksum = ChecksumCapabilities::default();
         (checksum.ipv4, checksum.tcp) = (Checksum::None, Checksum::None);

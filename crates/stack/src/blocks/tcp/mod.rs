@@ -1,17 +1,17 @@
-//! TCP (RFC 9293): one connection, of which smoltcp is the protocol machine.
+//! TCP (RFC 9293): one connection, with smoltcp as the protocol machine.
 //!
-//! - *Up.* The block checks ports, peer, checksum and options of a segment, with a name for every discard, and queues it.
-//!   smoltcp gets it in the block's turn.
-//! - *Down.* An application writes through [`crate::Stack::stream`]; segments leave in the block's turn, and only
-//!   while the line has room. Packets do not go down through this block.
-//! - *Reports.* ICMP errors come as packets or by [`Stream::report`]. They end a handshake; of an open connection they
-//!   lower the MTU, or tell why it timed out.
+//! - *Up.* The block checks ports, peer, checksum and options of a segment, with a name for every discard, and queues
+//!   it. smoltcp gets it in the block's turn.
+//! - *Down.* An application writes through [`crate::Stack::stream`]. Segments leave in the block's turn, and only while
+//!   the line has room. Packets do not go down through this block.
+//! - *Reports.* ICMP errors come as packets or by [`Stream::report`]. They end a handshake. For an open connection they
+//!   lower the MTU, or explain why it timed out.
 //!
-//! What is not here: a listener, which the driver has; timestamps, and the sender's half of SACK, which smoltcp lacks. The
-//! state cannot move to another stack.
+//! Not in this block: a listener, which the driver has; timestamps, and the sender's half of SACK, which smoltcp lacks.
+//! The state cannot move to another stack.
 //!
-//! Read next: `connection.rs` for the connection's life, `clock.rs` for why time runs fast, `device.rs` for how segments
-//! leave, `sequence.rs` for the first sequence number, `blind.rs` for segments of an attacker.
+//! Read next: `connection.rs` for the connection's life, `clock.rs` for why time runs fast, `device.rs` for how
+//! segments leave, `sequence.rs` for the first sequence number, `blind.rs` for segments of an attacker.
 
 mod blind;
 mod clock;
@@ -68,22 +68,22 @@ pub static KIND: Kind = Kind {
     build,
 };
 
-/// The addresses of both sides for smoltcp. It has the connection and its ports; the real addresses, of either family, are those of
-/// the block below.
+/// The addresses of both sides for smoltcp. It has the connection and its ports. The block below has the real
+/// addresses, of either family.
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// The window field of a SYN with receive buffers of the usual size.
+/// The window field of a SYN with receive buffers of the default size.
 pub const TCP_WINDOW: u16 = u16::MAX;
 
-/// The window scale of a SYN with receive buffers of the usual size (RFC 7323): smoltcp's, which has one bit more than
-/// the buffer needs.
+/// The window scale of a SYN with receive buffers of the default size (RFC 7323): smoltcp's, which has one bit more
+/// than the buffer needs.
 pub const TCP_WINDOW_SHIFT: u8 = (USUAL_BYTES.ilog2() + 1 - u16::BITS) as u8;
 
-/// Bytes of each buffer where the facts name none.
+/// Bytes of each buffer if the facts name none.
 const USUAL_BYTES: u32 = 256 << 10;
 
-/// Bytes that every link carries in one packet of IPv4 (RFC 791, section 3.2).
+/// The least MTU of an IPv4 link, in bytes (RFC 791, section 3.2).
 const LEAST_LINK_MTU: u16 = 68;
 
 /// Bytes of the longest header: 15 words.
@@ -107,7 +107,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     if facts.mtu < least {
         return wrong(format!("`tcp` needs an MTU of {least} bytes, and {} has {}", facts.device, facts.mtu), "port");
     }
-    // The form of the parameter has no larger number.
+    // The form of the parameter allows no larger number.
     let local = SocketAddr::new(facts.address, given.number("port") as u16);
     let connection = Connection::new(local, peer, facts.mtu, facts.tcp);
     let Some(connection) = connection else { return wrong(format!("no connection from {local} to {peer}"), "to") };
@@ -119,19 +119,19 @@ struct Tcp {
     local: SocketAddr,
     peer: SocketAddr,
     rule: ChecksumRule,
-    /// Of the device.
+    /// The MTU of the device.
     mtu: u16,
     connection: Connection,
 }
 
 impl Tcp {
-    /// Is this an ICMP error about a segment on its way?
+    /// Checks whether this is an ICMP error about a segment in flight.
     fn read_problem(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
         let report = problem::read(packet, self.local.ip(), protocol::TCP)?;
         let [high, low, to_high, to_low, sequence @ ..] = *report.transport;
         let to = SocketAddr::new(report.target, u16::from_be_bytes([to_high, to_low]));
         let is_ours = u16::from_be_bytes([high, low]) == self.local.port() && to == self.peer;
-        // RFC 5927, section 4.1: whoever only guesses ports does not know the sequence numbers.
+        // RFC 5927, section 4.1: an attacker that only guesses ports does not know the sequence numbers.
         if !is_ours || !self.connection.is_in_flight(u32::from_be_bytes(sequence)) {
             return Err(Discard::OtherFlow);
         }
@@ -142,7 +142,7 @@ impl Tcp {
     }
 }
 
-/// Would smoltcp take these options? It drops a segment without a word where it would not.
+/// Does smoltcp take these options? It drops a segment silently if it does not.
 fn are_read(mut options: &[u8]) -> bool {
     while !options.is_empty() {
         match TcpOption::parse(options) {

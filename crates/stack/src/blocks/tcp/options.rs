@@ -6,8 +6,8 @@ const MAXIMUM_SEGMENT_SIZE: u8 = 2;
 const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 
-/// Puts the options of a SYN into Linux's order: MSS, SACK permitted, window scale, each filled up in front with
-/// no-operations to four bytes. Other options, or no room, leave the options as they were.
+/// Puts the options of a SYN into Linux's order: MSS, SACK permitted, window scale, each padded in front with
+/// no-operations to four bytes. If there are other options, or no room, the options stay as they were.
 pub(super) fn order_as_linux(options: &mut [u8]) {
     if let Some(ordered) = ordered(options) {
         options.copy_from_slice(&ordered[..options.len()]);
@@ -58,7 +58,7 @@ mod tests {
         check(&[2, 4, 5, 180, 4, 2, 0, 0], &[2, 4, 5, 180, 1, 1, 4, 2]);
         check(&[2, 4, 5, 180], &[2, 4, 5, 180]);
         check(&[], &[]);
-        // What it does not know, or cannot read, stays.
+        // Options that it does not know, or cannot read, stay.
         for kept in [&[8, 10, 0, 0][..], &[2, 4, 5], &[2], &[2, 9, 0, 0], &[3, 0, 0, 0], &[2, 4, 5, 180, 0, 0, 0, 0]] {
             check(kept, kept);
         }

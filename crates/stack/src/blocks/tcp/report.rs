@@ -1,21 +1,21 @@
-//! What ICMP errors mean to a connection: errors of Linux's numbers, and the next smaller MTU.
+//! The meaning of ICMP errors for a connection: errors by Linux's numbers, and the next smaller MTU.
 
 use std::net::IpAddr;
 
 use crate::problem::ProblemKind;
 use crate::stream::errno;
 
-/// The least MTU that an ICMP error brings about, in bytes: Linux's `min_pmtu`. An attacker could name any other, down to
-/// 68, and so make a connection all headers (RFC 5927, section 7.2).
+/// The least MTU that an ICMP error can set, in bytes: Linux's `min_pmtu`. Otherwise an attacker could set any MTU down
+/// to 68, and the connection would send mostly headers (RFC 5927, section 7.2).
 pub(super) const LEAST_MTU: u16 = 552;
 
-/// The same over IPv6, where no link carries less (RFC 8200, section 5).
+/// The same over IPv6, where every link carries at least this (RFC 8200, section 5).
 pub(super) const LEAST_MTU_V6: u16 = 1280;
 
-/// The plateaus of RFC 1191, section 7.1, for routers that do not say what the next link carries.
+/// The plateaus of RFC 1191, section 7.1, for routers that do not report the MTU of the next link.
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296];
 
-/// The error of Linux's table (`icmp_err_convert` in net/ipv4/icmp.c), and the MTU where it is EMSGSIZE.
+/// The error in Linux's table (`icmp_err_convert` in net/ipv4/icmp.c), and the MTU if it is EMSGSIZE.
 pub(super) fn errno_of(kind: ProblemKind) -> (i32, u16) {
     match kind {
         ProblemKind::TooBig(mtu) => (errno::EMSGSIZE, mtu),
@@ -38,8 +38,8 @@ fn errno_of_code(code: u8) -> i32 {
     }
 }
 
-/// The MTU of the path after a report, where it is smaller than `mtu`. A report never makes it larger. `own` is the address of this
-/// side.
+/// The MTU of the path after a report, if it is smaller than `mtu`. A report never makes it larger. `own` is the
+/// address of this side.
 pub(super) fn smaller_mtu(mtu: u16, reported: u16, own: IpAddr) -> Option<u16> {
     let least = if own.is_ipv4() { LEAST_MTU } else { LEAST_MTU_V6 };
     let reported = match reported {

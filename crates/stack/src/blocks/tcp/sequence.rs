@@ -1,8 +1,8 @@
-//! Makes smoltcp begin with the initial sequence number that the Flow Manager gave.
+//! Makes smoltcp begin with the initial sequence number from the Flow Manager.
 //!
-//! smoltcp draws that number from a generator of its own, sPCG32, which only its seed can lead: `Config::random_seed`. Each
-//! draw is one step of a linear congruential generator, which can be undone, and some bits of the state. This module goes
-//! back from the wanted number to the seed. A smoltcp that draws otherwise fails the test of the numbers on the wire.
+//! smoltcp draws that number from its own generator, sPCG32, which only its seed controls: `Config::random_seed`. Each draw
+//! is one step of a linear congruential generator, which can be undone, and some bits of the state. This module goes back
+//! from the wanted number to the seed. If a smoltcp draws otherwise, the test of the numbers on the wire fails.
 
 /// The step of smoltcp's generator: `state * FACTOR + SUMMAND`.
 const FACTOR: u64 = 0xbb2e_fcec_3c39_611d;
@@ -10,8 +10,8 @@ const SUMMAND: u64 = 0x7590_ef39;
 /// `FACTOR * INVERSE` is 1 in 64 bits.
 const INVERSE: u64 = inverse(FACTOR);
 
-/// The inverse of an odd number in 64 bits, by Newton's method: each round doubles the right bits, of which an odd number
-/// has three as its own inverse.
+/// The inverse of an odd number in 64 bits, by Newton's method: each round doubles the number of right bits. An odd
+/// number, as its own inverse, has three right bits.
 const fn inverse(odd: u64) -> u64 {
     let mut found = odd;
     let mut round = 0;
@@ -29,13 +29,13 @@ const fn before(state: u64) -> u64 {
     state.wrapping_sub(SUMMAND).wrapping_mul(INVERSE)
 }
 
-/// What one draw gives: the state shifted by 29 less its top three bits.
+/// The result of one draw: the state shifted by 29 less its top three bits.
 const fn drawn(state: u64) -> u32 {
     (state >> (29 - (state >> 61))) as u32
 }
 
-/// The seed whose second draw is `number`. The first draw is the identification of IPv4 packets, which smoltcp's
-/// `Interface::new` draws again where it is 0.
+/// The seed whose second draw is `number`. The first draw is the identification of IPv4 packets: smoltcp's
+/// `Interface::new` repeats that draw if it is 0.
 pub(super) fn seed(number: u32) -> u64 {
     // The top three bits are 0, so that the draw shifts by 29; the lower 29 bits are free.
     let states = (0_u64..1 << 29).map(|free| u64::from(number) << 29 | free);

@@ -39,7 +39,7 @@ fn a_syn_over_ipv6_has_the_longer_header_off_its_mss() {
     let mut mended = frame.clone();
     mend_tcp(&mut mended);
     assert_eq!(mended, frame, "the checksum is right");
-    // Segments are as long as the MTU permits, and no longer.
+    // Segments are exactly as long as the MTU permits.
     let mut pair = Pair::open_between(ends_v6(), Link::default(), 1);
     stream(&mut pair.hosts[0]).write(pair.now, &[7; 20_000]);
     pair.pass(S);
@@ -64,7 +64,7 @@ fn an_accepted_connection_begins_with_its_number_and_sends_no_syn() {
     assert_eq!(stream(&mut accepted).write(S, b"hello"), 5);
     let hello = turn(&mut accepted, S, 0).remove(0);
     assert_eq!(read(&hello).0, ISNS[1].wrapping_add(1));
-    // The first measurement is assumed: what is lost is sent again after a second.
+    // The first measurement is assumed: lost segments are sent again after a second.
     assert_eq!(accepted.next().map(|next| (next - S).div_ceil(100 * MS)), Some(10));
 
     // Linux's options with timestamps, without window scale.
@@ -119,7 +119,7 @@ fn without_room_nothing_is_sent_and_nothing_lost() {
     }
     assert!(received == bytes);
     assert_eq!(stream(&mut pair.hosts[0]).unacknowledged(), 0);
-    // Nothing is there, and no room is left: neither is called.
+    // There are no bytes, and there is no room: neither function is called.
     assert_eq!(stream(&mut pair.hosts[1]).read_with(pair.now, &mut |_| panic!("nothing is there")), 0);
     let whole = vec![7; 1 << 20];
     stream(&mut pair.hosts[0]).write(pair.now, &whole);

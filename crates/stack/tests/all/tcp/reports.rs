@@ -57,7 +57,7 @@ fn an_error_about_an_open_connection_is_told_only_if_it_times_out() {
     stream(&mut pair.hosts[0]).write(pair.now, b"x");
     pair.pass(S);
     assert_eq!(pair.states(), [StreamState::Open; 2]);
-    // Progress forgets it.
+    // Progress clears the error.
     pair.lose = Box::new(|_, _| true);
     stream(&mut pair.hosts[0]).write(pair.now, b"y");
     stream(&mut pair.hosts[0]).report(pair.now, HOST_UNREACHABLE, 0);
@@ -70,7 +70,7 @@ fn a_smaller_path_mtu_makes_segments_smaller_and_nothing_makes_them_larger() {
     let mut pair = Pair::open(Link::default(), 1);
     let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at >> 4) as u8).collect();
     stream(&mut pair.hosts[0]).write(pair.now, &bytes);
-    // A router that carries 1,000 bytes drops what is larger and reports it.
+    // A router that carries 1,000 bytes drops larger packets and reports it.
     pair.lose = Box::new(|_, frame| frame.len() > 1_014);
     let mut told = 0;
     let mut received = Vec::new();

@@ -37,7 +37,7 @@ impl Block {
         self.stack.as_mut().ok_or("there is no connection yet".into())
     }
 
-    /// What the block sends now.
+    /// Notes the frames that the block sends now.
     fn turn(&mut self) -> Result<(), String> {
         let (now, to) = (self.now, 1 - self.host);
         let frames = turn(self.stack()?, now, to);

@@ -11,7 +11,7 @@ pub const S: u64 = 1_000 * MS;
 
 pub const ISNS: [u32; 2] = [0xffff_fff0, 7];
 
-/// The facts of a host, whose connection is accepted where `is_accepted` says so.
+/// The facts of a host. `is_accepted`: its connection is accepted.
 pub fn tcp_facts(host: usize, is_accepted: bool) -> Facts {
     let tcp = TcpFacts { isn: ISNS[host], is_accepted, ..TcpFacts::default() };
     Facts { tcp, ..facts(host) }
@@ -39,17 +39,17 @@ pub fn stream(stack: &mut Stack) -> &mut dyn Stream {
     stack.stream().unwrap()
 }
 
-/// What becomes of frames: of a thousand, so many are lost, duplicated, and delayed behind others.
+/// A link that loses, duplicates and delays frames: each number is how many of a thousand frames it affects.
 #[derive(Clone, Copy, Default)]
 pub struct Link {
     pub lost: u64,
     pub doubled: u64,
     pub delayed: u64,
-    /// One way, in ns.
+    /// The time for one direction, in ns.
     pub delay: u64,
 }
 
-/// A way out with room for so many frames.
+/// An exit with room for this many frames.
 pub struct Room(pub usize, pub Vec<Vec<u8>>);
 
 impl Line for Room {
@@ -63,7 +63,7 @@ impl Line for Room {
     }
 }
 
-/// What a turn sends, the driver's part done.
+/// The frames that a turn sends, after the driver's part.
 pub fn turn(stack: &mut Stack, now: u64, to: usize) -> Vec<Vec<u8>> {
     let mut room = Room(usize::MAX, Vec::new());
     stack.tend(now, &mut room, &mut |_| panic!("a stream delivers nothing"));
@@ -82,9 +82,9 @@ pub struct Pair {
     pub link: Link,
     pub now: u64,
     pub turn_count: usize,
-    /// Every frame that was sent, with its sender, lost ones as well.
+    /// Every frame that was sent, with its sender, including lost ones.
     pub sent: Vec<(usize, Vec<u8>)>,
-    /// Those for which this says so are lost.
+    /// Frames are lost if this returns `true` for them.
     pub lose: Box<Lose>,
     /// Frames on their way, by the time of arrival.
     on_way: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
@@ -144,7 +144,7 @@ impl Pair {
     fn send(&mut self, from: usize, frame: Vec<u8>) {
         let flags = read(&frame).2;
         if self.answers && from == 0 && flags == 0x02 {
-            // The driver of host 1 answers the SYN, and gives it to the connection before anything else.
+            // The driver of host 1 answers the SYN, and passes it to the connection before any other packet.
             receive(&mut self.hosts[1], self.now, &frame);
             return self.put(1, syn_ack(&frame));
         }
@@ -167,7 +167,7 @@ impl Pair {
         }
     }
 
-    /// Lets exactly so much time pass.
+    /// Lets exactly this much time pass.
     pub fn pass(&mut self, time: u64) {
         let end = self.now + time;
         while self.now < end {
@@ -175,7 +175,7 @@ impl Pair {
         }
     }
 
-    /// To the next event, or to `end`.
+    /// Goes to the next event, or to `end`.
     fn step(&mut self, end: u64) {
         let next = self.hosts.iter().filter_map(Stack::next).chain(self.on_way.keys().next().map(|key| key.0)).min();
         self.now = next.unwrap_or(end).clamp(self.now, end);
@@ -239,7 +239,7 @@ pub fn segment(
     frame
 }
 
-/// Makes the checksum of the segment in a frame right, if it is there.
+/// Corrects the checksum of the segment in a frame, if there is one.
 pub fn mend_tcp(frame: &mut [u8]) {
     if frame.len() >= headers(frame) + 20 {
         mend_transport(frame, 16);
