@@ -1,9 +1,9 @@
 //! The one door to atomics.
 //!
-//! Every room takes its atomics, fences and hints from here, and locks that order what atomics say: built with `--cfg loom`
-//! the same names are those of a model checker, so that the code that ships is the code that is checked; built with the
-//! feature `kill-points` they count their stores, so that a test can end a process at each of them (`kill_points`). Not a
-//! place for protocols: those live where the shared words live.
+//! All rooms take atomics, fences, hints, and locks that order atomics from here. With `--cfg loom` the same names are
+//! those of a model checker, so that the shipped code is the checked code. With the feature `kill-points` atomics count
+//! their stores, so that a test can end a process at each of them (`kill_points`). Not a place for protocols: those are
+//! beside the shared words.
 
 #[cfg(feature = "kill-points")]
 pub mod kill_points;

@@ -1,4 +1,4 @@
-//! Newtypes for the small integers that travel: a bare `u32` across a boundary says nothing.
+//! Newtypes for the small integers that cross boundaries, where a bare `u32` would say nothing.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use std::fmt;
 #[repr(transparent)]
 pub struct RingId(pub u16);
 
-/// Which use of a [`RingId`] a descriptor belongs to; a retired id comes back under the next generation.
+/// Which use of a [`RingId`] a descriptor belongs to. A retired id comes back under the next generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Generation(pub u16);
 
-/// The number a class-setting filter gave a block (a stream, a port pair, a VLAN id ...).
+/// The number that a class-setting filter gave a block (a stream, a port pair, a VLAN id, and so on).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Class(pub u32);
@@ -23,12 +23,12 @@ impl Class {
         Class(connection.wrapping_mul(2) | u32::from(direction & 1))
     }
 
-    /// The connection this class belongs to, where the class is one of a stream.
+    /// The connection of this class, if the class is that of a stream.
     pub fn connection(self) -> u32 {
         self.0 >> 1
     }
 
-    /// 0 = client to server, 1 = server to client, where the class is one of a stream.
+    /// 0 = client to server, 1 = server to client, if the class is that of a stream.
     pub fn direction(self) -> u8 {
         (self.0 & 1) as u8
     }

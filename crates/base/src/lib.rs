@@ -1,7 +1,7 @@
-//! What every room may use: ids, limits, the door to atomics and text fit for a terminal, the nearest word.
+//! Basics for every room: ids, limits, the door to atomics, text fit for a terminal, the nearest word.
 //!
-//! Nothing here knows of packets, filters or files, and nothing here depends on another room. A thing belongs here
-//! only when at least three rooms need it.
+//! Nothing here depends on another room, or knows packets, filters or files. A thing belongs here only when at least
+//! three rooms need it.
 
 #![forbid(unsafe_code)]
 

@@ -2,11 +2,15 @@
 
 use crate::limits::NEAREST_BYTES_MAX;
 
-/// The candidate that `word` was most likely meant to be, or `None` when none is close.
+/// The candidate that `word` was most likely meant to be. `None`: no candidate is close.
 ///
-/// Close is: the same but for case, or few typing mistakes (one in three letters; swapped neighbours count once),
-/// or, failing those, a word that `word` is the beginning of (three letters or more). Of equally close candidates
-/// those with its first letter win, which is seldom the mistyped one, and of those the first.
+/// A candidate is close if one of these holds, in this order:
+/// - it differs only in case;
+/// - it has few typing mistakes (one in three letters; swapped neighbours count once);
+/// - `word` is its beginning (three letters or more).
+///
+/// Among equally close candidates, those with the same first letter win, since that is seldom mistyped; then the first
+/// one.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > NEAREST_BYTES_MAX {
         return None;
@@ -21,7 +25,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         }
         let candidate_lower = candidate.to_lowercase();
         let mistakes = strsim::damerau_levenshtein(&lower, &candidate_lower);
-        // A short word must share something with what it is taken for: `x` is not a mistyped `y`.
+        // A short word must have something in common with the candidate: `x` is not a mistyped `y`.
         let rank = if mistakes <= mistakes_max && mistakes < letters {
             mistakes
         } else if letters >= 3 && candidate_lower.starts_with(&lower) {

@@ -1,13 +1,14 @@
-//! Text of others, fit for a terminal: what a peer, a file's name or another user's request says is shown and not obeyed.
+//! Makes foreign text fit for a terminal: text from a peer, a file name or another user's request is shown but not
+//! obeyed.
 //!
-//! Escaped are controls (C0, DEL, C1), marks that turn the direction of writing or say nothing that can be seen (UAX #9, the
-//! byte order mark, tags), and separators of lines. Letters of every script stay.
+//! Escaped characters: controls (C0, DEL, C1); marks that turn the direction of writing, or are invisible (UAX #9, the
+//! byte order mark, tags); and line separators. Letters of every script stay.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::Write;
 
-/// Would this character move the cursor, reorder what stands beside it, or hide?
+/// Would this character move the cursor, reorder its neighbours, or hide?
 pub fn is_unfit(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -15,12 +16,12 @@ pub fn is_unfit(character: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A text of one line: what is unfit becomes `\x1b` or `\u{202e}`, line breaks and tabs as well.
+/// A text in one line: unfit characters become `\x1b` or `\u{202e}`, and so do line breaks and tabs.
 pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_unfit)
 }
 
-/// A file's name or path, in one line; bytes that are no UTF-8 become `\xff`.
+/// A file's name or path in one line; bytes that are not UTF-8 become `\xff`.
 pub fn name(name: impl AsRef<OsStr>) -> String {
     let mut out = String::new();
     for chunk in name.as_ref().as_encoded_bytes().utf8_chunks() {
@@ -38,7 +39,7 @@ pub fn text(text: &str) -> Cow<'_, str> {
     escaped(text, |character| is_unfit(character) && !matches!(character, '\n' | '\t'))
 }
 
-/// A JSON document, in which these characters stand in strings only: they become `\u` escapes, and it means the same.
+/// A JSON document with the same meaning: unfit characters, which are in strings only, become `\u` escapes.
 pub fn json(document: &str) -> Cow<'_, str> {
     replaced(
         document,

@@ -1,12 +1,14 @@
-//! The comparison `capture`: what listeners on a device cost, ours and the kernel's own packet sockets.
+//! The comparison `capture`: the cost of listeners on a device, ours and the kernel's own packet sockets.
 //!
-//! Two devices of a pair, each in a namespace of its own. A process pinned to one processor sends on one as fast as it can,
-//! or as fast as both sides can take without a loss; the listeners are on the other, and packets are counted there. The cost of
-//! listeners is the processor time of everybody, the sender included (it is the one who is interrupted), for each packet, minus
-//! what the sender needs with no listener, measured right before. Starting and ending programs is not counted.
+//! Two devices of a pair are in a namespace each. A process pinned to one processor sends on one of them, as fast as it
+//! can or as fast as both sides take without a loss. The listeners are on the other one, where packets are counted. The
+//! cost of listeners is the processor time of all processes for each packet, minus the sender's time without any
+//! listener, measured right before. It includes the sender, whose time the kernel uses to deliver. Starting and ending
+//! programs is not counted.
 //!
-//! [`field`] has the devices, the daemon and the sender; [`listeners`] the programs; [`limits`] what is no cost: losses, memory,
-//! waiting, idling; [`bulk`] what is left of a TCP stream; [`web`] what is sent to requests that parse.
+//! [`field`] has the devices, the daemon and the sender; [`listeners`] the programs; [`limits`] other numbers than
+//! costs: losses, memory, waiting, idling. [`bulk`] measures a TCP stream beside listeners; [`web`] sends to requests
+//! that parse.
 
 pub mod bulk;
 pub mod field;
@@ -24,11 +26,11 @@ use listeners::{Listener, Program, Who};
 use std::rc::Rc;
 use testkit::packets::REJECTING;
 
-/// MiB of every buffer where costs are compared, so that nothing is lost.
+/// MiB of each buffer where costs are compared, so that no packet is lost.
 const BUFFER: u32 = 64;
 
-/// MiB that every reader asks for where losses are looked for: libpcap's default. Each stock one has as much for itself; ours
-/// share one ring, of which a daemon gives 32 MiB at least.
+/// MiB that each reader asks for where losses are looked for: libpcap's default. Each stock reader has this much for
+/// itself. Ours share one ring, which is at least 32 MiB in a daemon.
 const SMALL_BUFFER: u32 = 2;
 
 fn tcpdump(who: Who, expression: &'static str) -> Listener {
@@ -55,7 +57,7 @@ fn dumpcap(who: Who) -> Vec<Listener> {
     vec![Listener { who, program: Program::Dumpcap, expression: "", buffer: BUFFER }]
 }
 
-/// Two sets of listeners, and the length of the frames that are sent.
+/// Two sets of listeners, and the length of the frames.
 struct Pairing {
     ours: fn(Who) -> Vec<Listener>,
     peer: (fn(Who) -> Vec<Listener>, Who),
@@ -70,7 +72,7 @@ fn sides<'a>(setting: &'a Setting, pairing: Pairing) -> Result<Sides<'a>, CaseEr
         _ if sets.iter().flatten().all(Listener::wants_nothing) => Field::of_unwanted(setting)?,
         _ => Field::new(setting)?,
     });
-    // As fast as can be, or as both sides can take.
+    // At full speed, or at the highest rate that both sides take.
     let rate = field.common_rate(&sets, frame_bytes)?;
     let side = |listeners: fn(Who) -> Vec<Listener>, who| {
         let field = Rc::clone(&field);
@@ -94,7 +96,7 @@ macro_rules! case {
     };
 }
 
-/// Every case.
+/// All cases.
 pub static CASES: &[Case] = &[
     case!("A/A: one stock tcpdump, 64 B", "itself", Goal::Within(0.9, 1.1), stock_one, (one, Who::Stock), 64),
     case!("one `tcpdump -w /dev/null`, 64 B", "stock", Goal::AtMost(1.0, 0.6), one, (one, Who::Stock), 64),
@@ -205,7 +207,7 @@ pub static CASES: &[Case] = &[
     number("64-byte sender beside nine tcpdumps that reject", "no listener", Goal::Reported, |setting| {
         limits::sender(setting, &nine_rejecting(Who::Ours), &[], 0)
     }),
-    // Stock ones leave a sender half of its rate or more: 0.8 of that is 10 points of the whole.
+    // Stock listeners leave a sender half of its rate or more: 0.8 of that is 10 points of the whole.
     number(
         "64-byte sender beside four of 8,000 instructions each",
         "nine stock that reject",
@@ -252,7 +254,7 @@ const fn number(
     Case { about, against, goal, touched: Touched::Copy, how: How::Numbers(numbers) }
 }
 
-/// The highest rate at which everything comes into a file.
+/// The highest rate at which all packets get into a file.
 fn to_file(setting: &Setting, frame_bytes: usize) -> Result<Numbers, CaseError> {
     NETSNIFF.find().map_err(CaseError::Missing)?;
     let to_file = |who, program| vec![Listener { who, program, expression: "", buffer: SMALL_BUFFER }];
@@ -270,7 +272,7 @@ fn request(push_down: bool) -> Vec<Listener> {
     vec![Listener { who: Who::Ours, program, expression: listeners::ONE_IN_A_HUNDRED, buffer: BUFFER }]
 }
 
-/// Requests with expressions that would cost each packet much.
+/// Requests whose expressions cost much for each packet.
 fn four_dear() -> Vec<Listener> {
     let program = Program::Request { push_down: true };
     vec![Listener { who: Who::Ours, program, expression: listeners::dear(), buffer: BUFFER }; 4]
@@ -284,7 +286,7 @@ fn not_pushed_down(_who: Who) -> Vec<Listener> {
     request(false)
 }
 
-/// Ours where the kernel's program cannot be.
+/// Ours where the kernel's program cannot run.
 fn by_socket(_who: Who) -> Vec<Listener> {
     vec![Listener { who: Who::Ours, program: Program::BySocket, expression: REJECTING[0], buffer: BUFFER }]
 }
@@ -330,7 +332,7 @@ fn nine_shared_coded(_who: Who) -> Vec<Listener> {
     web(9, true, true)
 }
 
-/// For the first row, whose two sides are the same.
+/// For the first row, which has the same on both sides.
 fn stock_one(_who: Who) -> Vec<Listener> {
     one(Who::Stock)
 }

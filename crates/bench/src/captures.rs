@@ -1,5 +1,5 @@
-//! The captures that are measured with: made here, the same on every machine, kept in a folder under a name that says how
-//! they were made, with a file of facts beside each, so that what comes out can be checked.
+//! The captures for measurements. They are made here, the same on every machine, and kept in a folder under a name that
+//! says how they were made. A file of facts beside each one serves to check results.
 
 use crate::packets::{Conversation, End, PcapWriter, SEGMENT_BYTES, flag};
 use crate::random::Random;
@@ -9,15 +9,15 @@ use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Goes into the names: another number whenever the same parameters would give other bytes.
+/// Part of the names; changed whenever the same parameters would give other bytes.
 const EDITION: u32 = 2;
 
-/// A run of bytes that should come out.
+/// A run of bytes that has to come out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Content {
     /// Its length in bytes.
     pub size: u64,
-    /// FNV-1a of its bytes, 64 bits: against mistakes, not against malice.
+    /// FNV-1a of its bytes, 64 bits: against mistakes, not against attackers.
     pub hash: u64,
 }
 
@@ -28,14 +28,14 @@ impl Default for Content {
 }
 
 impl Content {
-    /// Of these bytes.
+    /// The content of these bytes.
     pub fn of(bytes: &[u8]) -> Content {
         let mut content = Content::default();
         content.add(bytes);
         content
     }
 
-    /// More bytes behind what there is.
+    /// Adds bytes at the end.
     pub fn add(&mut self, bytes: &[u8]) {
         self.size += bytes.len() as u64;
         for byte in bytes {
@@ -44,7 +44,7 @@ impl Content {
     }
 }
 
-/// A capture and what is in it.
+/// A capture with facts about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// The file.
@@ -53,19 +53,19 @@ pub struct Capture {
     pub frames: u64,
     /// Frames of TCP with port 80.
     pub web_frames: u64,
-    /// Every direction of a TCP connection that carries bytes, sorted.
+    /// All directions of TCP connections that carry bytes, sorted.
     pub streams: Vec<Content>,
-    /// Every body of an HTTP response, content coding undone, sorted.
+    /// All bodies of HTTP responses without content coding, sorted.
     pub bodies: Vec<Content>,
 }
 
-/// Where captures are kept.
+/// The folder of captures.
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
 }
 
-/// What a maker knows about what it wrote.
+/// Facts about a capture that its maker knows.
 #[derive(Default)]
 struct Facts {
     web_frames: u64,
@@ -74,7 +74,7 @@ struct Facts {
 }
 
 fn client(number: usize) -> End {
-    // 250 clients to a network, 40 ports each: addresses and ports both vary.
+    // 250 clients in a network, 40 ports each: addresses and ports both vary.
     let address = Ipv4Addr::new(10, 1, (number / 250 % 250) as u8, (number % 250) as u8 + 1);
     (address, 40_000 + (number % 20_000) as u16)
 }
@@ -84,14 +84,14 @@ fn server(number: usize, port: u16) -> End {
 }
 
 impl Store {
-    /// A store in this folder, which is made if there is none.
+    /// A store in this folder, which is made if it is missing.
     pub fn new(folder: &Path) -> Result<Store, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Store { folder: folder.to_owned() })
     }
 
-    /// A few large flows of frames as long as the link takes, interleaved: servers on port 80 send, clients acknowledge
-    /// every sixteenth segment. `bytes` is the size of the file, about.
+    /// A few large, interleaved flows with frames as long as the link allows: servers on port 80 send, clients
+    /// acknowledge every sixteenth segment. `bytes` is the approximate size of the file.
     pub fn large_flows(&self, flows: usize, bytes: u64) -> Result<Capture, String> {
         self.keep(&format!("large-flows-{flows}-{bytes}"), |writer| {
             let mut random = Random::new(1);
@@ -125,7 +125,7 @@ impl Store {
         })
     }
 
-    /// Frames of 64 bytes (check sequence not counted): every other one TCP with port 80, the others UDP.
+    /// Frames of 64 bytes with their check sequence: every other one TCP with port 80, the others UDP.
     pub fn small_frames(&self, frames: u64) -> Result<Capture, String> {
         self.keep(&format!("small-frames-{frames}"), |writer| {
             let mut random = Random::new(2);
@@ -155,8 +155,8 @@ impl Store {
         })
     }
 
-    /// Many small flows, all of them open at once and each a segment further in turn: a request of 240 bytes and four full
-    /// segments back, 6 KB in all, from the first SYN to the last FIN.
+    /// Many small flows, all open at once; they take turns, one segment each. A flow is a request of 240 bytes and four
+    /// full segments back, 6 KB in all, from the first SYN to the last FIN.
     pub fn small_flows(&self, flows: usize) -> Result<Capture, String> {
         self.keep(&format!("small-flows-{flows}"), |writer| {
             let mut random = Random::new(3);
@@ -193,18 +193,19 @@ impl Store {
         })
     }
 
-    /// HTTP/1.1 over a few connections that stay open: bodies of 1 KB to 4 MB, as many of each order of magnitude, one in
-    /// four coded with gzip; the others do not compress. `bytes` is the size of the file, about.
+    /// HTTP/1.1 over a few connections that stay open. Bodies have 1 KB to 4 MB, the same number for each order of
+    /// magnitude. One in four is coded with gzip; the others do not compress. `bytes` is the approximate size of the
+    /// file.
     pub fn http(&self, connections: usize, bytes: u64) -> Result<Capture, String> {
         self.web(&format!("http-{connections}-{bytes}"), connections, bytes, 4)
     }
 
-    /// The same with all bodies coded.
+    /// Like [`http`](Store::http), with all bodies coded.
     pub fn http_coded(&self, connections: usize, bytes: u64) -> Result<Capture, String> {
         self.web(&format!("http-coded-{connections}-{bytes}"), connections, bytes, 1)
     }
 
-    /// One body in `one_in` is coded.
+    /// Makes HTTP traffic in which one body in `one_in` is coded.
     fn web(&self, name: &str, connections: usize, bytes: u64, one_in: usize) -> Result<Capture, String> {
         self.keep(name, |writer| {
             let mut random = Random::new(4);
@@ -236,7 +237,7 @@ impl Store {
         })
     }
 
-    /// Bytes that mean nothing, for what runs over memory.
+    /// Random bytes, for work over memory.
     pub fn noise(&self, bytes: u64) -> Result<PathBuf, String> {
         let path = self.folder.join(format!("noise-{bytes}-{EDITION}.bin"));
         let wrong = |error: io::Error| format!("{}: {error}", path.display());
@@ -257,14 +258,14 @@ impl Store {
         Ok(path)
     }
 
-    /// A file with this text, for what reads one beside a capture.
+    /// A file with this text, for requests that read one beside a capture.
     pub fn text(&self, name: &str, text: &str) -> Result<PathBuf, String> {
         let path = self.folder.join(name);
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(path)
     }
 
-    /// The capture of this name, made if it is not there yet.
+    /// The capture of this name; makes it if it is missing.
     fn keep(&self, name: &str, make: impl FnOnce(&mut PcapWriter) -> io::Result<Facts>) -> Result<Capture, String> {
         let path = self.folder.join(format!("{name}-{EDITION}.pcap"));
         let facts_path = path.with_extension("json");
@@ -285,14 +286,14 @@ impl Store {
         let capture = Capture { path: path.clone(), frames: writer.frames, web_frames, streams, bodies };
         writer.finish().map_err(wrong)?;
         file.persist(&path).map_err(|error| wrong(error.error))?;
-        // Last: whoever finds the facts finds the capture whole.
+        // The facts come last: if they exist, the capture is complete.
         let mut facts_file = File::create(&facts_path).map_err(wrong)?;
         facts_file.write_all(to_json(&capture).to_string().as_bytes()).map_err(wrong)?;
         Ok(capture)
     }
 }
 
-/// A connection that carries one exchange after the other.
+/// A connection with one exchange after the other.
 struct Exchange {
     talk: Conversation,
     response: Vec<u8>,
@@ -305,7 +306,7 @@ impl Exchange {
         self.sent == self.response.len()
     }
 
-    /// Sends a request and prepares what will answer it.
+    /// Sends a request, and prepares its response.
     fn begin(
         &mut self,
         writer: &mut PcapWriter,
@@ -344,7 +345,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Sends the next segment of the response, and the client's acknowledgement behind the last.
+    /// Sends the next segment of the response, and the client's acknowledgement after the last one.
     fn send_segment(&mut self, writer: &mut PcapWriter) -> io::Result<()> {
         let end = self.response.len().min(self.sent + SEGMENT_BYTES);
         if self.sent == end {
@@ -361,7 +362,7 @@ impl Exchange {
     }
 }
 
-/// Text of words that recur as words do, the low ones often: a third of it is left when it is coded.
+/// Text of recurring words, low ones most often: compresses to a third.
 fn prose(random: &mut Random, length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 16);
     while text.len() < length {

@@ -1,4 +1,4 @@
-//! A case: what is compared with what, and how good it has to be. Data, and one function that sets the two sides up.
+//! A case: two things to compare, and the goal. Data, and one function that sets both sides up.
 
 use crate::measure::{self, Clock, Figure, Side, estimate};
 use crate::process::{Memory, Program};
@@ -8,39 +8,39 @@ use std::path::Path;
 
 /// One comparison.
 pub struct Case {
-    /// What is done.
+    /// The work, in words.
     pub about: &'static str,
-    /// What it is compared with.
+    /// The peer, in words.
     pub against: &'static str,
-    /// How good it has to be.
+    /// The goal.
     pub goal: Goal,
-    /// What the work touches.
+    /// The part of the payload that the work touches.
     pub touched: Touched,
-    /// How it is measured.
+    /// The way of measuring.
     pub how: How,
 }
 
-/// How a case is measured.
+/// A way of measuring.
 pub enum How {
     /// By time.
     Time(Clock, Figure, fn(&Setting) -> Result<Sides<'_>, CaseError>),
-    /// By the highest memory of two programs, each of which writes into the folder it is given.
+    /// By the highest memory of two programs; each writes into the folder that it is given.
     Memory(fn(&Setting) -> Result<[IntoFolder<'_>; 2], CaseError>),
-    /// By numbers of another sort.
+    /// By numbers of another kind.
     Numbers(fn(&Setting) -> Result<Numbers, CaseError>),
-    /// The same, with a goal for ours alone: the peer's stand beside.
+    /// By such numbers, with a goal for ours alone; the peer's are shown beside.
     Beside(fn(&Setting) -> Result<Numbers, CaseError>),
 }
 
 /// Numbers, each measured several times.
 pub struct Numbers {
-    /// Ours.
+    /// Our numbers.
     pub ours: Vec<f64>,
-    /// The peer's, as many, each measured right after; none where the goal is for ours alone.
+    /// The peer's numbers, one for each of ours and measured right after it. `None`: the goal is for ours alone.
     pub peer: Option<Vec<f64>>,
-    /// What they are of: `ms`, `%`.
+    /// Their unit: `ms`, `%`.
     pub unit: &'static str,
-    /// Why they show nothing about the goal; none where they do.
+    /// Why they say nothing about the goal. `None`: they do.
     pub void: Option<&'static str>,
 }
 
@@ -52,13 +52,13 @@ pub struct Sides<'a> {
     pub peer: Side<'a>,
 }
 
-/// A program, given the folder it writes into.
+/// A program that writes into the folder it is given.
 pub type IntoFolder<'a> = Box<dyn Fn(&Path) -> Program + 'a>;
 
 /// Why there is no figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaseError {
-    /// This machine lacks something: a peer, rights, processors. Says what, and how to get it.
+    /// This machine lacks something: a peer, rights, processors. Says how to get it.
     Missing(String),
     /// It went wrong.
     Failed(String),
@@ -70,11 +70,12 @@ impl From<String> for CaseError {
     }
 }
 
-/// Runs of each program whose memory is compared.
+/// Runs of each program, where memory is compared.
 const MEMORY_RUNS: usize = 5;
 
 impl Case {
-    /// Is it to be measured when only what has this text is? What shows how steady the machine is always is.
+    /// Is this case to be measured when only cases with this text are? Cases that show how steady the machine is always
+    /// are.
     pub fn is_about(&self, text: &str) -> bool {
         matches!(self.goal, Goal::Within(..)) || self.about.contains(text) || self.against.contains(text)
     }

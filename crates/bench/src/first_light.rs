@@ -1,8 +1,8 @@
-//! The comparison `first-light`: capture files in, counts, streams and HTTP bodies out, in one process.
+//! The comparison `first-light`: capture files in; counts, streams and HTTP bodies out, in one process.
 //!
-//! External peers are compared as whole processes with our release binary; captures lie in the page cache, output goes to
-//! memory. What comes out of ours is checked in every run: the count, or the number and the sizes of the files, and once
-//! the bytes in them.
+//! External peers run as processes, and so does our release binary. Captures are in the page cache, and output goes to
+//! memory. Our output is checked in every run: the count, or the number and the sizes of files, and once the bytes in
+//! them.
 
 pub(crate) mod sides;
 
@@ -13,16 +13,16 @@ use crate::setting::Setting;
 use crate::table::{Goal, Touched};
 use sides::*;
 
-/// Memory that no cache holds.
+/// Bytes of memory that no cache holds.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Memory as large as the pipes that are compared with: what a ring between neighbours has, and caches hold.
+/// Bytes of memory as large as the pipes it is compared with, which caches hold.
 const RING_BYTES: u64 = 1 << 20;
 
 const fn wall(figure: Figure, sides: fn(&Setting) -> Made<'_>) -> How {
     How::Time(Clock::Wall, figure, sides)
 }
 
-/// The cases, those that show how steady the machine is first.
+/// The cases; those that show how steady the machine is come first.
 pub static CASES: &[Case] = &[
     Case {
         about: "A/A: a loop by hand",

@@ -1,5 +1,5 @@
-//! The barest code that could do the same work, by hand: what the machine allows. It knows what is in the captures that
-//! are made here (classic pcap, Ethernet, IPv4, nothing lost or out of order) and checks no more than it must to be safe.
+//! The barest code for the same work, by hand: the limit of the machine. It relies on the captures made here (classic
+//! pcap, Ethernet, IPv4, without loss and reordering), and checks only as much as safety needs.
 
 use buffer::MappedFile;
 use std::collections::BTreeMap;
@@ -7,10 +7,11 @@ use std::fs::File;
 use std::io::{IoSlice, Write};
 use std::path::Path;
 
-/// Slices handed to the kernel in one call: all it takes.
+/// Slices handed to the kernel in one call: the most that it takes.
 const SLICES: usize = 1024;
 
-/// Bytes brought into the page table at a time, ahead of the loop: one by one costs more, and so does all at once.
+/// Bytes brought into the page table at a time, ahead of the loop. One page at a time costs more, and so does the whole
+/// file at once.
 const POPULATE_BYTES: usize = 2 << 20;
 
 /// Maps a file.
@@ -37,7 +38,7 @@ pub fn frames<'a>(file: &'a MappedFile, mut each: impl FnMut(&'a [u8])) {
     }
 }
 
-/// Frames and their bytes: a loop over the record headers of a mapped file.
+/// The number of frames and of their bytes, by a loop over the record headers of a mapped file.
 pub fn count(path: &Path) -> Result<(u64, u64), String> {
     let file = map(path)?;
     let (mut count, mut bytes) = (0, 0);
@@ -48,7 +49,7 @@ pub fn count(path: &Path) -> Result<(u64, u64), String> {
     Ok((count, bytes))
 }
 
-/// Frames that contain a text, by the searcher that `match` uses.
+/// The number of frames with a text, by the searcher of `match`.
 pub fn count_with(path: &Path, text: &str) -> Result<u64, String> {
     let file = map(path)?;
     let finder = memchr::memmem::Finder::new(text);
@@ -57,7 +58,7 @@ pub fn count_with(path: &Path, text: &str) -> Result<u64, String> {
     Ok(count)
 }
 
-/// Writes each direction of each TCP connection to a file of its own, from the map, many segments to a call.
+/// Writes each direction of each TCP connection to a file of its own, from the map, many segments in a call.
 pub fn write_streams(path: &Path, folder: &Path) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
     let file = map(path)?;
@@ -92,7 +93,7 @@ pub fn write_streams(path: &Path, folder: &Path) -> Result<(), String> {
     failure.map_or(Ok(()), |error| Err(wrong(error)))
 }
 
-/// Addresses and ports, and the payload.
+/// Addresses and ports, and the payload. `None`: it is not TCP.
 fn tcp_payload(frame: &[u8]) -> Option<([u8; 12], &[u8])> {
     let packet = frame.get(14..)?;
     let header_bytes = usize::from(packet.first()? & 15) * 4;

@@ -1,10 +1,14 @@
-//! The comparison `flows`: flows of applications on an interface of ours, against sockets of the kernel. Experiments 1 to 4 are those
-//! of the Nemesis network stack; the charts are its figures 5 to 7.
+//! The comparison `flows`: flows of applications on an interface of ours, against kernel sockets. Experiments 1 to 4
+//! are those of the Nemesis network stack; the charts are its figures 5 to 7.
 //!
-//! - [`slices`], [`joining`], [`best_effort`] — shares of the wire. [`slower`], [`overload`] — what one receiver does to another.
-//! - [`packets`] — rates and processor time of short datagrams. [`idle`] — flows that do nothing.
-//! - [`bed`] — devices and daemon; [`part`] — processes; [`parts`], [`streams`] — what they do; [`sink`] — what arrives.
-//! - [`frames`] — frames by hand; [`mmsg`] — the kernel's calls for many datagrams; [`document`] — docs/benchmarks/flows.md.
+//! - [`slices`], [`joining`], [`best_effort`] — shares of the wire.
+//! - [`slower`], [`overload`] — the effect of one receiver on another.
+//! - [`packets`] — rates and processor time of short datagrams.
+//! - [`idle`] — flows without traffic.
+//! - [`bed`] — devices and daemon.
+//! - [`part`] — processes; [`parts`] and [`streams`] — their work; [`sink`] — the arriving frames.
+//! - [`frames`] — frames by hand; [`mmsg`] — the kernel's calls for many datagrams.
+//! - [`document`] — docs/benchmarks/flows.md.
 
 pub mod bed;
 pub mod best_effort;
@@ -53,7 +57,7 @@ pub static GROUPS: &[&[Case]] = &[
     idle::CASES,
 ];
 
-/// A row: ours as a part of the peer's or, without one, ours.
+/// A row that compares ours with the peer's or, without a peer, has ours alone.
 const fn row(
     about: &'static str,
     against: &'static str,
@@ -63,7 +67,7 @@ const fn row(
     Case { about, against, goal, touched: Touched::Copy, how: How::Numbers(numbers) }
 }
 
-/// A row with a goal for ours alone; the peer's stands beside.
+/// A row with a goal for ours alone; the peer's number is shown beside.
 const fn beside(
     about: &'static str,
     against: &'static str,
@@ -77,7 +81,7 @@ fn numbers(ours: Vec<f64>, peer: Option<Vec<f64>>, unit: &'static str) -> Number
     Numbers { ours, peer, unit, void: None }
 }
 
-/// Gives what `measure` gives of ours and of the peer's in turns, A B and then B A; the first run of each does not count.
+/// The results of `measure` for ours and for the peer, in turns: A B, then B A. The first run of each does not count.
 fn in_turns<T>(
     rounds: usize,
     mut measure: impl FnMut(Whose) -> Result<T, CaseError>,
@@ -94,12 +98,12 @@ fn in_turns<T>(
     Ok(found)
 }
 
-/// Runs shorter than a second, of each side.
+/// Number of runs for each side, where a run is shorter than a second.
 fn blocks(setting: &Setting) -> usize {
     if setting.effort == Effort::Quick { 5 } else { 15 }
 }
 
-/// What `measure` gives, which is asked once: several rows are about the same runs.
+/// Measures once and remembers the result, since several rows are about the same runs.
 fn remembered<T: Clone>(
     place: &OnceLock<Result<T, CaseError>>,
     measure: impl FnOnce() -> Result<T, CaseError>,

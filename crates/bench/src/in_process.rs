@@ -1,5 +1,5 @@
-//! Requests run in this process, timed from the text to the last filter's end, so that what is compared with a loop by
-//! hand has no start of a program in it.
+//! Runs requests in this process, timed from the text to the end of the last filter. So a comparison with a loop by
+//! hand includes no program start.
 
 use crate::process::{Cost, Stopwatch};
 use std::io::{self, Write};
@@ -9,11 +9,11 @@ use streamline::{Output, Report, Session, StopFlag};
 /// A request that ran.
 #[derive(Debug)]
 pub struct Ran {
-    /// What it cost.
+    /// Its cost.
     pub cost: Cost,
-    /// What it wrote to standard output.
+    /// Its output on standard output.
     pub stdout: Vec<u8>,
-    /// What was counted.
+    /// Its report.
     pub report: Report,
 }
 
@@ -30,7 +30,7 @@ pub fn run(request: &str) -> Result<Ran, String> {
     Ok(Ran { cost, stdout, report: finished.report })
 }
 
-/// Standard output, kept.
+/// A copy of standard output.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 

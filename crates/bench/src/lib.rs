@@ -1,15 +1,15 @@
-//! Measures Streamline: against the tools people use today, and against the barest code that could do the same work.
+//! Measures Streamline: against the tools that people use today, and against the barest code for the same work.
 //!
-//! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
-//! - [`rings`] — another: queues and rings between threads and processes.
-//! - [`capture`] — another: listeners on a device. [`stages`] — another: several workers, and frames forwarded.
-//! - [`flows`] — another: flows of applications on an interface. [`inspection`] — another: questions and rules.
-//! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
+//! - [`first_light`] — a comparison: cases with peers and goals. Start reading here.
+//! - [`rings`] — queues and rings between threads and processes.
+//! - [`capture`] — listeners on a device. [`stages`] — several workers, and forwarded frames.
+//! - [`flows`] — flows of applications on an interface. [`inspection`] — questions and rules.
+//! - [`case`] — the parts of a comparison; [`setting`] — what every case needs.
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
-//! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
-//! - [`floors`], [`memory`], [`piped`] — work by hand, work over memory, work with pipes between.
-//! - [`packets`], [`captures`] — the captures that are measured with.
-//! - [`table`], [`machine`] — what is printed. [`random`] — numbers that are the same everywhere.
+//! - [`process`], [`in_process`] — run programs, and requests in this process, and measure their cost.
+//! - [`floors`], [`memory`], [`piped`] — work by hand, over memory, and with pipes between.
+//! - [`packets`], [`captures`] — the captures for measurements.
+//! - [`table`], [`machine`] — the output. [`random`] — numbers that are the same everywhere.
 
 pub mod capture;
 pub mod captures;
@@ -31,7 +31,7 @@ pub mod setting;
 pub mod stages;
 pub mod table;
 
-/// Draws into a folder.
+/// Draws charts into a folder.
 pub type Draw = fn(&std::path::Path) -> Result<(), String>;
 
 /// Makes the document of a comparison from its table and the document before.
@@ -45,13 +45,13 @@ pub struct Comparison {
     pub about: &'static str,
     /// Its cases in groups, in the order of the table.
     pub groups: &'static [&'static [case::Case]],
-    /// Draws its charts into a folder, where it has any.
+    /// Draws its charts into a folder. `None`: it has no charts.
     pub draw: Option<Draw>,
-    /// Makes its document, where the command writes that.
+    /// Makes its document. `None`: the command writes none.
     pub document: Option<Document>,
 }
 
-/// Every comparison there is.
+/// All comparisons.
 pub static COMPARISONS: &[Comparison] = &[
     Comparison {
         name: "first-light",

@@ -1,4 +1,4 @@
-//! What the figures were measured on and with: processor, kernel, and the versions of the peers.
+//! Describes the machine and the programs of a measurement: processor, kernel, versions of the peers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ pub struct Peer {
     pub package: &'static str,
 }
 
-/// The peers of the comparisons there are.
+/// The peers of all comparisons.
 pub const PEERS: [Peer; 16] = [
     TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD, TC, SLIRP, CURL, WRK, NGINX,
     NFPCAPD, SOFTFLOWD,
@@ -23,7 +23,7 @@ pub const TCPDUMP: Peer = Peer { program: "tcpdump", package: "tcpdump" };
 pub const TSHARK: Peer = Peer { program: "tshark", package: "tshark" };
 /// Puts TCP streams in order and stores them.
 pub const TCPFLOW: Peer = Peer { program: "tcpflow", package: "tcpflow" };
-/// Stores packets, and does nothing else.
+/// Stores packets, without any other work.
 pub const DUMPCAP: Peer = Peer { program: "dumpcap", package: "wireshark-common" };
 /// Stores packets out of a ring of its own.
 pub const NETSNIFF: Peer = Peer { program: "netsniff-ng", package: "netsniff-ng" };
@@ -54,17 +54,17 @@ pub const SOFTFLOWD: Peer = Peer { program: "softflowd", package: "softflowd" };
 pub const NGINX: Peer = Peer { program: "nginx", package: "nginx-light" };
 
 impl Peer {
-    /// Where it is installed, or how to install it.
+    /// Its path. The error says how to install it.
     pub fn find(self) -> Result<PathBuf, String> {
         let folders = std::env::var_os("PATH").unwrap_or_default();
-        // Debian keeps tcpdump where only an administrator's path leads.
+        // Debian keeps tcpdump in a folder that is only in an administrator's path.
         let further = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
         let mut folders = std::env::split_paths(&folders).chain(further);
         let found = folders.find_map(|folder| Some(folder.join(self.program)).filter(|path| path.is_file()));
         found.ok_or_else(|| format!("peer missing: apt-get install {}", self.package))
     }
 
-    /// The first line it says of its version.
+    /// The first line of its version.
     fn version(self) -> String {
         match self.find() {
             Ok(path) => match version_of(&path) {
@@ -75,7 +75,7 @@ impl Peer {
         }
     }
 
-    /// The version of its package, for programs that do not say theirs on standard output.
+    /// The version of its package, for programs that do not print their own on standard output.
     fn package_version(self) -> String {
         let output = Command::new("dpkg-query").args(["-W", "-f", "${Version}", self.package]).output();
         let version = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Peer {
     }
 }
 
-/// Lines that say what was measured on and with.
+/// Lines about the machine and the programs.
 pub fn description(streamline: &Path) -> Vec<String> {
     let mut lines = vec![
         format!("{}, {} processors, {}", processor(), processors(), caches()),
@@ -96,7 +96,7 @@ pub fn description(streamline: &Path) -> Vec<String> {
 }
 
 fn version_of(program: &Path) -> String {
-    // Some say it and exit with 1.
+    // Some print it and exit with 1.
     match Command::new(program).arg("--version").stdin(Stdio::null()).output() {
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();

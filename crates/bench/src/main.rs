@@ -1,4 +1,4 @@
-//! The program `bench`: one comparison, one table. See BENCHMARKS.md for what came of it and how to read it.
+//! The program `bench`: one comparison, one table. See BENCHMARKS.md for the results and how to read them.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    // A stage of a pipeline that is measured: nothing for people, so not among what help shows.
+    // A stage of a measured pipeline is not for people, so help does not show it.
     let words: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match words.split_first() {
         Some((first, rest)) if first == "stage" => piped::run(rest).map(|()| true),
@@ -77,7 +77,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Runs a comparison; false where a case of it failed.
+/// Runs a comparison; `false` if one of its cases failed.
 fn run(args: &Args) -> Result<bool, String> {
     if args.name == "list" {
         COMPARISONS.iter().for_each(|comparison| println!("{:12} {}", comparison.name, comparison.about));
@@ -113,7 +113,7 @@ fn run(args: &Args) -> Result<bool, String> {
     if let Some(path) = &args.brief {
         write(path, &table.brief())?;
     }
-    // A part of the rows is no document.
+    // A document needs all rows.
     if let Some(document) = comparison.document.filter(|_| args.only.is_none()) {
         let path = setting.figures.join(format!("{}.md", comparison.name));
         let before = std::fs::read_to_string(&path).unwrap_or_default();

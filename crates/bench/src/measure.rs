@@ -1,8 +1,8 @@
-//! Compares two things that do the same: interleaved blocks A B B A, a ratio for each pair, the median of the ratios and a
-//! bootstrap interval around it. Never the best of many.
+//! Compares two things that do the same: interleaved blocks A B B A, a ratio for each pair, the median of the ratios,
+//! and a bootstrap interval around it. Never the best of many.
 //!
-//! A machine that is shared has no stable absolute time; the two blocks of a pair are neighbours in time and meet the
-//! same neighbours.
+//! A shared machine has no stable absolute time. The two blocks of a pair are close in time and share the same
+//! disturbances.
 
 use crate::process::Cost;
 use crate::random::Random;
@@ -11,30 +11,30 @@ use crate::random::Random;
 const BLOCK_S: f64 = 0.3;
 /// A run longer than this is a block by itself, and few of them suffice.
 const LONG_RUN_S: f64 = 1.0;
-/// Pairs where a run is that long.
+/// Pairs for such long runs.
 const LONG_PAIRS: usize = 5;
-/// Runs that warm up must agree as well as this.
+/// How well runs that warm up must agree.
 const WARM: f64 = 0.05;
-/// Warming up ends after this many trials, whether they agree or not.
+/// Most trials of a warm-up, whether they agree or not.
 const WARM_TRIALS: usize = 12;
 /// Resamples of the bootstrap.
 const RESAMPLES: usize = 4000;
 
 /// One of two things compared.
 pub struct Side<'a> {
-    /// Does it once and says what that cost; fails where the outcome is not what it should be.
+    /// Does the work once and gives its cost; fails if the result is wrong.
     run: Box<dyn FnMut() -> Result<Cost, String> + 'a>,
-    /// What is counted in one run: costs are given for each of them.
+    /// Number of items in one run; costs are given for each item.
     items: f64,
 }
 
 impl<'a> Side<'a> {
-    /// Of what does it.
+    /// A side that does its work by `run`.
     pub fn new(run: impl FnMut() -> Result<Cost, String> + 'a) -> Side<'a> {
         Side { run: Box::new(run), items: 1.0 }
     }
 
-    /// Costs are given for each of so many items that one run deals with.
+    /// Gives costs for each of the `items` items that one run handles.
     #[must_use]
     pub fn per_item(self, items: f64) -> Side<'a> {
         Side { items, ..self }
@@ -63,7 +63,7 @@ impl Effort {
     }
 }
 
-/// What a figure is made of.
+/// The time that a figure is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Time on the wall.
@@ -79,12 +79,12 @@ pub enum Figure {
     Share,
     /// The peer's divided by ours: above 1 is better.
     TimesAsFast,
-    /// What ours costs beyond the peer, in nanoseconds, divided by this.
+    /// The cost of ours beyond the peer's, in nanoseconds, divided by this.
     ExtraNs(f64),
 }
 
 impl Figure {
-    /// Of one pair, from seconds for one item.
+    /// The figure of one pair, from seconds for each item.
     fn of(self, ours_s: f64, peer_s: f64) -> f64 {
         match self {
             Figure::Share => ours_s / peer_s,
@@ -105,7 +105,7 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// What was measured.
+/// The result of a comparison.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The figure over all pairs.
@@ -135,7 +135,7 @@ pub fn compare(
     let pairs = effort.pairs(ours_warm.run_s.max(peer_warm.run_s));
     let (mut ours_costs, mut peer_costs) = (Vec::new(), Vec::new());
     for pair in 0..pairs {
-        // A B, then B A: what drifts steadily hits both alike.
+        // A B, then B A: a steady drift hits both alike.
         if pair % 2 == 0 {
             ours_costs.push(block(ours, runs[0])?);
             peer_costs.push(block(peer, runs[1])?);
@@ -164,7 +164,7 @@ pub fn compare(
     })
 }
 
-/// What one item of a block cost.
+/// The cost of one item in a block.
 fn block(side: &mut Side<'_>, runs: usize) -> Result<Cost, String> {
     let mut sum = Cost::default();
     for _ in 0..runs {
@@ -180,8 +180,8 @@ struct Warm {
     steady: bool,
 }
 
-/// Runs that are thrown away, until two trials agree. A trial is a third of a block, so that a run of a millisecond is
-/// not judged by one sample.
+/// Runs and throws away results until two trials agree. A trial is a third of a block, so that a run of a millisecond
+/// is not judged by one sample.
 fn warm_up(side: &mut Side<'_>) -> Result<Warm, String> {
     let mut last = block(side, 1)?.wall_s * side.items;
     for _ in 0..WARM_TRIALS {
@@ -198,7 +198,7 @@ fn runs_per_block(run_s: f64) -> usize {
     ((BLOCK_S / run_s.max(1e-6)).ceil() as usize).max(1)
 }
 
-/// The median, or NaN of nothing.
+/// The median; NaN for an empty list.
 pub fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -209,7 +209,7 @@ pub fn median(numbers: &[f64]) -> f64 {
     }
 }
 
-/// The median and its interval: percentiles 2.5 and 97.5 of the medians of resamples.
+/// The median with its interval: percentiles 2.5 and 97.5 of the medians of resamples.
 pub fn estimate(numbers: &[f64]) -> Estimate {
     let mut random = Random::new(0x5eed);
     let mut resample = vec![0.0; numbers.len()];
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(estimate(&[2.0; 5]), Estimate { middle: 2.0, low: 2.0, high: 2.0 });
     }
 
-    /// Runs that cost what they are told, and note who ran.
+    /// Sides that cost what they are told, and note the order of the runs.
     fn check(ours_s: f64, peer_s: f64, figure: Figure, expected: f64) {
         let order = RefCell::new(Vec::new());
         let side = |name: char, wall_s: f64| {

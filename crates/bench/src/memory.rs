@@ -1,5 +1,5 @@
-//! Descriptors in memory and filters that do next to nothing: what the engine itself costs. The plan is made by hand, the
-//! engine that runs it is the real one.
+//! Descriptors in memory, and filters that do almost nothing: measures the cost of the engine itself. The plan is made
+//! by hand; the engine that runs it is the real one.
 
 use crate::process::{Cost, Stopwatch};
 use crate::rings::payload::sum;
@@ -21,7 +21,7 @@ fn by_hand(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Err(ParamError::system("made by hand, with its plan"))
 }
 
-/// Blocks in a file that is mapped and wholly present.
+/// Blocks in a mapped file that is completely in memory.
 #[derive(Clone, Debug)]
 pub struct Blocks {
     /// The file.
@@ -30,33 +30,33 @@ pub struct Blocks {
     pub bytes: u64,
     /// Bytes of each block.
     pub block_bytes: u32,
-    /// How often the file is gone through.
+    /// How often to go through the file.
     pub passes: u64,
 }
 
 impl Blocks {
-    /// The first `bytes` of a file, in blocks of so many bytes, so often.
+    /// The first `bytes` of a file, in blocks of `block_bytes`, `passes` times.
     pub fn new(path: &Path, bytes: u64, block_bytes: u32, passes: u64) -> Blocks {
         Blocks { path: path.to_owned(), bytes, block_bytes, passes }
     }
 
-    /// Blocks in all.
+    /// Number of blocks in all passes.
     pub fn count(&self) -> u64 {
         self.bytes / u64::from(self.block_bytes) * self.passes
     }
 
-    /// What it costs to take them through this many filters that do nothing.
+    /// The cost of taking them through this number of filters that do nothing.
     pub fn through_nothing(&self, filters: usize) -> Result<Cost, String> {
         let filters = (0..filters).map(|_| (&NOTHING, Instance::filter(Nothing))).collect();
         self.through(filters)
     }
 
-    /// What it costs to read one byte of each in a filter, and the sum of those bytes.
+    /// The cost of reading one byte of each in a filter, and the sum of those bytes.
     pub fn through_touch(&self) -> Result<(Cost, u64), String> {
         self.through_readers(1, Read::Byte)
     }
 
-    /// Reads each block in every one of `filters` filters; gives the cost, and the sum over all filters.
+    /// Reads each block in each of `filters` filters. Gives the cost, and the sum over all filters.
     pub fn through_readers(&self, filters: usize, read: Read) -> Result<(Cost, u64), String> {
         let total = Total::default();
         let touch = |_| -> (&'static Kind, Instance) {
@@ -71,14 +71,14 @@ impl Blocks {
         Ok((cost, total))
     }
 
-    /// The same in a loop by hand.
+    /// The same as [`through_touch`](Blocks::through_touch), in a loop by hand.
     pub fn touch_by_hand(&self) -> Result<(Cost, u64), String> {
         self.by_hand(|block| u64::from(block[0]))
     }
 
-    /// The same reads in a loop by hand.
+    /// The same as [`through_readers`](Blocks::through_readers), in a loop by hand.
     pub fn readers_by_hand(&self, filters: usize, read: Read) -> Result<(Cost, u64), String> {
-        // Each read is made: the compiler does not know that the block is the same.
+        // `black_box` forces each read: the compiler must not see that the block is the same.
         let each = |of: fn(&[u8]) -> u64, block: &[u8]| {
             (0..filters).fold(0u64, |total, _| total.wrapping_add(of(std::hint::black_box(block))))
         };
@@ -88,8 +88,8 @@ impl Blocks {
         }
     }
 
-    /// What it costs to look for a text in all of each in a filter, as `match` does for blocks that stand for
-    /// themselves, and in how many it is.
+    /// The cost of searching each block for a text in a filter, as `match` does for independent blocks, and the number
+    /// of blocks that have it.
     pub fn through_look(&self, text: &str) -> Result<(Cost, u64), String> {
         let total = Total::default();
         let look = Look { finder: Finder::new(text).into_owned(), found: 0, total: Arc::clone(&total) };
@@ -98,20 +98,20 @@ impl Blocks {
         Ok((cost, total))
     }
 
-    /// The same in a loop by hand.
+    /// The same as [`through_look`](Blocks::through_look), in a loop by hand.
     pub fn look_by_hand(&self, text: &str) -> Result<(Cost, u64), String> {
         let finder = Finder::new(text);
         self.by_hand(|block| u64::from(finder.find(block).is_some()))
     }
 
-    /// What a loop over the blocks costs, and the sum over them.
+    /// The cost of a loop over the blocks, and the sum over them.
     fn by_hand(&self, each: impl Fn(&[u8]) -> u64) -> Result<(Cost, u64), String> {
         let file = present(&self.path)?;
         let used = file.bytes().get(..self.bytes as usize).ok_or("the file is too short")?;
         let watch = Stopwatch::start_here()?;
         let mut sum = 0;
         for _ in 0..self.passes {
-            // The passes must not be made one by the compiler.
+            // The compiler must not merge the passes.
             let blocks = std::hint::black_box(used).chunks_exact(self.block_bytes as usize);
             sum = blocks.map(&each).fold(sum, u64::wrapping_add);
         }
@@ -151,24 +151,24 @@ impl Blocks {
     }
 }
 
-/// Maps a file and brings all of it into the page table.
+/// Maps a file, and brings all of it into the page table.
 fn present(path: &Path) -> Result<MappedFile, String> {
     let file = crate::floors::map(path)?;
     file.populate(0, file.len());
     Ok(file)
 }
 
-/// Publishes descriptors of blocks that are there.
+/// Publishes descriptors of existing blocks.
 struct Memory {
     blocks: Blocks,
     place: Option<Place>,
     left: u64,
-    /// Started when everything is in place.
+    /// Started once all is prepared.
     begun: Arc<Mutex<Option<Stopwatch>>>,
 }
 
 struct Place {
-    /// All blocks but for where they lie.
+    /// A descriptor without a position, which all blocks share.
     block: Descriptor,
     next: u64,
 }
@@ -193,7 +193,7 @@ impl Source for Memory {
         let count = self.left.min(PULL_BLOCKS as u64).min((end - place.next) / block_bytes);
         let Place { block, next } = &*place;
         let block = |index| Descriptor { pos: next + index * block_bytes, ..*block };
-        // The bytes of the first are under way while the others are described.
+        // The first blocks' bytes are prefetched while the other blocks are described.
         let first = count.min(BATCH_BLOCKS as u64);
         cx.out.extend((0..first).map(block));
         cx.rings.prefetch(cx.out);
@@ -215,7 +215,7 @@ impl Filter for Nothing {
     }
 }
 
-/// Where a filter says what it found, when it is finished.
+/// The sum that a filter reports when it is finished.
 type Total = Arc<Mutex<u64>>;
 
 struct Look {

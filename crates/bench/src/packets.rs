@@ -1,11 +1,11 @@
-//! Frames with correct lengths, sequence numbers and checksums, one after the other into a capture file. Not a protocol
-//! stack: nobody answers. Which conversations there are: [`captures`](crate::captures).
+//! Writes frames with correct lengths, sequence numbers and checksums into a capture file, one after the other. Not a
+//! protocol stack: no side reacts. [`captures`](crate::captures) has the conversations.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::net::Ipv4Addr;
 
-/// TCP flags as they stand on the wire.
+/// TCP flags, with their values on the wire.
 pub mod flag {
     /// No more data from the sender.
     pub const FIN: u8 = 1;
@@ -35,7 +35,7 @@ pub struct PcapWriter {
     now_ns: u64,
     /// Frames written.
     pub frames: u64,
-    /// Bytes of those, without record headers.
+    /// Bytes of those frames, without record headers.
     pub bytes: u64,
     frame: Vec<u8>,
 }
@@ -51,7 +51,7 @@ impl PcapWriter {
         Ok(PcapWriter { out, now_ns: START_NS, frames: 0, bytes: 0, frame: Vec::new() })
     }
 
-    /// A TCP segment: sequence and acknowledgement number, flags, payload; with time stamps or without options.
+    /// Writes a TCP segment: sequence and acknowledgement number, flags, payload; with time stamps, or without options.
     pub fn tcp(
         &mut self,
         ends: [End; 2],
@@ -70,7 +70,7 @@ impl PcapWriter {
         self.frame.extend_from_slice(&numbers[1].to_be_bytes());
         self.frame.extend_from_slice(&[(header_bytes as u8 / 4) << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
         if stamps {
-            // RFC 7323 section 3.2, with two NOPs in front as everybody sends it.
+            // RFC 7323 section 3.2, with two NOPs in front as usual.
             let clock_ms = (self.now_ns / 1_000_000) as u32;
             self.frame.extend_from_slice(&[1, 1, 8, 10]);
             self.frame.extend_from_slice(&clock_ms.to_be_bytes());
@@ -81,7 +81,7 @@ impl PcapWriter {
         self.end()
     }
 
-    /// A UDP datagram.
+    /// Writes a UDP datagram.
     pub fn udp(&mut self, ends: [End; 2], payload: &[u8]) -> io::Result<()> {
         let [(source, source_port), (target, target_port)] = ends;
         let length = 8 + payload.len();
@@ -95,7 +95,7 @@ impl PcapWriter {
         self.end()
     }
 
-    /// Writes out what is left.
+    /// Writes the rest to the file.
     pub fn finish(mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -124,7 +124,7 @@ impl PcapWriter {
 
     fn end(&mut self) -> io::Result<()> {
         let length = self.frame.len() as u32;
-        // 1 Gbit/s, with preamble, check sequence and gap.
+        // 1 Gbit/s, including preamble, check sequence and gap.
         self.now_ns += (u64::from(length) + 24) * 8;
         let second = (self.now_ns / 1_000_000_000) as u32;
         let micro = (self.now_ns % 1_000_000_000 / 1000) as u32;
@@ -137,7 +137,7 @@ impl PcapWriter {
     }
 }
 
-/// The Internet checksum (RFC 1071) over parts; all but the last have an even length.
+/// The Internet checksum (RFC 1071) over parts; all except the last have an even length.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0u64;
     for part in parts {
@@ -151,7 +151,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !(sum as u16)
 }
 
-/// Two ends that talk over TCP, and how far each of them is.
+/// Two ends that talk over TCP, with the next sequence number of each.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     ends: [End; 2],
@@ -160,18 +160,18 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Before its first segment.
+    /// A conversation before its first segment.
     pub fn new(client: End, server: End, first: [u32; 2]) -> Conversation {
         Conversation { ends: [client, server], next: first, stamps: true }
     }
 
-    /// The same without options in its segments.
+    /// The same conversation without options in its segments.
     #[must_use]
     pub fn without_stamps(self) -> Conversation {
         Conversation { stamps: false, ..self }
     }
 
-    /// One segment; 0 = from the client.
+    /// Sends one segment; `from`: 0 = the client.
     pub fn send(&mut self, to: &mut PcapWriter, from: usize, flags: u8, payload: &[u8]) -> io::Result<()> {
         let ends = if from == 0 { self.ends } else { [self.ends[1], self.ends[0]] };
         let acknowledged = if flags & flag::ACK == 0 { 0 } else { self.next[1 - from] };
@@ -181,14 +181,14 @@ impl Conversation {
         Ok(())
     }
 
-    /// SYN, SYN and ACK, ACK.
+    /// Sends SYN, SYN with ACK, and ACK.
     pub fn open(&mut self, to: &mut PcapWriter) -> io::Result<()> {
         self.send(to, 0, flag::SYN, &[])?;
         self.send(to, 1, flag::SYN | flag::ACK, &[])?;
         self.send(to, 0, flag::ACK, &[])
     }
 
-    /// FIN from both sides, and the last ACK.
+    /// Sends FIN from both sides, and the last ACK.
     pub fn close(&mut self, to: &mut PcapWriter) -> io::Result<()> {
         self.send(to, 0, flag::FIN | flag::ACK, &[])?;
         self.send(to, 1, flag::FIN | flag::ACK, &[])?;
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn checksums() {
-        // RFC 1071 section 3 (its sum is ddf2), and an odd length.
+        // RFC 1071 section 3 (whose sum is ddf2), and an odd length.
         assert_eq!(checksum(&[&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7]]), !0xddf2);
         assert_eq!(checksum(&[&[0xff, 0xff], &[1]]), !0x0100);
     }

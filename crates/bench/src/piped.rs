@@ -1,5 +1,5 @@
-//! The same work as processes with pipes between them: what a shell offers. Each stage is this program again, started with
-//! `stage NAME`; pipes are made as large as an ordinary user may have them.
+//! The same work as processes with pipes between them, as in a shell. Each stage is this program again, started with
+//! `stage NAME`. Pipes are as large as an ordinary user may make them.
 
 use crate::capture;
 use crate::flows;
@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 
-/// Bytes of a block that one byte is read of.
+/// Bytes of a block from which one byte is read.
 pub const BLOCK_BYTES: usize = 1024;
 
-/// Bytes of a block that a text is looked for in: what the tools of a shell read at a time.
+/// Bytes of a block that is searched for a text: the read size of shell tools.
 const TEXT_BLOCK_BYTES: usize = 64 << 10;
 
-/// Bytes a pipe holds: the limit of `/proc/sys/fs/pipe-max-size` as it comes.
+/// Bytes that a pipe holds: the default limit in `/proc/sys/fs/pipe-max-size`.
 const PIPE_BYTES: i32 = 1 << 20;
 
 /// Runs a stage: `produce COUNT`, `touch`, `sum`, `end`; `read FILE`, `match TEXT`, `size`.
@@ -44,10 +44,10 @@ pub fn run(args: &[String]) -> Result<(), String> {
     outcome.map_err(|error| error.to_string())
 }
 
-/// Standard output without a buffer of the library's: one system call for each block.
+/// Standard output without the library's buffer: one system call for each block.
 fn output() -> io::Result<File> {
     let out = io::stdout().as_fd().try_clone_to_owned()?;
-    // Where the limit is lower the pipe stays as it is: slower, not wrong.
+    // With a lower limit the pipe stays as it is: slower, but not wrong.
     let _ = fcntl(&out, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
     Ok(File::from(out))
 }
@@ -75,7 +75,7 @@ fn touch(look: impl Fn(&[u8]) -> u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads blocks and says how many there were and what their first bytes add up to.
+/// Reads blocks, and prints their number and the sum of their first bytes.
 fn end() -> io::Result<()> {
     let (mut count, mut sum) = (0u64, 0u64);
     each_block(|block| {
@@ -87,7 +87,7 @@ fn end() -> io::Result<()> {
     Ok(())
 }
 
-/// What the stage `end` says after `count` blocks.
+/// The output of the stage `end` after `count` blocks.
 pub fn expected(count: u64) -> String {
     let sum = (0..count).map(|number| number & 0xff).sum::<u64>();
     format!("{count} {sum}\n")
@@ -105,7 +105,7 @@ fn read(path: &str) -> io::Result<()> {
     }
 }
 
-/// Reads large blocks and writes those on that contain a text.
+/// Reads large blocks, and writes on those that contain a text.
 fn pass_matching(text: &str) -> io::Result<()> {
     let (mut input, mut out) = (input()?, output()?);
     let finder = memchr::memmem::Finder::new(text);
@@ -119,7 +119,7 @@ fn pass_matching(text: &str) -> io::Result<()> {
     }
 }
 
-/// Says how many bytes came.
+/// Prints the number of bytes that came.
 fn size() -> io::Result<()> {
     println!("{}", io::copy(&mut input()?, &mut io::sink())?);
     Ok(())

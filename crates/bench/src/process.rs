@@ -1,7 +1,7 @@
-//! Runs another program and says what it cost: time on the wall, time on the processors, memory.
+//! Runs another program and measures its cost: elapsed time, processor time, memory.
 //!
-//! Processor time is the kernel's own sum for children that were waited for (`getrusage`), so a program that starts
-//! others is charged for them too. One measurement at a time: children are told apart by nothing else.
+//! Processor time is the kernel's sum for children that were waited for (`getrusage`), so it includes processes that a
+//! program starts itself. Take one measurement at a time: the sum does not tell children apart.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use std::ffi::OsString;
@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What one run cost.
+/// The cost of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// From start to end, in seconds.
+    /// Elapsed time, in seconds.
     pub wall_s: f64,
-    /// On the processors, in seconds, user and system.
+    /// Processor time, user and system, in seconds.
     pub cpu_s: f64,
 }
 
@@ -29,9 +29,9 @@ impl std::ops::AddAssign for Cost {
 /// The highest resident memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Anonymous and shared together: what counts.
+    /// Anonymous and shared memory together, which is what counts.
     pub own: u64,
-    /// Pages of mapped files, the program itself included.
+    /// Pages of mapped files, including the program itself.
     pub mapped_files: u64,
 }
 
@@ -40,16 +40,16 @@ pub struct Memory {
 pub struct Program {
     path: OsString,
     args: Vec<OsString>,
-    /// Files it may have open at once, where that is limited.
+    /// Most open files. `None`: no limit of ours.
     open_files: Option<u32>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// What it cost.
+    /// Its cost.
     pub cost: Cost,
-    /// What it wrote to standard output.
+    /// Its output on standard output.
     pub stdout: Vec<u8>,
 }
 
@@ -59,28 +59,28 @@ impl Program {
         Program { path: path.as_ref().into(), args: Vec::new(), open_files: None }
     }
 
-    /// With one more argument.
+    /// Adds one argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Program {
         self.args.push(arg.into());
         self
     }
 
-    /// With more arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Program {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// As under `ulimit -n`.
+    /// Limits open files, as `ulimit -n` does.
     #[must_use]
     pub fn open_files(mut self, limit: u32) -> Program {
         self.open_files = Some(limit);
         self
     }
 
-    /// As people would type it, more or less.
+    /// The command, about as people would type it.
     pub fn text(&self) -> String {
         let words = std::iter::once(&self.path).chain(&self.args).map(|word| word.to_string_lossy());
         words
@@ -92,7 +92,7 @@ impl Program {
     fn command(&self) -> Command {
         let mut command = match self.open_files {
             None => Command::new(&self.path),
-            // The shell is replaced by the program: same process, a millisecond more.
+            // The program replaces the shell: the same process, and a millisecond more.
             Some(limit) => {
                 let mut shell = Command::new("/bin/sh");
                 shell.arg("-c").arg(format!("ulimit -n {limit} && exec \"$0\" \"$@\"")).arg(&self.path);
@@ -103,7 +103,8 @@ impl Program {
         command
     }
 
-    /// Runs it to its end. Fails when it cannot be started or does not exit with 0, with what it said on standard error.
+    /// Runs it to its end. Fails if it cannot start, or exits with another status than 0; the error has its standard
+    /// error.
     pub fn run(&self) -> Result<Finished, String> {
         let watch = Stopwatch::start(UsageWho::RUSAGE_CHILDREN)?;
         let output = self.command().output().map_err(|error| self.cannot_start(&error))?;
@@ -119,7 +120,7 @@ impl Program {
         Ok(Finished { cost, stdout: output.stdout })
     }
 
-    /// Runs it to its end, looking at its memory a thousand times a second: what it cost is not worth knowing.
+    /// Runs it to its end, and samples its memory a thousand times a second. The cost of such a run has no meaning.
     pub fn peak_memory(&self) -> Result<Memory, String> {
         let mut child = self
             .command()
@@ -147,7 +148,7 @@ impl Program {
     }
 }
 
-/// Runs programs one behind the other, as a shell's `a | b | c` does, to their ends; gives what the last one wrote.
+/// Runs programs as a pipeline, like a shell's `a | b | c`, to their ends. Gives the last one's output.
 pub fn run_pipeline(programs: &[Program]) -> Result<Finished, String> {
     let watch = Stopwatch::start(UsageWho::RUSAGE_CHILDREN)?;
     let mut children: Vec<(Child, &Program)> = Vec::new();
@@ -171,7 +172,7 @@ pub fn run_pipeline(programs: &[Program]) -> Result<Finished, String> {
     {
         failure.get_or_insert(error.to_string());
     }
-    // Every child is waited for, also after a failure: the ends of the pipes are closed, so each comes to its end.
+    // Wait for every child, even after a failure: the pipes' ends are closed, so each one ends.
     for (child, program) in &mut children {
         match child.wait() {
             Ok(status) if status.success() => {}
@@ -183,7 +184,7 @@ pub fn run_pipeline(programs: &[Program]) -> Result<Finished, String> {
     failure.map_or(Ok(Finished { cost, stdout }), Err)
 }
 
-/// Time on the wall and on the processors from a moment on.
+/// Elapsed time and processor time since a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
     who: UsageWho,
@@ -192,7 +193,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// From now, of this process.
+    /// Starts now, for this process.
     pub fn start_here() -> Result<Stopwatch, String> {
         Stopwatch::start(UsageWho::RUSAGE_SELF)
     }
@@ -202,7 +203,7 @@ impl Stopwatch {
         Ok(Stopwatch { who, cpu_s, wall: Instant::now() })
     }
 
-    /// Until now.
+    /// The cost until now.
     pub fn stop(&self) -> Result<Cost, String> {
         let wall_s = self.wall.elapsed().as_secs_f64();
         Ok(Cost { wall_s, cpu_s: cpu_seconds(self.who)? - self.cpu_s })
@@ -215,7 +216,7 @@ fn cpu_seconds(who: UsageWho) -> Result<f64, String> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// The threads `ksoftirqd/N`: when a sender is faster than the softirq's budget, what is received is worked off there.
+/// The threads `ksoftirqd/N`: they handle received packets when a sender exceeds the softirq's budget.
 pub fn softirqs() -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_one = |folder: &std::fs::DirEntry| {
@@ -235,7 +236,7 @@ pub fn processor_time(process: u32) -> f64 {
     tasks.filter_map(|task| of(task.path().join("schedstat"))).sum::<f64>() * 1e-9
 }
 
-/// A process and all that come from it, as they are now.
+/// A process and all its descendants, as of now.
 pub fn family(process: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -244,7 +245,7 @@ pub fn family(process: u32) -> Vec<u32> {
     std::iter::once(process).chain(children.into_iter().flat_map(family)).collect()
 }
 
-/// What is resident now; `None` when the process has ended.
+/// The resident memory now. `None`: the process has ended.
 fn memory_of(pid: u32) -> Option<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let bytes = |key: &str| {
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn memory_is_that_of_the_program() {
-        // 32 MB in a variable of the shell, held for a moment.
+        // 32 MB in a shell variable, held for a moment.
         let script = "v=$(head -c 32000000 /dev/zero | tr '\\0' x); sleep 0.2; echo ${#v} >/dev/null";
         let peak = Program::new("/bin/sh").args(["-c", script]).peak_memory().unwrap();
         assert!(peak.own > 32_000_000, "{peak:?}");

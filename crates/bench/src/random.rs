@@ -20,7 +20,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, or 0 where that is 0. The bias of the multiplication is below 2^-32 for what is asked here.
+    /// A number below `limit`, or 0 if that is 0. The multiplication's bias is below 2^-32 for the limits used here.
     #[inline]
     pub fn below(&mut self, limit: usize) -> usize {
         ((u128::from(self.word()) * limit as u128) >> 64) as usize

@@ -1,8 +1,8 @@
-//! The comparison `rings`: what carries descriptors and bytes between threads and processes, against what others use.
+//! The comparison `rings`: carriers of descriptors and bytes between threads and processes, ours and others.
 //!
-//! A list of groups of rows, each in a file of its own. Between processes: [`between`] has the rows, [`ours`] and [`pipes`]
-//! the two sides, `iceoryx` (a feature) another peer, [`floors`] the barest loops; [`processes`] runs them, [`payload`] is what they carry;
-//! [`charts`] draws what a table cannot show.
+//! A list of groups of rows, each in a file of its own. Between processes: [`between`] has the rows, [`ours`] and
+//! [`pipes`] the two sides, `iceoryx` (a feature) another peer, and [`floors`] the barest loops. [`processes`] runs
+//! them, [`payload`] has the blocks they carry, and [`charts`] draws what a table cannot show.
 
 pub mod between;
 pub mod charts;

@@ -1,4 +1,4 @@
-//! What every case needs: where captures are kept, which program is ours, how much is measured.
+//! What every case needs: the folder of captures, our program, and how much to measure.
 
 use crate::captures::Store;
 use crate::measure::Effort;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Handed to every case.
+/// Given to every case.
 pub struct Setting {
-    /// How much is measured.
+    /// How much to measure.
     pub effort: Effort,
     /// The captures.
     pub store: Store,
@@ -17,14 +17,14 @@ pub struct Setting {
     pub streamline: PathBuf,
     /// This program, for stages of pipelines.
     pub bench: PathBuf,
-    /// Where cases that make charts write them.
+    /// The folder for charts.
     pub figures: PathBuf,
-    /// Where output goes: memory, so that no disk is measured.
+    /// The folder for output: in memory, so that no disk is measured.
     scratch: TempDir,
 }
 
 impl Setting {
-    /// Captures beside the build's output unless told otherwise; `streamline` built beside this program unless given.
+    /// Without `captures` they are beside the build's output; without a program, `streamline` is built beside this one.
     pub fn new(
         effort: Effort,
         captures: Option<&Path>,
@@ -41,7 +41,7 @@ impl Setting {
         let memory = Path::new("/dev/shm");
         let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let scratch = scratch.map_err(|error| format!("no room for output: {error}"))?;
-        // A quick run shows whether everything works; its figures are not those to keep.
+        // A quick run only shows whether everything works, so its figures are not kept.
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks");
         let figures = match figures {
             Some(folder) => folder.to_owned(),
@@ -69,17 +69,17 @@ impl Setting {
         Ok(())
     }
 
-    /// How often a long measurement is made.
+    /// How often to make a long measurement.
     pub fn rounds(&self) -> usize {
         if self.effort == Effort::Quick { 3 } else { 5 }
     }
 
-    /// An empty folder for output, gone when it is dropped.
+    /// An empty folder for output, removed when it is dropped.
     pub fn output(&self) -> Result<TempDir, String> {
         tempfile::tempdir_in(self.scratch.path()).map_err(|error| format!("no room for output: {error}"))
     }
 
-    /// What it costs to run a program that writes into a folder; `check` looks at the folder afterwards, unmeasured.
+    /// The cost of a program that writes into a folder. `check` reads the folder afterwards, unmeasured.
     pub fn run_into(
         &self,
         program: impl FnOnce(&Path) -> Program,
@@ -92,7 +92,7 @@ impl Setting {
         Ok(cost)
     }
 
-    /// The same for work that is done in this process.
+    /// The same for work in this process.
     pub fn do_into(
         &self,
         work: impl FnOnce(&Path) -> Result<(), String>,
@@ -107,16 +107,16 @@ impl Setting {
     }
 }
 
-/// Builds `streamline`, and the library for programs under `net run`, where this program was built; what is up to date stays as it
-/// is.
+/// Builds `streamline`, and the library for programs under `net run`, in the folder of this program. Files that are up
+/// to date stay.
 fn build(built: &Path) -> Result<PathBuf, String> {
     let streamline = built.join("streamline");
-    // Set by `cargo run`; without it the program was started by itself and takes what lies beside it.
+    // `cargo run` sets this. Without it the program was started directly, and uses the files beside it.
     if let (Some(cargo), Some(target)) = (std::env::var_os("CARGO"), built.parent()) {
         let profile = if built.ends_with("release") { &["--release"][..] } else { &[] };
         let mut command = Command::new(cargo);
         command.args(["build", "--quiet", "-p", "cli", "-p", "socket-shim"]).args(profile);
-        // Set by `cargo run`, too: the program may have been started from elsewhere.
+        // `cargo run` sets this, too: the program may have been started in another folder.
         if let Some(folder) = std::env::var_os("CARGO_MANIFEST_DIR") {
             command.current_dir(folder);
         }

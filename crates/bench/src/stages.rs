@@ -1,9 +1,9 @@
-//! The comparison `stages`: requests on several workers, the channels between them, generated and forwarded frames, and how much
-//! work a request has time for.
+//! The comparison `stages`: requests on several workers, the channels between them, generated and forwarded frames, and
+//! the work that a request has time for.
 //!
-//! - [`shares`] — requests on two workers against the same on one; [`auto`] — `workers=auto` against the same.
-//! - [`channel`] — what a descriptor costs from thread to thread.
-//! - [`hops`] — blocks through 0 to 16 filters, and [`others`] — the same work of others; [`signals`] — signals in batches.
+//! - [`shares`] — requests on two workers against the same on one; [`auto`] — `workers=auto` against one worker.
+//! - [`channel`] — the cost of a descriptor from thread to thread.
+//! - [`hops`] — blocks through 0 to 16 filters; [`others`] — the same work of others; [`signals`] — signals in batches.
 //! - [`devices`] — frames sent, forwarded and dropped; [`bed`] has the devices, [`subjects`] the programs.
 //! - [`work`] — the work that a request has time for with each frame.
 

@@ -1,26 +1,26 @@
-//! What was measured, as a table for people (which is also Markdown) and as JSON.
+//! The results, as a table for people (which is also Markdown) and as JSON.
 
 use crate::measure::{Estimate, Figure, Outcome};
 use crate::process::Cost;
 use serde_json::{Value, json};
 
-/// How good a figure has to be.
+/// The goal of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// At most: what must be, and what is aimed at.
+    /// At most: the bound that must hold, and the target.
     AtMost(f64, f64),
-    /// At least.
+    /// At least: the bound that must hold, and the target.
     AtLeast(f64, f64),
-    /// Between these: the same thing under two names, which shows how steady the machine is.
+    /// Between these bounds: the same thing on both sides, which shows how steady the machine is.
     Within(f64, f64),
-    /// None: the figure is reported.
+    /// No goal: the figure is only reported.
     Reported,
 }
 
-/// What of the payload the compared work reads or moves.
+/// The part of the payload that the compared work reads or moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touched {
-    /// Nothing: descriptors only.
+    /// No payload: descriptors only.
     None,
     /// Headers.
     Header,
@@ -42,7 +42,7 @@ impl Touched {
 }
 
 impl Goal {
-    /// The median decides; where the bound lies inside the interval, the verdict says so.
+    /// The median decides. If the bound is inside the interval, the verdict says so.
     pub fn verdict(self, figure: Estimate) -> &'static str {
         let is_noise = |must: f64| figure.low <= must && must <= figure.high && figure.low < figure.high;
         let (must, target, noise) = match self {
@@ -71,12 +71,12 @@ impl Goal {
     }
 }
 
-/// What came of a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub enum Found {
     /// Times.
     Times(Outcome, Figure),
-    /// Highest memory in bytes, anonymous and shared, of ours and the peer; then their pages of mapped files.
+    /// Highest memory in bytes of ours and the peer.
     Memory {
         /// Ours divided by the peer's.
         share: Estimate,
@@ -87,20 +87,20 @@ pub enum Found {
     },
     /// Numbers of another sort.
     Numbers {
-        /// What the goal is about.
+        /// The number that the goal is for.
         figure: Estimate,
         /// Is it ours divided by the peer's? Else it is ours.
         is_ratio: bool,
-        /// Ours, in the middle.
+        /// The median of ours.
         ours: f64,
-        /// The peer's.
+        /// The median of the peer's.
         peer: Option<f64>,
-        /// What they are of.
+        /// Their unit.
         unit: &'static str,
-        /// Why the figure shows nothing about the goal; none where it does.
+        /// Why the figure says nothing about the goal. `None`: it does.
         void: Option<&'static str>,
     },
-    /// This machine lacks something: what, and how to get it.
+    /// This machine lacks something; says how to get it.
     Missing(String),
     /// It went wrong.
     Failed(String),
@@ -109,15 +109,15 @@ pub enum Found {
 /// One line of the table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What is done.
+    /// The work, in words.
     pub case: String,
-    /// What it is compared with.
+    /// The peer, in words.
     pub against: String,
-    /// How good it has to be.
+    /// The goal.
     pub goal: Goal,
-    /// What the work touches.
+    /// The part of the payload that the work touches.
     pub touched: Touched,
-    /// What came of it.
+    /// The result.
     pub found: Found,
 }
 
@@ -193,9 +193,9 @@ impl Row {
 /// The whole table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// What it was measured on and with.
+    /// The machine and the programs.
     pub machine: Vec<String>,
-    /// Its lines.
+    /// Its rows.
     pub rows: Vec<Row>,
 }
 
@@ -233,7 +233,7 @@ impl Table {
         text
     }
 
-    /// The rows as BENCHMARKS.md has them: Markdown without processor times, and the interval behind its median.
+    /// The rows in the form of BENCHMARKS.md: Markdown without processor times, with the interval behind the median.
     pub fn brief(&self) -> String {
         let mut text =
             "| case | against | ours | peer | ratio (95 % interval) | must (target) | outcome |\n".to_owned();
@@ -252,23 +252,23 @@ impl Table {
         text
     }
 
-    /// The same as JSON.
+    /// The table as JSON.
     pub fn json(&self) -> Value {
         json!({"machine": self.machine, "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>()})
     }
 
-    /// Did a case go wrong? A goal that is missed or a peer that is not there is no mistake.
+    /// Did a case go wrong? A missed goal or a missing peer is no error.
     pub fn has_failed(&self) -> bool {
         self.failures().next().is_some()
     }
 
-    /// Cases whose goal is missed, or that went wrong.
+    /// Cases that missed their goal, or went wrong.
     pub fn misses(&self) -> impl Iterator<Item = &str> {
         let is_miss = |row: &&Row| matches!(row.found, Found::Failed(_)) || row.cells()[8].contains("missed");
         self.rows.iter().filter(is_miss).map(|row| row.case.as_str())
     }
 
-    /// What went wrong, by case.
+    /// For each case that went wrong: the error.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
         self.rows.iter().filter_map(|row| match &row.found {
             Found::Failed(why) => Some((row.case.as_str(), why.as_str())),
@@ -299,7 +299,7 @@ fn bytes(value: u64) -> String {
     format!("{:.1} MB", value as f64 / 1e6)
 }
 
-/// Three digits that mean something.
+/// Writes three significant digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -13,7 +13,7 @@ const FLOWS: usize = 8;
 struct Row {
     /// `F` stands for the capture.
     request: &'static str,
-    /// What it should print under `key`.
+    /// The number to print under `key`.
     expected: fn(&Capture) -> u64,
     key: &'static str,
 }
@@ -31,17 +31,17 @@ const ROWS: &[Row] = &[
     row("pcap F | tcp | count", "bytes", |capture| capture.streams.iter().map(|content| content.size).sum()),
 ];
 
-/// The only test in this program: another one beside it would allocate into its numbers.
+/// The only test in this program, since another one would add its own allocations.
 #[test]
 fn allocations_do_not_grow_with_the_capture() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path()).unwrap();
-    // Some 7,000 and 14,000 frames; every stream and every size of batch is there in the first.
+    // About 7,000 and 14,000 frames; the first capture already has every stream and every size of batch.
     let captures = [10_000_000, 20_000_000].map(|bytes| store.large_flows(FLOWS, bytes).unwrap());
     for Row { request: text, expected, key } in ROWS {
         let run =
             |capture: &Capture| in_process::run(&text.replacen('F', &format!("\"{}\"", capture.path.display()), 1));
-        // Once without counting: what is made once in a process (the expression compiler) is no block's.
+        // The first run is not counted: it makes things that a process makes once (the expression compiler).
         match run(&captures[0]) {
             Err(error) if error.contains("libpcap") => {
                 eprintln!("skipped, no libpcap here: {text}");

@@ -1,11 +1,11 @@
-//! The ring for bytes that come into being here: what a source reads from a pipe, what a filter decodes or encodes.
+//! A ring for bytes that this process makes: what a source reads from a pipe, what a filter decodes or encodes.
 //!
-//! Bytes are appended, published and from then on only read; memory is used again a region at a time, once nothing
-//! refers to it. Not shared between processes; another thread may read what it is lent (`lending`). Read through
-//! [`BlockTable`](crate::BlockTable).
+//! Bytes are appended, published and from then on only read. The ring uses its memory again a region at a time, once no
+//! descriptor and no thread needs the region. Not shared between processes; another thread may read regions that it was
+//! lent (`lending`). Read through [`BlockTable`](crate::BlockTable).
 //!
-//! Who may do what: appending takes `&self`, for it touches only bytes nobody has seen; using memory again takes
-//! `&mut self`, so that no slice handed out can be alive then. The compiler checks both.
+//! Appending takes `&self`, because it touches only bytes that were never handed out. Using memory again takes `&mut
+//! self`, so that no slice handed out is alive then. The compiler checks both.
 
 use base::limits::{APPEND_REGION_BYTES, BLOCK_BYTES, LENT_REGIONS, PINNED_REGIONS, SPARE_REGIONS};
 use std::cell::{Cell, UnsafeCell};
@@ -13,28 +13,28 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The memory of a region. The ring has one handle; each reader in another thread has one of its own (`lending`). While there
-/// is more than one, the ring writes only behind the bytes that it has published.
+/// The memory of a region. The ring has one handle, and each reader in another thread has its own (`lending`). While
+/// there is more than one handle, the ring writes only behind the bytes that it has published.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     bytes: NonNull<u8>,
     capacity: usize,
 }
 
-// SAFETY: the allocation belongs to this value. Readers look at published bytes alone, which nobody writes while there is
-// more than one handle; `Region::is_alone` has the order between the last look and the next write.
+// SAFETY: the allocation belongs to this value. Readers read published bytes only, and the ring does not write those
+// while there is more than one handle. `Region::is_alone` orders the last read before the next write.
 unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// Bytes of it.
+    /// `len` bytes from `offset`.
     ///
     /// # Safety
-    /// They were published by the ring before this handle was made.
+    /// The ring published these bytes before it made this handle.
     pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.capacity && len <= self.capacity - offset, "inside the chunk");
-        // SAFETY: inside the allocation, initialised, and not written while this handle lives: see the caller's promise.
+        // SAFETY: inside the allocation, initialised, and not written while this handle lives (the caller's promise).
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().add(offset), len) }
     }
 }
@@ -67,12 +67,12 @@ impl Region {
         Region { bytes, capacity, start, used: 0, holds: 0, chunk: Arc::new(Chunk { bytes, capacity }) }
     }
 
-    /// Does no other thread read it? Then its last reader has looked for the last time (`Arc::get_mut` acquires).
+    /// Is the ring's handle the only one? Then the last reader has read for the last time (`Arc::get_mut` acquires).
     fn is_alone(&mut self) -> bool {
         Arc::get_mut(&mut self.chunk).is_some()
     }
 
-    /// Where in it `pos` is, if it holds `len` bytes from there.
+    /// Offset of `pos` in the region; `None` unless the region holds `len` bytes from there.
     #[inline]
     fn offset_of(&self, pos: u64, len: u32) -> Option<usize> {
         let offset = usize::try_from(pos.checked_sub(self.start)?).ok()?;
@@ -91,7 +91,7 @@ pub struct AppendRing {
     made: Cell<u64>,
 }
 
-// SAFETY: nothing in it refers to a thread; it is not `Sync`, so its cells are only ever used by one thread at a time.
+// SAFETY: nothing in it refers to a thread; it is not `Sync`, so only one thread at a time uses its cells.
 unsafe impl Send for AppendRing {}
 
 impl Default for AppendRing {
@@ -123,9 +123,9 @@ impl AppendRing {
         regions.iter().chain(spare).map(|region| region.capacity).sum()
     }
 
-    /// Appends a block of at most `max` bytes: `fill` writes into the space and says how many it used. Gives the
-    /// position of the first byte, how many were kept, and what `fill` returned. The space holds whatever was there
-    /// before (its contents are unspecified, not secret). Allocates when the last region is full.
+    /// Appends a block of at most `max` bytes: `fill` writes into the space and returns how many bytes it used. Gives
+    /// the position of the first byte, how many bytes were kept, and what `fill` returned. The space holds older bytes
+    /// at first (unspecified, not secret). Allocates when the last region is full.
     ///
     /// # Panics
     /// When `fill` appends to the same ring, or `max` exceeds [`BLOCK_BYTES`]: both are mistakes in our own code.
@@ -148,7 +148,7 @@ impl AppendRing {
         (start, used, result)
     }
 
-    /// Free space for `max` bytes at the end, in a new region where the last one has too little.
+    /// Free space for `max` bytes at the end; makes a new region where the last one has too little.
     fn space(&self, max: usize) -> (u64, NonNull<u8>) {
         // SAFETY: as in `memory_bytes`.
         let (regions, spare) = unsafe { (&mut *self.regions.get(), &mut *self.spare.get()) };
@@ -162,7 +162,7 @@ impl AppendRing {
         (last.start + last.used as u64, unsafe { last.bytes.add(last.used) })
     }
 
-    /// A region for `max` bytes: a spare one that no other thread reads any more, or a new one.
+    /// A region for `max` bytes: a spare one that no other thread still reads, or a new one.
     fn next_region(spare: &mut Vec<Region>, max: usize, start: u64) -> Region {
         let is_free = |region: &mut Region| region.capacity >= max && region.is_alone();
         match spare.iter_mut().rposition(is_free) {
@@ -175,8 +175,8 @@ impl AppendRing {
         }
     }
 
-    /// The memory that holds this block, and which positions of it were published, for another thread to read. The ring
-    /// does not use it again before that thread has dropped its handle.
+    /// Lends the region that holds this block: its memory, its start, and how many bytes of it are published. The ring
+    /// does not use the memory again before the other thread has dropped its handle.
     pub(crate) fn lend(&self, pos: u64, len: u32) -> Option<(Arc<Chunk>, u64, usize)> {
         // SAFETY: as in `memory_bytes`.
         let regions = unsafe { &*self.regions.get() };
@@ -184,10 +184,10 @@ impl AppendRing {
         Some((Arc::clone(&region.chunk), region.start, region.used))
     }
 
-    /// Index of the region that holds `len` bytes from `pos` whole.
+    /// Index of the region that holds all `len` bytes from `pos`.
     fn find(regions: &VecDeque<Region>, pos: u64, len: u32) -> Option<usize> {
         let after = regions.partition_point(|region| region.start <= pos);
-        // Empty regions share a start with their successor; the data is in the last one that begins at or before.
+        // An empty region has its successor's start: the last region that starts at or before `pos` has the data.
         let index = after.checked_sub(1)?;
         regions.get(index)?.offset_of(pos, len).map(|_| index)
     }
@@ -198,16 +198,16 @@ impl AppendRing {
         // SAFETY: as in `memory_bytes`.
         let regions = unsafe { &*self.regions.get() };
         let region = match regions.back() {
-            // Mostly what is looked at was appended just now.
+            // Most reads are of bytes appended just now.
             Some(last) if last.start <= pos => last,
             _ => regions.get(AppendRing::find(regions, pos, len)?)?,
         };
         let offset = region.offset_of(pos, len)?;
-        // SAFETY: `offset_of` checked `offset + len <= used`; published bytes are written again only through `&mut self`.
+        // SAFETY: `offset_of` checked `offset + len <= used`; writing published bytes again takes `&mut self`.
         Some(unsafe { std::slice::from_raw_parts(region.bytes.as_ptr().add(offset), len as usize) })
     }
 
-    /// The bytes at `pos` for writing; `&mut self` says that nobody is looking.
+    /// The bytes at `pos` for writing; `&mut self` proves that there is no other slice.
     pub fn bytes_mut(&mut self, pos: u64, len: u32) -> Option<&mut [u8]> {
         let regions = self.regions.get_mut();
         let index = AppendRing::find(regions, pos, len)?;
@@ -217,8 +217,8 @@ impl AppendRing {
         Some(unsafe { std::slice::from_raw_parts_mut(region.bytes.as_ptr().add(offset), len as usize) })
     }
 
-    /// Gives what the last region holds at new positions, for changing: the position of the first byte, and the bytes. Old
-    /// positions find nothing from then on. `None` where there is nothing, or where some of it is held or lent.
+    /// Moves the last region's bytes to new positions, so that the caller can change them: gives the new position and
+    /// the bytes. Old positions find nothing from then on. `None`: the region is empty, held or lent.
     pub fn reissue(&mut self) -> Option<(u64, &mut [u8])> {
         let region = self.regions.get_mut().back_mut()?;
         if region.used == 0 || region.holds > 0 || !region.is_alone() {
@@ -231,7 +231,7 @@ impl AppendRing {
         Some((region.start, bytes))
     }
 
-    /// Makes the block that ends at the ring's end `more` bytes longer, where there is room behind it.
+    /// Makes the block that ends at the ring's end `more` bytes longer. False where there is no room behind it.
     pub fn extend(&mut self, pos: u64, len: u32, more: u32) -> bool {
         let regions = self.regions.get_mut();
         let Some(index) = AppendRing::find(regions, pos, len) else { return false };
@@ -246,8 +246,8 @@ impl AppendRing {
         true
     }
 
-    /// Keeps the memory of this block from being used again. False where it is gone, or where too many regions are
-    /// pinned already: then copy the block.
+    /// Keeps the memory of this block from being used again. False where the block is gone or too many regions are
+    /// pinned: then copy the block.
     pub fn hold(&self, pos: u64, len: u32) -> bool {
         // SAFETY: as in `memory_bytes`.
         let regions = unsafe { &mut *self.regions.get() };
@@ -280,13 +280,13 @@ impl AppendRing {
         AppendRing::find(regions, pos, len).is_some_and(|index| regions[index].holds > 0 || !regions[index].is_alone())
     }
 
-    /// Uses the memory of every block again that is not held. The caller promises that nobody follows such a
-    /// descriptor any more; one who does finds nothing, never other bytes: positions do not come back.
+    /// Frees every region without a held block for use. The caller promises not to follow descriptors of blocks that
+    /// are not held. Such a descriptor would find nothing, never other bytes, because positions do not come back.
     pub fn recycle(&mut self) {
         let regions = self.regions.get_mut();
         let spare = self.spare.get_mut();
         if regions.len() == 1 {
-            // The common case: one region, kept in place once it is half full and nobody holds it.
+            // The common case: one region, started over in place once it is more than half full and not held.
             let region = &mut regions[0];
             if region.holds == 0 && region.used * 2 > region.capacity {
                 let start = region.start + region.used as u64;
@@ -310,8 +310,8 @@ impl AppendRing {
         }
     }
 
-    /// Keeps a region to be used again. What other threads still read is kept beside the spare ones, up to a number; beyond
-    /// that the last reader frees it.
+    /// Keeps a region for later use. Regions that other threads still read are kept too, up to `LENT_REGIONS`; beyond
+    /// that the last reader frees the region.
     fn keep_spare(spare: &mut Vec<Region>, mut region: Region) {
         let most = if region.is_alone() { SPARE_REGIONS } else { LENT_REGIONS };
         if spare.len() < most && region.capacity == APPEND_REGION_BYTES {
@@ -385,8 +385,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of everything ever appended: held blocks stay readable, released ones are either whole or gone,
-        /// memory stays within what holds explain.
+        /// Compares with a map of everything ever appended: held blocks stay readable, released ones are whole or gone,
+        /// and memory stays within what the holds explain.
         #[test]
         fn behaves_as_a_map(steps in proptest::collection::vec((0u8..4, 1usize..400_000), 1..120)) {
             let mut ring = AppendRing::new();

@@ -1,10 +1,10 @@
-//! The dense table of one process: a descriptor goes in, bytes come out, checked. This is the only way to a block's bytes.
+//! The rings of one process: turns a descriptor into checked bytes. This is the only way to a block's bytes.
 //!
-//! A *segment* is memory that holds bytes: a mapped file, an append ring or the copies of held blocks. A *view* names a segment together with what
-//! its frames are (link type, interface); a descriptor's ring field is a view's id. Several views may share a segment,
-//! as the interfaces of one pcapng file do.
+//! - A *segment* is memory that holds bytes: a mapped file, an append ring or the copies of held blocks.
+//! - A *view* names a segment together with the kind of its frames (link type, interface). A descriptor's ring field is
+//!   a view's id. Several views may share a segment, as the interfaces of one pcapng file do.
 //!
-//! In: `source` filters map files and append; out: filters read through [`BlockTable::bytes`].
+//! `source` filters map files and append; other filters read through [`BlockTable::bytes`].
 
 mod lend;
 
@@ -20,20 +20,20 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Where frames of a view came from. All of it goes into a pcapng file's interface description.
+/// Origin of the frames of a view. All of it goes into a pcapng file's interface description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// LINKTYPE number of the frames; `None` where the view holds no frames.
     pub link_type: Option<u16>,
-    /// The device's name, where the capture says it.
+    /// The device's name; `None` where the capture does not say it.
     pub name: Option<String>,
-    /// What the capture says about the device.
+    /// The capture's description of the device, if any.
     pub description: Option<String>,
     /// Bytes kept of each frame at most; 0 = no limit.
     pub snap_len: u32,
-    /// The capture has times finer than microseconds. Of a device: nobody asked for them.
+    /// The capture has times finer than microseconds. False for a device whose capture did not ask for them.
     pub nanoseconds: bool,
-    /// The tunnels that the frames were taken out of, as the filter wrote them that did so; `None`: they came as they are.
+    /// The tunnels from which a filter took the frames, in that filter's encoding; `None`: the frames are as captured.
     pub tunnels: Option<Arc<[u8]>>,
 }
 
@@ -57,7 +57,7 @@ pub struct ViewId {
 }
 
 impl ViewId {
-    /// The block of `len` bytes at `pos` in this view: whole on the wire, class 0, time 0, no flags.
+    /// The block of `len` bytes at `pos` in this view: complete on the wire, class 0, time 0, no flags.
     #[inline]
     pub fn block(self, pos: u64, len: u32) -> Descriptor {
         let ViewId { ring, generation } = self;
@@ -65,7 +65,7 @@ impl ViewId {
     }
 }
 
-/// Extra room an [`edit`](BlockTable::edit) wants around the bytes there are.
+/// Room that an [`edit`](BlockTable::edit) wants around a block's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Bytes wanted before the first.
@@ -85,7 +85,7 @@ pub enum EditError {
 
 #[derive(Debug)]
 struct View {
-    /// First byte of a mapped segment, so that the common lookup needs no second table; `len` is 0 for others.
+    /// Map of a file's segment, so that the common lookup needs no second table; `len` is 0 for other segments.
     base: *const u8,
     len: u64,
     segment: SegmentId,
@@ -98,7 +98,7 @@ struct View {
 enum Memory {
     File(Arc<MappedFile>),
     Append(AppendRing),
-    /// What another table lends.
+    /// Memory that another table lends.
     Borrowed(BorrowedRing),
     /// Copies of held blocks; there is one such segment, the first.
     Held(HeldBlocks),
@@ -107,28 +107,28 @@ enum Memory {
 #[derive(Debug)]
 struct Segment {
     memory: Memory,
-    /// Which of all segments there ever were.
+    /// Number of this segment; never used again for another one.
     serial: u64,
     views: Vec<RingId>,
-    /// Held descriptors of a mapped file (the others count their own).
+    /// Held descriptors of a mapped file (other memory counts its own).
     holds: Cell<u32>,
     retired: bool,
-    /// Of an append ring that edited blocks are copied to: the view that the last one came from, and where it went.
+    /// For an append ring with copies of edited blocks: the view of the last block edited, and the view of its copy.
     last_edited: Option<(ViewId, ViewId)>,
-    /// The same of all of them.
+    /// The same for all views with edited blocks.
     edited: HashMap<ViewId, ViewId>,
 }
 
-/// How many blocks took which way, for people and for tests that assert that nothing is copied.
+/// Counts of faults, held blocks and edits. Tests use them to assert that no block is copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Descriptors that named nothing (a mistake of ours or of a peer): read as empty.
+    /// Descriptors that named nothing, a mistake of this program or of a peer. They read as empty.
     pub faults: u64,
     /// Held blocks copied because too much was pinned.
     pub hold_copies: u64,
-    /// Bytes of those.
+    /// Bytes of these copies.
     pub hold_copied_bytes: u64,
-    /// Blocks that could not be held, for their bytes were gone: a mistake of ours or of a peer.
+    /// Blocks that could not be held because their bytes were gone, a mistake of this program or of a peer.
     pub hold_refusals: u64,
     /// Edits done where the block lay.
     pub edits_in_place: u64,
@@ -137,7 +137,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// With what another table counted.
+    /// Adds the counts of another table.
     pub fn add(&mut self, other: &Traffic) {
         let Traffic { faults, hold_copies, hold_copied_bytes, hold_refusals, edits_in_place, edit_copies } = other;
         self.faults += faults;
@@ -149,7 +149,7 @@ impl Traffic {
     }
 }
 
-/// The segment of copies of held blocks: the first that is made, and never retired.
+/// The segment with copies of held blocks: the first one, never retired.
 const HELD: SegmentId = SegmentId(0);
 
 /// The table. One worker owns it; it is not shared.
@@ -158,11 +158,10 @@ pub struct BlockTable {
     views: Vec<View>,
     free_views: Vec<RingId>,
     segments: Vec<Option<Segment>>,
-    /// Segments there ever were.
+    /// Segments made so far.
     serials: u64,
-    /// Link types of all views there ever were.
     link_types: BTreeSet<u16>,
-    /// Where held blocks are copied to. There from the start, so that a source that takes every view leaves it.
+    /// View of the copies of held blocks. Made with the table, so that a source cannot take the last view before it.
     held: ViewId,
     traffic: Cell<Traffic>,
 }
@@ -177,7 +176,7 @@ impl Default for BlockTable {
 }
 
 impl BlockTable {
-    /// A table with nothing in it but an empty place for copies of held blocks, which takes one view.
+    /// A table with one segment and one view, for copies of held blocks.
     pub fn new() -> BlockTable {
         let mut rings = BlockTable {
             views: Vec::new(),
@@ -224,7 +223,7 @@ impl BlockTable {
         SegmentId(u32::try_from(index).expect("segments are bounded by views"))
     }
 
-    /// Names a segment with what its frames are; `None` when all ids are taken.
+    /// Makes a view of a segment; `None` when all ids are taken.
     pub fn add_view(&mut self, segment: SegmentId, interface: Interface) -> Option<ViewId> {
         let (base, len) = match &self.segment(segment)?.memory {
             Memory::File(file) => (file.bytes().as_ptr(), file.len() as u64),
@@ -249,14 +248,14 @@ impl BlockTable {
         Some(ViewId { ring, generation: self.views[usize::from(ring.0)].generation })
     }
 
-    /// Names the memory that a block lies in with something else that frames there are; `None` where the block names nothing,
-    /// or when all ids are taken.
+    /// Makes another view of the memory in which a block lies, for frames of another kind. `None` where the block names
+    /// nothing or all ids are taken.
     pub fn view_beside(&mut self, block: &Descriptor, interface: Interface) -> Option<ViewId> {
         let segment = self.view(block)?.segment;
         self.add_view(segment, interface)
     }
 
-    /// Link types of all frames that have come so far.
+    /// Link types of all frames so far.
     pub fn link_types(&self) -> &BTreeSet<u16> {
         &self.link_types
     }
@@ -269,15 +268,15 @@ impl BlockTable {
         self.segments.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// The segment's owner adds nothing more: it goes as soon as nothing in it is held, at the next
-    /// [`recycle`](BlockTable::recycle).
+    /// Says that the segment's owner adds nothing more. The segment is dropped as soon as nothing in it is held, at the
+    /// next [`recycle`](BlockTable::recycle).
     pub fn retire(&mut self, segment: SegmentId) {
         if let Some(segment) = self.segment_mut(segment) {
             segment.retired = true;
         }
     }
 
-    /// The mapped file behind a segment, where it is one.
+    /// The mapped file of a segment; `None` for other segments.
     pub fn file(&self, segment: SegmentId) -> Option<&MappedFile> {
         match &self.segment(segment)?.memory {
             Memory::File(file) => Some(file),
@@ -285,7 +284,7 @@ impl BlockTable {
         }
     }
 
-    /// Maps what a file has gained since; gives its length in bytes. Makes system calls.
+    /// Maps the bytes that a file has gained since; gives its length in bytes. Makes system calls.
     pub fn grow_file(&mut self, segment: SegmentId) -> std::io::Result<u64> {
         let Some(Segment { memory: Memory::File(file), .. }) = self.segment_mut(segment) else {
             return Err(std::io::Error::other("not a mapped file"));
@@ -301,7 +300,7 @@ impl BlockTable {
         Ok(self.see_file(segment))
     }
 
-    /// Has the views of a mapped file see its map as it is now; gives its length in bytes.
+    /// Updates the views of a mapped file to its present map; gives its length in bytes.
     fn see_file(&mut self, segment: SegmentId) -> u64 {
         let Some(Segment { memory: Memory::File(file), views, .. }) = self.segment(segment) else { return 0 };
         let (base, len, views) = (file.bytes().as_ptr(), file.len() as u64, views.clone());
@@ -312,13 +311,13 @@ impl BlockTable {
         len
     }
 
-    /// What the frames of this block's view are, where the view is live.
+    /// The interface of this block's view; `None` unless the view is live.
     #[inline]
     pub fn interface(&self, block: &Descriptor) -> Option<&Arc<Interface>> {
         self.view(block).map(|view| &view.interface)
     }
 
-    /// LINKTYPE number of this block's view, where it holds frames.
+    /// LINKTYPE number of this block's view; `None` where the view holds no frames.
     #[inline]
     pub fn link_type(&self, block: &Descriptor) -> Option<u16> {
         self.view(block)?.interface.link_type
@@ -340,28 +339,27 @@ impl BlockTable {
         };
         if block.pos <= view.len && u64::from(block.len) <= view.len - block.pos && view.len > 0 {
             // SAFETY: `len` is above 0 only for a live view of a mapped file, whose map is at `base` and that long
-            // (`add_view`, `grow_file` set both, `drop_segment` sets `len` to 0); the range was checked just now. The map
-            // goes only through `&mut self`. Bytes that another process changes: see `MappedFile::bytes`.
+            // (`add_view` and `grow_file` set both, `drop_segment` sets `len` to 0). The range was checked just now.
+            // The map goes only through `&mut self`. Bytes that another process changes: see `MappedFile::bytes`.
             return unsafe { std::slice::from_raw_parts(view.base.add(block.pos as usize), block.len as usize) };
         }
         self.bytes_of_ours(view, block)
     }
 
-    /// For looking at many blocks one after the other, of which this is the first.
+    /// For looking up many blocks one after the other, beginning with `first`.
     #[inline]
     pub fn lookup(&self, first: Option<&Descriptor>) -> Lookup<'_> {
         Lookup::new(self, first)
     }
 
-    /// First byte and length of the map that the view of this block is of, where it is live and of a mapped file that is
-    /// not empty.
+    /// First byte and length of the map of this block's view; `None` unless it is live and of a file that is not empty.
     #[inline]
     pub(crate) fn map_of(&self, block: &Descriptor) -> Option<(*const u8, u64)> {
         self.view(block).filter(|view| view.len > 0).map(|view| (view.base, view.len))
     }
 
-    /// Asks the processor to fetch the first bytes of blocks that lie in one view, which changes nothing but time: for a
-    /// source that has described its first blocks and has more to describe.
+    /// Asks the processor to fetch the first bytes of blocks that lie in one view; this saves time only. For a source
+    /// that has described its first blocks and goes on describing.
     pub fn prefetch(&self, blocks: &[Descriptor]) {
         let lookup = self.lookup(blocks.first());
         blocks.iter().for_each(|block| lookup.prefetch(block));
@@ -399,8 +397,8 @@ impl BlockTable {
         }
     }
 
-    /// Copies `parts`, one after the other, to the end of an append ring and gives the block they make there (time,
-    /// class and flags are the caller's to set). `None` where the view is not of an append ring or the block too long.
+    /// Copies `parts`, one after the other, to the end of an append ring. Gives the new block, whose time, class and
+    /// flags the caller sets. `None` where the view is not of an append ring or the block would be too long.
     pub fn append_copy(&self, view: ViewId, parts: &[&[u8]]) -> Option<Descriptor> {
         let len = parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.len()))?;
         self.append(view, len, |mut space| {
@@ -414,8 +412,8 @@ impl BlockTable {
         .map(|(block, ())| block)
     }
 
-    /// Lets `fill` write at most `max` bytes at the end of an append ring: it gives how many it wrote and a result of
-    /// its own. `None` where the view is not of an append ring or `max` is too long for a block.
+    /// Lets `fill` write at most `max` bytes at the end of an append ring. `fill` returns how many it wrote, and a
+    /// result that is passed on. `None` where the view is not of an append ring or `max` is too long for a block.
     pub fn append<R>(
         &self,
         view: ViewId,
@@ -433,9 +431,9 @@ impl BlockTable {
         Some((block, result))
     }
 
-    /// Gives the bytes that an append ring holds in its last region once more, for changing: under new positions, of which
-    /// this is the first. Blocks described before are gone. `None` where some of it is held, or there is nothing: append
-    /// anew then. Call when no batch that could name its blocks is under way.
+    /// Moves the bytes of an append ring's last region to new positions, so that the caller can change them. Gives the
+    /// first position and the bytes; blocks described before are gone. `None` where the region is empty, held or lent:
+    /// then append instead. Call when no batch that could name its blocks is under way.
     pub fn reissue(&mut self, segment: SegmentId) -> Option<(u64, &mut [u8])> {
         match &mut self.segment_mut(segment)?.memory {
             Memory::Append(ring) => ring.reissue(),
@@ -445,9 +443,9 @@ impl BlockTable {
 
     // --- holding ----------------------------------------------------------------------------------------------------
 
-    /// Keeps a block readable beyond the batch it came in, until [`release`](BlockTable::release). Gives the descriptor to
-    /// keep: the same one where its memory can be pinned, else one of a copy, which is counted. `None` where the block
-    /// is gone, which is counted too.
+    /// Keeps a block readable after its batch, until [`release`](BlockTable::release). Gives the descriptor to keep:
+    /// the same one where the memory can be pinned, else that of a copy, which is counted. `None` where the block is
+    /// gone, which is counted too.
     pub fn hold(&mut self, block: &Descriptor) -> Option<Descriptor> {
         let held = self.pin(block).or_else(|| self.hold_copy(block));
         if held.is_none() {
@@ -488,7 +486,7 @@ impl BlockTable {
         Some(Descriptor { ring: self.held.ring, generation: self.held.generation, pos, ..*block })
     }
 
-    /// Takes back one [`hold`](BlockTable::hold), given the descriptor that `hold` gave.
+    /// Releases one [`hold`](BlockTable::hold); `block` is the descriptor that `hold` gave.
     pub fn release(&self, block: &Descriptor) {
         let Some(segment) = self.view(block).and_then(|view| self.segment(view.segment)) else { return };
         match &segment.memory {
@@ -501,16 +499,16 @@ impl BlockTable {
 
     // --- editing ----------------------------------------------------------------------------------------------------
 
-    /// The gateway for writing: gives the block's bytes, with `room` around them, for changing, and rewrites the
-    /// descriptor where they moved. Takes the cheapest way that is allowed:
+    /// Gives a block's bytes for writing, with `room` around them, and rewrites the descriptor if they moved. This is
+    /// the only way to write to a block. It takes the cheapest way that is allowed:
     ///
-    /// 1. *in place*, when the plan says that nobody else sees the block (`exclusive`), its ring is ours to write, and
-    ///    nothing near it is held;
-    /// 2. *longer in place*, when also room is wanted only behind it and it is the last in its ring;
-    /// 3. *copy* into the append ring that `own` is of otherwise, counted. The room in front and behind is zeroed. The copy lies
-    ///    in a view of that ring that says of frames what the block's says.
+    /// 1. *In place* in an append ring, if `exclusive` (no other filter sees it), without room, and with no hold
+    ///    nearby.
+    /// 2. *Longer in place*, if also room is wanted only behind the block and it is the last one in its ring.
+    /// 3. *Copied* otherwise, into the append ring of view `own`, and counted. The room in front and behind is zeroed.
+    ///    The copy lies in a view of that ring with the same interface as the block's view.
     ///
-    /// Who overwrites all of a block crops it to nothing first and wants room for what it writes: then nothing is copied.
+    /// A caller that overwrites the whole block first crops it to 0 bytes and asks for room: that saves the copy.
     pub fn edit(
         &mut self,
         block: &mut Descriptor,
@@ -539,8 +537,7 @@ impl BlockTable {
         }
     }
 
-    /// A view of the segment that `own` is of, which says of its frames what the block's view says; `None` where the block
-    /// names nothing, or when all ids are taken.
+    /// A view like the block's, of `own`'s segment. `None`: the block names nothing, or all ids are taken.
     pub fn view_like(&mut self, block: &Descriptor, own: ViewId) -> Option<ViewId> {
         let from = ViewId { ring: block.ring, generation: block.generation };
         let id = self.view(&own.block(0, 0))?.segment;
@@ -550,7 +547,7 @@ impl BlockTable {
         }
         let view = segment.edited.get(&from).copied().or_else(|| self.find_view_like(block, id))?;
         let segment = self.segment_mut(id)?;
-        // Views come and go with captures.
+        // The map would grow without end otherwise: views come and go with captures.
         if segment.edited.len() >= RINGS {
             segment.edited.clear();
         }
@@ -601,8 +598,8 @@ impl BlockTable {
 
     // --- using memory again -----------------------------------------------------------------------------------------
 
-    /// Uses a segment's memory again, where nothing in it is held; drops it whole when it is retired. Call when no
-    /// batch that could name its blocks is under way.
+    /// Uses a segment's memory again where nothing in it is held; drops a retired segment. Call when no batch that
+    /// could name its blocks is under way.
     pub fn recycle(&mut self, id: SegmentId) {
         let Some(segment) = self.segment_mut(id) else { return };
         let is_held = match &mut segment.memory {
@@ -622,7 +619,7 @@ impl BlockTable {
         }
     }
 
-    /// [`recycle`](BlockTable::recycle) for copies of held blocks, and for retired segments whose last hold is gone.
+    /// [`recycle`](BlockTable::recycle) for copies of held blocks, and for retired segments without holds.
     pub fn recycle_held(&mut self) {
         self.recycle(HELD);
         for index in 0..self.segments.len() {
@@ -649,17 +646,17 @@ impl BlockTable {
         self.traffic.set(traffic);
     }
 
-    /// How many blocks took which way so far.
+    /// The counts so far.
     pub fn traffic(&self) -> Traffic {
         self.traffic.get()
     }
 
-    /// Bytes of memory our own rings use now (mapped files are page cache and not counted).
+    /// Bytes of memory that the table's own rings use now. Mapped files are page cache and not counted.
     pub fn memory_bytes(&self) -> usize {
         let rings = self.segments.iter().flatten().map(|segment| match &segment.memory {
             Memory::Append(ring) => ring.memory_bytes(),
             Memory::Held(blocks) => blocks.memory_bytes(),
-            // Counted where it was made.
+            // Counted elsewhere, or page cache.
             Memory::File(_) | Memory::Borrowed(_) => 0,
         });
         rings.sum()
@@ -874,7 +871,7 @@ mod tests {
         let mut rings = BlockTable::new();
         let own = rings.add_append_ring();
         let own = rings.add_view(own, Interface::default()).unwrap();
-        // A block whose bytes are gone: to copy them is an error.
+        // A block whose bytes are gone: copying them is an error.
         let gone = own.block(1000, 50);
         assert_eq!(rings.edit(&mut gone.clone(), Room::default(), false, own), Err(EditError::Gone));
         let mut nothing = gone.part(0, 0);

@@ -1,7 +1,7 @@
 //! The descriptor: 32 bytes that say where a block lies and what is known of it. It travels; the bytes stay.
 //!
-//! Not a smart pointer: it owns nothing and can be copied freely. What it names is read through [`BlockTable`], which
-//! checks it. The layout is an ABI between processes; `layout_is_pinned` below fails when it moves.
+//! Not a smart pointer: it owns nothing and can be copied freely. [`BlockTable`] checks it and gives the bytes it
+//! names. The layout is an ABI between processes; `layout_is_pinned` below fails when it moves.
 //!
 //! [`BlockTable`]: crate::BlockTable
 
@@ -20,15 +20,15 @@ pub struct Descriptor {
     /// Low 24 bits: length on the wire in bytes; high 8 bits: [`Flags`]. Use [`wire`](Descriptor::wire),
     /// [`flags`](Descriptor::flags) and their setters.
     pub wire_and_flags: u32,
-    /// What the last class-setting filter said of the block.
+    /// Class that the last class-setting filter gave the block.
     pub class: Class,
-    /// The view the bytes lie in.
+    /// The view in which the bytes lie.
     pub ring: RingId,
-    /// Which use of `ring` is meant.
+    /// Generation of the view: a ring number is used again for another view.
     pub generation: Generation,
 }
 
-/// What is said of a block in one byte.
+/// Properties of a block, one bit each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Flags(pub u8);
@@ -58,25 +58,25 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
-    /// These and those.
+    /// All flags of `self` and of `other`.
     #[inline]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// These without those.
+    /// The flags of `self` without those of `other`.
     #[inline]
     pub const fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
     }
 }
 
-/// Largest length on the wire a descriptor can say; longer ones saturate.
+/// Largest length on the wire that a descriptor can hold; longer ones saturate.
 pub const WIRE_MAX: u32 = (1 << 24) - 1;
 
 impl Descriptor {
-    /// Length on the wire in bytes (saturated at [`WIRE_MAX`]). For streams: bytes of the stream this block accounts
-    /// for, missing ones before it included.
+    /// Length on the wire in bytes (saturated at [`WIRE_MAX`]). In a stream: the bytes of the stream that this block
+    /// accounts for, including those missing before it.
     #[inline]
     pub fn wire(&self) -> u32 {
         self.wire_and_flags & WIRE_MAX
@@ -112,13 +112,13 @@ impl Descriptor {
         self.wire_and_flags |= u32::from(flags.0) << 24;
     }
 
-    /// Bytes missing before this block, where it is flagged [`Flags::GAP_BEFORE`].
+    /// Bytes missing before this block; 0 unless it is flagged [`Flags::GAP_BEFORE`].
     #[inline]
     pub fn gap(&self) -> u32 {
         if self.has(Flags::GAP_BEFORE) { self.wire().saturating_sub(self.len) } else { 0 }
     }
 
-    /// The same block without its first `bytes` bytes: nothing is copied. Cropping more than there is leaves none.
+    /// The block without its first `bytes` bytes, without copying; empty if `bytes` is at least its length.
     #[inline]
     #[must_use]
     pub fn crop_front(mut self, bytes: u32) -> Descriptor {
@@ -129,8 +129,7 @@ impl Descriptor {
         self
     }
 
-    /// The part of the block that begins `offset` bytes in and is at most `len` bytes long, with both lengths set to
-    /// what remains and no flags: nothing is copied.
+    /// At most `len` bytes of the block from `offset` on, without copying. Both lengths are the part's; no flags.
     #[inline]
     #[must_use]
     pub fn part(mut self, offset: u32, len: u32) -> Descriptor {

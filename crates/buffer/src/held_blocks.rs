@@ -1,36 +1,34 @@
-//! Copies of held blocks whose own memory could not be pinned: each has memory of its own, gone when it is released.
+//! Copies of held blocks whose own memory could not be pinned. Each copy has its own memory, freed after its release.
 //!
-//! Not a ring: what is kept here is as much as is held, whichever of the blocks are held longest. Read through
-//! [`BlockTable`](crate::BlockTable); what is held where it lies is with [`append_ring`](crate::append_ring).
+//! Not a ring: it keeps only what is held, in whatever order blocks are released. Read through
+//! [`BlockTable`](crate::BlockTable). Blocks held where they lie are in [`append_ring`](crate::append_ring).
 //!
-//! Who may do what: holding again and releasing take `&self`, for they only count; memory is given back by
-//! `&mut self` alone, so that no slice handed out can be alive then.
+//! Holding again and releasing take `&self`, because they only count. Memory is freed through `&mut self` alone, so
+//! that no slice handed out is alive then.
 
 use std::cell::{Cell, RefCell};
 
-/// Blocks that are gone stay in the list until there are this many, and as many as those that are there.
+/// The list is cleaned up once it has this many freed blocks and they make up half of it.
 const GONE_BLOCKS: usize = 64;
 
-/// One copy.
 #[derive(Debug)]
 struct Held {
     start: u64,
-    /// `None` once it is gone.
+    /// `None` once the memory was freed.
     bytes: Option<Box<[u8]>>,
     holds: Cell<u32>,
-    /// It is in `released`.
+    /// The block is in `released`.
     listed: Cell<bool>,
 }
 
-/// Held copies by position.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBlocks {
-    /// In order of position, for positions only go up.
+    /// Sorted by position, because positions only go up.
     blocks: Vec<Held>,
     gone: usize,
-    /// Where the next copy starts. There is a hole between two copies: no descriptor can span them.
+    /// Where the next copy starts. A hole separates two copies, so that no descriptor can span them.
     next: u64,
-    /// Starts of blocks whose last hold was given back since memory was freed last.
+    /// Starts of blocks whose last hold was released since memory was freed last.
     released: RefCell<Vec<u64>>,
     memory_bytes: usize,
 }
@@ -46,7 +44,7 @@ impl HeldBlocks {
         start
     }
 
-    /// The copy that holds `len` bytes from `pos` whole, its bytes, and where in them `pos` is.
+    /// The copy that holds all `len` bytes from `pos`, and those bytes.
     fn find(&self, pos: u64, len: u32) -> Option<(&Held, &[u8])> {
         let after = self.blocks.partition_point(|held| held.start <= pos);
         let held = self.blocks.get(after.checked_sub(1)?)?;
@@ -55,19 +53,19 @@ impl HeldBlocks {
         Some((held, bytes))
     }
 
-    /// The bytes at `pos`, or `None` where there never were any or they are gone.
+    /// The bytes at `pos`; `None` where there never were any or they were freed.
     pub(crate) fn bytes(&self, pos: u64, len: u32) -> Option<&[u8]> {
         self.find(pos, len).map(|(_, bytes)| bytes)
     }
 
-    /// Holds a block, or a part of one, once more; false where it is gone.
+    /// Adds a hold on a block, or on a part of one; false where it was freed.
     pub(crate) fn hold(&self, pos: u64, len: u32) -> bool {
         let Some((held, _)) = self.find(pos, len) else { return false };
         held.holds.set(held.holds.get() + 1);
         true
     }
 
-    /// Takes back one hold. The bytes stay until the next [`recycle`](HeldBlocks::recycle).
+    /// Releases one hold. The bytes stay until the next [`recycle`](HeldBlocks::recycle).
     pub(crate) fn release(&self, pos: u64, len: u32) {
         let Some((held, _)) = self.find(pos, len) else { return };
         held.holds.set(held.holds.get().saturating_sub(1));
@@ -76,7 +74,7 @@ impl HeldBlocks {
         }
     }
 
-    /// Gives back the memory of every copy that is not held. The caller promises as for
+    /// Frees the memory of every copy that is not held. The caller promises the same as for
     /// [`AppendRing::recycle`](crate::AppendRing::recycle).
     pub(crate) fn recycle(&mut self) {
         for start in self.released.get_mut().drain(..) {
@@ -90,7 +88,7 @@ impl HeldBlocks {
                 self.gone += 1;
             }
         }
-        // Only when at least half of the list goes, so that a block pays for two steps of this at most.
+        // Only when at least half of the list goes: so each block costs at most two steps here.
         if self.gone >= GONE_BLOCKS && self.gone * 2 >= self.blocks.len() {
             self.blocks.retain(|held| held.bytes.is_some());
             self.blocks.shrink_to(self.blocks.len() * 2);
@@ -98,7 +96,6 @@ impl HeldBlocks {
         }
     }
 
-    /// Bytes of memory in use.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes + self.blocks.capacity() * size_of::<Held>()
     }
@@ -160,7 +157,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of what is held: memory is what the holds explain, whichever are given back first.
+        /// Compares with a map of the held blocks: memory is what the holds explain, in any order of release.
         #[test]
         fn behaves_as_a_map(steps in proptest::collection::vec((0u8..6, 0usize..500), 1..300)) {
             let mut held = HeldBlocks::default();

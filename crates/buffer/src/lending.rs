@@ -1,12 +1,14 @@
-//! Blocks of one table ([`BlockTable`]) read by way of another one, in another thread. Bytes stay where they are.
+//! Lets another thread read the blocks of one [`BlockTable`] through a table of its own. The bytes stay where they are.
 //!
-//! - [`Lender`] — beside the table that has the blocks: says which memory a block lies in that the other side does not know.
-//! - [`Loans`] — what goes along with descriptors for that: handles of maps and of regions of append rings.
-//! - [`Borrower`] — beside the other table: adds that memory there and gives descriptors its names for it.
+//! - [`Lender`] — beside the table that has the blocks: finds memory that the other side does not know yet.
+//! - [`Loans`] — travels with the descriptors: handles of maps and of regions of append rings.
+//! - [`Borrower`] — beside the other table: adds that memory there, and translates descriptors.
 //!
-//! A map of a file is lent once, and stays until the lender's table has let go of it. A region of an append ring is lent for
-//! as long as its handle lives: the ring uses its memory again after that (`append_ring`). A block whose memory cannot be
-//! lent, a copy of a held block, is copied once more, into a ring of the lender.
+//! Lent memory stays valid for different times:
+//!
+//! - A map of a file is lent once, until the lender's table drops it.
+//! - A region of an append ring is lent as long as its handle lives; then the ring reuses its memory (`append_ring`).
+//! - A copy of a held block cannot be lent. The lender copies it once more, into a ring of its own.
 
 use crate::append_ring::Chunk;
 use crate::block_table::{BlockTable, Interface, Room, SegmentId, ViewId};
@@ -18,7 +20,7 @@ use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A region of an append ring: the positions of it that were published before this handle was made.
+/// A lent region of an append ring: the positions that were published before this handle was made.
 #[derive(Clone, Debug)]
 pub(crate) struct Lent {
     pub(crate) chunk: Arc<Chunk>,
@@ -39,19 +41,19 @@ impl Lent {
     }
 }
 
-/// What goes along with descriptors.
+/// Handles that travel with a batch of descriptors.
 #[derive(Debug, Default)]
 pub struct Loans {
-    /// Segments of the lender that are gone.
+    /// Segments that the lender's table has dropped.
     gone: Vec<u64>,
     files: Vec<(u64, Arc<MappedFile>)>,
     regions: Vec<(u64, Lent)>,
-    /// Views that the borrower does not know, the segments they are of, and what their frames are.
+    /// Views that the borrower does not know: each with its segment and its interface.
     views: Vec<(ViewId, u64, Arc<Interface>)>,
 }
 
 impl Loans {
-    /// Gives the handles back. The borrower has let go of what was in the last region as well.
+    /// Drops the handles. By now the borrower has also let go of the blocks in the last region.
     pub fn clear(&mut self) {
         self.gone.clear();
         self.files.clear();
@@ -65,22 +67,22 @@ impl Loans {
 struct Known {
     id: SegmentId,
     serial: u64,
-    /// The map that was lent, where it is of a file.
+    /// The map that was lent; `None` for other segments.
     file: Option<Arc<MappedFile>>,
 }
 
-/// Beside the table that has the blocks.
+/// The side with the table that has the blocks.
 #[derive(Debug, Default)]
 pub struct Lender {
     segments: Vec<Known>,
-    /// By ring of a view: which generation of it the borrower knows, the segment it is of, and whether that is a file.
+    /// Indexed by the ring of a view: the generation that the borrower knows, its segment, and whether that is a file.
     views: Vec<Option<(Generation, u64, bool)>>,
-    /// Where blocks go whose memory cannot be lent.
+    /// Ring for copies of blocks whose memory cannot be lent.
     own: Option<(SegmentId, ViewId)>,
 }
 
 impl Lender {
-    /// Begins another set of loans: says what is gone since the last one, and what has grown.
+    /// Begins another set of loans: lists segments dropped since the last one, and files that have grown.
     pub fn begin(&mut self, rings: &mut BlockTable, loans: &mut Loans) {
         loans.clear();
         self.segments.retain_mut(|known| {
@@ -101,8 +103,8 @@ impl Lender {
         }
     }
 
-    /// Lends the memory of a block. Copies its bytes where that cannot be lent; `None` where it names nothing, which the
-    /// table counts as it does for who looks at it.
+    /// Lends the memory of a block, or copies the block where its memory cannot be lent. `None`: the descriptor names
+    /// nothing; the table counts that as it does for a reader.
     #[inline]
     pub fn lend(&mut self, rings: &mut BlockTable, block: &Descriptor, loans: &mut Loans) -> Option<Descriptor> {
         match self.views.get(usize::from(block.ring.0)) {
@@ -133,7 +135,7 @@ impl Lender {
             return Some(*block);
         }
         if block.len == 0 {
-            // Its bytes may be gone: nobody looks at them.
+            // An empty block needs no memory, and its position may be gone.
             return Some(*block);
         }
         end_of(block)?;
@@ -170,19 +172,19 @@ impl Lender {
     }
 }
 
-/// Beside the table of who reads.
+/// The side with the table through which blocks are read.
 #[derive(Debug, Default)]
 pub struct Borrower {
-    /// By the lender's number of it.
+    /// Keyed by the lender's serial number of the segment.
     segments: HashMap<u64, SegmentId>,
-    /// By the lender's ring.
+    /// Indexed by the lender's ring.
     views: Vec<Option<(Generation, ViewId)>>,
-    /// Segments of regions that are lent now.
+    /// Segments whose regions are lent now.
     regions: Vec<SegmentId>,
 }
 
 impl Borrower {
-    /// Adds what is lent to the table; `None` where that has no view left.
+    /// Adds the loans to the table; `None` where the table has no view left.
     pub fn take(&mut self, rings: &mut BlockTable, loans: &mut Loans) -> Option<()> {
         for serial in loans.gone.drain(..) {
             if let Some(segment) = self.segments.remove(&serial) {
@@ -200,7 +202,7 @@ impl Borrower {
             self.regions.push(id);
         }
         for (theirs, serial, interface) in loans.views.drain(..) {
-            // A ring whose blocks are all empty so far.
+            // A ring that so far has empty blocks only.
             let id = *self.segments.entry(serial).or_insert_with(|| rings.add_append_ring());
             let ours = rings.add_view(id, Interface::clone(&interface))?;
             let at = usize::from(theirs.ring.0);
@@ -212,7 +214,7 @@ impl Borrower {
         Some(())
     }
 
-    /// A block of the lender as this table has it. One that it does not know comes out empty.
+    /// Translates a descriptor of the lender for this table. A block of an unknown view comes out empty.
     #[inline]
     pub fn name(&self, mut block: Descriptor) -> Descriptor {
         match self.views.get(usize::from(block.ring.0)) {
@@ -224,14 +226,14 @@ impl Borrower {
         block
     }
 
-    /// Gives regions back in which nothing is held. Call when no batch that could name their blocks is under way.
+    /// Gives back regions in which nothing is held. Call when no batch that could name their blocks is under way.
     pub fn give_back(&mut self, rings: &mut BlockTable) {
         self.regions.sort_unstable_by_key(|id| id.index());
         self.regions.dedup();
         self.regions.drain(..).for_each(|id| rings.recycle(id));
     }
 
-    /// Nothing more comes from the lender: what it lent goes from the table as soon as nothing in it is held.
+    /// Ends the borrowing: the table drops each lent segment as soon as nothing in it is held.
     pub fn leave(&mut self, rings: &mut BlockTable) {
         for (_, segment) in self.segments.drain() {
             rings.retire(segment);
@@ -242,15 +244,15 @@ impl Borrower {
     }
 }
 
-/// What is lent of one append ring.
+/// Regions of one append ring that were lent.
 #[derive(Debug, Default)]
 pub(crate) struct BorrowedRing {
-    /// In order of position, with the held descriptors that point into each.
+    /// In order of position, each with the number of held descriptors in it.
     regions: VecDeque<(Lent, std::cell::Cell<u32>)>,
 }
 
 impl BorrowedRing {
-    /// Adds a region, or more of one.
+    /// Adds a region, or lengthens one that is there.
     fn add_sorted(&mut self, lent: Lent) {
         let after = self.regions.partition_point(|(known, _)| known.start <= lent.start);
         match after.checked_sub(1).and_then(|index| self.regions.get_mut(index)) {
@@ -274,12 +276,12 @@ impl BorrowedRing {
         self.find(pos, len)?.0.bytes(pos, len)
     }
 
-    /// For a third table.
+    /// Lends the region on to a third table.
     pub(crate) fn lend(&self, pos: u64, len: u32) -> Option<Lent> {
         self.find(pos, len).map(|(lent, _)| lent.clone())
     }
 
-    /// As of an append ring.
+    /// As [`AppendRing::hold`](crate::AppendRing::hold).
     pub(crate) fn hold(&self, pos: u64, len: u32) -> bool {
         let Some((_, holds)) = self.find(pos, len) else { return false };
         if holds.get() == 0 && self.regions.len() > PINNED_REGIONS {
@@ -295,7 +297,7 @@ impl BorrowedRing {
         }
     }
 
-    /// Lets go of regions in which nothing is held; says whether there are others.
+    /// Drops regions in which nothing is held; says whether others remain.
     pub(crate) fn recycle(&mut self) -> bool {
         self.regions.retain(|(_, holds)| holds.get() > 0);
         !self.regions.is_empty()
@@ -308,7 +310,7 @@ mod tests {
     use base::limits::APPEND_REGION_BYTES;
     use std::io::Write;
 
-    /// A block of one table as another has it.
+    /// Passes one block to another table: gives its descriptor there.
     fn pass(
         from: &mut BlockTable,
         lender: &mut Lender,
@@ -328,7 +330,7 @@ mod tests {
         let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
         let segment = near.add_append_ring();
         let view = near.add_view(segment, Interface::default()).unwrap();
-        // More often than a table has views.
+        // More rounds than a table has views.
         for turn in 0..=u32::from(u16::MAX) {
             let (mut lender, mut borrower) = (Lender::default(), Borrower::default());
             let block = near.append_copy(view, &[b"held", &turn.to_le_bytes()]).unwrap();

@@ -1,20 +1,21 @@
-//! BUFFERING PLANE: every byte once, in a ring; what travels is a [`Descriptor`].
+//! BUFFERING PLANE: every byte lies once, in a ring; a [`Descriptor`] travels in its place.
 //!
 //! - [`descriptor`] — 32 bytes that name a block and say what is known of it.
-//! - [`block_table`] — the dense table of one process: descriptor in, bytes out, checked. Start reading here.
+//! - [`block_table`] — the rings of one process: turns a descriptor into checked bytes. Start reading here.
 //! - [`lookup`] — the same for many blocks, one after the other.
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
-//! - [`lending`] — blocks of one table, read by way of another, in another thread.
-//! - [`append_ring`] — what sources read and filters make, in memory that is used again.
+//! - [`lending`] — lets another thread read the blocks of a table through a table of its own.
+//! - [`append_ring`] — bytes that sources read and filters make, in memory that is used again.
 //! - [`ring`] — one writer, many readers, between processes; [`keeper`] — such rings by name.
-//! - [`live`] — what a device's packets are captured into, by the kernel or a thread, for any number of readers.
-//! - [`pipe`] — such rings in the manner of pipes: read, write, peek, forward, poll.
+//! - [`live`] — the ring into which the kernel or a thread captures a device's packets, for any number of readers.
+//! - [`pipe`] — rings used like pipes: read, write, peek, forward, poll.
 //! - [`flow`] — packets of one flow, between an application and the driver of its device.
 //! - [`queue`] — descriptors from one thread or process to one other.
-//! - `control` — control sockets: packets, codec, who is at the other end, whose a name is.
-//! - [`shared`] — memory that several processes see: segments, words, bytes, futexes.
+//! - `control` — control sockets: packets, codec, credentials of the peer, owners of names.
+//! - [`shared`] — memory that several processes map: segments, words, bytes, futexes.
 //!
-//! This crate moves no meaning: it knows of no packet, filter or request. It is one of the few that may use `unsafe`.
+//! This crate does not interpret bytes: it knows no packet, filter or request. It is one of the few that may use
+//! `unsafe`.
 
 pub mod append_ring;
 #[cfg(not(loom))]
@@ -31,7 +32,7 @@ pub mod lookup;
 pub mod mapped_file;
 #[cfg(not(loom))]
 pub mod pipe;
-/// Of the module of this name, what is a protocol between threads.
+/// The part of the module that is a protocol between threads.
 #[cfg(loom)]
 pub mod pipe {
     pub mod watch;

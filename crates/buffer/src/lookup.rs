@@ -1,29 +1,30 @@
-//! Looking many blocks up one after the other: the view that the last one lay in is remembered, so that for the next, which
-//! nearly always lies in the same one, a few compares are left.
+//! Looks up many blocks one after the other.
 //!
-//! Not a cache of bytes, and it checks no less than [`BlockTable::bytes`]: which view, which generation of it, and that the
-//! block lies inside. It borrows the table, so that nothing it remembers can change meanwhile.
+//! A [`Lookup`] remembers the last block's view. The next block nearly always lies in it, and then a few compares do.
 //!
-//! Tiers: [`Lookup::bytes`] has the compares of the common case and calls [`BlockTable::bytes`] for everything else (another
-//! view, an append ring, nothing).
+//! Not a cache of bytes, and it checks as much as [`BlockTable::bytes`]: the view, its generation, and that the block
+//! lies inside. It borrows the table, so that what it remembers cannot change meanwhile.
+//!
+//! Tiers: [`Lookup::bytes`] has the compares of the common case. It calls [`BlockTable::bytes`] for everything else
+//! (another view, an append ring, a descriptor that names nothing).
 
 use crate::block_table::BlockTable;
 use crate::descriptor::Descriptor;
 use crate::shared::hints;
 
-/// Looks at one block after the other. Made by [`BlockTable::lookup`], cheap to make: once for each batch.
+/// Looks up one block after the other. [`BlockTable::lookup`] makes it at little cost: make one for each batch.
 #[derive(Clone, Debug)]
 pub struct Lookup<'a> {
     rings: &'a BlockTable,
     known: Known,
 }
 
-/// The map of the view that is remembered. A value that is replaced whole, so that a loop keeps it in registers.
+/// The map of the remembered view. It is replaced whole, so that a loop keeps it in registers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// As [`view_word`] gives it.
+    /// The view's [`view_word`].
     view: u32,
-    /// First byte of the map and how many there are; 0 where no view is remembered.
+    /// First byte and length of the map; `len` is 0 where no view is remembered.
     base: *const u8,
     len: u64,
 }
@@ -31,19 +32,19 @@ struct Known {
 impl<'a> Lookup<'a> {
     #[inline]
     pub(crate) fn new(rings: &'a BlockTable, first: Option<&Descriptor>) -> Lookup<'a> {
-        // A map of no bytes, in which no block lies.
+        // A map of no bytes: no block lies in it.
         let none = Known { view: 0, base: std::ptr::null(), len: 0 };
         Lookup { rings, known: first.and_then(|block| known(rings, block)).unwrap_or(none) }
     }
 
-    /// The bytes of a block: what [`BlockTable::bytes`] gives.
+    /// The bytes of a block, as [`BlockTable::bytes`] gives them.
     #[inline]
     pub fn bytes(&mut self, block: &Descriptor) -> &'a [u8] {
         let Known { view, base, len } = self.known;
         if view == view_word(block) && block.pos < len && u64::from(block.len) <= len - block.pos {
-            // SAFETY: `len` is above 0, so that `known` took both from a live view of a mapped file whose map is at `base`
-            // and that long; the map goes and changes only through `&mut BlockTable`, and `rings` is borrowed for `'a`. The
-            // range was checked just now. Bytes that another process changes: see `MappedFile::bytes`.
+            // SAFETY: `len` is above 0, so that `known` took both from a live view of a mapped file whose map is at
+            // `base` and that long; the map goes and changes only through `&mut BlockTable`, and `rings` is borrowed
+            // for `'a`. The range was checked just now. Bytes that another process changes: see `MappedFile::bytes`.
             return unsafe { std::slice::from_raw_parts(base.add(block.pos as usize), block.len as usize) };
         }
         let (known, bytes) = turn(self.rings, block);
@@ -51,27 +52,27 @@ impl<'a> Lookup<'a> {
         bytes
     }
 
-    /// Asks the processor to fetch the first bytes of a block that will be looked at soon. A guess, which changes nothing
-    /// but time: the block is taken to lie in the view that is remembered, and nothing of it is checked.
+    /// Asks the processor to fetch the first bytes of a block that will be read soon. It assumes that the block lies in
+    /// the remembered view and checks nothing: a wrong guess costs time only.
     #[inline]
     pub fn prefetch(&self, block: &Descriptor) {
         hints::will_read(self.known.base.wrapping_add(block.pos as usize));
     }
 }
 
-/// The map of the view a block is of, where it is live and of a mapped file that is not empty.
+/// The map of a block's view; `None` unless the view is live and of a mapped file that is not empty.
 #[inline]
 fn known(rings: &BlockTable, block: &Descriptor) -> Option<Known> {
     rings.map_of(block).map(|(base, len)| Known { view: view_word(block), base, len })
 }
 
-/// Of a block of another view, or of none: its bytes, and the view where there is one to remember.
+/// The slow path, for a block outside the remembered view: its bytes, and its view if that can be remembered.
 #[inline(never)]
 fn turn<'a>(rings: &'a BlockTable, block: &Descriptor) -> (Option<Known>, &'a [u8]) {
     (known(rings, block), rings.bytes(block))
 }
 
-/// Which view a block is of, in one word: two compares with a jump between them cost a loop dearly.
+/// Ring and generation in one word: two compares with a jump between them would slow the loop down much.
 #[inline]
 fn view_word(block: &Descriptor) -> u32 {
     u32::from(block.ring.0) | u32::from(block.generation.0) << 16
@@ -89,7 +90,7 @@ mod tests {
         MappedFile::new(file).unwrap()
     }
 
-    /// Whatever was looked at before, a lookup sees what the table sees, and as many faults.
+    /// Whatever was looked up before, a lookup gives the table's bytes and counts as many faults.
     #[test]
     fn sees_what_the_table_sees_in_any_order() {
         let mut rings = BlockTable::new();

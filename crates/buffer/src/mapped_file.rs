@@ -1,7 +1,7 @@
-//! A file's page cache, mapped read-only: a data ring whose positions are file offsets and whose bytes are never copied.
+//! A file's page cache, mapped read-only: a data ring whose positions are file offsets. Its bytes are never copied.
 //!
-//! Not for pipes or growing rings of our own: see [`append_ring`](crate::append_ring). What a file can do to us while
-//! it is mapped is argued at [`MappedFile::bytes`].
+//! Not for pipes, nor for rings that Streamline fills itself: see [`append_ring`](crate::append_ring).
+//! [`MappedFile::bytes`] argues what a file can do to its reader while it is mapped.
 
 use crate::sigbus::Watch;
 use std::fs::File;
@@ -14,21 +14,20 @@ use std::ptr::NonNull;
 pub struct MappedFile {
     base: NonNull<u8>,
     len: usize,
-    /// Present while something is mapped (an empty file has no map).
+    /// `None` for an empty file, which has no map.
     watch: Option<Watch>,
     file: File,
 }
 
-// SAFETY: the map belongs to this value alone and is only read; moving the value to another thread moves nothing else.
+// SAFETY: the map belongs to this value alone and is only read; nothing else moves with it to another thread.
 unsafe impl Send for MappedFile {}
-// SAFETY: what takes `&self` reads the map and asks the kernel; the map changes through `&mut self` alone.
+// SAFETY: methods with `&self` read the map and ask the kernel; the map changes through `&mut self` alone.
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
     /// Maps the whole of a regular file. Makes system calls.
     ///
-    /// Fails with [`io::ErrorKind::Unsupported`] for what is not a regular file or when too many files are mapped;
-    /// such a file can be read instead.
+    /// Fails with [`io::ErrorKind::Unsupported`] for other files and if too many files are mapped: then read the file.
     pub fn new(file: File) -> io::Result<MappedFile> {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "not a regular file"));
@@ -48,8 +47,8 @@ impl MappedFile {
         self.len == 0
     }
 
-    /// Maps what the file has gained since; gives the new length in bytes. Makes system calls. A file that became
-    /// shorter keeps its map: the missing pages are noticed when they are touched, see [`MappedFile::cut_at`].
+    /// Maps the bytes that the file has gained since; gives the new length in bytes. Makes system calls. A file that
+    /// became shorter keeps its map: [`MappedFile::cut_at`] tells of missing pages once they were touched.
     pub fn grow(&mut self) -> io::Result<usize> {
         let len = self.file_len()?;
         if len > self.len {
@@ -58,7 +57,7 @@ impl MappedFile {
         Ok(self.len)
     }
 
-    /// The same for a map that others read: another map of the file, if it has gained anything.
+    /// Like [`MappedFile::grow`] for a map that others read: gives a second, longer map. `None`: it has not grown.
     pub(crate) fn grown(&self) -> io::Result<Option<MappedFile>> {
         let len = self.file_len()?;
         if len <= self.len {
@@ -74,7 +73,7 @@ impl MappedFile {
         usize::try_from(self.file.metadata()?.len()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
     }
 
-    /// Maps so many bytes, more than there are mapped; it was noticed before that the file was cut there.
+    /// Maps `len` bytes, more than are mapped now. `cut_at`: where the file was cut, as noticed before.
     fn map(&mut self, len: usize, cut_at: Option<u64>) -> io::Result<()> {
         // SAFETY: a fresh mapping at an address of the kernel's choice; the fd is open, and `len` is not 0.
         let base = unsafe {
@@ -83,10 +82,10 @@ impl MappedFile {
         let Some(base) = NonNull::new(base.cast::<u8>()).filter(|_| base != libc::MAP_FAILED) else {
             return Err(io::Error::last_os_error());
         };
-        // What was noticed of the map before this one stays true of the bytes already read from it.
+        // Bytes already read from the old map stay cut, so the new map keeps the note.
         let watch = Watch::new(base.as_ptr() as usize, len, cut_at.map(|at| at as usize));
         if watch.is_none() {
-            // SAFETY: mapped just above with this length, and nobody has seen it.
+            // SAFETY: mapped just above with this length, and not handed out yet.
             unsafe { libc::munmap(base.as_ptr().cast(), len) };
             return Err(io::Error::new(io::ErrorKind::Unsupported, "too many files are mapped"));
         }
@@ -99,24 +98,24 @@ impl MappedFile {
 
     /// The mapped bytes.
     ///
-    /// The argument for handing out `&[u8]`: the map is read-only here and lives as long as `self`. Another process may
-    /// still write to the file, so the bytes can change while they are looked at; this argument is therefore weak and
-    /// rests on how they are used: as plain numbers, each checked after it is read, never as lengths or pointers
-    /// trusted from an earlier read. A file that becomes shorter reads as zeroes and is noted by [`MappedFile::cut_at`].
+    /// Why `&[u8]` is sound: the map is read-only here and lives as long as `self`. The argument is weak, because
+    /// another process may write to the file while the bytes are read. It rests on how callers use the bytes: as plain
+    /// numbers, each checked after it is read, never as lengths or pointers trusted from an earlier read. A file that
+    /// becomes shorter reads as zeroes, and [`MappedFile::cut_at`] tells.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `base` is dangling with length 0, or a live map of `len` readable bytes; see above for mutation.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
-    /// Where the file was cut under its map, in bytes from its start, as far as has been noticed: known only after a
-    /// missing page was touched, and rounded down to a page. The lowest place is kept, also when the file grows again.
+    /// Where the file was cut under its map, in bytes from its start. This is known only after a missing page was
+    /// touched, and rounded down to a page. The lowest place is kept, also when the file grows again.
     pub fn cut_at(&self) -> Option<u64> {
         self.watch.as_ref()?.cut_at().map(|at| at as u64)
     }
 
-    /// Asks the kernel to bring `len` bytes from `pos` into this process's page table in one go: one call instead of a
-    /// page fault for every few frames. Does nothing on kernels older than 5.14.
+    /// Asks the kernel to enter `len` bytes from `pos` into this process's page table: one call instead of a page fault
+    /// for every few frames. Does nothing on kernels older than 5.14.
     pub fn populate(&self, pos: usize, len: usize) {
         const PAGE: usize = 4096;
         let start = pos & !(PAGE - 1);
@@ -127,14 +126,14 @@ impl MappedFile {
         }
     }
 
-    /// Keeps the mapped pages in memory until they are unmapped, where the limit of locked memory lets it; says whether it does.
+    /// Locks the mapped pages in memory until they are unmapped. False where the limit of locked memory forbids it.
     pub fn lock(&self) -> bool {
-        // SAFETY: the range is the map; locking changes none of it. An empty map is dangling, and nothing of it is touched.
+        // SAFETY: the range is the map, and locking changes none of its bytes. An empty map makes no call.
         self.len == 0 || unsafe { libc::mlock(self.base.as_ptr().cast(), self.len) } == 0
     }
 
     fn unmap(&mut self) {
-        // The watch goes first: the handler must not put pages into a range that is no longer ours.
+        // The watch goes first: the handler must not put pages into a range that this value no longer owns.
         self.watch = None;
         if self.len > 0 {
             // SAFETY: `base` and `len` describe the map made in `grow`; no slice outlives the borrow of `self`.
@@ -180,7 +179,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 16 << 10]).unwrap();
         let mut mapped = MappedFile::new(file.try_clone().unwrap()).unwrap();
-        // (length the file is cut to, page touched, length it then grows to, byte read there after, note)
+        // (length to which the file is cut, page touched, length to which it then grows, byte read there after, note)
         let rows = [
             (8 << 10, 12 << 10, 20 << 10, 0, 12 << 10),
             (8 << 10, 16 << 10, 24 << 10, 0, 12 << 10),

@@ -1,19 +1,19 @@
-//! A file cut short while it is mapped: the fault becomes a zero page and a note of where, not the death of the process.
+//! Survives a file that is cut short while it is mapped: the fault gives a zero page and a note of the place.
 //!
-//! One handler for the process, a fixed table of the mapped ranges, nothing but atomics and one `mmap` inside the
-//! handler. A fault outside every range, and a SIGBUS of any other kind (memory that failed, a signal somebody sent), is
-//! handed to whoever handled SIGBUS before.
+//! There is one handler for the process and a fixed table of mapped ranges; the handler uses atomics and one `mmap`
+//! only. It passes on to the previous SIGBUS handler a fault outside every range, and any other kind of SIGBUS (failed
+//! memory, a signal that a process sent).
 
-// Not through the door: a table for a signal handler, in a static.
+// `std` atomics, not the crate's own: this is a static table for a signal handler.
 use base::limits::MAPPED_FILES;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One mapped range. `start` is 0 while the slot is free and 1 while it is being filled.
+/// One mapped range. `start` is `FREE` (0) while the slot is free and `TAKEN` (1) while it is being filled.
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Offset of the lowest page that faulted, `usize::MAX` while none has.
+    /// Offset of the lowest page that faulted; `usize::MAX` before the first fault.
     cut_at: AtomicUsize,
 }
 
@@ -21,14 +21,14 @@ const FREE: usize = 0;
 const TAKEN: usize = 1;
 
 impl Slot {
-    /// Where the range begins, if it is in use and `address` lies in it.
+    /// Start of the range, if the slot is in use and `address` lies in it.
     fn start_of(&self, address: usize) -> Option<usize> {
         // Acquire pairs with the Release in `Watch::new`.
         let start = self.start.load(Ordering::Acquire);
         let end = self.end.load(Ordering::Acquire);
-        // A slot given back and taken again between the two loads could pair the start of one range with the end of
-        // another, and cover what is nobody's: then the start is another one by now. A range that holds the address of
-        // a fault is not given back before the fault is over, for it is being read.
+        // A slot that is freed and taken again between the two loads could pair one range's start with another's end,
+        // and cover memory of neither. Then the second load of `start` differs. The range in which a read faulted stays
+        // mapped until the read is over, so its slot does not change.
         let whole = start > TAKEN && self.start.load(Ordering::Relaxed) == start;
         (whole && (start..end).contains(&address)).then_some(start)
     }
@@ -38,8 +38,8 @@ impl Slot {
         // SAFETY: sysconf has no preconditions.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
         let at = address & !(page - 1);
-        // SAFETY: `at` is a page of a range that this process mapped read-only and still owns (a slot is emptied
-        // before its range is unmapped), so replacing that page touches nobody else's memory.
+        // SAFETY: `at` is a page of a range that this process mapped read-only and still owns (a slot is emptied before
+        // its range is unmapped), so replacing that page changes no other memory.
         let made = unsafe {
             libc::mmap(
                 at as *mut libc::c_void,
@@ -61,7 +61,7 @@ impl Slot {
 /// `si_code` of a SIGBUS for an address behind the end of its file (`asm-generic/siginfo.h`).
 const BUS_ADRERR: libc::c_int = 2;
 
-/// `si_code` of a SIGBUS that tells of failed memory which no instruction has touched.
+/// `si_code` of a SIGBUS for failed memory that no instruction has touched yet.
 const BUS_MCEERR_AO: libc::c_int = 5;
 
 static SLOTS: [Slot; MAPPED_FILES] =
@@ -75,19 +75,20 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches `len` bytes from `start`, where `cut_at` is already known; `None` when the table is full (read such a
-    /// file instead of mapping it).
+    /// Watches `len` bytes from `start`. `cut_at`: the cut that is already known. `None` when the table is full: read
+    /// such a file instead of mapping it.
     pub(crate) fn new(start: usize, len: usize, cut_at: Option<usize>) -> Option<Watch> {
         if !install() {
             return None;
         }
         for (index, slot) in SLOTS.iter().enumerate() {
-            // Acquire pairs with the Release in `drop`: the last owner's stores come before ours.
+            // Acquire pairs with the Release in `drop`: the last owner's stores come before this one's.
             if slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 slot.cut_at.store(cut_at.unwrap_or(usize::MAX), Ordering::Relaxed);
-                // Release pairs with the Acquire in `Slot::start_of`: whoever sees this end sees TAKEN, or a later start.
+                // Release pairs with the Acquire in `Slot::start_of`: seeing this end implies seeing TAKEN or a later
+                // start.
                 slot.end.store(start + len, Ordering::Release);
-                // Release pairs with the Acquire in `Slot::start_of`: whoever sees the start sees the end.
+                // Release pairs with the Acquire in `Slot::start_of`: a handler that sees the start sees the end.
                 slot.start.store(start, Ordering::Release);
                 return Some(Watch { slot: index });
             }
@@ -95,7 +96,7 @@ impl Watch {
         None
     }
 
-    /// Offset of the first byte that was gone, where the file was cut under the map (rounded down to a page).
+    /// Offset of the first missing byte, rounded down to a page; `None` while no cut was noticed.
     pub(crate) fn cut_at(&self) -> Option<usize> {
         let at = SLOTS[self.slot].cut_at.load(Ordering::Relaxed);
         (at != usize::MAX).then_some(at)
@@ -108,22 +109,23 @@ impl Drop for Watch {
     }
 }
 
-/// What handled SIGBUS before us.
+/// The SIGBUS handler before this one.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Installs the handler once; false where the system refuses.
 fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
-        // SAFETY: both structures are plain data for which all zeroes is a valid value; `on_sigbus` has the signature
-        // that SA_SIGINFO asks for; it calls only mmap, sysconf, sigaction and raise, all async-signal-safe in effect on Linux
-        // (mmap is a bare system call, this sysconf reads a number), and touches only atomics and an initialised `OnceLock`.
+        // SAFETY: both structures are plain data, and all zeroes is a valid value. `on_sigbus` has the signature that
+        // SA_SIGINFO asks for. It calls only mmap, sysconf, sigaction and raise, all async-signal-safe in effect on
+        // Linux (mmap is a bare system call, this sysconf reads a number). It touches only atomics and an initialised
+        // `OnceLock`.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut before) != 0 {
                 return false;
             }
-            // Stored before the handler can run, so the handler never waits for it.
+            // Stored before the handler can run, so that the handler never waits for it.
             let _ = BEFORE.set(before);
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_sigbus as *const () as usize;
@@ -145,12 +147,12 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _conte
             return;
         }
     }
-    // Not ours: give the signal back to whoever had it; the faulting instruction runs again and meets that handler.
+    // Not in a watched range: restore the previous handler. The faulting instruction runs again and meets that one.
     if let Some(before) = BEFORE.get() {
         // SAFETY: `before` was filled in by sigaction itself.
         unsafe { libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut()) };
     }
-    // Codes up to 0 say that a process sent it. No instruction will run into these again, so they are sent on.
+    // Codes up to 0 say that a process sent the signal. No instruction will fault again for these, so raise them again.
     if code <= 0 || code == BUS_MCEERR_AO {
         // SAFETY: async-signal-safe; blocked until this handler returns.
         unsafe { libc::raise(libc::SIGBUS) };
@@ -177,7 +179,7 @@ mod tests {
         }
     }
 
-    /// The slot changes between two ranges; no address outside both, and none of the gap between them, is ever covered.
+    /// While a slot changes between two ranges, no address outside both is ever covered, in the gap or elsewhere.
     #[test]
     fn a_slot_taken_again_never_pairs_one_start_with_another_end() {
         use std::sync::atomic::AtomicBool;

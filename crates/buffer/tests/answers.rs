@@ -1,4 +1,4 @@
-//! Answers of a keeper that come late, or while a signal does: each belongs to its own question.
+//! Answers of a keeper that come late, or while a signal arrives: each belongs to its own question.
 
 #![cfg(not(loom))]
 
@@ -19,10 +19,10 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(5))
 }
 
-/// That a pause began, and when it is over.
+/// Signals that a pause began, and that it is over.
 type Pause = (Sender<()>, Receiver<()>);
 
-/// A keeper in a thread that can be made to answer nobody for a while.
+/// A keeper in a thread that can be told to pause.
 struct Kept {
     named: Named,
     pauses: Sender<Pause>,
@@ -46,7 +46,7 @@ impl Kept {
             while !keeper.turn(Some(1), Some(stopped.as_fd())).unwrap() {
                 if let Ok((begins, goes_on)) = paused.try_recv() {
                     begins.send(()).unwrap();
-                    // Until who asked for it lets go.
+                    // Until the test drops the other end.
                     let _ = goes_on.recv();
                 }
             }
@@ -55,7 +55,7 @@ impl Kept {
         Kept { named, pauses, stop, keeper, _folder: folder }
     }
 
-    /// Nothing is answered as long as what this gives lives.
+    /// The keeper does not answer as long as the returned value lives.
     fn pause(&self) -> Sender<()> {
         let (begins, begun) = channel();
         let (pause, goes_on) = channel();
@@ -82,7 +82,7 @@ fn an_answer_that_came_too_late_is_not_taken_for_the_next_one() {
     drop(pause);
     let (named, generation) = reader.whereabouts(numbers[1], soon()).unwrap();
     assert_eq!((named.path(), generation), (Path::new("/two.sock"), 7));
-    // The next ring as well is asked for behind what is owed.
+    // The question for the next ring also works while an answer is due.
     let pause = kept.pause();
     let late = reader.whereabouts(numbers[0], Some(Instant::now() + Duration::from_millis(30)));
     assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -103,7 +103,7 @@ fn an_answer_that_came_too_late_is_not_taken_for_the_next_one() {
 #[test]
 fn a_signal_takes_no_question_back() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: a handler that does nothing, and an action that is all zero but for it: so calls are interrupted.
+    // SAFETY: the handler does nothing, and the rest of the action is zero: without SA_RESTART calls are interrupted.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;

@@ -1,8 +1,9 @@
-//! Credit and bells under the model checker: what channels between stages are made of, with `engine`'s part as threads.
+//! Credit and bells under the model checker: the parts of channels between stages, with threads in the role of
+//! `engine`.
 //!
 //!     cargo xtask model
 //!
-//! A sleep in a model has no end by itself: a signal that is lost leaves all threads asleep, and the checker says so.
+//! A sleep in a model has no time limit: a lost signal leaves all threads asleep, and the checker reports that.
 
 #![cfg(loom)]
 
@@ -15,7 +16,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;
 
-/// Tries every order. Without a bound it would take days.
+/// Tries every order, within a bound on preemptions. Without it that would take days.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     check_to(usize::MAX, model);
 }
@@ -31,7 +32,7 @@ fn pair(places: usize) -> (Giver, Taker) {
     credit(places, Queue::Indexed, &Arc::new(Bell::new().unwrap())).unwrap()
 }
 
-/// The next full place of one of them, none at the end of all; sleeps as the source of a stage does.
+/// The next full place of one of the takers; `None` when all have ended. Sleeps as the source of a stage does.
 fn take(takers: &mut [Taker]) -> Option<(usize, u64)> {
     let mut ended = vec![false; takers.len()];
     loop {
@@ -54,10 +55,10 @@ fn take(takers: &mut [Taker]) -> Option<(usize, u64)> {
     }
 }
 
-/// A place belongs to one end at a time, and what is in it comes across; nobody sleeps for ever.
+/// A place belongs to one end at a time, its contents come across, and every sleep ends.
 fn places_go_there_and_back(places: usize, count: u64) {
     struct Parcels(Vec<UnsafeCell<u64>>);
-    // SAFETY: not claimed but tested: the checker's cells tell every access that is not ordered behind the one before.
+    // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered.
     unsafe impl Sync for Parcels {}
 
     check(move || {
@@ -116,7 +117,7 @@ fn one_bell_rings_for_two_givers() {
     });
 }
 
-/// Who waits for a place learns that the taker left.
+/// A giver that waits for a place learns that the taker left.
 #[test]
 fn no_leaving_is_slept_through() {
     check(|| {
@@ -132,7 +133,7 @@ fn no_leaving_is_slept_through() {
     });
 }
 
-/// Who waits for a full place finds the end.
+/// A taker that waits for a full place finds the end.
 #[test]
 fn no_end_is_slept_through() {
     check(|| {
@@ -146,7 +147,7 @@ fn no_end_is_slept_through() {
     });
 }
 
-/// A sleeper that is called sees a flag that the caller has set before, such as the wish to stop.
+/// A sleeper that is called sees a flag that the caller has set before, such as a request to stop.
 #[test]
 fn no_wish_to_stop_is_slept_through() {
     check(|| {

@@ -1,5 +1,5 @@
-//! A reader whose sandbox has no membarrier(2) cannot have the writer's processor run its fence: it may miss a wake-up, and so
-//! looks now and then.
+//! A reader whose sandbox denies membarrier(2) cannot make the writer's processor run its fence. It may miss a wake-up,
+//! and so looks at intervals.
 
 #![cfg(not(loom))]
 
@@ -9,11 +9,11 @@ use buffer::shared::segment::Pages;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// From here on this thread gets EPERM for membarrier(2).
+/// Makes membarrier(2) fail with EPERM in this thread.
 fn deny_membarrier() -> io::Result<()> {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let filter = [
-        // The number of the call; one that is another skips the refusal.
+        // The number of the system call; for any other one, the refusal is skipped.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
         libc::sock_filter {
             jf: 1,
@@ -23,7 +23,7 @@ fn deny_membarrier() -> io::Result<()> {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: it takes numbers.
+    // SAFETY: the arguments are numbers.
     let done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     if done != 0 {
         return Err(io::Error::last_os_error());
@@ -33,7 +33,7 @@ fn deny_membarrier() -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How often a reader goes to sleep while nothing comes for a third of a second.
+/// Number of sleeps of a reader that gets no block for a third of a second.
 fn sleeps() -> u64 {
     let geometry = Geometry::new(RingKind::P, 4096, 16);
     let (mut ring, _writer) = Ring::create(geometry, Pages::Normal, Signalling::Batched(32)).unwrap();
@@ -49,7 +49,7 @@ fn who_may_not_have_others_run_a_fence_looks_again_and_again() {
     assert!(free <= 5, "{free}: it sleeps until it is woken");
     let confined = std::thread::spawn(|| deny_membarrier().map(|()| sleeps())).join().unwrap();
     match confined {
-        // Every 5 ms, on a processor that has time for it now and then.
+        // Every 5 ms, if the processor has time for it.
         Ok(sleeps) => assert!(sleeps > 10, "{sleeps}"),
         Err(error) => eprintln!("skipped (rights): no system call can be denied here: {error}"),
     }

@@ -2,7 +2,7 @@
 //!
 //!     cargo xtask model
 //!
-//! A sleep in a model has no end by itself: a ring that is lost leaves both sides asleep, and the checker says so.
+//! A sleep in a model has no time limit: a lost ring leaves both sides asleep, and the checker reports that.
 
 #![cfg(loom)]
 
@@ -17,7 +17,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A channel of one record or two, of as many buffers, of eight bytes each.
+/// A channel of one or two records, as many buffers, and eight bytes each.
 fn channel(places: u32) -> (Driver, Application) {
     let bytes = 8 * places.max(2);
     model(Geometry { send_records: places, send_bytes: bytes, receive_buffers: places, buffer_bytes: 8 })
@@ -27,7 +27,7 @@ fn bytes(number: u64) -> [u8; 8] {
     (number * 0x0101_0101_0101_0101).to_ne_bytes()
 }
 
-/// Sleeps until the other side rang, as the thread of an interface and the leader of an application do; `ready` looks once more.
+/// Sleeps until the other side rings, like an interface's thread or an application's leader; `ready` is the last look.
 fn sleep_unless(bells: &Bells, ready: impl Fn() -> bool) {
     if bells.fall_asleep() && !ready() {
         bells.sleep();
@@ -36,7 +36,7 @@ fn sleep_unless(bells: &Bells, ready: impl Fn() -> bool) {
     bells.news(|_| {});
 }
 
-/// Each packet is sent as it was written, in order, though its place is used again; no side sleeps for ever.
+/// Each packet is sent as it was written, in order, although its place is used again; every sleep ends.
 fn packets_are_sent(places: u32, count: u64) {
     check(move || {
         let (mut driver, mut application) = channel(places);
@@ -75,7 +75,7 @@ fn two_places_are_sent_from_again_and_again() {
     packets_are_sent(2, 3);
 }
 
-/// The application reads each packet that was not dropped, whole and in order. The driver waits for nobody.
+/// The application reads each packet that was not dropped, whole and in order. The driver never waits.
 fn packets_are_received(places: u32, count: u64) {
     check(move || {
         let (mut driver, mut application) = channel(places);
@@ -83,7 +83,7 @@ fn packets_are_received(places: u32, count: u64) {
         let receiving = thread::spawn(move || {
             let (mut got, mut last) = (0, 0);
             loop {
-                // Before the look: what came before the end is seen after it.
+                // Read before the packets: packets from before the end are visible after it.
                 let is_over = application.state() != State::Open;
                 got += application.receive(64, &mut |packet| {
                     let mut copy = [0; 8];
@@ -142,7 +142,7 @@ fn a_long_packet_comes_whole() {
     });
 }
 
-/// What the driver reports before its errno changes again is that errno, and what it counted before it closed a flow is seen behind that.
+/// An error report comes with its own errno, and counts from before a flow's end are visible after it.
 #[test]
 fn an_error_comes_with_its_errno_and_an_end_with_all_counts() {
     check(|| {
@@ -180,7 +180,7 @@ fn facts_come_whole_and_before_the_packets_that_they_are_for() {
     });
 }
 
-/// A driver that finds a flow closed finds all that its application sent before.
+/// A driver that sees a flow closed sees all packets that its application sent before.
 #[test]
 fn what_was_sent_before_the_end_is_sent() {
     check(|| {

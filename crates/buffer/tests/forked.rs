@@ -1,4 +1,4 @@
-//! A child that was forked has what its parent had, but for the threads.
+//! A forked child has everything its parent had, except the threads.
 
 #![cfg(not(loom))]
 
@@ -35,7 +35,7 @@ fn a_child_lets_go_of_descriptors_whose_threads_it_has_not() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "it waits for a thread of its parent's");
-    // Which goes on as if nothing were.
+    // The parent goes on undisturbed.
     writer.write_all(b"more").unwrap();
     assert_eq!(reader.read(&mut [0; 9]).unwrap(), 4);
 }

@@ -1,4 +1,4 @@
-//! Named rings: a keeper in a thread, writers and readers over its socket, as other processes use them.
+//! Named rings: a keeper in a thread; writers and readers over its socket, as other processes use them.
 
 #![cfg(not(loom))]
 
@@ -21,7 +21,7 @@ fn options(kind: RingKind) -> RingOptions {
     RingOptions::new(Geometry::new(kind, 4096, 16))
 }
 
-/// A keeper in a thread of its own, and the ring it keeps.
+/// A keeper in a thread of its own, and its ring.
 struct Kept {
     named: Named,
     keeper: Option<JoinHandle<io::Result<()>>>,
@@ -64,7 +64,7 @@ fn readers_that_came_first_get_everything_from_the_first_block_on() {
                 std::thread::spawn(move || named.open_reader(OnFull::Wait, From::Next, soon()).unwrap())
             })
             .collect();
-        // Reading waits for somebody who writes.
+        // Opening for reading waits for a writer.
         std::thread::sleep(Duration::from_millis(20));
         let mut writer = kept.named.open_writer(Signalling::default()).unwrap();
         let mut readers: Vec<NamedReader> = early.into_iter().map(|reader| reader.join().unwrap()).collect();
@@ -127,7 +127,7 @@ fn there_is_one_writer_at_a_time() {
 
 #[test]
 fn who_may_not_is_refused_and_told() {
-    // Root may everything, so what is refused to others is tested by what a policy says (`policy.rs`); here: the way there.
+    // `policy.rs` tests which rights a policy gives; this test covers the way there. Root may do everything.
     let kept = Kept::new(RingOptions {
         policy: Policy { read: Reach::Other, hold: Reach::User, write: Reach::User },
         ..options(RingKind::D)
@@ -152,7 +152,7 @@ fn who_may_not_is_refused_and_told() {
         .join()
         .unwrap()
     };
-    // The folder must let others through to the socket.
+    // The folder must let other users through to the socket.
     use std::os::unix::fs::PermissionsExt;
     let folder = kept.named.path().parent().unwrap();
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -216,11 +216,11 @@ fn names_and_places_that_are_none_are_refused_in_words() {
     let first = Keeper::create(&path, options(RingKind::D)).unwrap();
     let second = Keeper::create(&path, options(RingKind::D)).map(|_| ()).unwrap_err();
     assert_eq!(second.kind(), io::ErrorKind::AlreadyExists);
-    // What a killed keeper leaves is taken over.
+    // A new keeper takes over what a killed one left.
     drop(first);
     assert!(Named::at(path.to_str().unwrap()).unwrap().state().unwrap_err().to_string().contains("dead"));
     let second = Keeper::create(&path, options(RingKind::D)).unwrap();
-    // Or removed; but not where a keeper lives.
+    // Or a caller removes it; but not while a keeper lives.
     assert_eq!(clear_dead(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     drop(second);
     clear_dead(&path).unwrap();
@@ -326,7 +326,7 @@ fn a_file_of_somebody_elses_beside_the_socket_is_left_alone() {
     std::fs::write(&others, "somebody's").unwrap();
     let path = folder.path().join("Cargo.sock");
     let mut keeper = Keeper::create(&path, options(RingKind::D)).unwrap();
-    // Not the same ring, though only what is behind the dot differs.
+    // Another ring, although only the ending differs.
     let mut beside = Keeper::create(&folder.path().join("Cargo.ring"), options(RingKind::D)).unwrap();
     keeper.remove();
     beside.remove();

@@ -1,4 +1,4 @@
-//! A keeper that has used up what the system gives it: one test after the other, for limits are those of the whole process.
+//! A keeper that runs out of system resources. The tests run one after the other, because limits are per process.
 
 #![cfg(not(loom))]
 
@@ -24,7 +24,8 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + LONG)
 }
 
-/// This process has so few file descriptors as long as this lives, and no other test runs: made first, it is dropped last.
+/// Limits this process's file descriptors while it lives, and excludes other tests. Make it first, so that it drops
+/// last.
 struct Few {
     before: Rlimit,
     _alone: MutexGuard<'static, ()>,
@@ -50,7 +51,7 @@ fn options() -> RingOptions {
     RingOptions { keep_open: true, ..RingOptions::new(Geometry::new(RingKind::D, 4096, 16)) }
 }
 
-/// A keeper in a thread of its own, which root makes nobody's: root is not held to the system's limits.
+/// A keeper in a thread of its own. Under root the thread becomes `nobody`, because the limits do not bind root.
 struct Kept {
     named: Named,
     path: PathBuf,
@@ -65,7 +66,7 @@ impl Kept {
         let mut keeper = Keeper::create(&path, options()).unwrap();
         let named = Named::at(path.to_str().unwrap()).unwrap();
         let keeper = std::thread::spawn(move || {
-            // SAFETY: setresuid of this thread alone; it is not allowed to who is nobody already.
+            // SAFETY: setresuid of this thread alone; it fails if the user is not root, which is fine.
             unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
             keeper.run()
         });
@@ -77,7 +78,7 @@ impl Kept {
         self.keeper.join().unwrap().unwrap();
     }
 
-    /// What the keeper's thread has taken of a processor.
+    /// Processor time of the keeper's thread.
     fn cpu_time(&self) -> Duration {
         let mut clock: libc::clockid_t = 0;
         // SAFETY: the thread has not been joined, and there is room for its clock and the time.
@@ -121,7 +122,7 @@ fn a_keeper_without_files_lets_clients_wait_and_sleeps() {
     kept.end();
 }
 
-/// File descriptors on their way count for who sent them, all its rings together.
+/// File descriptors on their way count for the user who sent them, all its rings together.
 #[test]
 fn clients_that_take_no_answers_cost_others_none() {
     let _few = Few::new(256);
@@ -132,7 +133,7 @@ fn clients_that_take_no_answers_cost_others_none() {
         greet(client, &kept.path);
         rustix::io::ioctl_fionbio(client, true).unwrap();
         for _ in 0..300 {
-            // Until there is no room, or nobody listens any more.
+            // Until there is no room, or the keeper has closed the connection.
             if control::send(client, &Message::Map(writer.generation()), &[]).is_err() {
                 break;
             }
@@ -156,7 +157,7 @@ fn a_reader_that_had_no_files_for_the_next_ring_is_told_so_and_does_not_wait_for
     let mut reader = kept.named.open_reader(OnFull::Wait, From::Next, soon()).unwrap();
     let late = reader.next_generation(Some(Instant::now())).unwrap_err();
     assert_eq!(late.kind(), io::ErrorKind::TimedOut);
-    // The keeper answers when the next ring is there, and this process cannot take what comes with the answer.
+    // The keeper answers when the next ring exists, but this process cannot receive the file descriptors of the answer.
     writer.resize(8192, 32).unwrap();
     while rustix::event::poll(
         &mut [rustix::event::PollFd::from_borrowed_fd(reader.answer_fd(), rustix::event::PollFlags::IN)],
@@ -199,7 +200,7 @@ fn whichever_file_a_ring_lacks_nothing_is_left_of_it() {
         assert_eq!(left(), [""; 0], "with {free} files");
     }
     assert!(failures > 3, "{failures}");
-    // Nor of one whose name is taken, or too long.
+    // Nor anything of a keeper whose name is taken or too long.
     let taken = folder.path().join("taken");
     std::fs::write(&taken, "somebody's").unwrap();
     assert!(Keeper::create(&taken, options()).is_err());
@@ -207,7 +208,7 @@ fn whichever_file_a_ring_lacks_nothing_is_left_of_it() {
     assert_eq!(left(), ["taken"]);
 }
 
-/// A client says how large a ring is to be: what that takes is taken by who uses it, not by its keeper.
+/// A client chooses the size of a ring: its users take the memory for it, not its keeper.
 #[test]
 fn a_keeper_takes_no_memory_for_what_is_not_written_yet() {
     let _few = Few::new(64);

@@ -1,4 +1,4 @@
-//! Live rings: what a reader gets is what was written, whole and in order, or counted as passed over.
+//! Live rings: a reader gets every packet as it was written, whole and in order, or counts it as passed over.
 
 #![cfg(not(loom))]
 
@@ -20,7 +20,7 @@ fn reader(areas: &Areas<Segment>, geometry: Geometry, bits: u64) -> LiveReader {
     LiveReader::new(LiveMemory::map(areas.fds(), geometry, Access::Read).unwrap(), bits)
 }
 
-/// Packet `number`: its length, and bytes that say which it is.
+/// Packet `number`: its bytes, and so its length, follow from the number.
 fn packet(number: u64) -> Vec<u8> {
     let len = match number % 13 {
         0 => 0,
@@ -45,7 +45,7 @@ fn publish(writer: &mut LiveWriter, number: u64, wanted: u64) {
     writer.publish(facts, &[front, back]);
 }
 
-/// Takes everything there is: (numbers taken, bytes lost between look and copy).
+/// Takes all packets, and shows each to `see`.
 fn take_all(reader: &mut LiveReader, to: &mut [u8], mut see: impl FnMut(u64, &Facts, &[u8])) {
     loop {
         match reader.look() {
@@ -142,7 +142,7 @@ fn a_packet_that_is_being_written_is_not_gone() {
         publish(&mut writer, number, 1);
     }
     let mut to = vec![0; 70_000];
-    // Another processor is still at the first of three: a reader that owns all three begins with it.
+    // Another processor still writes the first of three packets: a reader that owns all three begins with that one.
     let stamp = slots.at(0).stamp.swap(0, Ordering::SeqCst);
     let mut early = reader(&areas, geometry, 1);
     early.begin_at(0);
@@ -151,7 +151,7 @@ fn a_packet_that_is_being_written_is_not_gone() {
     let mut got = Vec::new();
     take_all(&mut early, &mut to, |number, _, _| got.push(number));
     assert_eq!((got, early.overtaken()), (vec![0, 1, 2], 0));
-    // What is really gone counts as overtaken.
+    // Packets that are really gone count as overtaken.
     (0..500).for_each(|number| publish(&mut writer, number, 1));
     let mut late = reader(&areas, geometry, 1);
     late.begin_at(0);
@@ -209,7 +209,7 @@ fn nothing_a_writer_says_leads_outside() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
         let value = if round % 3 == 0 { random >> 40 } else { random };
         let (map, len) = if round % 2 == 0 { (&slots, geometry.slots_bytes() / 64) } else { (&words, 24) };
-        // SAFETY: inside the map, 8 bytes aligned; read by nobody but through atomics of this thread.
+        // SAFETY: inside the map, 8 bytes, aligned; only this thread reads it, through atomics.
         unsafe { map.first().cast::<u64>().add((random >> 8) as usize % len).write(value) };
         for _ in 0..4 {
             if let Look::Packet(packet) = reader.look() {

@@ -1,6 +1,6 @@
-//! A SIGBUS that does not say "behind the end of the file" goes to whoever handled it before, and leaves the map alone.
+//! A SIGBUS that does not mean "behind the end of the file" goes to the earlier handler, and leaves the map alone.
 //!
-//! One test in a process of its own, for it changes what the process does on SIGBUS.
+//! A single test in a process of its own, because it changes the handling of SIGBUS.
 
 #![cfg(not(loom))]
 
@@ -40,11 +40,11 @@ struct Information {
     rest: [u64; 13],
 }
 
-/// Sends SIGBUS to this thread, saying that it came for `code` at `address`.
+/// Sends SIGBUS to this thread, with this `code` and `address`.
 fn send(code: i32, address: usize) {
     assert_eq!(size_of::<Information>(), size_of::<libc::siginfo_t>());
     let information = Information { signal: libc::SIGBUS, error: 0, code, pad: 0, address, rest: [0; 13] };
-    // SAFETY: a whole siginfo that lives through the call; sending to ourselves may say any code.
+    // SAFETY: a whole siginfo that lives through the call; a process may send itself any code.
     let result = unsafe {
         let (process, thread) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
         libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, libc::SIGBUS, &raw const information)
@@ -64,8 +64,8 @@ fn only_an_address_behind_the_end_of_the_file_is_a_cut() {
     let ours = handler();
     assert_ne!(ours.sa_sigaction, earlier.sa_sigaction);
 
-    // (code, calls of the earlier handler: none where the instruction is to run into it again, which a signal that is
-    // sent does not do)
+    // (code, calls of the earlier handler). 0 calls if the instruction must run into the fault again: a sent signal has
+    // no such instruction.
     let hardware_action_required = 4;
     let hardware_action_optional = 5;
     let unaligned = 1;

@@ -1,4 +1,4 @@
-//! Whose folder a ring's name is looked up in. One test, for the environment is the whole process's.
+//! In whose folder a ring's name is looked up. A single test, because the environment belongs to the whole process.
 
 #![cfg(not(loom))]
 
@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 const NOBODY: u32 = 65_534;
 const SOMEBODY: u32 = 54_321;
 
-/// Runs as this user in a thread that ends with it.
+/// Runs `work` as this user, in a thread that ends with it.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     let change = move || {
         // SAFETY: changes this thread alone.
@@ -35,12 +35,12 @@ fn nobody_is_given_a_ring_out_of_somebody_elses_folder() {
     }
     let everybodys = tempfile::tempdir().unwrap();
     std::fs::set_permissions(everybodys.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-    // SAFETY: nothing else in this process looks at its environment at this time.
+    // SAFETY: nothing else in this process reads its environment at this time.
     unsafe {
         std::env::remove_var("XDG_RUNTIME_DIR");
         std::env::set_var("TMPDIR", everybodys.path());
     }
-    // Where nobody's rings would be, somebody was first.
+    // Another user has made the folder in which `NOBODY`'s rings would be.
     let mut keeper = as_user(SOMEBODY, || {
         let folder = everybodys.path().join(format!("streamline-{NOBODY}"));
         std::fs::create_dir(&folder).unwrap();
@@ -54,7 +54,7 @@ fn nobody_is_given_a_ring_out_of_somebody_elses_folder() {
     let keeping = std::thread::spawn(move || keeper.run_until(std::os::fd::AsFd::as_fd(&asked)));
     let found = as_user(NOBODY, || Named::at("ring").and_then(|named| named.state()));
     assert_eq!(found.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
-    // Whom one means by a path, one means.
+    // A path names a keeper explicitly, so its owner does not matter.
     let path = everybodys.path().join(format!("streamline-{NOBODY}/ring.sock"));
     as_user(NOBODY, || Named::at(path.to_str().unwrap()).and_then(|named| named.state())).unwrap();
     drop(stop);

@@ -1,4 +1,4 @@
-//! A right of one process is no right of the next one that has its number.
+//! A right of one process does not pass to the next process with the same number.
 
 #![cfg(not(loom))]
 
@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 
 const NOBODY: u32 = 65_534;
 
-/// A child with this number, or any; runs `work` and ends with what that says.
+/// Forks a child, with this process number if given. It runs `work` and exits with the result.
 fn child(number: Option<i32>, work: impl FnOnce() -> i32) -> io::Result<i32> {
     let number: libc::pid_t = number.unwrap_or(0);
     // SAFETY: all zero is an empty request.
@@ -21,7 +21,7 @@ fn child(number: Option<i32>, work: impl FnOnce() -> i32) -> io::Result<i32> {
     if number != 0 {
         (request.set_tid, request.set_tid_size) = ((&raw const number) as u64, 1);
     }
-    // SAFETY: a fork; the child asks the keeper, which is a thread of its parent, over a socket, and ends.
+    // SAFETY: a fork; the child asks the keeper, a thread of its parent, over a socket, and ends.
     match unsafe { libc::syscall(libc::SYS_clone3, &raw mut request, size_of::<libc::clone_args>()) } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: the child ends here.
@@ -71,7 +71,7 @@ fn who_gets_a_dead_processs_number_gets_none_of_its_rights() {
     });
     begun.recv().unwrap();
     let named = Named::at(path.to_str().unwrap()).unwrap();
-    // 0: it may look at the ring; 1: it may not.
+    // 0: it may ask for the ring's state; 1: it may not.
     let asks = || {
         become_nobody();
         match named.state() {

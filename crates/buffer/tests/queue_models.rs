@@ -2,9 +2,9 @@
 //!
 //!     cargo xtask model
 //!
-//! The checker lets no load see a store that was not made yet. So a slot that is written too early cannot be seen in the
-//! slot itself: `a_slot_is_free_after_it_was_read` watches memory beside the queue that entries stand for, as payload in a
-//! data ring is.
+//! The checker lets no load see a store that was not made yet, so a slot that is written too early does not show in the
+//! slot itself. `a_slot_is_free_after_it_was_read` therefore watches memory beside the queue, which entries stand for,
+//! like the payload of a data ring.
 
 #![cfg(loom)]
 
@@ -13,7 +13,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;
 
-/// Tries every order. Without a bound it would take days.
+/// Tries every order, within a bound on preemptions. Without it that would take days.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
@@ -50,12 +50,12 @@ impl Queue for FastForward {
     }
 }
 
-/// Two words that belong together: a torn entry and one of another lap show.
+/// Two words that belong together: torn entries, and entries of another lap, show.
 fn entry(number: u64) -> [u64; 2] {
     [number + 1, (number + 1) * 10]
 }
 
-/// One by one, more than two laps: all, in order, whole.
+/// One by one, for more than two laps: all entries, in order, whole.
 fn entries_come_in_order<Q: Queue>(capacity: usize, count: u64) {
     check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
@@ -81,7 +81,7 @@ fn entries_come_in_order<Q: Queue>(capacity: usize, count: u64) {
     });
 }
 
-/// In batches, more than two laps.
+/// The same in batches.
 fn batches_come_in_order<Q: Queue>(capacity: usize, count: u64) {
     check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
@@ -113,10 +113,10 @@ fn batches_come_in_order<Q: Queue>(capacity: usize, count: u64) {
     });
 }
 
-/// What entries stand for may be written again when there is room again, and not before.
+/// The memory that entries stand for may be written again once there is room again, and not before.
 fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
     struct Payload(Vec<UnsafeCell<u64>>);
-    // SAFETY: not claimed but tested: the checker's cells tell every access that is not ordered behind the one before.
+    // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered.
     unsafe impl Sync for Payload {}
 
     check(move || {
@@ -127,7 +127,7 @@ fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
             let payload = payload.clone();
             move || {
                 let mut entries = (0..count).inspect(|&number| {
-                    // SAFETY: the checker's cells find out whether anybody reads meanwhile.
+                    // SAFETY: the checker's cells find out whether the other side reads meanwhile.
                     payload.0[place(number)].with_mut(|cell| unsafe { *cell = number });
                 });
                 let mut sent = 0;
@@ -157,7 +157,7 @@ fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
     });
 }
 
-/// Whoever sees that the sender went has seen all it sent.
+/// A receiver that sees that the sender went has got all its entries.
 fn closing_loses_nothing<Q: Queue>(capacity: usize, count: u64) {
     check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
@@ -202,7 +202,7 @@ fn a_receiver_that_went_is_seen<Q: Queue>(capacity: usize) {
                 Err(PushError::Closed(back)) => break back,
             }
             assert!(number <= capacity as u64 + 1, "more than there is room for");
-            // One that still has room may go on for as long as it likes.
+            // A sender that still has room need not notice.
             if number == capacity as u64 + 1 {
                 break entry(number);
             }
@@ -214,7 +214,7 @@ fn a_receiver_that_went_is_seen<Q: Queue>(capacity: usize) {
     });
 }
 
-/// In queues of sixteen slots a side lets the other one get ahead.
+/// In queues of sixteen slots a side lets the other one get ahead; that must not change the result.
 fn slip_changes_nothing<Q: Queue>() {
     entries_come_in_order::<Q>(16, 3);
     batches_come_in_order::<Q>(16, 4);

@@ -8,7 +8,7 @@ use buffer::queue::{Closed, Entry, Misfit, Pop, PopError, Push, PushError, fast_
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// What is done to a queue.
+/// A step of a test.
 #[derive(Clone, Debug)]
 enum Step {
     Push,
@@ -31,7 +31,7 @@ fn descriptor(number: u64) -> Descriptor {
     Descriptor { pos: number << 32, time: !number, len: 9, class, ring: RingId(3), ..Descriptor::default() }
 }
 
-/// Does the same to a queue and to a `VecDeque`; then the sender goes, and the rest comes out.
+/// Does the same to a queue and to a `VecDeque`. Then the sender goes, and the rest comes out.
 fn check<T: Entry + PartialEq + std::fmt::Debug>(
     (mut sender, mut receiver): (impl Push<T>, impl Pop<T>),
     steps: &[Step],
@@ -94,7 +94,7 @@ proptest! {
     }
 }
 
-/// Numbered entries one by one and in batches of changing size; the sum over all of them is what it should be.
+/// Sends numbered entries one by one and in batches of changing size; checks their order and their sum.
 fn check_threads<T: Entry + PartialEq + std::fmt::Debug>(
     (mut sender, mut receiver): (impl Push<T> + Send, impl Pop<T> + Send),
     make: impl Fn(u64) -> T + Send + Copy,
@@ -177,7 +177,7 @@ fn a_batch_that_panics_takes_nothing() {
         let panicking = std::panic::AssertUnwindSafe(|| receiver.pop_batch(3, |_| panic!("on purpose")));
         assert!(std::panic::catch_unwind(panicking).is_err());
         assert_eq!([receiver.pop(), receiver.pop(), receiver.pop()], [Ok(0), Ok(1), Ok(2)]);
-        // A sender whose iterator panics sends what came before, or nothing, and goes on behind that.
+        // A sender whose iterator panics sends the entries before, or none, and goes on after that.
         let mut broken = (3..9).map(|number| if number == 5 { panic!("on purpose") } else { number });
         let panicking = std::panic::AssertUnwindSafe(|| sender.push_batch(&mut broken));
         assert!(std::panic::catch_unwind(panicking).is_err());

@@ -1,4 +1,4 @@
-//! Both queues between two processes: each side can write its own memory and only read the other's.
+//! Both queues between two processes: each side can write only its own memory, and read the other's.
 
 #![cfg(not(loom))]
 
@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::ptr::{NonNull, null_mut};
 
-/// Some words of a memory file, mapped.
+/// The first words of a memory file, mapped.
 struct Map {
     start: NonNull<AtomicU64>,
     words: usize,
@@ -27,18 +27,18 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, of this length, and nothing borrows from it any more.
+        // SAFETY: mapped in `new`, with this length, and nothing borrows from it any more.
         unsafe { munmap(self.start.as_ptr().cast(), self.words * size_of::<u64>()) }.unwrap();
     }
 }
 
-// SAFETY: a map is of the process, not of a thread.
+// SAFETY: a map belongs to the process, not to a thread.
 unsafe impl Send for Map {}
 
-// SAFETY: the map stays where it is until it is dropped, and only queues use it, which do so by atomics.
+// SAFETY: the map stays in place until it is dropped, and only queues use it, as atomics.
 unsafe impl Memory for Map {
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: so many words are mapped, zero at first, and both sides use them as atomics.
+        // SAFETY: `self.words` words are mapped, zero at first, and both sides use them as atomics.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
@@ -49,7 +49,7 @@ const ENTRIES: u64 = 20_000;
 const OWN: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 const OTHERS: ProtFlags = ProtFlags::READ;
 
-/// Set for the child: where the memory files are.
+/// Environment variable for the child: the paths of the memory files.
 const PLACES: &str = "QUEUE_PROCESSES_PLACES";
 
 fn memory_file(words: usize) -> File {
@@ -58,7 +58,7 @@ fn memory_file(words: usize) -> File {
     file
 }
 
-/// In the child: opens the files of the parent and sends.
+/// In the child: opens the parent's files and sends.
 fn send(places: &str, mut sender: impl FnMut(&File, &File) -> Box<dyn FnMut(u64) -> bool>) {
     let open = |place: &str| OpenOptions::new().read(true).write(true).open(place).unwrap();
     let (own, others) = places.split_once(' ').unwrap();
@@ -149,7 +149,7 @@ fn fast_forward_between_processes() {
     }
 }
 
-/// A peer that writes what it likes into its own memory gets nothing for it but wrong or no entries.
+/// A peer that writes nonsense into its own memory causes wrong entries or no entries, and nothing worse.
 #[test]
 fn positions_that_cannot_be_count_as_none() {
     use base::atomic::Ordering;

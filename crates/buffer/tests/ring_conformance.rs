@@ -1,4 +1,4 @@
-//! What must hold for every kind of ring and every contract. A new kind is one more element of `RingKind::ALL`.
+//! Rules for every kind of ring and every contract. A new kind is one more element of `RingKind::ALL`.
 
 #![cfg(not(loom))]
 
@@ -28,7 +28,7 @@ fn block(n: u64) -> Vec<u8> {
     (0..len).map(|at| (n as usize * 7 + at) as u8).collect()
 }
 
-/// Reads one block (a stream: `want` bytes), whole and verified; `None` where there is none now.
+/// Reads one block (from a stream: `want` bytes), whole and verified.
 fn read(reader: &mut Reader, want: usize) -> Result<Vec<u8>, Nothing> {
     loop {
         let seen = reader.peek()?;
@@ -130,7 +130,7 @@ fn who_holds_nothing_is_overtaken_and_knows_exactly_how_much_it_lost() {
                     reader.take(&seen).unwrap();
                     if kind != RingKind::C {
                         assert!(copy == block(seen.block.time), "{kind:?} {contract:?}: block {}", seen.block.time);
-                        // What is read, what was lost and what is to come are all there is.
+                        // Blocks read and blocks lost account for all blocks before this one.
                         assert_eq!(got + reader.counters().lost, seen.block.time, "{kind:?} {contract:?}");
                     }
                     got += 1;
@@ -180,7 +180,7 @@ fn who_holds_too_long_is_demoted_and_told() {
     }
 }
 
-/// Else it would have the ring for as long as it lives, a block for each limit.
+/// Otherwise it would keep the ring for as long as it lives, by taking one block within each limit.
 #[test]
 fn who_takes_a_block_now_and_then_is_demoted_too() {
     for kind in RingKind::ALL {
@@ -344,7 +344,7 @@ fn what_a_ring_cannot_name_is_refused_before_anything_is_written() {
             assert_eq!(writer.try_forward(&elsewhere), Err(NotWritten::CannotName), "{kind:?}");
         }
         assert_eq!((writer.head(), writer.counters().blocks, reader.peek()), (0, 0, Err(Nothing::Yet)), "{kind:?}");
-        // What is written here lies here, whatever ring the block lay in of which it is said.
+        // A block that is copied here counts as this ring's, whatever ring its descriptor named before.
         let about = Descriptor { ring: RingId(7), generation: Generation(3), ..Default::default() };
         writer.try_write(about, b"here").unwrap();
         let seen = reader.peek().unwrap();
@@ -371,7 +371,7 @@ fn a_stream_takes_what_there_is_room_for() {
     assert_eq!(writer.try_write_some(&[3; 9000]), Ok(4096));
 }
 
-/// Whether it is units that run out or bytes: else both sides take turns at a whole ring.
+/// For units and for bytes, whichever run out first. Otherwise both sides would take turns at a whole ring.
 #[test]
 fn an_eighth_of_a_ring_that_was_taken_is_room() {
     for kind in RingKind::ALL {
@@ -420,14 +420,14 @@ fn a_window_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_
     };
     keep_up(&mut writer, &mut reader);
     assert_eq!(window(&writer), (512, BYTES));
-    // One that is overwritten would lose by it.
+    // A reader that can be overtaken would lose more in a small window.
     let over = ring.attach(OnFull::Overwrite, None, From::Next).unwrap();
     keep_up(&mut writer, &mut reader);
     assert_eq!(window(&writer), (BYTES, BYTES));
     drop(over);
     keep_up(&mut writer, &mut reader);
     assert_eq!(window(&writer), (512, BYTES));
-    // One that falls behind gets twice as much, once.
+    // For a reader that falls behind the window doubles, once.
     let mut written = 0;
     while writer.try_write(Descriptor::default(), &block(written)).is_ok() {
         written += 1;
@@ -442,7 +442,7 @@ fn a_window_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_
     assert!(stream.set_window(ActiveWindow::Whole) && !stream.set_window(ActiveWindow::AUTO));
 }
 
-/// A stopped clock would show: it was looked at again and again without an end.
+/// Regression: the reader looked again and again without an end.
 #[test]
 fn what_a_dead_writer_was_about_to_overwrite_is_lost_and_no_more_is_waited_for() {
     for kind in RingKind::ALL {
@@ -463,7 +463,7 @@ fn what_a_dead_writer_was_about_to_overwrite_is_lost_and_no_more_is_waited_for()
                 assert!(got <= 12);
             }
             assert_eq!(reader.peek(), Err(Nothing::Retired), "{kind:?} {contract:?}");
-            // One slot of a p-ring is all that is lost, at most; of the others everything.
+            // A p-ring loses at most one slot; other rings lose everything.
             assert_eq!(got > 0, kind == RingKind::P, "{kind:?} {contract:?}");
         }
     }
@@ -494,14 +494,14 @@ fn a_reader_that_was_told_of_the_end_is_told_nothing_else() {
         ring.retire();
         read(&mut reader, 4096).unwrap();
         assert_eq!(reader.peek(), Err(Nothing::Retired));
-        // It was only stopped.
+        // The writer was only stopped.
         writer.try_write(Descriptor::default(), &block(2)).unwrap();
         assert_eq!(reader.peek(), Err(Nothing::Retired), "{kind:?}");
         assert_eq!(reader.wait(soon()), Err(Nothing::Retired), "{kind:?}");
     }
 }
 
-/// There was room for a part of it, and that was looked for again and again.
+/// Regression: with room for a part only, the write looked for room again and again.
 #[test]
 fn a_write_to_a_stream_with_room_for_a_part_ends_at_its_deadline() {
     for kind in RingKind::ALL {

@@ -1,4 +1,4 @@
-/* Sockets over flows. Generated from crates/capi-net/src; `UPDATE=1 cargo test -p capi-net --test header` writes it anew. */
+/* Sockets over flows. Generated from crates/capi-net/src; `UPDATE=1 cargo test -p capi-net --test header` writes it again. */
 
 #ifndef STREAMLINE_NET_H
 #define STREAMLINE_NET_H
@@ -11,13 +11,13 @@
 #include <sys/uio.h>
 
 /*
- A connection, a listener of TCP, or a socket of UDP. Threads may share it, but for `sl_net_close`. A child that `fork` made must
- not use it.
+ A TCP connection, a TCP listener, or a UDP socket. Threads may share it, except for `sl_net_close`. A child made by
+ `fork` must not use it.
  */
 typedef struct sl_socket sl_socket;
 
 /*
- What a socket runs on.
+ Facts about a socket's interface and address.
  */
 typedef struct {
   /*
@@ -29,7 +29,7 @@ typedef struct {
    */
   uint8_t prefix;
   /*
-   Has the interface the socket's address? If not (0), nothing travels until the address is back.
+   1: the interface has the socket's address. 0: no packets travel until the address is back.
    */
   uint8_t has_address;
   /*
@@ -39,7 +39,8 @@ typedef struct {
 } sl_net_facts;
 
 /*
- How a socket is opened. Fill it with zeros, then set what is to differ: a field of 0 or NULL means what its comment says.
+ Options for opening a socket. Fill it with zeros, then set the fields that should differ. A field's comment says
+ what 0 or NULL means.
  */
 typedef struct {
   /*
@@ -59,7 +60,8 @@ typedef struct {
    */
   const char *stack;
   /*
-   For `sl_net_connect`: address and port of this side; port 0: any that is free. NULL: the interface's address, any port.
+   For `sl_net_connect`: address and port of this side; port 0: any free one. NULL: the interface's address, any
+   port.
    */
   const struct sockaddr *local;
   /*
@@ -83,16 +85,18 @@ typedef struct {
    */
   uint32_t connect_timeout_ms;
   /*
-   Is called with `context` when what the socket runs on changes; of a listener: for the connections that it accepts. A thread of the
-   library's calls it, perhaps several at once, and it must neither wait nor use the socket. NULL: nothing is called.
+   Called with `context` when the facts about the socket's interface change; for a listener, those of the
+   connections that it accepts. A thread of the library makes the call, perhaps several at once. The function must
+   neither wait nor use the socket. NULL: no call.
    */
   void (*on_change)(void *context, const sl_net_facts *facts);
   /*
-   For `on_change`.
+   The argument of `on_change`.
    */
   void *context;
   /*
-   Not 0: as after `sl_net_set_nonblocking`, and `sl_net_connect` does not wait for the handshake.
+   Not 0: calls do not wait, as after `sl_net_set_nonblocking`, and `sl_net_connect` does not wait for the
+   handshake.
    */
   int32_t nonblocking;
 } sl_net_options;
@@ -102,18 +106,18 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- What was wrong with the last call of this thread that returned a negative number other than -EAGAIN and -EINPROGRESS, for people
- to read. Good until the next such call.
+ The text, for people, of this thread's last call that returned a negative number other than -EAGAIN and
+ -EINPROGRESS. Valid until the next such call.
  */
 const char *sl_net_error(void);
 
 /*
- Connects to `peer`. `options` may be NULL. 0, or a negative errno. With `options->nonblocking` it does not wait:
- `sl_net_connected` says how the handshake stands.
+ Connects to `peer`. `options` may be NULL. 0, or a negative errno. With `options->nonblocking` it does not wait;
+ `sl_net_connected` then gives the state of the handshake.
 
  # Safety
 
- `options` is null or filled as its fields say, `peer` has `length` bytes, `socket` is a place for the handle.
+ `options` is null or filled as its fields say; `peer` has `length` bytes; `socket` has room for the handle.
  */
 int32_t sl_net_connect(const sl_net_options *options,
                        const struct sockaddr *peer,
@@ -121,8 +125,8 @@ int32_t sl_net_connect(const sl_net_options *options,
                        sl_socket **socket);
 
 /*
- How the handshake of a connection that did not wait for it ended: 0, -EINPROGRESS while it is under way, or a negative errno, once.
- The file descriptor of `sl_net_writable_fd` becomes readable with its end.
+ The result of a handshake that `sl_net_connect` did not wait for: 0, -EINPROGRESS while it goes on, or once a
+ negative errno. The file descriptor of `sl_net_writable_fd` becomes readable at its end.
 
  # Safety
 
@@ -131,12 +135,12 @@ int32_t sl_net_connect(const sl_net_options *options,
 int32_t sl_net_connected(sl_socket *socket);
 
 /*
- Listens for connections at `local`: address 0.0.0.0: each of the interface's; port 0: any that is free. `options` may be NULL. 0, or
- a negative errno.
+ Listens for connections at `local`. Address 0.0.0.0: all of the interface's; port 0: any free one. `options` may be
+ NULL. 0, or a negative errno.
 
  # Safety
 
- As `sl_net_connect`.
+ As for `sl_net_connect`.
  */
 int32_t sl_net_listen(const sl_net_options *options,
                       const struct sockaddr *local,
@@ -144,12 +148,13 @@ int32_t sl_net_listen(const sl_net_options *options,
                       sl_socket **socket);
 
 /*
- Waits for a connection of a listener. `peer` gets the address of its other side, and `*length`, the room there, its length; both may
- be NULL. Calls for the connection wait, also where those for the listener do not. 0, or a negative errno.
+ Waits for a connection of a listener. Writes the address of its other side to `peer`; `*length` is the room there,
+ and becomes the address's length. Both may be NULL. Calls for the connection wait, even if those for the listener do
+ not. 0, or a negative errno.
 
  # Safety
 
- `listener` is from `sl_net_listen`, `socket` is a place for the handle, `peer` has `*length` bytes.
+ `listener` is from `sl_net_listen`; `socket` has room for the handle; `peer` has `*length` bytes.
  */
 int32_t sl_net_accept(sl_socket *listener,
                       sl_socket **socket,
@@ -157,11 +162,11 @@ int32_t sl_net_accept(sl_socket *listener,
                       socklen_t *length);
 
 /*
- Opens a socket of UDP at `local`, as `sl_net_listen` has it. `options` may be NULL. 0, or a negative errno.
+ Opens a UDP socket at `local`, which is read as by `sl_net_listen`. `options` may be NULL. 0, or a negative errno.
 
  # Safety
 
- As `sl_net_connect`.
+ As for `sl_net_connect`.
  */
 int32_t sl_net_udp(const sl_net_options *options,
                    const struct sockaddr *local,
@@ -169,17 +174,17 @@ int32_t sl_net_udp(const sl_net_options *options,
                    sl_socket **socket);
 
 /*
- A socket of UDP sends to this peer, and receives from it only, from now on. 0, or a negative errno.
+ Makes a UDP socket send to this peer, and receive from it only. 0, or a negative errno.
 
  # Safety
 
- `socket` is from `sl_net_udp`, `peer` has `length` bytes.
+ `socket` is from `sl_net_udp`; `peer` has `length` bytes.
  */
 int32_t sl_net_set_peer(sl_socket *socket, const struct sockaddr *peer, socklen_t length);
 
 /*
- Reads what there is, at most `len` bytes; of a socket of UDP one datagram, of which the rest is lost. Bytes read, 0 at the end of a
- connection, or a negative errno.
+ Reads the bytes that are there, at most `len`. A UDP socket reads one datagram, and loses the part that does not
+ fit. Gives the bytes read, 0 at the end of a connection, or a negative errno.
 
  # Safety
 
@@ -190,16 +195,16 @@ int64_t sl_net_read(sl_socket *socket,
                     uintptr_t len);
 
 /*
- As `sl_net_read`, but what it reads stays.
+ As `sl_net_read`, but the bytes can be read again.
 
  # Safety
 
- As `sl_net_read`.
+ As for `sl_net_read`.
  */
 int64_t sl_net_peek(sl_socket *socket, void *buffer, uintptr_t len);
 
 /*
- As `sl_net_read`, into `count` pieces one after the other, 1024 at most.
+ As `sl_net_read`, into `count` pieces one after the other, at most 1024.
 
  # Safety
 
@@ -208,8 +213,9 @@ int64_t sl_net_peek(sl_socket *socket, void *buffer, uintptr_t len);
 int64_t sl_net_readv(sl_socket *socket, const struct iovec *pieces, uintptr_t count);
 
 /*
- Writes all bytes, or as many as there is room for where calls do not wait; on a socket of UDP one datagram to its peer. Bytes written,
- or a negative errno: -EPIPE after the end (there is no signal), -EMSGSIZE for a datagram that is longer than the MTU permits.
+ Writes all bytes, or those that there is room for if calls do not wait. A UDP socket sends one datagram to its peer.
+ Gives the bytes written, or a negative errno: -EPIPE after the end (without a signal), -EMSGSIZE for a datagram
+ longer than the MTU allows.
 
  # Safety
 
@@ -220,7 +226,7 @@ int64_t sl_net_write(sl_socket *socket,
                      uintptr_t len);
 
 /*
- As `sl_net_write`, from `count` pieces one after the other, 1024 at most.
+ As `sl_net_write`, from `count` pieces one after the other, at most 1024.
 
  # Safety
 
@@ -229,8 +235,8 @@ int64_t sl_net_write(sl_socket *socket,
 int64_t sl_net_writev(sl_socket *socket, const struct iovec *pieces, uintptr_t count);
 
 /*
- As `sl_net_read` of a socket of UDP; `from` gets the address of the sender, and `*length`, the room there, its length; both may be
- NULL.
+ As `sl_net_read` for a UDP socket. Writes the sender's address to `from`; `*length` is the room there, and becomes
+ the address's length. Both may be NULL.
 
  # Safety
 
@@ -243,7 +249,7 @@ int64_t sl_net_receive_from(sl_socket *socket,
                             socklen_t *length);
 
 /*
- Sends one datagram to `to`. Bytes sent, or a negative errno, which may be about an earlier one.
+ Sends one datagram to `to`. Gives the bytes sent, or a negative errno, which may be about an earlier datagram.
 
  # Safety
 
@@ -256,8 +262,8 @@ int64_t sl_net_send_to(sl_socket *socket,
                        socklen_t length);
 
 /*
- Ends reading (SHUT_RD), writing (SHUT_WR) or both (SHUT_RDWR) of a connection. What was written before still goes out. 0, or a negative
- errno.
+ Ends reading (SHUT_RD), writing (SHUT_WR) or both (SHUT_RDWR) of a connection. Bytes written before still go out. 0,
+ or a negative errno.
 
  # Safety
 
@@ -267,9 +273,9 @@ int32_t sl_net_shutdown(sl_socket *socket,
                         int32_t how);
 
 /*
- A file descriptor to poll for POLLIN: readable while a call to read or accept would not wait. Of a socket of UDP: readable once there is
- news since a call returned -EAGAIN, so call until it does. It belongs to the socket: do not read, write or close it. The descriptor,
- or a negative errno.
+ A file descriptor to poll for POLLIN: readable while a call to read or accept would not wait. For a UDP socket it is
+ readable if there was news since a call returned -EAGAIN, so call until it does. It belongs to the socket: do not
+ read, write or close it. Gives the descriptor, or a negative errno.
 
  # Safety
 
@@ -278,8 +284,8 @@ int32_t sl_net_shutdown(sl_socket *socket,
 int32_t sl_net_poll_fd(sl_socket *socket);
 
 /*
- A file descriptor to poll for POLLIN, not POLLOUT: readable while a call to write would not wait. Of a socket of UDP it is that of
- `sl_net_poll_fd`. It belongs to the socket, as that one.
+ A file descriptor to poll for POLLIN, not POLLOUT: readable while a call to write would not wait. For a UDP socket
+ it is that of `sl_net_poll_fd`. It belongs to the socket, as that one does.
 
  # Safety
 
@@ -288,7 +294,7 @@ int32_t sl_net_poll_fd(sl_socket *socket);
 int32_t sl_net_writable_fd(sl_socket *socket);
 
 /*
- Calls return -EAGAIN instead of waiting (not 0), or wait (0). 0, or a negative errno.
+ Makes calls return -EAGAIN instead of waiting (not 0), or wait (0). 0, or a negative errno.
 
  # Safety
 
@@ -297,7 +303,8 @@ int32_t sl_net_writable_fd(sl_socket *socket);
 int32_t sl_net_set_nonblocking(sl_socket *socket, int32_t on);
 
 /*
- How many milliseconds a call to read or to write waits before it returns -EAGAIN. 0, as at first: for ever. 0, or a negative errno.
+ Sets how many milliseconds a call to read or to write waits before it returns -EAGAIN. 0, as at first: no limit. 0,
+ or a negative errno.
 
  # Safety
 
@@ -308,8 +315,8 @@ int32_t sl_net_set_timeouts(sl_socket *socket,
                             uint32_t write_ms);
 
 /*
- A connection sends small writes at once (not 0), or waits for an acknowledgement of earlier ones (0, as at first). 0, or a negative
- errno.
+ Makes a connection send small writes at once (not 0), or wait for an acknowledgement of earlier ones (0, as at
+ first). 0, or a negative errno.
 
  # Safety
 
@@ -319,8 +326,9 @@ int32_t sl_net_set_nodelay(sl_socket *socket,
                            int32_t on);
 
 /*
- How many milliseconds `sl_net_close` waits until the other side of a connection has acknowledged everything. Negative, as at first: it
- does not wait, and the rest goes out behind it. 0: it resets the connection. 0, or a negative errno.
+ Sets how many milliseconds `sl_net_close` waits until the other side of a connection has acknowledged everything.
+ Negative, as at first: it does not wait, and the rest goes out afterwards. 0: it resets the connection. 0, or a
+ negative errno.
 
  # Safety
 
@@ -330,8 +338,8 @@ int32_t sl_net_set_linger(sl_socket *socket,
                           int32_t ms);
 
 /*
- Probes a quiet connection at this interval of milliseconds; after ten intervals without an answer it ends with -ETIMEDOUT. 0, as at
- first: no probes. 0, or a negative errno.
+ Probes a quiet connection at this interval of milliseconds. After ten intervals without an answer it ends with
+ -ETIMEDOUT. 0, as at first: no probes. 0, or a negative errno.
 
  # Safety
 
@@ -341,7 +349,7 @@ int32_t sl_net_set_keepalive(sl_socket *socket,
                              uint32_t ms);
 
 /*
- The error of a connection's end, or the last report about a datagram, as a negative errno, once; 0: none.
+ The error at a connection's end, or the last report about a datagram, as a negative errno, once. 0: there is none.
 
  # Safety
 
@@ -350,7 +358,8 @@ int32_t sl_net_set_keepalive(sl_socket *socket,
 int32_t sl_net_take_error(sl_socket *socket);
 
 /*
- Address and port of this side; `*length` is the room at `address`, and becomes the length of the address. 0, or a negative errno.
+ Address and port of this side. `*length` is the room at `address`, and becomes the address's length. 0, or a
+ negative errno.
 
  # Safety
 
@@ -361,26 +370,26 @@ int32_t sl_net_local(sl_socket *socket,
                      socklen_t *length);
 
 /*
- Address and port of the other side, as `sl_net_local` has it. -ENOTCONN where there is none.
+ Address and port of the other side; arguments as for `sl_net_local`. -ENOTCONN if there is none.
 
  # Safety
 
- As `sl_net_local`.
+ As for `sl_net_local`.
  */
 int32_t sl_net_peer(sl_socket *socket, struct sockaddr *address, socklen_t *length);
 
 /*
- What a connection or a socket of UDP runs on now. 0, or a negative errno.
+ The present facts about a connection or a UDP socket. 0, or a negative errno.
 
  # Safety
 
- `socket` is open; `facts` is a place for the answer.
+ `socket` is open; `facts` has room for the answer.
  */
 int32_t sl_net_facts_of(sl_socket *socket, sl_net_facts *facts);
 
 /*
- Closes a socket: what was written to a connection still goes out, for a minute at most, also after the program's `exit`; unread bytes
- reset it. The handle is gone whatever this returns. 0, or a negative errno.
+ Closes a socket. Bytes written to a connection still go out, for at most a minute, even after the program's `exit`;
+ unread bytes reset it. The handle is gone, whatever the result. 0, or a negative errno.
 
  # Safety
 

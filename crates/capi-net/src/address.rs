@@ -1,4 +1,4 @@
-//! Addresses as the kernel's socket calls have them.
+//! Addresses as in the kernel's socket calls.
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use std::io;
@@ -35,7 +35,7 @@ pub(crate) unsafe fn read(address: *const sockaddr, length: socklen_t) -> io::Re
     }
 }
 
-/// Writes an address where C wants one: as much as there is room for, and its whole length.
+/// Writes an address in C's form: as many bytes as there is room for, and its full length.
 ///
 /// # Safety
 ///
@@ -85,7 +85,7 @@ mod tests {
             let address: SocketAddr = text.parse().unwrap();
             let mut place = [0xff_u8; 40];
             let (at, mut length) = (place[1..].as_mut_ptr().cast(), 39);
-            // SAFETY: 39 bytes from there on.
+            // SAFETY: there are 39 bytes from there on.
             let read = unsafe {
                 write(address, at, &mut length);
                 read(at, length)
@@ -106,7 +106,7 @@ mod tests {
             write("1.2.3.4:1".parse().unwrap(), room.as_mut_ptr().cast(), &mut length);
             write("1.2.3.4:1".parse().unwrap(), std::ptr::null_mut(), &mut length);
         }
-        // What fits, and how long it is.
+        // The bytes that fit, and the full length.
         assert_eq!((room[3], length), (0xff, 16));
     }
 }

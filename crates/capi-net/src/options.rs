@@ -1,4 +1,4 @@
-//! How a socket is opened, beside its addresses.
+//! Options for opening a socket, besides its addresses.
 
 use crate::address;
 use libc::{sockaddr, socklen_t};
@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// How a socket is opened. Fill it with zeros, then set what is to differ: a field of 0 or NULL means what its comment says.
+/// Options for opening a socket. Fill it with zeros, then set the fields that should differ. A field's comment says
+/// what 0 or NULL means.
 #[repr(C)]
 pub struct SlNetOptions {
     /// Path of the daemon's control socket. NULL: the one in the environment variable STREAMLINE_DAEMON, or the usual one.
@@ -19,7 +20,8 @@ pub struct SlNetOptions {
     pub share: *const c_char,
     /// The blocks of the stack below `tcp` or `udp`. NULL: `ipv4 | ethernet DEVICE`.
     pub stack: *const c_char,
-    /// For `sl_net_connect`: address and port of this side; port 0: any that is free. NULL: the interface's address, any port.
+    /// For `sl_net_connect`: address and port of this side; port 0: any free one. NULL: the interface's address, any
+    /// port.
     pub local: *const sockaddr,
     /// Length of `local`.
     pub local_length: socklen_t,
@@ -31,23 +33,25 @@ pub struct SlNetOptions {
     pub send_bytes: u32,
     /// For `sl_net_connect`: how long the handshake may take, in milliseconds. 0: a minute.
     pub connect_timeout_ms: u32,
-    /// Is called with `context` when what the socket runs on changes; of a listener: for the connections that it accepts. A thread of the
-    /// library's calls it, perhaps several at once, and it must neither wait nor use the socket. NULL: nothing is called.
+    /// Called with `context` when the facts about the socket's interface change; for a listener, those of the
+    /// connections that it accepts. A thread of the library makes the call, perhaps several at once. The function must
+    /// neither wait nor use the socket. NULL: no call.
     pub on_change: Option<extern "C" fn(context: *mut c_void, facts: *const SlNetFacts)>,
-    /// For `on_change`.
+    /// The argument of `on_change`.
     pub context: *mut c_void,
-    /// Not 0: as after `sl_net_set_nonblocking`, and `sl_net_connect` does not wait for the handshake.
+    /// Not 0: calls do not wait, as after `sl_net_set_nonblocking`, and `sl_net_connect` does not wait for the
+    /// handshake.
     pub nonblocking: i32,
 }
 
-/// What a socket runs on.
+/// Facts about a socket's interface and address.
 #[repr(C)]
 pub struct SlNetFacts {
     /// Hardware address of the interface.
     pub mac: [u8; 6],
     /// Length of the prefix of the socket's address, bits.
     pub prefix: u8,
-    /// Has the interface the socket's address? If not (0), nothing travels until the address is back.
+    /// 1: the interface has the socket's address. 0: no packets travel until the address is back.
     pub has_address: u8,
     /// Bytes of the longest IP packet.
     pub mtu: u32,
@@ -60,7 +64,7 @@ impl SlNetFacts {
     }
 }
 
-/// A pointer that only C looks behind.
+/// A pointer that only C follows.
 struct Context(*mut c_void);
 
 impl Context {
@@ -69,13 +73,13 @@ impl Context {
     }
 }
 
-// SAFETY: the header says that a thread of the library's calls with it; it is not looked behind here.
+// SAFETY: the header says that a thread of the library calls with it; this code does not follow it.
 unsafe impl Send for Context {}
 // SAFETY: as above. Calls of several connections may come at once, which `SlNetOptions::on_change` says.
 unsafe impl Sync for Context {}
 
 impl SlNetOptions {
-    /// The same for [`socket::net`].
+    /// Converts the options for [`socket::net`].
     ///
     /// # Safety
     ///
@@ -108,7 +112,7 @@ impl SlNetOptions {
     }
 }
 
-/// A time; none for 0.
+/// A time; `None` for 0.
 pub(crate) fn milliseconds(ms: u32) -> Option<Duration> {
     (ms != 0).then(|| Duration::from_millis(ms.into()))
 }
@@ -123,7 +127,7 @@ unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
 
 /// # Safety
 ///
-/// As [`bytes`].
+/// As for [`bytes`].
 unsafe fn text(text: *const c_char) -> io::Result<Option<String>> {
     // SAFETY: the caller's word.
     let Some(bytes) = (unsafe { bytes(text) }) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Results as C has them: a number, or a negative errno; and the text of the last error of each thread.
+//! Results in C's form: a number, or a negative errno; and the text of the last error of each thread.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -9,8 +9,8 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Keeps the text of an error for [`sl_net_error`], and says its number. A program that polls gets EAGAIN all the time: that is
-/// no error to keep.
+/// Keeps the text of an error for [`sl_net_error`], and gives its number. A program that polls gets EAGAIN all the
+/// time, so that is not kept.
 fn told(error: &io::Error) -> i64 {
     let errno = socket::errno_of(error);
     if errno != libc::EAGAIN && errno != libc::EINPROGRESS {
@@ -25,7 +25,8 @@ fn keep(text: String) {
     LAST.with_borrow_mut(|last| *last = CString::new(text).unwrap_or_default());
 }
 
-/// Runs what a C function does. A panic is a fault of this library: the caller gets EIO, and the call may have had half its effect.
+/// Runs the work of a C function. A panic is a fault of this library: the caller gets EIO, and the work may be half
+/// done.
 pub(crate) fn guarded(work: impl FnOnce() -> io::Result<i64>) -> i64 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => value,
@@ -37,13 +38,13 @@ pub(crate) fn guarded(work: impl FnOnce() -> io::Result<i64>) -> i64 {
     }
 }
 
-/// The same where the result is a small number.
+/// Like [`guarded`], for a small result.
 pub(crate) fn guarded_int(work: impl FnOnce() -> io::Result<i64>) -> i32 {
     i32::try_from(guarded(work)).unwrap_or(i32::MAX)
 }
 
-/// What was wrong with the last call of this thread that returned a negative number other than -EAGAIN and -EINPROGRESS, for people
-/// to read. Good until the next such call.
+/// The text, for people, of this thread's last call that returned a negative number other than -EAGAIN and
+/// -EINPROGRESS. Valid until the next such call.
 #[unsafe(no_mangle)]
 pub extern "C" fn sl_net_error() -> *const c_char {
     LAST.with_borrow(|last| last.as_ptr())

@@ -1,24 +1,24 @@
-//! Buffers in pieces, as `struct iovec` has them.
+//! Buffers in pieces, as described by `struct iovec`.
 
 use libc::iovec;
 use std::io;
 use std::marker::PhantomData;
 
-/// Pieces at most, as the kernel has it (UIO_MAXIOV).
+/// Most pieces, as in the kernel (UIO_MAXIOV).
 const MOST: usize = 1024;
 
-/// The rest of a buffer in pieces. `T` says whether the library reads the bytes or writes them: [`In`] or [`Out`].
+/// The rest of a buffer in pieces. `T` says whether the library writes the bytes or reads them: [`In`] or [`Out`].
 #[derive(Debug)]
 pub(crate) struct Pieces<'a, T> {
     left: Vec<(*mut u8, usize)>,
     is: PhantomData<(&'a mut [u8], T)>,
 }
 
-/// Bytes to be read into.
+/// Bytes to receive into.
 #[derive(Debug)]
 pub(crate) struct In;
 
-/// Bytes to be sent.
+/// Bytes to send.
 #[derive(Debug)]
 pub(crate) struct Out;
 
@@ -27,7 +27,7 @@ impl<T> Pieces<'_, T> {
     ///
     /// # Safety
     ///
-    /// `pieces` has `count` elements, each of which has as many bytes as it says. They are there for as long as the result is
+    /// `pieces` has `count` elements, each with as many bytes as it says. The bytes stay valid while the result is
     /// used, readable for [`Out`] and writable for [`In`].
     pub(crate) unsafe fn new(pieces: *const iovec, count: usize) -> io::Result<Self> {
         let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
@@ -51,17 +51,17 @@ impl<T> Pieces<'_, T> {
         Ok(Pieces { left, is: PhantomData })
     }
 
-    /// Is nothing left?
+    /// Are there no bytes left?
     pub(crate) fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// Bytes that are left.
+    /// Number of bytes left.
     pub(crate) fn len(&self) -> usize {
         self.left.iter().map(|(_, len)| len).sum()
     }
 
-    /// Gives one run after the other to `copy`, with the place of the run among `most` bytes; says how many bytes that were.
+    /// Gives one run after the other to `copy`, with the run's offset among `most` bytes. Gives the number of bytes.
     fn each(&mut self, most: usize, copy: &mut dyn FnMut(usize, *mut u8, usize)) -> usize {
         let mut done = 0;
         while let Some((at, len)) = self.left.last_mut()
@@ -82,20 +82,20 @@ impl<T> Pieces<'_, T> {
 }
 
 impl Pieces<'_, In> {
-    /// Copies bytes into what is left, and says how many there was room for.
+    /// Copies bytes into the rest. Gives how many there was room for.
     pub(crate) fn copy_in(&mut self, bytes: &[u8]) -> usize {
         self.each(bytes.len(), &mut |from, at, run| {
-            // SAFETY: `run` bytes of a piece, which may be written, by the word of `new`'s caller.
+            // SAFETY: `run` bytes of a piece, which may be written, as `new`'s caller promised.
             unsafe { std::ptr::copy_nonoverlapping(bytes[from..from + run].as_ptr(), at, run) };
         })
     }
 }
 
 impl Pieces<'_, Out> {
-    /// Copies the next bytes out, and says how many there were.
+    /// Copies the next bytes out. Gives their number.
     pub(crate) fn copy_out(&mut self, to: &mut [u8]) -> usize {
         self.each(to.len(), &mut |from, at, run| {
-            // SAFETY: `run` bytes of a piece, which may be read, by the word of `new`'s caller.
+            // SAFETY: `run` bytes of a piece, which may be read, as `new`'s caller promised.
             unsafe { std::ptr::copy_nonoverlapping(at.cast_const(), to[from..from + run].as_mut_ptr(), run) };
         })
     }
@@ -141,10 +141,10 @@ mod tests {
         let huge = iovec { iov_base: 8 as *mut _, iov_len: usize::MAX };
         for (pieces, count) in [(std::ptr::null(), 1), (&raw const nothing, 1), (&raw const huge, 1), (&nothing, 1025)]
         {
-            // SAFETY: no byte is looked at.
+            // SAFETY: it reads no byte.
             assert!(unsafe { Pieces::<Out>::new(pieces, count) }.is_err());
         }
-        // SAFETY: none.
+        // SAFETY: there are no pieces.
         assert!(unsafe { Pieces::<In>::new(std::ptr::null(), 0) }.unwrap().is_empty());
     }
 }

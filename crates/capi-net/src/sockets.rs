@@ -1,4 +1,4 @@
-//! Sockets over flows, for C: one function for each thing that can be done with one.
+//! Sockets over flows, for C: one function for each operation.
 
 use crate::address;
 use crate::options::{SlNetFacts, SlNetOptions, milliseconds};
@@ -11,8 +11,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// A connection, a listener of TCP, or a socket of UDP. Threads may share it, but for `sl_net_close`. A child that `fork` made must
-/// not use it.
+/// A TCP connection, a TCP listener, or a UDP socket. Threads may share it, except for `sl_net_close`. A child made by
+/// `fork` must not use it.
 pub struct SlSocket(Kind);
 
 enum Kind {
@@ -25,7 +25,7 @@ fn invalid() -> io::Error {
     io::Error::from_raw_os_error(libc::EINVAL)
 }
 
-/// What a socket of this kind cannot do.
+/// The error for an operation that this kind of socket does not have.
 fn not_of_this_kind<T>() -> io::Result<T> {
     Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
 }
@@ -40,7 +40,7 @@ unsafe fn kind<'a>(socket: *const SlSocket) -> io::Result<&'a Kind> {
 
 /// # Safety
 ///
-/// As [`kind`].
+/// As for [`kind`].
 unsafe fn connection<'a>(socket: *const SlSocket) -> io::Result<&'a TcpStream> {
     // SAFETY: the caller's word.
     match unsafe { kind(socket) }? {
@@ -49,12 +49,12 @@ unsafe fn connection<'a>(socket: *const SlSocket) -> io::Result<&'a TcpStream> {
     }
 }
 
-/// Opens a socket by `open`, and puts it where C wants it.
+/// Opens a socket by `open`, and writes the handle to `place`.
 ///
 /// # Safety
 ///
-/// `options` is null, or as [`SlNetOptions::read`] wants it; `address` is null, or readable for `length` bytes; `place` is null, or
-/// writable.
+/// `options` is null, or as [`SlNetOptions::read`] needs it; `address` is null, or readable for `length` bytes; `place`
+/// is null, or writable.
 unsafe fn opened(
     options: *const SlNetOptions,
     address: *const sockaddr,
@@ -81,12 +81,12 @@ unsafe fn opened(
     })
 }
 
-/// Connects to `peer`. `options` may be NULL. 0, or a negative errno. With `options->nonblocking` it does not wait:
-/// `sl_net_connected` says how the handshake stands.
+/// Connects to `peer`. `options` may be NULL. 0, or a negative errno. With `options->nonblocking` it does not wait;
+/// `sl_net_connected` then gives the state of the handshake.
 ///
 /// # Safety
 ///
-/// `options` is null or filled as its fields say, `peer` has `length` bytes, `socket` is a place for the handle.
+/// `options` is null or filled as its fields say; `peer` has `length` bytes; `socket` has room for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_connect(
     options: *const SlNetOptions,
@@ -105,8 +105,8 @@ pub unsafe extern "C" fn sl_net_connect(
     unsafe { opened(options, peer, length, socket, open) }
 }
 
-/// How the handshake of a connection that did not wait for it ended: 0, -EINPROGRESS while it is under way, or a negative errno, once.
-/// The file descriptor of `sl_net_writable_fd` becomes readable with its end.
+/// The result of a handshake that `sl_net_connect` did not wait for: 0, -EINPROGRESS while it goes on, or once a
+/// negative errno. The file descriptor of `sl_net_writable_fd` becomes readable at its end.
 ///
 /// # Safety
 ///
@@ -122,12 +122,12 @@ pub unsafe extern "C" fn sl_net_connected(socket: *mut SlSocket) -> i32 {
     })
 }
 
-/// Listens for connections at `local`: address 0.0.0.0: each of the interface's; port 0: any that is free. `options` may be NULL. 0, or
-/// a negative errno.
+/// Listens for connections at `local`. Address 0.0.0.0: all of the interface's; port 0: any free one. `options` may be
+/// NULL. 0, or a negative errno.
 ///
 /// # Safety
 ///
-/// As `sl_net_connect`.
+/// As for `sl_net_connect`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_listen(
     options: *const SlNetOptions,
@@ -144,12 +144,13 @@ pub unsafe extern "C" fn sl_net_listen(
     unsafe { opened(options, local, length, socket, open) }
 }
 
-/// Waits for a connection of a listener. `peer` gets the address of its other side, and `*length`, the room there, its length; both may
-/// be NULL. Calls for the connection wait, also where those for the listener do not. 0, or a negative errno.
+/// Waits for a connection of a listener. Writes the address of its other side to `peer`; `*length` is the room there,
+/// and becomes the address's length. Both may be NULL. Calls for the connection wait, even if those for the listener do
+/// not. 0, or a negative errno.
 ///
 /// # Safety
 ///
-/// `listener` is from `sl_net_listen`, `socket` is a place for the handle, `peer` has `*length` bytes.
+/// `listener` is from `sl_net_listen`; `socket` has room for the handle; `peer` has `*length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_accept(
     listener: *mut SlSocket,
@@ -173,11 +174,11 @@ pub unsafe extern "C" fn sl_net_accept(
     })
 }
 
-/// Opens a socket of UDP at `local`, as `sl_net_listen` has it. `options` may be NULL. 0, or a negative errno.
+/// Opens a UDP socket at `local`, which is read as by `sl_net_listen`. `options` may be NULL. 0, or a negative errno.
 ///
 /// # Safety
 ///
-/// As `sl_net_connect`.
+/// As for `sl_net_connect`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_udp(
     options: *const SlNetOptions,
@@ -194,11 +195,11 @@ pub unsafe extern "C" fn sl_net_udp(
     unsafe { opened(options, local, length, socket, open) }
 }
 
-/// A socket of UDP sends to this peer, and receives from it only, from now on. 0, or a negative errno.
+/// Makes a UDP socket send to this peer, and receive from it only. 0, or a negative errno.
 ///
 /// # Safety
 ///
-/// `socket` is from `sl_net_udp`, `peer` has `length` bytes.
+/// `socket` is from `sl_net_udp`; `peer` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_set_peer(socket: *mut SlSocket, peer: *const sockaddr, length: socklen_t) -> i32 {
     guarded_int(|| {
@@ -212,7 +213,7 @@ pub unsafe extern "C" fn sl_net_set_peer(socket: *mut SlSocket, peer: *const soc
 
 /// # Safety
 ///
-/// `buffer` is null, or has room for `len` bytes that nothing else uses meanwhile.
+/// `buffer` is null, or has room for `len` bytes without another user meanwhile.
 unsafe fn room<'a>(buffer: *mut c_void, len: usize) -> io::Result<&'a mut [u8]> {
     if buffer.is_null() || len > isize::MAX as usize {
         return Err(invalid());
@@ -235,8 +236,8 @@ unsafe fn bytes<'a>(buffer: *const c_void, len: usize) -> io::Result<&'a [u8]> {
     }
 }
 
-/// Reads what there is, at most `len` bytes; of a socket of UDP one datagram, of which the rest is lost. Bytes read, 0 at the end of a
-/// connection, or a negative errno.
+/// Reads the bytes that are there, at most `len`. A UDP socket reads one datagram, and loses the part that does not
+/// fit. Gives the bytes read, 0 at the end of a connection, or a negative errno.
 ///
 /// # Safety
 ///
@@ -255,11 +256,11 @@ pub unsafe extern "C" fn sl_net_read(socket: *mut SlSocket, buffer: *mut c_void,
     })
 }
 
-/// As `sl_net_read`, but what it reads stays.
+/// As `sl_net_read`, but the bytes can be read again.
 ///
 /// # Safety
 ///
-/// As `sl_net_read`.
+/// As for `sl_net_read`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_peek(socket: *mut SlSocket, buffer: *mut c_void, len: usize) -> i64 {
     guarded(|| {
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn sl_net_peek(socket: *mut SlSocket, buffer: *mut c_void,
     })
 }
 
-/// As `sl_net_read`, into `count` pieces one after the other, 1024 at most.
+/// As `sl_net_read`, into `count` pieces one after the other, at most 1024.
 ///
 /// # Safety
 ///
@@ -298,11 +299,11 @@ pub unsafe extern "C" fn sl_net_readv(socket: *mut SlSocket, pieces: *const iove
     })
 }
 
-/// Bytes that no datagram is longer than.
+/// No datagram is longer than this number of bytes.
 const LONGEST: usize = 1 << 16;
 
-/// Calls `write` with the bytes done so far, until it has written `total` bytes. Where it would wait any longer than it may, says how
-/// many it wrote.
+/// Calls `write` with the number of bytes done so far, until it has written `total` bytes. If it may not wait any
+/// longer, gives how many it has written.
 fn written(total: usize, write: &mut dyn FnMut(usize) -> io::Result<usize>) -> io::Result<i64> {
     let mut done = 0;
     while done < total {
@@ -315,8 +316,9 @@ fn written(total: usize, write: &mut dyn FnMut(usize) -> io::Result<usize>) -> i
     Ok(done as i64)
 }
 
-/// Writes all bytes, or as many as there is room for where calls do not wait; on a socket of UDP one datagram to its peer. Bytes written,
-/// or a negative errno: -EPIPE after the end (there is no signal), -EMSGSIZE for a datagram that is longer than the MTU permits.
+/// Writes all bytes, or those that there is room for if calls do not wait. A UDP socket sends one datagram to its peer.
+/// Gives the bytes written, or a negative errno: -EPIPE after the end (without a signal), -EMSGSIZE for a datagram
+/// longer than the MTU allows.
 ///
 /// # Safety
 ///
@@ -334,7 +336,7 @@ pub unsafe extern "C" fn sl_net_write(socket: *mut SlSocket, buffer: *const c_vo
     })
 }
 
-/// As `sl_net_write`, from `count` pieces one after the other, 1024 at most.
+/// As `sl_net_write`, from `count` pieces one after the other, at most 1024.
 ///
 /// # Safety
 ///
@@ -359,8 +361,8 @@ pub unsafe extern "C" fn sl_net_writev(socket: *mut SlSocket, pieces: *const iov
     })
 }
 
-/// As `sl_net_read` of a socket of UDP; `from` gets the address of the sender, and `*length`, the room there, its length; both may be
-/// NULL.
+/// As `sl_net_read` for a UDP socket. Writes the sender's address to `from`; `*length` is the room there, and becomes
+/// the address's length. Both may be NULL.
 ///
 /// # Safety
 ///
@@ -384,7 +386,7 @@ pub unsafe extern "C" fn sl_net_receive_from(
     })
 }
 
-/// Sends one datagram to `to`. Bytes sent, or a negative errno, which may be about an earlier one.
+/// Sends one datagram to `to`. Gives the bytes sent, or a negative errno, which may be about an earlier datagram.
 ///
 /// # Safety
 ///
@@ -405,8 +407,8 @@ pub unsafe extern "C" fn sl_net_send_to(
     })
 }
 
-/// Ends reading (SHUT_RD), writing (SHUT_WR) or both (SHUT_RDWR) of a connection. What was written before still goes out. 0, or a negative
-/// errno.
+/// Ends reading (SHUT_RD), writing (SHUT_WR) or both (SHUT_RDWR) of a connection. Bytes written before still go out. 0,
+/// or a negative errno.
 ///
 /// # Safety
 ///
@@ -426,9 +428,9 @@ pub unsafe extern "C" fn sl_net_shutdown(socket: *mut SlSocket, how: i32) -> i32
     })
 }
 
-/// A file descriptor to poll for POLLIN: readable while a call to read or accept would not wait. Of a socket of UDP: readable once there is
-/// news since a call returned -EAGAIN, so call until it does. It belongs to the socket: do not read, write or close it. The descriptor,
-/// or a negative errno.
+/// A file descriptor to poll for POLLIN: readable while a call to read or accept would not wait. For a UDP socket it is
+/// readable if there was news since a call returned -EAGAIN, so call until it does. It belongs to the socket: do not
+/// read, write or close it. Gives the descriptor, or a negative errno.
 ///
 /// # Safety
 ///
@@ -446,8 +448,8 @@ pub unsafe extern "C" fn sl_net_poll_fd(socket: *mut SlSocket) -> i32 {
     })
 }
 
-/// A file descriptor to poll for POLLIN, not POLLOUT: readable while a call to write would not wait. Of a socket of UDP it is that of
-/// `sl_net_poll_fd`. It belongs to the socket, as that one.
+/// A file descriptor to poll for POLLIN, not POLLOUT: readable while a call to write would not wait. For a UDP socket
+/// it is that of `sl_net_poll_fd`. It belongs to the socket, as that one does.
 ///
 /// # Safety
 ///
@@ -465,7 +467,7 @@ pub unsafe extern "C" fn sl_net_writable_fd(socket: *mut SlSocket) -> i32 {
     })
 }
 
-/// Calls return -EAGAIN instead of waiting (not 0), or wait (0). 0, or a negative errno.
+/// Makes calls return -EAGAIN instead of waiting (not 0), or wait (0). 0, or a negative errno.
 ///
 /// # Safety
 ///
@@ -483,7 +485,8 @@ pub unsafe extern "C" fn sl_net_set_nonblocking(socket: *mut SlSocket, on: i32) 
     })
 }
 
-/// How many milliseconds a call to read or to write waits before it returns -EAGAIN. 0, as at first: for ever. 0, or a negative errno.
+/// Sets how many milliseconds a call to read or to write waits before it returns -EAGAIN. 0, as at first: no limit. 0,
+/// or a negative errno.
 ///
 /// # Safety
 ///
@@ -508,8 +511,8 @@ pub unsafe extern "C" fn sl_net_set_timeouts(socket: *mut SlSocket, read_ms: u32
     })
 }
 
-/// A connection sends small writes at once (not 0), or waits for an acknowledgement of earlier ones (0, as at first). 0, or a negative
-/// errno.
+/// Makes a connection send small writes at once (not 0), or wait for an acknowledgement of earlier ones (0, as at
+/// first). 0, or a negative errno.
 ///
 /// # Safety
 ///
@@ -523,8 +526,9 @@ pub unsafe extern "C" fn sl_net_set_nodelay(socket: *mut SlSocket, on: i32) -> i
     })
 }
 
-/// How many milliseconds `sl_net_close` waits until the other side of a connection has acknowledged everything. Negative, as at first: it
-/// does not wait, and the rest goes out behind it. 0: it resets the connection. 0, or a negative errno.
+/// Sets how many milliseconds `sl_net_close` waits until the other side of a connection has acknowledged everything.
+/// Negative, as at first: it does not wait, and the rest goes out afterwards. 0: it resets the connection. 0, or a
+/// negative errno.
 ///
 /// # Safety
 ///
@@ -539,8 +543,8 @@ pub unsafe extern "C" fn sl_net_set_linger(socket: *mut SlSocket, ms: i32) -> i3
     })
 }
 
-/// Probes a quiet connection at this interval of milliseconds; after ten intervals without an answer it ends with -ETIMEDOUT. 0, as at
-/// first: no probes. 0, or a negative errno.
+/// Probes a quiet connection at this interval of milliseconds. After ten intervals without an answer it ends with
+/// -ETIMEDOUT. 0, as at first: no probes. 0, or a negative errno.
 ///
 /// # Safety
 ///
@@ -554,7 +558,7 @@ pub unsafe extern "C" fn sl_net_set_keepalive(socket: *mut SlSocket, ms: u32) ->
     })
 }
 
-/// The error of a connection's end, or the last report about a datagram, as a negative errno, once; 0: none.
+/// The error at a connection's end, or the last report about a datagram, as a negative errno, once. 0: there is none.
 ///
 /// # Safety
 ///
@@ -572,7 +576,8 @@ pub unsafe extern "C" fn sl_net_take_error(socket: *mut SlSocket) -> i32 {
     })
 }
 
-/// Address and port of this side; `*length` is the room at `address`, and becomes the length of the address. 0, or a negative errno.
+/// Address and port of this side. `*length` is the room at `address`, and becomes the address's length. 0, or a
+/// negative errno.
 ///
 /// # Safety
 ///
@@ -592,11 +597,11 @@ pub unsafe extern "C" fn sl_net_local(socket: *mut SlSocket, address: *mut socka
     })
 }
 
-/// Address and port of the other side, as `sl_net_local` has it. -ENOTCONN where there is none.
+/// Address and port of the other side; arguments as for `sl_net_local`. -ENOTCONN if there is none.
 ///
 /// # Safety
 ///
-/// As `sl_net_local`.
+/// As for `sl_net_local`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_peer(socket: *mut SlSocket, address: *mut sockaddr, length: *mut socklen_t) -> i32 {
     guarded_int(|| {
@@ -612,11 +617,11 @@ pub unsafe extern "C" fn sl_net_peer(socket: *mut SlSocket, address: *mut sockad
     })
 }
 
-/// What a connection or a socket of UDP runs on now. 0, or a negative errno.
+/// The present facts about a connection or a UDP socket. 0, or a negative errno.
 ///
 /// # Safety
 ///
-/// `socket` is open; `facts` is a place for the answer.
+/// `socket` is open; `facts` has room for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_net_facts_of(socket: *mut SlSocket, facts: *mut SlNetFacts) -> i32 {
     guarded_int(|| {
@@ -635,8 +640,8 @@ pub unsafe extern "C" fn sl_net_facts_of(socket: *mut SlSocket, facts: *mut SlNe
     })
 }
 
-/// Closes a socket: what was written to a connection still goes out, for a minute at most, also after the program's `exit`; unread bytes
-/// reset it. The handle is gone whatever this returns. 0, or a negative errno.
+/// Closes a socket. Bytes written to a connection still go out, for at most a minute, even after the program's `exit`;
+/// unread bytes reset it. The handle is gone, whatever the result. 0, or a negative errno.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-/* Requests inside a program. Generated from crates/capi-request/src; `UPDATE=1 cargo test -p capi-request --test header` writes it anew. */
+/* Requests inside a program. Generated from crates/capi-request/src; `UPDATE=1 cargo test -p capi-request --test header` writes it again. */
 
 #ifndef STREAMLINE_REQUEST_H
 #define STREAMLINE_REQUEST_H
@@ -49,17 +49,17 @@
 #define SL_BLOCK_CUT 4
 
 /*
- Of a block: it holds a record, of which `sl_request_text`, `sl_request_number` and `sl_request_json` tell.
+ Of a block: it holds a record, for `sl_request_text`, `sl_request_number` and `sl_request_json`.
  */
 #define SL_BLOCK_RECORD 8
 
 /*
- Of a block: it comes from the server of its stream. Only where `ip_version` is not 0.
+ Of a block: it comes from the server of its stream. Only if `ip_version` is not 0.
  */
 #define SL_BLOCK_SERVER 16
 
 /*
- For `sl_request_push`: the block comes from the server of its stream; else from the client. Not for frames.
+ For `sl_request_push`: the block comes from the server of its stream, not from the client. Not for frames.
  */
 #define SL_PUSH_SERVER 1
 
@@ -74,7 +74,7 @@
 #define SL_PUSH_LAST 4
 
 /*
- For `sl_request_push`: nothing will be pushed after this call; with no bytes it pushes nothing.
+ For `sl_request_push`: this call is the last push; without bytes it only says so.
  */
 #define SL_PUSH_END 8
 
@@ -88,11 +88,11 @@ typedef struct sl_request sl_request;
  */
 typedef struct {
   /*
-   The bytes, where they lie.
+   The bytes, in place.
    */
   const void *bytes;
   /*
-   How many there are.
+   The number of bytes.
    */
   uint64_t len;
   /*
@@ -104,7 +104,7 @@ typedef struct {
    */
   uint32_t kind;
   /*
-   What else is said of it: SL_BLOCK_FIRST and so on.
+   Its flags: SL_BLOCK_FIRST and so on.
    */
   uint32_t flags;
   /*
@@ -112,7 +112,7 @@ typedef struct {
    */
   uint32_t block_class;
   /*
-   The end of the request that it came out of, counted from 0.
+   The open end that it came out of, counted from 0.
    */
   uint32_t end;
   /*
@@ -120,7 +120,7 @@ typedef struct {
    */
   uint32_t wire;
   /*
-   Bytes that are missing before it, of a stream or message.
+   Bytes that are missing before it, in a stream or message.
    */
   uint32_t missing;
   /*
@@ -128,7 +128,7 @@ typedef struct {
    */
   uint32_t link_type;
   /*
-   4 or 6; 0 where no stream is known, and the fields below mean nothing.
+   4 or 6. 0: its stream is not known, and the fields below have no meaning.
    */
   uint32_t ip_version;
   /*
@@ -158,46 +158,46 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Opens a request: everything it needs is open, or nothing is. 0, or -1; then `sl_request_error` says why. Close the handle
- in both cases; it is NULL where `text` is NULL.
+ Opens a request: it opens all it needs, or leaves all closed. 0, or -1; then `sl_request_error` says why. Close the
+ handle in both cases; it is NULL if `text` is NULL.
 
  # Safety
 
- `text` ends with a zero byte; `request` is a place for the handle.
+ `text` ends with a zero byte; `request` has room for the handle.
  */
 int32_t sl_request_open(const char *text,
                         sl_request **request);
 
 /*
- The same with variables: names and values in turn, and NULL behind the last. `$name` in the request stands for its value,
- whatever characters that has. NULL for none.
+ As `sl_request_open`, with variables: names and values in turn, and NULL after the last. `$name` in the request
+ stands for its value, taken literally. NULL: no variables.
 
  # Safety
 
- As of `sl_request_open`; all of `variables` end with a zero byte.
+ As for `sl_request_open`; all of `variables` end with a zero byte.
  */
 int32_t sl_request_open_with(const char *text,
                              const char *const *variables,
                              sl_request **request);
 
 /*
- The next block that comes out of the request. 1; 0 at the end or, of a request that the program feeds, until it pushes
- more; or -1. An error of the request comes after its blocks, and with every further call.
+ The next block of the request. 1; 0 at the end, or until the program pushes more; or -1. An error of the request
+ comes after its blocks, and again at each further call.
 
  # Safety
 
- `request` is from `sl_request_open`; `block` is a place for what is seen.
+ `request` is from `sl_request_open`; `block` has room for the answer.
  */
 int32_t sl_request_next(sl_request *request,
                         sl_request_block *block);
 
 /*
- Pushes a block into a request that begins with `push_frames`, `push_bytes` or `push_messages`. Its bytes are copied.
- 0, or -1. The call takes back the block that `sl_request_next` gave.
+ Pushes a block into a request that begins with `push_frames`, `push_bytes` or `push_messages`. Copies its bytes. 0,
+ or -1. The call takes back the block from `sl_request_next`.
 
  # Safety
 
- `request` is from `sl_request_open`; `bytes` has `len` bytes, and may be NULL where `len` is 0.
+ `request` is from `sl_request_open`; `bytes` has `len` bytes, and may be NULL if `len` is 0.
  */
 int32_t sl_request_push(sl_request *request,
                         const void *bytes,
@@ -205,12 +205,12 @@ int32_t sl_request_push(sl_request *request,
                         uint32_t flags);
 
 /*
- Finds a text in the record of the block that `sl_request_next` gave last. 1; 0 where the record has no such text; -1 where the
- block holds no record. `text` gets where it lies, `len` its length: no zero byte stands behind it.
+ Finds a text in the record of the last block from `sl_request_next`. 1; 0 if the record has no such text; -1 if the
+ block holds no record. Writes a pointer to the text to `text`, and its length to `len`; no zero byte follows it.
 
  # Safety
 
- `request` is from `sl_request_open`; `name` ends with a zero byte; `text` and `len` are places.
+ `request` is from `sl_request_open`; `name` ends with a zero byte; `text` and `len` have room for the answer.
  */
 int32_t sl_request_text(sl_request *request,
                         const char *name,
@@ -218,16 +218,16 @@ int32_t sl_request_text(sl_request *request,
                         uintptr_t *len);
 
 /*
- The same of a number, a time (nanoseconds since 1970 UTC) or a flag (0 or 1).
+ As `sl_request_text`, for a number, a time (nanoseconds since 1970 UTC) or a flag (0 or 1).
 
  # Safety
 
- `request` is from `sl_request_open`; `name` ends with a zero byte; `number` is a place.
+ `request` is from `sl_request_open`; `name` ends with a zero byte; `number` has room for the answer.
  */
 int32_t sl_request_number(sl_request *request, const char *name, uint64_t *number);
 
 /*
- The record of the block that `sl_request_next` gave last, as one JSON object that ends with a zero byte; NULL where the block
+ The record of the last block from `sl_request_next`, as one JSON object that ends with a zero byte. NULL: the block
  holds no record.
 
  # Safety
@@ -237,8 +237,8 @@ int32_t sl_request_number(sl_request *request, const char *name, uint64_t *numbe
 const char *sl_request_json(sl_request *request);
 
 /*
- What the last call that gave -1 or NULL has to say: a text for people, good until the next call for the handle. Empty
- where nothing was wrong. Never NULL.
+ The error of the last call that gave -1 or NULL: a text for people, valid until the next call for the handle. Empty
+ if there was no error. Never NULL.
 
  # Safety
 
@@ -247,7 +247,7 @@ const char *sl_request_json(sl_request *request);
 const char *sl_request_error(const sl_request *request);
 
 /*
- Ends the request, wherever it is, and frees the handle. 0, or -1 where it ended with an error or is NULL.
+ Ends the request at once, and frees the handle. 0, or -1 if it ended with an error or is NULL.
 
  # Safety
 

@@ -1,11 +1,11 @@
-//! Requests for C: `libstreamline_request.so` and `include/streamline_request.h`, which is generated from here.
+//! Requests for C: `libstreamline_request.so` and `include/streamline_request.h`, which is generated from this crate.
 //!
-//! A library of its own beside that of `capi`, so that programs which only use rings load no filters. Each
-//! function checks its pointers, calls what [`streamline::Stream`] has, and keeps an error's text. No panic crosses
-//! into C: it becomes an error, and ends the request.
+//! This library is separate from that of `capi`, so that programs with rings only load no filters. Each function checks
+//! its pointers, calls [`streamline::Stream`], and keeps an error's text. A panic does not cross into C: it becomes an
+//! error, and ends the request.
 //!
-//! A handle is used by one thread at a time. What `sl_request_next` and the functions about its block give is good until the
-//! next call of `sl_request_next`, `sl_request_push` or `sl_request_close` for that handle.
+//! Only one thread at a time may use a handle. The results of `sl_request_next`, and of functions about its block, are
+//! valid until the next call of `sl_request_next`, `sl_request_push` or `sl_request_close` for that handle.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -30,23 +30,23 @@ pub const SL_BLOCK_FIRST: u32 = 1;
 pub const SL_BLOCK_LAST: u32 = 2;
 /// Of a block: the end of its stream or message is missing.
 pub const SL_BLOCK_CUT: u32 = 4;
-/// Of a block: it holds a record, of which `sl_request_text`, `sl_request_number` and `sl_request_json` tell.
+/// Of a block: it holds a record, for `sl_request_text`, `sl_request_number` and `sl_request_json`.
 pub const SL_BLOCK_RECORD: u32 = 8;
-/// Of a block: it comes from the server of its stream. Only where `ip_version` is not 0.
+/// Of a block: it comes from the server of its stream. Only if `ip_version` is not 0.
 pub const SL_BLOCK_SERVER: u32 = 16;
 
-/// For `sl_request_push`: the block comes from the server of its stream; else from the client. Not for frames.
+/// For `sl_request_push`: the block comes from the server of its stream, not from the client. Not for frames.
 pub const SL_PUSH_SERVER: u32 = 1;
 /// For `sl_request_push`: more of the same message follows. For messages only.
 pub const SL_PUSH_MORE: u32 = 2;
 /// For `sl_request_push`: the stream ends behind this block. For byte streams only.
 pub const SL_PUSH_LAST: u32 = 4;
-/// For `sl_request_push`: nothing will be pushed after this call; with no bytes it pushes nothing.
+/// For `sl_request_push`: this call is the last push; without bytes it only says so.
 pub const SL_PUSH_END: u32 = 8;
 
 /// A request.
 pub struct SlRequest {
-    /// None after a request that could not be opened, or a panic.
+    /// `None` after a request that could not be opened, or after a panic.
     stream: Option<Stream>,
     /// The last error.
     error: CString,
@@ -57,27 +57,27 @@ pub struct SlRequest {
 /// A block that came out of a request.
 #[repr(C)]
 pub struct SlRequestBlock {
-    /// The bytes, where they lie.
+    /// The bytes, in place.
     pub bytes: *const c_void,
-    /// How many there are.
+    /// The number of bytes.
     pub len: u64,
     /// When the block was seen: nanoseconds since 1970 UTC.
     pub time: u64,
     /// Its type: SL_TYPE_FRAME and so on.
     pub kind: u32,
-    /// What else is said of it: SL_BLOCK_FIRST and so on.
+    /// Its flags: SL_BLOCK_FIRST and so on.
     pub flags: u32,
     /// Its class: pieces of one stream or message have the same.
     pub block_class: u32,
-    /// The end of the request that it came out of, counted from 0.
+    /// The open end that it came out of, counted from 0.
     pub end: u32,
     /// Its length on the wire.
     pub wire: u32,
-    /// Bytes that are missing before it, of a stream or message.
+    /// Bytes that are missing before it, in a stream or message.
     pub missing: u32,
     /// Link type of a frame or packet; 0 for others.
     pub link_type: u32,
-    /// 4 or 6; 0 where no stream is known, and the fields below mean nothing.
+    /// 4 or 6. 0: its stream is not known, and the fields below have no meaning.
     pub ip_version: u32,
     /// Protocol number of the stream: 6 for TCP, 17 for UDP.
     pub protocol: u32,
@@ -91,7 +91,7 @@ pub struct SlRequestBlock {
     pub server: [u8; 16],
 }
 
-/// As a text for C, without the zero bytes that no text has.
+/// Makes a text for C; leaves out zero bytes, which C texts cannot have.
 fn c_text(mut text: Vec<u8>) -> CString {
     text.retain(|byte| *byte != 0);
     CString::new(text).unwrap_or_default()
@@ -104,7 +104,7 @@ impl SlRequest {
     }
 }
 
-/// An error as people read it: of a request with the place in its text.
+/// An error for people; for a wrong request it shows the place in the text.
 fn say(error: &Error, source: &str) -> String {
     match error {
         Error::Request(diagnostic) => diagnostic.render(source, "request").trim_end().to_string(),
@@ -112,7 +112,7 @@ fn say(error: &Error, source: &str) -> String {
     }
 }
 
-/// Runs what a C function does for a request. A panic is a fault of ours: the request ends.
+/// Runs the work of a C function for a request. A panic is a fault of ours, and ends the request.
 ///
 /// # Safety
 ///
@@ -124,7 +124,7 @@ unsafe fn guarded(request: *mut SlRequest, work: impl FnOnce(&mut SlRequest) -> 
         Ok(Ok(value)) => value,
         Ok(Err(text)) => request.failed(text),
         Err(_) => {
-            // A turn may be half made: the request does not run again.
+            // The panic may have come from within a turn: the request does not run again.
             std::mem::forget(request.stream.take());
             request.failed("the library failed: this is a fault in it".into())
         }
@@ -195,24 +195,24 @@ fn shown(block: &Block<'_>) -> SlRequestBlock {
     shown
 }
 
-/// Opens a request: everything it needs is open, or nothing is. 0, or -1; then `sl_request_error` says why. Close the handle
-/// in both cases; it is NULL where `text` is NULL.
+/// Opens a request: it opens all it needs, or leaves all closed. 0, or -1; then `sl_request_error` says why. Close the
+/// handle in both cases; it is NULL if `text` is NULL.
 ///
 /// # Safety
 ///
-/// `text` ends with a zero byte; `request` is a place for the handle.
+/// `text` ends with a zero byte; `request` has room for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_request_open(text: *const c_char, request: *mut *mut SlRequest) -> i32 {
     // SAFETY: the caller's word.
     unsafe { sl_request_open_with(text, std::ptr::null(), request) }
 }
 
-/// The same with variables: names and values in turn, and NULL behind the last. `$name` in the request stands for its value,
-/// whatever characters that has. NULL for none.
+/// As `sl_request_open`, with variables: names and values in turn, and NULL after the last. `$name` in the request
+/// stands for its value, taken literally. NULL: no variables.
 ///
 /// # Safety
 ///
-/// As of `sl_request_open`; all of `variables` end with a zero byte.
+/// As for `sl_request_open`; all of `variables` end with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_request_open_with(
     text: *const c_char,
@@ -254,14 +254,14 @@ unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, String> {
 
 /// # Safety
 ///
-/// As `variables` of [`sl_request_open_with`].
+/// As for `variables` of [`sl_request_open_with`].
 unsafe fn variables_of(mut variables: *const *const c_char) -> Result<BTreeMap<String, String>, String> {
     let mut known = BTreeMap::new();
     if variables.is_null() {
         return Ok(known);
     }
     loop {
-        // SAFETY: the caller's word: a null stands behind the last, and both of a pair are there.
+        // SAFETY: the caller's word: a null comes after the last, and both of a pair are there.
         let name = unsafe { *variables };
         if name.is_null() {
             return Ok(known);
@@ -279,12 +279,12 @@ unsafe fn variables_of(mut variables: *const *const c_char) -> Result<BTreeMap<S
     }
 }
 
-/// The next block that comes out of the request. 1; 0 at the end or, of a request that the program feeds, until it pushes
-/// more; or -1. An error of the request comes after its blocks, and with every further call.
+/// The next block of the request. 1; 0 at the end, or until the program pushes more; or -1. An error of the request
+/// comes after its blocks, and again at each further call.
 ///
 /// # Safety
 ///
-/// `request` is from `sl_request_open`; `block` is a place for what is seen.
+/// `request` is from `sl_request_open`; `block` has room for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_request_next(request: *mut SlRequest, block: *mut SlRequestBlock) -> i32 {
     let next = |request: &mut SlRequest| {
@@ -300,12 +300,12 @@ pub unsafe extern "C" fn sl_request_next(request: *mut SlRequest, block: *mut Sl
     unsafe { guarded(request, next) }
 }
 
-/// Pushes a block into a request that begins with `push_frames`, `push_bytes` or `push_messages`. Its bytes are copied.
-/// 0, or -1. The call takes back the block that `sl_request_next` gave.
+/// Pushes a block into a request that begins with `push_frames`, `push_bytes` or `push_messages`. Copies its bytes. 0,
+/// or -1. The call takes back the block from `sl_request_next`.
 ///
 /// # Safety
 ///
-/// `request` is from `sl_request_open`; `bytes` has `len` bytes, and may be NULL where `len` is 0.
+/// `request` is from `sl_request_open`; `bytes` has `len` bytes, and may be NULL if `len` is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_request_push(request: *mut SlRequest, bytes: *const c_void, len: usize, flags: u32) -> i32 {
     let push = |request: &mut SlRequest| {
@@ -334,12 +334,12 @@ pub unsafe extern "C" fn sl_request_push(request: *mut SlRequest, bytes: *const 
     unsafe { guarded(request, push) }
 }
 
-/// Finds a text in the record of the block that `sl_request_next` gave last. 1; 0 where the record has no such text; -1 where the
-/// block holds no record. `text` gets where it lies, `len` its length: no zero byte stands behind it.
+/// Finds a text in the record of the last block from `sl_request_next`. 1; 0 if the record has no such text; -1 if the
+/// block holds no record. Writes a pointer to the text to `text`, and its length to `len`; no zero byte follows it.
 ///
 /// # Safety
 ///
-/// `request` is from `sl_request_open`; `name` ends with a zero byte; `text` and `len` are places.
+/// `request` is from `sl_request_open`; `name` ends with a zero byte; `text` and `len` have room for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_request_text(
     request: *mut SlRequest,
@@ -366,11 +366,11 @@ pub unsafe extern "C" fn sl_request_text(
     unsafe { guarded(request, find) }
 }
 
-/// The same of a number, a time (nanoseconds since 1970 UTC) or a flag (0 or 1).
+/// As `sl_request_text`, for a number, a time (nanoseconds since 1970 UTC) or a flag (0 or 1).
 ///
 /// # Safety
 ///
-/// `request` is from `sl_request_open`; `name` ends with a zero byte; `number` is a place.
+/// `request` is from `sl_request_open`; `name` ends with a zero byte; `number` has room for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_request_number(request: *mut SlRequest, name: *const c_char, number: *mut u64) -> i32 {
     let find = |request: &mut SlRequest| {
@@ -393,7 +393,7 @@ pub unsafe extern "C" fn sl_request_number(request: *mut SlRequest, name: *const
     unsafe { guarded(request, find) }
 }
 
-/// The record of the block that `sl_request_next` gave last, as one JSON object that ends with a zero byte; NULL where the block
+/// The record of the last block from `sl_request_next`, as one JSON object that ends with a zero byte. NULL: the block
 /// holds no record.
 ///
 /// # Safety
@@ -414,8 +414,8 @@ pub unsafe extern "C" fn sl_request_json(request: *mut SlRequest) -> *const c_ch
     }
 }
 
-/// What the last call that gave -1 or NULL has to say: a text for people, good until the next call for the handle. Empty
-/// where nothing was wrong. Never NULL.
+/// The error of the last call that gave -1 or NULL: a text for people, valid until the next call for the handle. Empty
+/// if there was no error. Never NULL.
 ///
 /// # Safety
 ///
@@ -427,7 +427,7 @@ pub unsafe extern "C" fn sl_request_error(request: *const SlRequest) -> *const c
         .map_or(c"the request is NULL, or its text is".as_ptr(), |request| request.error.as_ptr())
 }
 
-/// Ends the request, wherever it is, and frees the handle. 0, or -1 where it ended with an error or is NULL.
+/// Ends the request at once, and frees the handle. 0, or -1 if it ended with an error or is NULL.
 ///
 /// # Safety
 ///
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error_that_stays() {
         let mut request = std::ptr::null_mut();
-        // SAFETY: texts of C, and a handle that is closed in the end.
+        // SAFETY: C texts, and a handle that is closed at the end.
         unsafe {
             assert_eq!(sl_request_open(c"push_messages".as_ptr(), &mut request), 0);
             assert_eq!(guarded(request, |_| panic!("to be caught")), -1);

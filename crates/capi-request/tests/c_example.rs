@@ -1,11 +1,11 @@
-//! The examples in C, of `examples/c` and of the guide, compiled and run; and what C can do wrong.
+//! The examples in C, from `examples/c` and the guide, compiled and run; and errors that a C program can make.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use testkit::library;
 
-/// Compiles a program; `None` where there is no compiler.
+/// Compiles a program. `None`: there is no compiler.
 fn compile(source: &Path, folder: &Path) -> Option<PathBuf> {
     let program = folder.join("program");
     library::compile(source, &program, "capi-request", library::requests()).then_some(program)
@@ -21,7 +21,7 @@ fn run(program: &Path, arguments: &[&Path], input: &[u8]) -> (String, String, Op
     (text(stdout), text(stderr), status.code())
 }
 
-/// What the example in Rust prints, whose own test compares it with `json`.
+/// The output of the Rust example, which has a test of its own that compares it with `json`.
 const RESPONSES: &str = "192.88.99.42 100 0\n";
 
 #[test]

@@ -1,4 +1,4 @@
-//! The header that is checked in is the one that the sources give.
+//! The checked-in header equals the one made from the sources.
 
 #[test]
 fn the_header_says_what_the_sources_say() {

@@ -1,4 +1,4 @@
-/* Rings as pipes. Generated from crates/capi/src; `UPDATE=1 cargo test -p capi --test header` writes it anew. */
+/* Rings as pipes. Generated from crates/capi/src; `UPDATE=1 cargo test -p capi --test header` writes it again. */
 
 #ifndef STREAMLINE_H
 #define STREAMLINE_H
@@ -24,12 +24,13 @@
 #define SL_NONBLOCK 4
 
 /*
- Begin at the oldest block that is there; for readers that hold nothing.
+ Begin at the oldest block in the ring; for readers that hold nothing.
  */
 #define SL_OLDEST 8
 
 /*
- When this reader is a whole ring behind, the newest block is dropped; else the writer waits.
+ When this reader is a whole ring behind, the newest block is dropped. Without this, SL_OVERWRITE and SL_SHARED the
+ writer waits.
  */
 #define SL_DROP_NEWEST 16
 
@@ -44,22 +45,23 @@
 #define SL_SHARED 64
 
 /*
- Write also while nobody reads: it is lost.
+ Write also while there is no reader; those blocks are lost.
  */
 #define SL_UNREAD 128
 
 /*
- Wake sleeping readers with every block written; else with every 32, by `sl_flush`, and within their own bound.
+ Wake sleeping readers for every block. Without it they wake for every 32 blocks, by `sl_flush`, and within their own
+ bound.
  */
 #define SL_EVERY 256
 
 /*
- For `sl_window`: all of the ring.
+ For `sl_window`: use all of the ring.
  */
 #define SL_WINDOW_WHOLE 0
 
 /*
- For `sl_window`: as little of the ring as its readers need to keep up with.
+ For `sl_window`: use as little of the ring as its readers can keep up with.
  */
 #define SL_WINDOW_AUTO UINT64_MAX
 
@@ -69,15 +71,15 @@
 typedef struct sl_pipe sl_pipe;
 
 /*
- What a peek shows.
+ A block that `sl_peek` shows.
  */
 typedef struct {
   /*
-   The bytes, where they lie. NULL where they may not be read; then `refused` says why.
+   The bytes, in place. NULL if they may not be read; then `refused` says why.
    */
   const void *bytes;
   /*
-   How many there are.
+   The number of bytes.
    */
   uint64_t len;
   /*
@@ -85,7 +87,7 @@ typedef struct {
    */
   uint64_t time;
   /*
-   What was said of it: its class.
+   Its class.
    */
   uint32_t block_class;
   /*
@@ -93,21 +95,21 @@ typedef struct {
    */
   uint32_t wire;
   /*
-   0, or the negative errno that its ring's keeper gives.
+   0, or the negative errno from its ring's keeper.
    */
   int32_t refused;
   /*
-   Do the bytes lie in another ring than the one that is read?
+   Not 0: the bytes are in another ring than the one that is read.
    */
   int32_t elsewhere;
 } sl_block;
 
 /*
- How an end is.
+ The state of an end.
  */
 typedef struct {
   /*
-   Longest block; of a stream, what the ring holds.
+   Bytes of the longest block; for a stream, bytes of the ring.
    */
   uint64_t block_bytes;
   /*
@@ -119,7 +121,7 @@ typedef struct {
    */
   uint64_t bytes;
   /*
-   Lost by this reader (it was overtaken), or dropped by this writer: blocks; bytes, of a stream.
+   Blocks (bytes, for a stream) that this reader lost by being overtaken, or that this writer dropped.
    */
   uint64_t lost;
   /*
@@ -131,11 +133,11 @@ typedef struct {
    */
   uint64_t copied;
   /*
-   Blocks that this reader forwarded and others have not read yet.
+   Blocks that this reader forwarded and that other readers have not read yet.
    */
   uint64_t outstanding;
   /*
-   Rings that this reader fetched since a block lay in them.
+   Rings that this reader has opened because a block was in them.
    */
   uint64_t faults;
   /*
@@ -143,7 +145,7 @@ typedef struct {
    */
   uint64_t readers;
   /*
-   Bytes of payload that this writer uses, of a ring of descriptors; else 0: all there are.
+   Bytes of payload that this writer uses of a ring of descriptors; 0 for other rings, which use all.
    */
   uint64_t window;
   /*
@@ -157,17 +159,17 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Opens the ring of this name (or whose keeper's socket is at this path). 0, or a negative errno.
+ Opens the ring with this name, or with its keeper's socket at this path. 0, or a negative errno.
 
  # Safety
 
- `name` is a text that ends with a zero byte, `pipe` a place for the handle.
+ `name` is a text that ends with a zero byte; `pipe` has room for the handle.
  */
 int32_t sl_open(const char *name, uint32_t flags, sl_pipe **pipe);
 
 /*
- Reads at most one block, or what is left of one; of a stream, what there is. Bytes read, 0 at the end, or a negative
- errno.
+ Reads at most one block or its rest; for a stream, the bytes that are there. Gives the bytes read, 0 at the end, or
+ a negative errno.
 
  # Safety
 
@@ -178,8 +180,8 @@ int64_t sl_read(sl_pipe *pipe,
                 uintptr_t len);
 
 /*
- Writes one block; of a stream as much as there is room for, all where it waits. Bytes written, or a negative errno:
- -EPIPE when all readers have left (there is no signal), -EMSGSIZE for a block that can never fit.
+ Writes one block. For a stream it writes the bytes that have room, or all if it may wait. Gives the bytes written,
+ or a negative errno: -EPIPE when all readers have left (without a signal), -EMSGSIZE for a block that can never fit.
 
  # Safety
 
@@ -190,17 +192,17 @@ int64_t sl_write(sl_pipe *pipe,
                  uintptr_t len);
 
 /*
- Shows what the next read would give, where it lies. 1, 0 at the end, or a negative errno.
+ Shows the bytes of the next read in place. 1, 0 at the end, or a negative errno.
 
  # Safety
 
- `pipe` is from `sl_open`; `block` is a place for what is seen.
+ `pipe` is from `sl_open`; `block` has room for the answer.
  */
 int32_t sl_peek(sl_pipe *pipe, sl_block *block);
 
 /*
- Takes the first `len` bytes of what was peeked last, SIZE_MAX for all. 0, or a negative errno: -ESTALE where they were
- overwritten while they were looked at.
+ Takes the first `len` bytes of the block peeked last; SIZE_MAX: all. 0, or a negative errno: -ESTALE if they were
+ overwritten meanwhile.
 
  # Safety
 
@@ -210,8 +212,9 @@ int32_t sl_release(sl_pipe *pipe,
                    uintptr_t len);
 
 /*
- Gives the first `len` bytes (SIZE_MAX: all) of what was peeked last to another ring, and takes them. No byte is copied
- where that is a ring of descriptors. Bytes given, or a negative errno; then nothing was taken, but for -ESTALE.
+ Gives the first `len` bytes (SIZE_MAX: all) of the block peeked last to another ring, and takes them. For a ring of
+ descriptors no byte is copied. Gives the bytes, or a negative errno. After an error other than -ESTALE the block is
+ not taken.
 
  # Safety
 
@@ -222,12 +225,12 @@ int64_t sl_forward(sl_pipe *from,
                    uintptr_t len);
 
 /*
- The same to `count` rings. After -EAGAIN call it again with the same rings in the same order: it goes on where it
- stopped.
+ As `sl_forward`, to `count` rings. After -EAGAIN, call it again with the same rings in the same order: it goes on at
+ the point where it stopped.
 
  # Safety
 
- All are from `sl_open`, all of `to` are different; `to` has `count` elements.
+ All are from `sl_open`; all of `to` are different; `to` has `count` elements.
  */
 int64_t sl_tee(sl_pipe *from,
                sl_pipe *const *to,
@@ -235,10 +238,10 @@ int64_t sl_tee(sl_pipe *from,
                uintptr_t len);
 
 /*
- A file descriptor to poll. Of a reader: readable (POLLIN) when there is something to read, or the end. Of a writer:
- writable (POLLOUT) when a block of 4,096 bytes (or the longest there can be) can be written without waiting, or a write
- fails at once; its POLLIN means nothing. It belongs to the handle: do not read, write or close it. The descriptor, or a
- negative errno.
+ A file descriptor to poll. For a reader: readable (POLLIN) when there are bytes to read, or at the end. For a
+ writer: writable (POLLOUT) when a block of 4,096 bytes (or the longest block, if shorter) can be written without
+ waiting, or when a write fails at once; its POLLIN has no meaning. It belongs to the handle: do not read, write or
+ close it. Gives the descriptor, or a negative errno.
 
  # Safety
 
@@ -247,8 +250,8 @@ int64_t sl_tee(sl_pipe *from,
 int32_t sl_poll_fd(sl_pipe *pipe);
 
 /*
- The descriptor that `sl_poll_fd` gives of a writer; from here on it is writable when there is room for `len` bytes. What
- can never fit fails at once, and so can be written.
+ The file descriptor of a writer, as `sl_poll_fd` gives it. From here on it is writable when there is room for `len`
+ bytes. A length that can never fit counts as writable, because the write fails at once.
 
  # Safety
 
@@ -258,7 +261,7 @@ int32_t sl_poll_room(sl_pipe *pipe,
                      uintptr_t len);
 
 /*
- Wakes readers that sleep through a batch. 0, or a negative errno.
+ Wakes readers that sleep until a batch is complete. 0, or a negative errno.
 
  # Safety
 
@@ -267,7 +270,7 @@ int32_t sl_poll_room(sl_pipe *pipe,
 int32_t sl_flush(sl_pipe *pipe);
 
 /*
- Goes on in a ring of at least so many bytes and slots (0: as many as suit). 0, or a negative errno.
+ Goes on in a ring of at least `bytes` bytes and `slots` slots (0: as many as suit). 0, or a negative errno.
 
  # Safety
 
@@ -276,9 +279,9 @@ int32_t sl_flush(sl_pipe *pipe);
 int32_t sl_resize(sl_pipe *pipe, uint64_t bytes, uint64_t slots);
 
 /*
- Uses so many bytes of a ring of descriptors from here on (rounded up to a power of two), so that what is written stays
- in the processor's cache; SL_DECK_WHOLE for all of it, SL_DECK_AUTO to find out how many will do. A ring of another size
- keeps to it. 0, or a negative errno: -EINVAL for rings of other kinds.
+ Uses only `bytes` bytes of a ring of descriptors from here on (rounded up to a power of two), so that written bytes
+ stay in the processor's cache. SL_WINDOW_WHOLE uses all of it; SL_WINDOW_AUTO finds out how many bytes are enough.
+ The setting also holds for a ring of another size. 0, or a negative errno: -EINVAL for rings of other kinds.
 
  # Safety
 
@@ -288,7 +291,7 @@ int32_t sl_window(sl_pipe *pipe,
                   uint64_t bytes);
 
 /*
- Waits until what was forwarded is read, so that closing overwrites nothing unread. 0, or a negative errno.
+ Waits until all forwarded blocks are read, so that closing overwrites no unread block. 0, or a negative errno.
 
  # Safety
 
@@ -297,16 +300,16 @@ int32_t sl_window(sl_pipe *pipe,
 int32_t sl_drain(sl_pipe *pipe);
 
 /*
- Says how an end is. 0, or a negative errno.
+ Gives the state of an end. 0, or a negative errno.
 
  # Safety
 
- `pipe` is from `sl_open`; `stat` is a place for the answer.
+ `pipe` is from `sl_open`; `stat` has room for the answer.
  */
 int32_t sl_stat(sl_pipe *pipe, sl_stats *stat);
 
 /*
- Closes an end: a writer's ring ends in order. The handle is gone whatever this returns. 0, or a negative errno.
+ Closes an end; a writer's ring ends properly. The handle is gone, whatever the result. 0, or a negative errno.
 
  # Safety
 

@@ -1,8 +1,8 @@
-//! Errors as numbers: the system's own where it said one, else the nearest.
+//! Errors as numbers: the system's own if it gave one, else the nearest.
 
 use std::io::{Error, ErrorKind};
 
-/// The errno that says this.
+/// The errno for this error.
 pub fn of(error: &Error) -> i32 {
     error.raw_os_error().filter(|errno| *errno > 0).unwrap_or(match error.kind() {
         ErrorKind::PermissionDenied => libc::EACCES,

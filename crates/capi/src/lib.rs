@@ -1,17 +1,19 @@
-//! The C face of rings: `libstreamline.so`, `libstreamline.a` and `include/streamline.h`, which is generated from here.
+//! The C interface of rings: `libstreamline.so`, `libstreamline.a` and `include/streamline.h`, which is generated from
+//! this crate.
 //!
-//! Nothing is decided here: each function checks its pointers, calls what [`buffer::pipe`] has, and says an error as a
-//! negative errno. No panic crosses into C: it becomes EIO. Read [`pipe`] first.
+//! This crate makes no decisions: each function checks its pointers, calls [`buffer::pipe`], and gives an error as a
+//! negative errno. A panic does not cross into C: it becomes EIO. Read [`pipe`] first.
 //!
-//! A handle is used by one thread at a time. A pointer from `sl_peek` is good until the next call for that handle; where
-//! the ring is not held (SL_OVERWRITE, SL_SHARED), the bytes may change meanwhile, and `sl_release` says whether they have.
+//! Only one thread at a time may use a handle. A pointer from `sl_peek` is valid until the next call for that handle.
+//! If the ring is not held (SL_OVERWRITE, SL_SHARED), the bytes may change meanwhile, and `sl_release` says whether
+//! they have.
 
 mod errno;
 pub mod pipe;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs what a C function does. A panic is a fault of ours, told as EIO; what it was about may be half done.
+/// Runs the work of a C function. A panic is a fault of ours: it becomes EIO, and its work may be half done.
 fn guarded(work: impl FnOnce() -> std::io::Result<i64>) -> i64 {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => value,
@@ -20,7 +22,7 @@ fn guarded(work: impl FnOnce() -> std::io::Result<i64>) -> i64 {
     }
 }
 
-/// The same where the result is a small number.
+/// Like [`guarded`], for a small result.
 fn guarded_int(work: impl FnOnce() -> std::io::Result<i64>) -> i32 {
     i32::try_from(guarded(work)).unwrap_or(i32::MAX)
 }

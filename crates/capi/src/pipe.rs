@@ -1,4 +1,4 @@
-//! Rings as pipes, for C: one function for each thing that can be done with either end.
+//! Rings as pipes, for C: one function for each operation on either end.
 
 use crate::{guarded, guarded_int};
 use buffer::pipe::{Block, OpenOptions, PipeReader, PipeWriter};
@@ -13,22 +13,24 @@ pub const SL_READ: u32 = 1;
 pub const SL_WRITE: u32 = 2;
 /// Calls that would wait return -EAGAIN.
 pub const SL_NONBLOCK: u32 = 4;
-/// Begin at the oldest block that is there; for readers that hold nothing.
+/// Begin at the oldest block in the ring; for readers that hold nothing.
 pub const SL_OLDEST: u32 = 8;
-/// When this reader is a whole ring behind, the newest block is dropped; else the writer waits.
+/// When this reader is a whole ring behind, the newest block is dropped. Without this, SL_OVERWRITE and SL_SHARED the
+/// writer waits.
 pub const SL_DROP_NEWEST: u32 = 16;
 /// When this reader is a whole ring behind, it is overtaken.
 pub const SL_OVERWRITE: u32 = 32;
 /// As SL_OVERWRITE; readers that were overtaken stay together.
 pub const SL_SHARED: u32 = 64;
-/// Write also while nobody reads: it is lost.
+/// Write also while there is no reader; those blocks are lost.
 pub const SL_UNREAD: u32 = 128;
-/// Wake sleeping readers with every block written; else with every 32, by `sl_flush`, and within their own bound.
+/// Wake sleeping readers for every block. Without it they wake for every 32 blocks, by `sl_flush`, and within their own
+/// bound.
 pub const SL_EVERY: u32 = 256;
 
-/// For `sl_window`: all of the ring.
+/// For `sl_window`: use all of the ring.
 pub const SL_WINDOW_WHOLE: u64 = 0;
-/// For `sl_window`: as little of the ring as its readers need to keep up with.
+/// For `sl_window`: use as little of the ring as its readers can keep up with.
 pub const SL_WINDOW_AUTO: u64 = u64::MAX;
 
 /// One end of a ring.
@@ -39,47 +41,47 @@ enum End {
     Writer(Box<PipeWriter>),
 }
 
-/// What a peek shows.
+/// A block that `sl_peek` shows.
 #[repr(C)]
 pub struct SlBlock {
-    /// The bytes, where they lie. NULL where they may not be read; then `refused` says why.
+    /// The bytes, in place. NULL if they may not be read; then `refused` says why.
     pub bytes: *const c_void,
-    /// How many there are.
+    /// The number of bytes.
     pub len: u64,
     /// When the block was seen: nanoseconds since 1970 UTC.
     pub time: u64,
-    /// What was said of it: its class.
+    /// Its class.
     pub block_class: u32,
     /// Its length on the wire.
     pub wire: u32,
-    /// 0, or the negative errno that its ring's keeper gives.
+    /// 0, or the negative errno from its ring's keeper.
     pub refused: i32,
-    /// Do the bytes lie in another ring than the one that is read?
+    /// Not 0: the bytes are in another ring than the one that is read.
     pub elsewhere: i32,
 }
 
-/// How an end is.
+/// The state of an end.
 #[repr(C)]
 pub struct SlStat {
-    /// Longest block; of a stream, what the ring holds.
+    /// Bytes of the longest block; for a stream, bytes of the ring.
     pub block_bytes: u64,
     /// Blocks read or written.
     pub blocks: u64,
     /// Bytes read or written.
     pub bytes: u64,
-    /// Lost by this reader (it was overtaken), or dropped by this writer: blocks; bytes, of a stream.
+    /// Blocks (bytes, for a stream) that this reader lost by being overtaken, or that this writer dropped.
     pub lost: u64,
     /// Blocks forwarded to this writer by their descriptor alone.
     pub forwarded: u64,
     /// Blocks forwarded to this writer whose bytes had to be copied.
     pub copied: u64,
-    /// Blocks that this reader forwarded and others have not read yet.
+    /// Blocks that this reader forwarded and that other readers have not read yet.
     pub outstanding: u64,
-    /// Rings that this reader fetched since a block lay in them.
+    /// Rings that this reader has opened because a block was in them.
     pub faults: u64,
     /// Readers of this writer's ring.
     pub readers: u64,
-    /// Bytes of payload that this writer uses, of a ring of descriptors; else 0: all there are.
+    /// Bytes of payload that this writer uses of a ring of descriptors; 0 for other rings, which use all.
     pub window: u64,
     /// 'c', 'p', 'v' or 'd'.
     pub kind: c_char,
@@ -95,7 +97,7 @@ fn not_this_end() -> io::Error {
 
 /// # Safety
 ///
-/// Null, or from `sl_open` and not closed, and used by nobody else meanwhile.
+/// Null, or from `sl_open` and not closed. It has no other user meanwhile.
 unsafe fn end<'a>(pipe: *mut SlPipe) -> io::Result<&'a mut End> {
     // SAFETY: the caller's word.
     unsafe { pipe.as_mut() }.map(|pipe| &mut pipe.0).ok_or_else(invalid)
@@ -103,7 +105,7 @@ unsafe fn end<'a>(pipe: *mut SlPipe) -> io::Result<&'a mut End> {
 
 /// # Safety
 ///
-/// As [`end`].
+/// As for [`end`].
 unsafe fn reader<'a>(pipe: *mut SlPipe) -> io::Result<(&'a mut PipeReader, &'a mut Option<Block>)> {
     // SAFETY: the caller's word.
     match unsafe { end(pipe) }? {
@@ -114,7 +116,7 @@ unsafe fn reader<'a>(pipe: *mut SlPipe) -> io::Result<(&'a mut PipeReader, &'a m
 
 /// # Safety
 ///
-/// As [`end`].
+/// As for [`end`].
 unsafe fn writer<'a>(pipe: *mut SlPipe) -> io::Result<&'a mut PipeWriter> {
     // SAFETY: the caller's word.
     match unsafe { end(pipe) }? {
@@ -123,11 +125,11 @@ unsafe fn writer<'a>(pipe: *mut SlPipe) -> io::Result<&'a mut PipeWriter> {
     }
 }
 
-/// Opens the ring of this name (or whose keeper's socket is at this path). 0, or a negative errno.
+/// Opens the ring with this name, or with its keeper's socket at this path. 0, or a negative errno.
 ///
 /// # Safety
 ///
-/// `name` is a text that ends with a zero byte, `pipe` a place for the handle.
+/// `name` is a text that ends with a zero byte; `pipe` has room for the handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_open(name: *const c_char, flags: u32, pipe: *mut *mut SlPipe) -> i32 {
     guarded_int(|| {
@@ -161,8 +163,8 @@ pub unsafe extern "C" fn sl_open(name: *const c_char, flags: u32, pipe: *mut *mu
     })
 }
 
-/// Reads at most one block, or what is left of one; of a stream, what there is. Bytes read, 0 at the end, or a negative
-/// errno.
+/// Reads at most one block or its rest; for a stream, the bytes that are there. Gives the bytes read, 0 at the end, or
+/// a negative errno.
 ///
 /// # Safety
 ///
@@ -182,8 +184,8 @@ pub unsafe extern "C" fn sl_read(pipe: *mut SlPipe, buffer: *mut c_void, len: us
     })
 }
 
-/// Writes one block; of a stream as much as there is room for, all where it waits. Bytes written, or a negative errno:
-/// -EPIPE when all readers have left (there is no signal), -EMSGSIZE for a block that can never fit.
+/// Writes one block. For a stream it writes the bytes that have room, or all if it may wait. Gives the bytes written,
+/// or a negative errno: -EPIPE when all readers have left (without a signal), -EMSGSIZE for a block that can never fit.
 ///
 /// # Safety
 ///
@@ -205,11 +207,11 @@ pub unsafe extern "C" fn sl_write(pipe: *mut SlPipe, buffer: *const c_void, len:
     })
 }
 
-/// Shows what the next read would give, where it lies. 1, 0 at the end, or a negative errno.
+/// Shows the bytes of the next read in place. 1, 0 at the end, or a negative errno.
 ///
 /// # Safety
 ///
-/// `pipe` is from `sl_open`; `block` is a place for what is seen.
+/// `pipe` is from `sl_open`; `block` has room for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_peek(pipe: *mut SlPipe, block: *mut SlBlock) -> i32 {
     guarded_int(|| {
@@ -241,8 +243,8 @@ pub unsafe extern "C" fn sl_peek(pipe: *mut SlPipe, block: *mut SlBlock) -> i32 
     })
 }
 
-/// Takes the first `len` bytes of what was peeked last, SIZE_MAX for all. 0, or a negative errno: -ESTALE where they were
-/// overwritten while they were looked at.
+/// Takes the first `len` bytes of the block peeked last; SIZE_MAX: all. 0, or a negative errno: -ESTALE if they were
+/// overwritten meanwhile.
 ///
 /// # Safety
 ///
@@ -258,8 +260,9 @@ pub unsafe extern "C" fn sl_release(pipe: *mut SlPipe, len: usize) -> i32 {
     })
 }
 
-/// Gives the first `len` bytes (SIZE_MAX: all) of what was peeked last to another ring, and takes them. No byte is copied
-/// where that is a ring of descriptors. Bytes given, or a negative errno; then nothing was taken, but for -ESTALE.
+/// Gives the first `len` bytes (SIZE_MAX: all) of the block peeked last to another ring, and takes them. For a ring of
+/// descriptors no byte is copied. Gives the bytes, or a negative errno. After an error other than -ESTALE the block is
+/// not taken.
 ///
 /// # Safety
 ///
@@ -270,12 +273,12 @@ pub unsafe extern "C" fn sl_forward(from: *mut SlPipe, to: *mut SlPipe, len: usi
     unsafe { sl_tee(from, &to, 1, len) }
 }
 
-/// The same to `count` rings. After -EAGAIN call it again with the same rings in the same order: it goes on where it
-/// stopped.
+/// As `sl_forward`, to `count` rings. After -EAGAIN, call it again with the same rings in the same order: it goes on at
+/// the point where it stopped.
 ///
 /// # Safety
 ///
-/// All are from `sl_open`, all of `to` are different; `to` has `count` elements.
+/// All are from `sl_open`; all of `to` are different; `to` has `count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_tee(from: *mut SlPipe, to: *const *mut SlPipe, count: usize, len: usize) -> i64 {
     guarded(|| {
@@ -290,7 +293,8 @@ pub unsafe extern "C" fn sl_tee(from: *mut SlPipe, to: *const *mut SlPipe, count
         if to.contains(&from) || to.iter().enumerate().any(|(place, one)| to[..place].contains(one)) {
             return Err(invalid());
         }
-        // SAFETY: the caller's word; each is another, as was just seen, and none is the reader.
+        // SAFETY: the caller's word; the check above shows that all are different, and that the reader is not among
+        // them.
         let mut writers = to.iter().map(|one| unsafe { writer(*one) }).collect::<io::Result<Vec<_>>>()?;
         let outcome = reader.tee(&block.first(len), &mut writers);
         let stays = matches!(&outcome, Err(error) if error.raw_os_error() != Some(libc::ESTALE));
@@ -301,10 +305,10 @@ pub unsafe extern "C" fn sl_tee(from: *mut SlPipe, to: *const *mut SlPipe, count
     })
 }
 
-/// A file descriptor to poll. Of a reader: readable (POLLIN) when there is something to read, or the end. Of a writer:
-/// writable (POLLOUT) when a block of 4,096 bytes (or the longest there can be) can be written without waiting, or a write
-/// fails at once; its POLLIN means nothing. It belongs to the handle: do not read, write or close it. The descriptor, or a
-/// negative errno.
+/// A file descriptor to poll. For a reader: readable (POLLIN) when there are bytes to read, or at the end. For a
+/// writer: writable (POLLOUT) when a block of 4,096 bytes (or the longest block, if shorter) can be written without
+/// waiting, or when a write fails at once; its POLLIN has no meaning. It belongs to the handle: do not read, write or
+/// close it. Gives the descriptor, or a negative errno.
 ///
 /// # Safety
 ///
@@ -324,8 +328,8 @@ pub unsafe extern "C" fn sl_poll_fd(pipe: *mut SlPipe) -> i32 {
     })
 }
 
-/// The descriptor that `sl_poll_fd` gives of a writer; from here on it is writable when there is room for `len` bytes. What
-/// can never fit fails at once, and so can be written.
+/// The file descriptor of a writer, as `sl_poll_fd` gives it. From here on it is writable when there is room for `len`
+/// bytes. A length that can never fit counts as writable, because the write fails at once.
 ///
 /// # Safety
 ///
@@ -339,7 +343,7 @@ pub unsafe extern "C" fn sl_poll_room(pipe: *mut SlPipe, len: usize) -> i32 {
     })
 }
 
-/// Wakes readers that sleep through a batch. 0, or a negative errno.
+/// Wakes readers that sleep until a batch is complete. 0, or a negative errno.
 ///
 /// # Safety
 ///
@@ -353,7 +357,7 @@ pub unsafe extern "C" fn sl_flush(pipe: *mut SlPipe) -> i32 {
     })
 }
 
-/// Goes on in a ring of at least so many bytes and slots (0: as many as suit). 0, or a negative errno.
+/// Goes on in a ring of at least `bytes` bytes and `slots` slots (0: as many as suit). 0, or a negative errno.
 ///
 /// # Safety
 ///
@@ -367,9 +371,9 @@ pub unsafe extern "C" fn sl_resize(pipe: *mut SlPipe, bytes: u64, slots: u64) ->
     })
 }
 
-/// Uses so many bytes of a ring of descriptors from here on (rounded up to a power of two), so that what is written stays
-/// in the processor's cache; SL_DECK_WHOLE for all of it, SL_DECK_AUTO to find out how many will do. A ring of another size
-/// keeps to it. 0, or a negative errno: -EINVAL for rings of other kinds.
+/// Uses only `bytes` bytes of a ring of descriptors from here on (rounded up to a power of two), so that written bytes
+/// stay in the processor's cache. SL_WINDOW_WHOLE uses all of it; SL_WINDOW_AUTO finds out how many bytes are enough.
+/// The setting also holds for a ring of another size. 0, or a negative errno: -EINVAL for rings of other kinds.
 ///
 /// # Safety
 ///
@@ -388,7 +392,7 @@ pub unsafe extern "C" fn sl_window(pipe: *mut SlPipe, bytes: u64) -> i32 {
     })
 }
 
-/// Waits until what was forwarded is read, so that closing overwrites nothing unread. 0, or a negative errno.
+/// Waits until all forwarded blocks are read, so that closing overwrites no unread block. 0, or a negative errno.
 ///
 /// # Safety
 ///
@@ -402,11 +406,11 @@ pub unsafe extern "C" fn sl_drain(pipe: *mut SlPipe) -> i32 {
     })
 }
 
-/// Says how an end is. 0, or a negative errno.
+/// Gives the state of an end. 0, or a negative errno.
 ///
 /// # Safety
 ///
-/// `pipe` is from `sl_open`; `stat` is a place for the answer.
+/// `pipe` is from `sl_open`; `stat` has room for the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_stat(pipe: *mut SlPipe, stat: *mut SlStat) -> i32 {
     guarded_int(|| {
@@ -458,7 +462,7 @@ pub unsafe extern "C" fn sl_stat(pipe: *mut SlPipe, stat: *mut SlStat) -> i32 {
     })
 }
 
-/// Closes an end: a writer's ring ends in order. The handle is gone whatever this returns. 0, or a negative errno.
+/// Closes an end; a writer's ring ends properly. The handle is gone, whatever the result. 0, or a negative errno.
 ///
 /// # Safety
 ///
@@ -487,12 +491,12 @@ mod tests {
 
     fn poll(fd: i32, events: i16, wait_ms: i32) -> i16 {
         let mut polled = libc::pollfd { fd, events, revents: 0 };
-        // SAFETY: one element, as is said.
+        // SAFETY: one element, as the argument says.
         unsafe { libc::poll(&mut polled, 1, wait_ms) };
         polled.revents
     }
 
-    /// A ring of 8 KiB kept by a thread: the folder it lives in, its path, and the same for C.
+    /// A ring of 8 KiB, kept by a thread: its folder, its path, and the path for C.
     fn kept(kind: RingKind) -> (tempfile::TempDir, String, CString, JoinHandle<io::Result<()>>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
@@ -511,7 +515,7 @@ mod tests {
             let mut pipe = null_mut();
             // SAFETY: zeroes are a value of each of its fields.
             let mut stat: SlStat = unsafe { std::mem::zeroed() };
-            // SAFETY: handles and memory as the functions want them.
+            // SAFETY: handles and memory as the functions need them.
             unsafe {
                 assert_eq!(sl_open(name.as_ptr(), SL_WRITE | SL_UNREAD | SL_EVERY, &mut pipe), 0);
                 assert_eq!(sl_window(pipe, 2000), cut);
@@ -535,7 +539,7 @@ mod tests {
         let (mut writer, mut reader) = (null_mut(), null_mut());
         let bytes = [7u8; 8192];
         let mut got = [0u8; 8192];
-        // SAFETY: handles and memory as the functions want them.
+        // SAFETY: handles and memory as the functions need them.
         unsafe {
             assert_eq!(sl_open(name.as_ptr(), SL_WRITE | SL_NONBLOCK, &mut writer), 0);
             let fd = sl_poll_fd(writer);

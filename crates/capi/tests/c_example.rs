@@ -1,4 +1,4 @@
-//! The examples in C, of `examples/c` and of the guide, compiled and run against both libraries.
+//! The examples in C, from `examples/c` and the guide, compiled and run with both libraries.
 
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use testkit::library;
 
-/// A named ring in this folder: its name, and its keeper's thread.
+/// A named ring in this folder: its name, and the thread of its keeper.
 fn keep(folder: &Path, name: &str) -> (String, JoinHandle<io::Result<()>>) {
     let path = folder.join(name);
     let options = RingOptions::new(Geometry::new(RingKind::D, 4096, 16));

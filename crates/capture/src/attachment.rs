@@ -1,4 +1,4 @@
-//! What a reader gets: everything it needs to read on its own, as data and file descriptors.
+//! The answer to a capture request: everything a reader needs to read on its own, as data and file descriptors.
 
 use buffer::live::{Areas, Geometry, LiveMemory};
 use buffer::shared::segment::Access;
@@ -8,10 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 /// LINKTYPE number of Ethernet.
 pub const ETHERNET: u16 = 1;
 
-/// LINKTYPE number of IP packets without a header in front.
+/// LINKTYPE number of IP packets without a link-layer header.
 pub const RAW_IP: u16 = 101;
 
-/// A device, as a reader needs to know it.
+/// A device, with the facts that a reader needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Its name.
@@ -22,52 +22,52 @@ pub struct Device {
     pub link_type: u16,
     /// Largest packet without its link-layer header.
     pub mtu: u32,
-    /// How packets get into the ring, for people.
+    /// How packets get into the ring, for users.
     pub how: String,
-    /// A thread copies its packets into the ring. Where this is false of a device that is not open yet, it may still turn out
-    /// to be so: the kernel may not take the program.
+    /// Does a thread copy its packets into the ring? `false` for a device that is not open yet may turn out wrong: the
+    /// kernel may refuse the program.
     pub copied: bool,
 }
 
 /// How far back a ring reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
-    /// Packets of so many nanoseconds are there, at most.
+    /// Age of the oldest packet in the ring, in nanoseconds.
     pub reaches_ns: u64,
-    /// All of them are that this reader may see; else those that somebody else wanted.
+    /// Are all packets there that this reader may see? Otherwise only those that some reader wanted.
     pub whole: bool,
 }
 
-/// What a reader gets.
+/// A reader's place on a ring.
 #[derive(Debug)]
 pub struct Attachment {
-    /// Number by which the owner knows this reader.
+    /// The owner's number for this reader.
     pub id: u64,
     /// The device.
     pub device: Device,
     /// Size of the ring.
     pub geometry: Geometry,
-    /// A page to say in how far the reader is.
+    /// The page on which the reader publishes how far it is.
     pub progress: OwnedFd,
-    /// The ring's areas, to be mapped for reading.
+    /// The ring's areas, for mapping read-only.
     pub areas: Areas<OwnedFd>,
-    /// The bit that says that a packet is for this reader.
+    /// The bit of packets for this reader.
     pub bit: u8,
-    /// Packets that bit had been set on before, and their bytes.
+    /// Packets that had this bit before, and their bytes.
     pub matched_before: (u64, u64),
-    /// Bytes that had been counted as kept on it.
+    /// Bytes that had been counted as kept with this bit before.
     pub kept_before: u64,
-    /// Packets the device's writer had been shown before.
+    /// Packets that the device's writer had seen before.
     pub seen_before: u64,
-    /// The first packet this reader may look at.
+    /// The first packet that this reader may look at.
     pub first: u64,
-    /// The first packet that its expression decided on; of earlier ones the reader's own program says whether it wants them.
+    /// The first packet on which its expression decided; the reader's own program decides on earlier ones.
     pub decided: u64,
-    /// What the ring holds of the past.
+    /// The past that the ring holds.
     pub past: Past,
-    /// What its user should know; empty if nothing.
+    /// A note for the reader's user; empty if there is none.
     pub note: String,
-    /// Where its wake-ups come from, and what tells the owner that it is still there.
+    /// Brings its wake-ups, and shows the owner that it is still there.
     pub line: OwnedFd,
 }
 
@@ -80,13 +80,13 @@ impl Attachment {
     }
 }
 
-/// Another expression for a reader there is.
+/// A new expression for a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The bit from now on.
+    /// The reader's bit from now on.
     pub bit: u8,
-    /// Packets that bit had been set on before, and their bytes.
+    /// Packets that had this bit before, and their bytes.
     pub matched_before: (u64, u64),
-    /// The first packet that the new expression alone decided on; earlier ones may carry the old bit only.
+    /// The first packet on which the new expression alone decided; earlier ones may have only the old bit.
     pub first: u64,
 }

@@ -1,25 +1,25 @@
-//! What the expressions of a device's readers may cost each of its packets, in instructions of the kernel's.
+//! The budget of a device: what its readers' expressions may cost each packet, in instructions of the kernel.
 //!
-//! All expressions of a device run for every packet, whoever sent it: without a limit the readers of one user would slow
-//! everybody's traffic. An expression that the budget has no room for is refused ([`CaptureErrorKind::Cannot`]). Its reader then
-//! asks for all packets that it may see, and decides by itself.
+//! All expressions of a device run for every packet, whichever user it belongs to. Without a limit one user's readers
+//! could slow all traffic. An expression for which the budget has no room is refused ([`CaptureErrorKind::Cannot`]).
+//! Then its reader asks for all packets that it may see, and filters them itself.
 
 use crate::capture_request::{CaptureError, CaptureErrorKind};
 
-/// Instructions of all readers of a device, unless the daemon's policy says another number: 64 for each of the 64 readers
-/// that a ring has. Expressions as people give them to tcpdump cost 46 on average, from 6 (`greater 1000`) to 76 (`net
-/// 10.0.0.0/8 and not port 22`); `tcp port 80` costs 65. A test of the daemon's policy compiles 32 of them.
+/// Instructions for all readers of a device, unless the daemon's policy sets another number: 64 for each of a ring's 64
+/// readers. Typical tcpdump expressions cost 46 on average, from 6 (`greater 1000`) to 76 (`net 10.0.0.0/8 and not port
+/// 22`); `tcp port 80` costs 65. A test of the daemon's policy compiles 32 of them.
 pub const INSTRUCTIONS: u32 = 64 * 64;
 
-/// The share of a budget that one user may take; root may take all of it. The rest is kept for others.
+/// The share of a budget that one user may take; the rest is kept for other users. Root may take all of it.
 const OF_USER: (u32, u32) = (3, 4);
 
-/// Instructions that are taken, and how many there are.
+/// A number of instructions, and how many of them are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
-    /// Taken.
+    /// Instructions taken.
     pub taken: u32,
-    /// There are so many.
+    /// All instructions.
     pub of: u32,
 }
 
@@ -29,24 +29,24 @@ impl Part {
     }
 }
 
-/// A device's budget, as one user may take of it.
+/// A device's budget, for one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// What this user's readers take, of what one user may.
+    /// The user's share, and what this user's readers take of it.
     pub user: Part,
-    /// What all readers take.
+    /// The whole budget, and what all readers take of it.
     pub all: Part,
 }
 
 impl Budget {
-    /// Of so many instructions, for this user. Nothing is taken of it.
+    /// A budget of this number of instructions for this user, with nothing taken.
     pub fn new(instructions: u32, user: u32) -> Budget {
         let (share, whole) = OF_USER;
         let of_user = if user == 0 { instructions } else { instructions / whole * share };
         Budget { user: Part { taken: 0, of: of_user }, all: Part { taken: 0, of: instructions } }
     }
 
-    /// Takes what an expression on this device costs; else says why it cannot. An expression that costs nothing always fits.
+    /// Takes an expression's cost for this device, or says why it cannot. An expression without cost always fits.
     pub fn take(&mut self, device: &str, cost: u32) -> Result<(), CaptureError> {
         let (short, whose, for_whom) = match (self.user.has_room(cost), self.all.has_room(cost)) {
             _ if cost == 0 => return Ok(()),
@@ -89,7 +89,7 @@ mod tests {
             assert!(budget.take("eth0", cost).is_err());
         }
         assert_eq!(budget.take("eth0", 0), Ok(()), "who takes all packets takes nothing");
-        // Another one finds what is left.
+        // Another user finds the rest.
         let mut other = Budget { user: Part { taken: 0, ..budget.user }, ..budget };
         let refused = other.take("eth0", 251).unwrap_err();
         assert!(refused.text.starts_with("the expressions of all readers on `eth0` cost each packet 750 of the 1000"));

@@ -1,4 +1,4 @@
-//! Readers through a daemon: no rights of one's own are needed but to connect to its socket.
+//! Readers through a daemon: the only right they need is to connect to its socket.
 
 use crate::attachment::{Attachment, Device, Exchange};
 use crate::budget::Budget;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A daemon answers within this time, unless it is stopped: opening a device takes it some 50 ms.
+/// Longest time for a daemon's answer; a slower one is stopped. Opening a device takes it some 50 ms.
 const ANSWER: Duration = if cfg!(test) { Duration::from_millis(100) } else { Duration::from_secs(30) };
 
 /// A connection to a daemon.
@@ -30,7 +30,7 @@ fn broken(error: &io::Error) -> CaptureError {
 
 const SILENT: &str = "the daemon does not answer; is it stopped?";
 
-/// Nobody speaks over this connection any more: the answer to this question would be taken for that to the next.
+/// Closes the connection after a missing answer: a late one would be taken for the answer to the next question.
 fn silent(socket: &OwnedFd) -> CaptureError {
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
     CaptureError::new(CaptureErrorKind::System, SILENT)
@@ -41,8 +41,8 @@ fn unexpected() -> CaptureError {
 }
 
 impl Client {
-    /// Connects to the daemon that listens at `path`; `purpose` says to people what this client is for. An error of kind
-    /// `NotFound` or `ConnectionRefused` says that there is none.
+    /// Connects to the daemon that listens at `path`; `purpose` tells users what this client is for. An error of kind
+    /// `NotFound` or `ConnectionRefused` means that there is no daemon.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
         let socket =
             control::connect(path, None, SocketFlags::empty(), ANSWER).map_err(|error| match error.kind() {
@@ -52,7 +52,7 @@ impl Client {
         Client::over(socket, purpose)
     }
 
-    /// Speaks over a socket that is connected to a daemon already.
+    /// Makes a client of a socket that is already connected to a daemon.
     pub fn over(socket: OwnedFd, purpose: &str) -> io::Result<Client> {
         for which in [Timeout::Send, Timeout::Recv] {
             set_socket_timeout(&socket, which, Some(ANSWER))?;
@@ -78,7 +78,7 @@ impl Client {
     }
 
     fn ask_with(&self, question: &Question, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), CaptureError> {
-        // Who panicked while holding it left a question without its answer: the next answer would be that one.
+        // A panic of an earlier caller left a question without its answer: the next answer would be that one.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         match control::ask_with(&*socket, question, fds) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent(&socket)),
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// Says to people that this client is for something else from now on.
+    /// Changes the purpose that users see.
     pub fn set_purpose(&self, purpose: &str) -> Result<(), CaptureError> {
         match self.ask(&Question::Hello(PROTOCOL, purpose.into()))?.0 {
             Answer::Hello(_) => Ok(()),
@@ -104,12 +104,12 @@ impl Client {
         }
     }
 
-    /// What is known of a device.
+    /// Asks about a device.
     pub fn device(&self, name: &str) -> Result<Device, CaptureError> {
         self.ask_device(name).map(|(device, _)| device)
     }
 
-    /// What of a device's budget this client's user may take now; none where expressions may cost any number of instructions.
+    /// How much of a device's budget this client's user may take now; `None`: there is no limit.
     pub fn budget(&self, device: &str) -> Result<Option<Budget>, CaptureError> {
         self.ask_device(device).map(|(_, budget)| budget)
     }
@@ -122,7 +122,7 @@ impl Client {
         }
     }
 
-    /// A reader's place.
+    /// Opens a reader.
     pub fn open(&self, asked: &CaptureRequest) -> Result<Attachment, CaptureError> {
         match self.ask(&Question::Open(asked.clone()))? {
             (Answer::Granted(granted), fds) => granted.with(fds).ok_or_else(unexpected),
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Another expression for a reader of this client.
+    /// Exchanges the expression of one of this client's readers.
     pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, CaptureError> {
         match self.ask(&Question::Exchange(id, Code(program.to_vec())))?.0 {
             Answer::Exchanged(exchange) => Ok(exchange),
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// What is going on.
+    /// The daemon's state.
     pub fn state(&self) -> Result<DaemonState, CaptureError> {
         match self.ask(&Question::State)?.0 {
             Answer::State(state) => Ok(state),
@@ -149,7 +149,7 @@ impl Client {
         }
     }
 
-    /// The rings of this device need not stay without readers any more.
+    /// Says that the rings of this device no longer need to stay without readers.
     pub fn forget(&self, device: &str) -> Result<(), CaptureError> {
         match self.ask(&Question::Forget(device.into()))?.0 {
             Answer::Done => Ok(()),
@@ -158,7 +158,7 @@ impl Client {
         }
     }
 
-    /// Asks about interfaces and flows. The file descriptors are those that [`flow::Granted`] names.
+    /// Asks about interfaces and flows. [`flow::Granted`] says which file descriptors come with an answer.
     pub fn flows(&self, question: flow::Question) -> Result<(flow::Answer, Vec<OwnedFd>), CaptureError> {
         match self.ask(&Question::Flows(question))? {
             (Answer::Flows(answer), fds) => Ok((answer, fds)),
@@ -167,10 +167,10 @@ impl Client {
         }
     }
 
-    /// Takes the flows over that this process had at an earlier daemon: those with these channels, and with the doorbells whose page this
-    /// is a descriptor of. `Absent`: the daemon knows no such flows, perhaps not yet.
+    /// Takes over the flows that this process had at an earlier daemon: those with these channels and with the
+    /// doorbells of `page`. `Absent`: the daemon does not know such flows, perhaps not yet.
     pub fn claim(&self, channels: Vec<u32>, page: BorrowedFd<'_>) -> Result<(), CaptureError> {
-        // The daemon lets file descriptors come for this one question.
+        // After this, the daemon accepts file descriptors for one question.
         self.flows(flow::Question::Reclaim)?;
         match self.ask_with(&Question::Flows(flow::Question::Claim(channels)), &[page])? {
             (Answer::Flows(flow::Answer::Done), _) => Ok(()),
@@ -179,12 +179,12 @@ impl Client {
         }
     }
 
-    /// Ends the connection, also for a process that has a copy of its descriptor.
+    /// Ends the connection, even if another process has a copy of its descriptor.
     pub fn close(&self) {
         let _ = rustix::net::shutdown(&*self.socket.lock().unwrap_or_else(PoisonError::into_inner), Shutdown::Both);
     }
 
-    /// A descriptor that can be read once the daemon has closed the connection, and not before unless a question is under way.
+    /// A descriptor that is readable once the daemon has closed the connection, and while an answer is there.
     pub fn line(&self) -> io::Result<OwnedFd> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()
     }
@@ -212,7 +212,7 @@ mod tests {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
-        // The first may wait to be let in, and has asked; the others may not even connect.
+        // The first one may be queued, with its question sent; the others cannot even connect.
         for _ in 0..3 {
             let error = Client::connect(&path, "test").unwrap_err();
             assert!(error.to_string().contains("does not answer"), "{error}");
@@ -227,7 +227,7 @@ mod tests {
         control::send(&theirs, &hello, &[]).unwrap();
         let client = Client::over(ours, "test").unwrap();
         assert!(client.forget("near").unwrap_err().text.contains("does not answer"));
-        // It comes too late.
+        // The answer comes too late.
         let _ = control::send(&theirs, &Answer::Done, &[]);
         client.stop(7).unwrap_err();
     }

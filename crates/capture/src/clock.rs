@@ -1,15 +1,15 @@
-//! From the monotonic clock, by which the kernel's program stamps, to the time of day.
+//! Converts monotonic time, which the kernel's program stamps, to the time of day.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long an offset is good for: a clock that is being set drifts by some microseconds in that.
+/// How long an offset is valid: meanwhile a clock that is being adjusted drifts by some microseconds.
 const GOOD_NS: u64 = 1_000_000_000;
 
-/// What is to be added to a monotonic time.
+/// The difference between the time of day and monotonic time.
 #[derive(Clone, Copy, Debug)]
 pub struct Offset {
     offset: i64,
-    /// Monotonic.
+    /// End of its validity, in monotonic time.
     until: u64,
 }
 
@@ -35,7 +35,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
 }
 
 impl Offset {
-    /// Measured now: of three times the one during which least time went by.
+    /// Measures three times, and takes the fastest measurement.
     pub fn now() -> Offset {
         let measure = || {
             let before = monotonic();
@@ -47,7 +47,7 @@ impl Offset {
         Offset { offset, until: after + GOOD_NS }
     }
 
-    /// The time of day, ns since 1970 UTC, of a monotonic time; measures anew where the offset is old.
+    /// Converts a monotonic time to ns since 1970 UTC; measures again if the offset is too old.
     #[inline]
     pub fn real(&mut self, monotonic: u64) -> u64 {
         if monotonic > self.until {

@@ -1,8 +1,7 @@
-//! A ring that threads of this process write: what comes through a packet socket or AF_XDP sockets, or what a request gives,
-//! copied once.
+//! A ring that threads of this process write: they copy packets of packet sockets, AF_XDP sockets or requests.
 //!
-//! Two halves: [`Ring`] is what a [`Writer`] answers from, [`Copying`] is the thread's. [`Copied`] is a whole writer, of a
-//! ring and what only its owner knows.
+//! It has two halves: [`Ring`] answers for a [`Writer`], and [`Copying`] is the thread's. [`Copied`] is a whole writer,
+//! of a ring and its owner's device.
 
 use crate::attachment::Device;
 use crate::capture_request::{CaptureError, Direction};
@@ -39,7 +38,7 @@ struct Shared {
     bell: OwnedFd,
 }
 
-/// An expression ready to run.
+/// An expression that is ready to run.
 #[derive(Debug)]
 struct Ready {
     bit: u64,
@@ -52,12 +51,12 @@ struct Ready {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Vec<Ready>> {
-        // Nothing panics half way through a change of it.
+        // No panic can interrupt a change of the list.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A new ring of about so many bytes, which nobody else can write.
+/// Makes a ring of about `ring_bytes` bytes, which only this process can write.
 pub fn ring(name: &str, ring_bytes: u64) -> Result<(Ring, Copying), CaptureError> {
     let system = |error: std::io::Error| CaptureError::system("no ring can be made", &error);
     let geometry = Geometry::new(ring_bytes, 1);
@@ -95,7 +94,7 @@ impl Ring {
         let mut ready: Vec<Ready> = ready.collect();
         let mut before = self.shared.lock();
         for new in &mut ready {
-            // Those that stay count on.
+            // Expressions that stay keep their sampling counts.
             let same = before.iter().find(|old| (old.bit, old.sample) == (new.bit, new.sample));
             new.since = same.map_or(0, |old| old.since);
         }
@@ -104,7 +103,7 @@ impl Ring {
 
     /// See [`Writer::arm`].
     pub fn arm(&self, bits: u64) {
-        // Sequentially consistent on both sides: either the thread sees the bit, or who armed sees the packet.
+        // Sequentially consistent on both sides: either the thread sees the bit, or the arming side sees the packet.
         self.shared.armed.fetch_or(bits, Ordering::SeqCst);
     }
 
@@ -121,17 +120,17 @@ impl Ring {
 }
 
 impl Copying {
-    /// Makes the bell readable without a packet: there is something to say about the device.
+    /// Makes the bell readable without a packet, for news about the device.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes());
     }
 
-    /// Packets, and their bytes on the wire, were kept out on the way here, for nobody wants them: they were seen.
+    /// Counts packets that were filtered out before they got here, because no expression wants them.
     pub fn kept_out(&mut self, packets: u64, wire_bytes: u64) {
         self.writer.kept_out(packets, wire_bytes);
     }
 
-    /// Lets `each` publish packets: the expressions stay as they are meanwhile, so keep it to one batch.
+    /// Lets `each` publish packets. The expressions cannot change meanwhile, so keep it to one batch.
     pub fn batch<R>(&mut self, each: impl FnOnce(&mut Publisher<'_>) -> R) -> R {
         let shared = Arc::clone(&self.shared);
         let mut ready = shared.lock();
@@ -144,22 +143,22 @@ impl Copying {
         if hit != 0 {
             let hit = hit & shared.armed.fetch_and(!hit, Ordering::SeqCst);
             shared.rung.fetch_or(hit, Ordering::SeqCst);
-            // Full means that it is readable.
+            // A full eventfd is readable as well.
             let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
         }
         result
     }
 }
 
-/// Whose thread copies: what a [`Writer`] is asked that its ring cannot answer. See there.
+/// The owner of a copying thread: the part of a [`Writer`] that its ring cannot answer.
 pub trait Copier: Send + Sync {
     /// The device.
     fn device(&self) -> Device;
 
-    /// Packets for others, too, or no more.
+    /// Switches promiscuous mode: packets for other hosts too.
     fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError>;
 
-    /// From now on all that any of these wants must be published, and nothing else need be; all or nothing.
+    /// The thread must publish every packet that any of these wants, and may leave out the rest; all or nothing.
     fn sift(&self, _expressions: &[&Expression]) -> Result<(), CaptureError> {
         Ok(())
     }
@@ -167,23 +166,23 @@ pub trait Copier: Send + Sync {
     /// Is the device gone?
     fn gone(&self) -> bool;
 
-    /// What else is known of packets that did not arrive: by name.
+    /// Counts of other packets that did not arrive, by name.
     fn statistics(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 }
 
-/// A ring whose packets are copied into it, and who does. The copier is dropped first.
+/// A ring, and the owner of the thread that copies packets into it. The copier is dropped first.
 #[derive(Debug)]
 pub struct Copied<C> {
     copier: C,
     ring: Ring,
-    /// In force; held while others take their place.
+    /// Expressions in force; locked while they are being replaced.
     expressions: Mutex<Vec<Expression>>,
 }
 
 impl<C: Copier> Copied<C> {
-    /// Of the owner's half of a ring.
+    /// Joins a copier and the owner's half of its ring.
     pub fn new(copier: C, ring: Ring) -> Copied<C> {
         Copied { copier, ring, expressions: Mutex::default() }
     }
@@ -203,10 +202,11 @@ impl<C: Copier> Writer for Copied<C> {
     }
 
     fn set(&self, expressions: &[Expression]) -> Result<(), CaptureError> {
-        // Whoever panicked under it had not changed it yet.
+        // A panic under the lock left the list unchanged.
         let mut before = self.expressions.lock().unwrap_or_else(PoisonError::into_inner);
-        // What a new one wants must find it there: of what is taken away from the host nobody else has it. So it is asked
-        // before any of that comes, and one that goes until nothing of it comes any more.
+        // A new expression must be in place before its first packet comes: of packets taken from the host there is no
+        // other copy. So new expressions are set before the copier lets their packets through, and old ones stay until
+        // it stops.
         let goes = |old: &&Expression| expressions.iter().all(|new| new.bit != old.bit);
         let both: Vec<Expression> = expressions.iter().chain(before.iter().filter(goes)).cloned().collect();
         self.ring.set(&both);
@@ -248,7 +248,7 @@ impl<C: Copier> Writer for Copied<C> {
     }
 }
 
-/// Bytes that would be kept of a packet that has so many.
+/// Bytes that would be kept of a packet of `len` bytes.
 fn kept(len: usize, snap_len: u32) -> u32 {
     let len = len.min(PACKET_BYTES) as u32;
     if snap_len > 0 { len.min(snap_len) } else { len }
@@ -263,8 +263,8 @@ pub struct Publisher<'a> {
 }
 
 impl Publisher<'_> {
-    /// Decides who wants a packet, counts it, and copies it where anybody does. `bytes` is all of it, tags in place;
-    /// `facts.wanted` and `facts.len` are set here.
+    /// Decides which expressions want a packet, counts it, and copies it if one does. `bytes` is the whole packet with
+    /// its tags in place. This sets `facts.wanted` and `facts.len`.
     pub fn publish(&mut self, mut facts: Facts, bytes: &[u8]) {
         let outbound = facts.flags.has(SlotFlags::OUTBOUND);
         facts.wanted = 0;
@@ -300,7 +300,7 @@ mod tests {
     use program::cbpf::Instruction;
     use std::sync::atomic::AtomicBool;
 
-    /// Has packets come that are wanted from when it hears that they are.
+    /// Publishes packets as soon as it hears that they are wanted.
     struct Played {
         copying: Mutex<Copying>,
         fails: AtomicBool,
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Wants packets whose first byte is its bit.
+    /// Wants packets whose first byte is the bit's number.
     fn expression(bit: u8) -> Expression {
         let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
         let program = [at(0x30, 0, 0, 0), at(0x15, 0, 1, bit.into()), at(6, 0, 0, 1), at(6, 0, 0, 0)];
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(matched(), [1, 0, 0]);
         writer.set(&[expression(0), expression(1)]).unwrap();
         assert_eq!(matched(), [2, 1, 0]);
-        // What is refused changes nothing.
+        // A refused set changes nothing.
         writer.copier.fails.store(true, Ordering::Relaxed);
         assert!(writer.set(&[expression(2)]).is_err());
         let all = [0, 1, 2].map(expression);

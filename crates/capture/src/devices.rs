@@ -1,4 +1,4 @@
-//! Who opens devices, by trait: a daemon, or this process. The facade knows which, and hands it in.
+//! The trait that opens devices: a daemon's or this process's. The facade chooses one.
 
 use crate::attachment::Device;
 use crate::budget::Budget;
@@ -7,27 +7,26 @@ use crate::reader::CaptureReader;
 
 /// Opens devices for reading.
 pub trait Devices: Send + Sync {
-    /// What is known of a device.
+    /// Describes a device.
     fn device(&self, name: &str) -> Result<Device, CaptureError>;
 
-    /// A reader for this capture request.
+    /// Opens a reader for this capture request.
     fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError>;
 
-    /// A reader that can take over from another one of the same device, and the number of the first packet from which on
-    /// nothing that it wants passes it by.
+    /// Opens a reader that can take over from another one of the same device. The number is that of the first packet
+    /// from which on it gets every packet that it wants.
     fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError>;
 
-    /// What of a device's budget this user's expressions may take now; none where they may cost any number of instructions, or
-    /// where the device is not there.
+    /// How much of a device's budget this user's expressions may take now. `None`: no limit, or no such device.
     fn budget(&self, _device: &str) -> Option<Budget> {
         None
     }
 
-    /// Does another process, a daemon, open them?
+    /// Does another process, a daemon, open the devices?
     fn is_elsewhere(&self) -> bool {
         false
     }
 
-    /// What the capture is used for, in words for people.
+    /// Sets the purpose of the capture, in words for users.
     fn set_purpose(&self, _purpose: &str) {}
 }

@@ -8,19 +8,20 @@
 //!      └────────── packets, once, into a live ring (buffer::live) ─────────────────────────┘
 //! ```
 //!
-//! - [`capture_request`] — what a reader asks for (crate `filter`); [`attachment`] — what it gets: plain data and file descriptors,
-//!   which may travel.
-//! - [`devices`] — who opens devices, by trait.
-//! - [`permission`] — what it may see.
-//! - [`registry`] — who owns devices' rings: one bit of a packet's set for each reader, set anew whenever one comes or goes.
+//! - [`capture_request`] — a reader's request (crate `filter`); [`attachment`] — the answer to it: plain data and file
+//!   descriptors, which may go to another process.
+//! - [`devices`] — opens devices, as a trait.
+//! - [`permission`] — the packets that a reader may see.
+//! - [`registry`] — owns the rings of devices. Each reader gets one bit of a packet's set; the bits are set again
+//!   whenever a reader comes or goes.
 //! - [`budget`] — what expressions may cost each packet.
 //! - [`copying`] — a ring that a thread of this process writes.
-//! - [`writer`] — what a device's writer must be able to do; the drivers' are in the facade.
+//! - [`writer`] — the trait of a device's writer; the drivers' writers are in the facade.
 //! - [`reader`] — the reader's half: look, copy, sleep, count. Start reading here.
 //! - [`protocol`], [`client`] — the same through a daemon's socket.
-//! - [`mod@line`] — what a reader and its owner say on the reader's line.
+//! - [`mod@line`] — messages between a reader and the registry on the reader's line.
 //!
-//! Nothing here opens a device or checks who may: that is for the writer and for the daemon.
+//! This crate does not open devices or check rights: the writer and the daemon do that.
 
 #![forbid(unsafe_code)]
 

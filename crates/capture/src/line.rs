@@ -1,51 +1,51 @@
-//! What a reader and the owner of its ring say on the reader's line, a few bytes at a time.
+//! Messages between a reader and the owner of its ring, on the reader's line.
 
-/// Bytes of a word on a reader's line.
+/// Bytes of a reader's message.
 pub const LINE_BYTES: usize = 8;
 
-/// What a reader says on its line.
+/// A reader's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// It sleeps, and the packet of this number is the next it would look at.
+    /// The reader sleeps; it would look next at the packet with this number.
     Asleep(u64),
 }
 
 impl Line {
-    /// As bytes.
+    /// Encodes the message.
     pub fn to_bytes(self) -> [u8; LINE_BYTES] {
         let Line::Asleep(position) = self;
         position.to_le_bytes()
     }
 
-    /// From bytes; any are a position.
+    /// Decodes a message; any bytes are a position.
     pub fn from_bytes(bytes: [u8; LINE_BYTES]) -> Line {
         Line::Asleep(u64::from_le_bytes(bytes))
     }
 }
 
-/// Longest of the owner's words on a line.
+/// Most bytes of an owner's message.
 const WORD_BYTES: usize = 5;
 
-/// What the owner says on a reader's line.
+/// An owner's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     /// There is something to read.
     Wake,
-    /// Nothing comes any more: the last word.
+    /// No more packets come. This is the last message.
     CloseReason(CloseReason),
 }
 
-/// Why an owner lets a reader go. Whoever dies says nothing.
+/// Why an owner drops a reader. An owner that dies sends no reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// The device is there no more.
+    /// The device is gone.
     DeviceGone,
     /// This user ended the reader's client.
     Stopped(u32),
 }
 
 impl Word {
-    /// As bytes, the first so many of them.
+    /// Encodes the message: bytes, and how many of them to send.
     pub fn to_bytes(self) -> ([u8; WORD_BYTES], usize) {
         match self {
             Word::Wake => ([1, 0, 0, 0, 0], 1),
@@ -57,7 +57,7 @@ impl Word {
         }
     }
 
-    /// From bytes; what is no close reason wakes.
+    /// Decodes a message; anything but a close reason wakes.
     pub fn from_bytes(bytes: &[u8]) -> Word {
         match *bytes {
             [2] => Word::CloseReason(CloseReason::DeviceGone),

@@ -1,8 +1,8 @@
-//! What readers may see: which trust group they are of, and what of its devices that group is shown. Not who has which
-//! right: that is for the daemon's policy.
+//! The packets that a reader may see: its trust group, and what that group may see of a device. Rights on devices are
+//! elsewhere: the daemon's policy decides on them.
 //!
-//! Every reader of a ring can see all of it, whatever it asked for. So what a group is not shown never comes into its rings:
-//! each expression there is the reader's own behind the group's.
+//! Every reader of a ring can see the whole ring, whatever it asked for. So packets that a group may not see never get
+//! into its rings: each expression there is the group's expression and the reader's own.
 
 use crate::attachment::{Device, ETHERNET, RAW_IP};
 use crate::capture_request::{CaptureError, CaptureErrorKind, PROGRAM_INSTRUCTIONS};
@@ -10,22 +10,22 @@ use program::Compile;
 use program::ir::Program;
 use std::sync::Arc;
 
-/// Frames of which something may be shown: with an Ethernet header, and without any.
+/// Link types that a limited group may see: with an Ethernet header, and without any header.
 const LINK_TYPES: [u16; 2] = [ETHERNET, RAW_IP];
 
-/// Characters of an expression that people are told at most.
+/// Most characters of an expression that a message quotes.
 const TOLD: usize = 200;
 
 /// What a reader may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permission {
-    /// Readers of one group may see all of each other's packets. All rights of a group are the same.
+    /// Readers of one group may see each other's packets. All permissions of a group are the same.
     pub group: u32,
-    /// What of a device it is shown; none: all there is.
+    /// The part of a device that the group may see; `None`: everything.
     pub only: Option<Arc<Only>>,
 }
 
-/// Of a group that is shown everything.
+/// For a group that may see everything.
 impl From<u32> for Permission {
     fn from(group: u32) -> Permission {
         Permission { group, only: None }
@@ -33,22 +33,22 @@ impl From<u32> for Permission {
 }
 
 impl Permission {
-    /// What is shown of a device; none: everything.
+    /// The part of `device` that the group may see; `None`: everything.
     pub(crate) fn shown(&self, device: &Device) -> Result<Option<Shown>, CaptureError> {
         self.only.as_ref().map(|only| only.of(device)).transpose()
     }
 }
 
-/// An expression that says what is shown of devices, whichever link type theirs is.
+/// An expression that limits what is shown of devices of any link type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Only {
     text: String,
-    /// By LINKTYPE number; or why there is none.
+    /// By LINKTYPE number: the program, or why there is none.
     programs: Vec<(u16, Result<Arc<Program>, String>)>,
 }
 
 impl Only {
-    /// Of an expression, as people wrote it. Where it can be asked of no frames, why. May ask the network for names of hosts.
+    /// Compiles an expression. Fails if it is invalid for all link types. May ask the network for names of hosts.
     pub fn new(text: &str, compiler: &dyn Compile) -> Result<Only, String> {
         let mut told: String = text.chars().take(TOLD).collect();
         if told.len() < text.len() {
@@ -77,7 +77,7 @@ impl Only {
     }
 }
 
-/// What is shown of one device.
+/// The part of one device that a group may see.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     text: String,
@@ -85,18 +85,18 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// What passes without any other expression.
+    /// The limiting program alone.
     pub(crate) fn program(&self) -> Arc<Program> {
         Arc::clone(&self.program)
     }
 
-    /// What passes an expression of a reader's own, too.
+    /// The limiting program joined with a reader's own; `None`: without one.
     pub(crate) fn also(&self, own: Option<Arc<Program>>) -> Result<Arc<Program>, CaptureError> {
         let Some(own) = own else { return Ok(self.program()) };
         let both = self.program.and_then(&own);
         match both.map(|both| (program::to_cbpf(&both).len(), both)) {
             Ok((length, both)) if length <= PROGRAM_INSTRUCTIONS => Ok(Arc::new(both)),
-            // No longer than an expression that nothing is added to. Who asks for less may have it, and decides above.
+            // No longer than a single program may be. A reader can ask for less and filter again by itself.
             _ => {
                 let text = format!(
                     "the expression takes more than {PROGRAM_INSTRUCTIONS} instructions together with the policy's `{}`",
@@ -107,24 +107,24 @@ impl Shown {
         }
     }
 
-    /// For who reads this device.
+    /// A note for readers of this device.
     pub(crate) fn note(&self, device: &str) -> String {
         format!("the daemon's policy shows of `{device}` only what `{}` passes", self.text)
     }
 
-    /// For who looks at the device's ring.
+    /// A note for the state of the device's ring.
     pub(crate) fn how(&self) -> String {
         format!("; only what `{}` passes", self.text)
     }
 }
 
-/// What an expression is for frames of a link type.
+/// Compiles an expression for frames of a link type.
 fn compile(text: &str, link_type: u16, compiler: &dyn Compile) -> Result<Program, String> {
     let code = compiler.compile(text, link_type, 0).map_err(|error| error.message)?;
     if code.len() > PROGRAM_INSTRUCTIONS {
         return Err(format!("it takes {} instructions; at most {PROGRAM_INSTRUCTIONS}", code.len()));
     }
     let program = program::from_cbpf(&code).map_err(|error| error.to_string())?;
-    // Not every writer runs what jumps back.
+    // Not every writer can run programs that jump back.
     if program.repeats() { Err("it repeats (`protochain`), which the kernel cannot run".into()) } else { Ok(program) }
 }

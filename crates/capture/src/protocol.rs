@@ -1,4 +1,4 @@
-//! What a daemon and its clients say to each other. A client says hello, then asks; every question has one answer.
+//! Messages between a daemon and its clients. A client says hello, then asks; every question has one answer.
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
 use crate::budget::{Budget, Part};
@@ -14,36 +14,36 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Version of these messages.
 pub const PROTOCOL: u32 = 9;
 
-/// Where a daemon listens if nothing else is said.
+/// The daemon's socket, unless another one is chosen.
 pub const SOCKET: &str = "/run/streamline/control";
 
 /// Longest packet in bytes: a capture request with the longest program.
 pub const MESSAGE_BYTES: usize = 192 << 10;
 
-/// What a client asks.
+/// A client's question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// First word: the version it speaks, and what its readers are for, for people.
+    /// First message: the client's protocol version, and for users the purpose of its readers.
     Hello(u32, String),
-    /// What is known of this device?
+    /// Asks what is known of this device.
     Device(String),
-    /// Let me read.
+    /// Asks for a reader.
     Open(CaptureRequest),
-    /// Another expression for this reader of mine.
+    /// Asks for another expression for this reader of the client.
     Exchange(u64, Code),
-    /// I need this reader of mine no more.
+    /// Closes this reader of the client.
     Close(u64),
-    /// What is going on?
+    /// Asks for the daemon's state.
     State,
-    /// End this client, and its readers with it.
+    /// Ends the client with this number, and its readers.
     Stop(u64),
-    /// The rings of this device need not stay without readers any more.
+    /// The rings of this device no longer need to stay without readers.
     Forget(String),
-    /// About interfaces and flows.
+    /// A question about interfaces and flows.
     Flows(flow::Question),
 }
 
-/// What a reader gets, without the file descriptors.
+/// An [`Attachment`] without the file descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// See [`Attachment`].
@@ -70,7 +70,7 @@ pub struct Granted {
     pub note: String,
 }
 
-/// A client, as others see it.
+/// A client, as other clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientState {
     /// Its number.
@@ -79,42 +79,42 @@ pub struct ClientState {
     pub process: i32,
     /// Its user.
     pub user: u32,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: String,
-    /// When it came, ns since 1970 UTC.
+    /// When it connected, ns since 1970 UTC.
     pub since: u64,
     /// Its readers: number and device.
     pub readers: Vec<(u64, String)>,
 }
 
-/// What is going on.
+/// The daemon's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonState {
-    /// What the daemon's process is confined by, for people.
+    /// What confines the daemon's process, for users.
     pub confined: String,
-    /// Clients there are.
+    /// Its clients.
     pub clients: Vec<ClientState>,
-    /// Rings there are.
+    /// Its rings.
     pub rings: Vec<RingState>,
 }
 
-/// What a daemon answers.
+/// A daemon's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To a hello: the version it speaks.
+    /// To a hello: the daemon's protocol version.
     Hello(u32),
-    /// Of a device: what it is, and what the client's user may take of its budget, where it has one.
+    /// About a device; and how much of its budget the client's user may take, if it has one.
     Device(Device, Option<Budget>),
     /// A reader's place (5 fds: words, slots, data, line, progress).
     Granted(Granted),
-    /// Another expression is in force.
+    /// The reader's new expression is in force.
     Exchanged(Exchange),
     /// Done as asked.
     Done,
-    /// What is going on.
+    /// The daemon's state.
     State(DaemonState),
-    /// About interfaces and flows (an opened flow: 2 or 5 fds, see [`flow::Granted`]; a listener: 0 or 3, see
-    /// [`flow::Listening`]; accepted connections: 2 each).
+    /// About interfaces and flows. With it come fds: 2 or 5 for an opened flow (see [`flow::Granted`]), 0 or 3 for a
+    /// listener (see [`flow::Listening`]), 2 for each accepted connection.
     Flows(flow::Answer),
     /// Not done, and why.
     Refused(CaptureErrorKind, String),
@@ -171,12 +171,13 @@ impl Message for Answer {
     const BYTES: usize = MESSAGE_BYTES;
 }
 
-/// Readers of one client that are listed.
+/// Most readers listed for one client.
 const READERS_LISTED: usize = 64;
 
 impl Wire for DaemonState {
-    /// Rings first, for there are no more than devices and trust groups; then clients, which are as many as users like, each
-    /// with as much of its purpose as there is room for: none that says much hides others. What does not fit is left out.
+    /// Rings come first: there are at most as many as devices and trust groups. Then come clients, of which users may
+    /// make any number. Each gets as much room for its purpose as is left, so that a long one does not hide other
+    /// clients. What does not fit is left out.
     fn put(&self, out: &mut Out) {
         let client = |client: &ClientState, purpose_bytes: usize| ClientState {
             purpose: client.purpose[..client.purpose.floor_char_boundary(purpose_bytes)].into(),
@@ -198,7 +199,7 @@ impl Wire for DaemonState {
 }
 
 impl Granted {
-    /// Of an attachment, without what cannot be written down.
+    /// The attachment without its file descriptors.
     pub fn of(attachment: &Attachment) -> Granted {
         Granted {
             id: attachment.id,
@@ -215,7 +216,7 @@ impl Granted {
         }
     }
 
-    /// The attachment again, with the file descriptors that came beside it.
+    /// The attachment again, with the file descriptors that came with the message; `None` unless there are five.
     pub fn with(self, fds: Vec<OwnedFd>) -> Option<Attachment> {
         let [words, slots, data, line, progress] = <[OwnedFd; 5]>::try_from(fds).ok()?;
         let Granted { id, device, geometry, bit, matched_before, kept_before, seen_before, first, decided, past, note } =
@@ -240,7 +241,7 @@ impl Granted {
     }
 }
 
-/// The file descriptors of an attachment, as they go beside it.
+/// The file descriptors of an attachment, in the order in which they travel.
 pub fn fds_of(attachment: &Attachment) -> [BorrowedFd<'_>; 5] {
     let Areas { words, slots, data } = &attachment.areas;
     [words.as_fd(), slots.as_fd(), data.as_fd(), attachment.line.as_fd(), attachment.progress.as_fd()]

@@ -1,10 +1,14 @@
-//! The reader's half: follows a device's ring for one reader, sleeps while there is nothing, and keeps the books.
+//! The reader's half: follows a device's ring for one reader, sleeps while it is empty, and keeps the books.
 //!
-//! In: a [`Attachment`]. Out: packets, copied and verified, and a [`Ledger`] that adds up.
+//! It takes an [`Attachment`], and gives copied and verified packets and a [`Ledger`] that adds up.
 //!
-//! Sleeping has three depths. While packets come, a reader that found nothing naps: it looks again after a time that keeps
-//! its lag small beside the ring, and nobody has to wake it. After a nap in which nothing came it says so on its line and
-//! sleeps without end; the next packet it wants wakes it. So neither a busy nor an idle reader costs anybody a signal.
+//! | since its last rest the reader found | it then |
+//! |---|---|
+//! | packets, and more than `NAP_LAG` of the ring is waiting | looks again at once |
+//! | packets, and less is waiting | naps for a time that keeps its lag small; no process has to wake it |
+//! | no packets | says on its line that it sleeps, and sleeps until the next packet it wants wakes it |
+//!
+//! Neither a busy nor an idle reader costs a signal. A reader must not sleep unannounced: no packet would wake it.
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
 use crate::capture_request::Share;
@@ -22,7 +26,7 @@ use std::time::{Duration, Instant};
 /// Shortest nap.
 const NAP_MIN: Duration = Duration::from_micros(200);
 
-/// Longest nap, if the reader does not say how long.
+/// Longest nap by default.
 const NAP_MAX: Duration = Duration::from_millis(10);
 
 /// The share of a ring (in 256ths) that may fill during a nap.
@@ -34,36 +38,36 @@ pub struct CaptureReader {
     id: u64,
     device: Device,
     reader: LiveReader,
-    /// Where it says how far it is.
+    /// The page on which it publishes how far it is.
     progress: Progress,
     line: OwnedFd,
     offset: Offset,
     share: Option<Share>,
-    /// The packets this reader may look at begin here.
+    /// First packet that this reader may look at.
     permission: u64,
     past: Past,
     note: String,
     books: Books,
-    /// An expression that was exchanged: earlier packets carry the old bit only.
+    /// Set after an exchange of its expression: earlier packets have only the old bit.
     exchanged: Option<Exchanged>,
-    /// Said that it sleeps, and has not been woken since.
+    /// It has said that it sleeps, and has not been woken since.
     announced: bool,
     nap: Duration,
     nap_max: Duration,
     lag_after_nap: u32,
     napping: bool,
-    /// Has anything come since the last sleep?
+    /// Has it found a packet since its last rest?
     found: bool,
     hung_up: bool,
-    /// Why, where the owner said so.
+    /// The owner's reason; `None` if it gave none.
     close_reason: Option<CloseReason>,
     /// Packets from this number on are not handed over.
     end: u64,
     /// Its packets are counted and never written.
     counts: bool,
-    /// Nor those before the first of these and from the second on: the readers before and after this one have them.
+    /// Packets outside this range belong to the readers before and after this one.
     right_to: std::ops::Range<u64>,
-    /// What must live as long as this reader.
+    /// Something that must live as long as this reader.
     kept: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
@@ -71,107 +75,108 @@ pub struct CaptureReader {
 struct Exchanged {
     first: u64,
     program: Option<Interpreter>,
-    /// The packets before `first` are from before this reader came.
+    /// Packets before `first` are from before this reader came.
     past: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Books {
-    /// Of the bit in force.
+    /// The bit in force. The three fields after it are that bit's counts at the beginning.
     bit: u8,
     matched_before: (u64, u64),
     kept_before: u64,
     seen_before: u64,
-    /// Matched by bits that are in force no more.
+    /// Packets matched by bits that are no longer in force.
     matched_earlier: u64,
-    /// Packets that were handed over, or left out as another share's or for what their slots say.
+    /// Packets handed over; then those left out because of another share or of their slots.
     taken: u64,
     others: u64,
-    /// Packets that the reader before this one had.
+    /// Packets of the reader before this one.
     elsewhere: u64,
-    /// Looked at anew by a new expression, and refused.
+    /// Packets of an earlier expression that the new one refused.
     refiltered: u64,
-    /// Handed over from before this reader came.
+    /// Packets handed over from before this reader came.
     past: u64,
 }
 
 impl Books {
-    /// Packets that have been come to, without what expressions that are in force no more have matched.
+    /// Packets reached so far, minus those matched by expressions that are no longer in force.
     #[inline]
     fn of_bit(&self) -> u64 {
         (self.taken + self.others + self.elsewhere + self.refiltered).wrapping_sub(self.matched_earlier)
     }
 }
 
-/// Where a reader's packets went: `seen = matched + filtered`, `matched = delivered + others + lost + waiting +
+/// What became of a reader's packets. `seen = matched + filtered`, and `matched = delivered + others + lost + waiting +
 /// elsewhere`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Packets the device's writer was shown since this reader came: of a packet socket that has a
-    /// filter which does not count, those it let in.
+    /// Packets that the device's writer saw since this reader came. If a packet socket filters and cannot count, only
+    /// the packets that it let in.
     pub seen: u64,
-    /// Those its expression wanted.
+    /// Packets that the reader's expression wanted.
     pub matched: u64,
-    /// Those it did not.
+    /// Packets that it did not want.
     pub filtered: u64,
-    /// Handed over.
+    /// Packets handed over.
     pub delivered: u64,
-    /// Left out, for they belong to another share of the flows, or were passed over for what their slots say.
+    /// Packets left out because they belong to another share of the flows, or because of their slots.
     pub others: u64,
-    /// Overwritten before this reader came to them.
+    /// Packets overwritten before this reader got to them.
     pub lost: u64,
-    /// Still in the ring.
+    /// Packets still in the ring.
     pub waiting: u64,
-    /// Of the readers that this one took over from, or that took over from it.
+    /// Packets of the readers from which this one took over, or which took over from it.
     pub elsewhere: u64,
-    /// Handed over besides: from before this reader came.
+    /// Additional packets handed over, from before this reader came.
     pub past: u64,
 }
 
-/// What was counted of a reader's packets.
+/// Counts of a reader's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
     /// Bytes on the wire.
     pub wire_bytes: u64,
-    /// Bytes that would have been kept; 0 where packets are written.
+    /// Bytes that would have been kept; 0 for a reader whose packets are written.
     pub kept_bytes: u64,
 }
 
-/// Packets a reader has come to, by what became of them.
+/// Packets that a reader has reached, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Handed over.
+    /// Packets handed over.
     pub delivered: u64,
-    /// Left out, for they belong to another share of the flows, or were passed over for what their slots say.
+    /// Packets left out because they belong to another share of the flows, or because of their slots.
     pub others: u64,
-    /// Found by an earlier expression, and refused by the one it was exchanged for.
+    /// Packets found by an earlier expression and refused by the one that replaced it.
     pub refused: u64,
 }
 
-/// What a reader found.
+/// Result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A packet.
     Packet(Packet),
-    /// None now.
+    /// No packet now.
     Nothing,
 }
 
-/// What to do where nothing was found.
+/// What to do when no packet was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// Look again at once.
     Look,
-    /// Look again after so long: nobody will say that something came.
+    /// Look again after this time: no signal will come.
     Nap(Duration),
     /// Sleep until the line becomes readable.
     Sleep,
 }
 
 impl CaptureReader {
-    /// Takes an attachment. `program` is that of the capture request, none where all packets pass: it decides on packets of the past.
+    /// Makes a reader of an attachment. `program` is the capture request's, `None` if all packets pass; it decides on
+    /// packets of the past.
     pub fn new(
         attachment: Attachment,
         program: Option<Interpreter>,
@@ -218,17 +223,17 @@ impl CaptureReader {
         })
     }
 
-    /// Number by which the owner knows this reader.
+    /// The owner's number for this reader.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Keeps something, a connection perhaps, for as long as this reader lives.
+    /// Keeps a value, for example a connection, for as long as this reader lives.
     pub fn keep(&mut self, kept: Arc<dyn std::any::Any + Send + Sync>) {
         self.kept = Some(kept);
     }
 
-    /// It asked for numbers: no packet is ever found, and all that match count as delivered.
+    /// Makes it a reader that only counts: it finds no packet, and all matching packets count as delivered.
     #[must_use]
     pub fn that_counts(mut self) -> CaptureReader {
         self.counts = true;
@@ -245,12 +250,12 @@ impl CaptureReader {
         self.past
     }
 
-    /// What its user should know; empty if nothing.
+    /// A note for the reader's user; empty if there is none.
     pub fn note(&self) -> &str {
         &self.note
     }
 
-    /// Packets may be found this much later than they came: the longest nap.
+    /// Sets the longest nap: packets may be found this much later than they came.
     pub fn set_latency(&mut self, latency: Duration) {
         self.nap_max = latency.clamp(NAP_MIN, Duration::from_secs(1));
         self.nap = self.nap.min(self.nap_max);
@@ -262,7 +267,7 @@ impl CaptureReader {
         if self.napping {
             self.woke();
         }
-        // What lies before is settled, whatever becomes of this process now.
+        // Packets before this one are settled, whatever happens to this process now.
         self.progress.say(&self.reader, self.books.of_bit());
         loop {
             match self.reader.look() {
@@ -292,19 +297,19 @@ impl CaptureReader {
         self.share.is_some_and(|share| !share.has(packet.facts.hash))
     }
 
-    /// Takes over from another reader of the same ring: packets before this number are that one's.
+    /// Takes over from another reader of the same ring, which has the packets before `number`.
     pub fn begin_at(&mut self, number: u64) {
         self.right_to.start = number;
     }
 
-    /// Another reader of the same ring takes over: packets from this number on are that one's.
+    /// Another reader of the same ring takes over, and gets the packets from `number` on.
     pub fn end_before(&mut self, number: u64) {
         self.right_to.end = self.right_to.end.min(number);
         self.end = self.end.min(number);
     }
 
-    /// Copies a packet's bytes into `to`, as many as fit, and goes on behind it. `None` where there is nothing to hand over:
-    /// it was overwritten meanwhile, or an expression that was exchanged does not want it.
+    /// Copies a packet's bytes into `to`, as many as fit, and steps past the packet. `None` if there is nothing to hand
+    /// over: it was overwritten meanwhile, or an exchanged expression does not want it.
     #[inline]
     pub fn take_copy(&mut self, packet: &Packet, to: &mut [u8]) -> Option<usize> {
         let len = self.reader.copy_out(packet, to)?;
@@ -316,8 +321,8 @@ impl CaptureReader {
         Some(len)
     }
 
-    /// Goes on behind the packet that was found, which is not wanted for what its slot says. False, and nothing done, where
-    /// it takes the packet's bytes to tell whether it is this reader's at all.
+    /// Steps past the found packet because its slot shows that it is not wanted. `false`: nothing was done, because
+    /// only the packet's bytes tell whether it is this reader's.
     #[inline]
     pub fn pass_over(&mut self) -> bool {
         if self.exchanged.is_some() {
@@ -334,7 +339,7 @@ impl CaptureReader {
         self.reader.prefetch(packet);
     }
 
-    /// Decides on a packet while the ring still has some that the expression in force has not decided on.
+    /// Decides on a packet while the ring may still have some on which the present expression has not decided.
     #[cold]
     fn decide(&mut self, packet: &Packet, bytes: &[u8]) -> bool {
         let bit = 1u64 << self.books.bit;
@@ -350,21 +355,21 @@ impl CaptureReader {
         }
         let past = exchanged.past;
         if !earlier {
-            // All there is of earlier ones is through.
+            // There are no more earlier packets.
             self.reader.set_bits(bit);
             self.exchanged = None;
         }
         match pass {
             true => self.books.taken += 1,
-            // Matched by the earlier expression, or by somebody else's.
+            // The earlier expression matched it, or another reader's.
             false if !past => self.books.refiltered += 1,
             false => {}
         }
         pass
     }
 
-    /// Goes on with another expression, as its owner gave it: packets that were found by the old one and are still in the
-    /// ring are looked at by `program`, the new one, which is none where all pass.
+    /// Goes on with another expression, as the owner granted it. `program`, the new one (`None`: all pass), decides on
+    /// packets that the old one found and that are still in the ring.
     pub fn exchange(&mut self, exchange: Exchange, program: Option<Interpreter>) {
         self.books.matched_earlier += self.matched();
         (self.books.bit, self.books.matched_before) = (exchange.bit & 63, exchange.matched_before);
@@ -382,37 +387,37 @@ impl CaptureReader {
         }
     }
 
-    /// The ring, for who keeps books of its own, from a signal handler perhaps.
+    /// The ring, for a caller that keeps its own books, perhaps in a signal handler.
     pub fn memory(&self) -> &LiveMemory {
         self.reader.memory()
     }
 
-    /// Number of the packet looked at next.
+    /// Number of the next packet to look at.
     #[inline]
     pub fn position(&self) -> u64 {
         self.reader.position()
     }
 
-    /// Packets passed over because the writer was faster, whoever wanted them: what this reader lost is among them.
+    /// Packets passed over because the writer was faster, of any expression: this reader's losses are among them.
     #[inline]
     pub fn overtaken(&self) -> u64 {
         self.reader.overtaken()
     }
 
-    /// Packets this reader has come to.
+    /// Packets that this reader has reached.
     #[inline]
     pub fn settled(&self) -> Settled {
         let Books { taken, others, refiltered, .. } = self.books;
         Settled { delivered: taken, others, refused: refiltered }
     }
 
-    /// Packets the bit in force was set on since it is this reader's.
+    /// Packets with the bit in force since it is this reader's.
     fn matched(&self) -> u64 {
         let count = self.reader.memory().matched(usize::from(self.books.bit));
         count.packets.wrapping_sub(self.books.matched_before.0)
     }
 
-    /// The same with bytes, for who only counts.
+    /// The same with bytes, for a reader that only counts.
     pub fn counted(&self) -> Counted {
         let bit = usize::from(self.books.bit);
         let count = self.reader.memory().matched(bit);
@@ -424,12 +429,12 @@ impl CaptureReader {
         }
     }
 
-    /// Where the packets went. Exact while none comes; else as of some moment during the call. Takes time for each packet
-    /// that waits; changes nothing.
+    /// The books by now. Exact while no packets come, otherwise as of some moment during the call. Takes time for
+    /// each waiting packet; changes nothing.
     pub fn ledger(&self) -> Ledger {
         let books = &self.books;
         let mut ledger = Ledger::default();
-        // Twice at most: a count taken while packets come is as good as any.
+        // At most twice: a count taken while packets come is as good as any.
         for _ in 0..2 {
             let before = self.matched();
             let seen = self.reader.memory().seen().packets.wrapping_sub(books.seen_before);
@@ -457,7 +462,7 @@ impl CaptureReader {
                 filtered: seen.saturating_sub(matched),
                 delivered,
                 others: others + books.refiltered,
-                // A packet is counted a moment before it can be read: what is under way is missing, and was not lost.
+                // A packet is counted a moment before it can be read: until then it is missing here, but not lost.
                 lost: matched.saturating_sub(accounted).min(ahead.overtaken()),
                 waiting,
                 elsewhere,
@@ -470,54 +475,54 @@ impl CaptureReader {
         ledger
     }
 
-    /// Is it only there because this reader looks back, or because others want it?
+    /// Is the packet seen only because this reader looks back, or because another reader wants it?
     fn is_past(&self, packet: &Packet) -> bool {
         self.exchanged.as_ref().is_some_and(|exchanged| exchanged.past)
             && packet.facts.wanted & 1 << self.books.bit == 0
     }
 
-    /// Packets written before this reader's right began are none of its business; the first that is.
+    /// The first packet to which this reader has a right.
     pub fn permission(&self) -> u64 {
         self.permission
     }
 
-    /// From now on only what is in the ring already is handed over.
+    /// Hands over only packets that are in the ring by now.
     pub fn stop(&mut self) {
         self.end = self.end.min(self.reader.memory().next());
     }
 
-    /// Has it come to where it was [stopped](Self::stop)?
+    /// Has it reached the place where it was [stopped](Self::stop)?
     pub fn has_ended(&mut self) -> bool {
         self.end < u64::MAX && (self.look() == Found::Nothing && self.reader.position() >= self.end)
     }
 
-    /// Its owner is gone, or has let it go: what is in the ring can still be read, and nothing comes.
+    /// The owner is gone, or has dropped this reader: packets in the ring can still be read, and no more come.
     pub fn is_hung_up(&self) -> bool {
         self.hung_up
     }
 
-    /// Why the owner let it go, where it said so; an owner that died did not.
+    /// Why the owner dropped it; `None` if it did not say, as an owner that died.
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.close_reason
     }
 
-    /// The same for people, once it [is hung up](Self::is_hung_up).
+    /// The reason in words, once it [is hung up](Self::is_hung_up).
     pub fn why_gone(&self) -> String {
         match self.close_reason {
             Some(CloseReason::DeviceGone) => "the device has gone".into(),
             Some(CloseReason::Stopped(user)) => format!("stopped by `streamline stop` (user {user})"),
-            // Who captures in its own process cannot outlive it.
+            // A capture in the reader's own process cannot end before the reader.
             None => "the daemon has ended".into(),
         }
     }
 
-    /// To be polled for reading, after [`announce`](Self::announce) said that there is nothing now.
+    /// For polling, after [`announce`](Self::announce) said that there is no packet now.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.line.as_fd()
     }
 
-    /// Says that this reader sleeps until its [`line`](Self::line) becomes readable. False where there is something
-    /// already.
+    /// Tells the owner that this reader sleeps until its [`line`](Self::line) becomes readable. `false`: there is a
+    /// packet already.
     pub fn announce(&mut self) -> bool {
         self.hear();
         if self.look() != Found::Nothing {
@@ -527,11 +532,11 @@ impl CaptureReader {
             let word = Line::Asleep(self.reader.position()).to_bytes();
             match rustix::net::send(&self.line, &word, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(_) => self.announced = true,
-                // The owner has not read the words before: then it will wake us for those.
+                // The owner has not read earlier messages: it will wake this reader for those.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
                 Err(_) => {
                     self.hung_up = true;
-                    // Its last word may be there all the same.
+                    // The owner's last message may be there all the same.
                     self.hear();
                 }
             }
@@ -539,7 +544,7 @@ impl CaptureReader {
         true
     }
 
-    /// Reads the owner's words on the line.
+    /// Reads the owner's messages on the line.
     fn hear(&mut self) {
         let mut words = [0; 64];
         loop {
@@ -555,7 +560,7 @@ impl CaptureReader {
                     }
                 }
                 Err(rustix::io::Errno::INTR) => {}
-                // It closed without having read what this reader said last. The kernel says so once, before what lies there.
+                // The owner closed its end with unread messages. The kernel reports that once, before waiting messages.
                 Err(rustix::io::Errno::CONNRESET) if !self.hung_up => self.hung_up = true,
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(_) => {
@@ -566,18 +571,18 @@ impl CaptureReader {
         }
     }
 
-    /// Has it been said that this reader sleeps, so that its [`line`](Self::line) will become readable?
+    /// Does the owner know that this reader sleeps, so that its [`line`](Self::line) will become readable?
     pub fn announced(&self) -> bool {
         self.announced
     }
 
-    /// Nothing was found: what to do until the next look.
+    /// Chooses what to do until the next look, after no packet was found.
     pub fn rest(&mut self) -> Rest {
         if !self.found {
             return if self.announce() { Rest::Sleep } else { Rest::Look };
         }
         if self.announced {
-            // It was woken, perhaps by who only saw the line become readable: that was for what was found.
+            // It was woken, perhaps by a poll of the line outside this function: the wake-up was for the packets found.
             self.hear();
         }
         self.found = false;
@@ -586,7 +591,7 @@ impl CaptureReader {
             self.nap = (self.nap / 2).max(NAP_MIN);
             return Rest::Look;
         }
-        // While naps leave the ring nearly empty, the next may be longer.
+        // While naps leave the ring nearly empty, the next one may be longer.
         if lag == 0 && self.lag_after_nap < NAP_LAG / 2 {
             self.nap = (self.nap * 2).min(self.nap_max);
         }
@@ -605,7 +610,7 @@ impl CaptureReader {
             Rest::Nap(nap) => {
                 self.poll(left(Some(nap)));
             }
-            // Nothing comes any more, and nobody would say so.
+            // No more packets come, and no signal would say so.
             Rest::Sleep if self.hung_up => std::thread::sleep(left(Some(self.nap_max)).unwrap_or(NAP_MIN)),
             Rest::Sleep => {
                 self.poll(left(None));
@@ -614,7 +619,7 @@ impl CaptureReader {
         }
     }
 
-    /// A nap is over: how full the ring became meanwhile decides on the next one.
+    /// Ends a nap: how full the ring became meanwhile decides on the next one.
     fn woke(&mut self) {
         self.napping = false;
         self.lag_after_nap = self.reader.lag();

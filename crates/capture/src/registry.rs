@@ -1,12 +1,14 @@
-//! Who owns the rings of devices: makes them when a first reader comes, gives each reader a bit, has the writer's
-//! expressions set anew whenever one comes, goes or asks for something else, and wakes who sleeps.
+//! Owns the rings of devices: makes a ring for its first reader, gives each reader a bit, has the writer's expressions
+//! set again whenever a reader comes, goes or changes its expression, and wakes sleeping readers.
 //!
-//! One thread for all devices tends bells and lines. What it finds to be done that takes long it leaves to two others: one
-//! takes rings down, one has writers stop doing what nobody wants any more. The lock is held for microseconds: programs are
-//! made, verified and loaded without it, and devices opened. Readers never wait for it, and nothing a reader sends makes the
-//! thread do more than one message's work at a turn.
+//! One thread for all devices serves bells and lines. It leaves slow work to two other threads: one takes rings down,
+//! the other has writers stop work that no reader needs any more. The lock is held for microseconds: programs are made,
+//! verified and loaded, and devices opened, without it. Readers never wait for the lock. A reader's messages make the
+//! thread handle at most one of them a turn.
 //!
-//! - `ring` — one ring and its readers; `change` — how its expressions change; `turn` — whose turn it is to do that.
+//! - `ring` — one ring and its readers.
+//! - `change` — how its expressions change.
+//! - `turn` — which user may change it next.
 
 mod change;
 mod ring;
@@ -34,10 +36,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use turn::Turns;
 
-/// Bytes of a ring, where nobody requests more.
+/// Bytes of a ring, unless a reader requests more.
 pub const RING_BYTES: u64 = 32 << 20;
 
-/// Bytes of ring for who requests `wanted` (0: does not matter) and may have `most`; but never less than the smallest ring.
+/// Bytes of a ring for a reader that requests `wanted` (0: any size) and may have `most`; at least the smallest ring.
 pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
     let wanted = if wanted == 0 { RING_BYTES } else { wanted };
     // Rings have a power of two: the next above the request, if the policy permits it.
@@ -45,30 +47,29 @@ pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
     wanted.min(most).max(buffer::live::memory::RING_BYTES_MIN)
 }
 
-/// Readers that one user may have, unless a policy says otherwise. A user whose readers are all on one ring leaves places
-/// there to others.
+/// Most readers of one user, unless a policy says otherwise: on a single ring they leave places to others.
 pub const READERS_OF_USER: usize = EXPRESSIONS - EXPRESSIONS / 4;
 
-/// Readers of one ring that are not root's. Users who fill a ring together leave places there to root.
+/// Most readers of one ring that are not root's. Users who fill a ring together leave places there to root.
 pub const READERS_OF_USERS: usize = EXPRESSIONS - EXPRESSIONS / 8;
 
 const _: () = assert!(READERS_OF_USER < READERS_OF_USERS && READERS_OF_USERS < EXPRESSIONS);
 
-/// How long a ring may take to be taken down, and how often that is looked for.
+/// How long to wait for a ring to be taken down, and how often to look.
 const TAKING_DOWN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The thread that tends bells and lines rests so long between two looks. A reader may say that it sleeps as often as it likes:
-/// no more packets than one in this time ring for it, which costs their senders a microsecond each.
+/// Pause of the thread that serves bells and lines between two looks. A reader may announce its sleep as often as it
+/// likes: at most one packet in this time rings for it, which costs the packet's sender a microsecond.
 const REST: Duration = Duration::from_micros(100);
 
-/// The user of what the owner of the rings does by itself.
+/// The user for which the registry itself acts.
 const OWNER: u32 = 0;
 
-/// Which ring: readers with different groups never share one.
+/// Identifies a ring: readers with different groups never share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// The name in the capture request. Names may go to other devices, indices do not.
+    /// The name in the capture request. A name may pass to another device, an index does not.
     device: String,
     index: u32,
     group: u32,
@@ -77,7 +78,7 @@ struct Key {
 }
 
 impl Key {
-    /// Are these rings of one device, one that copies and one that takes away?
+    /// Are these rings of one device, one that copies packets and one that takes them away?
     fn meets(&self, other: &Key) -> bool {
         self.index == other.index && self.mode != other.mode
     }
@@ -92,9 +93,9 @@ pub struct CaptureRegistry {
 struct Shared {
     opener: Box<dyn Opened>,
     state: Mutex<State>,
-    /// Makes the thread look at the state anew.
+    /// Makes the thread look at the state again.
     stir: OwnedFd,
-    /// What all expressions of a device may cost a packet together; any number where none was set.
+    /// Most instructions that all expressions of a device may cost a packet together; unset: any number.
     instructions: OnceLock<u32>,
 }
 
@@ -103,19 +104,19 @@ struct State {
     rings: BTreeMap<Key, Ring>,
     /// Rings without readers, to be taken down.
     given_up: Vec<Ring>,
-    /// Rings that are being changed: they stay.
+    /// Rings that are being changed: they are not given up.
     changing: BTreeSet<Key>,
-    /// Who waits to change them.
+    /// Users who wait to change a ring.
     turns: BTreeMap<Key, Arc<Turns>>,
-    /// Rings whose readers went, and whose writers are to hear of it.
+    /// Rings whose readers went and whose writers have to be told.
     settling: BTreeSet<Key>,
     last_id: u64,
     ended: bool,
-    /// Devices, by index, whose packets are taken away, or were until a moment ago.
+    /// Indices of devices whose packets are taken away, or were until a moment ago.
     consumed: Arc<Mutex<BTreeSet<u32>>>,
 }
 
-/// A device's packets are taken away for as long as this is there.
+/// While this value lives, the device's packets are taken away.
 struct Consumed {
     index: u32,
     all: Arc<Mutex<BTreeSet<u32>>>,
@@ -123,7 +124,7 @@ struct Consumed {
 
 impl Drop for Consumed {
     fn drop(&mut self) {
-        // Nothing panics half way through a change of it.
+        // No panic can interrupt a change of the set.
         self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.index);
     }
 }
@@ -134,7 +135,7 @@ impl CaptureRegistry {
         let stir = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| CaptureError::system("no event can be made", &error.into()))?;
         let shared = Arc::new(Shared { opener, state: Mutex::default(), stir, instructions: OnceLock::new() });
-        // From here on dropping it ends the threads that were started.
+        // From here on, dropping `registry` ends the threads that were started.
         let mut registry = CaptureRegistry { shared, threads: Vec::new() };
         let (give_up, given_up) = channel::<Vec<Ring>>();
         registry.start("streamline-down", move || given_up.into_iter().for_each(drop))?;
@@ -152,24 +153,23 @@ impl CaptureRegistry {
         Ok(())
     }
 
-    /// From now on all expressions of a device may cost each packet so many instructions together. Set once: a second number
-    /// changes nothing.
+    /// Limits the cost of all expressions of a device for each packet, in instructions. Only the first call counts.
     pub fn limit(&self, instructions: u32) {
         let _ = self.shared.instructions.set(instructions);
     }
 
-    /// What a user's readers and all readers of the device of this index take of its budget; none where there is none.
+    /// What a user's readers and all readers of the device with this index take of its budget, if it has one.
     pub fn budget(&self, index: u32, user: u32) -> Option<Budget> {
         self.shared.budget(&self.shared.lock(), index, user, None)
     }
 
-    /// Lets a reader in, who may see so much. A number stands for the group of that number, which is shown everything. Takes
-    /// as long as it takes to open a device, or to load programs: up to seconds.
+    /// Lets in a reader with this permission; a number stands for its group, which may see everything. Takes as long as
+    /// opening a device or loading programs: up to seconds.
     pub fn open(&self, asked: &CaptureRequest, permission: impl Into<Permission>) -> Result<Attachment, CaptureError> {
         self.open_for(OWNER, asked, permission)
     }
 
-    /// The same for a user. Users take turns where each of them wants something of one ring, and leave root some places of it
+    /// The same for a user. Users who want to change the same ring take turns, and leave some of its places to root
     /// ([`READERS_OF_USERS`]).
     pub fn open_for(
         &self,
@@ -185,23 +185,22 @@ impl CaptureRegistry {
         self.shared.exchange(id, program)
     }
 
-    /// Lets readers go; so does closing their lines. Their expressions are taken out of force a moment later.
+    /// Drops readers, as closing their lines does. The writer stops serving their expressions a moment later.
     pub fn close(&self, ids: &[u64]) {
         if !ids.is_empty() {
             self.shared.close(ids, None);
         }
     }
 
-    /// The same, and they hear why.
+    /// The same, and tells them why.
     pub fn dismiss(&self, ids: &[u64], close_reason: CloseReason) {
         if !ids.is_empty() {
             self.shared.close(ids, Some(close_reason));
         }
     }
 
-    /// Has a device's ring take every packet that may be seen by this right from now on, and stay without readers, until the
-    /// device goes or this is taken back: so that who comes later can look back. A ring that is there already is no larger
-    /// for it.
+    /// Makes a device's ring take every packet that `permission` shows, and stay without readers, so that later readers
+    /// can look back. Ends when the device goes or with [`forget`](Self::forget). An existing ring keeps its size.
     pub fn keep(
         &self,
         device: &str,
@@ -215,15 +214,15 @@ impl CaptureRegistry {
         )
     }
 
-    /// The rings of a device need not stay without readers any more; were there any that had to?
+    /// Lets a device's rings go once they have no readers; was there one that had to stay?
     pub fn forget(&self, device: &str) -> bool {
         self.shared.forget(|key| key.device == device)
     }
 
-    /// Those of these readers that are there no more.
+    /// The numbers in `ids` whose readers are gone.
     pub fn gone(&self, ids: &[u64]) -> BTreeSet<u64> {
         let mut gone: BTreeSet<u64> = ids.iter().copied().collect();
-        // Some may have gone, and the thread not have come to it.
+        // The thread may not have noticed yet that some went.
         self.shared.look();
         for reader in self.shared.lock().rings.values().flat_map(|ring| &ring.readers) {
             gone.remove(&reader.id);
@@ -231,7 +230,7 @@ impl CaptureRegistry {
         gone
     }
 
-    /// Rings there are, and their readers: those that went, too, for as long as what they wanted is in force.
+    /// All rings and their readers, including readers that went while their expressions are still in force.
     pub fn states(&self) -> Vec<RingState> {
         let state = self.shared.lock();
         let taking: Vec<(Key, bool)> = state.rings.iter().map(|(key, ring)| (key.clone(), ring.takes_all())).collect();
@@ -246,7 +245,7 @@ impl CaptureRegistry {
             (state, ring.reads())
         };
         let described: Vec<_> = state.rings.iter().map(describe).collect();
-        // Looking through rings is nothing to be done under the lock.
+        // Scanning rings takes too long for doing it under the lock.
         drop(state);
         let add_lost = |(mut state, reads): (RingState, Vec<Option<ring::Reads>>)| {
             for (reader, reads) in state.readers.iter_mut().zip(reads) {
@@ -263,7 +262,7 @@ impl Drop for CaptureRegistry {
         self.shared.lock().ended = true;
         self.shared.stir();
         for thread in self.threads.drain(..) {
-            // It has no way to panic that would not have to be told; rings go with the state either way.
+            // A panic of the thread needs no report here; dropping the state drops the rings in any case.
             let _ = thread.join();
         }
     }
@@ -282,7 +281,7 @@ fn may_be_consumed(asked: &CaptureRequest) -> Result<(), CaptureError> {
     }
 }
 
-/// The program of a capture request, checked.
+/// Checks and lowers the program of a capture request.
 fn lower(program: &[Instruction]) -> Result<Option<Arc<Program>>, CaptureError> {
     if program.is_empty() {
         return Ok(None);
@@ -297,33 +296,33 @@ fn lower(program: &[Instruction]) -> Result<Option<Arc<Program>>, CaptureError> 
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whatever panicked under it left a state that is as good as before its step.
+        // A panic under the lock leaves a state as valid as before its step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stir(&self) {
-        // Full means that the thread will look anyway.
+        // A full eventfd means that the thread will look anyway.
         let _ = rustix::io::write(&self.stir, &1u64.to_ne_bytes());
     }
 
-    /// One look at bells and lines, in the place of the thread that tends them.
+    /// Looks once at bells and lines, in place of the thread that serves them.
     fn look(&self) {
         let mut state = self.lock();
         let went = state.turn(|_| true);
         self.release(state);
         if went {
-            // The thread would find their lines hung up again and again.
+            // Without this the thread would find their lines hung up again and again.
             self.stir();
         }
     }
 
-    /// The budget of a device, as a user may take of it. What this reader of the user's takes is not counted.
+    /// The budget of a device for a user, not counting what the reader `but` takes.
     fn budget(&self, state: &State, index: u32, user: u32, but: Option<u64>) -> Option<Budget> {
         let mut budget = Budget::new(*self.instructions.get()?, user);
         let rings = state.rings.iter().filter(|(key, _)| key.index == index);
         let readers = rings.flat_map(|(_, ring)| &ring.readers).filter(|reader| but != Some(reader.id));
         for reader in readers {
-            // What came before there was a budget may cost any number.
+            // Readers from before there was a budget may cost any number.
             budget.all.taken = budget.all.taken.saturating_add(reader.cost);
             let mine = if reader.user == user { reader.cost } else { 0 };
             budget.user.taken = budget.user.taken.saturating_add(mine);
@@ -331,12 +330,12 @@ impl Shared {
         Some(budget)
     }
 
-    /// Is there room in a device's budget for an expression of this user's, or for one that takes the place of this reader's?
+    /// Has a device's budget room for this user's expression, which may replace that of the reader `but`?
     fn afford(&self, state: &State, key: &Key, (user, but): (u32, Option<u64>), cost: u32) -> Result<(), CaptureError> {
         let Some(mut budget) = self.budget(state, key.index, user, but) else { return Ok(()) };
         budget.take(&key.device, cost).map_err(|error| match key.mode {
             Mode::Tap => error,
-            // A reader that decides by itself would have everything taken.
+            // If the kernel cannot filter for it, a reader would take every packet away.
             Mode::Consume => {
                 let text = format!("the kernel cannot choose what is taken away from the host: {}", error.text);
                 CaptureError::new(CaptureErrorKind::System, text)
@@ -352,7 +351,7 @@ impl Shared {
 
     fn keep(&self, asked: CaptureRequest, permission: &Permission) -> Result<(), CaptureError> {
         let key = self.key(&asked, permission.group)?;
-        // A device that has another name now has a ring by that one from now on.
+        // If the device had another name before, its ring by that name is forgotten.
         self.forget(|other| (other.index, other.group) == (key.index, key.group) && other.device != key.device);
         let change = self.change(&key, OWNER);
         change.make(&asked, permission, None).and_then(|_| change.keep())
@@ -373,15 +372,15 @@ impl Shared {
         }
         let key = self.key(asked, permission.group)?;
         let cost = self.opener.cost(program.as_deref(), asked.sample);
-        // Before anything is opened for it, and for sure when its turn has come.
+        // Before anything is opened for it; checked again when its turn has come.
         self.afford(&self.lock(), &key, (user, None), cost)?;
         let change = self.change(&key, user);
         let opened = self.open_in(&change, &key, New { id: self.next_id(), user, asked, program, cost }, permission);
-        // Without a reader the ring goes with it.
+        // Without a reader the ring is dropped here.
         let past = change.end();
         let mut attachment = opened?;
         if attachment.decided > attachment.first {
-            // Who looks back decides itself on everything the earlier expressions decided on.
+            // A reader with `last=` filters again what earlier programs matched.
             attachment.decided = past?.await_end();
         }
         Ok(attachment)
@@ -426,18 +425,18 @@ impl Shared {
         state.last_id
     }
 
-    /// Takes a device for a ring that is to have its packets alone; none where that ring is there, and can be joined. Where
-    /// somebody who had them is being taken down, waits for that.
+    /// Takes a device for a ring that will have its packets alone. `None`: that ring exists and can be joined. Waits
+    /// while an earlier such ring is being taken down.
     fn await_consumable(&self, key: &Key) -> Result<Option<Consumed>, CaptureError> {
         let end = Instant::now() + TAKING_DOWN;
         loop {
             let mut state = self.lock();
-            // Some may have gone, and the thread not have come to it.
+            // The thread may not have noticed yet that some went.
             if state.turn(|_| true) {
                 self.stir();
             }
             let is_joined = state.rings.contains_key(key);
-            // One that is about to be given up does not count: it is waited for as for those that are.
+            // A ring that is about to be given up does not count: the loop waits for its end too.
             let takes = |(other, ring): (&Key, &Ring)| {
                 other.mode == Mode::Consume && other.index == key.index && !ring.is_unused()
             };
@@ -468,7 +467,7 @@ impl Shared {
         let no_reader = || CaptureError::new(CaptureErrorKind::Request, "there is no such reader");
         let (key, user, sample) = self.lock().whose(id).ok_or_else(no_reader)?;
         let cost = self.opener.cost(program.as_deref(), sample);
-        // As when it came.
+        // As for a new reader.
         self.afford(&self.lock(), &key, (user, Some(id)), cost)?;
         let change = self.change(&key, user);
         let exchanged = change.exchange(id, program, cost);
@@ -488,22 +487,21 @@ impl Shared {
         self.stir();
     }
 
-    /// Has the writer of a ring stop doing what nobody wants any more.
+    /// Makes a ring's writer stop work that no reader needs any more.
     fn settle(&self, key: &Key) {
         self.lock().settling.remove(key);
         self.change(key, OWNER).settle();
     }
 
-    /// Gives the lock back, and then takes rings down that were given up: that takes time, a tenth of a second where a
-    /// thread has to end.
+    /// Unlocks the state, then takes down rings that were given up: a tenth of a second if a thread has to end.
     fn release(&self, mut state: MutexGuard<'_, State>) {
         let given_up = std::mem::take(&mut state.given_up);
         drop(state);
         drop(given_up);
     }
 
-    /// The thread: sleeps until a bell rings, a reader says something or goes, or something changed.
-    /// What takes long it gives to others: nobody is woken meanwhile.
+    /// The thread: sleeps until a bell rings, a reader sends a message or goes, or the state changed. It leaves slow
+    /// work to other threads, because it wakes no reader meanwhile.
     fn tend(&self, give_up: &Sender<Vec<Ring>>, settle: &Sender<Key>) {
         let mut looked = Instant::now();
         loop {
@@ -511,7 +509,7 @@ impl Shared {
             if state.ended {
                 return;
             }
-            // The lock is not held while sleeping. No new file descriptors: there may be none left.
+            // The lock is not held while sleeping. This makes no new file descriptors: there may be none left.
             let mut sleepers: Vec<Arc<OwnedFd>> = Vec::new();
             for ring in state.rings.values() {
                 sleepers.extend(ring.bells.iter().map(Arc::clone));
@@ -521,7 +519,7 @@ impl Shared {
             loop {
                 let mut fds = vec![PollFd::new(&self.stir, PollFlags::IN)];
                 fds.extend(sleepers.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-                // Interrupted or out of memory for a moment: look, and sleep again.
+                // Interrupted, or short of memory for a moment: look, and sleep again.
                 let _ = rustix::event::poll(&mut fds, None);
                 let stirred = !fds[0].revents().is_empty();
                 let ready = fds.iter().skip(1).zip(&sleepers).filter(|(fd, _)| !fd.revents().is_empty());
@@ -539,11 +537,11 @@ impl Shared {
                 let stale = state.take_stale();
                 drop(state);
                 if !given_up.is_empty() {
-                    // It listens for as long as this thread is there; else they are taken down here.
+                    // The other thread receives as long as this one lives; otherwise the rings are taken down here.
                     let _ = give_up.send(given_up);
                 }
                 for key in stale {
-                    // As above; what is not settled is settled with the next change.
+                    // As above; a ring that is not settled here is settled with its next change.
                     let _ = settle.send(key);
                 }
                 if stirred || gone || ended {
@@ -555,7 +553,7 @@ impl Shared {
 }
 
 impl State {
-    /// Which ring a reader reads, whose it is, and which of the packets that pass it takes.
+    /// The ring of a reader, its user, and its sampling: it takes one in this number of packets.
     fn whose(&self, id: u64) -> Option<(Key, u32, u32)> {
         self.rings.iter().find_map(|(key, ring)| {
             let reader = ring.readers.iter().find(|reader| reader.id == id)?;
@@ -563,17 +561,17 @@ impl State {
         })
     }
 
-    /// Rings whose writers do what nobody wants any more, and that nobody was told of yet.
+    /// Rings whose writers do work that no reader needs, and that were not handed to the settling thread yet.
     fn take_stale(&mut self) -> Vec<Key> {
         let State { rings, changing, settling, .. } = self;
-        // Who changes a ring puts in force what is wanted then; or else it is stale afterwards, and is looked at again.
+        // A change in progress puts in force what is wanted then; a ring that is stale afterwards is found again.
         let stale = rings.iter().filter(|(key, ring)| ring.is_stale() && !ring.is_stuck && !changing.contains(key));
         let stale: Vec<Key> = stale.map(|(key, _)| key.clone()).filter(|key| !settling.contains(key)).collect();
         settling.extend(stale.iter().cloned());
         stale
     }
 
-    /// What a reader of this ring should know of other rings of its device.
+    /// A note for a reader of this ring about other rings of its device.
     fn note(&self, key: &Key) -> String {
         let met = || self.rings.iter().filter(|(other, _)| other.meets(key)).map(|(_, ring)| ring);
         let readers: usize = met().map(|ring| ring.known().count()).sum();
@@ -594,14 +592,14 @@ impl State {
         }
     }
 
-    /// One look at every bell and every line that may have something to say; were there readers that went?
+    /// Looks once at every bell and line that may have news; did any reader or ring go?
     fn turn(&mut self, may_say: impl Fn(&OwnedFd) -> bool) -> bool {
         let mut gone = Vec::new();
         let rings = |ring: &Ring| ring.bells.iter().any(|bell| may_say(bell));
         for ring in self.rings.values_mut() {
             let rung = if rings(ring) { ring.written.writer.rung() } else { 0 };
             for reader in &mut ring.readers {
-                // Who was found awake when it said that it sleeps has its bit armed all the same.
+                // A reader that was awake after all when it announced its sleep also has its bit armed.
                 if reader.asleep && rung & 1 << reader.expression.bit != 0 {
                     reader.wake();
                 }
@@ -611,7 +609,7 @@ impl State {
         let before = self.given_up.len();
         for (_, ring) in self.rings.extract_if(.., |_, ring| rings(ring) && ring.written.writer.gone()) {
             ring.readers.iter().for_each(|reader| reader.bid(CloseReason::DeviceGone));
-            // Closing their lines is what ends them.
+            // Closing the readers' lines ends them.
             self.given_up.push(ring);
         }
         if !gone.is_empty() {
@@ -620,7 +618,7 @@ impl State {
         !gone.is_empty() || self.given_up.len() > before
     }
 
-    /// Lets readers go, and gives rings up that nobody needs any more. The writers of the others are to hear of it.
+    /// Drops readers, and gives up rings that are not needed any more. The writers of the other rings have to be told.
     fn dismiss(&mut self, is_gone: impl Fn(&Reader) -> bool) {
         let State { rings, changing, given_up, .. } = self;
         rings.values_mut().for_each(|ring| ring.dismiss(&is_gone));

@@ -1,4 +1,4 @@
-//! What the writer of a device's ring must be able to do. The kernel's program is one, a thread that copies another.
+//! The trait of a device ring's writer: the kernel's program is one, a copying thread another.
 
 use crate::attachment::Device;
 use crate::capture_request::{By, CaptureError, Direction, Mode};
@@ -7,25 +7,25 @@ use program::ir::Program;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Which packets set a bit.
+/// Selects the packets that get a bit.
 #[derive(Clone, Debug)]
 pub struct Expression {
     /// The bit.
     pub bit: u8,
-    /// What decides; none passes all.
+    /// The deciding program; `None`: all packets pass.
     pub program: Option<Arc<Program>>,
-    /// Where they go.
+    /// Direction of the packets.
     pub direction: Direction,
-    /// One in so many.
+    /// Takes one in this number of packets.
     pub sample: u32,
-    /// Packets are counted and not written, each as if so many bytes of it were kept (0: all).
+    /// `Some(n)`: count packets only, as if `n` bytes of each were kept (0: whole). `None`: write packets.
     pub counts: Option<u32>,
 }
 
 /// The writer of one device's ring. Dropping it takes it off the device.
 ///
-/// [`set`](Writer::set) and [`promiscuous`](Writer::promiscuous) may take seconds, and are called by one thread at a time.
-/// Everything else is called meanwhile, and does not wait for them.
+/// One thread at a time calls [`set`](Writer::set) and [`promiscuous`](Writer::promiscuous), which may take seconds.
+/// Other threads call everything else meanwhile, and it does not wait for them.
 pub trait Writer: Send + Sync {
     /// The device.
     fn device(&self) -> Device;
@@ -33,23 +33,23 @@ pub trait Writer: Send + Sync {
     /// Size of the ring.
     fn geometry(&self) -> Geometry;
 
-    /// The ring's areas, which readers map for reading.
+    /// The ring's areas, which readers map read-only.
     fn areas(&self) -> Areas<BorrowedFd<'_>>;
 
-    /// From now on these expressions set bits, and no others; all or nothing. Packets that are under way may still be decided
-    /// on by the earlier ones, until [`grace`](Writer::grace) is over.
+    /// Makes these expressions set bits from now on, and no others; all or nothing. The earlier ones may still decide
+    /// on packets under way, until [`grace`](Writer::grace) is over.
     fn set(&self, expressions: &[Expression]) -> Result<(), CaptureError>;
 
-    /// To be called after [`set`](Writer::set), by who must know where the earlier expressions' last packet is, and without a
-    /// lock, for it may take some ten milliseconds: when it returns, none is under way.
+    /// Returns a function that returns when no packet is under way any more. For a caller that must know the earlier
+    /// expressions' last packet after [`set`](Writer::set). Call it without a lock: it may take some ten milliseconds.
     fn grace(&self) -> fn() {
         || ()
     }
 
-    /// Packets for others, too, or no more.
+    /// Switches promiscuous mode: packets for other hosts too.
     fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError>;
 
-    /// The next packet that has one of these bits set makes [`bell`](Writer::bell) readable, once for each bit.
+    /// The next packet with one of these bits makes [`bell`](Writer::bell) readable, once for each bit.
     fn arm(&self, bits: u64);
 
     /// Readable when an armed bit was set.
@@ -58,22 +58,22 @@ pub trait Writer: Send + Sync {
     /// The armed bits that were set since the last call.
     fn rung(&self) -> u64;
 
-    /// The clock by which its packets are stamped.
+    /// The clock of its packets' times.
     fn now(&self) -> u64 {
         crate::clock::monotonic()
     }
 
-    /// Readable when there may be something to say about the device.
+    /// Readable when there may be news about the device.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Is the device gone? Nothing will come from it any more.
+    /// Is the device gone? No more packets will come.
     fn gone(&self) -> bool {
         false
     }
 
-    /// What else is known of packets that did not arrive: by name.
+    /// Counts of other packets that did not arrive, by name.
     fn statistics(&self) -> Vec<(String, u64)>;
 }
 
@@ -82,17 +82,17 @@ pub trait Opened: Send + Sync {
     /// The index of the device that has this name now.
     fn index(&self, device: &str) -> Result<u32, CaptureError>;
 
-    /// The writer for a device, with a ring of about so many bytes, before any expression.
+    /// Makes the writer for a device, with a ring of about `ring_bytes` bytes, without expressions.
     fn open(&self, device: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, CaptureError>;
 
-    /// What an expression costs each packet of a device at most, in instructions; `u32::MAX` where it cannot run there. No
-    /// program passes all packets; `sample` takes one in so many of them.
+    /// Most instructions that an expression costs each packet of a device; `u32::MAX` if it cannot run there. `None` as
+    /// program passes all packets; `sample` takes one in this number of them.
     fn cost(&self, _program: Option<&Program>, _sample: u32) -> u32 {
         0
     }
 }
 
-/// A file descriptor of one's own.
+/// A duplicate of a file descriptor.
 pub fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd, CaptureError> {
     fd.try_clone_to_owned().map_err(|error| CaptureError::system("a file descriptor cannot be handed out", &error))
 }

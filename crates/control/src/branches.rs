@@ -1,4 +1,4 @@
-//! Filters that give each block to one branch, and filters where such branches meet: what a plan must be for them.
+//! Filters that give each block to one branch, and filters where such branches meet: checks that a plan fits them.
 
 use crate::place::Design;
 use engine::{NodeId, Stages, Task};
@@ -6,7 +6,7 @@ use filter::Kind;
 use filter::param::Value;
 use request::Diagnostic;
 
-/// Is a design what its `split` and `join` filters want?
+/// Checks that a design fits its `split` and `join` filters.
 pub(crate) fn check(design: &Design, stages: &Stages) -> Result<(), Diagnostic> {
     let above = design.plan.sources_of();
     for (index, node) in design.plan.nodes.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(crate) fn check(design: &Design, stages: &Stages) -> Result<(), Diagnostic> 
     Ok(())
 }
 
-/// The filter that splits and all between it and this node; none where anything comes by another way.
+/// The splitting filter before this node, and all nodes between the two. `None`: blocks come by another way as well.
 fn branches_of(design: &Design, above: &[Vec<NodeId>], id: NodeId) -> Option<Vec<NodeId>> {
     let splits = |id: NodeId| match &design.plan.nodes[id.index()].task {
         Task::Filter { kind: Kind { splits, .. }, .. } => *splits,

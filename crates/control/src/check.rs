@@ -1,6 +1,10 @@
-//! Types and classes. Refuses what cannot connect, and inserts the chain a kind wants for an input that is not its own (this is
-//! LANA's automatic stack set-up), or the filter that has to stand before it. Gives paths that end without a sink one, and finds
-//! out what a class selector refers to.
+//! Types and classes.
+//!
+//! - Refuses filters that cannot connect.
+//! - Inserts the chain that a kind wants for an input it does not take (LANA's automatic stack set-up), or the filter
+//!   that has to stand before it.
+//! - Adds a sink to paths that end without one.
+//! - Finds out which class a selector refers to.
 
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task, Vertex};
 use crate::registry::Registry;
@@ -27,7 +31,7 @@ pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     bind_selectors(graph)
 }
 
-/// Has filters whose parameters name fields look at the schemas of the records that may come to them.
+/// Has filters whose parameters name fields check the schemas of the records that may come.
 fn check_records(graph: &Graph) -> Result<(), Diagnostic> {
     let mut given: Vec<Vec<&'static Schema>> = vec![Vec::new(); graph.nodes.len()];
     for id in graph.sorted().unwrap_or_default() {
@@ -55,7 +59,7 @@ fn check_records(graph: &Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The process of a filter with `isolate=yes` runs the nodes that were inserted before it: those from `first` on.
+/// Isolates the nodes that were inserted before an isolated filter (those from `first` on): they run in its process.
 fn isolate_with(graph: &mut Graph, first: usize, target: NodeId) {
     let Task::Filter(Call { how, .. }) = &graph.node(target).task else { return };
     let isolate = how.isolate;
@@ -66,8 +70,8 @@ fn isolate_with(graph: &mut Graph, first: usize, target: NodeId) {
     }
 }
 
-/// Finds out which arrows carry what their nodes reject: those with `|!` that have no other beside them which selects by
-/// number. What else such an arrow selects, it selects of that.
+/// Finds the arrows that carry their node's rejected blocks. These are the arrows with `|!`, if no arrow beside them
+/// selects by number. The rest of such an arrow's selector then selects among the rejected blocks.
 fn find_rejected(graph: &mut Graph) -> Result<(), Diagnostic> {
     let numbered = |arrow: &&Arrow| arrow.select.as_ref().is_some_and(|select| !has_otherwise(select));
     let by_number: Vec<NodeId> = graph.arrows.iter().filter(numbered).map(|arrow| arrow.from).collect();
@@ -90,7 +94,7 @@ fn find_rejected(graph: &mut Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// What a selector takes besides the first `|!` in it; `None` for everything.
+/// The rest of a selector without its first `|!`. `None`: there is no rest, so all blocks go along.
 fn without_otherwise(select: &Select) -> Option<Select> {
     let Select::All(parts) = select else { return None };
     let mut parts = parts.clone();
@@ -99,8 +103,8 @@ fn without_otherwise(select: &Select) -> Option<Select> {
     if parts.len() > 1 { Some(Select::All(parts)) } else { parts.pop() }
 }
 
-/// Sets every node's input from the sources down. Gives the first arrow whose blocks its target does not take, or lacks the
-/// filter that its target is to stand behind, with the chain to put in.
+/// Sets each node's input, from the sources down. Gives the first arrow that needs a chain inserted, with that chain.
+/// Its target does not take the arrow's blocks, or lacks the filter that has to stand before it.
 fn find_misfit(graph: &mut Graph, registry: &Registry) -> Result<Option<(usize, &'static str, Origin)>, Diagnostic> {
     let Ok(sorted) = graph.sorted() else { return Ok(None) };
     for id in sorted {
@@ -131,7 +135,7 @@ fn find_misfit(graph: &mut Graph, registry: &Registry) -> Result<Option<(usize, 
     Ok(None)
 }
 
-/// The filter that is to stand before `to`, where none of that name stands on each way to `from`.
+/// The filter that has to stand before `to`. `None`: it needs none, or one of that name stands on each path to `from`.
 fn lacks(graph: &Graph, registry: &Registry, from: NodeId, to: NodeId) -> Option<&'static str> {
     let name = graph.node(to).kind()?.behind?;
     let is_wanted = graph.settings.get(name).is_none_or(|_| graph.settings.flag(name));
@@ -139,7 +143,7 @@ fn lacks(graph: &Graph, registry: &Registry, from: NodeId, to: NodeId) -> Option
     (is_wanted && is_known && !is_behind(graph, from, name, &mut HashMap::new())).then_some(name)
 }
 
-/// Have all blocks that come out of a node gone through a filter of this name? `known` says so of nodes that were looked at.
+/// Have all blocks from this node gone through a filter of this name? `known` caches the answer for each node.
 fn is_behind(graph: &Graph, at: NodeId, name: &str, known: &mut HashMap<NodeId, bool>) -> bool {
     if let Some(known) = known.get(&at) {
         return *known;
@@ -158,7 +162,7 @@ fn nothing_comes(graph: &Graph, from: NodeId, to: NodeId) -> Diagnostic {
         .with_help(format!("to have both: {{ {} + {} }}", name(from), name(to)))
 }
 
-/// `None` where the target takes what comes; the chain it wants where it does not; an error where there is none.
+/// Gives the chain to insert. `None`: the target takes the blocks as they are. An error: no chain helps.
 fn misfit(graph: &Graph, registry: &Registry, arrow: &Arrow, comes: Types) -> Result<Option<&'static str>, Diagnostic> {
     let vertex = graph.node(arrow.to);
     match &vertex.task {
@@ -200,7 +204,7 @@ fn mismatch(graph: &Graph, registry: &Registry, arrow: &Arrow, kind: &Kind, come
     }
 }
 
-/// Refuses several types before a filter that takes one at a time, and one that its parameter does not say.
+/// Refuses several types before a filter that takes one at a time, and a type that differs from its parameter.
 fn check_single(graph: &Graph) -> Result<(), Diagnostic> {
     for vertex in graph.nodes.iter().flatten() {
         let Task::Filter(Call { kind, params, param_spans, .. }) = &vertex.task else { continue };
@@ -219,14 +223,14 @@ fn check_single(graph: &Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// A path that ends in something gets what the registry has for ends, else the sink by which frames go back to the source, `json`
-/// for records and `inspect` for the rest.
+/// Adds a sink to each path without one: the registry's sink for ends, else the sink by which frames go back to their
+/// source, else `json` for records and `inspect` for other blocks.
 fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     for id in graph.ids().collect::<Vec<_>>() {
         let vertex = graph.node(id);
         let passes_rejects = vertex.kind().is_some_and(|kind| kind.passes_rejects);
         let has = |rejected: bool| graph.arrows_from(id).any(|arrow| arrow.rejected == rejected);
-        // Elsewhere an edge of either sort says that what goes along the other is not wanted.
+        // After any other filter, an edge of one sort means that blocks along the other sort are not wanted.
         let is_end = if passes_rejects { !has(false) } else { graph.arrows_from(id).next().is_none() };
         let wants_end = [is_end && !vertex.output().is_none(), passes_rejects && !has(true)];
         for rejected in [false, true].into_iter().filter(|rejected| wants_end[usize::from(*rejected)]) {
@@ -256,7 +260,7 @@ fn add_ending(graph: &mut Graph, registry: &Registry, id: NodeId, rejected: bool
     Ok(())
 }
 
-/// Who set the class that blocks have when they leave a node.
+/// The filter that last set the class of a node's blocks.
 #[derive(Clone, Copy, PartialEq)]
 enum Setter {
     Nobody,
@@ -264,14 +268,14 @@ enum Setter {
     Several,
 }
 
-/// The setter before and behind every node.
+/// The setter before and behind each node.
 struct Setters {
     before: Vec<Setter>,
     behind: Vec<Setter>,
 }
 
 impl Setters {
-    /// From the sources down.
+    /// Finds the setters, from the sources down.
     fn of(graph: &Graph) -> Setters {
         let nobody = || vec![Setter::Nobody; graph.nodes.len()];
         let mut setters = Setters { before: nobody(), behind: nobody() };
@@ -287,13 +291,13 @@ impl Setters {
         setters
     }
 
-    /// Of what a node gives, or of what it rejects.
+    /// The setter for the blocks that a node gives, or for those that it rejects.
     fn along(&self, from: NodeId, rejected: bool) -> Setter {
         if rejected { self.before[from.index()] } else { self.behind[from.index()] }
     }
 }
 
-/// What holds where paths meet.
+/// The setter where paths meet.
 fn joined(mut above: impl Iterator<Item = Setter>) -> Setter {
     let first = above.next().unwrap_or(Setter::Nobody);
     above.fold(first, |one, other| if one.agrees(other) { one } else { Setter::Several })
@@ -308,13 +312,14 @@ impl Setter {
     }
 }
 
-/// A filter that works in place keeps the class of streams, by contract: what it declares holds for frames.
+/// Does a filter set the class of these blocks? A filter in place keeps the class of streams, by contract; its
+/// declaration holds for frames.
 fn sets_class(kind: &Kind, input: Types) -> bool {
     let of_frames = input.has(Type::Frame) || input.has(Type::Packet) || kind.gives != Gives::Same;
     kind.class != ClassUse::Keeps && of_frames
 }
 
-/// Finds out for every selector on an edge whether the class before it is of two halves, and what `|!` leaves out.
+/// Finds out for each selector on an edge whether the class has two halves, and which classes `|!` leaves out.
 fn bind_selectors(graph: &mut Graph) -> Result<(), Diagnostic> {
     let setters = Setters::of(graph);
     let bound = |from: NodeId, rejected: bool, span: Span| match setters.along(from, rejected) {
@@ -360,7 +365,7 @@ fn bind_selectors(graph: &mut Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The same inside a selection, where the class is set by what stands before in the same chain.
+/// Does the same inside a selection, where filters before a selector in the same chain set the class.
 fn bind_choice(choice: &mut Choice, before: Setter, span: Span) -> Result<Setter, Diagnostic> {
     match choice {
         Choice::Filter(call) => Ok(match call.kind.class {

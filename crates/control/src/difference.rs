@@ -1,26 +1,29 @@
-//! Wanted plan minus running plan: which nodes of the one are nodes of the other, and go on.
+//! Wanted plan minus running plan: which nodes of the wanted plan are nodes of the running plan, and go on.
 //!
-//! A node goes on where it does the same with the same parameters in the same space, and everything before it goes on as
-//! well, along the same edges. So what goes on is what both plans begin with: below something new or changed everything is
-//! new, for its state would be that of other blocks. A stage goes on as one stage on as many threads: no node moves
-//! between threads with its state. Except for sinks that restart: their output goes on, their state does not.
+//! A node goes on if all of this holds:
+//! - it does the same with the same parameters in the same space;
+//! - all nodes before it go on, along the same edges;
+//! - its stage goes on as one stage on as many threads, because no node moves between threads with its state.
+//!
+//! So the common beginning of both plans goes on. Below a new or changed node all nodes are new, since their state
+//! would be that of other blocks. The exception is a sink that restarts: its output goes on, its state does not.
 
 use crate::place::Design;
 use engine::{Choice, Edge, Node, NodeId, Stages, Task};
 
-/// By node of the wanted plan: the node of the running plan that it is.
+/// For each node of the wanted plan: the running plan's node that it is.
 pub type Kept = Vec<Option<NodeId>>;
 
-/// What goes on of a plan that runs.
+/// The nodes of a running plan that go on.
 #[derive(Clone, Debug, Default)]
 pub struct Difference {
-    /// By node of the wanted plan.
+    /// For each node of the wanted plan: the running node that it is.
     pub kept: Kept,
-    /// By node of the wanted plan: it goes on, and other filters lead to it, or it moves to another stage.
+    /// For each node of the wanted plan: it goes on, but other filters lead to it, or it moves to another stage.
     pub restarts: Vec<bool>,
 }
 
-/// The stages of two plans, and which of the one goes on as which of the other.
+/// The stages of two plans, and which of them are the same.
 struct Pairs {
     wanted: Stages,
     running: Stages,
@@ -28,7 +31,7 @@ struct Pairs {
 }
 
 impl Pairs {
-    /// Can a node go on here? Its stages are a pair from then on.
+    /// Can a node go on here? If so, its two stages are a pair from then on.
     fn join(&mut self, wanted: usize, running: usize) -> bool {
         let (to, from) = (self.wanted.of_node(NodeId(wanted as u32)), self.running.of_node(NodeId(running as u32)));
         if self.pairs.contains(&(to, from)) {
@@ -50,7 +53,7 @@ pub fn compare(wanted: &Design, running: &Design) -> Difference {
     let (is_operand, was_operand) = (operands(wanted), operands(running));
     let mut kept: Kept = vec![None; wanted.plan.nodes.len()];
     let mut taken = vec![false; running.plan.nodes.len()];
-    // Nodes stand in topological order: what is before a node is known when its turn comes.
+    // Nodes are in topological order, so the nodes before this one are known.
     for (index, node) in wanted.plan.nodes.iter().enumerate() {
         if is_operand[index] {
             continue;
@@ -97,7 +100,7 @@ fn may_restart(node: &Node) -> bool {
     matches!(&node.task, Task::Filter { kind, .. } if kind.restarts)
 }
 
-/// Where an edge comes from, and what goes along it, wherever it leads.
+/// The node an edge comes from, and the edge without its target.
 type Arrow = (NodeId, Edge);
 
 fn edges_to(design: &Design) -> Vec<Vec<Arrow>> {
@@ -110,7 +113,7 @@ fn edges_to(design: &Design) -> Vec<Vec<Arrow>> {
     edges
 }
 
-/// The same edges, in any order.
+/// Are these the same edges, in any order?
 fn same_arrows(some: &[Arrow], others: &[Arrow]) -> bool {
     let count = |all: &[Arrow], one: &Arrow| all.iter().filter(|other| *other == one).count();
     some.len() == others.len() && some.iter().all(|one| count(some, one) == count(others, one))
@@ -144,7 +147,7 @@ fn same_choice(wanted: &Design, choice: &Choice, running: &Design, other: &Choic
     }
 }
 
-/// By node: a selection asks it, and no edge leads to it.
+/// For each node: it is an operand of a selection, and no edge leads to it.
 pub(crate) fn operands(design: &Design) -> Vec<bool> {
     let mut operands = vec![false; design.plan.nodes.len()];
     for node in &design.plan.nodes {

@@ -1,4 +1,4 @@
-//! A design as people read it: a tree, or a graph for `dot`.
+//! A design for people: a tree, or a graph for `dot`.
 
 use crate::graph::Origin;
 use crate::place::Design;
@@ -21,7 +21,7 @@ pub fn tree(design: &Design) -> String {
             branch(design, id, "", "", &mut seen, &mut lines);
         }
     }
-    // A text in a request may have several lines; a filter here has one.
+    // A text in a request may have several lines, but a filter has one line here.
     let fit = |text: String| base::terminal::line(&text).into_owned();
     let lines: Vec<_> = lines.into_iter().map(|(left, right)| (fit(left), fit(right))).collect();
     let width = lines.iter().map(|(left, _)| left.chars().count()).max().unwrap_or(0);
@@ -34,7 +34,7 @@ pub fn tree(design: &Design) -> String {
     text
 }
 
-/// The stages of a design, as far as filters run in this process: what runs further down comes to them from there.
+/// The stages of a design, for filters of this process. Nodes that run further down are left out.
 pub fn stages(design: &Design) -> Stages {
     let mut plan = design.plan.clone();
     let is_app: Vec<bool> = plan.nodes.iter().map(|node| node.space == APP).collect();
@@ -58,7 +58,7 @@ pub fn idle(design: &Design, why: &str) -> String {
     format!("workers={workers} {does} nothing: {why}")
 }
 
-/// Which filters run on which thread, where there are several; and which cuts make none.
+/// Adds which filters run on which thread, if there are several, and which cuts have no effect.
 fn append_stages(design: &Design, text: &mut String) {
     let stages = stages(design);
     let operands = operands(design);
@@ -73,7 +73,7 @@ fn append_stages(design: &Design, text: &mut String) {
         };
         let _ = writeln!(text, "{}{beside}:", count(stages.threads() - processes, "thread", "threads"));
     }
-    // By stage: its threads as people count them, and whether they are shares.
+    // For each stage: its threads, counted from 1, and whether they are shares.
     let mut threads: Vec<(String, bool)> = Vec::new();
     let mut next = 1;
     for stage in &stages.stages {
@@ -156,7 +156,7 @@ fn arrow(edge: &Edge) -> String {
     }
 }
 
-/// Why a node is where it is, and where it came from.
+/// Says why a node is in its space, and where it came from.
 pub fn remarks(design: &Design, id: NodeId) -> String {
     let site = &design.sites[id.index()];
     let mut remarks = vec![site.why.clone()];

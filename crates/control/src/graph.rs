@@ -1,5 +1,5 @@
-//! A request as a graph: nodes with their kinds and checked parameters, edges with their selectors, and for each node
-//! where it came from. What [`resolve`](crate::resolve) makes and the steps after it change.
+//! A request as a graph: nodes with kinds and checked parameters, edges with selectors, and the origin of each node.
+//! [`resolve`](crate::resolve) makes it, and the later steps change it.
 
 use base::limits::PLAN_NODES;
 use engine::{How, NodeId, Select};
@@ -9,34 +9,34 @@ use request::{Diagnostic, Span};
 /// A request as a graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    /// The nodes. A node that merging or rewriting left without use is `None`.
+    /// The nodes. `None`: merging or rewriting has removed the node.
     pub nodes: Vec<Option<Vertex>>,
     /// The arrows, in the order of the text.
     pub arrows: Vec<Arrow>,
-    /// `set` items, checked.
+    /// The `set` items, checked.
     pub settings: Params,
 }
 
 /// A node of the graph.
 #[derive(Clone, Debug)]
 pub struct Vertex {
-    /// What it does.
+    /// Its task.
     pub task: Task,
-    /// `name=x`: what the request calls it.
+    /// Its name in the request (`name=x`).
     pub name: Option<String>,
-    /// Where in the request it stands; of something inserted: what wanted it.
+    /// Its place in the request; for an inserted node, the place of the filter that wanted it.
     pub span: Span,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
-    /// What happened to it, for `explain`.
+    /// Notes for `explain` about changes to it.
     pub notes: Vec<String>,
-    /// What comes on its input; known after [`check`](crate::check).
+    /// The types of its input; known after [`check`](crate::check).
     pub input: Types,
     /// How many nodes of the request it stands for.
     pub uses: u32,
 }
 
-/// What a node does.
+/// The task of a node.
 #[derive(Clone, Debug)]
 pub enum Task {
     /// Runs a filter.
@@ -52,9 +52,9 @@ pub struct Call {
     pub kind: &'static Kind,
     /// Checked parameters, defaults filled in.
     pub params: Params,
-    /// Where each parameter's text stands.
+    /// The place of each parameter's text.
     pub param_spans: Vec<(&'static str, Span)>,
-    /// How it is to run: [`reserved`](crate::reserved) keys.
+    /// How it runs: the [`reserved`](crate::reserved) keys.
     pub how: How,
 }
 
@@ -65,24 +65,24 @@ pub enum Choice {
     Filter(Call),
     /// A class selector on an edge inside the operand.
     Class(Select),
-    /// A chain: one after the other, each sees the class the one before set.
+    /// A chain: the filters come one after the other, and each sees the class set by the one before.
     Chain(Vec<Choice>),
-    /// All of them, each with the class as it was.
+    /// All of them have to pass; each sees the class as it came in.
     All(Vec<Choice>),
-    /// Any of them.
+    /// Any of them has to pass.
     Any(Vec<Choice>),
-    /// What it does not pass.
+    /// It must not pass.
     Not(Box<Choice>),
 }
 
-/// Where a node came from.
+/// The origin of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It stands in the request.
+    /// It is in the request.
     Written,
-    /// A kind wanted it; the text says which and for what input.
+    /// A kind wanted it; the text names the filter and the input.
     Inserted(String),
-    /// The request ended without a sink; the text says why this one.
+    /// The request had no sink here; the text says why this one was chosen.
     Ending(String),
 }
 
@@ -93,18 +93,18 @@ pub struct Arrow {
     pub from: NodeId,
     /// To which node.
     pub to: NodeId,
-    /// Which classes go along.
+    /// The classes that go along it. `None`: all.
     pub select: Option<Select>,
     /// It cuts between workers.
     pub cut: bool,
-    /// What its node rejects goes along it, as it came; else what the node gives.
+    /// It carries the blocks that its node rejects, instead of those that the node gives.
     pub rejected: bool,
-    /// Where it stands in the request.
+    /// Its place in the request.
     pub span: Span,
 }
 
 impl Call {
-    /// Canonical request text: name, main parameter, what differs from the defaults.
+    /// Canonical request text: name, main parameter, and parameters that differ from the defaults.
     pub fn label(&self) -> String {
         let mut label = self.kind.name.to_string();
         for param in self.kind.params {
@@ -117,7 +117,7 @@ impl Call {
             match value {
                 filter::param::Value::Text(text) => label.push_str(&format!(" {key}{}", quoted(text))),
                 filter::param::Value::List(list) if param.key.ends_with('.') => {
-                    // No key has a `=` in it.
+                    // A key has no `=` in it.
                     let pairs = list.iter().filter_map(|text| text.split_once('='));
                     pairs.for_each(|(rest, value)| label.push_str(&format!(" {}{rest}={}", param.key, quoted(value))));
                 }
@@ -137,13 +137,13 @@ impl Call {
 }
 
 impl Arrow {
-    /// An arrow along which all goes that its node gives.
+    /// An arrow for all blocks that its node gives.
     pub fn plain(from: NodeId, to: NodeId, span: Span) -> Arrow {
         Arrow { from, to, select: None, cut: false, rejected: false, span }
     }
 }
 
-/// A value as it would stand in a request.
+/// A value as it is written in a request.
 fn quoted(text: &str) -> String {
     let bare = |c: char| c.is_alphanumeric() || "._-/:*?!<>&%~^".contains(c);
     if !text.is_empty() && text.chars().all(bare) {
@@ -190,7 +190,7 @@ fn join(parts: &[Choice], word: &str) -> String {
 }
 
 impl Vertex {
-    /// A node that stands in the request.
+    /// A node that is in the request.
     pub fn written(task: Task, span: Span) -> Vertex {
         Vertex { task, name: None, span, origin: Origin::Written, notes: Vec::new(), input: Types::NONE, uses: 1 }
     }
@@ -212,12 +212,12 @@ impl Vertex {
         }
     }
 
-    /// What goes along an arrow from here.
+    /// The types that go along an arrow from here.
     pub fn along(&self, arrow: &Arrow) -> Types {
         if arrow.rejected { self.input } else { self.output() }
     }
 
-    /// What it gives for its input.
+    /// The types that it gives for its input.
     pub fn output(&self) -> Types {
         match &self.task {
             Task::Filter(call) => call.kind.output(self.input, &call.params),
@@ -225,7 +225,7 @@ impl Vertex {
         }
     }
 
-    /// Its kind, where it runs a filter.
+    /// Its kind. `None`: it is a selection.
     pub fn kind(&self) -> Option<&'static Kind> {
         match &self.task {
             Task::Filter(call) => Some(call.kind),
@@ -245,12 +245,12 @@ impl Graph {
         Ok(NodeId((self.nodes.len() - 1) as u32))
     }
 
-    /// The node, which is in use.
+    /// The node; it must be in use.
     pub fn node(&self, id: NodeId) -> &Vertex {
         self.nodes[id.index()].as_ref().expect("arrows lead to nodes in use")
     }
 
-    /// The node, which is in use, for changing.
+    /// The node, to change it; it must be in use.
     pub fn node_mut(&mut self, id: NodeId) -> &mut Vertex {
         self.nodes[id.index()].as_mut().expect("arrows lead to nodes in use")
     }

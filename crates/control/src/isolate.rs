@@ -1,7 +1,7 @@
-//! Filters with `isolate=yes`: which of them share a process, and what goes in and comes out.
+//! Filters with `isolate=yes`: which of them share a process, and which blocks go in and come out.
 //!
-//! A group is a chain, so that one ring leads into its process and one out of it. Each ring carries one type. A filter
-//! that was inserted belongs to the group of the filter that wants it, and the process inserts it again.
+//! A group is a chain, so that one ring leads into its process and one out of it. Each ring carries one type. An
+//! inserted filter belongs to the group of the filter that wants it; the process inserts it again.
 
 use crate::graph::{Call, Origin, Task};
 use crate::place::Design;
@@ -13,29 +13,29 @@ use std::collections::BTreeMap;
 /// Filters that share a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// All of them, in the order of the plan.
+    /// All filters of the group, in the order of the plan.
     pub nodes: Vec<NodeId>,
-    /// Those that blocks come to: each gets all of them.
+    /// The filters that blocks from outside come to; each gets all of those blocks.
     pub entries: Vec<NodeId>,
-    /// The one that gives what comes out.
+    /// The filter whose blocks come out.
     pub last: NodeId,
-    /// As a piece of a request, without the keys that say how they run.
+    /// The group as a piece of a request, without the keys that say how filters run.
     pub text: String,
-    /// The type of the blocks that come.
+    /// The type of the blocks that go in.
     pub input: Type,
-    /// The type of the blocks that they give.
+    /// The type of the blocks that come out.
     pub output: Type,
-    /// A new process takes the place of one that died.
+    /// Starts a new process when one has died.
     pub restart: bool,
 }
 
-/// The groups of a design. An error says which filter cannot be isolated where it stands, and why.
+/// The groups of a design. An error names a filter that cannot be isolated at its place, and says why.
 pub fn groups(design: &Design) -> Result<Vec<Group>, Diagnostic> {
     let stages = Stages::of(&design.plan).stages;
     stages.iter().filter(|stage| stage.is_process).map(|stage| group(design, &stage.nodes)).collect()
 }
 
-/// The group of nodes that edges join.
+/// The group of these nodes, which edges join.
 fn group(design: &Design, members: &[NodeId]) -> Result<Group, Diagnostic> {
     let nodes = &design.plan.nodes;
     let is_member = |id: &NodeId| members.contains(id);
@@ -45,7 +45,7 @@ fn group(design: &Design, members: &[NodeId]) -> Result<Group, Diagnostic> {
         return Err(wrong(design, *first_isolated, why));
     }
     let no_chain = |id: NodeId| wrong(design, id, "filters that share a process stand in one chain".into());
-    // The process inserts again what control inserted here: such a node stands for the filter that wanted it.
+    // The process inserts again what control inserted here, so an inserted node stands for the filter that wanted it.
     let mut stands_for: BTreeMap<NodeId, NodeId> = BTreeMap::new();
     for id in members.iter().rev() {
         let is_inserted = matches!(design.sites[id.index()].origin, Origin::Inserted(_));
@@ -77,7 +77,7 @@ fn group(design: &Design, members: &[NodeId]) -> Result<Group, Diagnostic> {
         }
         text.push_str(&format!(" |{} {}", select(design, *id, &edges[0])?, piece(design, *next)?));
     }
-    // What comes from outside comes to the first of them, and all of it to all that was inserted before it.
+    // Blocks from outside come to the first filter. All nodes that were inserted before it get all of these blocks.
     let ways = |to: &NodeId| -> Vec<(usize, &Option<Select>, bool)> {
         let outside = (0..nodes.len()).filter(|index| !is_member(&NodeId(*index as u32)));
         let edges = outside.flat_map(|index| nodes[index].edges.iter().map(move |edge| (index, edge)));
@@ -99,7 +99,7 @@ fn group(design: &Design, members: &[NodeId]) -> Result<Group, Diagnostic> {
     Ok(Group { nodes: members.to_vec(), entries, last, text, input, output, restart })
 }
 
-/// A filter by itself, as a request has it.
+/// A single filter as request text.
 fn piece(design: &Design, id: NodeId) -> Result<String, Diagnostic> {
     let vertex = design.graph.node(design.sites[id.index()].vertex);
     match &vertex.task {

@@ -1,18 +1,21 @@
-//! CONTROL PLANE: turns a request into a running plan, or changes nothing. Knows no concrete filter and no packet.
+//! CONTROL PLANE: turns a request into a running plan, or changes nothing at all. Knows no concrete filter and no
+//! packet.
 //!
-//! The life of a request, one file each, in this order:
-//! 1. [`registry`] — which filters there are;
-//! 2. [`resolve`] — names, parameters and references: tree to [`graph`]; [`reserved`] has the keys that every filter has,
-//!    [`settings`] those of `set`;
-//! 3. [`check`] — types and classes; what a kind wants is inserted, ends without a sink get one (`returns`: frames that go back by a sink of their source's);
-//!    [`outputs`] — no two filters write to one place, and none to what another reads;
+//! The steps of a request, in this order, one file each:
+//! 1. [`registry`] — the filters there are;
+//! 2. [`resolve`] — names, parameters and references: tree to [`graph`]. [`reserved`] has the keys that every filter
+//!    has, [`settings`] those of `set`;
+//! 3. [`check`] — types and classes. Inserts the filters that a kind wants, and adds missing sinks (`returns`: frames
+//!    go back by a sink of their source). [`outputs`] checks that no two filters write to one place, and that no filter
+//!    writes where another reads;
 //! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
-//! 5. [`merge`] — what begins alike runs once; selectors whose rejects alone are wanted are turned round ([`rewrite`]);
+//! 5. [`merge`] — filters that begin alike run once; a selector whose rejected blocks alone are wanted is inverted
+//!    ([`rewrite`]);
 //! 6. [`place`] — each node in the lowest [`space`] that may and can run it: graph to plan;
-//! 7. [`transaction`] — prepare, connect, activate; all of it or nothing. Where another plan runs, only what
-//!    [`difference`] leaves.
+//! 7. [`transaction`] — prepare, connect, activate; all or nothing. If another plan runs, it takes only the steps for
+//!    the [`difference`].
 //!
-//! [`explain`] prints what came of it.
+//! [`explain`] prints the result.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What begins alike runs once: nodes of the same kind with the same parameters and the same input become one, from the
-//! sources down. A kind that touches the world is never shared.
+//! Merges equal beginnings, so that they run once. Nodes of the same kind with the same parameters and the same input
+//! become one node, from the sources down. A kind that touches the world is never shared.
 
 use crate::graph::{Arrow, Graph, Task};
 use engine::NodeId;
@@ -25,7 +25,7 @@ pub fn merge(graph: &mut Graph) {
     }
 }
 
-/// What two nodes must have in common; `None` for what is never shared.
+/// The key that two nodes must have in common to be merged. `None`: this node is never shared.
 fn key(graph: &Graph, id: NodeId) -> Option<String> {
     let vertex = graph.node(id);
     let what = match &vertex.task {
@@ -34,7 +34,7 @@ fn key(graph: &Graph, id: NodeId) -> Option<String> {
         Task::Choose(choice) => format!("choose {}", choice.label()),
     };
     let input = |a: &Arrow| {
-        // Behind a filter that splits each branch gets other blocks.
+        // Behind a splitting filter each branch gets other blocks.
         let branch = graph.node(a.from).kind().filter(|kind| kind.splits).map(|_| id.0);
         format!("{} {:?} {} {} {branch:?}", a.from.0, a.select, a.cut, a.rejected)
     };

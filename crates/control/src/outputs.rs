@@ -1,7 +1,7 @@
-//! Files that would be written twice, or written while they are read: refused before anything is opened.
+//! Refuses files that would be written twice, or written while they are read, before anything is opened.
 //!
-//! A kind's parameters of type path are where it writes; a source's list is what it reads. Paths are compared as they are
-//! written, made absolute; links are not followed.
+//! A filter writes to its parameters of type path; a source reads its list. Paths are compared as they are written,
+//! made absolute; links are not followed.
 
 use crate::difference::Kept;
 use crate::graph::{Call, Graph, Task};
@@ -59,8 +59,8 @@ pub fn check(graph: &Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Finds a node that would write where a filter still writes that is retired in its favour: that one would be finished there
-/// first, and the new one would find what it must not replace. Unless it may.
+/// Finds a node that would write to a place where a filter of the running plan still writes that will be retired. That
+/// filter would finish its file first, and the new filter must not replace a finished file, unless it may overwrite.
 pub fn conflict(wanted: &Design, running: &Design, kept: &Kept) -> Option<(NodeId, ParamError)> {
     let retired = (0..running.plan.nodes.len()).filter(|at| !kept.contains(&Some(NodeId(*at as u32))));
     let mut written: HashMap<PathBuf, usize> = HashMap::new();
@@ -84,7 +84,7 @@ pub fn conflict(wanted: &Design, running: &Design, kept: &Kept) -> Option<(NodeI
     None
 }
 
-/// Why a sink does not go on as another one that writes to the same place.
+/// Says why a sink does not go on as another one that writes to the same place.
 fn difference(wanted: &engine::Node, running: &engine::Node) -> String {
     let kind = |node: &engine::Node| match &node.task {
         engine::Task::Filter { kind, .. } => kind.name,
@@ -100,7 +100,7 @@ fn difference(wanted: &engine::Node, running: &engine::Node) -> String {
     }
 }
 
-/// The filter that a node of a plan came from; none for choices and what stands in them.
+/// The filter from which a node of a plan came. `None`: it is a choice, or an operand of one.
 fn call(design: &Design, at: usize) -> Option<&Call> {
     let vertex = design.graph.nodes.get(design.sites[at].vertex.index())?.as_ref()?;
     match &vertex.task {
@@ -119,12 +119,12 @@ fn inputs(call: &Call) -> impl Iterator<Item = &str> {
         .map(String::as_str)
 }
 
-/// Where a filter meets other requests.
+/// The file at which a filter meets other requests.
 fn meeting(call: &Call) -> Option<PathBuf> {
     call.kind.meets.and_then(|place| place(&call.params)).map(|place| plain(&place.to_string_lossy()))
 }
 
-/// Where a filter writes, by parameter: not standard output, and not devices, which take turns.
+/// The paths to which a filter writes, by parameter. Not standard output, and not devices, which take turns.
 fn outputs(call: &Call) -> impl Iterator<Item = (&'static str, &str)> {
     let paths = call.kind.params.iter().filter(|param| param.kind == ParamType::Path);
     paths.filter_map(|param| {
@@ -133,7 +133,7 @@ fn outputs(call: &Call) -> impl Iterator<Item = (&'static str, &str)> {
     })
 }
 
-/// The path made absolute, without `.` and with `..` taken back.
+/// The path made absolute, without `.` and `..`.
 fn plain(text: &str) -> PathBuf {
     let absolute = std::path::absolute(text).unwrap_or_else(|_| PathBuf::from(text));
     let mut plain = PathBuf::new();

@@ -1,8 +1,11 @@
-//! Placement: each node in the lowest space that is permitted and offers it, never below its upstream; within one sort of
-//! space the cheapest wins. Then the spaces judge the plan as a whole, and what one of them will not run is placed again.
-//! All that can be known without opening anything is decided here, once, for who explains a request and for who runs it.
+//! Placement: puts each node into the lowest space that may run it and offers to, never below the nodes before it.
+//! Within one sort of space the cheapest wins. Then the spaces judge the plan as a whole, and nodes that a space
+//! refuses are placed again.
 //!
-//! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and where each node of it came from.
+//! Everything that can be known without opening anything is decided here, in the same way for explaining and for
+//! running a request.
+//!
+//! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and the origin of each node.
 
 use crate::branches;
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task};
@@ -15,35 +18,36 @@ use filter::{ClassUse, Kind, Params, Spaces};
 use request::{Diagnostic, Span};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A plan, and what people should know about each node of it.
+/// A plan, with notes for people about each node.
 #[derive(Clone, Debug)]
 pub struct Design {
     /// The plan.
     pub plan: Plan,
-    /// By node of the plan.
+    /// For each node of the plan: its notes.
     pub sites: Vec<Site>,
-    /// What it was made from: to place again when a space refuses.
+    /// The graph that it was made from, to place it again when a space refuses.
     pub graph: Graph,
 }
 
-/// What people should know about a node of a plan.
+/// Notes for people about a node of a plan.
 #[derive(Clone, Debug)]
 pub struct Site {
-    /// Where in the request it stands.
+    /// Its place in the request.
     pub span: Span,
-    /// Where each parameter's text stands.
+    /// The place of each parameter's text.
     pub param_spans: Vec<(&'static str, Span)>,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
-    /// Why it is in its space.
+    /// The reason for its space.
     pub why: String,
-    /// What else happened to it.
+    /// Other notes about it.
     pub notes: Vec<String>,
-    /// The node of the graph it came from.
+    /// Its node in the graph.
     pub vertex: NodeId,
 }
 
-/// (node of the graph, name of a space): a space that will not run a node it had offered to run, and why.
+/// Spaces that will not run a node that they offered to run, with the reason. The key is the graph's node and the
+/// space's name.
 #[derive(Clone, Debug, Default)]
 pub struct Refused(pub BTreeMap<(NodeId, String), String>);
 
@@ -59,7 +63,7 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
             let more = verdict.refused.iter().map(|(id, why)| ((vertex(*id), space.name().to_string()), why.clone()));
             refused.0.extend(more);
         }
-        // Each turn leaves out one more (node, space), so this ends.
+        // Each turn refuses one more pair of node and space, so this ends.
         if refused.0.len() > known {
             continue;
         }
@@ -88,7 +92,7 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
     }
 }
 
-/// Places each node, knowing what stands before it.
+/// Places the nodes one by one; the nodes before each are known.
 fn place_one_by_one(
     graph: &Graph,
     spaces: &[Box<dyn Space + '_>],
@@ -100,7 +104,7 @@ fn place_one_by_one(
     let mut plan = crate::settings::plan(&graph.settings);
     let mut sites = Vec::new();
     let mut places: HashMap<NodeId, NodeId> = HashMap::new();
-    // By node: the space it is in, it, and what stands before it there.
+    // For each node: its space, and all nodes of its chain in that space.
     let mut chains: HashMap<NodeId, (&str, BTreeSet<NodeId>)> = HashMap::new();
     for id in sorted {
         let vertex = graph.node(id);
@@ -162,7 +166,7 @@ fn place_one_by_one(
     Ok((plan, sites))
 }
 
-/// The cost that a kind declares for a filter with these parameters; none where it declares none.
+/// The cost that a kind declares for a filter with these parameters. `None`: it declares none.
 fn known_cost(kind: &Kind, params: &Params) -> Option<Cost> {
     let ns = kind.cost.map(|cost| cost(params))?;
     Some(Cost { ns: ns.min(u64::from(u32::MAX)) as u32, gives: 1000, is_measured: false })
@@ -179,7 +183,7 @@ fn calls(task: &Task) -> Vec<Before<'_>> {
     }
 }
 
-/// The space for a node and why; else why none will do.
+/// Gives the space for a node and the reason. The error lists why each space will not do.
 fn choose<'a, 'b>(
     calls: &[Before<'_>],
     (id, floor, how): (NodeId, u8, How),
@@ -188,7 +192,8 @@ fn choose<'a, 'b>(
     before: &dyn Fn(&str) -> Vec<Before<'b>>,
 ) -> Result<(&'a dyn Space, String), String> {
     let mut best: Option<(u8, u32, &dyn Space)> = None;
-    // Of all spaces, for when none is left; and of those that might have run it, for people who wonder.
+    // `objections` is for an error when no space can run the node. `surprises` has only spaces that people would expect
+    // to run it.
     let (mut objections, mut surprises) = (Vec::new(), Vec::new());
     for space in spaces {
         let space = space.as_ref();
@@ -234,7 +239,7 @@ fn choose<'a, 'b>(
     let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
     let mut why =
         if app_only { "touches files or the terminal".to_string() } else { "runs as early as possible".to_string() };
-    // Nobody wonders about what lies higher.
+    // People only expect spaces below the chosen one.
     surprises.retain(|(level, _)| *level < at);
     if !surprises.is_empty() {
         let surprises: Vec<String> = surprises.into_iter().map(|(_, why)| why).collect();
@@ -243,7 +248,7 @@ fn choose<'a, 'b>(
     Ok((space, why))
 }
 
-/// A choice as the engine has it: operands that set a class leave it as it was.
+/// A choice in the engine's form. If its operands set a class, the class of its blocks is kept anyway.
 fn keeping_class(choice: &Choice, operand: &mut dyn FnMut(&Call) -> NodeId) -> engine::Choice {
     let converted = convert(choice, operand);
     if sets_class(choice) { engine::Choice::KeepClass(Box::new(converted)) } else { converted }

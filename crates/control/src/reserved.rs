@@ -1,6 +1,7 @@
-//! Keys that every filter has, whatever its kind: they say how it is to run. `name` is one too; crate `request` reads it.
+//! Keys that every filter has, whatever its kind: they say how it runs. `name` is such a key as well; crate `request`
+//! reads it.
 //!
-//! A further key is one more row of [`KEYS`] and one more line of `how`.
+//! A further key takes one more row of [`KEYS`] and one more line of `how`.
 
 use base::limits::WORKERS;
 use engine::How;
@@ -8,14 +9,15 @@ use filter::share::Sharing;
 use filter::{Kind, Param, ParamType, Params};
 use request::{Diagnostic, Span};
 
-/// The keys, in the order in which labels have them.
+/// The keys, in the order of labels.
 pub static KEYS: [Param; 3] = [
     Param::new("spread", ParamType::Number, "threads that run a copy of this filter each, from 1 to 64"),
     Param::new("isolate", ParamType::Flag, "runs in a confined process of its own, with neighbours that do"),
     Param::new("restart", ParamType::Flag, "with isolate=yes: a new process takes the place of one that died"),
 ];
 
-/// How a filter of this kind, with parameters of its `own`, is to run; `spans` says where the value of each key stands.
+/// How a filter of this kind runs. `own` are its own parameters, `given` its reserved keys, and `spans` the places of
+/// their values.
 pub(crate) fn how(
     kind: &Kind,
     own: &Params,
@@ -87,7 +89,7 @@ fn isolate(kind: &Kind, path: Option<&str>, span: Span) -> Result<(), Diagnostic
         .with_help("isolate the filters that parse: those between the source and the sink"))
 }
 
-/// As they stand in a request behind the other parameters, a blank before each.
+/// The keys as request text behind the other parameters, with a blank before each.
 pub(crate) fn label(how: &How) -> String {
     let mut label = if how.spread == 0 { String::new() } else { format!(" spread={}", how.spread) };
     for (key, is_set) in [("isolate", how.isolate), ("restart", how.restart)] {

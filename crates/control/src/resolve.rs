@@ -1,7 +1,7 @@
 //! Names, parameters and references: from the tree of a request to a graph.
 //!
-//! In: an expanded tree (no `let`, no `$x`). Out: a [`Graph`] whose nodes have kinds and checked parameters. Types are not
-//! looked at here.
+//! In: an expanded tree (no `let`, no `$x`). Out: a [`Graph`] whose nodes have kinds and checked parameters. Types are
+//! checked later.
 
 use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
 use crate::registry::Registry;
@@ -47,7 +47,7 @@ pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
     Ok(resolver.graph)
 }
 
-/// What is said of a path that begins with something else.
+/// Help for a path that does not begin with a source.
 const BEGINS_WITH: &str = "a path begins with a source: `pcap FILE | ...`, `ethernet DEVICE | ...`; or name it beside the request: \
                            -r FILE, -i DEVICE";
 
@@ -57,13 +57,13 @@ struct Resolver<'a> {
     labels: BTreeMap<String, Label>,
 }
 
-/// A node with a name: reserved before the tree is walked, so that references may stand before it.
+/// A node with a name. All names are noted before the tree is walked, so a reference may come before its node.
 struct Label {
     span: Span,
     node: Option<NodeId>,
 }
 
-/// Blocks that wait for the next term: where they come from and through which selector.
+/// Blocks that wait for the next term: the node they come from, and the selectors they pass.
 #[derive(Clone)]
 struct Tail {
     from: NodeId,
@@ -73,8 +73,8 @@ struct Tail {
 }
 
 impl Resolver<'_> {
-    /// Notes which nodes have names, so that a reference may stand before its node. That names are unique and known was
-    /// checked when the text was expanded.
+    /// Notes which nodes have names, so that a reference may come before its node. Expansion has checked that names are
+    /// unique and known.
     fn find_labels(&mut self, text: &Text) {
         text.each_term(&mut |term| {
             if let Term::Filter(FilterCall { label: Some(label), .. }) = term {
@@ -83,7 +83,7 @@ impl Resolver<'_> {
         });
     }
 
-    /// A data path: each chain of it begins with a source or a reference.
+    /// Walks a data path; each chain of it begins with a source or a reference.
     fn path(&mut self, par: &Par) -> Result<(), Diagnostic> {
         for (index, chain) in par.branches.iter().enumerate() {
             self.chain(chain, None).map_err(|diagnostic| hint_at_braces(diagnostic, par, index))?;
@@ -91,7 +91,7 @@ impl Resolver<'_> {
         Ok(())
     }
 
-    /// Walks a chain; `tails` is `None` where nothing stands before it.
+    /// Walks a chain. `tails`: the blocks that come to it; `None` at the beginning of a path.
     fn chain(&mut self, chain: &Chain, tails: Option<Vec<Tail>>) -> Result<Vec<Tail>, Diagnostic> {
         let mut tails = tails.map(|tails| through(tails, chain.lead.as_ref()));
         for link in &chain.links {
@@ -149,7 +149,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A source begins a path; anything else needs something before it.
+    /// Checks that a source begins a path, and that any other filter has something before it.
     fn check_place(&self, call: &Call, span: Span, tails: Option<&[Tail]>) -> Result<(), Diagnostic> {
         let name = call.kind.name;
         match tails {
@@ -166,10 +166,10 @@ impl Resolver<'_> {
         }
     }
 
-    /// Lets blocks go from where they wait to a node.
+    /// Connects waiting blocks to a node.
     fn connect(&mut self, tails: Option<Vec<Tail>>, to: NodeId) {
         for Tail { from, selects, cut, span } in tails.unwrap_or_default() {
-            // Whether the class is of two halves is known only when types are checked.
+            // Whether the class has two halves is known only when types are checked.
             let mut selects: Vec<Select> = selects.iter().map(select).collect();
             let select = if selects.len() > 1 { Some(Select::All(selects)) } else { selects.pop() };
             self.graph.arrows.push(Arrow { select, cut, ..Arrow::plain(from, to, span) });
@@ -191,7 +191,7 @@ impl Resolver<'_> {
         Ok(id)
     }
 
-    /// The node a reference means; reserved where it is still to come.
+    /// The node that a reference means; its number is reserved if the node is still to come.
     fn reference(&mut self, name: &Name) -> Result<NodeId, Diagnostic> {
         let Some(label) = self.labels.get(&name.text) else {
             return Err(Diagnostic::new(format!("no node is named `{}`", name.text), name.span));
@@ -260,7 +260,7 @@ impl Resolver<'_> {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// The filter that a request may mean in place of this one, where it is known here.
+    /// The filter that is easily mistaken for this one, if the registry has it.
     fn beside(&self, kind: &Kind) -> Option<(&'static str, &'static str)> {
         kind.beside.filter(|(other, _)| self.registry.find(other).is_some())
     }
@@ -269,7 +269,7 @@ impl Resolver<'_> {
         self.registry.find(filter).is_some_and(|kind| kind.params.iter().any(|param| param.key == key.text))
     }
 
-    /// A filter's kind and checked parameters; `begins` where nothing stands before it.
+    /// A filter's kind and checked parameters; `begins`: it is at the beginning of a chain.
     fn call(&self, call: &FilterCall, begins: bool) -> Result<Call, Diagnostic> {
         let name = &call.name.text;
         let Some(kind) = self.registry.find(name).map(|kind| kind.at(begins)) else {
@@ -327,7 +327,7 @@ impl Resolver<'_> {
         }
         let Given { mut params, spans, .. } = given;
         params.fill_defaults(kind.params).map_err(|missing| {
-            // A parameter that is called like its filter says nothing new.
+            // If a parameter has the same name as its filter, the name says nothing new.
             let is_called_alike = missing.key == name && missing.kind == ParamType::Text;
             let value = if is_called_alike { "NAME".into() } else { example(missing) };
             let message = match is_called_alike {
@@ -348,14 +348,14 @@ impl Resolver<'_> {
     }
 }
 
-/// What is wrong with parameters, pointing at the value that is. `call`: where the filter stands.
+/// The diagnostic for an error in parameters. It points at the wrong value, else at `call`, the place of the filter.
 pub(crate) fn diagnostic(error: ParamError, params: &Params, spans: &[(&'static str, Span)], call: Span) -> Diagnostic {
     let at = error.key.and_then(|key| {
         let mut spans = spans.iter().filter(|(known, _)| *known == key).map(|(_, span)| *span);
         let Some(within) = error.within.map(|within| within.start as usize..within.end as usize) else {
             return spans.next();
         };
-        // The texts of a list count as one behind the other.
+        // The texts of a list are counted as if joined.
         let (list, text) = (params.list(key), params.text(key));
         let mut before = 0;
         let mut texts = list.iter().map(String::as_str).chain(text).zip(spans).peekable();
@@ -370,11 +370,11 @@ pub(crate) fn diagnostic(error: ParamError, params: &Params, spans: &[(&'static 
     Diagnostic { help: error.help, ..Diagnostic::new(error.message, at.unwrap_or(call)) }
 }
 
-/// The part of a value's span that these bytes of its text have; all of it where the text is not as it was written.
+/// The part of a value's span that holds these bytes of its text. The whole span if the text was written with escapes.
 fn narrowed(value: Span, text: &str, within: Range<usize>) -> Span {
     let start = match (value.end - value.start).checked_sub(text.len()) {
         Some(0) => value.start,
-        // In quotes, with nothing escaped.
+        // In quotes, without escapes.
         Some(2) => value.start + 1,
         _ => return value,
     };
@@ -385,7 +385,7 @@ fn is_reserved(key: &str) -> bool {
     reserved::KEYS.iter().any(|known| known.key == key)
 }
 
-/// `bpf tcp port 80`: most likely one value that needs quotes.
+/// The error for `bpf tcp port 80`: most likely one value that needs quotes.
 fn too_many_values(call: &FilterCall, value: &Value) -> Diagnostic {
     let words: Vec<&str> = call.main.iter().map(|value| value.text.as_str()).collect();
     Diagnostic::new(format!("`{}` is a second plain value", value.text), value.span)
@@ -393,7 +393,7 @@ fn too_many_values(call: &FilterCall, value: &Value) -> Diagnostic {
         .with_help(format!("put a value with spaces in quotes: {} \"{}\"", call.name.text, words.join(" ")))
 }
 
-/// Parameters as they are given, one after the other.
+/// The parameters of a filter while they are read.
 struct Given<'a> {
     params: Params,
     spans: Vec<(&'static str, Span)>,
@@ -418,7 +418,7 @@ impl Given<'_> {
         Ok(())
     }
 
-    /// Sets the value that stands without a key. One that begins with `-` may be meant as an option.
+    /// Sets the value without a key. A value that begins with `-` may be meant as an option.
     fn set_plain(&mut self, param: &'static Param, value: &Value) -> Result<(), Diagnostic> {
         self.set(param, value).map_err(|error| match value.text.strip_prefix('-') {
             Some(rest) if !rest.is_empty() && error.help.is_none() => error.with_help(format!(
@@ -459,7 +459,7 @@ fn known_keys(declared: &[Param]) -> String {
     format!("it knows: {}", declared.iter().map(key).collect::<Vec<_>>().join(", "))
 }
 
-/// Something a parameter could be: of this type, or what it is called.
+/// An example for a parameter: a value of its type, or its key in capitals.
 fn example(param: &Param) -> String {
     match param.kind {
         ParamType::Text | ParamType::Path | ParamType::List => param.key.to_uppercase(),
@@ -486,7 +486,7 @@ fn tail(from: NodeId, span: Span) -> Tail {
     Tail { from, selects: Vec::new(), cut: false, span }
 }
 
-/// What waits, once it has gone through one more edge.
+/// Takes waiting blocks through one more edge.
 fn through(mut tails: Vec<Tail>, edge: Option<&Edge>) -> Vec<Tail> {
     if let Some(edge) = edge {
         for tail in &mut tails {
@@ -498,7 +498,7 @@ fn through(mut tails: Vec<Tail>, edge: Option<&Edge>) -> Vec<Tail> {
     tails
 }
 
-/// A selector as the engine has it; `|!` is filled in when all edges are known.
+/// A selector in the engine's form; `|!` is filled in when all edges are known.
 fn select(selector: &Selector) -> Select {
     match *selector {
         Selector::Otherwise => Select::Otherwise(Vec::new()),
@@ -506,7 +506,7 @@ fn select(selector: &Selector) -> Select {
     }
 }
 
-/// `pcap x | tcp + udp` leaves `udp` without a source: says how to write what was probably meant.
+/// `pcap x | tcp + udp` leaves `udp` without a source: suggests braces.
 fn hint_at_braces(diagnostic: Diagnostic, par: &Par, index: usize) -> Diagnostic {
     let no_source = diagnostic.message.ends_with("has no source");
     let names = |chain: &Chain| match chain.links.last().map(|link| &link.term) {
@@ -524,15 +524,15 @@ fn hint_at_braces(diagnostic: Diagnostic, par: &Par, index: usize) -> Diagnostic
     }
 }
 
-/// The number of halves a class has, by its setter.
+/// Does this setter's class have two halves?
 pub(crate) fn is_halves(class: ClassUse) -> bool {
     matches!(class, ClassUse::SetsHalves(_))
 }
 
-/// Puts a chain, given as request text by a kind, into an arrow of the graph: before whoever wanted it.
+/// Inserts a chain into an arrow of the graph, before the filter that wants it. A kind gives the chain as request text.
 ///
 /// # Panics
-/// When the text is not a request: a mistake in our own kinds, which a test over all kinds meets.
+/// When the text is not a request: a mistake in our own kinds, which a test over all kinds finds.
 pub(crate) fn splice(
     graph: &mut Graph,
     registry: &Registry,

@@ -1,5 +1,5 @@
-//! Sources whose frames go back by a sink of theirs ([`Kind::returns`](filter::Kind::returns())): which sink that is at some
-//! node, what a sink without parameters means, and that the frames go back at all.
+//! Sources whose frames go back by a sink ([`Kind::returns`](filter::Kind::returns())). Finds the sink for a node,
+//! fills in parameters of such sinks, and checks that frames go back at all.
 
 use crate::graph::{Arrow, Call, Graph, Task};
 use crate::registry::Registry;
@@ -8,8 +8,8 @@ use filter::{Kind, Params};
 use request::Diagnostic;
 use std::collections::BTreeSet;
 
-/// The sink by which what comes out of this node goes back, with its parameters. `None` where not all of it comes from one such
-/// source, or from several that are alike.
+/// The sink by which this node's blocks go back, with its parameters. `None`: not all of them come from one such
+/// source, or from several equal ones.
 pub(crate) fn sink(graph: &Graph, registry: &Registry, from: NodeId) -> Option<(&'static Kind, Params)> {
     // Most requests have no such source.
     returning(graph).next()?;
@@ -28,7 +28,7 @@ pub(crate) fn sink(graph: &Graph, registry: &Registry, from: NodeId) -> Option<(
     Some((kind, params))
 }
 
-/// The sources whose frames go back by a sink of theirs, and the name of that.
+/// The sources whose frames go back by a sink, and the sink's name.
 fn returning(graph: &Graph) -> impl Iterator<Item = (NodeId, &'static str)> + '_ {
     graph.ids().filter_map(|id| Some((id, graph.node(id).kind()?.returns?)))
 }
@@ -40,7 +40,7 @@ fn known(call: &Call) -> Params {
     params
 }
 
-/// Takes over parameters of these that `kind` has, where they are not given.
+/// Copies parameters from `given` that `kind` has and that are not set yet.
 fn fill(params: &mut Params, kind: &Kind, given: &Params) {
     for param in kind.params {
         if let (None, Some(value)) = (params.get(param.key), given.get(param.key)) {
@@ -49,7 +49,7 @@ fn fill(params: &mut Params, kind: &Kind, given: &Params) {
     }
 }
 
-/// The sources above a node, or the node itself where it is one.
+/// The sources above a node, or the node itself if it is a source.
 fn sources<'a>(graph: &'a Graph, above: &Ways, from: NodeId) -> Vec<&'a Call> {
     let calls = above.reached(from).into_iter().filter_map(|id| match &graph.node(id).task {
         Task::Filter(call) if call.kind.is_source() => Some(call),
@@ -58,7 +58,7 @@ fn sources<'a>(graph: &'a Graph, above: &Ways, from: NodeId) -> Vec<&'a Call> {
     calls.collect()
 }
 
-/// The neighbours of each node in one direction. A search by these takes time by the arrows only.
+/// The neighbours of each node in one direction. A search takes time in proportion to the arrows.
 struct Ways(Vec<Vec<NodeId>>);
 
 impl Ways {
@@ -78,7 +78,7 @@ impl Ways {
         Ways(next)
     }
 
-    /// This node, and all that these ways lead to.
+    /// This node, and all nodes that these arrows lead to.
     fn reached(&self, from: NodeId) -> Vec<NodeId> {
         let (mut found, mut at) = (vec![from], 0);
         let mut is_seen = vec![false; self.0.len()];
@@ -95,7 +95,8 @@ impl Ways {
     }
 }
 
-/// Gives sinks without parameters those of the source, and filters that decide what goes back. Refuses a request in which nothing goes back to such a source.
+/// Gives the source's parameters to its sinks without parameters, and to filters that decide which frames go back.
+/// Refuses a request in which no frame can go back to such a source.
 pub(crate) fn check(graph: &mut Graph) -> Result<(), Diagnostic> {
     let sinks: BTreeSet<&str> = returning(graph).map(|(_, sink)| sink).collect();
     if sinks.is_empty() {
@@ -147,7 +148,7 @@ mod tests {
     static SINK: Kind = Kind::new("wire", "where they go back", nothing).takes(&[Type::Frame]).sink();
     static MIDDLE: Kind = Kind::new("look", "neither", nothing).takes(&[Type::Frame]).selects();
 
-    /// These one after the other.
+    /// A graph of these kinds one after the other.
     fn chain(kinds: impl Iterator<Item = &'static Kind>) -> Graph {
         let mut graph = Graph::default();
         for kind in kinds {
@@ -174,7 +175,7 @@ mod tests {
         let mut without = chain(std::iter::repeat_n(&MIDDLE, middle));
         let start = Instant::now();
         assert!(check(&mut long).is_ok() && check(&mut without).is_ok());
-        // The cubic search took minutes of a debug build.
+        // A cubic search took minutes in a debug build.
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
 }

@@ -1,19 +1,20 @@
-//! Booleans and expressions in their simplest form. Every rule leaves what passes as it was; each is noted for `explain`.
+//! Booleans and expressions in their simplest form. Each rule keeps the set of passing blocks, and is noted for
+//! `explain`.
 //!
-//! - `not not a` is `a`; `and` inside `and` and `or` inside `or` are one;
-//! - filters that hold a boolean expression of their own (`bpf`) become one where both must pass: `bpf x and bpf y` is
-//!   `bpf "(x) and (y)"`. Not so `or` and `not`: a program that looks behind a frame's end rejects as a whole, so
-//!   `bpf "not (x)"` would reject short frames that `not bpf x` passes;
-//! - `a and b` over selectors that keep the class is the chain `a | b`: no selection is needed;
-//! - a selection of one filter that keeps the class is that filter;
-//! - a selector of which only what it rejects is wanted (`a |! x`) is its opposite (`not a | x`).
+//! - `not not a` is `a`; `and` inside `and`, and `or` inside `or`, are flattened.
+//! - Filters with a boolean expression of their own (`bpf`) become one where both must pass: `bpf x and bpf y` is `bpf
+//!   "(x) and (y)"`. Not so for `or` and `not`: a program that reads behind a frame's end rejects the frame. So `bpf
+//!   "not (x)"` would reject short frames that `not bpf x` passes.
+//! - `a and b` over selectors that keep the class is the chain `a | b`: no selection is needed.
+//! - A selection of one filter that keeps the class is that filter.
+//! - A selector of which only the rejected blocks are wanted (`a |! x`) is its opposite (`not a | x`).
 
 use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
 use engine::{How, NodeId};
 use filter::ClassUse;
 use filter::param::Value;
 
-/// Simplifies every selection of a graph.
+/// Simplifies all selections of a graph.
 pub fn rewrite(graph: &mut Graph) {
     for index in 0..graph.nodes.len() {
         let Some(vertex) = &mut graph.nodes[index] else { continue };
@@ -32,8 +33,8 @@ pub fn rewrite(graph: &mut Graph) {
     }
 }
 
-/// What a selector rejects is what its opposite passes: one of which nobody wants anything else is turned round, and its
-/// arrows are as others. After merging: where somebody wants what the same selector passes, it runs once for both.
+/// Inverts a selector if only its rejected blocks are wanted: its opposite passes exactly those. Its arrows become
+/// ordinary ones. Runs after merging, so that a selector whose passed blocks are wanted elsewhere runs once for both.
 pub fn turn_round(graph: &mut Graph) {
     for index in 0..graph.nodes.len() {
         let id = NodeId(index as u32);
@@ -109,7 +110,7 @@ fn with_expression(mut call: Call, key: &'static str, text: String) -> Call {
     call
 }
 
-/// Joins filters of one kind that hold expressions and must all pass, at the place of the first of them.
+/// Joins filters of one kind with expressions that must all pass, at the place of the first.
 fn conjoined(parts: Vec<Choice>) -> Vec<Choice> {
     let mut out: Vec<Choice> = Vec::new();
     for part in parts {
@@ -127,19 +128,19 @@ fn conjoined(parts: Vec<Choice>) -> Vec<Choice> {
     out
 }
 
-/// The filter in `known`, where it and `part` are of one kind with expressions that say something.
+/// The filter in `known`, if it and `part` are of one kind and both have a non-empty expression.
 fn partner<'a>(known: &'a mut Choice, part: &Choice) -> Option<&'a mut Call> {
     let (Choice::Filter(known), Choice::Filter(call)) = (known, part) else { return None };
     let says_something = |call: &Call| expression(call).is_some_and(|(_, text)| !text.trim().is_empty());
     (known.kind.name == call.kind.name && says_something(known) && says_something(call)).then_some(known)
 }
 
-/// `a and b` as a chain of nodes.
+/// Turns `a and b` into a chain of nodes.
 fn split_into_chain(graph: &mut Graph, id: NodeId) {
     let vertex = graph.node(id);
     let Task::Choose(Choice::All(parts)) = &vertex.task else { return };
     if graph.arrows_from(id).any(|arrow| arrow.rejected) {
-        // What the whole rejects some part of it rejects, but not one alone.
+        // No single part rejects all blocks that the whole rejects.
         return;
     }
     let plain = |part: &Choice| match part {

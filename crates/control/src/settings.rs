@@ -1,4 +1,4 @@
-//! What `set` says of a request as a whole.
+//! The settings of a request as a whole (`set`).
 
 use base::limits::WORKERS;
 use engine::{Plan, Queue, Workers};
@@ -49,7 +49,7 @@ pub static SETTINGS: [Param; 7] = [
     .default("indexed"),
 ];
 
-/// Is a setting what it may be? `key` was given last, and its value stands at `span`.
+/// Checks a setting. `key` was given last, and its value is at `span`.
 pub(crate) fn check(settings: &Params, key: &str, span: Span) -> Result<(), Diagnostic> {
     let text = settings.text(key).unwrap_or_default();
     let wrong = |[message, label]: [String; 2]| Diagnostic::new(message, span).with_label(label);
@@ -68,7 +68,7 @@ pub(crate) fn check(settings: &Params, key: &str, span: Span) -> Result<(), Diag
     }
 }
 
-/// What `workers=` means; else what is wrong with it, and in a few words.
+/// The meaning of `workers=`. The error has a message and a short label.
 pub fn workers(text: &str) -> Result<Workers, [String; 2]> {
     match (text, ParamType::Number.parse(text)) {
         ("pipeline", _) => Ok(Workers::Pipeline),
@@ -84,7 +84,7 @@ pub fn workers(text: &str) -> Result<Workers, [String; 2]> {
     }
 }
 
-/// Processors, as `cpus=` names them: numbers and ranges.
+/// Processors as `cpus=` names them: numbers and ranges.
 fn processors(text: &str) -> Result<Vec<u32>, [String; 2]> {
     let wrong = || [format!("`{text}` names no processors"), "such as `0`, `0,2` or `0-3`".to_string()];
     let mut all = Vec::new();
@@ -107,7 +107,7 @@ fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A plan without nodes for these settings.
+/// A plan with these settings and without nodes.
 pub(crate) fn plan(settings: &Params) -> Plan {
     let cpus = settings.text("cpus").and_then(|text| processors(text).ok()).unwrap_or_default();
     let processors = if cpus.is_empty() {

@@ -1,83 +1,83 @@
-//! A space, as the control plane sees it: it offers implementations at a cost, and carries out steps that it can undo.
+//! A space for the control plane: it offers to run filters at a cost, and carries out steps that it can undo.
 
 use engine::{Edge, Node, NodeId, Plan};
 use filter::{Kind, ParamError, Params, Spaces};
 
-/// An implementation a space offers.
+/// An offer of a space to run a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What a block costs here, in rough nanoseconds: breaks ties between spaces of one sort.
+    /// The cost of a block here, in rough nanoseconds: decides between spaces of one sort.
     pub cost: u32,
 }
 
-/// A filter that stands before another one, on some way to it, and what it is told.
+/// A filter on some path to another one, with its parameters.
 pub type Before<'a> = (&'static Kind, &'a Params);
 
-/// Why a step did not work.
+/// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepError {
-    /// The space cannot do it after all: another one may.
+    /// The space cannot do it after all, but another one may.
     pub refused: bool,
-    /// What was wrong.
+    /// The error.
     pub error: ParamError,
 }
 
-/// What a space says of a plan as a whole.
+/// A space's answer about a plan as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Nodes it would have to run and will not, standing where they stand, and why: they are placed again without it.
+    /// Nodes that it will not run at their place, and why: they are placed again without this space.
     pub refused: Vec<(NodeId, String)>,
-    /// What it does for nodes that run elsewhere, for people. Of a plan of which it refuses something they say nothing.
+    /// Notes for people about nodes that run elsewhere. Used only if the space refuses no node.
     pub notes: Vec<(NodeId, String)>,
-    /// A node that the request must not have as it stands, and why.
+    /// A node that makes the request wrong, and why.
     pub wrong: Option<(NodeId, ParamError)>,
 }
 
-/// A place filters run. Steps come in this order for every node: prepare, connect, activate; their undoing in the opposite
-/// order. Undoing cannot fail.
+/// A place that runs filters. The steps for each node come in this order: prepare, connect, activate. They are undone
+/// in the opposite order; undoing cannot fail.
 pub trait Space {
     /// Its name in plans: `app`, `kernel`, `daemon`, `parser`.
     fn name(&self) -> &str;
 
-    /// Which sort of space it is.
+    /// Its sort.
     fn sort(&self) -> Spaces;
 
-    /// Can it run this kind with these parameters, where these filters before it run here as well? Else says why not, or nothing
-    /// where nobody would look for it here. Changes nothing.
+    /// Can it run this kind with these parameters, behind these filters that run here as well? The error says why not;
+    /// `None` if people would not expect it to. Changes nothing.
     fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Option<Offer>, String>;
 
-    /// What it says of a plan in which these nodes of it were placed here one by one: some can be judged only when it is
-    /// known what stands behind them. Whoever asks where things run, and whoever runs them, hear the same. Changes nothing.
+    /// Judges a plan in which nodes were placed here one by one: some can be judged only when the nodes behind them are
+    /// known. Explaining and running a request get the same answer. Changes nothing.
     fn judge(&self, _plan: &Plan) -> Verdict {
         Verdict::default()
     }
 
-    /// A plan is to take the place of one that runs, and this node of it is that node of the running one. True where it goes
-    /// on here as it is: then it is neither prepared nor activated, and discarding it leaves the running one alone.
+    /// Node `id` of a plan takes the place of node `running` of the running plan. `true`: it goes on here as it is.
+    /// Then it is neither prepared nor activated, and discarding it does not touch the running node.
     fn keep(&mut self, _id: NodeId, _running: NodeId) -> bool {
         false
     }
 
-    /// Makes a node ready: opens what it needs, compiles, reserves.
+    /// Makes a node ready: opens, compiles and reserves all it needs.
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError>;
 
     /// Undoes `prepare`.
     fn discard(&mut self, id: NodeId);
 
-    /// Lays an edge of this plan that leaves or reaches a node of this space.
+    /// Connects an edge of this plan that leaves or reaches a node of this space.
     fn connect(&mut self, from: NodeId, edge: &Edge, plan: &Plan) -> Result<(), StepError>;
 
     /// Undoes `connect`.
     fn disconnect(&mut self, from: NodeId, edge: &Edge);
 
-    /// Lets a node run: from now on it may get blocks.
+    /// Starts a node: from now on it may get blocks.
     fn activate(&mut self, id: NodeId) -> Result<(), StepError>;
 
     /// Undoes `activate`.
     fn deactivate(&mut self, id: NodeId);
 }
 
-/// How far up a sort of space lies: blocks never go down again.
+/// How high a sort of space is: blocks never go down again.
 pub fn level(sort: Spaces) -> u8 {
     [Spaces::KERNEL, Spaces::DAEMON, Spaces::PARSER, Spaces::APP, Spaces::REMOTE]
         .iter()

@@ -1,11 +1,11 @@
-//! Carries a design out: prepare every node, lay every edge, activate from the sinks up; all of it or nothing.
+//! Carries a design out: prepares every node, connects every edge, and activates from the sinks up; all or nothing.
 //!
-//! Each step knows its undo; when one fails, those before it are undone in the opposite order. A space that refuses a node
-//! it had offered to run is left out and the graph is placed again.
+//! Each step knows its undo. When a step fails, the earlier ones are undone in the opposite order. If a space refuses a
+//! node that it had offered to run, the graph is placed again without that offer.
 //!
-//! Change is data: where a plan takes the place of one that runs, the steps are those for wanted minus running, and none of
-//! them touches what runs. What only the running plan has is retired after the last of them, by whoever switches between the
-//! two; from there on nothing can fail.
+//! A change is data: if a plan replaces a running one, the steps are those for wanted minus running. They leave running
+//! nodes alone. The caller switches between the plans after the last step, and only then retires the rest of the
+//! running plan. From there on no step can fail.
 
 use crate::difference::{self, Difference, Kept, operands};
 use crate::outputs;
@@ -15,16 +15,16 @@ use engine::{Edge, NodeId};
 use filter::ParamError;
 use request::{Diagnostic, Span};
 
-/// Why a design could not be carried out. Nothing of it is left.
+/// Why a design could not be carried out. All its steps were undone.
 #[derive(Clone, Debug)]
 pub enum CarryError {
     /// The request is wrong.
     Request(Diagnostic),
-    /// The world is.
+    /// The world is wrong.
     System(String),
 }
 
-/// What the reason begins with for which a space has not run a node that it had offered to run.
+/// Begins the reason when a space did not run a node that it had offered to run.
 pub const REFUSED: &str = "refused when asked to prepare it: ";
 
 /// One step of a transaction.
@@ -35,12 +35,12 @@ enum Step {
     Activate(NodeId),
 }
 
-/// Carries a design out; gives it as it came to be, which may be placed differently than it was.
+/// Carries out a design, and gives it in its final form: nodes may have been placed again.
 pub fn carry_out(design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, CarryError> {
     carry_out_but(design, Refused::default(), spaces)
 }
 
-/// The same, where it is known already of some spaces that they will not run what they offer to.
+/// Like [`carry_out`]; `refused` lists offers that are already known not to hold.
 pub fn carry_out_but(
     design: Design,
     refused: Refused,
@@ -49,19 +49,19 @@ pub fn carry_out_but(
     carry_out_beside(design, None, refused, spaces).map(|change| change.design)
 }
 
-/// A design that was carried out beside the one that runs, and what of it is what runs.
+/// A design that was carried out beside the running one, and the nodes that both share.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// How it came to be.
+    /// The design in its final form.
     pub design: Design,
-    /// By node of its plan.
+    /// For each node of its plan: the running node that it is.
     pub kept: Kept,
-    /// By node: it goes on, and other filters lead to it.
+    /// For each node: it goes on, but other filters lead to it.
     pub restarts: Vec<bool>,
 }
 
-/// The same beside a design that runs, and whose place it is to take: what goes on is left as it is. On failure the running
-/// one is as it was, and nothing of the other is left.
+/// Carries out a design that is to replace a running one; nodes that go on are left as they are. On failure the running
+/// design is unchanged, and all steps of the new one are undone.
 pub fn carry_out_change(
     design: Design,
     running: &Design,
@@ -78,7 +78,7 @@ fn carry_out_beside(
     spaces: &mut [Box<dyn Space + '_>],
 ) -> Result<Change, CarryError> {
     loop {
-        // Which nodes these are depends on where they are placed.
+        // Which nodes go on depends on where nodes are placed.
         let Difference { kept, restarts } = match running {
             Some(running) => difference::compare(&design, running),
             None => Difference { kept: vec![None; design.plan.nodes.len()], restarts: Vec::new() },
@@ -89,7 +89,7 @@ fn carry_out_beside(
                 return Ok(Change { design, kept, restarts });
             }
             Err((node, space, StepError { refused: true, error })) => {
-                // Each turn leaves out one more (node, space), so this ends.
+                // Each turn refuses one more pair of node and space, so this ends.
                 let why = format!("{REFUSED}{}", error.message);
                 refused.0.insert((design.sites[node.index()].vertex, space), why);
                 design = place(design.graph, spaces, &refused).map_err(CarryError::Request)?;
@@ -99,19 +99,19 @@ fn carry_out_beside(
     }
 }
 
-/// The steps for what does not go on; an edge between two nodes that do is there already.
+/// The steps for nodes that do not go on. An edge between two nodes that go on exists already.
 fn steps(design: &Design, goes_on: &[bool]) -> Vec<Step> {
     let nodes = || (0..design.plan.nodes.len()).map(|index| NodeId(index as u32));
     let begins = |id: &NodeId| !goes_on[id.index()];
     let edges = nodes().flat_map(|id| design.plan.nodes[id.index()].edges.iter().map(move |edge| (id, edge.clone())));
     let edges = edges.filter(|(from, edge)| begins(from) || begins(&edge.to));
     let connect = edges.map(|(from, edge)| Step::Connect(from, edge));
-    // What is wrong with the request is said before what is wrong with a place that it writes to.
+    // Prepare ends last: an error in the request comes before an error about a place that it writes to.
     let operands = operands(design);
     let is_end = |id: &NodeId| design.plan.nodes[id.index()].edges.is_empty() && !operands[id.index()];
     let ordered = nodes().filter(|id| !is_end(id)).chain(nodes().filter(is_end));
     let prepare = ordered.filter(begins).map(Step::Prepare);
-    // Nodes stand in topological order: backwards, sinks come first.
+    // Nodes are in topological order, so sinks come first in reverse.
     prepare.chain(connect).chain(nodes().rev().filter(begins).map(Step::Activate)).collect()
 }
 
@@ -144,7 +144,7 @@ fn attempt(
     Ok(())
 }
 
-/// The spaces a step concerns, by index: both ends' for an edge, upstream first.
+/// The spaces of a step, by index; for an edge both ends' spaces, upstream first.
 fn concerned(step: &Step, design: &Design, spaces: &[Box<dyn Space + '_>]) -> Vec<(NodeId, usize)> {
     let ids = match step {
         Step::Prepare(id) | Step::Activate(id) => vec![*id],
@@ -196,13 +196,13 @@ fn undo_in(step: &Step, space: &mut dyn Space) {
     }
 }
 
-/// Undoes a whole design that was carried out: sources stop first, then edges go, then nodes.
+/// Undoes a design that was carried out: stops sources first, then removes edges, then nodes.
 pub fn take_back(design: &Design, spaces: &mut [Box<dyn Space + '_>]) {
     steps(design, &vec![false; design.plan.nodes.len()]).iter().rev().for_each(|step| undo(step, design, spaces));
 }
 
-/// Where a parameter of a node was written, or of the nearest before it that has it: what several nodes of a space do
-/// together is opened where it leaves that space.
+/// The place of a node's parameter, or of the nearest node before it that has this parameter. The nodes of a space that
+/// work together are opened where blocks leave that space.
 fn span_of(design: &Design, node: NodeId, key: &str) -> Option<Span> {
     let above = design.plan.sources_of();
     let mut looked = vec![node];
@@ -219,7 +219,7 @@ fn span_of(design: &Design, node: NodeId, key: &str) -> Option<Span> {
     None
 }
 
-/// Whose fault it is that a node could not be prepared, and where the request says so.
+/// Sorts the error of a node that could not be prepared by whose fault it is, with its place in the request.
 pub fn carry_error(design: &Design, node: NodeId, error: ParamError) -> CarryError {
     if error.system {
         let help = error.help.map_or(String::new(), |help| format!(" ({help})"));
@@ -228,7 +228,7 @@ pub fn carry_error(design: &Design, node: NodeId, error: ParamError) -> CarryErr
     CarryError::Request(wrong(design, node, error))
 }
 
-/// What is wrong with a node, and where the request says so.
+/// The diagnostic for a node's error, with its place in the request.
 pub(crate) fn wrong(design: &Design, node: NodeId, error: ParamError) -> Diagnostic {
     let span = error.key.and_then(|key| span_of(design, node, key));
     let mut diagnostic = Diagnostic::new(error.message, span.unwrap_or(design.sites[node.index()].span));

@@ -1,21 +1,21 @@
-//! The user of a daemon that root starts: `streamline`, or `nobody` where there is no such user.
+//! The user of a daemon that root starts: `streamline`, or `nobody` if there is no such user.
 
 use std::fmt;
 
 /// The daemon's own user.
 pub const NAME: &str = "streamline";
 
-/// The number of `nobody` where no file says it.
+/// The number of `nobody` if no file has it.
 const NOBODY: u32 = 65_534;
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its name, or its number where it has none.
+    /// Its name, or its number if it has none.
     pub name: String,
     /// Its number.
     pub user: u32,
-    /// The number of its first group.
+    /// The number of its primary group.
     pub group: u32,
 }
 
@@ -25,7 +25,7 @@ impl Account {
         of_daemon(&passwd())
     }
 
-    /// Is it a user for the daemon alone, not `nobody`?
+    /// Is it a user for the daemon alone, and not `nobody`?
     pub fn is_own(&self) -> bool {
         self.name == NAME
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Account {
     }
 }
 
-/// Users of this machine, as far as they stand in its own file.
+/// The users of this machine that are in its own file.
 fn passwd() -> String {
     std::fs::read_to_string("/etc/passwd").unwrap_or_default()
 }
@@ -58,7 +58,7 @@ fn accounts(passwd: &str) -> impl Iterator<Item = Account> {
 }
 
 fn of_daemon(passwd: &str) -> Account {
-    // Root under another name is root, and root's group has files of root's.
+    // A user with root's number is root under another name; a user in root's group can use root's files.
     let is_roots = |account: &Account| account.user == 0 || account.group == 0;
     let named = |name: &str| accounts(passwd).find(|account| account.name == name && !is_roots(account));
     let nobody = || Account { name: "nobody".into(), user: NOBODY, group: NOBODY };

@@ -1,9 +1,11 @@
-//! What the daemon gives up before it listens: every capability that opening devices and loading programs does not take,
-//! every system call it does not make, and every file.
+//! Confines the daemon before it listens. It gives up all files, each system call that it does not make, and each
+//! capability that opening devices and loading programs does not need.
 //!
-//! - here — capabilities, limits; `calls` — seccomp; `files` — Landlock.
+//! - here — capabilities, limits.
+//! - `calls` — seccomp.
+//! - `files` — Landlock.
 //!
-//! How that is done is for [`guard`], which the process that runs prefixes for several requests uses, too.
+//! [`guard`] does the work; the parser process uses it, too.
 
 mod calls;
 pub(crate) mod files;
@@ -14,70 +16,71 @@ use rustix::process::{Resource, Rlimit};
 use std::io;
 use std::path::Path;
 
-/// Confines this thread and those it will start, for good. `folder` is where the socket lies that is to be removed in the end.
-/// New privileges have to be given up before ([`drop_capabilities`]), and everything opened that is written to.
+/// Confines this thread and those it will start, for good. `folder` is the folder of the socket, which is removed at
+/// the end. First give up new privileges ([`drop_capabilities`]), and open all files that are written to.
 pub fn confine(folder: Option<&Path>) -> [Guard; 2] {
-    // The second takes away the calls that the first makes.
+    // The second guard takes away the calls that the first needs.
     let files = files::confine(folder);
     let is_confined = files.held.is_ok();
     [files, calls::confine(is_confined)]
 }
 
-/// What [`confine`] could do here. Nothing is confined by asking.
+/// The guards that [`confine`] could use here; confines nothing.
 pub fn supported() -> [Guard; 2] {
     [files::supported(), calls::supported()]
 }
 
-/// The rights of this user and guards as one line, for people. `has_rights`: has it any of the capabilities that are kept?
+/// The rights of this user and its guards as one line, for people. `has_rights`: it has any of the kept capabilities.
 pub fn describe(account: &Account, has_rights: bool, guards: &[Guard]) -> String {
     let capabilities = if has_rights { "three capabilities" } else { "no capabilities" };
     guard::describe(&format!("user {account}, {capabilities}"), guards)
 }
 
-/// What is kept: raw sockets and rings, devices' settings, programs.
+/// The capabilities that are kept, for raw sockets and rings, devices' settings, and programs.
 ///
-/// Not CAP_PERFMON, with which programs carry no guards against speculation: what they do is for clients to say, whom nobody
-/// trusts. And who has it with CAP_BPF reads all of the kernel's memory. The guards take 1 to 3 ns a packet (BENCHMARKS.md).
+/// CAP_PERFMON is not kept. Programs loaded with it carry no guards against speculation, and untrusted clients
+/// determine what the programs do. With CAP_BPF it also allows reading all of the kernel's memory. The guards cost 1 to
+/// 3 ns a packet (BENCHMARKS.md).
 pub(crate) const KEPT: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::BPF);
 
-/// Lets memory be locked without a limit, which some devices' rings take; as much as may be had where that is not permitted.
-/// Gives the limit, none where there is none.
+/// Removes the limit for locked memory, which some devices' rings need; raises it as far as allowed if it cannot be
+/// removed. Gives the limit, `None` if there is none.
 pub fn raise_memory_lock() -> Option<u64> {
     if rustix::process::setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_err() {
         let maximum = rustix::process::getrlimit(Resource::Memlock).maximum;
-        // What is permitted already can be asked for; if not, it stays as it is.
+        // The hard limit may be used in any case. If even this fails, the limit stays as it is.
         let _ = rustix::process::setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum });
     }
     rustix::process::getrlimit(Resource::Memlock).current
 }
 
-/// Files for 10,000 flows, two each, and as many again for all else.
+/// Files for 10,000 flows with two each, and the same number for the rest.
 const FILES: u64 = 65_536;
 
-/// Lets this process have as many files as it is permitted, and at least 65,536 where it may say so: each client takes one,
-/// each reader another, each flow two, and what is on its way to clients who have not taken it is counted as well.
+/// Raises the limit of open files to the hard limit, and to at least 65,536 if this process may. Each client takes one
+/// file, each reader another, each flow two. Files on their way to clients that have not taken them count as well.
 pub fn raise_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let files = limit.maximum.map(|maximum| maximum.max(FILES));
-    // Where it cannot be raised it stays as it is, and fewer clients are let in.
+    // If it cannot be raised it stays as it is, and fewer clients are let in.
     if rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files, maximum: files }).is_err() {
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
 }
 
-/// Becomes this user for good, where root started this process; see [`guard::become_user`]. Capabilities stay, and are not in
-/// force until [`drop_capabilities`] says which.
+/// Becomes this user for good, if root started this process; see [`guard::become_user`]. Capabilities stay permitted,
+/// but have no effect until [`drop_capabilities`] chooses among them.
 pub fn become_user(account: &Account) -> io::Result<()> {
     guard::become_user(account.user, account.group)
 }
 
-/// Keeps those of the needed capabilities that there are, and drops all others, for good: of this thread and those it will
-/// start, and of what they might execute.
+/// Keeps the needed capabilities that this thread has, and drops all others for good. This holds for this thread, the
+/// threads it will start, and programs they might execute.
 pub fn drop_capabilities() -> io::Result<()> {
     guard::keep_capabilities(KEPT)
 }
 
-/// The capabilities this thread has, by name, of those that matter here.
+/// The capabilities that matter here, by name; `true`: this thread has it.
 pub fn capabilities() -> Vec<(&'static str, bool)> {
     let have = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
     [
@@ -95,7 +98,7 @@ pub fn capabilities() -> Vec<(&'static str, bool)> {
 mod tests {
     use super::*;
 
-    /// A kernel that refuses is played by the guard itself, which has those calls refused that set guards.
+    /// The first guard plays a kernel that refuses guards: it refuses the calls that set them.
     #[test]
     fn what_cannot_be_held_is_said_and_the_daemon_goes_on() {
         let tried = std::thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! The daemon answers a client's questions about interfaces and flows. Crate `net` has the interfaces; this file asks the policy,
+//! Answers a client's questions about interfaces and flows. Crate `net` has the interfaces; this file asks the policy,
 //! and keeps the flows of one client.
 
 use crate::policy::{Peer, Policy};
@@ -9,13 +9,13 @@ use net::{NetError, NetErrorKind, Networks, ShareLimits};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Bytes of an answer beside the states in it, and a few more.
+/// Bytes of an answer without the states in it, and a few more.
 const ANSWER_BYTES: usize = 16;
 
 /// The flows of one client: they end when this is dropped.
 #[derive(Default)]
 pub(crate) struct Flows {
-    /// None before the first flow.
+    /// `None` before the first flow.
     client: Option<net::Client>,
 }
 
@@ -26,7 +26,7 @@ fn denied(text: impl Into<String>) -> CaptureError {
     CaptureError::new(CaptureErrorKind::Denied, text)
 }
 
-/// As clients are told. That something is in use is `Cannot`, so that it can be told from `Full`.
+/// Converts an error for clients. In use becomes `Cannot`, to tell it from `Full`.
 fn refused(error: NetError) -> CaptureError {
     let kind = match error.kind {
         NetErrorKind::Absent => CaptureErrorKind::Absent,
@@ -39,7 +39,7 @@ fn refused(error: NetError) -> CaptureError {
     CaptureError::new(kind, error.text)
 }
 
-/// What a peer may have of the wire of an interface, on which it asks for a flow; `asked`: the device that it named.
+/// The part of an interface's wire that a peer may have for a flow. `asked`: the device that the peer named.
 fn permit(policy: &Policy, peer: &Peer, asked: Option<&str>, device: &str) -> Result<ShareLimits, NetError> {
     policy.allows_flows(peer, Some(device)).map_err(|text| {
         let text = match asked {
@@ -51,7 +51,7 @@ fn permit(policy: &Policy, peer: &Peer, asked: Option<&str>, device: &str) -> Re
 }
 
 impl Flows {
-    /// Answers this peer, whose flows these are.
+    /// Answers the peer that owns these flows.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Flows {
     }
 
     fn open(&mut self, networks: &Arc<Networks>, policy: &Policy, peer: &Peer, open: &flow::OpenFlow) -> Answered {
-        // Before anything is made or said about interfaces.
+        // Before any interface is changed or named in an answer.
         policy.allows_flows(peer, open.device.as_deref()).map_err(denied)?;
         let client = self.client.get_or_insert_with(|| networks.client(peer.process, peer.user));
         let permit = |device: &str| permit(policy, peer, open.device.as_deref(), device);
@@ -127,7 +127,7 @@ impl Flows {
         Ok((flow::Answer::Granted(granted), fds))
     }
 
-    /// The flows that this client had at an earlier daemon are its own again.
+    /// Gives this client the flows back that it had at an earlier daemon.
     fn claim(
         &mut self,
         networks: &Arc<Networks>,
@@ -163,7 +163,7 @@ impl Flows {
         Ok((flow::Answer::Listening(listening), fds))
     }
 
-    /// Closes the flows or the listener of an answer that its client did not get. Says whether there were any.
+    /// Closes the flows or the listener of an answer that its client did not get. Gives whether there were any.
     pub(crate) fn take_back(&mut self, answer: &flow::Answer) -> bool {
         let (has_bells, channels) = match answer {
             flow::Answer::Granted(granted) => (granted.has_bells, vec![granted.channel]),
@@ -172,11 +172,11 @@ impl Flows {
             flow::Answer::Done | flow::Answer::State(_) => return false,
         };
         if has_bells {
-            // The doorbells went with it: there is no other flow, and the next one has to bring them again.
+            // The doorbells went with this answer. There is no other flow, and the next one has to bring them again.
             self.client = None;
         } else if let Some(client) = &mut self.client {
             for channel in channels {
-                // If it has gone by itself there is nothing left to close.
+                // A channel that has gone by itself needs no closing.
                 let _ = client.close(channel);
             }
         }
@@ -235,7 +235,7 @@ mod tests {
         Question::Change(device.into(), flow::Change::AddAddress(Ipv4Addr::new(10, 0, 0, 2).into(), 24))
     }
 
-    /// No interface is up.
+    /// No interface is up here.
     #[test]
     fn who_may_not_hears_so_and_who_may_hears_what_there_is() {
         use CaptureErrorKind::{Absent, Denied};

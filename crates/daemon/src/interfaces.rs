@@ -1,10 +1,12 @@
-//! The processes of interfaces ([`net::serve`]), and the process that starts them.
+//! Interface processes ([`net::serve`]), and the process that starts them.
 //!
-//! The daemon can execute nothing once it is confined, and should not be able to. So it starts this *starter* before: a process that keeps
-//! the three capabilities which open devices, may execute this program alone, and does so when the daemon asks. It reads nothing but the
-//! daemon's words of some bytes. An interface process opens its device with these capabilities, and gives all of them up then.
+//! Once it is confined, the daemon can execute no program, and it should not be able to. So it first starts a
+//! *starter*: a process that keeps the three capabilities for opening devices. The starter may execute this program
+//! alone, and does so when the daemon asks. It reads only the daemon's short messages. An interface process opens its
+//! device with these capabilities, and then gives all of them up.
 //!
-//! - [`start`], [`run_starter`] — the starter's two ends; [`run_process`] — an interface process.
+//! - [`start`], [`run_starter`] — the starter's two ends.
+//! - [`run_process`] — an interface process.
 //!
 //! The starter ends with the daemon. Interface processes go on, and look for the next daemon.
 
@@ -29,29 +31,29 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What people are told.
+/// The guard's name for people.
 const NAME: &str = "an interface";
 
 /// How long the starter may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// How long a daemon may take that an interface process has found.
+/// How long a daemon may take to answer an interface process that has found it.
 const FOUND: Duration = Duration::from_secs(2);
 
-/// First bytes of a question to the starter: a process for the device of this name, or the end of a process.
+/// First byte of a question to the starter: start a process for the named device, or kill a process.
 const START: u8 = 1;
 const KILL: u8 = 2;
 
-/// Bytes of a question at most.
+/// Most bytes of a question.
 const QUESTION: usize = 64;
 
-/// This program, also after another file has its name.
+/// This program, even if another file has its name by now.
 const PROGRAM: &str = "/proc/self/exe";
 
 /// The daemon's end of the starter.
 #[derive(Debug)]
 pub struct InterfaceStarter {
-    /// One question and its answer at a time.
+    /// Locked for one question and its answer.
     socket: Mutex<OwnedFd>,
     /// The same socket: hangs up when the process has ended.
     line: OwnedFd,
@@ -68,15 +70,15 @@ pub fn start(mut command: Command) -> io::Result<Arc<InterfaceStarter>> {
         set_socket_timeout(&socket, which, Some(ANSWER))?;
     }
     let line = socket.try_clone()?;
-    // A group of its own: a terminal's signals are not meant for it.
+    // A group of its own, so that it gets no signals from the terminal.
     command.stdin(other).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
-    // It ends when the daemon does, whose child it is no more then.
+    // It ends with the daemon. By then it is no longer the daemon's child.
     command.spawn()?;
     Ok(Arc::new(InterfaceStarter { socket: Mutex::new(socket), line }))
 }
 
 impl InterfaceStarter {
-    /// Asks, with a file descriptor beside the question; gives the one beside the answer.
+    /// Asks a question with a file descriptor; gives the file descriptor of the answer, if there is one.
     fn ask(&self, what: u8, device: &str, beside: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let question = [&[what][..], device.as_bytes()].concat();
@@ -115,16 +117,16 @@ impl AsFd for InterfaceStarter {
 ///
 /// # Errors
 ///
-/// Rights could not be given up, or the daemon said something strange.
+/// Rights could not be given up, or the daemon sent an invalid message.
 pub fn run_starter() -> io::Result<()> {
-    // Its processes get the same limits.
+    // Interface processes inherit these limits.
     confine::raise_memory_lock();
     confine::raise_files();
     if rustix::process::geteuid().is_root() {
         confine::become_user(&Account::of_daemon())?;
     }
     guard::hand_on_capabilities(confine::KEPT)?;
-    // Where a kernel has no Landlock it starts processes without it, as the daemon runs.
+    // On a kernel without Landlock it starts processes without that guard, as the daemon itself runs.
     let _: Guard = confine::files::confine_to_start(&mapped_programs()?);
     let socket = io::stdin();
     loop {
@@ -145,14 +147,14 @@ pub fn run_starter() -> io::Result<()> {
     }
 }
 
-/// Starts a process that serves this socket; gives the process itself (pidfd). `device` tells people which it is.
+/// Starts a process that serves this socket; gives its pidfd. `device` names the device for people.
 fn start_process(device: &OsStr, socket: OwnedFd) -> io::Result<OwnedFd> {
     let mut command = Command::new(PROGRAM);
     command.arg0("streamline").args(["interface-process", "--"]).arg(device);
     command.stdin(socket).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
     let mut child = command.spawn()?;
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
-    // A thread waits for its end, so that no entry of it stays in the kernel's table.
+    // A thread waits for its end, so that it leaves no zombie.
     std::thread::Builder::new().name("waits".into()).spawn(move || child.wait())?;
     Ok(process?)
 }
@@ -170,14 +172,14 @@ fn mapped_programs() -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// An interface process, with the daemon at its standard input.
+/// Runs an interface process, with the daemon at its standard input.
 ///
 /// # Errors
 ///
-/// The daemon ended before the interface was up, or said something strange.
+/// The daemon ended before the interface was up, or sent an invalid message.
 pub fn run_process() -> io::Result<()> {
     guard::linger::close_inherited();
-    // Else people see the name of `PROGRAM`.
+    // Otherwise people would see the name of `PROGRAM`.
     rustix::thread::set_name(c"streamline")?;
     net::serve(io::stdin().as_fd().try_clone_to_owned()?, &Confined)
 }
@@ -188,14 +190,15 @@ impl Surroundings for Confined {
     fn confine(&self, uses_maps: bool) -> io::Result<()> {
         guard::keep_capabilities(CapabilitySet::empty())?;
         guard::hide()?;
-        // Where a kernel lacks one of them the process goes on without it, as the daemon does.
+        // On a kernel that lacks a guard the process goes on without it, like the daemon.
         let _: [Guard; 2] = guards(uses_maps);
         Ok(())
     }
 
     fn find_daemon(&self, control: &Path) -> io::Result<OwnedFd> {
         let socket = control::connect(control, None, SocketFlags::empty(), FOUND)?;
-        // It is handed the channels of all applications. Root listens for daemons that become another user, and for systemd.
+        // This daemon is given the channels of all applications. Root may be the owner: it listens for daemons that
+        // become another user, and for systemd.
         let user = control::peer::of(socket.as_fd())?.user;
         if user != 0 && user != rustix::process::geteuid().as_raw() {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -216,13 +219,13 @@ impl Surroundings for Confined {
     }
 }
 
-/// No file, and few system calls.
+/// Allows no file, and few system calls.
 fn guards(uses_maps: bool) -> [Guard; 2] {
     [guard::files::confine(NAME, &[]), calls(uses_maps).confine(NAME)]
 }
 
-/// Packets by sockets that are open, memory and doorbells for new channels, and a connection to the next daemon. A shared device has
-/// maps, whose entries change.
+/// Allows packets on open sockets, memory and doorbells for new channels, and a connection to the next daemon. A shared
+/// device also has maps, whose entries change.
 fn calls(uses_maps: bool) -> Calls {
     // `linux/bpf.h`.
     const MAP_UPDATE_ELEM: u32 = 2;
@@ -231,7 +234,7 @@ fn calls(uses_maps: bool) -> Calls {
     let asks = [libc::SIOCGIFNAME as u32, libc::SIOCGIFFLAGS as u32, libc::SIOCGIFMTU as u32, libc::TUNGETIFF as u32];
     let calls = Calls::of_any_program()
         .and_to_use_rings()
-        // Its own memory, by another descriptor.
+        // Its own memory, by another file descriptor.
         .and_to_read()
         .and(&[libc::SYS_fchmod, libc::SYS_sendmmsg, libc::SYS_setsockopt, libc::SYS_eventfd2, libc::SYS_connect])
         .and_if(libc::SYS_socket, [vec![Argument::is(0, libc::AF_UNIX as u32)]])
@@ -245,7 +248,7 @@ mod tests {
     use super::*;
     use std::io::ErrorKind;
 
-    /// As an interface process is confined, on a thread that ends with the test.
+    /// Confines a thread that ends with the test, like an interface process.
     #[test]
     fn a_confined_process_makes_channels_and_opens_nothing() {
         let folder = tempfile::tempdir().expect("there is room");
@@ -270,7 +273,7 @@ mod tests {
                 socket(packets),
                 socket(netlink),
                 std::os::unix::net::UnixListener::bind(folder.path().join("other")).map(drop).map_err(kind),
-                // A connection that comes in, a thread, and the next daemon.
+                // An incoming connection, a thread, and the next daemon.
                 buffer::flow::Driver::create(buffer::flow::Geometry::default()).map(drop).map_err(kind),
                 buffer::flow::Bells::create().map(drop).map_err(kind),
                 std::thread::Builder::new().spawn(|| ()).map(drop).map_err(kind),

@@ -1,24 +1,24 @@
-//! Lines for the administrator: the first few of each cause, then one a minute that says how many were left out. So clients
-//! fill no log and no pipe, however often the daemon has something to say of them.
+//! Lines for the administrator: the first few of each cause, then one a minute that says how many were left out. So
+//! clients cannot fill a log or a pipe, however often they cause a line.
 
 use std::time::{Duration, Instant};
 
-/// Lines of one cause that are written as they come.
+/// Lines of one cause that are written at once.
 const FIRST: u32 = 5;
 
-/// How often one line is written for all that came after those. A cause that was silent for so long begins anew.
+/// How often one line is written for all later ones. A cause that was silent for this long starts again.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// What lines are about.
+/// The cause of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The system gives no connection.
+    /// Connections cannot be accepted.
     Accepting,
-    /// A client is refused.
+    /// A client was refused.
     Refusal,
-    /// Packets of a device are not kept.
+    /// A device's packets are not kept.
     Keeping,
-    /// A flow does not go on with another process.
+    /// A flow could not go on with another process.
     Flows,
 }
 
@@ -26,14 +26,14 @@ impl Cause {
     const ALL: [Cause; 4] = [Cause::Accepting, Cause::Refusal, Cause::Keeping, Cause::Flows];
 }
 
-/// What was said of one cause.
+/// The lines of one cause.
 #[derive(Debug, Default)]
 struct Said {
-    /// Lines written since it last began.
+    /// Lines written since it last started.
     written: u32,
-    /// The last line, written or not, and when it came.
+    /// The last line, written or not, and its time.
     last: Option<(Instant, String)>,
-    /// Lines not written, and since when.
+    /// Since when lines were left out, and their number.
     left_out: Option<(Instant, u64)>,
 }
 
@@ -44,7 +44,7 @@ impl Said {
     }
 }
 
-/// Writes lines, and leaves out what repeats.
+/// Writes lines, and leaves out repeated ones.
 pub(crate) struct Journal<'a> {
     write: &'a dyn Fn(&str),
     said: [Said; Cause::ALL.len()],
@@ -56,7 +56,7 @@ impl<'a> Journal<'a> {
         Journal { write, said: Cause::ALL.map(|_| Said::default()) }
     }
 
-    /// Says a line that came at this time.
+    /// Adds a line at this time.
     pub(crate) fn tell(&mut self, cause: Cause, now: Instant, line: String) {
         self.catch_up(now);
         let said = &mut self.said[cause as usize];
@@ -75,7 +75,8 @@ impl<'a> Journal<'a> {
         said.last = Some((now, line));
     }
 
-    /// Says how many lines were left out, of each cause for which that is due; when it is to be called next, if ever.
+    /// Writes how many lines were left out, for each cause for which that is due. Gives when to call it next, if lines
+    /// are left out.
     pub(crate) fn catch_up(&mut self, now: Instant) -> Option<Instant> {
         for said in &mut self.said {
             if said.due().is_none_or(|due| due > now) {
@@ -118,14 +119,14 @@ mod tests {
                 "line 1204; 600 such lines in the last minute"
             ]
         );
-        // Another cause has lines of its own, and one that falls silent has its last line at last.
+        // Another cause has lines of its own. The last line of a silent cause is written in the end.
         journal.tell(Cause::Accepting, start + 180 * second, "other".into());
         assert_eq!(new(), ["other"]);
         let due = journal.catch_up(start + 180 * second).expect("lines were left out");
         assert_eq!(journal.catch_up(due - second / 10), Some(due));
         assert_eq!((new(), journal.catch_up(due)), (Vec::<String>::new(), None));
         assert_eq!(new(), ["line 1799; 595 such lines in the last minute"]);
-        // And begins anew after a minute of silence.
+        // After a minute of silence it starts again.
         journal.tell(Cause::Refusal, due + PERIOD, "again".into());
         assert_eq!(new(), ["again"]);
     }

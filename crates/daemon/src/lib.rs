@@ -1,17 +1,18 @@
-//! The daemon: owns devices and their rings, and lets others read them. It runs drivers, programs and copying only; what
-//! parses payload, writes files or talks to terminals is in its clients, who need no rights but to connect.
+//! The daemon: owns devices and their rings, and shares them with readers. It runs only drivers, programs and copying.
+//! Its clients parse payload, write files and talk to terminals; they need no right except to connect.
 //!
-//! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may capture.
-//! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
-//! - `flows` — the same questions about interfaces and flows, which crate `net` has.
+//! - [`policy`] — which users may do what, from a file; without one, root and the group `streamline` may capture.
+//! - [`server`] — the control socket: a thread for each client answers its questions. Start reading here.
+//! - `flows` — questions about interfaces and flows; crate `net` has these.
 //! - `journal` — lines for the administrator.
-//! - [`maps`] — which clients get no maps of the kernel's.
+//! - [`maps`] — which clients get no kernel maps.
 //! - `standing` — rings that the policy keeps without readers.
-//! - [`interfaces`] — the processes of interfaces, and the one that starts them; [`ports`] — the process that holds ports of the host for
-//!   flows on shared devices.
-//! - [`confine`] — what the daemon gives up before it listens; [`account`] — the user it becomes.
+//! - [`interfaces`] — interface processes, and the process that starts them.
+//! - [`ports`] — the process that holds ports of the host for flows on shared devices.
+//! - [`confine`] — the rights that the daemon gives up before it listens; [`account`] — the user it becomes.
 //!
-//! What is said is in [`capture::protocol`]; the rings are [`capture::CaptureRegistry`], the interfaces [`net::Networks`].
+//! Its messages are in [`capture::protocol`], its rings in [`capture::CaptureRegistry`], its interfaces in
+//! [`net::Networks`].
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,12 @@
-//! Which clients get no maps of the kernel's. A process that may load programs can write a frozen map through its descriptor:
-//! a program of its own stores into it. So it could forge packets for every reader of a ring that the kernel's program
-//! writes. Such a client gets a ring of sealed memory instead, which a thread of the daemon's copies (`by=socket`).
+//! Finds the clients that get no kernel maps. A process that may load programs can write a frozen map through its file
+//! descriptor: a program of its own stores into it. So it could forge packets for all readers of a ring that the
+//! kernel's program writes. Such a client gets a ring of sealed memory instead, which a thread of the daemon copies
+//! (`by=socket`).
 //!
-//! Loading takes CAP_BPF or CAP_SYS_ADMIN, or neither where `kernel.unprivileged_bpf_disabled` is 0. A capability in a user
-//! namespace counts as well: with a BPF token it permits programs. The daemon reads what each thread of the process has when
-//! the process asks. It cannot know what the process gets later, by executing a file with capabilities, nor to which other
-//! process it hands a map: `docs/decisions/exclusive-maps.md`.
+//! Loading takes CAP_BPF or CAP_SYS_ADMIN, or neither if `kernel.unprivileged_bpf_disabled` is 0. A capability in a
+//! user namespace counts as well: with a BPF token it permits programs. The daemon reads the capabilities of all
+//! threads of a process when the process asks. It cannot know about later ones, which a process gets when it executes a
+//! file with capabilities. Nor does it know to which other process a map is handed: `docs/decisions/exclusive-maps.md`.
 
 use buffer::control::{packets, peer};
 use std::io;
@@ -15,32 +16,32 @@ use std::time::Instant;
 /// CAP_SYS_ADMIN and CAP_BPF (linux/capability.h).
 const LOADS: u64 = 1 << 21 | 1 << 39;
 
-/// The lines of `/proc/PID/status` with capabilities that a thread has, or gets when it executes something.
+/// The lines of `/proc/PID/status` with the capabilities that a thread has, or gets when it executes a program.
 const SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
-/// How often a process is looked at whose threads end meanwhile.
+/// How often to look at a process whose threads end meanwhile.
 const TRIES: u32 = 8;
 
-/// Says whether everybody may load programs.
+/// The setting that lets all users load programs.
 const SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
-/// Why no user but root gets maps.
+/// Why users other than root get no maps.
 pub const EVERYBODY: &str =
     "everybody may load programs here (kernel.unprivileged_bpf_disabled=0), and so write the kernel's maps";
-/// Why this client gets none.
+/// Why this client gets no maps.
 pub const THIS_PROCESS: &str = "this process has CAP_BPF or CAP_SYS_ADMIN, and so could write the kernel's maps";
 
-/// May every user of this machine load programs? They might where the setting cannot be read.
+/// May all users of this machine load programs? `true` if the setting cannot be read.
 pub fn everybody_loads() -> bool {
     std::fs::read_to_string(SETTING).map_or(true, |value| value.trim() == "0")
 }
 
-/// Why this user's client at the other end of this socket gets no map of the kernel's; none where it may have one.
+/// Why this user's client at the other end of this socket gets no kernel maps. `None`: it may have them.
 pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, user: u32) -> Option<String> {
     if everybody_loads() {
         return Some(EVERYBODY.into());
     }
-    // Root may do so anyway.
+    // Root may load programs in any case.
     if user == 0 {
         return None;
     }
@@ -53,12 +54,12 @@ pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, user: u32) -> Option<String> {
 
 /// May a thread of this process load programs?
 fn may_load(process: &OwnedFd) -> io::Result<bool> {
-    // The number that it has in this /proc, which may show another PID namespace than the daemon's.
+    // Its number in this /proc, which may be that of another PID namespace than the daemon's.
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     let number = about.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     let number = number.filter(|number| *number > 0).ok_or_else(|| io::Error::other("/proc does not show it"))?;
     let loads = threads_load(number)?;
-    // Readable once it has ended: from then on another process may have its number.
+    // The pidfd is readable once the process has ended; from then on another process may have its number.
     if packets::is_readable(process, Instant::now())? {
         return Err(io::Error::other("it has ended"));
     }
@@ -74,7 +75,7 @@ pub fn threads_load(number: i32) -> io::Result<bool> {
             match std::fs::read_to_string(thread?.path().join("status")) {
                 Ok(status) if loads(&status)? => return Ok(true),
                 Ok(_) => {}
-                // Before it ended it may have made another one, which is not in the list.
+                // Before it ended it may have started a thread that is not in the list.
                 Err(_) => ended = true,
             }
         }
@@ -85,7 +86,8 @@ pub fn threads_load(number: i32) -> io::Result<bool> {
     Err(io::Error::other("its threads come and go"))
 }
 
-/// May the thread of this status load programs? Not asked of root's: only root can put one into another user's process.
+/// May the thread with this status load programs? Root's threads are not asked: only root can put one into another
+/// user's process.
 fn loads(status: &str) -> io::Result<bool> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let strange = || io::Error::new(io::ErrorKind::InvalidData, "/proc says something else");
@@ -136,7 +138,7 @@ mod tests {
         assert!(may_load(&process).is_ok());
         drop(child.stdin.take());
         assert!(packets::is_readable(&process, Instant::now() + std::time::Duration::from_secs(20)).unwrap());
-        // Its number is its own until it has been waited for.
+        // The number stays its own until the process has been waited for.
         assert!(may_load(&process).is_err());
         child.wait().unwrap();
         assert!(may_load(&process).is_err());
@@ -152,7 +154,7 @@ mod tests {
         let (is_made, made) = std::sync::mpsc::channel();
         let (end, ends) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
-            // Of this thread alone, which ends with the test.
+            // Only for this thread, which ends with the test.
             rustix::thread::set_keep_capabilities(true).unwrap();
             let (user, group) = (Uid::from_raw(20_001), Gid::from_raw(20_001));
             rustix::thread::set_thread_res_gid(group, group, group).unwrap();
@@ -166,7 +168,7 @@ mod tests {
         });
         for expected in [true, false] {
             made.recv().unwrap();
-            // Those of other tests come and go.
+            // Threads of other tests come and go.
             let loads = (0..100).find_map(|_| threads_load(here).ok());
             assert_eq!(loads, Some(expected));
             end.send(()).unwrap();

@@ -1,32 +1,34 @@
-//! Who may do what with which device: a TOML file, decided by the kernel's word on who is at the other end of a socket.
+//! The policy: which user may do what with which device. It is a TOML file; the kernel identifies the user at the other
+//! end of a socket.
 //!
 //! ```toml
 //! [limits]
-//! ring = "64M"        # bytes of one device's ring at most
-//! readers = 48        # readers one user may have at a time; a device's ring has places for 64
-//! instructions = 4096 # what all expressions of a device may cost each packet; one user's, three quarters of it
+//! ring = "64M"        # most bytes of one device's ring
+//! readers = 48        # most readers of one user; a device's ring has places for 64
+//! instructions = 4096 # most instructions of all expressions of a device for each packet; one user's: three quarters
 //!
-//! [[allow]]           # the first that fits decides; its readers share rings, and see all of each other's packets
+//! [[allow]]           # the first entry that fits decides; its readers share rings, and see all of each other's packets
 //! groups = ["streamline"]
 //! devices = ["eth*", "wlan0"]
 //! modes = ["tap"]     # tap: read copies; consume: take packets away; flow: open flows, where the device is an interface
-//! slices = "20%"      # mode flow: guarantees of each user's flows together, of the wire of each of these interfaces
-//! weight = 10         # mode flow: the largest weight N of a share `fair:N`
-//! keep = "64M"        # the last so many bytes of each of these devices are there for readers that look back
-//! filter = "udp port 53"  # they see no other packets of these devices, whatever they ask for
+//! slices = "20%"      # mode flow: most guaranteed part of each of these wires, for all flows of a user together
+//! weight = 10         # mode flow: largest weight N of a share `fair:N`
+//! keep = "64M"        # keep the last 64 MiB of each of these devices for readers that look back
+//! filter = "udp port 53"  # the only packets of these devices that they see, whatever they ask for
 //! ```
 //!
-//! Without `slices` and `weight`, a user has 20 % of each wire and weights up to 10; root has all of it, and weights up to 1000.
+//! Without `slices` and `weight`, a user has 20 % of each wire and weights up to 10. Root has all of each wire, and
+//! weights up to 1000.
 //!
-//! Root may do everything (but nobody may consume without a file), and looks back into the ring of the first entry that keeps
-//! all of a device. Readers that two different entries allow never share a ring: so what a filter rejects is in none that its
-//! readers have. They are told how many packets and bytes a device has in all.
+//! Root may do everything, except consume without a file. It looks back into the ring of the first entry that keeps all
+//! of a device. Readers that two different entries allow never share a ring. So packets that a filter rejects are not
+//! in the rings of its readers. These readers still learn how many packets and bytes a device has in total.
 //!
-//! A filter says nothing about flows, which get their own packets only. So an entry with a filter allows no `flow`.
+//! A filter does not concern flows, which get only their own packets. So an entry with a filter allows no `flow`.
 //!
-//! A filter is compiled once, when the file is read, as `bpf` would be. So names of hosts are asked for only then, and what
-//! stands behind a VLAN tag is other packets to it: `not port 22` lets port 22 through behind a tag. Better to say what is to
-//! be seen.
+//! A filter is compiled once, when the file is read, as `bpf` would compile it. So host names are resolved only then.
+//! Packets behind a VLAN tag are other packets to it: `not port 22` lets port 22 through behind a tag. It is better to
+//! name the packets that may be seen.
 
 pub use buffer::control::peer::Peer;
 use capture::budget::INSTRUCTIONS;
@@ -38,28 +40,28 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of one device's ring at most, if the file does not say.
+/// Most bytes of one device's ring, if the file does not say.
 const RING_BYTES: u64 = 256 << 20;
 
-/// Readers one user may have at a time, if the file does not say.
+/// Most readers of one user, if the file does not say.
 const READERS: usize = capture::registry::READERS_OF_USER;
 
-/// The group that may capture where there is no file.
+/// The group that may capture if there is no file.
 const GROUP: &str = "streamline";
 
-/// Who may do what.
+/// Which user may do what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Bytes of one device's ring at most.
+    /// Most bytes of one device's ring.
     pub ring_bytes: u64,
-    /// Readers one user may have at a time.
+    /// Most readers of one user.
     pub readers: usize,
-    /// Instructions that all expressions of a device may cost each packet; none where they may cost any number.
+    /// Most instructions that all expressions of a device may cost each packet. `None`: any number.
     pub instructions: Option<u32>,
     from_file: bool,
-    /// The only client is the process that made the daemon: there is no other reader.
+    /// The only client is the process that made the daemon, so there is no other reader.
     is_for_one: bool,
-    /// This user may do what root may; none: no user may.
+    /// This user may do what root may. `None`: no user may.
     owner: Option<u32>,
     entries: Vec<Entry>,
 }
@@ -71,11 +73,11 @@ struct Entry {
     everybody: bool,
     devices: Vec<String>,
     modes: Vec<Allowed>,
-    /// What each of its users may take of a wire.
+    /// The part of a wire that each of its users may take.
     shares: ShareLimits,
     /// Bytes of a standing ring.
     keep: Option<u64>,
-    /// What is seen of its devices.
+    /// The part of its devices' packets that is seen.
     only: Option<Arc<Only>>,
 }
 
@@ -126,8 +128,8 @@ impl Entry {
         self.everybody || self.users.contains(&peer.user) || self.groups.iter().any(|group| peer.groups.contains(group))
     }
 
-    /// What those it lets in may see, if it is the entry of this number: they are a trust group of their own. Root's, and that
-    /// of who needs no policy, is 0.
+    /// The permission of the peers that this entry lets in; `at` is its number. They are a trust group of their own.
+    /// Group 0 is for root, and for peers that need no policy.
     fn right(&self, at: usize) -> Permission {
         Permission { group: at as u32 + 1, only: self.only.clone() }
     }
@@ -137,7 +139,7 @@ impl Entry {
 type Names = BTreeMap<String, u32>;
 
 impl Policy {
-    /// What holds without a file.
+    /// The policy without a file.
     pub fn without_file() -> Policy {
         Policy::for_groups(group().into_iter().collect())
     }
@@ -152,14 +154,15 @@ impl Policy {
         Policy { ring_bytes, readers, instructions, from_file: false, is_for_one: false, owner: None, entries }
     }
 
-    /// Whoever is let in may capture everything: for a daemon that only the process it was made by can speak to, and that has
-    /// no more rights than that one. Its expressions may cost any number of instructions, as when that one captures by itself.
+    /// Lets any client capture everything. It is for a daemon that only the process which made it can speak to, and
+    /// that has no more rights than that process. Expressions may cost any number of instructions, as when that process
+    /// captures by itself.
     pub fn for_one() -> Policy {
         let entry = Entry { everybody: true, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
         Policy { is_for_one: true, ..Policy::of(RING_BYTES, READERS, None, vec![entry]) }
     }
 
-    /// The same, and this user may do what root may: for a daemon that has no more rights than this user.
+    /// Lets this user do what root may, for a daemon that has no more rights than this user.
     pub fn owned_by(self, user: u32) -> Policy {
         Policy { owner: Some(user), ..self }
     }
@@ -168,7 +171,7 @@ impl Policy {
         peer.user == 0 || self.owner == Some(peer.user)
     }
 
-    /// Reads a file; the error says where in it something is wrong. Filters are compiled, for which libpcap is loaded.
+    /// Reads a file. The error says where it is wrong. Loads libpcap to compile filters.
     pub fn read(path: &Path) -> Result<Policy, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", base::terminal::name(path)))?;
         Policy::parse(&text, &names("/etc/passwd"), &names("/etc/group"), &streamline::compiler())
@@ -217,7 +220,7 @@ impl Policy {
                 return Err("filter: a flow gets packets past it: \"flow\" needs an entry of its own".to_string());
             }
             let only = |text: &String| match text.trim() {
-                // It would pass everything, as tcpdump has it: hardly what somebody meant who wrote it down.
+                // As in tcpdump, it would pass everything, which is hardly what the author of the file meant.
                 "" => Err("filter: it is empty; without the key all packets are seen".to_string()),
                 text => Only::new(text, compiler).map_err(|why| format!("filter = `{text}`: {why}")),
             };
@@ -238,7 +241,8 @@ impl Policy {
         Ok(Policy { from_file: true, ..Policy::of(ring_bytes, readers, instructions, entries) })
     }
 
-    /// May this peer read this device in this mode? Gives its trust group and what that sees; else why not.
+    /// Checks that this peer may read this device in this mode, and gives its trust group with the part that the group
+    /// sees. The error says why it may not.
     pub fn allows(&self, peer: &Peer, device: &str, mode: Mode) -> Result<Permission, String> {
         if mode == Mode::Consume && !self.from_file {
             let text = "packets may be taken away from the host where the daemon's policy says so (`--config`, `modes = \
@@ -246,7 +250,7 @@ impl Policy {
             return Err(text.to_string());
         }
         if self.is_manager(peer) {
-            // Who may see everything shares the ring that has everything.
+            // A user that may see everything shares the ring that has everything.
             let whole = || self.kept(device).map(|(right, _)| right).find(|right| right.only.is_none());
             let kept = if mode == Mode::Tap { whole() } else { None };
             return Ok(kept.unwrap_or_default());
@@ -259,7 +263,8 @@ impl Policy {
         self.fitting(peer, wanted, of_device, &what).map(|(at, entry)| entry.right(at))
     }
 
-    /// May this peer open flows on this device? None: on any device at all. Says what it may take of the wire; else why not.
+    /// Checks that this peer may open flows on this device (`None`: on any device). Gives the part of the wire that it
+    /// may take. The error says why it may not.
     pub fn allows_flows(&self, peer: &Peer, device: Option<&str>) -> Result<ShareLimits, String> {
         if self.is_manager(peer) {
             return Ok(ShareLimits::NONE);
@@ -272,8 +277,8 @@ impl Policy {
         self.fitting(peer, Allowed::Flow, of_device, &what).map(|(_, entry)| entry.shares)
     }
 
-    /// The first entry that allows this peer a mode on a device, and its number; else why not, where `what` says what the peer
-    /// wanted.
+    /// The first entry that allows this peer a mode on a device, with its number. The error says why there is none;
+    /// `what` names what the peer wanted.
     fn fitting(
         &self,
         peer: &Peer,
@@ -299,7 +304,8 @@ impl Policy {
         self.entries.iter().any(|entry| entry.keep.is_some())
     }
 
-    /// The trust groups for which a device's packets are kept, with what they see of it, and the bytes of each one's ring.
+    /// The trust groups for which a device's packets are kept: the part that each group sees, and the bytes of its
+    /// ring.
     pub(crate) fn kept(&self, device: &str) -> impl Iterator<Item = (Permission, u64)> {
         let kept = self.entries.iter().enumerate().filter_map(|(at, entry)| Some((at, entry, entry.keep?)));
         let concerns = move |entry: &Entry| entry.devices.iter().any(|pattern| matches(pattern, device));
@@ -307,9 +313,9 @@ impl Policy {
         kept.map(|(at, entry, bytes)| (entry.right(at), capture::registry::ring_bytes(bytes, self.ring_bytes)))
     }
 
-    /// Does this group's ring have readers that another reader could deceive?
+    /// Can this group's ring have readers that another reader could deceive?
     pub(crate) fn shares(&self, right: &Permission) -> bool {
-        // Group 0 is root's alone.
+        // Only root is in group 0.
         !self.is_for_one && right.group != 0
     }
 
@@ -318,18 +324,18 @@ impl Policy {
         self.is_manager(peer) || self.entries.iter().any(|entry| entry.concerns(peer))
     }
 
-    /// May this peer look at what others do, and end it? May it make devices interfaces?
+    /// May this peer look at other users' work, end it, and turn devices into interfaces?
     pub fn may_manage(&self, peer: &Peer) -> bool {
         self.is_manager(peer)
     }
 }
 
-/// The group whose members may connect, where there is one of that name.
+/// The group whose members may connect, if it exists.
 pub fn group() -> Option<u32> {
     names("/etc/group").get(GROUP).copied()
 }
 
-/// Does a pattern, in which `*` stands for any bytes, match a name?
+/// Does this name match a pattern, in which `*` stands for any bytes?
 fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -345,7 +351,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.len() >= last.len() && rest.ends_with(last)
 }
 
-/// `64M`, or `64MiB`: bytes.
+/// Parses bytes, such as `64M` or `64MiB`.
 fn size(text: &str) -> Option<u64> {
     let text = text.strip_suffix("iB").unwrap_or(text);
     let (digits, shift) = match text.as_bytes().last()? {
@@ -357,7 +363,7 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// `20%`, or `0.5%`: millionths.
+/// Parses a percentage, such as `20%` or `0.5%`, into millionths.
 fn percent_ppm(text: &str) -> Option<u32> {
     let number = text.strip_suffix('%')?.trim_end();
     let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
@@ -369,7 +375,7 @@ fn percent_ppm(text: &str) -> Option<u32> {
     (ppm <= 1_000_000).then_some(ppm)
 }
 
-/// Names of users by their numbers, as `/etc/passwd` has them; of several names of one number the first.
+/// Names of users by number, from `/etc/passwd`; if a number has several names, the first.
 pub fn user_names() -> BTreeMap<u32, String> {
     let mut names = BTreeMap::new();
     for (name, number) in entries("/etc/passwd") {
@@ -402,7 +408,7 @@ mod tests {
         Peer { process: 1, user, groups: groups.to_vec() }
     }
 
-    /// Knows some expressions; of frames without an Ethernet header, fewer.
+    /// A compiler that knows some expressions, and fewer for frames without an Ethernet header.
     struct Played;
 
     impl Compile for Played {
@@ -434,7 +440,7 @@ mod tests {
         parse_by(text, &Played)
     }
 
-    /// Of who sees everything.
+    /// The permission of a group that sees everything.
     fn group(number: u32) -> Result<Permission, String> {
         Ok(number.into())
     }
@@ -528,7 +534,7 @@ mod tests {
         );
         assert!(why(&reader, None).ends_with("does not let user 7 open flows on any device (`modes = [\"flow\"]`)"));
         assert!(why(&stranger, None).contains("user 1 may use no device here"));
-        // To have flows is not to see the device.
+        // Having flows does not include seeing the device.
         assert!(policy.allows(&anna, "eth0", Mode::Tap).unwrap_err().contains("tap `eth0`"));
     }
 
@@ -585,12 +591,12 @@ mod tests {
         let kept = |device| policy.kept(device).map(|(right, _)| right).collect::<Vec<_>>();
         assert_eq!(kept("eth0"), [Permission { group: 1, only: udp.clone() }, 2.into()]);
         assert_eq!(kept("eth1"), [Permission { group: 1, only: udp }]);
-        // A ring that has but a part is not for who may see everything.
+        // A user that may see everything gets no ring that has only a part.
         assert_eq!(policy.allows(&root, "eth0", Mode::Tap), group(2));
         assert_eq!(policy.allows(&root, "eth1", Mode::Tap), group(0));
     }
 
-    /// By the compiler that the daemon has.
+    /// Uses the daemon's real compiler.
     #[test]
     fn filters_are_what_tcpdump_takes() {
         let compiler = streamline::compiler();
@@ -611,7 +617,7 @@ mod tests {
         }
     }
 
-    /// Expressions as people give them to tcpdump.
+    /// Expressions that people commonly use with tcpdump.
     const USUAL: [&str; 32] = [
         "tcp",
         "udp",

@@ -1,5 +1,6 @@
-//! The process that holds ports of the host for flows on shared devices ([`net::hold_ports`]), as the daemon starts it: before it
-//! gives up anything, for the process needs the right to bind ports below 1024, and the daemon keeps it not.
+//! The process that holds ports of the host for flows on shared devices ([`net::hold_ports`]). The daemon starts it
+//! before giving up any right, because the process needs the right to bind ports below 1024, which the daemon does not
+//! keep.
 
 use crate::account::Account;
 use crate::confine;
@@ -12,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// What people are told.
+/// The guard's name for people.
 const NAME: &str = "holding ports";
 
 /// Starts the process with the rights that this one has now: `command` is this program, told to call [`run`].
@@ -22,30 +23,32 @@ const NAME: &str = "holding ports";
 /// The process could not be made.
 pub fn start(mut command: Command) -> io::Result<Arc<PortKeeper>> {
     let (keeper, socket) = PortKeeper::pair()?;
-    // A group of its own: a terminal's signals are not meant for it.
+    // A group of its own, so that it gets no signals from the terminal.
     command.stdin(socket).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
-    // It ends when the daemon does, whose child it is no more then.
+    // It ends with the daemon. By then it is no longer the daemon's child.
     command.spawn()?;
     Ok(keeper)
 }
 
-/// The process: gives up everything but binding sockets, and holds ports as the daemon at its standard input wishes.
+/// Runs the process: gives up everything except binding sockets, and holds ports as the daemon at its standard input
+/// asks.
 ///
 /// # Errors
 ///
-/// Rights could not be given up, or the daemon said something strange.
+/// Rights could not be given up, or the daemon sent an invalid message.
 pub fn run() -> io::Result<()> {
     confine::raise_files();
     if rustix::process::geteuid().is_root() {
         confine::become_user(&Account::of_daemon())?;
     }
     guard::keep_capabilities(CapabilitySet::NET_BIND_SERVICE)?;
-    // Where a kernel lacks one of them the process holds ports without it, as the daemon does.
+    // On a kernel that lacks a guard the process holds ports without it, like the daemon.
     let _: [Guard; 2] = [guard::files::confine_to_ports(NAME), calls().confine(NAME)];
     net::hold_ports(io::stdin().as_fd())
 }
 
-/// Sockets of TCP and UDP are made, bound and closed; nothing is connected, listened at or received from, but the daemon.
+/// Allows making, binding and closing sockets of TCP and UDP. The process cannot connect them, listen or receive; it
+/// receives only from the daemon.
 fn calls() -> Calls {
     Calls::of_any_program()
         .and(&[
@@ -64,7 +67,7 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// As [`run`] is confined, on a thread that ends with the test.
+    /// Confines a thread that ends with the test, like [`run`].
     #[test]
     fn a_confined_process_binds_and_does_nothing_else() {
         let tried = std::thread::spawn(|| {
@@ -84,7 +87,7 @@ mod tests {
             ])
         });
         let Some(tried) = tried.join().expect("no panic") else { return };
-        // The library would listen, which is refused, too.
+        // The library would also listen, which is refused, too.
         assert_eq!(tried[..5], [Err(io::ErrorKind::PermissionDenied); 5]);
         assert_eq!(tried[5], Ok(()));
     }

@@ -1,7 +1,7 @@
-//! The control socket: who connects is known by the kernel's word, asks, and is answered.
+//! The control socket: the kernel identifies each client; the client asks, and the daemon answers.
 //!
-//! One thread a client, as many as there may be; a client that sends nonsense is let go, one that is silent costs a
-//! sleeping thread. A client's readers go with its connection, and by their own lines; its flows go with the connection.
+//! Each client has a thread, up to a limit. A client that sends nonsense is dropped; a silent one costs a sleeping
+//! thread. A client's readers end with its connection, and by their own lines; its flows end with the connection.
 
 use crate::account::Account;
 use crate::flows::Flows;
@@ -31,17 +31,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use streamline::devices::copied_from_socket;
 
-/// Clients at a time, root's not counted: who looks after the machine is let in whoever else is there.
+/// Most clients at a time, without root's: an administrator is let in even if all places are taken.
 const CLIENTS: usize = 1024;
 
-/// Clients of one user at a time.
+/// Most clients of one user at a time.
 const CLIENTS_OF_USER: usize = 256;
 
-/// What the administrator is told when it ended.
+/// Line for the administrator when the process that holds ports has ended.
 const KEEPER_WENT: &str = "the process that holds ports of the host ended: shared devices take no new flows, and the host may take \
                            the ports of those that are open; start the daemon again";
 
-/// The same of the process that starts interface processes.
+/// Line for the administrator when the starter of interface processes has ended.
 const STARTER_WENT: &str = "the process that starts interface processes ended: devices become no interfaces, and an interface whose process \
                             ends goes down; start the daemon again";
 
@@ -52,39 +52,40 @@ pub struct Helpers {
     pub ports: Arc<PortKeeper>,
     /// Starts the processes of interfaces.
     pub interfaces: Arc<InterfaceStarter>,
-    /// Where the daemon listens, so that the processes of interfaces find the next one.
+    /// The daemon's socket, so that interface processes find the next daemon.
     pub control: PathBuf,
 }
 
-/// Whom the socket's mode lets in; what they may do then is for the policy to say.
+/// The users that the socket's mode lets in; the policy says what they may do then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayConnect {
-    /// Root alone, and the daemon's own user.
+    /// Root, and the daemon's own user.
     Root,
-    /// And this group.
+    /// Also this group.
     Group(u32),
-    /// Everybody.
+    /// All users.
     Everybody,
 }
 
-/// A socket that is listened on, with its path where it is ours to remove.
+/// A listening socket, with its path if this process has to remove it.
 #[derive(Debug)]
 pub struct Listening {
     socket: OwnedFd,
     path: Option<PathBuf>,
-    /// Says that the path is taken.
+    /// Shows that the path is in use.
     _lock: Option<OwnedFd>,
 }
 
 impl Listening {
-    /// Listens at a path, in place of a daemon that was killed there.
+    /// Listens at a path, replacing a daemon that was killed there.
     pub fn at(path: &Path, who: MayConnect) -> io::Result<Listening> {
         if let Some(folder) = path.parent() {
-            // Whatever this process makes else is for whom its umask says; who may write here takes the socket's place.
+            // This folder does not follow the umask: a user that can write to it can replace the socket.
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
         let (mode, group) = match who {
-            // Interface processes connect to the next daemon, as the daemon's user. The group is let in only if that user runs nothing else.
+            // Interface processes connect to the next daemon as the daemon's user. Its group is let in only if that
+            // user runs nothing but the daemon.
             MayConnect::Root => match Account::of_daemon() {
                 account if account.is_own() && rustix::process::geteuid().is_root() => (0o660, Some(account.group)),
                 _ => (0o600, None),
@@ -96,26 +97,26 @@ impl Listening {
         Ok(Listening { socket: listener, path: Some(path.to_path_buf()), _lock: Some(lock) })
     }
 
-    /// A socket that was made by who started the daemon, and listens already.
+    /// Takes a socket that the starter of the daemon made, and that listens already.
     pub fn inherited(socket: OwnedFd) -> Listening {
         Listening { socket, path: None, _lock: None }
     }
 }
 
 impl Listening {
-    /// The folder that its socket lies in, where it is ours to remove.
+    /// The folder of its socket, if this process has to remove the socket.
     pub fn folder(&self) -> Option<&Path> {
         let folder = self.path.as_deref()?.parent()?;
         Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
     }
 
-    /// Where it listens, for processes that look for it from anywhere; none: at no path.
+    /// The absolute path where it listens. `None`: it has no path.
     pub fn path(&self) -> Option<PathBuf> {
         let address = SocketAddrUnix::try_from(rustix::net::getsockname(&self.socket).ok()?).ok()?;
         std::path::absolute(OsStr::from_bytes(address.path_bytes()?)).ok()
     }
 
-    /// Another process removes the socket at the end.
+    /// Leaves the socket's removal to another process.
     pub fn leave_socket(&mut self) {
         self.path = None;
     }
@@ -137,13 +138,13 @@ pub struct Server {
 struct Shared {
     registry: CaptureRegistry,
     networks: Arc<Networks>,
-    /// None: there are no interfaces.
+    /// `None`: there are no interfaces.
     helpers: Option<Helpers>,
     policy: Policy,
     confined: String,
     device: fn(&str) -> Result<capture::Device, CaptureError>,
     clients: Mutex<Clients>,
-    /// Readable when somebody wants it to stop; the other end is for them to write to.
+    /// Becomes readable when the daemon has to stop, after a write to `stopper`.
     stop: UnixStream,
     stopper: UnixStream,
 }
@@ -159,14 +160,14 @@ struct Connected {
     purpose: String,
     since: u64,
     readers: Vec<(u64, String)>,
-    /// Is it being given another?
+    /// Another reader is being opened for it.
     opening: bool,
-    /// To end it.
+    /// Its socket, to end the client.
     socket: Arc<OwnedFd>,
 }
 
 impl Helpers {
-    /// A line to each, and what is said when it hangs up.
+    /// For each helper process: a file descriptor that hangs up when it ends, and the line for that case.
     fn lines(&self) -> [(BorrowedFd<'_>, &'static str); 2] {
         [(self.ports.as_fd(), KEEPER_WENT), (self.interfaces.as_fd(), STARTER_WENT)]
     }
@@ -174,14 +175,14 @@ impl Helpers {
 
 impl Shared {
     fn clients(&self) -> MutexGuard<'_, Clients> {
-        // What panicked under it left a list that is as good as before.
+        // A thread that panicked under this lock left a usable list.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Server {
-    /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device. Without `helpers`
-    /// there are no interfaces.
+    /// A daemon with these rings. `confined` describes for people how this process is confined; `device` finds facts
+    /// about a device. Without `helpers` there are no interfaces.
     pub fn new(
         registry: CaptureRegistry,
         policy: Policy,
@@ -199,12 +200,12 @@ impl Server {
         Ok(Server { shared: Arc::new(shared) })
     }
 
-    /// Writing to this ends [`run`](Self::run): for signal handlers.
+    /// A stream that ends [`run`](Self::run) when written to, for signal handlers.
     pub fn stopper(&self) -> io::Result<UnixStream> {
         self.shared.stopper.try_clone()
     }
 
-    /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.
+    /// Serves clients until it is stopped. `tell` takes lines for the administrator.
     pub fn run(&self, listening: &Listening, tell: &dyn Fn(&str)) -> io::Result<()> {
         let mut journal = Journal::new(tell);
         let Shared { policy, registry, networks, helpers, .. } = self.shared.as_ref();
@@ -212,7 +213,7 @@ impl Server {
         if let Some(standing) = &mut standing {
             standing.see_to(policy, registry, &mut journal);
         }
-        // They say nothing without being asked, but hang up when they end.
+        // The helpers send nothing unasked, but hang up when they end.
         let mut lines: Vec<(BorrowedFd<'_>, &str)> = helpers.iter().flat_map(Helpers::lines).collect();
         loop {
             let mut fds =
@@ -222,7 +223,7 @@ impl Server {
             fds.extend(lines.iter().map(|(line, _)| PollFd::from_borrowed_fd(*line, PollFlags::empty())));
             fds.extend(standing.as_ref().map(|standing| PollFd::new(standing, PollFlags::IN)));
             let now = Instant::now();
-            // A minute at most: it is one.
+            // At most a minute, so it fits.
             let timeout = journal.catch_up(now).and_then(|due| Timespec::try_from(due - now).ok());
             match rustix::event::poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -256,13 +257,13 @@ impl Server {
                 Ok((socket, peer)) => {
                     self.admit(socket, peer, &mut |line| journal.tell(Cause::Refusal, Instant::now(), line));
                 }
-                // Out of files or memory for a moment: those who are there go on.
+                // Out of files or memory for a moment: present clients go on.
                 Err(error) if packets::is_short(&error) => {
                     let line = format!("clients cannot be let in: {error}");
                     journal.tell(Cause::Accepting, Instant::now(), line);
                     std::thread::sleep(Duration::from_millis(100));
                 }
-                // It has gone again.
+                // The client has gone again.
                 Err(_) => {}
             }
         }
@@ -273,7 +274,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers one client that is connected already, in this thread, until it goes.
+    /// Serves one connected client in this thread, until it goes.
     pub fn attend(&self, socket: &OwnedFd) -> io::Result<()> {
         let peer = control::peer::of(socket.as_fd())?;
         let socket = Arc::new(socket.try_clone()?);
@@ -296,13 +297,13 @@ impl Server {
         let (id, theirs) = (session.id, Arc::clone(&socket));
         let started = std::thread::Builder::new().name(format!("client-{id}")).spawn(move || session.run(&theirs));
         if let Err(error) = started {
-            // The session went with its thread, and took its name from the list.
+            // The session went with its thread, and removed the client from the list.
             refuse(&socket, "the daemon has no thread left for you");
             tell(format!("a client was not let in: no thread can be made: {error}"));
         }
     }
 
-    /// Makes a client of a process, or says why there are too many.
+    /// Registers a process as a client. The error says which limit it met.
     fn register(&self, socket: &Arc<OwnedFd>, peer: Peer) -> Result<Session, String> {
         let mut clients = self.shared.clients();
         place_for(&self.shared.policy, clients.all.values().map(|client| &client.peer), &peer)?;
@@ -317,8 +318,8 @@ impl Server {
     }
 }
 
-/// Is there a place for one more beside these? Else which limit was met, and what would help. Clients that the policy allows
-/// nothing may ask what is going on, and take no place of those that it allows something.
+/// Checks that there is a place for one more client. The error says which limit was met, and the remedy. Clients
+/// without any permission may ask for the state, but take no place from clients with one.
 fn place_for<'a>(
     policy: &Policy,
     connected: impl Iterator<Item = &'a Peer> + Clone,
@@ -356,11 +357,11 @@ impl Session {
             let (question, fds) = match control::receive(socket) {
                 Ok(Some(asked)) => asked,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // It closed, or said what no client says.
+                // It has closed, or sent something that no client sends.
                 Ok(None) | Err(_) => break,
             };
-            // One question and its answer at a time: who asks on without taking its answers would have all that goes
-            // with them (file descriptors, which are counted for all clients together) pile up.
+            // One question and its answer at a time. A client that keeps asking without taking its answers would pile
+            // up file descriptors, which are counted for all clients together.
             if !packets::all_taken(socket).unwrap_or(false) {
                 break;
             }
@@ -373,7 +374,7 @@ impl Session {
         }
     }
 
-    /// Is this the process of an interface that lost its daemon? Else it is refused.
+    /// Is this the process of an interface that lost its daemon? If not, it is refused.
     fn adopts(&self, socket: &OwnedFd) -> bool {
         if self.peer.user != rustix::process::geteuid().as_raw() {
             return false;
@@ -382,7 +383,7 @@ impl Session {
         control::send(socket, &Answer::Flows(flow::Answer::Done), &[]).is_ok()
     }
 
-    /// The process is no client any more.
+    /// Turns the client into an interface process.
     fn adopt(self, socket: &OwnedFd) {
         let (networks, own) = (Arc::clone(&self.shared.networks), socket.try_clone());
         drop(self);
@@ -402,7 +403,7 @@ impl Session {
                 send(Answer::Hello(PROTOCOL))
             }
             Question::Device(name) => {
-                // Whoever may read it in any way.
+                // A client that may read the device in any mode.
                 let allows = |mode| self.shared.policy.allows(&self.peer, &name, mode);
                 let allowed = allows(Mode::Tap).or_else(|denied| allows(Mode::Consume).map_err(|_| denied));
                 let allowed = allowed.map_err(|text| CaptureError::new(CaptureErrorKind::Denied, text));
@@ -421,7 +422,8 @@ impl Session {
                     let answer = Answer::Granted(Granted::of(&attachment));
                     let sent = control::send(socket, &answer, &fds_of(&attachment));
                     sent.or_else(|error| {
-                        // Too many file descriptors are on their way, perhaps; words can still be said.
+                        // Perhaps too many file descriptors are on their way. An answer without one may still get
+                        // through.
                         self.release(attachment.id);
                         send(CaptureError::system("what a reader needs cannot be handed out", &error).into())
                     })
@@ -452,7 +454,7 @@ impl Session {
     fn answer_about_flows(&mut self, socket: &OwnedFd, question: &flow::Question, fds: Vec<OwnedFd>) -> io::Result<()> {
         let Shared { networks, policy, .. } = self.shared.as_ref();
         match question {
-            // The next question brings one. It may take a while to close it: that is this client's thread.
+            // `Reclaim` comes with a file. Closing it may take a while, which only delays this client's thread.
             flow::Question::Reclaim => packets::take_files(socket),
             flow::Question::Claim(_) => packets::take_no_files(socket),
             _ => {}
@@ -469,12 +471,12 @@ impl Session {
             if !self.flows.take_back(answer) {
                 return Err(error);
             }
-            // As with a reader: words can still be said.
+            // As with a reader: an answer without file descriptors may still get through.
             send(CaptureError::system("what a flow needs cannot be handed out", &error))
         })
     }
 
-    /// Lets a reader of this client go.
+    /// Closes a reader of this client.
     fn release(&self, id: u64) {
         self.shared.registry.close(&[id]);
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
@@ -492,7 +494,7 @@ impl Session {
         }
     }
 
-    /// Why this client gets no maps of the kernel's for a reader of this right; none where it may have them.
+    /// Why this client gets no kernel maps for a reader with this permission. `None`: it may have them.
     fn why_no_maps(&self, socket: &OwnedFd, right: &Permission) -> Option<String> {
         if self.shared.policy.shares(right) { maps::why_no_maps(socket.as_fd(), self.peer.user) } else { None }
     }
@@ -501,7 +503,7 @@ impl Session {
         let denied = |text| CaptureError::new(CaptureErrorKind::Denied, text);
         let Policy { ring_bytes, readers, .. } = self.shared.policy;
         let right = self.shared.policy.allows(&self.peer, &asked.device, asked.mode).map_err(denied)?;
-        // Who comes first decides for all who come later: with less than usual for itself it would make others lose.
+        // The first reader decides for later ones: a smaller ring than usual would make them lose packets.
         let wanted = asked.ring_bytes.max(capture::registry::RING_BYTES);
         asked.ring_bytes = capture::registry::ring_bytes(wanted, ring_bytes);
         if asked.keep && !self.shared.policy.may_manage(&self.peer) {
@@ -541,10 +543,10 @@ impl Session {
         opened
     }
 
-    /// Books one more reader for this client's user, who may have so many.
+    /// Books one more reader for this client's user; `most` is the user's limit.
     fn book(&self, most: usize) -> Result<(), CaptureError> {
-        // Readers go by their lines as well, of which only their owner knows. They are looked for without the lock, for it may be
-        // loading programs.
+        // Readers also end by their own lines, which only their owner learns of. Look for ended ones without the lock,
+        // since the registry may be loading programs.
         let of_user = |client: &Connected| client.peer.user == self.peer.user;
         let known: Vec<u64> = {
             let clients = self.shared.clients();
@@ -572,7 +574,7 @@ impl Session {
         Ok(())
     }
 
-    /// What is going on, as far as this client may know: its own user's clients, and the rings they read.
+    /// The state, as far as this client may know it: the clients of its own user, and the rings they read.
     fn state(&self) -> DaemonState {
         let all = self.shared.policy.may_manage(&self.peer);
         let clients: Vec<ClientState> = self
@@ -601,7 +603,7 @@ impl Session {
 
     fn forget(&self, device: &str) -> Answer {
         if !self.shared.policy.may_manage(&self.peer) {
-            return Answer::Refused(CaptureErrorKind::Denied, "what is kept is for root to take back".into());
+            return Answer::Refused(CaptureErrorKind::Denied, "only root may take back what is kept".into());
         }
         match self.shared.registry.forget(device) {
             true => Answer::Done,
@@ -619,7 +621,7 @@ impl Session {
             };
             (client.readers.iter().map(|(reader, _)| *reader).collect(), Arc::clone(&client.socket))
         };
-        // First: the client's thread lets its readers go without a word once its socket is closed.
+        // Dismiss first: the client's thread closes its readers without a reason once its socket is closed.
         self.shared.registry.dismiss(&readers, CloseReason::Stopped(self.peer.user));
         let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
         Answer::Done
@@ -638,7 +640,7 @@ impl Drop for Session {
 mod tests {
     use super::*;
 
-    /// Without a policy's file nobody is known but root and, where there is one, a group.
+    /// Without a policy file only root and one group, if it exists, may do anything.
     #[test]
     fn strangers_leave_places_for_those_who_may_do_something() {
         let peer = |user: u32| Peer { process: 1, user, groups: vec![] };

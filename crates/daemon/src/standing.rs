@@ -1,5 +1,6 @@
-//! Rings that the policy has stand: every packet of a device that their readers may see is kept in them from when the daemon
-//! or the device came, for readers that look back. They are of the trust group that may read them, like any ring.
+//! Standing rings: the policy has them keep every packet of a device that their readers may see, for readers that look
+//! back. They run from the start of the daemon or the device. Each belongs to the trust group that may read it, like
+//! any ring.
 
 use crate::journal::{Cause, Journal};
 use crate::maps;
@@ -10,21 +11,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 use streamline::devices::Present;
 
-/// Rings that stand at most: each holds memory, and devices come and go by others' hands.
+/// Most standing rings: each holds memory, and other users can make devices come and go.
 const RINGS: usize = 64;
 
-/// Devices, and which of them have their rings.
+/// The devices, and the rings that stand.
 #[derive(Debug)]
 pub(crate) struct Standing {
     present: Present,
-    /// Index and name, trust group.
+    /// Index and name of the device, and the trust group.
     held: BTreeSet<(u32, String, u32)>,
-    /// Why some do not, as far as it was told.
+    /// Reasons why some rings do not stand, as far as they were reported.
     told: BTreeSet<String>,
 }
 
 impl Standing {
-    /// None where the policy has no ring stand.
+    /// `None`: the policy has no standing rings.
     pub(crate) fn new(policy: &Policy) -> Result<Option<Standing>, CaptureError> {
         if !policy.keeps() {
             return Ok(None);
@@ -32,10 +33,10 @@ impl Standing {
         Ok(Some(Standing { present: Present::new()?, held: BTreeSet::new(), told: BTreeSet::new() }))
     }
 
-    /// Sees to it that each device has what the policy says; what cannot be is tried again when something changes.
+    /// Opens the rings that the policy wants for each device. A failed one is tried again when something changes.
     pub(crate) fn see_to(&mut self, policy: &Policy, registry: &CaptureRegistry, journal: &mut Journal<'_>) {
         let devices = self.present.look();
-        // As it is for all readers of such a ring.
+        // All readers of such a ring get the same writer.
         let by = if maps::everybody_loads() { By::PacketSocket } else { By::WhatIsBest };
         self.held.retain(|(index, name, _)| devices.iter().any(|device| (device.0, &device.1) == (*index, name)));
         let mut untold = BTreeSet::new();

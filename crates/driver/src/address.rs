@@ -1,4 +1,4 @@
-//! Addresses that the kernel has on a device (`rtnetlink`, RTM_GETADDR).
+//! The kernel's addresses on a device (`rtnetlink`, RTM_GETADDR).
 
 use crate::netlink::{Message, Netlink, attributes};
 use crate::sys::read_plain;
@@ -19,7 +19,7 @@ pub(crate) struct Head {
 /// The addresses of the device with this number in this thread's namespace, each with the length of its prefix in bits.
 pub fn list(index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
     let mut message = Message::new(libc::RTM_GETADDR, 0);
-    // The kernel may leave the number out of its choice; it is compared below.
+    // The kernel may ignore the number and list all devices, so it is compared below.
     message.put(&Head { family: libc::AF_UNSPEC as u8, index, ..Head::default() });
     let each = |found: &mut Vec<_>, kind, body: &[u8]| {
         if kind == libc::RTM_NEWADDR {
@@ -29,11 +29,11 @@ pub fn list(index: u32) -> io::Result<Vec<(IpAddr, u8)>> {
     Netlink::route(0)?.dump(&message, each, Vec::new)
 }
 
-/// Device and address from the body of a message; none where it is about something else.
+/// Device and address from the body of a message; `None` if it is about something else.
 fn parse(body: &[u8]) -> Option<(u32, (IpAddr, u8))> {
     let head: Head = read_plain(body)?;
     let find = |wanted| attributes(&body[size_of::<Head>()..]).find(|(kind, _)| *kind == wanted);
-    // IFA_ADDRESS is that of the other end on a line between two; IPv6 has IFA_LOCAL there only.
+    // On a point-to-point link IFA_ADDRESS is that of the other end; IPv6 has IFA_LOCAL only there.
     let (_, local) = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS))?;
     let address = match i32::from(head.family) {
         libc::AF_INET => IpAddr::from(<[u8; 4]>::try_from(local).ok()?),

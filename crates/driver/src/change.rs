@@ -1,6 +1,6 @@
-//! Changing links of this thread's network namespace: switching on and off, MTU, address, pairs of virtual devices.
+//! Changes links of this thread's network namespace: on and off, MTU, address, pairs of virtual devices.
 //!
-//! For devices this program made (`tuntap.rs`) and for tests. What others configured is left alone.
+//! For devices that this program made (`tuntap.rs`) and for tests. It leaves alone what other programs configured.
 
 use crate::link::{Address, no_link};
 use crate::namespace::Namespace;
@@ -8,25 +8,25 @@ use crate::netlink::{Message, Netlink};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Attribute of a veth's description in which its other end is described.
+/// Attribute of a veth's description that describes its other end.
 const VETH_INFO_PEER: u16 = 1;
 
-/// What is to be different of a link. What is `None` stays.
+/// Changes of a link. A field that is `None` changes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     /// Switched on or off.
     pub up: Option<bool>,
     /// Bytes of the largest packet.
     pub mtu: Option<u32>,
-    /// Frames that wait for being sent at most.
+    /// Most frames that wait for being sent.
     pub queue_frames: Option<u32>,
     /// Its hardware address.
     pub address: Option<Address>,
-    /// Its name; it must be off.
+    /// Its name; the link must be off.
     pub name: Option<String>,
-    /// Whether it resolves addresses of neighbours, which makes it send frames of its own.
+    /// Does it resolve addresses of neighbours, for which it sends frames of its own?
     pub arp: Option<bool>,
-    /// Whether it receives what is for others, for as long as nobody changes it back.
+    /// Does it receive frames for other hosts? Stays so until it is changed back.
     pub promiscuous: Option<bool>,
 }
 
@@ -61,8 +61,8 @@ impl Netlink {
         self.request(&message)
     }
 
-    /// Makes a pair of devices each of which receives what is sent on the other: `near` in this namespace, `far` in that.
-    /// Both are off. They go together, and with either's namespace. With 0 queues each has as many as the driver likes.
+    /// Makes a pair of devices, each of which receives what is sent on the other: `near` in this namespace, `far` in
+    /// `far_namespace`. Both are off. They go together, and with either's namespace. 0 `queues`: the driver's choice.
     pub fn create_veth(&mut self, near: &str, far: &str, far_namespace: &Namespace, queues: u32) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
         let describe = |message: &mut Message, name| {
@@ -85,7 +85,7 @@ impl Netlink {
         self.request(&message)
     }
 
-    /// Removes the link with this number, and what hangs together with it.
+    /// Removes the link with this number, and its other end if it has one.
     pub fn remove(&mut self, index: u32) -> io::Result<()> {
         let mut head = no_link();
         head.ifi_index = index as i32;

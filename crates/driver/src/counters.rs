@@ -1,6 +1,6 @@
-//! What the kernel counts of a device, each by its name: where packets can get lost before anybody here sees them.
+//! The kernel's counts of a device, each with its name: they show where packets were lost before this program saw them.
 //!
-//! What a receiver or sender counts itself is in [`ReceiveStatistics`](crate::ReceiveStatistics) and
+//! For the counts of a receiver or sender see [`ReceiveStatistics`](crate::ReceiveStatistics) and
 //! [`TransmitStatistics`](crate::TransmitStatistics).
 
 use self::Meaning::{Lost, PerhapsLost, Traffic};
@@ -10,22 +10,22 @@ use std::io;
 /// One counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Whose it is and what it counts: `link.rx_missed_errors`.
+    /// Its owner and what it counts: `link.rx_missed_errors`.
     pub name: &'static str,
-    /// How much.
+    /// Its value.
     pub value: u64,
-    /// What it says about loss.
+    /// Its meaning for losses.
     pub meaning: Meaning,
 }
 
-/// What a counter says about packets that somebody would have liked to see.
+/// Does a counter count lost packets?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing.
+    /// No.
     Traffic,
-    /// Lost, or seen by packet sockets and then wanted by no protocol of the host: the kernel counts both together.
+    /// Perhaps: the kernel also counts packets that packet sockets saw and no protocol of the host wanted.
     PerhapsLost,
-    /// Lost.
+    /// Yes.
     Lost,
 }
 
@@ -68,7 +68,7 @@ impl LinkCounters {
         LinkCounters(std::array::from_fn(|at| bytes.get(8 * at..).and_then(read_plain::<u64>).unwrap_or(0)))
     }
 
-    /// Each with its name.
+    /// All counters with their names.
     pub fn all(&self) -> impl Iterator<Item = Counter> {
         LINK.iter().zip(self.0).map(|(&(name, meaning), value)| Counter { name, value, meaning })
     }
@@ -78,32 +78,32 @@ impl LinkCounters {
         self.all().find(|counter| counter.name.strip_prefix("link.") == Some(name)).map(|counter| counter.value)
     }
 
-    /// What was counted since `before`. A counter that went back began anew (the device's driver was loaded again).
+    /// The difference from `before`. A counter that went back started again from 0 (the device's driver was reloaded).
     #[must_use]
     pub fn since(&self, before: &LinkCounters) -> LinkCounters {
         LinkCounters(std::array::from_fn(|at| self.0[at].checked_sub(before.0[at]).unwrap_or(self.0[at])))
     }
 }
 
-/// What the kernel counts of packets on their way from devices to the stack, over all devices and processors
-/// (`/proc/net/softnet_stat`): devices without a queue of their own, veth among them, lose packets here.
+/// The kernel's counts of packets between devices and the stack, summed over devices and processors
+/// (`/proc/net/softnet_stat`). Devices without a queue of their own, such as veth, lose packets here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftnetCounters {
-    /// Packets that were dealt with.
+    /// Packets handled.
     pub processed: u64,
-    /// Packets for which a processor's backlog had no room.
+    /// Packets that found a processor's backlog full.
     pub dropped: u64,
     /// Rounds that ended with work left.
     pub squeezed: u64,
 }
 
 impl SoftnetCounters {
-    /// Reads them.
+    /// Reads the counters.
     pub fn read() -> io::Result<SoftnetCounters> {
         Ok(SoftnetCounters::parse(&std::fs::read_to_string("/proc/net/softnet_stat")?))
     }
 
-    /// A line for each processor, numbers in base 16.
+    /// A line for each processor, with hexadecimal numbers.
     fn parse(text: &str) -> SoftnetCounters {
         let mut sum = SoftnetCounters::default();
         for line in text.lines() {
@@ -115,10 +115,10 @@ impl SoftnetCounters {
         sum
     }
 
-    /// What was counted since `before`.
+    /// The difference from `before`.
     #[must_use]
     pub fn since(&self, before: &SoftnetCounters) -> SoftnetCounters {
-        // The kernel's are 32 bits wide, per processor.
+        // The kernel's counters are 32 bits wide, one for each processor.
         SoftnetCounters {
             processed: self.processed.saturating_sub(before.processed),
             dropped: self.dropped.saturating_sub(before.dropped),
@@ -126,7 +126,7 @@ impl SoftnetCounters {
         }
     }
 
-    /// Each with its name.
+    /// All counters with their names.
     pub fn all(&self) -> [Counter; 3] {
         [
             Counter { name: "softnet.processed", value: self.processed, meaning: Traffic },
@@ -145,7 +145,7 @@ mod tests {
         let bytes: Vec<u8> = (0..24_u64).flat_map(u64::to_ne_bytes).collect();
         let counters = LinkCounters::parse(&bytes);
         assert_eq!([counters.get("rx_packets"), counters.get("rx_missed_errors")], [Some(0), Some(15)]);
-        // An older kernel's are fewer.
+        // An older kernel has fewer.
         assert_eq!([counters.get("rx_nohandler"), counters.get("rx_otherhost_dropped")], [Some(23), Some(0)]);
         assert_eq!(counters.get("no such counter"), None);
         assert_eq!(counters.since(&counters), LinkCounters::default());

@@ -1,4 +1,4 @@
-//! Devices: everything that can be known of one before it is used. For `streamline devices`, and for whoever opens one.
+//! Devices with all facts that can be known before they are used. For `streamline devices`, and for opening one.
 //!
 //! Asking changes nothing: no device is switched on, made promiscuous or captured from.
 
@@ -10,13 +10,13 @@ use crate::namespace::Namespace;
 /// A device with its facts.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// What the kernel says of it.
+    /// The kernel's description.
     pub link: Link,
-    /// Its driver's name, where it has one.
+    /// Its driver's name, if it has one.
     pub driver: Option<String>,
-    /// Its queues, where its driver says.
+    /// Its queues, if its driver says.
     pub channels: Option<Channels>,
-    /// What it does for the kernel.
+    /// The work that it does for the kernel.
     pub offloads: Offloads,
     /// Number of its network namespace.
     pub namespace: u64,
@@ -32,7 +32,7 @@ pub fn list(namespace: &Namespace) -> Result<Vec<Device>, Error> {
     found.and_then(|devices| devices).map_err(Error::doing("list devices"))
 }
 
-/// The device of this name in a network namespace.
+/// The device with this name in a network namespace.
 pub fn find(namespace: &Namespace, name: &str) -> Result<Device, Error> {
     let found = namespace.enter(|| {
         let link = link::find(name)?;

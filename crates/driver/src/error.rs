@@ -1,39 +1,39 @@
-//! What can go wrong with a device, in words for people, with what would help.
+//! Errors of devices, in words for users, with advice.
 //!
-//! That a device is down for a while is no error: see [`Turn`](crate::Turn).
+//! A device that is down for a while is no error: see [`Turn`](crate::Turn).
 
 use std::fmt;
 use std::io;
 
-/// Why a device cannot be used, or no longer.
+/// Why a device cannot be used, or not any more.
 #[derive(Debug)]
 pub enum Error {
     /// There is no device of this name.
     Absent(String),
-    /// The device was there, and is no longer.
+    /// The device is gone.
     Removed(String),
     /// The kernel refused it to this user.
     NotPermitted {
-        /// What was tried.
+        /// The attempted action.
         doing: String,
-        /// What would help.
+        /// Advice.
         help: &'static str,
     },
     /// Neither kernel nor device can do this.
     Unsupported(String),
-    /// What was asked for contradicts itself or a limit.
+    /// The request contradicts itself or a limit.
     Invalid(String),
     /// Something else in the system failed.
     System {
-        /// What was tried.
+        /// The attempted action.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }
 
 impl Error {
-    /// The error that `error` is while `doing` something with a device.
+    /// Sorts `error`, which came while `doing` something with a device.
     pub(crate) fn of(doing: impl Into<String>, error: io::Error) -> Error {
         let doing = doing.into();
         match error.kind() {
@@ -46,7 +46,7 @@ impl Error {
         }
     }
 
-    /// For `map_err`.
+    /// The same, for `map_err`.
     pub(crate) fn doing(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
         move |error| Error::of(doing, error)
     }

@@ -1,7 +1,7 @@
-//! What a device's driver says of itself, and its offloads: `ioctl(SIOCETHTOOL)`.
+//! Facts from a device's driver, and its offloads: `ioctl(SIOCETHTOOL)`.
 //!
-//! An offload decides what a capture sees: packets put together (GRO, LRO) or not cut yet (TSO, GSO), checksums that are not
-//! filled in, VLAN tags that stand beside the frame.
+//! Offloads decide what a capture sees: packets already joined (GRO, LRO) or not cut yet (TSO, GSO), checksums that are
+//! not filled in, VLAN tags beside the frame.
 
 use crate::sys::{ioctl, name_bytes, socket};
 use std::ffi::CStr;
@@ -23,33 +23,33 @@ const FLAG_RXVLAN: u32 = 1 << 8;
 const FLAG_LRO: u32 = 1 << 15;
 const FLAG_RXHASH: u32 = 1 << 28;
 
-/// Work a device does for the kernel, or the kernel for itself in larger pieces.
+/// Work that a device does for the kernel, or that the kernel does in larger pieces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offloads {
-    /// Checksums are checked by the device.
+    /// The device checks checksums.
     pub receive_checksum: bool,
-    /// Checksums are filled in by the device: a capture of outgoing frames sees them open.
+    /// The device fills in checksums: a capture sees those of outgoing frames open.
     pub transmit_checksum: bool,
-    /// Frames may lie in several pieces.
+    /// A frame may be in several pieces.
     pub scatter_gather: bool,
-    /// TCP is cut into segments by the device: a capture of outgoing frames sees it whole.
+    /// The device cuts TCP into segments: a capture sees outgoing data uncut.
     pub tso: bool,
-    /// The same, by the kernel right before the device.
+    /// The same, done by the kernel right before the device.
     pub gso: bool,
-    /// Segments are put together on receipt.
+    /// Segments are joined on receipt.
     pub gro: bool,
-    /// The same, by the device, so that it cannot be undone.
+    /// The same, done by the device, so that it cannot be undone.
     pub lro: bool,
-    /// A received frame's VLAN tag is taken out and stands beside it.
+    /// A received frame's VLAN tag is taken out and kept beside it.
     pub receive_vlan: bool,
-    /// A frame's VLAN tag may stand beside it and is put in by the device.
+    /// A frame's VLAN tag may be beside it, and the device puts it in.
     pub transmit_vlan: bool,
     /// The device computes a hash of each flow.
     pub receive_hash: bool,
 }
 
 impl Offloads {
-    /// All of them off: frames are then seen as they are on the wire.
+    /// All offloads off: then frames look as on the wire.
     pub const NONE: Offloads = Offloads {
         receive_checksum: false,
         transmit_checksum: false,
@@ -64,12 +64,12 @@ impl Offloads {
     };
 }
 
-/// Pairs of queues a device has.
+/// Numbers of a device's queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
-    /// Queues in use: those that receive, that send, and that do both.
+    /// Queues in use: for receiving, for sending, and for both.
     pub in_use: [u32; 3],
-    /// As many as there could be.
+    /// Most queues there could be, in the same order.
     pub at_most: [u32; 3],
 }
 
@@ -80,14 +80,14 @@ struct Request {
     _rest: [u64; 2],
 }
 
-/// Asks the drivers of devices in the network namespace it was made in.
+/// Asks the drivers of devices in the network namespace in which it was made.
 #[derive(Debug)]
 pub struct Ethtool {
     fd: OwnedFd,
 }
 
 impl Ethtool {
-    /// A way to ask; any socket will do.
+    /// Opens a socket for asking; any kind serves.
     pub fn new() -> io::Result<Ethtool> {
         Ok(Ethtool { fd: socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)? })
     }
@@ -103,14 +103,14 @@ impl Ethtool {
 
     /// The device's queues.
     pub fn channels(&self, device: &str) -> io::Result<Channels> {
-        // struct ethtool_channels: command; receive, transmit, other, combined at most; the same in use.
+        // struct ethtool_channels: command; most receive, transmit, other, combined queues; the same in use.
         let mut bytes = [0_u8; 36];
         self.command(device, GCHANNELS, &mut bytes)?;
         let word = |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[4 * at + byte]));
         Ok(Channels { at_most: [1, 2, 4].map(word), in_use: [5, 6, 8].map(word) })
     }
 
-    /// The device's offloads. What it does not have is off.
+    /// The device's offloads. One that it does not have is off.
     pub fn offloads(&self, device: &str) -> Offloads {
         let value = |(get, _): (u32, u32)| self.value(device, get).unwrap_or(0);
         let (is_on, flags) = (|pair| value(pair) != 0, value(FLAGS));
@@ -128,7 +128,7 @@ impl Ethtool {
         }
     }
 
-    /// Sets offloads as far as the device lets them be set, and says what they are then.
+    /// Sets offloads as far as the device allows, and returns their new state.
     pub fn set_offloads(&self, device: &str, wanted: Offloads) -> io::Result<Offloads> {
         let before = self.offloads(device);
         let (mut flags, flags_before) = (0, self.value(device, FLAGS.0).unwrap_or(0));
@@ -172,18 +172,17 @@ impl Ethtool {
         self.command(device, command, &mut bytes)
     }
 
-    /// `argument` is the whole structure of this command, all of fixed size; its first four bytes are filled in.
+    /// `argument` is the whole structure of this command, all of fixed size; its first four bytes are filled in here.
     fn command<const BYTES: usize>(&self, device: &str, command: u32, argument: &mut [u8; BYTES]) -> io::Result<()> {
         let name = name_bytes(device).ok_or(io::ErrorKind::InvalidInput)?;
         argument[..4].copy_from_slice(&command.to_ne_bytes());
         let mut request = Request { name, data: argument.as_mut_ptr(), _rest: [0; 2] };
-        // SAFETY: the shape of an ifreq; the data are as long as the structure that each command here takes, and live for
-        // the call.
+        // SAFETY: the shape of an ifreq; the data have the length of the command's structure, and live for the call.
         unsafe { ioctl(self.fd.as_fd(), libc::SIOCETHTOOL, &mut request) }
     }
 }
 
-/// Not every device lets everything be set: that shows in what is set afterwards.
+/// Ignores errors of settings that a device cannot change: the new state shows them.
 fn tolerate(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => Ok(()),
@@ -201,7 +200,7 @@ mod tests {
         assert!(ethtool.driver("no-such-device").is_err());
         assert!(ethtool.driver("a name that is too long for one").is_err());
         assert_eq!(ethtool.offloads("no-such-device"), Offloads::NONE);
-        // The loopback device sends what it cuts to itself, whole.
+        // The loopback device sends uncut data to itself.
         assert!(ethtool.offloads("lo").scatter_gather);
     }
 }

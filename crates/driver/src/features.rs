@@ -1,4 +1,4 @@
-//! What a device's driver does for XDP programs, as the kernel says it (`genetlink`, family `netdev`, from Linux 6.3 on).
+//! Abilities of a device's driver for XDP programs, from the kernel (`genetlink`, family `netdev`, since Linux 6.3).
 
 use crate::netlink::{Message, Netlink, attributes};
 use std::io;
@@ -13,17 +13,17 @@ const GET_DEVICE: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_FEATURES: u16 = 3;
 
-/// What a driver does for XDP programs.
+/// Abilities of a driver for XDP programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpFeatures(u64);
 
 impl XdpFeatures {
-    /// Programs run in it, and can redirect what it receives.
+    /// Programs run in the driver, and can redirect received frames.
     pub fn redirects(self) -> bool {
         self.0 & 0b10 != 0
     }
 
-    /// It sends what programs of other devices redirect to it.
+    /// It sends frames that programs of other devices redirect to it.
     pub fn takes_redirected(self) -> bool {
         self.0 & 0b100 != 0
     }
@@ -34,7 +34,7 @@ const HEADER_BYTES: usize = 4;
 
 fn asking(kind: u16, command: u8) -> Message {
     let mut message = Message::new(kind, 0);
-    // Command and version, and two bytes for later.
+    // Command, version, and two reserved bytes.
     message.put(&u32::from_ne_bytes([command, 1, 0, 0]));
     message
 }
@@ -44,7 +44,7 @@ fn find(body: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(body.get(HEADER_BYTES..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
-/// What the driver of a device of this thread's network namespace does; `None` where the kernel does not say.
+/// The abilities of the driver of a device in this thread's network namespace; `None` where the kernel does not say.
 pub fn xdp(index: u32) -> io::Result<Option<XdpFeatures>> {
     let mut netlink = Netlink::generic()?;
     let family = netlink.dump(

@@ -1,6 +1,6 @@
-//! Filter programs of sockets and taps: what is let through, as instructions of the classic machine (cBPF).
+//! Filter programs of sockets and taps: instructions of the classic machine (cBPF) that choose frames.
 //!
-//! Not the meaning of expressions, which crate `program` knows: instructions come from there.
+//! This module does not know expressions: crate `program` makes the instructions.
 
 use crate::error::Error;
 
@@ -17,7 +17,7 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// Instructions the kernel takes at most (`BPF_MAXINSNS`).
+/// Most instructions that the kernel takes (`BPF_MAXINSNS`).
 pub const INSTRUCTIONS_MAX: usize = 4096;
 
 const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -25,58 +25,58 @@ const LOAD_CONSTANT: u16 = (libc::BPF_LD | libc::BPF_IMM) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-/// `linux/filter.h`: where the packet's type is loaded from.
+/// `linux/filter.h`: offset of the packet's type.
 const PACKET_TYPE: u32 = (-0x1000_i32 + 4) as u32;
-/// The same: whether a tag stands beside the frame.
+/// `linux/filter.h`: offset of the word that says whether a tag is beside the frame.
 const TAG_PRESENT: u32 = (-0x1000_i32 + 48) as u32;
 
 const fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, jump_true: 0, jump_false: 0, k }
 }
 
-/// Every frame, cut to `snap_bytes`.
+/// Passes every frame, cut to `snap_bytes`.
 pub fn everything(snap_bytes: u32) -> Vec<Instruction> {
     vec![plain(RETURN, snap_bytes)]
 }
 
-/// No frame.
+/// Passes no frame.
 pub fn nothing() -> Vec<Instruction> {
     vec![plain(RETURN, 0)]
 }
 
-/// Frames whose VLAN tag the kernel keeps beside them, for a program that counts on tags in their place: all of them. Of
-/// others, what `incoming` wants of those that come, and `outgoing` of those that go.
+/// For programs that expect tags in place: passes every frame whose VLAN tag the kernel keeps beside it, cut to
+/// `whole`. `incoming` decides on other received frames, `outgoing` on other sent ones.
 pub fn by_way(incoming: &[Instruction], outgoing: &[Instruction], whole: u32) -> Vec<Instruction> {
     let is = |k| Instruction { code: JUMP_IF_EQUAL, jump_true: 1, jump_false: 0, k };
     let mut program = vec![plain(LOAD_WORD, TAG_PRESENT), is(0), plain(RETURN, whole)];
     if incoming != outgoing {
         let sent = u32::from(crate::frame::PACKET_OUTGOING);
-        // Over the jump where it is one that goes; the jump leads behind what is asked of those.
+        // For a sent frame, skips the jump; the jump leads past the program for sent frames.
         let behind = plain(JUMP, outgoing.len() as u32 + 1);
         program.extend([plain(LOAD_WORD, PACKET_TYPE), is(sent), behind, plain(LOAD_CONSTANT, 0)]);
         program.extend_from_slice(outgoing);
     }
-    // A program may count on a register that is zero at its beginning.
+    // A program may rely on a register that is zero at its beginning.
     program.push(plain(LOAD_CONSTANT, 0));
     program.extend_from_slice(incoming);
     program
 }
 
-/// Of what this host sends, what `program` wants.
+/// Passes frames that this host sends and that `program` wants.
 pub(crate) fn outgoing_only(program: &[Instruction]) -> Vec<Instruction> {
     let outgoing = u32::from(crate::frame::PACKET_OUTGOING);
     let mut whole = vec![
         plain(LOAD_WORD, PACKET_TYPE),
         Instruction { code: JUMP_IF_EQUAL, jump_true: 1, jump_false: 0, k: outgoing },
         plain(RETURN, 0),
-        // A program may count on a register that is zero at its beginning.
+        // A program may rely on a register that is zero at its beginning.
         plain(LOAD_CONSTANT, 0),
     ];
     whole.extend_from_slice(program);
     whole
 }
 
-/// As the kernel takes them.
+/// Converts a program to the kernel's structures.
 pub(crate) fn for_kernel(program: &[Instruction]) -> Result<Vec<libc::sock_filter>, Error> {
     if program.is_empty() || program.len() > INSTRUCTIONS_MAX {
         let length = program.len();

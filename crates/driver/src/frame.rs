@@ -1,8 +1,7 @@
-//! A frame as a device gives it: bytes that lie in the device's memory, a VLAN tag that may stand beside them, and what is
-//! known of it.
+//! A received frame: bytes in the device's memory, a VLAN tag that may be beside them, and facts.
 //!
-//! The kernel takes a received frame's outermost VLAN tag out of its bytes. Nobody above should have to know: lengths count
-//! it, [`parts`](Frame::parts) and [`copy_into`](Frame::copy_into) put it back.
+//! The kernel takes a received frame's outermost VLAN tag out of its bytes. Code above this crate need not know that:
+//! lengths include the tag, and [`parts`](Frame::parts) and [`copy_into`](Frame::copy_into) put it back.
 
 use base::limits::BATCH_BLOCKS;
 use buffer::live::{Facts, SlotFlags};
@@ -14,10 +13,10 @@ const BEFORE_TAG: usize = 12;
 /// Bytes of a VLAN tag.
 pub(crate) const TAG_BYTES: usize = 4;
 
-/// Packet type (packet(7)) of what this host sent.
+/// Packet type (packet(7)) of frames that this host sent.
 pub const PACKET_OUTGOING: u8 = 4;
 
-/// Which clock a frame's time is of.
+/// The clock of a frame's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
     /// The kernel's, CLOCK_REALTIME.
@@ -35,34 +34,33 @@ pub struct Frame<'a> {
     tagged: bool,
     /// When it was seen, ns.
     pub time: u64,
-    /// By which clock.
+    /// The clock of `time`.
     pub clock: Clock,
-    /// Bytes it had on the wire, its tag counted.
+    /// Its bytes on the wire, including its tag.
     pub wire: u32,
-    /// Hash of its flow as the kernel or the device knows it; 0 where neither does.
+    /// Hash of its flow from the kernel or the device; 0 if neither gives one.
     pub hash: u32,
-    /// Number of the device it came by.
+    /// Number of its device.
     pub interface: u32,
-    /// What is known of it. [`SlotFlags::TAG_PUT_BACK`] means: by those who read it through [`parts`](Frame::parts).
+    /// Its flags. [`SlotFlags::TAG_PUT_BACK`] holds for readers of [`parts`](Frame::parts).
     pub flags: SlotFlags,
-    /// Bytes of payload in each segment, where several are in one ([`SlotFlags::SUPER_FRAME`]) and the device was asked
-    /// to say; else 0.
+    /// Payload bytes of each segment of a [`SlotFlags::SUPER_FRAME`], if the device was asked to say; otherwise 0.
     pub segment_bytes: u16,
-    /// The checksum that its sender left to the device ([`SlotFlags::CHECKSUM_OPEN`]), where the device was asked to say.
+    /// The checksum that its sender left to the device ([`SlotFlags::CHECKSUM_OPEN`]), if the device was asked to say.
     pub open_checksum: Option<OpenChecksum>,
 }
 
-/// A checksum that is not finished: its field holds the sum of what it covers besides these bytes (the pseudo header).
+/// An unfinished checksum: its field holds the sum of the pseudo header only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenChecksum {
-    /// The first byte that it covers, counted in the frame as it was on the wire. It covers all from there on.
+    /// First byte that it covers, as an offset in the frame on the wire. It covers everything from there on.
     pub start: u16,
-    /// Its field, counted in the frame as it was on the wire.
+    /// Its field, as an offset in the frame on the wire.
     pub field: u16,
 }
 
 impl<'a> Frame<'a> {
-    /// A frame of which nothing is known but its bytes.
+    /// A frame with these bytes and no other facts.
     pub fn new(bytes: &'a [u8]) -> Frame<'a> {
         Frame {
             bytes,
@@ -79,8 +77,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// With a tag that stands beside it, as long as there are the addresses it stands behind. [`wire`](Frame::wire) counts
-    /// it from now on.
+    /// Adds a tag beside the bytes, if these have the two addresses before it. [`wire`](Frame::wire) then includes it.
     #[must_use]
     pub fn tagged(mut self, protocol: u16, tag: u16) -> Frame<'a> {
         self.wire = self.wire.saturating_add(TAG_BYTES as u32);
@@ -92,23 +89,23 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// Its bytes without the tag that stands beside them. For most purposes [`parts`](Frame::parts) is right.
+    /// Its bytes without the tag beside them. For most purposes [`parts`](Frame::parts) is right.
     pub fn bytes_without_tag(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Bytes that are there, its tag counted.
+    /// Bytes present, including its tag.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len() + if self.tagged { TAG_BYTES } else { 0 }
     }
 
-    /// Are there none?
+    /// Is the length 0?
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The tag that stands beside it, protocol and value; a tag among its bytes is not asked for.
+    /// The tag beside its bytes, as protocol and value; ignores a tag among the bytes.
     pub fn tag(&self) -> Option<(u16, u16)> {
         let [p0, p1, t0, t1] = self.tag;
         self.tagged.then(|| (u16::from_be_bytes([p0, p1]), u16::from_be_bytes([t0, t1])))
@@ -119,7 +116,7 @@ impl<'a> Frame<'a> {
         self.flags.has(SlotFlags::OUTBOUND)
     }
 
-    /// What it was on the wire, in three pieces one after the other: addresses, tag, rest. Without a tag the first is everything.
+    /// Its bytes as on the wire, in three parts: addresses, tag, rest. Without a tag the first part is everything.
     #[inline]
     pub fn parts(&self) -> [&[u8]; 3] {
         if !self.tagged {
@@ -129,7 +126,7 @@ impl<'a> Frame<'a> {
         [addresses, &self.tag, rest]
     }
 
-    /// Copies what it was on the wire, as far as there is room; says how many bytes that were.
+    /// Copies its bytes as on the wire, as many as fit; returns their number.
     pub fn copy_into(&self, to: &mut [u8]) -> usize {
         let mut at = 0;
         for part in self.parts() {
@@ -140,7 +137,7 @@ impl<'a> Frame<'a> {
         at
     }
 
-    /// What a live ring's slot says of it, if the expressions in `wanted` want it.
+    /// The contents of its slot in a live ring, if the expressions in `wanted` want it.
     pub fn facts(&self, wanted: u64) -> Facts {
         let [p0, p1, t0, t1] = self.tag;
         Facts {
@@ -158,16 +155,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Frames one after the other, as they came.
+/// Consecutive frames, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// Number of the first: how many the device had for this receiver before it.
+    /// Number of the first: how many frames the device had for this receiver before it.
     pub first_number: u64,
     /// At least one, at most [`BATCH_BLOCKS`].
     pub frames: &'a [Frame<'a>],
 }
 
-/// Room for the frames of a batch, filled anew for each without being cleared.
+/// Room for the frames of a batch, filled again for each batch without being cleared.
 #[derive(Debug)]
 pub(crate) struct FrameArray<'a> {
     frames: [MaybeUninit<Frame<'a>>; BATCH_BLOCKS],
@@ -195,7 +192,7 @@ impl<'a> FrameArray<'a> {
         }
     }
 
-    /// Those that were added.
+    /// The frames that were added.
     pub(crate) fn as_slice(&self) -> &[Frame<'a>] {
         // SAFETY: the first `len` were written.
         unsafe { std::slice::from_raw_parts(self.frames.as_ptr().cast(), self.len) }

@@ -1,16 +1,20 @@
-//! Devices: what there is, receiving from them and sending on them.
+//! Devices: listing them, receiving from them and sending on them.
 //!
-//! - [`contract`] — what all of them do: [`Receive`], [`Transmit`]. Start reading here. [`frame`] — what they give;
-//!   [`filter`] — what they let through.
-//! - [`af_packet`] — packet sockets: the device every Linux offers. [`af_xdp`] — frames taken from the driver. [`tuntap`] — devices this program makes. [`loopback`] —
-//!   a pair of devices inside a process.
-//! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
-//! - [`link`], [`address`], [`ethtool`], [`features`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where;
-//!   [`route`] — the host's next hops; [`port`] — ports of the host that are held; [`pair`] — virtual pairs for measurements and tests.
+//! - [`contract`] — the traits of all devices: [`Receive`], [`Transmit`]. Start reading here.
+//! - [`frame`] — received frames; [`filter`] — programs that choose them.
+//! - [`af_packet`] — packet sockets, which work on every Linux device.
+//! - [`af_xdp`] — frames taken from the device's driver.
+//! - [`tuntap`] — devices that this program makes.
+//! - [`loopback`] — a pair of devices inside a process.
+//! - [`device`] — all devices with their facts; [`watch`] — their changes; [`counters`] — the kernel's counts.
+//! - [`link`], [`address`], [`ethtool`], [`features`], [`netlink`], [`change`] — asking the kernel, and changing
+//!   devices.
+//! - [`namespace`] — network namespaces; [`route`] — the host's next hops; [`port`] — held ports of the host.
+//! - [`pair`] — virtual pairs for measurements and tests.
 //!
-//! Which of its devices a request means, who may use them and what becomes of their frames is decided above. This crate
-//! knows no filter and no expression; a filter program comes as instructions. It is one of the few that may use `unsafe`:
-//! every device is a file descriptor with rings of memory that the kernel writes, too.
+//! The crates above choose devices, check rights and use the frames. This crate knows no filter and no expression; a
+//! filter program comes as instructions. It is one of the few that may use `unsafe`: every device is a file descriptor
+//! with rings of memory to which the kernel writes too.
 
 pub mod address;
 pub mod af_packet;

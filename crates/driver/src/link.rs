@@ -1,6 +1,6 @@
-//! Links: what the kernel says of every device in this thread's network namespace (`rtnetlink`, RTM_GETLINK).
+//! Links: the kernel's description of every device in this thread's network namespace (`rtnetlink`, RTM_GETLINK).
 //!
-//! What only the device's driver knows is asked in `ethtool.rs`; both together are a [`Device`](crate::device::Device).
+//! `ethtool.rs` asks for facts that only the driver knows; both together make a [`Device`](crate::device::Device).
 
 use crate::counters::LinkCounters;
 use crate::netlink::{Message, Netlink, attributes};
@@ -15,33 +15,33 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// What kind of virtual device it is (`veth`, `tun`, `bridge`); `None` for hardware and loopback.
+    /// Kind of a virtual device (`veth`, `tun`, `bridge`); `None` for hardware and loopback.
     pub kind: Option<String>,
-    /// ARPHRD number: what its frames begin with. See [`link_type`](Link::link_type).
+    /// ARPHRD number: tells the link header of its frames. See [`link_type`](Link::link_type).
     pub hardware: u16,
     /// Its hardware address; empty if it has none.
     pub address: Address,
-    /// Bytes of the largest packet, its link header not counted.
+    /// Bytes of the largest packet, without its link header.
     pub mtu: u32,
     /// IFF flags.
     pub flags: u32,
-    /// Has the kernel found out that it can carry packets (RFC 2863, ifOperStatus up)? Not all drivers tell.
+    /// Does the kernel know that it can carry packets (RFC 2863, ifOperStatus up)? Not all drivers tell.
     pub operational: bool,
-    /// Bytes of packets that may go out as one before they are cut (GSO).
+    /// Most bytes of packets that may go out as one before they are cut (GSO).
     pub gso_max_bytes: u32,
-    /// Queues it receives by.
+    /// Number of receive queues.
     pub receive_queues: u32,
-    /// Queues it sends by.
+    /// Number of transmit queues.
     pub transmit_queues: u32,
-    /// How many want it to receive what is for others, too.
+    /// Number of users that want it to receive frames for other hosts.
     pub promiscuity: u32,
-    /// Number of the device it is a part of (bridge, bond).
+    /// Number of the device of which it is a part (bridge, bond).
     pub master: Option<u32>,
-    /// An XDP program that is attached to it.
+    /// The attached XDP program.
     pub xdp: Option<XdpAttached>,
-    /// Does the host's stack speak IPv6 on it (`disable_ipv6` is 0)?
+    /// Does the host's stack use IPv6 on it (`disable_ipv6` is 0)?
     pub has_ipv6: bool,
-    /// What the kernel counts of it.
+    /// The kernel's counters.
     pub counters: LinkCounters,
 }
 
@@ -60,25 +60,25 @@ impl fmt::Display for Address {
     }
 }
 
-/// Which XDP program is attached to a device, and where it runs.
+/// An attached XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpAttached {
     /// The program's number, as `bpftool` shows it.
     pub program: u32,
-    /// Where it runs.
+    /// Place where it runs.
     pub mode: XdpMode,
 }
 
-/// Where an XDP program runs.
+/// Place where an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
     /// In the device's driver.
     Native,
-    /// Behind it, in the kernel's own path.
+    /// After the driver, in the kernel's own path.
     Generic,
     /// In the device.
     Hardware,
-    /// Several, in several places.
+    /// Several programs, in several places.
     Several,
 }
 
@@ -103,12 +103,12 @@ impl Link {
         self.is_up() && self.has(libc::IFF_RUNNING)
     }
 
-    /// Does it give back what is sent on it?
+    /// Does it give back frames sent on it?
     pub fn is_loopback(&self) -> bool {
         self.has(libc::IFF_LOOPBACK)
     }
 
-    /// Does it receive what is for others, too?
+    /// Does it receive frames for other hosts?
     pub fn is_promiscuous(&self) -> bool {
         self.promiscuity > 0
     }
@@ -117,19 +117,19 @@ impl Link {
         self.flags & flag as u32 != 0
     }
 
-    /// LINKTYPE number of its frames as packet sockets give them; `None` where there is no number that fits.
+    /// LINKTYPE number of its frames in packet sockets; `None` if no number fits.
     pub fn link_type(&self) -> Option<u16> {
         link_type(self.hardware)
     }
 
-    /// Bytes its frames have before the packet.
+    /// Length of the link header.
     pub fn header_bytes(&self) -> u32 {
         if self.link_type() == Some(ETHERNET) { 14 } else { 0 }
     }
 }
 
-/// LINKTYPE number of the frames of a device with this ARPHRD number. The rows are those of libpcap whose frames need no
-/// header made up.
+/// LINKTYPE number of the frames of a device with this ARPHRD number. The rows are those of libpcap whose frames need
+/// no invented header.
 pub(crate) fn link_type(hardware: u16) -> Option<u16> {
     Some(match hardware {
         libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => ETHERNET,
@@ -146,7 +146,7 @@ pub fn list() -> io::Result<Vec<Link>> {
     Netlink::route(0)?.links()
 }
 
-/// The device of this name in this thread's namespace.
+/// The device with this name in this thread's namespace.
 pub fn find(name: &str) -> io::Result<Option<Link>> {
     Ok(list()?.into_iter().find(|link| link.name == name))
 }
@@ -167,13 +167,13 @@ impl Netlink {
     }
 }
 
-/// The structure at the beginning of every message about links, with nothing said.
+/// The structure at the beginning of every message about links, all zero.
 pub(crate) fn no_link() -> libc::ifinfomsg {
     // SAFETY: integers; zeroes are a value.
     unsafe { std::mem::zeroed() }
 }
 
-/// A link from the body of a message; `None` if it is about something else (a bridge's ports).
+/// Decodes a link from the body of a message; `None` if it is about something else (a bridge's ports).
 pub(crate) fn parse(body: &[u8]) -> Option<Link> {
     let head: libc::ifinfomsg = read_plain(body)?;
     if i32::from(head.ifi_family) != libc::AF_UNSPEC {
@@ -240,11 +240,11 @@ fn xdp(value: &[u8]) -> Option<XdpAttached> {
     Some(XdpAttached { program: find(XDP_PROG_ID).map_or(0, number), mode })
 }
 
-// `linux/if_link.h`: the settings inside what IFLA_AF_SPEC has of IPv6; and `linux/ipv6.h`: which of them.
+// `linux/if_link.h`: the IPv6 settings inside IFLA_AF_SPEC; `linux/ipv6.h`: the index of one.
 const INET6_CONF: u16 = 2;
 const DEVCONF_DISABLE_IPV6: usize = 26;
 
-/// A kernel without IPv6 says nothing of it.
+/// A kernel without IPv6 sends no such settings.
 fn has_ipv6(value: &[u8]) -> bool {
     let find = |value, wanted| attributes(value).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
     let settings = find(value, libc::AF_INET6 as u16).and_then(|inside| find(inside, INET6_CONF));

@@ -1,7 +1,7 @@
-//! A pair of devices inside a process: what is sent on one end is received on the other. For tests, and between pipelines.
+//! A pair of devices inside a process: each end receives what the other sends. For tests, and between pipelines.
 //!
-//! Not the host's loopback device, and no queue for speed: each frame is copied and a lock is taken for each batch. A full
-//! end takes no more, so nothing is ever lost.
+//! Not the host's loopback device, and not a fast queue: it copies each frame, and takes a lock for each batch. A full
+//! end takes no more frames, so that no frame is lost.
 
 use crate::contract::{Receive, ReceiveStatistics, Transmit, TransmitStatistics, Turn};
 use crate::counters::Counter;
@@ -16,13 +16,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes of a frame at most.
+/// Most bytes of a frame.
 const FRAME_BYTES: usize = 1 << 18;
 
-/// Buffers kept for further frames.
+/// Buffers kept for later frames.
 const SPARE_BUFFERS: usize = 256;
 
-/// How much one end holds that the other has not received.
+/// Most frames and bytes of one end that the other has not received.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
     /// Frames.
@@ -37,7 +37,7 @@ impl Default for Capacity {
     }
 }
 
-/// One end of a pair: what the other sends, and what the other receives.
+/// One end of a pair.
 #[derive(Debug)]
 pub struct End {
     /// Frames the other end sends.
@@ -46,7 +46,7 @@ pub struct End {
     pub sender: Sender,
 }
 
-/// A pair. An end whose other end is gone says that it was removed.
+/// Makes a pair. An end whose other end is gone says that it was removed.
 pub fn pair(capacity: Capacity) -> io::Result<(End, End)> {
     let lines = [Arc::new(Line::new(capacity)?), Arc::new(Line::new(capacity)?)];
     let end = |here: usize, there: usize| End {
@@ -60,7 +60,7 @@ pub fn pair(capacity: Capacity) -> io::Result<(End, End)> {
     Ok((end(0, 1), end(1, 0)))
 }
 
-/// An end without another one. It counts the frames that it sends as refused, and receives none.
+/// An end without another one. It counts frames that it sends as refused, and receives none.
 pub fn alone() -> io::Result<End> {
     let [here, there] = [Line::new(Capacity::default())?, Line::new(Capacity::default())?];
     there.lock().stopped = true;
@@ -70,14 +70,14 @@ pub fn alone() -> io::Result<End> {
     })
 }
 
-/// One way.
+/// One direction.
 #[derive(Debug)]
 struct Line {
     state: Mutex<State>,
     capacity: Capacity,
-    /// Can be read while there are frames, or nobody will send any more.
+    /// Readable while there are frames, or once there is no sender any more.
     filled: Event,
-    /// Can be read while there is room, or nobody will receive any more.
+    /// Readable while there is room, or once there is no receiver any more.
     free: Event,
 }
 
@@ -86,7 +86,7 @@ struct State {
     frames: VecDeque<Kept>,
     bytes: usize,
     spare: Vec<Vec<u8>>,
-    /// Nothing further is let in.
+    /// No further frames are let in.
     stopped: bool,
     receiver_gone: bool,
     sender_gone: bool,
@@ -115,7 +115,7 @@ impl Line {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change is whole before anything can panic.
+        // Every change is complete before anything can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,14 +123,14 @@ impl Line {
         state.frames.len() < self.capacity.frames && state.bytes + bytes <= self.capacity.bytes
     }
 
-    /// Makes the events say what is so.
+    /// Sets both events as the state is.
     fn tell(&self, state: &State) {
         self.filled.set(!state.frames.is_empty() || state.sender_gone);
         self.free.set(self.has_room(state, FRAME_BYTES.min(self.capacity.bytes / 2)) || state.receiver_gone);
     }
 }
 
-/// Something that is so or not, for `poll`.
+/// A condition for `poll`.
 #[derive(Debug)]
 struct Event {
     fd: OwnedFd,
@@ -140,14 +140,14 @@ impl Event {
     fn new() -> io::Result<Event> {
         // SAFETY: takes no pointers.
         let fd = sys::check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, without another owner.
         Ok(Event { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
     fn set(&self, is_so: bool) {
         let mut one = 1_u64;
         let (fd, bytes) = (self.fd.as_raw_fd(), size_of::<u64>());
-        // Adding to it cannot fail short of 2^64 times, and reading it fails when it is nought already.
+        // Adding to it cannot fail short of 2^64 times; reading it fails if it is 0 already.
         // SAFETY: eight bytes, there and back.
         let _ = unsafe {
             libc::read(fd, std::ptr::from_mut(&mut one).cast(), bytes);
@@ -237,7 +237,7 @@ impl Drop for Receiver {
     }
 }
 
-/// What errors call the other end.
+/// Name of the other end in errors.
 const NAME: &str = "loopback";
 
 /// Frames the other end receives.
@@ -259,7 +259,7 @@ impl Transmit for Sender {
             if frame.len() > FRAME_BYTES {
                 statistics.too_long += 1;
             } else if state.stopped {
-                // As on a line at whose end nobody listens.
+                // As on a line without a listener at its end.
                 statistics.refused += 1;
             } else if self.line.has_room(&state, frame.len()) {
                 let mut bytes = state.spare.pop().unwrap_or_default();
@@ -359,7 +359,7 @@ mod tests {
         drop((receiver, sender));
         assert!(matches!(near.sender.transmit(&[&[3]]), Err(Error::Removed(_))));
         assert!(near.sender.wait_for_room(Duration::MAX).expect("it says so at once"));
-        // What was sent before comes first.
+        // Frames sent before come first.
         assert_eq!(all(&mut near.receiver).len(), 2);
         assert!(matches!(near.receiver.receive(Duration::MAX, &mut |_| {}), Err(Error::Removed(_))));
     }

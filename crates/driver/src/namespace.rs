@@ -1,7 +1,7 @@
-//! Network namespaces: which one this is, those of others, and new ones that live as long as somebody holds them.
+//! Network namespaces: this thread's, those of other processes, and new ones that live as long as they are held.
 //!
-//! A socket stays in the namespace it was made in. So whoever wants a device of another one [`enter`](Namespace::enter)s it
-//! for as long as opening takes, on a thread of its own.
+//! A socket stays in the namespace in which it was made. So a caller [`enter`](Namespace::enter)s another namespace
+//! only while it opens a device there, on a separate thread.
 
 use crate::sys::check;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 const THIS_THREAD: &str = "/proc/thread-self/ns/net";
 
-/// A network namespace. While somebody holds one (or a socket in it), it exists.
+/// A network namespace. It exists while this value or a socket in it does.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     file: Arc<File>,
@@ -20,24 +20,24 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The one this thread is in.
+    /// This thread's namespace.
     pub fn current() -> io::Result<Namespace> {
         Namespace::at(THIS_THREAD)
     }
 
-    /// The one a process is in.
+    /// A process's namespace.
     pub fn of_process(process: u32) -> io::Result<Namespace> {
         Namespace::at(&format!("/proc/{process}/ns/net"))
     }
 
-    /// The one a file stands for, as `ip netns` leaves them in `/run/netns`.
+    /// The namespace of a file, such as `ip netns` leaves in `/run/netns`.
     pub fn at(path: &str) -> io::Result<Namespace> {
         let file = File::open(path)?;
         let id = file.metadata()?.ino();
         Ok(Namespace { file: Arc::new(file), id })
     }
 
-    /// A new one, with nothing in it but a loopback device that is down. Takes CAP_SYS_ADMIN.
+    /// Makes a namespace with only a loopback device that is down. Takes CAP_SYS_ADMIN.
     pub fn create() -> io::Result<Namespace> {
         on_a_thread(|| {
             // SAFETY: takes no pointers, and concerns this thread alone.
@@ -46,12 +46,12 @@ impl Namespace {
         })
     }
 
-    /// Its number, by which people and `/proc` name it.
+    /// Its number, as `/proc` shows it.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Does `work` inside it. Takes CAP_SYS_ADMIN, unless this is where the thread is anyway.
+    /// Does `work` inside it. Takes CAP_SYS_ADMIN, unless the thread is there already.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         if Namespace::current()?.id == self.id {
             return Ok(work());
@@ -76,7 +76,7 @@ impl PartialEq for Namespace {
     }
 }
 
-/// Namespaces belong to threads: what changes one is done on a thread that ends with it.
+/// Namespaces belong to threads: a thread that changes its own must end afterwards.
 fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("namespace".into()).spawn_scoped(scope, work)?;

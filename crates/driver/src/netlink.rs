@@ -1,8 +1,8 @@
-//! Netlink: messages with attributes, asking, dumping, listening. What is asked of `rtnetlink` stands in `link.rs`,
-//! `address.rs`, `route.rs` and `change.rs`.
+//! Netlink: messages with attributes, requests, dumps, subscriptions. `link.rs`, `address.rs`, `route.rs` and
+//! `change.rs` use it for `rtnetlink`.
 //!
-//! Everything here ends: a request that is not answered within ten seconds is an error. Messages come from the kernel, and
-//! their lengths are checked all the same.
+//! Every wait ends: a request without an answer for ten seconds is an error. Messages come from the kernel, but their
+//! lengths are checked all the same.
 
 use crate::sys::{Plain, bytes_of, check, read_plain, set_option, socket, wait};
 use libc::{NLMSG_DONE, NLMSG_ERROR, nlmsghdr};
@@ -10,19 +10,19 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How long the kernel may take to answer.
+/// Longest time for the kernel's answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Bytes of one reception: the kernel sends at most half of this at once.
 const RECEIVE_BYTES: usize = 64 << 10;
 
-/// Dumps begun again because something changed meanwhile.
+/// How often a dump is started again because the state changed meanwhile.
 const DUMP_ATTEMPTS: usize = 8;
 
 const HEADER_BYTES: usize = size_of::<nlmsghdr>();
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
-/// `linux/netlink.h`, NLMSGERR_ATTR_MSG: the kernel's words about an error.
+/// `linux/netlink.h`, NLMSGERR_ATTR_MSG: the kernel's text for an error.
 const ERROR_WORDS: u16 = 1;
 
 /// A message being written.
@@ -57,7 +57,7 @@ impl Message {
         })
     }
 
-    /// Adds an attribute that is a text, ended by a zero.
+    /// Adds a text attribute, with a zero at its end.
     pub fn text(&mut self, kind: u16, text: &str) -> &mut Message {
         self.nest(kind, |message| {
             message.bytes.extend_from_slice(text.as_bytes());
@@ -65,7 +65,7 @@ impl Message {
         })
     }
 
-    /// Adds an attribute made of what `inside` adds.
+    /// Adds an attribute that contains what `inside` adds.
     pub fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Message)) -> &mut Message {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0, 0]);
@@ -92,19 +92,19 @@ impl Message {
     }
 }
 
-/// The attributes in `bytes`; ends at the first that does not fit.
+/// The attributes in `bytes`, up to the first that does not fit.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let [l0, l1, k0, k1] = *bytes.first_chunk::<ATTRIBUTE_HEADER_BYTES>()?;
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
         let value = bytes.get(ATTRIBUTE_HEADER_BYTES..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-        // The upper two bits say that it is nested, and in which order its bytes are.
+        // The upper two bits are flags: nested, and byte order.
         Some((u16::from_ne_bytes([k0, k1]) & 0x3fff, value))
     })
 }
 
-/// The messages in `bytes`, header and what follows it; ends at the first that does not fit.
+/// The messages in `bytes`, as header and body, up to the first that does not fit.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (nlmsghdr, &[u8])> {
     std::iter::from_fn(move || {
         let header: nlmsghdr = read_plain(bytes)?;
@@ -124,12 +124,12 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// A socket to `rtnetlink` that is told what `groups` (`RTMGRP_...`) say.
+    /// A socket to `rtnetlink` that receives messages of `groups` (`RTMGRP_...`).
     pub fn route(groups: u32) -> io::Result<Netlink> {
         Netlink::open(libc::NETLINK_ROUTE, groups)
     }
 
-    /// A socket to what the kernel knows under names (`genetlink`).
+    /// A socket to the kernel's named families (`genetlink`).
     pub fn generic() -> io::Result<Netlink> {
         Netlink::open(libc::NETLINK_GENERIC, 0)
     }
@@ -144,13 +144,13 @@ impl Netlink {
         // SAFETY: an address of that many bytes.
         check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) })?;
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_GET_STRICT_CHK] {
-            // Better errors, where the kernel has them.
+            // Better error texts, if the kernel has them.
             let _ = set_option(fd.as_fd(), libc::SOL_NETLINK, option, &1);
         }
         Ok(Netlink { fd, sequence: 0, buffer: vec![0; RECEIVE_BYTES] })
     }
 
-    /// Sends a request and waits until the kernel says that it was done.
+    /// Sends a request and waits until the kernel has done it.
     pub fn request(&mut self, message: &Message) -> io::Result<()> {
         self.send(message, libc::NLM_F_ACK)?;
         let sequence = self.sequence;
@@ -163,7 +163,7 @@ impl Netlink {
         }
     }
 
-    /// Sends a request for one thing and gives what `read` makes of the answer, given its kind; none: it makes nothing of it.
+    /// Sends a request for one thing. `read` gets the answer's kind and body; `None`: it could not use the answer.
     pub(crate) fn get<T>(
         &mut self,
         message: &Message,
@@ -183,8 +183,8 @@ impl Netlink {
         }
     }
 
-    /// Sends a request for all there is of something and has `each` put every answer, given its kind, into what `fresh`
-    /// makes; begins again where something changed meanwhile, so that what comes back is one state.
+    /// Sends a request for all things of one kind. `each` adds every answer, given its kind and body, to a value of
+    /// `fresh`. Starts again if something changed meanwhile, so that the result is one state.
     pub fn dump<T>(
         &mut self,
         message: &Message,
@@ -200,7 +200,7 @@ impl Netlink {
         Err(io::Error::other("the list of devices changes faster than it can be read"))
     }
 
-    /// Says whether what was given is one consistent state.
+    /// Returns whether the answers are one consistent state.
     fn dump_once(&mut self, message: &Message, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
         self.send(message, libc::NLM_F_DUMP)?;
         let (sequence, mut consistent) = (self.sequence, true);
@@ -219,9 +219,9 @@ impl Netlink {
         }
     }
 
-    /// Waits for what the socket is told without having asked: every message's kind and body to `each`. Says whether something came.
+    /// Waits for messages of the subscribed groups; gives each one's kind and body to `each`. Says whether one came.
     ///
-    /// An error `ENOBUFS` means that more was said than there was room for.
+    /// The error `ENOBUFS` means that messages were lost for want of room.
     pub fn listen(&mut self, time: Duration, mut each: impl FnMut(u16, &[u8])) -> io::Result<bool> {
         let Some(bytes) = self.receive(time)? else { return Ok(false) };
         messages(bytes).for_each(|(header, body)| each(header.nlmsg_type, body));
@@ -236,7 +236,7 @@ impl Netlink {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// One reception; `None` if nothing came in time.
+    /// Receives once; `None` if there was nothing in time.
     fn receive(&mut self, time: Duration) -> io::Result<Option<&[u8]>> {
         if wait(self.fd.as_fd(), libc::POLLIN, time)? == 0 {
             return Ok(None);
@@ -268,7 +268,7 @@ fn unanswered() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the kernel does not answer")
 }
 
-/// What an acknowledgement says: done, or the error with the kernel's own words where it has some.
+/// Decodes an acknowledgement: done, or the error, with the kernel's own text if it has one.
 fn outcome(header: nlmsghdr, body: &[u8]) -> io::Result<()> {
     let code: i32 = read_plain(body).unwrap_or(-libc::EPROTO);
     if code == 0 {
@@ -311,7 +311,7 @@ mod tests {
             assert_eq!(attributes(bytes).count(), 0, "{bytes:?}");
             assert_eq!(messages(bytes).count(), 0, "{bytes:?}");
         }
-        // The first is whole, the second is not.
+        // The first attribute is whole, the second is not.
         assert_eq!(attributes(&[4, 0, 1, 0, 9, 0, 1, 0]).count(), 1);
         let mut short = [0; 32];
         short[0] = 15;

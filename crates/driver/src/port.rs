@@ -1,4 +1,4 @@
-//! Ports of the host's own stack that are held and not used: a socket that is bound, and receives nothing.
+//! Holds ports of the host's own stack without using them: a socket that is bound and receives nothing.
 
 use crate::af_packet::socket::attach_filter;
 use crate::filter;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// A port of the host that nobody else has while this is there.
+/// A port of the host that no other program can have while this value lives.
 #[derive(Debug)]
 pub struct HeldPort {
     _socket: OwnedFd,
@@ -19,13 +19,13 @@ pub struct HeldPort {
 }
 
 impl HeldPort {
-    /// Takes a port in this thread's network namespace; 0: one that the host chooses. `protocol` is 6 (TCP) or 17 (UDP). A port
-    /// below 1024 takes CAP_NET_BIND_SERVICE. Nothing queues: a filter keeps everything out of a socket of UDP, and one of TCP does not
-    /// listen.
+    /// Takes a port in this thread's network namespace; 0: one that the host chooses. `protocol` is 6 (TCP) or 17
+    /// (UDP). A port below 1024 takes CAP_NET_BIND_SERVICE. No packets queue up: a filter keeps them out of a UDP
+    /// socket, and a TCP socket does not listen.
     ///
     /// # Errors
     ///
-    /// `AddrInUse`: the host has the port. `AddrNotAvailable`: it does not have the address. Others of socket(2) and bind(2).
+    /// `AddrInUse`: the port is in use. `AddrNotAvailable`: not an address of the host. Others of socket(2), bind(2).
     pub fn take(protocol: u8, local: SocketAddrV4) -> io::Result<HeldPort> {
         let kind = match protocol {
             TCP => libc::SOCK_STREAM,
@@ -33,7 +33,7 @@ impl HeldPort {
             _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("protocol {protocol} has no ports"))),
         };
         let socket = socket(libc::AF_INET, kind, 0)?;
-        // A socket of TCP that does not listen receives nothing, and the kernel attaches no filter to it without CAP_NET_RAW.
+        // A TCP socket that does not listen receives nothing. A filter on it would take CAP_NET_RAW.
         if protocol == UDP {
             let nothing = filter::for_kernel(&filter::nothing()).map_err(io::Error::other)?;
             attach_filter(socket.as_fd(), &nothing)?;

@@ -1,6 +1,7 @@
-//! The host's next hops (`rtnetlink`): by which device and router a packet leaves, and the neighbour's hardware address.
+//! The host's next hops (`rtnetlink`): device and router for a packet, and the neighbour's hardware address.
 //!
-//! Nothing is changed but one thing: [`Netlink::use_neighbour`] has the kernel resolve a neighbour, as if it had a packet for it.
+//! The only change it makes: [`Netlink::use_neighbour`] makes the kernel resolve a neighbour as if it had a packet for
+//! it.
 
 use crate::netlink::{Message, Netlink, attributes};
 use crate::sys::read_plain;
@@ -22,7 +23,7 @@ pub(crate) struct RouteHead {
     flags: u32,
 }
 
-/// The same of neighbours: `struct ndmsg` of `linux/neighbour.h`.
+/// The same for neighbours: `struct ndmsg` of `linux/neighbour.h`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct NeighbourHead {
@@ -53,42 +54,42 @@ const VALID: u16 = 0x02 | STALE | 0x08 | 0x10 | 0x40 | 0x80;
 /// The host's route to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Number of the device that packets leave by.
+    /// Number of the device through which packets leave.
     pub device: u32,
-    /// The router; none: the address is a neighbour.
+    /// The router; `None`: the address is a neighbour.
     pub gateway: Option<Ipv4Addr>,
-    /// The address that the host sends from.
+    /// The host's source address.
     pub source: Option<Ipv4Addr>,
-    /// Does it lead to one other host? Else to this one, to several, or to none.
+    /// Does it lead to one other host? Otherwise to this one, to several, or nowhere.
     pub is_unicast: bool,
 }
 
-/// What the kernel knows of a neighbour.
+/// The kernel's knowledge of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbour {
-    /// Its hardware address; `is_old`: not confirmed lately.
+    /// The neighbour's hardware address.
     Known {
         /// The address.
         mac: [u8; 6],
-        /// Should it be asked again?
+        /// Was it not confirmed lately, so that it should be asked for again?
         is_old: bool,
     },
-    /// It is being asked for.
+    /// The kernel is asking for it.
     Asked,
-    /// It did not answer.
+    /// The neighbour did not answer.
     Failed,
-    /// The kernel does not know of it.
+    /// The kernel does not know the neighbour.
     Absent,
 }
 
 impl Netlink {
-    /// The host's route to an address; none: it has none.
+    /// The host's route to an address; `None` if it has none.
     pub fn route_to(&mut self, to: Ipv4Addr) -> io::Result<Option<Route>> {
         let mut message = Message::new(libc::RTM_GETROUTE, 0);
         message.put(&RouteHead { family: libc::AF_INET as u8, to_bits: 32, ..RouteHead::default() });
         message.attribute(TO, &to.octets());
         match self.get(&message, |kind, body| if kind == libc::RTM_NEWROUTE { parse_route(body) } else { None }) {
-            // Prohibited, unreachable and black holes are errors of their own.
+            // Prohibited and unreachable routes and black holes give errors of their own.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -104,7 +105,7 @@ impl Netlink {
         }
     }
 
-    /// What the kernel knows of a neighbour on this device.
+    /// The kernel's knowledge of a neighbour on this device.
     pub fn neighbour(&mut self, device: u32, address: Ipv4Addr) -> io::Result<Neighbour> {
         let message = about_neighbour(libc::RTM_GETNEIGH, 0, device, 0, address);
         match self.get(&message, |kind, body| if kind == libc::RTM_NEWNEIGH { parse_neighbour(body) } else { None }) {
@@ -114,7 +115,7 @@ impl Netlink {
         }
     }
 
-    /// Has the kernel resolve a neighbour, or confirm one that it knows (`NTF_USE`). Takes CAP_NET_ADMIN.
+    /// Makes the kernel resolve a neighbour, or confirm one that it knows (`NTF_USE`). Takes CAP_NET_ADMIN.
     pub fn use_neighbour(&mut self, device: u32, address: Ipv4Addr) -> io::Result<()> {
         self.request(&about_neighbour(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE, device, USE, address))
     }

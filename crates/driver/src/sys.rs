@@ -1,6 +1,6 @@
-//! System calls in the shape of this crate: a result for a return code, typed socket options, waiting with an end.
+//! System calls in the style of this crate: results for return codes, typed socket options, waits with a time limit.
 //!
-//! Not a library of system calls: what one device alone needs stands with it.
+//! Not a library of system calls: calls that one device alone needs are in its module.
 
 use std::ffi::{c_int, c_short, c_ulong};
 use std::io;
@@ -8,11 +8,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Data without pointers or padding that matters, of which every bit pattern is a value.
+/// Data without pointers and without padding that matters; every bit pattern is a value.
 ///
 /// # Safety
 ///
-/// All of that holds for the type.
+/// The type has all of these properties.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: integers.
@@ -44,7 +44,7 @@ unsafe impl Plain for libc::xdp_umem_reg {}
 // SAFETY: as above.
 unsafe impl Plain for libc::xdp_statistics {}
 
-/// The result a return code means: negative is `errno`.
+/// Converts a return code; a negative one means `errno`.
 pub(crate) fn check(code: c_int) -> io::Result<c_int> {
     if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
 }
@@ -53,7 +53,7 @@ pub(crate) fn check(code: c_int) -> io::Result<c_int> {
 pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -63,10 +63,10 @@ pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// Plain data from the first bytes of `bytes`, wherever they lie; `None` if there are too few.
+/// Reads plain data from the first bytes of `bytes`, aligned or not; `None` if there are too few.
 pub(crate) fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     let bytes = bytes.get(..size_of::<T>())?;
-    // SAFETY: as many bytes as it has are there, and any of them are a value.
+    // SAFETY: there are as many bytes as it has, and any of them are a value.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn set_option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int
     Ok(())
 }
 
-/// An option of a socket. What the kernel leaves out is zero.
+/// Gets an option of a socket. Bytes that the kernel leaves out are zero.
 pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
     // SAFETY: zeroes are a value of plain data.
     let mut value: T = unsafe { std::mem::zeroed() };
@@ -90,7 +90,7 @@ pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int) ->
     Ok(value)
 }
 
-/// Takes the error that waits at a socket, if one does.
+/// Takes the pending error of a socket; `None` if there is none.
 pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<c_int>> {
     let code: c_int = option(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
     Ok((code != 0).then_some(code))
@@ -100,15 +100,15 @@ pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<c_int>> {
 ///
 /// # Safety
 ///
-/// `request` takes a pointer to a `T`, and whatever that points to in turn is as the request wants it.
+/// `request` takes a pointer to a `T`, and the structure's own pointers are as the request needs them.
 pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<()> {
-    // SAFETY: the caller's; the argument lives for the call.
+    // SAFETY: the caller's promise; the argument lives for the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, std::ptr::from_mut(argument)) })?;
     Ok(())
 }
 
-/// Waits until one of `events` is true of `fd`, for `wait` at most ([`Duration::MAX`] is for ever). Gives what is true; nothing when the
-/// time was over or a signal came.
+/// Waits until one of `events` is true of `fd`, at most for `wait` ([`Duration::MAX`]: for ever). Gives the events that
+/// are true; 0 when time was up or a signal came.
 pub(crate) fn wait(fd: BorrowedFd<'_>, events: c_short, wait: Duration) -> io::Result<c_short> {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     let time = libc::time_t::try_from(wait.as_secs())
@@ -123,42 +123,42 @@ pub(crate) fn wait(fd: BorrowedFd<'_>, events: c_short, wait: Duration) -> io::R
     }
 }
 
-/// A device's name as requests of the kernel carry it; `None` for what cannot be one.
+/// A device's name in the kernel's form; `None` if it is no valid name.
 pub(crate) fn name_bytes(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
     let bytes = name.as_bytes();
     let fits = !bytes.is_empty() && bytes.len() < libc::IFNAMSIZ && !bytes.contains(&0);
     fits.then(|| std::array::from_fn(|at| bytes.get(at).map_or(0, |&byte| byte as libc::c_char)))
 }
 
-/// Waits until every processor is through with the frames it was at: none is still being looked at by a filter that has been
-/// replaced. Tens of milliseconds.
+/// Waits until every processor has finished its present frames: then no frame is still being looked at by a filter that
+/// was replaced. Takes tens of milliseconds.
 ///
-/// The argument is weak in that it rests on how the kernel is made: `membarrier` and closing a packet socket both wait for
-/// an RCU grace period, and a frame is filtered and counted inside one read-side section.
+/// The argument is weak because it rests on the kernel's implementation. `membarrier` and closing a packet socket both
+/// wait for an RCU grace period, and a frame is filtered and counted inside one read-side section.
 pub(crate) fn grace_period() -> io::Result<()> {
     // SAFETY: takes no pointers.
     let done = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if done != 0 {
-        // Not offered where processors are kept free of the kernel's timer.
+        // Linux does not offer it on machines with processors that run without its timer.
         drop(socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?);
     }
     Ok(())
 }
 
-/// Memory that a file descriptor stands for, mapped for reading and writing. Unmapped when dropped.
+/// Memory of a file descriptor, mapped for reading and writing. Unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Map {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: an address range belongs to the process, not to a thread; what may be done with it is for its owner to say.
+// SAFETY: an address range belongs to the process, not to a thread; its owner decides how it is used.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// Maps `bytes` bytes from `offset` on, all pages present.
+    /// Maps `bytes` bytes from `offset` on, with all pages present.
     pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Map> {
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
@@ -180,7 +180,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and whoever looked into it borrowed this.
+        // SAFETY: the range is ours, and all its users borrowed this value.
         let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,8 +1,8 @@
-//! Devices that this program makes: what the host sends on one is received here, what is sent here the host receives.
+//! Devices that this program makes: it receives what the host sends on one, and the host receives what it sends.
 //!
-//! A tap carries Ethernet frames, a tun bare IP packets; frames are whole (no offloads are promised to the host) and each is
-//! one system call. Unlike a packet socket this is no copy: a frame has no other reader, and one that the queue has no room
-//! for is gone. Which of several queues a frame takes is the kernel's choice, by flow.
+//! A tap carries Ethernet frames, a tun bare IP packets. Frames are whole, because no offloads are promised to the
+//! host, and each takes one system call. Unlike a packet socket this makes no copies: a frame has no other reader, and
+//! without room in the queue it is lost. The kernel chooses a frame's queue by its flow.
 
 use crate::change::Change;
 use crate::contract::{Receive, ReceiveStatistics, Transmit, TransmitStatistics, Turn};
@@ -25,22 +25,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DOOR: &str = "/dev/net/tun";
 
-/// Queues of one device at most (`MAX_CAPTURE_QUEUES`).
+/// Most queues of one device (`MAX_CAPTURE_QUEUES`).
 const QUEUES_MAX: usize = 256;
 
 /// Bytes of the longest frame: the largest IP packet, its Ethernet header and a tag.
 const FRAME_BYTES: usize = 65_535 + 14 + 4;
 
-/// Bytes read at once at most.
+/// Most bytes read at once.
 const BATCH_BYTES: usize = 4 * FRAME_BYTES;
 
-/// Frames the kernel keeps for one queue at most, whatever the device's queue length says.
+/// Most frames that the kernel keeps for one queue, whatever the device's queue length says.
 const KEPT_FRAMES: usize = 1 << 16;
 
-/// While a device is down, it is looked at this often.
+/// Time between two looks at a device that is down.
 const DOWN_LOOK: Duration = Duration::from_millis(100);
 
-/// What a device's frames are.
+/// The frames of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// Ethernet frames.
@@ -49,18 +49,18 @@ pub enum Layer {
     Tun,
 }
 
-/// Which device.
+/// Options of a device.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Its name; a `%d` in it is a number that is free.
+    /// Its name; a `%d` in it becomes a free number.
     pub name: String,
-    /// What its frames are.
+    /// Kind of its frames.
     pub layer: Layer,
-    /// Queues by which its frames go, each to be used by a thread of its own.
+    /// Number of its queues, each for one thread.
     pub queues: usize,
-    /// Frames that the kernel keeps for each queue until they are received, at most.
+    /// Most frames that the kernel keeps for each queue until they are received.
     pub queue_frames: u32,
-    /// Whether it stays when it is closed, until it is removed by other means.
+    /// Does it stay when it is closed, until it is removed in another way?
     pub persistent: bool,
 }
 
@@ -70,17 +70,17 @@ impl Default for Options {
     }
 }
 
-/// A device, open.
+/// An open device.
 #[derive(Debug)]
 pub struct TunTap {
-    /// What the kernel says of it. It is down at first.
+    /// The kernel's description. The device is down at first.
     pub device: Link,
-    /// Its queues, both ways each.
+    /// Its queues, each with both directions.
     pub queues: Vec<(Receiver, Sender)>,
 }
 
 impl TunTap {
-    /// Makes the device in `namespace`, or attaches to it where it is there and persistent.
+    /// Makes the device in `namespace`, or attaches to an existing persistent one.
     pub fn open(namespace: &Namespace, options: &Options) -> Result<TunTap, Error> {
         let opened = namespace.enter(|| TunTap::open_here(namespace, options));
         opened.map_err(Error::doing(format!("enter the network namespace of `{}`", options.name)))?
@@ -108,8 +108,8 @@ impl TunTap {
         Ok(tap)
     }
 
-    /// The device of a process that ended, by [a copy of the file descriptor](Receiver::file) of its only queue: a device stays as long as
-    /// one has it open.
+    /// Takes over the device of a process that ended, with [a copy of the file descriptor](Receiver::file) of its only
+    /// queue: a device stays as long as some process has it open.
     pub fn of_file(namespace: &Namespace, name: &str, file: OwnedFd) -> Result<TunTap, Error> {
         let opened = namespace.enter(|| TunTap::of_queues(namespace, name, vec![file]));
         opened.map_err(Error::doing(format!("enter the network namespace of `{name}`")))?
@@ -128,7 +128,7 @@ impl TunTap {
     }
 }
 
-/// The file that makes devices. Its mode decides who may, and not every system lets all users (udev does).
+/// The file that makes devices. Its mode decides which users may; not every system lets all users (udev does).
 fn door() -> Result<File, Error> {
     let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DOOR);
     opened.map_err(|error| match error.kind() {
@@ -140,7 +140,7 @@ fn door() -> Result<File, Error> {
     })
 }
 
-/// One queue of the device; fills in the name that the kernel chose.
+/// Opens one queue of the device; fills in the name that the kernel chose.
 fn attach(file: File, name: &mut String, options: &Options) -> io::Result<OwnedFd> {
     // SAFETY: integers; zeroes are a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -155,7 +155,7 @@ fn attach(file: File, name: &mut String, options: &Options) -> io::Result<OwnedF
     Ok(file.into())
 }
 
-/// What both ways of a queue share.
+/// The state that both directions of a queue share.
 #[derive(Debug)]
 struct Queue {
     fd: OwnedFd,
@@ -168,7 +168,7 @@ struct Queue {
 impl Queue {
     fn failed(&self, doing: &str, error: io::Error) -> Error {
         match error.raw_os_error() {
-            // The device was removed under its file descriptor.
+            // The device was removed while its file descriptor was open.
             Some(libc::EBADFD) => Error::Removed(self.device.name.clone()),
             _ => Error::of(format!("{doing} `{}`", self.device.name), error),
         }
@@ -182,7 +182,7 @@ impl Queue {
         unsafe { ioctl(self.fd.as_fd(), libc::TUNGETIFF as libc::c_ulong, &mut request)? };
         // SAFETY: as above.
         unsafe { ioctl(self.socket.as_fd(), libc::SIOCGIFFLAGS as libc::c_ulong, &mut request)? };
-        // SAFETY: what the command fills in.
+        // SAFETY: the command filled this field in.
         Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)
     }
 
@@ -205,14 +205,14 @@ impl Queue {
     }
 }
 
-/// What the host sends by one queue of the device.
+/// Receives what the host sends through one queue of the device.
 ///
-/// Frames are stamped when they are read. What is lost for lack of room, the kernel counts for all queues together.
+/// Frames get their time when they are read. The kernel counts frames lost for want of room for all queues together.
 #[derive(Debug)]
 pub struct Receiver {
     queue: Arc<Queue>,
     buffer: Vec<u8>,
-    /// Once stopped: frames that were there then.
+    /// Once stopped: the frames that were there then.
     stopped: Option<VecDeque<Vec<u8>>>,
     statistics: ReceiveStatistics,
     before: LinkCounters,
@@ -231,7 +231,7 @@ impl Receiver {
         }
     }
 
-    /// The file by which the queue is read and written.
+    /// The file descriptor for reading and writing the queue.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.queue.fd.as_fd()
     }
@@ -254,7 +254,7 @@ impl Receiver {
                     count += 1;
                 }
                 Ok(None) => break,
-                // What was read comes before the error does.
+                // The frames read so far come before the error.
                 Err(_) if count > 0 => break,
                 Err(error) => return Err(self.queue.failed("read from", error)),
             }
@@ -287,7 +287,7 @@ impl Receive for Receiver {
             return Ok(Turn::Frames(given));
         }
         let wait = if self.was_down { wait.min(DOWN_LOOK) } else { wait };
-        // Once stopped, frames there are none of ours.
+        // Once stopped, frames that the queue still gets are not for this receiver.
         let events = if self.stopped.is_some() { 0 } else { libc::POLLIN };
         sys::wait(self.queue.fd.as_fd(), events, wait).map_err(|error| self.queue.failed("wait for", error))?;
         if let Some(given) = self.give(take)? {
@@ -308,7 +308,7 @@ impl Receive for Receiver {
         if self.stopped.is_some() {
             return Ok(());
         }
-        // The kernel has no way to close a queue for new frames and leave those in it: they are fetched.
+        // The kernel cannot close a queue for new frames and leave the old ones in it, so they are fetched here.
         let mut kept = VecDeque::new();
         while kept.len() < KEPT_FRAMES {
             match self.queue.read(&mut self.buffer) {
@@ -344,7 +344,7 @@ impl Receive for Receiver {
     }
 }
 
-/// What the host receives by one queue of the device.
+/// Sends to the host through one queue of the device.
 #[derive(Debug)]
 pub struct Sender {
     queue: Arc<Queue>,

@@ -1,7 +1,7 @@
-//! Watching devices: what came, went and changed in a network namespace, as it happens.
+//! Watches devices: reports which ones came, went and changed in a network namespace.
 //!
-//! Events are differences between two states: where the kernel had more to say than the socket could hold, the state is
-//! read anew and the differences come out all the same. Only what came and went in between is not seen.
+//! Events are differences between two states. If the kernel had more messages than the socket could hold, the state is
+//! read again and the differences come out all the same. Only a device that came and went in between is missed.
 
 use crate::error::Error;
 use crate::link::{self, Link};
@@ -12,18 +12,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// What happened to a device.
+/// A change of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its number.
     pub index: u32,
     /// Its name, the new one if it changed.
     pub name: String,
-    /// What happened.
+    /// Its kind.
     pub what: What,
 }
 
-/// See [`Event`].
+/// The kind of an [`Event`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// It is new.
@@ -34,29 +34,29 @@ pub enum What {
     Up,
     /// It was switched off.
     Down,
-    /// It has a carrier: packets can go.
+    /// It has a carrier: packets can travel.
     Running,
     /// It has lost its carrier.
     Stopped,
-    /// Its largest packet is another.
+    /// The largest packet has another length.
     Mtu {
         /// Bytes before.
         from: u32,
         /// Bytes now.
         to: u32,
     },
-    /// It has another name than this.
+    /// It has a new name.
     Renamed {
         /// The name before.
         from: String,
     },
     /// It has another hardware address.
     Readdressed,
-    /// It receives what is for others now, or no longer.
+    /// It now receives frames for other hosts, or no longer.
     Promiscuous(bool),
 }
 
-/// The state of all devices of a namespace, and what changed since.
+/// The state of all devices of a namespace, and events since.
 #[derive(Debug)]
 pub struct Watch {
     netlink: Netlink,
@@ -65,10 +65,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches from now on.
+    /// Starts watching.
     pub fn new(namespace: &Namespace) -> Result<Watch, Error> {
         let open = || {
-            // Told first, asked afterwards: nothing can fall between.
+            // First subscribes, then asks, so that no change falls in between.
             let netlink = Netlink::route(libc::RTMGRP_LINK as u32)?;
             Ok((netlink, link::list()?))
         };
@@ -78,12 +78,12 @@ impl Watch {
         Ok(Watch { netlink, links, events: VecDeque::new() })
     }
 
-    /// Devices as far as they are known.
+    /// The devices as far as they are known.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.values()
     }
 
-    /// What happened next; waits for it for `wait` at most. `None` if nothing did, or a signal came.
+    /// The next event; waits at most for `wait`. `None` if there was none, or a signal came.
     pub fn next(&mut self, wait: Duration) -> Result<Option<Event>, Error> {
         if self.events.is_empty() {
             self.look(wait).map_err(Error::doing("watch devices"))?;
@@ -107,7 +107,7 @@ impl Watch {
         }
     }
 
-    /// Reads everything anew; what is waiting is older than that, and says nothing new.
+    /// Reads the whole state again. Messages that wait are older than that, and bring nothing new.
     fn look_again(&mut self) -> io::Result<()> {
         let found = self.netlink.links()?;
         let gone: Vec<u32> =
@@ -119,7 +119,7 @@ impl Watch {
 }
 
 impl AsFd for Watch {
-    /// Can be read when something happened.
+    /// Readable when there may be an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.netlink.as_fd()
     }

@@ -1,4 +1,4 @@
-//! What packet sockets can do beyond the common contract: groups, directions, loopback devices, offloads, clocks.
+//! Abilities of packet sockets beyond the common contract: groups, directions, loopback devices, offloads, clocks.
 
 use buffer::live::SlotFlags;
 use driver::af_packet::{Direction, Fanout, FanoutBy, Options, PacketSocket, Receiver, Timestamps};
@@ -20,7 +20,7 @@ fn open(end: &End, options: &Options) -> Receiver {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until receivers have been shown so many frames together: the kernel may deliver them on the side.
+/// Waits until receivers have seen `count` frames together: the kernel may deliver them in the background.
 fn await_seen(receivers: &mut [&mut Receiver], count: u64) {
     let end = Instant::now() + PATIENCE;
     let mut seen = |receiver: &mut &mut Receiver| receiver.statistics().expect("it is there").seen;
@@ -30,7 +30,7 @@ fn await_seen(receivers: &mut [&mut Receiver], count: u64) {
     }
 }
 
-/// Everything that is there after a stop, as bytes.
+/// Stops the receiver, and gives the bytes of all frames that are left.
 fn rest(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     receiver.stop().expect("anything can be stopped");
     let (mut frames, end) = (Vec::new(), Instant::now() + PATIENCE);
@@ -43,7 +43,7 @@ fn rest(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A UDP datagram of this flow; `back` in the other direction.
+/// A UDP datagram of this flow; `back`: in the other direction.
 fn datagram(flow: u8, back: bool) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[5] = 1;
@@ -144,7 +144,7 @@ fn a_loopback_device_gives_each_frame_once() {
     }
 }
 
-/// A device without a clock of its own is served by the kernel's, and says so.
+/// The kernel's clock serves a device without a clock of its own, and the receiver says so.
 #[test]
 fn without_a_clock_in_the_device_the_kernels_is_used() {
     if !may_make_networks() {
@@ -160,7 +160,7 @@ fn without_a_clock_in_the_device_the_kernels_is_used() {
     assert_eq!(clocks, [Clock::Realtime]);
 }
 
-/// A TCP segment of `bytes` bytes of payload, its checksum not filled in.
+/// A TCP segment with `bytes` bytes of payload, its checksum not filled in.
 fn tcp(bytes: usize) -> Vec<u8> {
     let mut frame = datagram(1, false);
     frame.truncate(34);
@@ -272,7 +272,7 @@ fn what_cannot_be_opened_says_why() {
     check("near", &Options { filter: Vec::new(), ..quick() }, "a filter of 0 instructions");
     let endless = driver::Instruction { code: 0x05, jump_true: 0, jump_false: 0, k: u32::MAX };
     check("near", &Options { filter: vec![endless], ..quick() }, "cannot attach a filter for `near`");
-    // The name is another device's by now.
+    // The name will be another device's.
     let near = pair.near.clone();
     near.set_up(false);
     near.change(&Change { name: Some("other".into()), ..Change::default() });

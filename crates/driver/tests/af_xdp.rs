@@ -1,4 +1,4 @@
-//! What AF_XDP sockets can do beyond the common contract: modes, programs of others, queues, frames that are kept.
+//! Abilities of AF_XDP sockets beyond the common contract: modes, other owners' programs, queues, kept frames.
 
 use buffer::shared::segment::Access;
 use driver::af_packet::{self, Direction};
@@ -20,7 +20,7 @@ fn frame(number: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-/// The next frames, as many as `count`.
+/// The next `count` frames.
 fn receive(receiver: &mut dyn Receive, count: usize) -> Vec<Vec<u8>> {
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     while seen.len() < count {
@@ -41,7 +41,7 @@ fn it_says_where_it_runs_and_whether_it_copies() {
         match (open(&pair, Options { place, copying, ..Options::default() }), expected) {
             (Ok(device), Ok(mode)) => {
                 assert_eq!((device.mode, device.queues[0].receiver.mode()), (mode, mode));
-                // A pair of virtual devices has no memory of its own to share.
+                // A veth pair has no memory of its own to share.
                 assert!(!device.queues[0].zero_copy);
                 let attached = pair.near.link().xdp.expect("its program is there");
                 assert_eq!(attached.mode, mode);
@@ -57,7 +57,7 @@ fn it_says_where_it_runs_and_whether_it_copies() {
     check(Place::Generic, Copying::NoneIfThere, Ok(XdpMode::Generic));
     let refused = "cannot do without copying for queue 0 of `near`: neither kernel nor device offers it";
     check(Place::Native, Copying::None, Err(refused));
-    // Packets of this size do not fit where the driver would put them.
+    // Packets of this size do not fit into the driver's buffers.
     pair.near.set_mtu(9000);
     pair.far.set_mtu(9000);
     check(Place::Native, Copying::Always, Err("cannot attach an XDP program for `near`"));
@@ -79,7 +79,7 @@ fn a_device_that_has_a_program_is_left_alone() {
     assert!(open(&pair, Options::default()).is_ok());
 }
 
-/// The kernel sets a queue free on the side, some time after it was closed.
+/// The kernel frees a queue in the background, some time after it was closed.
 #[test]
 fn a_queue_can_be_opened_as_soon_as_it_was_closed() {
     if !may_make_networks() {
@@ -146,7 +146,7 @@ fn frames_that_are_kept_stay_where_they_are() {
         receiver.receive_keeping(Duration::from_secs(1), take).expect("it is there");
     }
     assert_eq!(kept.iter().map(|kept| kept.0).collect::<Vec<_>>(), [0, 3, 6, 9]);
-    // Everything else is overwritten many times.
+    // All other chunks are overwritten many times.
     for _ in 0..100 {
         (0..32).for_each(|_| sender.send(&frame(77, 100)).expect("it is up"));
         receive(receiver, 32);
@@ -220,7 +220,7 @@ fn queues_that_are_not_in_use_are_left_alone() {
     if !may_make_networks() {
         return;
     }
-    // As many as the driver likes to have room for, one of them in use.
+    // As many queues as the driver prepares room for, one of them in use.
     let pair = Pair::with_queues(0);
     let device = open(&pair, Options::default()).expect("root may take what a device receives");
     assert_eq!(device.queues.len(), 1);
@@ -252,7 +252,7 @@ fn each_queue_has_its_own() {
         assert_eq!(queue.sender.transmit(&[&frame(1, 60)]).expect("it is up"), Turn::Frames(1));
     }
     drop(device);
-    // One queue alone: what comes by the other is the host's.
+    // One queue only: the host gets the frames of the other.
     let device = open(&pair, Options { queues: vec![1], ..Options::default() }).expect("as above");
     assert_eq!(device.queues.len(), 1);
     drop(device);

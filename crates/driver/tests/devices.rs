@@ -1,4 +1,4 @@
-//! Devices as they are found, and what is seen of them when they change.
+//! Lists of devices, and events when they change.
 
 use driver::change::Change;
 use driver::counters::Meaning;
@@ -37,7 +37,7 @@ fn a_device_is_described() {
     assert_eq!(error.to_string(), "there is no device `far`");
 }
 
-/// What is told until `last` is, carriers left out: when those settle is not ours to say.
+/// Events up to `last`, without those about carriers: the kernel decides when a carrier settles.
 fn events_until(watch: &mut Watch, last: &What) -> Vec<What> {
     let (mut seen, end) = (Vec::new(), Instant::now() + Duration::from_secs(10));
     loop {
@@ -86,7 +86,7 @@ fn changes_are_told_in_order() {
     assert_eq!(watch.links().filter(|link| link.index == again.near.index).count(), 1);
 }
 
-/// More happens than the socket can hold: what was missed shows all the same.
+/// More changes than the socket can hold: the missed ones show all the same.
 #[test]
 fn a_watch_that_was_told_too_much_looks_again() {
     if !may_make_networks() {
@@ -124,7 +124,7 @@ fn what_was_sent_shows_in_the_counters() {
         sender.send(&vec![7; len]).expect("it is up");
     }
     assert_eq!((sender.frames, sender.bytes), (100, (60..160).sum()));
-    // The kernel may deliver them on the side.
+    // The kernel may deliver them in the background.
     let (mut counted, end) = (pair.far.link().counters.since(&before), Instant::now() + Duration::from_secs(20));
     while counted.get("rx_dropped") != Some(100) && Instant::now() < end {
         counted = pair.far.link().counters.since(&before);

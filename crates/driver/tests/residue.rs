@@ -1,4 +1,4 @@
-//! What is left of a device when it is closed: nothing. One test alone in its process, which looks at all that this has.
+//! A closed device leaves nothing behind. A single test, because it looks at everything the process holds.
 
 use driver::af_packet::{Fanout, FanoutBy, Options, Receiver, Sender, SenderOptions};
 use driver::tuntap::{self, TunTap};
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use testkit::network::{Pair, may_make_networks};
 
-/// What this process holds: its file descriptors by what they are, and how many maps of rings there are.
+/// The process's file descriptors, counted by kind, and the number of mapped rings.
 fn held() -> (BTreeMap<String, usize>, usize) {
     let mut fds = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/self/fd").expect("/proc is there") {
-        // The one for the folder itself is gone by now.
+        // The descriptor of the folder itself is closed by now.
         let Ok(target) = std::fs::read_link(entry.expect("as above").path()) else { continue };
         let kind = target.to_string_lossy().split(':').next().unwrap_or_default().to_string();
         *fds.entry(kind).or_insert(0) += 1;
@@ -54,7 +54,7 @@ fn nothing_is_left_of_what_was_closed() {
         assert!(pair.near.link().xdp.is_some());
         drop((receivers, sender, taken, watch));
         assert_eq!(held(), before, "round {round}");
-        // What cannot be opened leaves nothing, either.
+        // A failure to open leaves nothing behind either.
         assert!(Receiver::open(namespace, "no-such", &Options::default()).is_err());
         let endless = driver::Instruction { code: 0x05, jump_true: 0, jump_false: 0, k: u32::MAX };
         let options = Options { filter: vec![endless], ..Options::default() };

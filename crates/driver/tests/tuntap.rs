@@ -1,4 +1,4 @@
-//! What devices this program makes can do beyond the common contract: layers, queues, staying.
+//! Abilities of devices that this program makes beyond the common contract: layers, queues, persistence.
 
 use driver::change::Change;
 use driver::tuntap::{Layer, Options, TunTap};
@@ -13,7 +13,7 @@ fn bring_up(namespace: &driver::namespace::Namespace, name: &str) -> End {
     end
 }
 
-/// A UDP datagram in an IPv4 packet of this flow.
+/// A UDP datagram of this flow in an IPv4 packet.
 fn packet(flow: u8) -> Vec<u8> {
     let mut packet = vec![0; 40];
     packet[0] = 0x45;
@@ -41,7 +41,7 @@ fn a_tun_carries_packets() {
     let take = &mut |batch: driver::Batch<'_>| seen.extend(batch.frames.iter().map(|frame| frame.parts().concat()));
     assert_eq!(receiver.receive(Duration::from_secs(20), take).expect("it is up"), Turn::Frames(1));
     assert_eq!(seen, [packet(3)]);
-    // What is neither IPv4 nor IPv6 is no packet.
+    // Bytes that are neither IPv4 nor IPv6 are no packet.
     assert_eq!(sender.transmit(&[&packet(1), &[0x75; 40], &[], &packet(2)]).expect("it is up"), Turn::Frames(4));
     let counted = sender.statistics().expect("it is there");
     assert_eq!((counted.taken, counted.sent, counted.malformed), (4, 2, 2));
@@ -84,7 +84,7 @@ fn a_device_stays_only_if_it_is_asked_to() {
         drop(first);
         assert_eq!(device::find(&namespace, "own").is_ok(), persistent);
     }
-    // Who comes later attaches to it.
+    // A later program attaches to it.
     let index = device::find(&namespace, "own").expect("it stayed").link.index;
     let again = TunTap::open(&namespace, &Options { name: "own".into(), ..Options::default() }).expect("it is free");
     assert_eq!(again.device.index, index);

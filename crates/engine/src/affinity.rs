@@ -1,22 +1,22 @@
-//! Which processor a thread runs on.
+//! The processor that a thread runs on.
 
 use filter::Failure;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Processors that can be named: their numbers are less.
+/// One more than the highest processor number.
 pub const CPUS: u32 = CpuSet::MAX_CPU as u32;
 
-/// The processors that this process may use; none where the system does not say.
+/// The processors that this process may use; empty if the system does not say.
 pub fn processors() -> Vec<u32> {
     let set = sched_getaffinity(None).unwrap_or_default();
     (0..CPUS).filter(|cpu| set.is_set(*cpu as usize)).collect()
 }
 
-/// While it lives its thread runs on one processor; then where it ran before.
+/// While this lives, its thread runs on one processor; then again where it ran before.
 pub(crate) struct Pinned(Option<CpuSet>);
 
 impl Pinned {
-    /// None: it runs anywhere.
+    /// `None`: the thread stays free to run anywhere.
     pub(crate) fn to(cpu: Option<u32>) -> Result<Pinned, Box<Failure>> {
         let Some(cpu) = cpu else { return Ok(Pinned(None)) };
         let before = sched_getaffinity(None).ok();
@@ -30,7 +30,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Where that fails the thread stays where it is.
+        // If this fails, the thread stays on its processor.
         let _ = self.0.as_ref().map(|before| sched_setaffinity(None, before));
     }
 }

@@ -1,16 +1,17 @@
-//! A channel: what goes from one stage to another, in batches, from thread to thread. To the stage that gives it is a sink, to
-//! the stage that gets it is a source: neither `walk` nor a filter knows of it.
+//! A channel carries blocks from one stage to another, in batches, between threads. For the giving stage it is a sink,
+//! for the getting stage a source; `walk` and the filters do not know it.
 //!
-//! - What crosses is a *parcel*: descriptors, handles of the memory that they name (`buffer::lending`), the facts of their
+//! - A *parcel* crosses: descriptors, handles of the memory that they name (`buffer::lending`), the facts of their
 //!   streams, and the sender's time. Bytes stay where they are.
-//! - A channel has a fixed number of parcels. Which of them are full goes along one queue, which of them are free comes back
-//!   along another (`buffer::queue::indexed`): that is the credit. Who finds no free one waits, and so does its source.
-//! - Either end may go: behind a sender that finished the receiver finds the end; where a receiver left, the sender wants no
-//!   more blocks, and so its source ends.
+//! - A channel has a fixed number of parcels. Full ones go along one queue, and free ones come back along another
+//!   (`buffer::queue::indexed`); the free ones are the credit. A sender without a free parcel waits, and so does its
+//!   source.
+//! - Either end may go. When the sender has gone, the receiver finds the end behind the last parcel. When the receiver
+//!   has left, the sender wants no more blocks, so its source ends.
 //!
 //! `channel/shares` has the ends of channels to and from shares of the flows.
 //!
-//! Nothing spins for long: who waits says so and sleeps until the other side rings ([`Bell`]).
+//! Neither end spins for long: an end that waits says so, and sleeps until the other end rings ([`Bell`]).
 
 mod shares;
 
@@ -31,10 +32,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Sleeps are no longer, so that no lost signal is for ever.
+/// Longest sleep, so that a lost signal costs only this time.
 const NAP: Duration = Duration::from_millis(50);
 
-/// The sender sends a parcel that is not full after this time at the latest, by the clock of the blocks.
+/// The sender sends a parcel that is not full after at most this time, by the clock of the blocks.
 const PATIENCE_NS: u64 = SECOND_NS / 10;
 
 /// The blocks that the sender sends at a time.
@@ -46,20 +47,20 @@ struct Parcel {
     facts: VecDeque<Fact>,
     /// The sender's clock.
     now: u64,
-    /// Of shares: which blocks belong together, in order.
+    /// For shares: which blocks belong together, in order.
     parts: VecDeque<Part>,
-    /// Behind it the sender's input pauses.
+    /// The sender's input pauses behind this parcel.
     is_pause: bool,
-    /// Behind it the plan is replaced.
+    /// The plan is replaced behind this parcel.
     is_switch: bool,
 }
 
-/// Blocks that come one after the other and belong together; none where it only says how far the sender is.
+/// Blocks that follow each other and belong together. Without blocks, it only says how far the sender is.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     order: Order,
     blocks: usize,
-    /// Which of the edges behind the channel they go along.
+    /// The index of the edge behind the channel for these blocks.
     edge: usize,
     now: u64,
     /// Another part of the same pull follows.
@@ -99,7 +100,7 @@ impl Shared {
         self.ends.bell()
     }
 
-    /// The receiver wants no more: the blocks in the channel have no reader.
+    /// Has the receiver left? Then blocks in the channel have no reader.
     pub(crate) fn has_left(&self) -> bool {
         self.ends.has_left()
     }
@@ -114,13 +115,13 @@ impl Shared {
 pub(crate) struct Sender {
     shared: Arc<Shared>,
     places: Giver,
-    /// The parcel that is being filled: its place, and what will be put there.
+    /// The parcel being filled: its index, and its contents.
     current: Option<u64>,
     parcel: Parcel,
-    /// The receiver knows of the pause under way.
+    /// The receiver knows about the present pause.
     told_pause: bool,
     lender: Lender,
-    /// By connection number: the facts that the receiver knows.
+    /// For each connection number: the facts that the receiver knows.
     known: Vec<Option<(u32, StreamFacts)>>,
 }
 
@@ -129,25 +130,26 @@ pub(crate) struct Receiver {
     shared: Arc<Shared>,
     places: Taker,
     borrower: Borrower,
-    /// Parcels whose blocks are under way; of the last some may not have been given yet.
+    /// Parcels whose blocks are under way; some of the last one's may not have been given yet.
     current: Vec<u64>,
     /// The rest of the last parcel; its loans stay with the parcel.
     parcel: Parcel,
-    /// Blocks of the last that were given.
+    /// Number of blocks of the last parcel that were given.
     given: usize,
-    /// Numbers of streams in this stage, by that of the sender's; none where they are the same.
+    /// For each stream number of the sender: its epoch, and its number in this stage. `None`: both stages use the same
+    /// numbers.
     numbers: Option<HashMap<u32, (u32, u32)>>,
     asleep: bool,
     ended: bool,
-    /// The sender's input pauses, as far as this side got.
+    /// The sender's input pauses, for the parcels read so far.
     is_pause: bool,
     /// The plan is replaced behind the last parcel.
     is_switch: bool,
     now: u64,
 }
 
-/// Both ends of a new channel, whose receiver sleeps on this bell. `renumber` says that the receiver's stage gets streams from
-/// elsewhere as well, so that they need numbers of their own there.
+/// Makes both ends of a channel, whose receiver sleeps on the bell `full`. `renumber`: the receiver's stage gets
+/// streams from elsewhere as well, so the streams need numbers of their own there.
 pub(crate) fn channel(full: &Arc<Bell>, queue: Queue, renumber: bool) -> std::io::Result<(Sender, Receiver)> {
     let (giver, taker) = credit(PARCELS, queue, full)?;
     let parcels = (0..PARCELS).map(|_| Mutex::default()).collect();
@@ -185,13 +187,13 @@ impl Sender {
         &self.shared
     }
 
-    /// A parcel to fill; waits where there is none. None where the receiver left.
+    /// The parcel to fill; waits until there is one. `None`: the receiver has left.
     fn parcel(&mut self, cx: &mut Context<'_>) -> Option<&mut Parcel> {
         if self.current.is_none() {
             let gauge = &self.shared.gauge;
             let index = self.places.place(|is_waiting| gauge.set_waiting(is_waiting))?;
             self.current = Some(index);
-            // Blocks are put into it without a lock.
+            // Fill it without a lock.
             std::mem::swap(&mut self.parcel, &mut *self.shared.parcel(index));
             self.parcel.blocks.clear();
             self.parcel.facts.clear();
@@ -203,7 +205,7 @@ impl Sender {
         Some(&mut self.parcel)
     }
 
-    /// Sends what is in the parcel under way.
+    /// Sends the parcel being filled.
     fn send(&mut self, now: u64) {
         let Some(index) = self.current.take() else { return };
         self.parcel.now = now;
@@ -212,7 +214,7 @@ impl Sender {
         self.places.give(index);
     }
 
-    /// Sends what is in the parcel under way, and that the input pauses; false where the receiver left.
+    /// Sends the parcel being filled, and says that the input pauses. `false`: the receiver has left.
     fn pause(&mut self, cx: &mut Context<'_>) -> bool {
         if self.current.is_some() || !self.told_pause {
             let Some(parcel) = self.parcel(cx) else { return false };
@@ -223,7 +225,7 @@ impl Sender {
         !self.places.has_left()
     }
 
-    /// Sends what is in the parcel under way, and that the plan is replaced behind it; false where the receiver left.
+    /// Sends the parcel being filled, and says that the plan is replaced behind it. `false`: the receiver has left.
     fn switch(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(parcel) = self.parcel(cx) else { return false };
         parcel.is_switch = true;
@@ -231,7 +233,7 @@ impl Sender {
         true
     }
 
-    /// Takes the live blocks of a batch, and sends what is enough; false where the receiver left.
+    /// Takes the live blocks of a batch, and sends the parcel once it is full enough. `false`: the receiver has left.
     fn take(&mut self, batch: &Batch<'_>, cx: &mut Context<'_>) -> bool {
         let Some(parcel) = self.parcel(cx) else { return false };
         if parcel.blocks.len() + batch.count() as usize > PULL_BLOCKS {
@@ -244,8 +246,8 @@ impl Sender {
         true
     }
 
-    /// Adds the live blocks of a batch to the parcel under way, and how they belong together; says how many blocks are in
-    /// it, or nothing where the receiver left.
+    /// Adds the live blocks of a batch to the parcel being filled; `order` says how they belong together. Gives the
+    /// number of blocks in the parcel. `None`: the receiver has left.
     fn add(&mut self, batch: &Batch<'_>, order: Option<(Order, usize)>, cx: &mut Context<'_>) -> Option<usize> {
         self.parcel(cx)?;
         let Sender { parcel, lender, known, .. } = self;
@@ -266,7 +268,7 @@ impl Sender {
             }
             match lender.lend(cx.rings, block, loans) {
                 Some(block) => blocks.push(block),
-                // The bytes that the block names are gone: the receiver gets an empty block, as this stage has.
+                // The bytes of this block are gone: the receiver gets an empty block, as this stage has one.
                 None => blocks.push(Descriptor {
                     pos: 0,
                     len: 0,
@@ -279,7 +281,7 @@ impl Sender {
         Some(blocks.len())
     }
 
-    /// Says how far this side is; false where the receiver left.
+    /// Says how far this side is. `false`: the receiver has left.
     fn mark(&mut self, order: Order, cx: &mut Context<'_>) -> bool {
         let Some(parcel) = self.parcel(cx) else { return false };
         parcel.parts.push_back(Part { order, blocks: 0, edge: 0, now: cx.now, is_within: false });
@@ -287,7 +289,7 @@ impl Sender {
     }
 }
 
-/// Tells the facts about a stream, where the receiver does not know them.
+/// Adds the facts about a stream to a parcel, unless the receiver knows them.
 #[inline]
 fn tell(
     known: &mut Vec<Option<(u32, StreamFacts)>>,
@@ -318,7 +320,7 @@ impl Filter for Sender {
         Ok(if self.take(batch, cx) { Status::Done } else { Status::Finished })
     }
 
-    /// Time goes on where no block goes along: the receiver learns of it.
+    /// Time has passed without blocks: tells the receiver.
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
         if self.parcel(cx).is_none() {
             return Ok(Status::Finished);
@@ -345,7 +347,7 @@ impl Filter for Sender {
 }
 
 impl Receiver {
-    /// Gives back the parcels whose blocks are through.
+    /// Gives back the parcels whose blocks have gone through.
     fn give_back(&mut self, cx: &mut Context<'_>) {
         if self.current.is_empty() {
             return;
@@ -355,14 +357,14 @@ impl Receiver {
         self.given = 0;
     }
 
-    /// Wakes up, where it slept.
+    /// Ends the sleep, if there was one.
     fn wake(&mut self) {
         if std::mem::take(&mut self.asleep) {
             self.places.bell().quiet();
         }
     }
 
-    /// Begins with the next parcel; false where there is none now, or ever.
+    /// Opens the next parcel. `false`: there is none now, or the channel has ended.
     fn open(&mut self, cx: &mut Context<'_>) -> Result<bool, Box<Failure>> {
         let index = match self.places.take() {
             Ok(index) => index,
@@ -406,12 +408,12 @@ impl Receiver {
         self.given = end;
     }
 
-    /// The next part of the last parcel, which stays where it is.
+    /// The next part of the last parcel, without taking it.
     fn part(&self) -> Option<Part> {
         self.parcel.parts.front().copied()
     }
 
-    /// Goes on behind that part; says whether it was the last of the parcel.
+    /// Takes that part. Gives whether it was the last of the parcel.
     fn pass_part(&mut self) -> bool {
         self.parcel.parts.pop_front();
         self.parcel.parts.is_empty()
@@ -475,7 +477,7 @@ impl Source for Receiver {
     }
 
     fn at_switch(&mut self) -> bool {
-        // Of a share, parts of the last parcel may not have been given yet.
+        // In a share, parts of the last parcel may not have been given yet.
         self.parcel.parts.is_empty() && std::mem::take(&mut self.is_switch)
     }
 
@@ -488,7 +490,7 @@ impl Source for Receiver {
     }
 
     fn stop(&mut self) -> bool {
-        // The sender's stage is told to stop as well, and what it still gives is carried through.
+        // The sender's stage is told to stop as well; its last blocks are still carried through.
         !self.ended
     }
 

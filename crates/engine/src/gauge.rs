@@ -1,4 +1,4 @@
-//! Gauges: what other threads see of stages at work. One thread writes each gauge, a few times for each batch. A
+//! Gauges: the state of running stages, for other threads. One thread writes each gauge, a few times for each batch. A
 //! gauge does not order other memory accesses: a reader gets numbers that were true a moment ago.
 
 use base::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use base::limits::PARCELS;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a thread of a stage does.
+/// The activity of a thread of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
     /// It runs filters, or looks for blocks.
@@ -24,29 +24,29 @@ pub enum Doing {
 pub struct ChannelState {
     /// The thread that gives, from 0.
     pub from: usize,
-    /// Parcels that wait for the thread that gets.
+    /// Parcels that wait for the getting thread.
     pub full: u64,
     /// Parcels that the channel has.
     pub room: u64,
 }
 
-/// What a thread of a stage does and has done.
+/// The state of a thread of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadState {
     /// The thread's present activity.
     pub doing: Doing,
-    /// Blocks that it read, or got from other stages.
+    /// Blocks that it has read, or got from other stages.
     pub blocks: u64,
-    /// The channels that it gets blocks from.
+    /// The channels that bring it blocks.
     pub channels: Vec<ChannelState>,
 }
 
-/// What a stage is and has done.
+/// The state of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageState {
-    /// Its filters, as people know them.
+    /// Its filters, for people.
     pub filters: Vec<String>,
-    /// Its threads; several where it has shares of the flows.
+    /// Its threads; several if the flows are shared out among them.
     pub threads: Vec<ThreadState>,
 }
 
@@ -54,7 +54,7 @@ pub struct StageState {
 #[derive(Debug)]
 pub struct Gauges {
     began: Instant,
-    /// By stage: its filters, and how many threads it has.
+    /// For each stage: its filters, and its number of threads.
     stages: Vec<(Vec<String>, usize)>,
     threads: Vec<Arc<ThreadGauge>>,
     channels: Vec<Between>,
@@ -79,9 +79,9 @@ pub(crate) struct ThreadGauge {
 
 #[derive(Debug, Default)]
 pub(crate) struct ChannelGauge {
-    /// Parcels; by the sender.
+    /// Parcels sent; written by the sender.
     sent: AtomicU64,
-    /// Parcels; by the receiver.
+    /// Parcels taken; written by the receiver.
     taken: AtomicU64,
     /// The sender sleeps until there is room.
     waiting: AtomicBool,
@@ -98,7 +98,7 @@ impl ThreadGauge {
         self.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Counts from here on.
+    /// Starts counting at this number of blocks.
     pub(crate) fn begin_at(&self, blocks: u64) {
         self.before.store(blocks, Ordering::Relaxed);
     }
@@ -117,7 +117,7 @@ impl ChannelGauge {
         self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Parcels that wait for the thread that gets.
+    /// Parcels that wait for the getting thread.
     pub(crate) fn full(&self) -> u64 {
         self.sent.load(Ordering::Relaxed).saturating_sub(self.taken.load(Ordering::Relaxed))
     }
@@ -138,7 +138,7 @@ impl Gauges {
         &self.threads[number]
     }
 
-    /// For how long there have been stages.
+    /// How long the stages have run.
     pub fn age(&self) -> Duration {
         self.began.elapsed()
     }

@@ -1,16 +1,16 @@
 //! COMPUTATION PLANE: runs a plan by plain function calls. Knows no language, no control plane and no concrete filter.
 //!
-//! - [`plan`] — what is handed over: filters, where each runs, the edges between them.
-//! - [`stage`] — which parts of a plan run on threads of their own; `channel` — what goes from one to another; `team` — all of
-//!   them at work.
+//! - [`plan`] — the plan to run: filters, where each runs, the edges between them.
+//! - [`stage`] — the parts of a plan that run on threads of their own; `channel` carries blocks between them, and
+//!   `team` runs them.
 //! - [`worker`] — one thread's loop: pull, walk, tend, finish. Start reading here.
 //! - `walk` — one batch on its way through the graph, depth first.
 //! - [`profile`] — how long each filter takes.
-//! - `session` — which sessions a filter has, their cap and idle timeout.
-//! - [`replace`] — another plan in place of the one that runs.
-//! - `witness` — whether filters change what they say, in debug builds.
+//! - `session` — the sessions of a filter, their cap and idle timeout.
+//! - [`replace`] — puts another plan in place of the running one.
+//! - `witness` — checks in debug builds that filters change only what their kinds say.
 //! - [`watch`] — copies of the blocks that go along an edge, for watchers.
-//! - [`gauge`] — what other threads see of stages at work.
+//! - [`gauge`] — the state of running stages, for other threads.
 //! - [`report`] — the counters, and the check that they add up.
 
 #![forbid(unsafe_code)]

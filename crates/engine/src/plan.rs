@@ -1,4 +1,4 @@
-//! A plan: a checked graph with every filter placed. Data only; the control plane makes it, spaces carry it out.
+//! A plan: a checked graph with every filter placed. Data only: the control plane makes it, and spaces carry it out.
 
 use base::id::Class;
 use buffer::queue::numbers::Queue;
@@ -10,39 +10,39 @@ use std::fmt;
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// As an index.
+    /// The id as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A whole plan. Nodes stand in topological order: edges lead to later nodes only.
+/// A whole plan. Nodes are in topological order: edges lead to later nodes only.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// The nodes.
     pub nodes: Vec<Node>,
     /// How its worker waits while no block comes.
     pub wait: Wait,
-    /// How it is to be divided over threads where the request does not say so by hand.
+    /// How to divide it over threads, if the request has no cuts.
     pub workers: Workers,
-    /// Processors that it may use; 0 where nobody said.
+    /// Processors that it may use; 0 = not known.
     pub processors: usize,
-    /// Processors that its threads run on, one after the other, and again from the first; none: any.
+    /// Processors for its threads, one after the other, and again from the first. Empty: any.
     pub cpus: Vec<u32>,
-    /// What carries blocks between its threads.
+    /// The kind of queue between its threads.
     pub queue: Queue,
-    /// Nodes that run in the caller's thread, and so in one stage: those by which a program gives and takes blocks.
+    /// Nodes by which a program gives and takes blocks: they run in the caller's thread, and so in one stage.
     pub caller: Vec<NodeId>,
-    /// Pieces that no edge joins run on threads of their own: a process joins them.
+    /// Pieces that no edge joins run on threads of their own, because a process joins them.
     pub apart: bool,
 }
 
-/// How a plan is to be divided over threads.
+/// How to divide a plan over threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// Shares of the flows that filters are copied for; 0 or 1 for none.
+    /// This number of shares of the flows, each with copies of filters; 0 or 1 = none.
     Shares(usize),
-    /// The planner cuts the plan into stages by the costs of filters, as many as processors at most.
+    /// The planner cuts the plan into stages by the costs of filters, at most one for each processor.
     Pipeline,
     /// The planner takes one thread, shares or a pipeline, by the costs of filters.
     Auto,
@@ -55,7 +55,7 @@ impl Default for Workers {
 }
 
 impl fmt::Display for Workers {
-    /// As `set workers=` has it.
+    /// Writes the value as `set workers=` has it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Workers::Shares(count) => count.fmt(f),
@@ -65,34 +65,34 @@ impl fmt::Display for Workers {
     }
 }
 
-/// How a node is to run, whatever its filter does.
+/// How a node runs, whatever its filter does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct How {
-    /// Threads that have a copy of it each; 0 or 1 for one thread.
+    /// Threads with a copy of the node each; 0 or 1 = one thread.
     pub spread: usize,
-    /// It runs in a process of its own, together with its neighbours that do.
+    /// It runs in a process of its own, together with neighbours that do, too.
     pub isolate: bool,
-    /// A new process takes the place of one that died.
+    /// A new process replaces one that died.
     pub restart: bool,
-    /// What its filter costs, where that is known.
+    /// The cost of its filter. `None`: not known.
     pub cost: Option<Cost>,
 }
 
-/// What a filter costs.
+/// The cost of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// For each block that comes, or that a source gives.
+    /// Time for each block that comes, or that a source gives.
     pub ns: u32,
-    /// Blocks that it gives for each thousand that come.
+    /// Blocks given for each thousand that come.
     pub gives: u32,
-    /// An earlier run measured it; else its kind says it.
+    /// An earlier run has measured it; else its kind declares it.
     pub is_measured: bool,
 }
 
 /// One step of a plan.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// As people know it: canonical request text.
+    /// Canonical request text, for people.
     pub label: String,
     /// Its task.
     pub task: Task,
@@ -100,9 +100,9 @@ pub struct Node {
     pub space: String,
     /// The block types on its input.
     pub input: Types,
-    /// How it is to run.
+    /// How it runs.
     pub how: How,
-    /// Where its blocks go next.
+    /// Its edges to other nodes.
     pub edges: Vec<Edge>,
 }
 
@@ -115,7 +115,7 @@ impl Node {
     }
 }
 
-/// What a node does.
+/// The task of a node.
 #[derive(Clone, Debug)]
 pub enum Task {
     /// Runs a filter.
@@ -125,7 +125,7 @@ pub enum Task {
         /// Its parameters.
         params: Params,
     },
-    /// Passes what a choice of selectors passes. The selectors are nodes of their own, without edges.
+    /// Passes the blocks that a choice of selectors passes. The selectors are nodes of their own, without edges.
     Choose(Choice),
 }
 
@@ -136,18 +136,18 @@ pub enum Choice {
     Filter(NodeId),
     /// Blocks whose class the selector accepts.
     Class(Select),
-    /// Blocks that every choice passes, one after the other: each sees only the blocks that are left.
+    /// Blocks that all choices pass, one after the other: each sees only the blocks that are left.
     All(Vec<Choice>),
     /// Blocks that any choice passes: each sees only the blocks that no choice before it passed.
     Any(Vec<Choice>),
     /// Blocks that this choice does not pass.
     Not(Box<Choice>),
-    /// What this passes, with the classes as they were before.
+    /// Blocks that this choice passes, with their classes from before.
     KeepClass(Box<Choice>),
 }
 
 impl Choice {
-    /// Names other nodes, where a plan's nodes have moved.
+    /// Changes node ids after a plan's nodes have moved.
     pub fn renumber(&mut self, to: &dyn Fn(NodeId) -> NodeId) {
         match self {
             Choice::Filter(id) => *id = to(*id),
@@ -161,18 +161,18 @@ impl Choice {
 /// An arrow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// Where it leads.
+    /// The node it leads to.
     pub to: NodeId,
-    /// Which classes go along it; `None` = all.
+    /// The classes that go along it. `None`: all.
     pub select: Option<Select>,
     /// The request asks for a cut between workers here.
     pub cut: bool,
-    /// Blocks go along it that its node rejects, as they came; else those that it gives.
+    /// It carries the blocks that its node rejects, unchanged, instead of those that the node gives.
     pub rejected: bool,
 }
 
 impl Edge {
-    /// An edge along which all goes that its node gives.
+    /// An edge for all blocks that its node gives.
     pub fn plain(to: NodeId) -> Edge {
         Edge { to, select: None, cut: false, rejected: false }
     }
@@ -183,13 +183,13 @@ impl Edge {
 pub enum Select {
     /// Numbers in a range, or all others.
     Classes {
-        /// Lowest number in it.
+        /// Lowest number of the range.
         low: u32,
-        /// Highest number in it.
+        /// Highest number of the range.
         high: u32,
-        /// Blocks whose class is *not* in the range go along.
+        /// Accept classes outside the range.
         invert: bool,
-        /// The class is two 16-bit halves, and either may be in it.
+        /// The class is two 16-bit halves, and one of them must be in the range.
         halves: bool,
     },
     /// Classes that no selector of the list accepts.

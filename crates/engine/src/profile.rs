@@ -1,5 +1,6 @@
-//! How long each filter takes: instances in a cover that looks at the clock before and after each call. Filters return and the
-//! engine moves, so the time of a call is that of its filter alone. The engine itself measures nothing.
+//! Measures how long each filter takes: a cover around an instance reads the clock before and after each call. Filters
+//! return and the engine moves blocks, so a call's time is that of its filter alone. The engine itself measures
+//! nothing.
 
 use crate::plan::{Cost, Plan, Task};
 use crate::report::{NodeReport, Report};
@@ -12,12 +13,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Adds up the time of one node; of all its copies, where it is shared.
+/// The sum of one node's time; if the node is shared, the sum over its copies.
 #[derive(Clone, Debug, Default)]
 pub struct Meter(Arc<AtomicU64>);
 
 impl Meter {
-    /// Since it was made.
+    /// The time since the meter was made.
     pub fn ns(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -25,12 +26,12 @@ impl Meter {
     fn measure<T>(&self, call: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let made = call();
-        // Relaxed: a sum that is read when all have ended, or that was true a moment ago.
+        // Relaxed: a sum that is read when all threads have ended, or that was true a moment ago.
         self.0.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         made
     }
 
-    /// The same instance, measured.
+    /// Covers an instance, to measure it.
     pub fn cover(&self, instance: Instance) -> Instance {
         let meter = self.clone();
         match instance {
@@ -99,7 +100,7 @@ impl AnySessionFilter for Covered<dyn AnySessionFilter> {
     }
 }
 
-/// The cover passes every method on. A method that it left out would do what the trait says by default.
+/// The cover hands on each method. A missing one would do what the trait does by default.
 impl Source for Covered<dyn Source> {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.meter.measure(|| self.inner.pull(cx))
@@ -158,10 +159,10 @@ impl Source for Covered<dyn Source> {
     }
 }
 
-/// What filters cost, by their text in requests.
+/// The costs of filters, by their text in requests.
 pub type Costs = BTreeMap<String, Cost>;
 
-/// What one node took in a run.
+/// The time that one node took in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Its text in requests.
@@ -170,14 +171,15 @@ pub struct Measured {
     pub is_end: bool,
     /// Its time, in ns.
     pub ns: u64,
-    /// Blocks that came to it; of a source, that it gave.
+    /// Blocks that came to it; for a source, blocks that it gave.
     pub blocks: u64,
     /// Blocks that it gave.
     pub gave: u64,
 }
 
 impl Measured {
-    /// Of all nodes of a run, whose meters are in the order of its report. Choices are left out: their filters are there.
+    /// The times of all nodes of a run; `meters` are in the order of its report. Choices are left out, but not their
+    /// filters.
     pub fn of(report: &Report, meters: &[Meter]) -> Vec<Measured> {
         let measured = report.nodes.iter().zip(meters).filter(|(node, _)| node.source || node.counters.blocks_in > 0);
         let one = |(node, meter): (&NodeReport, &Meter)| Measured {
@@ -190,12 +192,12 @@ impl Measured {
         measured.map(one).collect()
     }
 
-    /// Rounded.
+    /// The time for a block, rounded.
     pub fn ns_per_block(&self) -> u64 {
         (self.ns + self.blocks / 2) / self.blocks.max(1)
     }
 
-    /// For later runs: by its text, and of an end also by its kind.
+    /// Costs for later runs: by the filter's text, and for an end also by its kind.
     pub fn costs(&self) -> impl Iterator<Item = (String, Cost)> {
         let number = |number: u64| number.min(u64::from(u32::MAX)) as u32;
         let gives = number(self.gave.saturating_mul(1000) / self.blocks.max(1));
@@ -209,7 +211,7 @@ fn kind_of(label: &str) -> &str {
     label.split(' ').next().unwrap_or(label)
 }
 
-/// Tells a plan what its filters cost.
+/// Fills in the known costs of a plan's filters.
 pub fn tell(costs: &Costs, plan: &mut Plan) {
     for node in &mut plan.nodes {
         let is_end = node.edges.is_empty() || matches!(&node.task, Task::Filter { kind, .. } if kind.is_source());

@@ -1,14 +1,16 @@
-//! Puts another plan in place of the running one, between two batches. Nodes of both plans go on with their state. Nodes
-//! of the old plan alone are finished, and nodes of the new plan alone begin.
+//! Puts another plan in place of the running one, between two batches. Nodes of both plans go on with their state.
+//! Nodes of the old plan alone are finished, and nodes of the new plan alone begin.
 //!
-//! This code cannot fail: the caller has prepared the whole replacement. First the worker tells each source that ends where
-//! to end ([`Source::end_before`]). The old plan runs on until these sources have come to their ends. They do so at once,
-//! because the packets that they still have to give are there already. Then, between two batches, the worker finishes the
-//! retired filters from the sources down, through the edges they had, and moves the nodes that stay.
+//! This code cannot fail: the caller has prepared the whole replacement.
+//! 1. The worker tells each source that ends where to end ([`Source::end_before`]).
+//! 2. The old plan runs on until these sources have ended. They do so at once, because the rest of their packets is
+//!    there already.
+//! 3. Between two batches, the worker finishes the retired filters from the sources down, through the edges they had,
+//!    and moves the nodes that stay.
 //!
-//! Where one of both plans has several stages, `team/switch.rs` does the same for each of them.
+//! If one of both plans has several stages, `team/switch.rs` does the same for each of them.
 //!
-//! In: a [`Replacement`]. Out: the same worker with other nodes, and the [`Report`](crate::Report) of the plan that was.
+//! In: a [`Replacement`]. Out: the same worker with other nodes, and the [`Report`](crate::Report) of the old plan.
 
 use crate::gauge::Gauges;
 use crate::plan::Plan;
@@ -22,20 +24,20 @@ use filter::{Counters, Source};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// Where a node of the new plan comes from.
+/// The origin of a node of the new plan.
 pub enum Part {
-    /// It begins; choices have no instance.
+    /// It begins, with this instance. `None`: it is a choice, and choices have no instance.
     New(Option<Instance>),
-    /// It is this node of the running plan, and goes on.
+    /// It is this node of the running plan, and goes on unchanged.
     Kept(usize),
-    /// It is this sink of the running plan, and goes on; its blocks come from other filters from now on.
+    /// It is this sink of the running plan, and goes on; from now on other filters give its blocks.
     Restarts(usize),
-    /// It is this source of the running plan, and its blocks come from another instance from now on.
+    /// It is this source of the running plan; from now on another instance gives its blocks.
     Goes(usize, Instance),
 }
 
 impl Part {
-    /// The node of the running plan that it is.
+    /// The node of the running plan that it is. `None`: it is new.
     pub(crate) fn of(&self) -> Option<usize> {
         match self {
             Part::New(_) => None,
@@ -44,33 +46,34 @@ impl Part {
     }
 }
 
-/// Sources of one device, some of the running plan and some of the new one, that take turns at one packet.
+/// Sources of one device in the running and in the new plan, which take turns at one packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandOver {
-    /// Sources of the running plan: they give what is before that packet.
+    /// Sources of the running plan, which give the packets before `first`.
     pub from: Vec<usize>,
-    /// Nodes of the new plan: they give what comes from there on.
+    /// Nodes of the new plan, which give the packets from there on.
     pub to: Vec<usize>,
     /// The first packet from which on no new source misses a packet that it wants.
     pub first: u64,
 }
 
-/// A plan that takes the running one's place.
+/// A plan that replaces the running one.
 pub struct Replacement {
     /// The plan.
     pub plan: Plan,
-    /// By node of it. Nodes that are kept have the same nodes above them, which are kept as well.
+    /// For each node of the plan: its origin. The nodes above a kept node are the same as before, and kept as well.
     pub parts: Vec<Part>,
-    /// For each share of the flows but the first, one instance for each node that begins and that it has a copy of.
+    /// For each share of the flows except the first: one instance for each node that begins and that the share has a
+    /// copy of.
     pub copies: Vec<Vec<Option<Instance>>>,
     /// Sources that take over from running sources of the same device.
     pub hand_overs: Vec<HandOver>,
-    /// Told once it has taken the other's place, with the gauges of its stages; dropped where the run, or one of its stages,
-    /// ends before.
+    /// Gets the gauges of the new stages once the plan has replaced the other. It is dropped if the run, or one of its
+    /// stages, ends first.
     pub done: SyncSender<Option<Arc<Gauges>>>,
 }
 
-/// What becomes of a node of the running plan.
+/// How a replacement treats a node of the running plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     GoesOn,
@@ -78,14 +81,14 @@ pub(crate) enum Fate {
     Retires,
 }
 
-/// How far a replacement is, for all stages.
+/// The step of a replacement, for all stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// There is none.
+    /// There is no replacement.
     Run,
-    /// All stages are to stop at one block.
+    /// All stages have to stop at one block.
     Stop,
-    /// What retires gives its last blocks.
+    /// Retired nodes give their last blocks.
     Retire,
 }
 
@@ -109,8 +112,8 @@ impl Switching {
 }
 
 impl Worker {
-    /// Has this plan take the place of the running one as soon as the sources that end have given what is theirs. To be
-    /// called between batches; one that waits already is given up.
+    /// Replaces the running plan as soon as its ending sources have given their last packets. Call it between batches;
+    /// it cancels an earlier replacement that still waits.
     ///
     /// # Panics
     /// When the parts do not fit the plan: the caller made both. See [`stages_fit`](crate::stages_fit).
@@ -123,7 +126,8 @@ impl Worker {
         self.next = Some(replacement);
     }
 
-    /// Tells the sources of the running plan that do not go on where they end, and those that take over where they begin.
+    /// Tells each source of the running plan that does not go on where to end, and each source that takes over where to
+    /// begin.
     pub(crate) fn end_sources(&mut self, replacement: &mut Replacement) {
         let goes_on = |at: usize| replacement.parts.iter().any(|part| matches!(part, Part::Kept(node) if *node == at));
         let mut ending: Vec<usize> = self.plan_sources().into_iter().filter(|at| !goes_on(*at)).collect();
@@ -152,12 +156,12 @@ impl Worker {
         }
     }
 
-    /// Sources of the plan, by its nodes: those that read from other stages are none.
+    /// Sources of the plan, as its node indexes. Sources that read from other stages do not count.
     fn plan_sources(&self) -> Vec<usize> {
         self.team.as_ref().map_or_else(|| self.sources.clone(), |team| team.plan_sources(self))
     }
 
-    /// A source of the plan, and whether it will give nothing any more.
+    /// A source of the plan, and its flag for having ended.
     fn plan_source(&mut self, at: usize) -> Option<(&mut Box<dyn Source>, &mut bool)> {
         let (thread, at) = self.team.as_ref().map_or(Some((0, at)), |team| team.place(at))?;
         let nodes = match thread.checked_sub(1) {
@@ -178,12 +182,12 @@ impl Worker {
         }
     }
 
-    /// How many plans took the place of another so far.
+    /// How many replacements there were so far.
     pub fn replaced(&self) -> u64 {
         self.replaced
     }
 
-    /// Sources that will give nothing any more, by node.
+    /// Sources that have ended, as node indexes.
     pub fn ended(&self) -> Vec<usize> {
         if let Some(team) = &self.team {
             return team.ended(self);
@@ -191,12 +195,12 @@ impl Worker {
         self.sources.iter().copied().filter(|at| self.nodes[*at].ended).collect()
     }
 
-    /// Takes the reports of plans that were replaced since the last call, [`REPLACED_REPORTS`] at most.
+    /// Takes the reports of plans that were replaced since the last call, at most [`REPLACED_REPORTS`].
     pub fn take_replaced_reports(&mut self) -> Vec<crate::Report> {
         std::mem::take(&mut self.past)
     }
 
-    /// Is there a plan that can take the running one's place now?
+    /// Is there a plan that can replace the running one now?
     pub(crate) fn can_switch(&self) -> bool {
         let Some(next) = self.next.as_ref().filter(|_| self.team.is_none()) else { return false };
         let goes_on = |at: usize| next.parts.iter().any(|part| matches!(part, Part::Kept(node) if *node == at));
@@ -204,7 +208,7 @@ impl Worker {
         self.sources.iter().all(|at| has_ended(*at) || goes_on(*at))
     }
 
-    /// Lets the next plan take the running one's place.
+    /// Replaces the running plan by the next one.
     pub(crate) fn switch(&mut self) {
         let Some(Replacement { plan, parts, done, .. }) = self.next.take() else { return };
         self.fates = vec![Fate::Retires; self.nodes.len()];
@@ -212,7 +216,7 @@ impl Worker {
             match part {
                 Part::Kept(old) => self.fates[*old] = Fate::GoesOn,
                 Part::Restarts(old) => self.fates[*old] = Fate::Restarts,
-                // It closes its books.
+                // `retire` finishes the old node.
                 Part::Goes(..) | Part::New(_) => {}
             }
         }
@@ -224,7 +228,7 @@ impl Worker {
         let _ = done.send(None);
     }
 
-    /// What retires gives what it still has.
+    /// Finishes the retired nodes, which give their last blocks.
     pub(crate) fn retire(&mut self) {
         let order = self.shared.order;
         self.shared.order.sequence = u64::MAX;
@@ -251,9 +255,9 @@ impl Worker {
         }
     }
 
-    /// The worker runs this plan from now on. It has retired all nodes that do not go on.
+    /// Makes the worker run this plan. All nodes that do not go on have been retired.
     pub(crate) fn adopt(&mut self, plan: &Plan, parts: Vec<Part>) {
-        // By node of the running plan: where it goes on.
+        // For each node of the running plan: its new index.
         let mut moved: Vec<Option<usize>> = vec![None; self.nodes.len()];
         let mut restarts = vec![false; self.nodes.len()];
         for (new, part) in parts.iter().enumerate() {
@@ -266,7 +270,7 @@ impl Worker {
         let mut running: Vec<Option<Node>> = std::mem::take(&mut self.nodes).into_iter().map(Some).collect();
         let mut clocks = vec![SourceClock::default(); parts.len()];
         let edges_before: Vec<Vec<(bool, Arrow)>> = running.iter_mut().map(|node| edges_of(node.as_mut())).collect();
-        // By node of the running plan and edge there: which edge it has become.
+        // For each node of the running plan and each edge there: its new index.
         let mut edges_moved: Vec<Vec<Option<usize>>> =
             edges_before.iter().map(|edges| vec![None; edges.len()]).collect();
         for (new, (planned, part)) in plan.nodes.iter().zip(parts).enumerate() {
@@ -275,7 +279,7 @@ impl Worker {
                 Part::New(instance) => Node::new(planned, instance, &mut self.shared.rings),
                 Part::Kept(old) => running[old].take().expect("a node goes on in one place"),
                 Part::Restarts(old) => {
-                    // It counts from here on, as the edges do that lead to it.
+                    // Counting starts at 0 here, as it does for the edges that lead to the node.
                     let mut node = running[old].take().expect("a node goes on in one place");
                     node.counters = Counters::default();
                     node
@@ -331,7 +335,7 @@ impl Worker {
     }
 }
 
-/// A node's edges, and whether what it rejects goes along them.
+/// A node's edges; `true`: it carries the rejected blocks.
 fn edges_of(node: Option<&mut Node>) -> Vec<(bool, Arrow)> {
     let Some(node) = node else { return Vec::new() };
     let (edges, rejects) = (std::mem::take(&mut node.edges), std::mem::take(&mut node.rejects));

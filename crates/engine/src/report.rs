@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 /// Counters of one node.
 #[derive(Clone, Debug)]
 pub struct NodeReport {
-    /// As people know it.
+    /// Its label, for people.
     pub label: String,
-    /// Where it ran.
+    /// The space where it ran.
     pub space: String,
     /// It is an operand of a boolean selection: its blocks go back to the choice, not along edges.
     pub operand: bool,
@@ -33,31 +33,31 @@ pub struct EdgeReport {
     pub blocks: u64,
     /// Blocks whose class the edge does not take.
     pub refused: u64,
-    /// Blocks its filter had given, or rejected, before there was this edge.
+    /// Blocks that its filter had given, or rejected, before the edge existed.
     pub before: u64,
-    /// What its filter rejects goes along it.
+    /// It carries the blocks that its filter rejects.
     pub rejected: bool,
 }
 
-/// What a stage did.
+/// The work of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageReport {
     /// Indices of its nodes.
     pub nodes: Vec<usize>,
-    /// By thread: blocks that it read, or got from other stages.
+    /// For each thread: blocks that it has read, or got from other stages.
     pub blocks: Vec<u64>,
 }
 
 /// Counters of a whole run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// By node, in the plan's order.
+    /// The nodes, in the plan's order.
     pub nodes: Vec<NodeReport>,
     /// The counters of the rings.
     pub traffic: buffer::block_table::Traffic,
     /// Link types of the frames that came.
     pub link_types: BTreeSet<u16>,
-    /// In the order of their threads; none where there is only one.
+    /// The stages, in the order of their threads; empty if there is only one.
     pub stages: Vec<StageReport>,
 }
 

@@ -1,5 +1,5 @@
-//! Which sessions a filter has: found by class without hashing (stream numbers are small), closed when they end, when
-//! they are idle for too long, or to make room. The states themselves lie in the filter's slab.
+//! The sessions of a filter: finds them by class without hashing (stream numbers are small). Closes a session when it
+//! ends, when it has been idle for too long, or to make room. The filter's slab has the states themselves.
 
 use base::id::Class;
 use base::limits::{SESSION_IDLE_NS, SESSIONS, STREAMS};
@@ -13,15 +13,15 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Open {
     class: Class,
-    /// Of the connection's number, in the stream table.
+    /// The epoch of the connection's number, in the stream table.
     epoch: u32,
     last_seen: u64,
-    /// In which run of blocks that was, where there are shares.
+    /// The run of blocks that touched it last, if there are shares.
     touched: u64,
-    /// Neighbours in the list from the longest silent to the latest.
+    /// Neighbours in the list from the longest to the shortest silence.
     older: u32,
     newer: u32,
-    /// Directions that ended, one bit each.
+    /// Directions that have ended, one bit each.
     ended: u8,
 }
 
@@ -29,7 +29,7 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Sessions {
     key: SessionKey,
-    /// Slot by class or connection number; [`NONE`] where there is none. Grows with the highest number met.
+    /// For each class or connection number: its slot, or [`NONE`]. Grows with the highest number met.
     slots: Vec<u32>,
     open: Vec<Open>,
     oldest: u32,
@@ -43,7 +43,7 @@ impl Sessions {
         Sessions { key, slots: Vec::new(), open: Vec::new(), oldest: NONE, latest: NONE, count: 0, cap: SESSIONS }
     }
 
-    /// What blocks of one session have in common.
+    /// The number that all blocks of one session share.
     #[inline]
     pub(crate) fn number(&self, class: Class) -> u32 {
         match self.key {
@@ -52,7 +52,7 @@ impl Sessions {
         }
     }
 
-    /// Is this a number that a stream can have? What is not has no session.
+    /// Can a stream have this class? A block of another class has no session.
     #[inline]
     pub(crate) fn is_stream(&self, class: Class) -> bool {
         (class.connection() as usize) < STREAMS
@@ -62,9 +62,9 @@ impl Sessions {
         self.slots.get(self.number(class) as usize).copied().filter(|slot| *slot != NONE)
     }
 
-    /// The session of this block, opened if there is none. A block that is FIRST of a class whose session is still
-    /// open ends that one, and so does a block of another connection that got the same number: the end of the one before
-    /// may have been left out above.
+    /// Gives the session of this block, and opens one if there is none. Two kinds of blocks end an open session first:
+    /// a block that is FIRST of its class, and a block of another connection with the same number. The end of the
+    /// session before may have been left out above.
     #[inline]
     pub(crate) fn enter(
         &mut self,
@@ -110,7 +110,7 @@ impl Sessions {
         Ok(slot)
     }
 
-    /// Notes the last block of a direction; says whether the session is over with it.
+    /// Notes the last block of a direction. Gives whether that ends the session.
     pub(crate) fn ends_with(&mut self, slot: Slot, block: &Descriptor) -> bool {
         let open = &mut self.open[slot.0 as usize];
         match self.key {
@@ -138,7 +138,7 @@ impl Sessions {
         filter.close(Slot(slot), class, why, cx)
     }
 
-    /// Ends the session that is silent for the longest, if that is too long; says whether there was one.
+    /// Ends the session with the longest silence, if that is too long. Gives whether there was one.
     pub(crate) fn expire_one(
         &mut self,
         filter: &mut dyn AnySessionFilter,
@@ -154,7 +154,7 @@ impl Sessions {
         Ok(silent)
     }
 
-    /// Ends the session that is silent for the longest; says whether there was one.
+    /// Ends the session with the longest silence. Gives whether there was one.
     pub(crate) fn finish_one(
         &mut self,
         filter: &mut dyn AnySessionFilter,
@@ -168,7 +168,7 @@ impl Sessions {
         Ok(true)
     }
 
-    /// When the longest silent session should be looked at.
+    /// When to check the session with the longest silence.
     pub(crate) fn next_expiry(&self) -> u64 {
         if self.oldest == NONE {
             return u64::MAX;

@@ -1,8 +1,9 @@
-//! Stages: the parts of a plan that run on threads of their own, and the channels between them. The plan alone
-//! decides them, so the code that explains a request and the code that runs it get the same stages.
+//! Stages: the parts of a plan that run on threads of their own, and the channels between them. The plan alone decides
+//! them, so explaining and running a request give the same stages.
 //!
-//! The plan falls into pieces at edges that are cut. Nodes that are joined by other edges stay in one stage, and so do the
-//! operands of a choice; so do pieces of which each would give to the other, for each could wait for the other then.
+//! The plan falls into pieces at edges that are cut. Nodes that other edges join stay in one stage, and so do the
+//! operands of a choice. Two pieces that would each give to the other are one stage, since each could wait for the
+//! other.
 
 mod choose;
 mod shares;
@@ -12,16 +13,16 @@ use crate::worker::splits;
 use filter::share::Division;
 use shares::Shared;
 
-/// What one thread runs; or several, of which each has copies of the same nodes for its share of the blocks.
+/// The nodes that one thread runs. With several threads, each has copies of the same nodes for its share of the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Nodes of the plan, in its order.
     pub nodes: Vec<NodeId>,
-    /// Threads: 1, or as many as there are shares.
+    /// Number of threads: 1, or one for each share.
     pub threads: usize,
-    /// What a share is, where there are several.
+    /// How blocks are divided, if there are several shares.
     pub division: Division,
-    /// It is a process of its own, and no thread of this one.
+    /// It runs in a process of its own, and in no thread of this one.
     pub is_process: bool,
 }
 
@@ -31,38 +32,39 @@ impl Stage {
     }
 }
 
-/// What goes from one stage to another.
+/// The connection from one stage to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
-    /// The stage and the node of it that give.
+    /// The giving stage, and its node.
     pub from: (usize, NodeId),
     /// It carries the blocks that the node rejects.
     pub rejected: bool,
-    /// The stage that gets.
+    /// The getting stage.
     pub to: usize,
-    /// Which of the node's edges it stands for.
+    /// The node's edges that it replaces.
     pub edges: Vec<usize>,
 }
 
 /// All stages of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// In the order of their first nodes, but that of [`Plan::caller`] is the first.
+    /// The stages in the order of their first nodes; but the stage of [`Plan::caller`] comes first.
     pub stages: Vec<Stage>,
-    /// In the order of the nodes that give.
+    /// The channels, in the order of the giving nodes.
     pub channels: Vec<Channel>,
-    /// Edges, by node and place, that the request cuts and that lead to the same stage all the same.
+    /// Edges (node and index) that the request cuts although both ends are in one stage.
     pub uncut: Vec<(NodeId, usize)>,
-    /// Where the plan is to have shares and has none: why.
+    /// Why the plan has no shares although it should have some. `None`: it has them, or needs none.
     pub unshared: Option<String>,
-    /// Why the planner chose these threads; none where the request chose them.
+    /// Why the planner chose these threads. `None`: the request chose them.
     pub why: Option<String>,
-    /// A filter with `spread=` that the planner cannot spread, and the reason; the plan has no spread filter then.
+    /// A filter with `spread=` that the planner cannot spread, and the reason. The plan then has no spread filter at
+    /// all.
     pub unspread: Option<(NodeId, String)>,
 }
 
 impl Stages {
-    /// Of a plan.
+    /// The stages of a plan.
     pub fn of(plan: &Plan) -> Stages {
         let is_cut_by_hand = plan.nodes.iter().any(|node| node.edges.iter().any(|edge| edge.cut));
         let is_isolated = plan.apart || plan.nodes.iter().any(|node| node.how.isolate);
@@ -114,12 +116,12 @@ impl Stages {
         Stages { stages: vec![Stage::single(nodes)], ..Stages::default() }
     }
 
-    /// Threads that all of them take.
+    /// Number of threads of all stages.
     pub fn threads(&self) -> usize {
         self.stages.iter().map(|stage| stage.threads).sum()
     }
 
-    /// By node, a number that all nodes of its stage have.
+    /// Makes stages from `pieces`: for each node, a number that all nodes of its stage share.
     fn of_pieces(plan: &Plan, pieces: &[usize]) -> Stages {
         let mut stages: Vec<Stage> = Vec::new();
         let mut numbers = vec![usize::MAX; plan.nodes.len()];
@@ -150,7 +152,7 @@ impl Stages {
                     continue;
                 }
                 let is_it = |channel: &&mut Channel| {
-                    // Along each edge of a node that splits go other blocks.
+                    // Each edge of a splitting node carries other blocks.
                     !splits(&node.task)
                         && channel.from == (from, id)
                         && channel.to == to
@@ -177,7 +179,7 @@ impl Stages {
     }
 }
 
-/// By node, a number that all nodes of its piece have: the least index among them.
+/// For each node, a number that all nodes of its piece share: the least index among them.
 fn pieces(plan: &Plan) -> Vec<usize> {
     let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
     for (index, node) in plan.nodes.iter().enumerate() {
@@ -218,9 +220,9 @@ fn each_operand(choice: &Choice, each: &mut impl FnMut(NodeId)) {
     }
 }
 
-/// Makes one of pieces that lead to each other.
+/// Joins pieces that lead to each other.
 fn join_circles(plan: &Plan, pieces: &[usize]) -> Vec<usize> {
-    // By piece, the pieces that it gives to.
+    // For each piece: the pieces that it gives to.
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); pieces.len()];
     for (index, node) in plan.nodes.iter().enumerate() {
         for edge in &node.edges {
@@ -270,7 +272,7 @@ mod tests {
         plan
     }
 
-    /// Nodes by stage, (from, to stage, edges) by channel, edges that are not cut.
+    /// Checks the nodes of each stage, the channels as (from, to stage, edges), and the edges that are not cut.
     fn check(
         count: usize,
         edges: &[(usize, u32, bool)],

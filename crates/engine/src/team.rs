@@ -1,5 +1,6 @@
-//! Runs the stages of one plan: each in a thread of its own, the first in the caller's. The caller's [`Worker`] answers for all
-//! stages (copies of an edge, notices, progress, a report). `team/threads` runs them, `team/switch` puts another plan in place.
+//! Runs the stages of one plan: each in a thread of its own, the first in the caller's. The caller's [`Worker`] answers
+//! for all stages (copies of an edge, notices, progress, a report). `team/threads` runs them, `team/switch` replaces
+//! the plan.
 
 mod switch;
 mod threads;
@@ -27,20 +28,20 @@ fn never(_: &Params, _: &Env) -> Result<Instance, ParamError> {
     Err(ParamError::system("a channel is made by the engine"))
 }
 
-/// What a channel is to the stage that gives.
+/// A channel's sending end, as a kind.
 static SENDS: Kind = Kind::new("channel", "gives blocks to another stage", never)
     .touches(Parts::DATA.with(Parts::METADATA).with(Parts::STREAMS), Parts::DATA.with(Parts::METADATA))
     .sink();
 
-/// What a channel is to the stage that gets.
+/// A channel's receiving end, as a kind.
 static RECEIVES: Kind = Kind::new("channel", "gets blocks from another stage", never).source(Type::Frame);
 
 /// The other stages of a worker.
 pub(crate) struct Team {
-    /// Behind the first stage; none while they run.
+    /// The stages behind the first one. `None`: the stage is in its thread.
     others: Vec<Option<Worker>>,
     running: Vec<(usize, JoinHandle<Ran>)>,
-    /// By thread: how it ended; none while it goes on.
+    /// For each thread: how it ended. `None`: it goes on.
     ends: Vec<Option<Result<End, Box<Failure>>>>,
     boards: Vec<Arc<Mutex<Board>>>,
     layout: Layout,
@@ -49,59 +50,59 @@ pub(crate) struct Team {
     gauges: Arc<Gauges>,
 }
 
-/// A stage that a thread ran, and how it ended; none where it has stopped for a replacement.
+/// A stage that a thread ran, and how it ended. `None`: it has stopped for a replacement.
 type Ran = (Worker, Option<Result<End, Box<Failure>>>);
 
-/// Where everything of the plan is.
+/// Where each part of the plan is.
 #[derive(Default)]
 struct Layout {
-    /// By stage, its nodes and its threads.
+    /// For each stage: its nodes and its threads.
     stages: Vec<(Stage, Range<usize>)>,
-    /// By node of the plan: its threads, and which node it is there.
+    /// For each node of the plan: its threads, and its index in each.
     places: Vec<Vec<(usize, usize)>>,
-    /// By node and edge of the plan.
+    /// For each node and edge of the plan: its place.
     edges: Vec<Vec<Place>>,
     lines: Vec<Line>,
-    /// By thread, what `ShareSource` and `Outlet` tell each other.
+    /// For each thread: the flag between `ShareSource` and `Outlet`.
     lasts: Vec<Arc<AtomicBool>>,
 }
 
 /// A channel of a plan at work.
 struct Line {
-    /// The node that gives.
+    /// The giving node.
     from: NodeId,
     rejected: bool,
-    /// The stages.
+    /// The giving and the getting stage.
     between: (usize, usize),
-    /// Thread, and node of it; by thread.
+    /// For each thread: the thread, and the node in it.
     senders: Vec<(usize, usize)>,
     receivers: Vec<(usize, usize)>,
     /// Each from thread to thread.
     channels: Vec<(usize, usize, Arc<Shared>)>,
-    /// Edges behind it.
+    /// Number of edges behind it.
     edges: Arc<AtomicUsize>,
-    /// Its streams have numbers of their own in the stage that gets them.
+    /// Its streams get numbers of their own in the getting stage.
     renumber: bool,
 }
 
-/// What runs already when a team is put together.
+/// The old parts of a team that is made for a replacement.
 struct Before {
     layout: Layout,
-    /// By thread.
+    /// The worker of each thread.
     workers: Vec<Option<Worker>>,
-    /// By new stage: the one that it goes on from.
+    /// For each new stage: the old stage that it goes on from.
     pairs: Vec<Option<usize>>,
 }
 
-/// Where an edge of the plan is: thread, node and edge there, once for each share.
+/// The places of an edge of the plan: thread, node and edge there, once for each share.
 struct Place {
-    /// Behind a channel where it is cut.
+    /// If it is cut: the edges behind the channel.
     at: Vec<(usize, usize, usize)>,
-    /// The edges to the channel, where it is cut.
+    /// If it is cut: the edges to the channel.
     sends: Vec<(usize, usize, usize)>,
 }
 
-/// What a stage and the first one tell each other.
+/// Messages between a stage and the first stage.
 #[derive(Default)]
 struct Board {
     /// One of the bells that the stage sleeps on.
@@ -113,7 +114,7 @@ struct Board {
 }
 
 fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
-    // A panic under the lock leaves no value half made.
+    // A panic under this lock leaves no half-made value.
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -122,7 +123,7 @@ impl Board {
         Arc::new(Mutex::new(Board { bell, ..Board::default() }))
     }
 
-    /// Between two batches of the stage.
+    /// Handles the board between two batches of the stage.
     fn look(&mut self, worker: &mut Worker) {
         for watch in self.watches.drain(..) {
             // A watch that finds no place ends its ring, and so its reader.
@@ -139,7 +140,7 @@ impl Board {
 struct Share {
     plan: Plan,
     parts: Vec<Part>,
-    /// Ends of channels that are told of each pull.
+    /// Channel ends to call after each pull.
     tells: Vec<usize>,
 }
 
@@ -159,7 +160,7 @@ impl Share {
 }
 
 impl Team {
-    /// A worker for a plan of several stages.
+    /// Makes a worker for a plan of several stages.
     ///
     /// # Panics
     /// When the instances do not fit the plan: the caller made both.
@@ -173,7 +174,7 @@ impl Team {
         Team::assemble_beside(plan, stages, instances.into_iter().map(Part::New).collect(), copies, None)
     }
 
-    /// The same, where some nodes go on from a plan that has stopped.
+    /// Does the same for a plan in which some nodes go on from a stopped plan.
     fn assemble_beside(
         plan: &Plan,
         stages: &Stages,
@@ -182,7 +183,7 @@ impl Team {
         mut before: Option<Before>,
     ) -> Worker {
         assert!(copies.iter().all(|copy| copy.len() == parts.len()), "one instance for each node");
-        // By stage, its threads.
+        // For each stage: its threads.
         let mut threads: Vec<Range<usize>> = Vec::new();
         for stage in &stages.stages {
             let first = threads.last().map_or(0, |last: &Range<usize>| last.end);
@@ -191,7 +192,7 @@ impl Team {
         let mut shares: Vec<Share> = (0..stages.threads())
             .map(|_| Share { plan: Plan { nodes: Vec::new(), ..plan.clone() }, parts: Vec::new(), tells: Vec::new() })
             .collect();
-        // By thread: the one that it goes on from.
+        // For each thread: the old thread that it goes on from.
         let mut goes_on: Vec<Option<usize>> = vec![None; shares.len()];
         for (stage, threads) in threads.iter().enumerate() {
             if let Some((before, old)) = before.as_ref().and_then(|before| Some((before, before.pairs[stage]?))) {
@@ -204,15 +205,15 @@ impl Team {
             _ => Arc::default(),
         };
         let lasts: Vec<Arc<AtomicBool>> = goes_on.iter().map(last).collect();
-        // Sources stand first, for nodes stand in topological order.
+        // Sources come first, since nodes are in topological order.
         let mut bells: Vec<Option<Arc<Bell>>> = vec![None; shares.len()];
         let mut lines: Vec<Line> = Vec::new();
-        // By channel: its sinks, until they are laid.
+        // For each channel: its sinks, until its edges are connected.
         let mut sinks: Vec<Vec<Part>> = Vec::new();
         for channel in &stages.channels {
             let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
             let goes_on = before.as_ref().and_then(|before| before.line_of(channel, &parts));
-            // A stage that goes on has numbered the streams of its other channels, and goes on to.
+            // A stage that goes on has renumbered the streams of its other channels, and goes on doing so.
             let renumber = needs_numbers(plan, stages, channel.to)
                 || before.as_ref().is_some_and(|before| before.numbers(channel.to));
             let (senders, receivers, channels, edges) = match goes_on {
@@ -277,7 +278,7 @@ impl Team {
             };
             places.push(stage.zip(here).map(add).collect());
         }
-        // Copies of a node are in the same place of each share.
+        // Copies of a node have the same index in each share.
         let moved = |id: NodeId| NodeId(places[id.index()][0].1 as u32);
         for share in &mut shares {
             for node in &mut share.plan.nodes {
@@ -358,7 +359,7 @@ impl Team {
             worker.cpu = (!cpus.is_empty()).then(|| cpus[thread % cpus.len()]);
             worker.switching = (!is_alone).then(|| Arc::clone(&switching));
             worker.gauge = (!is_alone).then(|| Arc::clone(gauges.thread(thread)));
-            // Blocks of the plan before were shown before.
+            // Blocks of the old plan have been shown before.
             worker.gauge.iter().for_each(|gauge| gauge.begin_at(worker.blocks_given()));
             worker
         });
@@ -380,7 +381,7 @@ impl Team {
         Arc::clone(&self.gauges)
     }
 
-    /// Where these edges are: by thread.
+    /// The threads of these edges, and the edges in each.
     fn find(&self, edges: &[Edges]) -> Option<Vec<(usize, Vec<Edges>)>> {
         let mut found: Vec<(usize, Vec<Edges>)> = Vec::new();
         for one in edges {
@@ -408,7 +409,7 @@ impl Team {
         self.boards.iter().flat_map(|board| std::mem::take(&mut lock(board).notices)).collect()
     }
 
-    /// With that of the first stage.
+    /// The progress of all stages; `mine` is that of the first.
     pub(crate) fn progress(&self, mine: (Option<(u64, u64)>, u64)) -> (Option<(u64, u64)>, u64) {
         self.boards.iter().fold(mine, |(bytes, blocks), board| match lock(board).progress {
             None => (bytes, blocks),
@@ -420,7 +421,7 @@ impl Team {
         self.boards.iter().map(|board| lock(board).memory_bytes).sum()
     }
 
-    /// The counts of all stages, as if one stage had done everything.
+    /// The counts of all stages, as if one stage had done all the work.
     pub(crate) fn report(&self, mine: &Report) -> Report {
         let reports: Vec<Report> =
             std::iter::once(mine.clone()).chain(self.others.iter().flatten().map(Worker::stage_report)).collect();
@@ -429,7 +430,7 @@ impl Team {
             all.traffic.add(&report.traffic);
             all.link_types.extend(&report.link_types);
         }
-        // While the others run their reports are not here.
+        // While other stages run, their reports are not here.
         if reports.len() <= self.boards.len() {
             return mine.clone();
         }
@@ -464,7 +465,7 @@ impl Team {
                     // Blocks that the next stage no longer took end at the filter that wanted no more.
                     let left = sent.saturating_sub(sum.before + sum.blocks + sum.refused);
                     sum.blocks += left;
-                    // Of a node that splits: what went along other edges of it.
+                    // For a splitting node: blocks that went along its other edges.
                     sum.refused += place.sends.iter().map(|place| edge(place).refused).sum::<u64>();
                     sum.before += place.sends.iter().map(|place| edge(place).before).sum::<u64>();
                     sum.rejected = edge(first).rejected;
@@ -484,7 +485,7 @@ impl Team {
     }
 }
 
-/// By stage: its filters, as people know them, and how many threads it has.
+/// For each stage: its filters' labels, and its number of threads.
 fn labels(plan: &Plan, stages: &Stages) -> Vec<(Vec<String>, usize)> {
     let operands = Shape::of(plan).operands;
     let label = |id: &NodeId| plan.nodes[id.index()].label.clone();
@@ -492,7 +493,7 @@ fn labels(plan: &Plan, stages: &Stages) -> Vec<(Vec<String>, usize)> {
     stages.stages.iter().map(|stage| (labels(&stage.nodes), stage.threads)).collect()
 }
 
-/// Does a stage get streams from several places, so that it numbers them itself?
+/// Does a stage get streams from several places, so that it has to number them itself?
 fn needs_numbers(plan: &Plan, stages: &Stages, stage: usize) -> bool {
     let mut from: Vec<usize> =
         stages.channels.iter().filter(|channel| channel.to == stage).map(|channel| channel.from.0).collect();
@@ -502,12 +503,12 @@ fn needs_numbers(plan: &Plan, stages: &Stages, stage: usize) -> bool {
         let node = &plan.nodes[id.index()];
         matches!(&node.task, Task::Filter { kind, .. } if kind.is_source() || kind.writes.has(Parts::STREAMS))
     };
-    // Shares that make no streams of their own have the numbers of the stage before them.
+    // Shares that make no streams of their own use the numbers of the stage before them.
     let from_shares = from.iter().any(|from| stages.stages[*from].threads > 1 && needs_numbers(plan, stages, *from));
     from.len() > 1 || from_shares || stages.stages[stage].nodes.iter().any(makes_streams)
 }
 
-/// The ends of a channel: a sink for each thread that gives, a source for each that gets.
+/// The ends of a channel: a sink for each giving thread, a source for each getting thread.
 fn ends_of(
     from: Range<usize>,
     to: Range<usize>,
@@ -549,8 +550,8 @@ fn ends_of(
 }
 
 impl Worker {
-    /// Adds a watch, between two batches: from now on the worker copies the blocks of its edges. False: the worker has no
-    /// room for another watch, or has no such edge. The ring ends then.
+    /// Adds a watch, between two batches: from now on the worker copies the blocks of its edges. `false`: the worker
+    /// has no room for another watch, or no such edge. The ring ends then.
     pub fn watch(&mut self, watch: Watch) -> bool {
         let Some(team) = &mut self.team else { return self.watch_stage(watch) };
         let Some(found) = team.find(watch.edges()) else { return false };

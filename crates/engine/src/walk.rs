@@ -1,14 +1,14 @@
-//! One batch on its way through the graph, depth first: it goes through everything below a node before the next is taken.
+//! One batch on its way through the graph, depth first: it goes through all nodes below before the next batch is taken.
 //!
 //! Tiers, by how often they run:
 //! 1. *straight chains of filters that work in place* — a loop without recursion: one direct call, two counters and one
-//!    word of live bits for each filter and batch; blocks are not touched by the engine;
-//! 2. *filters that give new blocks* — what they gave is cut into batches and walked from their edges before they are
-//!    called again (recursion, one level for each such filter);
+//!    word of live bits for each filter and batch; the engine does not touch blocks;
+//! 2. *filters that give new blocks* — their blocks are cut into batches and walked on before the filter is called
+//!    again (recursion, one level for each such filter);
 //! 3. *several edges, choices, sessions* — the batch's descriptors are copied for all edges but the last;
 //! 4. *filters whose rejects another filter wants* — the batch's descriptors are copied before the filter sees them.
 //!
-//! In: `worker` hands over what a source gave. Out: sinks.
+//! In: `worker` hands over a source's blocks. Out: sinks.
 
 use crate::plan::{Choice, Edge, Select};
 use crate::session::Sessions;
@@ -29,7 +29,7 @@ const FAILED: &str = "the filter failed";
 /// A run of descriptors to work on while another batch of the same blocks goes elsewhere.
 pub(crate) type Spare = Box<[Descriptor; BATCH_BLOCKS]>;
 
-/// The context of a call into a node; the parts are borrowed one by one so that the node's filter stays free.
+/// The context of a call into a node. The parts are borrowed one by one, so that the node's filter stays free.
 macro_rules! context {
     ($node:expr, $shared:expr) => {
         Context {
@@ -51,8 +51,8 @@ macro_rules! context {
 pub(crate) use context;
 
 impl Worker {
-    /// Takes the live blocks into node `at` and all the way down. A filter that fails ends the run after this batch, but
-    /// the blocks under way go everywhere else as they should.
+    /// Takes the live blocks into node `at` and through all nodes below. A filter that fails ends the run after this
+    /// batch, but the blocks under way still go everywhere else.
     pub(crate) fn walk(&mut self, mut at: usize, batch: &mut Batch<'_>) {
         loop {
             let node = &mut self.nodes[at];
@@ -94,7 +94,7 @@ impl Worker {
             self.nodes[at].counters.come_late(u64::from(batch.count()), loses);
             return;
         }
-        // As they came, whatever the filter makes of them.
+        // A copy of the blocks as they came, before the filter changes them.
         let mut spare = self.spares.pop().unwrap_or_else(|| Box::new([Descriptor::default(); BATCH_BLOCKS]));
         let mut came = batch.copied_to(&mut spare);
         let node = &mut self.nodes[at];
@@ -120,7 +120,7 @@ impl Worker {
         self.spares.push(spare);
     }
 
-    /// Why blocks are lost that come to a node that takes no more: it says so, or one to which alone it led.
+    /// The drop reason for blocks at a node that takes no more. The node itself gives it, or the only node behind it.
     fn loses(&self, at: usize) -> Option<&'static str> {
         let node = &self.nodes[at];
         if node.finished {
@@ -129,7 +129,7 @@ impl Worker {
         node.edges.iter().filter(|edge| !self.nodes[edge.to].wanted).find_map(|edge| self.loses(edge.to))
     }
 
-    /// Sends blocks along every reject edge of node `from`.
+    /// Sends blocks along all reject edges of node `from`.
     fn reject_on(&mut self, from: usize, batch: &mut Batch<'_>) {
         if batch.is_empty() {
             return;
@@ -151,7 +151,7 @@ impl Worker {
         }
     }
 
-    /// Sends blocks along every edge of a node; where that splits, each along one.
+    /// Sends blocks along all edges of a node; a splitting node sends each block along one edge.
     fn pass_on(&mut self, from: usize, batch: &mut Batch<'_>) {
         if self.nodes[from].splits {
             return self.pass_split(from, batch);
@@ -174,8 +174,8 @@ impl Worker {
         }
     }
 
-    /// Sends each block along the edge that its node marked. Blocks that come one after the other and go the same way go
-    /// together, so what comes of them is in their order where the branches meet.
+    /// Sends each block along the edge that its node marked. Neighbouring blocks for the same edge go together, so that
+    /// blocks are in order where the branches meet.
     #[cold]
     #[inline(never)]
     fn pass_split(&mut self, from: usize, batch: &mut Batch<'_>) {
@@ -202,7 +202,7 @@ impl Worker {
         }
     }
 
-    /// The edge behind which the least waits, and of those the one along which the fewest blocks went.
+    /// The edge with the shortest backlog; among equals the one with the fewest blocks so far.
     fn least_loaded(&self, from: usize) -> usize {
         let load = |arrow: &Arrow| match &self.nodes[arrow.to].runner {
             Runner::Filter(filter) => (filter.backlog(), arrow.blocks),
@@ -212,11 +212,11 @@ impl Worker {
         edges.min_by_key(|(_, arrow)| load(arrow)).map_or(0, |(index, _)| index)
     }
 
-    /// Sends what a node gave along its edges and lets it use its ring's memory again.
+    /// Sends a node's new blocks along its edges, and lets the node's ring use its memory again.
     pub(crate) fn drain(&mut self, from: usize) {
         let node = &mut self.nodes[from];
         if node.out.is_empty() {
-            // What the filter wrote for itself alone, nobody else can name.
+            // Other nodes cannot name bytes that the filter wrote for itself.
             for segment in &node.recycles {
                 self.shared.rings.recycle(*segment);
             }
@@ -250,7 +250,7 @@ impl Worker {
         }
     }
 
-    /// Drains a source along one edge alone.
+    /// Drains a source along one edge only.
     pub(crate) fn drain_along(&mut self, from: usize, edge: usize) {
         let node = &mut self.nodes[from];
         let mut out = std::mem::take(&mut node.out);
@@ -277,8 +277,8 @@ impl Worker {
         }
     }
 
-    /// Finds the run of the input that each block of a batch came of. The batch begins at block `first` of the output of
-    /// node `from`. A block gets `otherwise` where the node does not name its run.
+    /// Finds the run of the input from which each block of a batch came. The batch begins at block `first` of node
+    /// `from`'s output. A block without a named run gets `otherwise`.
     fn find_sequences(&mut self, from: usize, first: usize, otherwise: u64) {
         let runs = &self.nodes[from].runs;
         let mut at = runs.partition_point(|(end, _)| *end <= first);
@@ -290,13 +290,13 @@ impl Worker {
         }
     }
 
-    /// The blocks that a node gave are through: the walk goes on with the batch that they were made of.
+    /// A node's blocks have gone through: goes on with the batch from which the node made them.
     fn restore_sequences(&mut self, from: usize, before: ([u64; BATCH_BLOCKS], u64)) {
         (self.sequences, self.shared.order.sequence) = before;
         self.nodes[from].runs.clear();
     }
 
-    /// The first of these blocks that came of one run of the input.
+    /// The first of these blocks, up to the end of their run of the input.
     fn first_run(&mut self, live: u64) -> u64 {
         let sequence = self.sequences[live.trailing_zeros() as usize & (BATCH_BLOCKS - 1)];
         self.shared.order.sequence = sequence;
@@ -304,8 +304,8 @@ impl Worker {
         live & next.map_or(u64::MAX, filter::batch::full)
     }
 
-    /// Calls a filter that gives new blocks once for each run of a share's input, so that each new block has a known run.
-    /// All new blocks go on at once. Returns the filter's last status.
+    /// Calls a filter that gives new blocks once for each run of a share's input, so that the run of each new block is
+    /// known. All new blocks go on at once. Gives the filter's last status.
     #[cold]
     #[inline(never)]
     fn run_runs(&mut self, at: usize, batch: &mut Batch<'_>) -> Result<Status, Box<Failure>> {
@@ -362,7 +362,7 @@ impl Worker {
         status
     }
 
-    /// Runs a filter that gives new blocks, or a sink, for as long as it has more to give. Inlined: its second caller is cold.
+    /// Runs a sink, or a filter that gives new blocks, while it has more to give. Inlined: its second caller is cold.
     #[inline(always)]
     fn run_maker(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
@@ -373,7 +373,7 @@ impl Worker {
         } else {
             loop {
                 let status = self.call_maker(at, batch, &mut place);
-                // Blocks given before a failure still go down.
+                // Blocks given before a failure still go on.
                 self.drain(at);
                 if status != Ok(Status::More) {
                     break status;
@@ -405,7 +405,7 @@ impl Worker {
                 let mut place = SessionPlace::new(batch.live());
                 let status = loop {
                     if shared.order.is_shared && place.left != 0 {
-                        // When each session was touched last is told by the run of the input.
+                        // The run of the input says when each session was last touched.
                         place.end_at_run(sequences);
                         shared.order.sequence = sequences[place.left.trailing_zeros() as usize];
                     }
@@ -458,7 +458,7 @@ impl Worker {
         }
     }
 
-    /// Which of the batch's live blocks a choice passes.
+    /// The live blocks of the batch that a choice passes.
     fn choose(&mut self, choice: &Choice, batch: &mut Batch<'_>) -> u64 {
         match choice {
             Choice::Filter(id) => {
@@ -522,7 +522,7 @@ impl Worker {
 }
 
 impl Node {
-    /// Blocks that came in and ended other than by being taken.
+    /// Blocks that came in and were rejected or dropped.
     fn ended_otherwise(&self) -> u64 {
         self.counters.blocks_rejected + self.counters.drops.total()
     }
@@ -532,22 +532,22 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Arrow {
     pub(crate) to: usize,
-    /// Which of its node's edges it is, as the plan counts them.
+    /// Its index among its node's edges in the plan.
     pub(crate) place: usize,
     pub(crate) select: Option<Select>,
     pub(crate) blocks: u64,
     pub(crate) refused: u64,
-    /// Blocks its filter had given, or rejected, before it was laid.
+    /// Blocks that its filter had given, or rejected, before this edge existed.
     pub(crate) before: u64,
 }
 
 impl Arrow {
-    /// The edge `edge` at `place`, of a filter that has given, or rejected, `before` blocks already.
+    /// The edge `edge` with index `place`, of a filter that has given, or rejected, `before` blocks already.
     pub(crate) fn new(edge: &Edge, place: usize, before: u64) -> Arrow {
         Arrow { to: edge.to.index(), place, select: edge.select.clone(), blocks: 0, refused: 0, before }
     }
 
-    /// Keeps what goes along this edge, and counts.
+    /// Keeps the blocks that this edge takes, and counts.
     #[inline]
     fn admit(&mut self, batch: &mut Batch<'_>) {
         let before = batch.count();
@@ -561,17 +561,17 @@ impl Arrow {
 
 /// How far a batch has got through a session filter: blocks are handed over in runs of one session each.
 struct SessionPlace {
-    /// Blocks not dealt with yet.
+    /// Blocks not handled yet.
     left: u64,
-    /// Further ones, of later runs of a share's input.
+    /// Later blocks, of later runs of a share's input.
     later: u64,
-    /// Blocks the filter keeps alive, where it works in place.
+    /// Blocks that the filter keeps alive, if it works in place.
     kept: u64,
-    /// The run under way was not done with in the last call.
+    /// The session whose run was not finished in the last call.
     again: Option<filter::Slot>,
 }
 
-/// Blocks given before a batch is interrupted to send them on.
+/// Number of new blocks after which a batch is interrupted to send them on.
 const OUT_ENOUGH: usize = 4 * BATCH_BLOCKS;
 
 impl SessionPlace {
@@ -579,7 +579,7 @@ impl SessionPlace {
         SessionPlace { left: live, later: 0, kept: 0, again: None }
     }
 
-    /// Leaves for later the blocks of all runs of a share's input but the first.
+    /// Puts off the blocks of all runs of a share's input except the first.
     fn end_at_run(&mut self, sequences: &[u64; BATCH_BLOCKS]) {
         let sequence = sequences[self.left.trailing_zeros() as usize];
         if let Some(next) = places(self.left).find(|place| sequences[*place] != sequence) {
@@ -588,13 +588,13 @@ impl SessionPlace {
         }
     }
 
-    /// Goes on with the blocks left for later; false: no block is left.
+    /// Goes on with the blocks that were put off. `false`: there are none.
     fn next_run(&mut self) -> bool {
         self.left |= std::mem::take(&mut self.later);
         self.left != 0
     }
 
-    /// Goes on until the batch is through, the filter has more to give, or enough was given to be sent on.
+    /// Goes on until the batch is through, the filter has more to give, or there are enough new blocks to send on.
     fn advance(
         &mut self,
         filter: &mut dyn AnySessionFilter,

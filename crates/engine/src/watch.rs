@@ -1,14 +1,14 @@
-//! Watching an edge: copies of the blocks that go along it, in a ring that no reader can hold. Not a filter: the path does
-//! not know of it, and a watcher cannot disturb the path.
+//! Watching an edge: copies the blocks that go along it into a ring that no reader can hold. Not a filter: the path
+//! does not know about it, and a watcher cannot disturb the path.
 //!
-//! A node without watchers costs one test of a word for each batch (`walk`). For a node with watchers, the worker copies
-//! each block once, whatever their number. While all watchers are half a ring behind, the worker copies no blocks, because
-//! most copies would be overwritten unread. So the worker copies no more than a watcher reads, and a stopped watcher costs
-//! nothing. Where the user of the request wants every block ([`Watch::without_loss`]), the path waits, as long as the ring
-//! lets readers hold it.
+//! A node without watchers costs one test of a word for each batch (`walk`). For a node with watchers, the worker
+//! copies each block once, whatever their number. While all watchers are half a ring behind, the worker copies no
+//! blocks, because most copies would be overwritten unread. So the worker copies no more than a watcher reads, and a
+//! stopped watcher costs nothing. If the request's user wants every block ([`Watch::without_loss`]), the path waits for
+//! readers as long as the ring lets them hold it.
 //!
-//! In: batches on their way, between two filters. Out: the ring's readers, who find in each block's [`Header`] how many
-//! they have lost; a mark says so to a reader that comes, and at the end.
+//! In: batches on their way, between two filters. Out: the ring's readers. The [`Header`] of each block tells a reader
+//! how many blocks it has lost. A mark says so to a new reader, and at the end.
 
 use crate::worker::Worker;
 use base::limits::{WATCHED_BLOCK_BYTES, WATCHES};
@@ -25,31 +25,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Edges {
     /// The node that gives, as the worker's plan counts them.
     pub from: usize,
-    /// The edge of that node, as the plan counts them; `None`: all blocks that the node gives.
+    /// The index of that node's edge in the plan. `None`: all blocks that the node gives.
     pub edge: Option<usize>,
 }
 
-/// Copies for those who watch the same.
+/// Copies of an edge's blocks, for all its watchers.
 pub struct Watch {
     edges: Vec<Edges>,
-    /// Of all threads that run a copy of the node.
+    /// The copies of all threads that run the node.
     copies: Arc<Mutex<Copies>>,
 }
 
-/// The ring they lie in.
+/// The ring of the copies.
 struct Copies {
     writer: NamedWriter,
-    /// Frames or packets go along; else the view of a block says what its bytes once were part of.
+    /// The blocks are frames or packets. Else a block's view tells the link type that its bytes were once part of.
     frames: bool,
-    /// Behind each batch that was copied and may not have been read yet: units and bytes written until then.
+    /// For each copied batch that may be unread: units and bytes written up to its end.
     written: VecDeque<(u64, u64)>,
-    /// Bytes written, and how many of them the reader that is furthest has taken.
+    /// Bytes written, and bytes taken by the reader that is furthest.
     bytes: (u64, u64),
     /// Blocks that went along.
     number: u64,
-    /// Readers that were told how many went along before they came.
+    /// Readers that were told how many blocks went along before they came.
     greeted: usize,
-    /// What finds no room waits for it, as long as the ring lets its readers hold it.
+    /// Wait for room, as long as the ring lets its readers hold it.
     waits: bool,
 }
 
@@ -62,7 +62,7 @@ impl Watch {
         Watch { edges, copies: Arc::new(Mutex::new(copies)) }
     }
 
-    /// Readers that hold the ring get everything: the path waits for them, as long as the ring's limit allows.
+    /// Makes the watch wait for room: readers that hold the ring get every block, within the ring's limit.
     #[must_use]
     pub fn without_loss(self) -> Watch {
         self.copies().waits = true;
@@ -73,7 +73,7 @@ impl Watch {
         &self.edges
     }
 
-    /// The same watch of one thread, by where its edges are there.
+    /// The part of the watch in one thread, with the edges' places there.
     pub(crate) fn of_thread(&self, edges: Vec<Edges>) -> Watch {
         Watch { edges, copies: Arc::clone(&self.copies) }
     }
@@ -85,7 +85,7 @@ impl Watch {
 }
 
 impl Copies {
-    /// Copies a batch that node `from` gives; false where the ring was removed.
+    /// Copies a batch of a node's blocks. `false`: the ring was removed.
     fn show(
         &mut self,
         select: impl Fn(&Descriptor) -> bool,
@@ -110,7 +110,7 @@ impl Copies {
             let mut about = *block;
             if len < bytes.len() {
                 if !self.frames {
-                    // Of a stream the difference of both lengths is what is missing in front.
+                    // In a stream, the difference of both lengths is the number of bytes missing in front.
                     about.set_wire(block.wire().saturating_sub((bytes.len() - len) as u32));
                 }
                 about.add_flags(Flags::TRUNCATED);
@@ -121,10 +121,10 @@ impl Copies {
             Header::set_block(&mut header, number, &about, link_type);
             let room = (HEADER_BYTES + len) as u32;
             if self.waits {
-                // Bound by the ring's hold limit; a reader that is gone is noticed meanwhile.
+                // The ring's hold limit bounds the wait, which also notices a reader that has gone.
                 let _ = writer.wait_for_room(u64::from(room), None);
             }
-            // What finds no room is missing from the numbers that readers see.
+            // A block without room is missing from the numbers that readers see.
             if let Ok(filling) = writer.fill(room) {
                 filling.copy_in(0, &header);
                 filling.copy_in(HEADER_BYTES as u32, &bytes[..len]);
@@ -138,7 +138,8 @@ impl Copies {
         true
     }
 
-    /// Is a reader near enough to read a block copied now? The reader's own word decides, at no cost to other readers.
+    /// Is a reader near enough to read a new copy? It depends on the reader's own word, and lying costs other readers
+    /// nothing.
     fn is_of_use(&mut self) -> bool {
         let room = self.writer.geometry();
         let writer = self.writer.writer();
@@ -150,7 +151,7 @@ impl Copies {
         head - taken < room.slots / 2 && self.bytes.0 - self.bytes.1 < room.payload_bytes / 2
     }
 
-    /// Tells readers that have come since where they begin; false where the ring was removed.
+    /// Tells new readers where they begin. `false`: the ring was removed.
     fn greet(&mut self) -> bool {
         let writer = self.writer.writer();
         if writer.is_removed() {
@@ -164,20 +165,20 @@ impl Copies {
     }
 
     fn mark(&mut self) {
-        // Where there is no room, the next block says as much.
+        // If there is no room, the next block says the same.
         let _ = self.writer.writer().try_write(Descriptor::default(), &Header::mark(self.number));
     }
 }
 
 impl Drop for Copies {
-    /// A reader that was too slow for the last blocks learns how many it lost.
+    /// Tells a reader that was too slow for the last blocks how many it lost.
     fn drop(&mut self) {
         self.mark();
     }
 }
 
 impl Worker {
-    /// [`watch`](Worker::watch) of edges of this stage.
+    /// Adds a [`watch`](Worker::watch) of edges of this stage.
     pub(crate) fn watch_stage(&mut self, watch: Watch) -> bool {
         let has = |edges: &Edges| {
             let node = self.nodes.get(edges.from);
@@ -201,7 +202,7 @@ impl Worker {
         true
     }
 
-    /// Node `from` gives these blocks, or rejects them, and somebody watches it.
+    /// Copies blocks that node `from` gives or rejects, for its watchers.
     #[cold]
     #[inline(never)]
     pub(crate) fn show(&mut self, from: usize, batch: &Batch<'_>, rejected: bool) {
@@ -222,7 +223,7 @@ impl Worker {
         }
     }
 
-    /// Drops watches whose rings were removed, and greets new readers, where no batch does it.
+    /// Drops watches whose rings were removed, and greets new readers while no batch comes.
     pub fn tend_watches(&mut self) {
         for slot in 0..self.watches.len() {
             if self.watches[slot].as_mut().is_some_and(|watch| !watch.copies().greet()) {
@@ -231,7 +232,7 @@ impl Worker {
         }
     }
 
-    /// Moves the watches to the nodes' new places. A watch goes on where its edges are still there; else it ends.
+    /// Moves the watches to the nodes' new places. A watch goes on if its edges still exist; else it ends.
     pub(crate) fn move_watches(&mut self, nodes: &[Option<usize>], edges: &[Vec<Option<usize>>]) {
         self.nodes.iter_mut().for_each(|node| node.watches = 0);
         for slot in 0..self.watches.len() {

@@ -1,7 +1,7 @@
-//! In debug builds: what a filter changes has to be what its kind says (`Kind::writes`).
+//! Checks in debug builds that a filter changes only what its kind says (`Kind::writes`).
 //!
-//! The planner lets two filters look at one block if their kinds allow it. A kind that says too little spoils the blocks
-//! that other filters see. Release builds leave this check out.
+//! The planner lets two filters read the same block if their kinds allow it. A kind that says too little spoils the
+//! blocks that other filters see. Release builds leave this check out.
 
 use base::limits::BATCH_BLOCKS;
 use buffer::Descriptor;
@@ -10,9 +10,9 @@ use filter::{Batch, Parts};
 
 use crate::worker::Shared;
 
-/// How things were before a filter ran.
+/// The state before a filter ran.
 pub(crate) struct Witness {
-    /// On the stack: tests count allocations.
+    /// On the stack, since tests count allocations.
     blocks: [Descriptor; BATCH_BLOCKS],
     traffic: Traffic,
     stream_changes: u64,
@@ -29,10 +29,10 @@ impl Witness {
         })
     }
 
-    /// After it ran.
+    /// Compares with the state after the filter ran.
     ///
     /// # Panics
-    /// When it changed what it does not say.
+    /// When the filter has changed a part that its kind does not name.
     pub(crate) fn check(self, batch: &Batch<'_>, shared: &Shared, writes: Parts, label: &str) {
         let now = shared.rings.traffic();
         let edits = |traffic: Traffic| traffic.edits_in_place + traffic.edit_copies;

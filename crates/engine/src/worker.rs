@@ -1,5 +1,5 @@
-//! One thread's loop: pull a batch from each source, walk it through the graph, tend timers, and in the end finish every
-//! filter from the sources down.
+//! One thread's loop: pull a batch from each source, walk it through the graph, tend timers, and at the end finish all
+//! filters from the sources down.
 //!
 //! In: a [`Plan`] with its instances. Out: sinks, and a [`Report`].
 
@@ -34,14 +34,14 @@ pub(crate) struct Node {
     label: String,
     space: String,
     pub(crate) runner: Runner,
-    /// Works on the batch itself; else it gives new blocks or none.
+    /// Works on the batch itself; else it gives new blocks or is a sink.
     pub(crate) in_place: bool,
     /// A node below, or the filter itself, still wants blocks.
     pub(crate) wanted: bool,
     /// It is wanted, and no node wants its rejects.
     pub(crate) simple: bool,
     pub(crate) finished: bool,
-    /// Of a source: it will give nothing any more.
+    /// For a source: it has ended.
     pub(crate) ended: bool,
     /// Its filter has been finished.
     pub(crate) closed: bool,
@@ -59,21 +59,21 @@ pub(crate) struct Node {
     pub(crate) edges: Vec<Arrow>,
     /// The edges of the blocks that it rejects.
     pub(crate) rejects: Vec<Arrow>,
-    /// The watches of its edges: one bit each, by place in the worker's list.
+    /// The watches of its edges, one bit for each index in the worker's list.
     pub(crate) watches: u64,
     pub(crate) counters: Counters,
     pub(crate) marks: Marks,
     pub(crate) out: Vec<Descriptor>,
-    /// Of a share: which run of its input `out` came of, by where that ends in it. See [`Source::runs`].
+    /// For a share: the runs of its input from which `out` came, with each run's end in it. See [`Source::runs`].
     pub(crate) runs: Vec<(usize, u64)>,
     pub(crate) own: ViewId,
-    /// Rings whose blocks are through when what this node gave has gone all the way down: its own, and those of the
+    /// Rings whose memory is free when this node's blocks have gone through all nodes below: its own, and those of
     /// filters in place below it.
     pub(crate) recycles: Vec<SegmentId>,
     pub(crate) wake: u64,
 }
 
-/// What runs in a node.
+/// The runner of a node.
 pub(crate) enum Runner {
     Source(Box<dyn Source>),
     Filter(Box<dyn Filter>),
@@ -87,7 +87,7 @@ pub(crate) struct Shared {
     pub(crate) streams: StreamTable,
     /// See [`Context::now`].
     pub(crate) now: u64,
-    /// Time of the first block of all.
+    /// Time of the first block of the run.
     began: Option<u64>,
     pub(crate) notices: Vec<String>,
     pub(crate) order: Order,
@@ -110,15 +110,15 @@ pub enum End {
 pub struct Worker {
     pub(crate) nodes: Vec<Node>,
     pub(crate) sources: Vec<usize>,
-    /// By node; only those of sources go on.
+    /// A clock for each node; only those of sources run.
     pub(crate) clocks: Vec<SourceClock>,
     pulls: u32,
     pub(crate) wait: Wait,
-    /// Since when the worker has polled its sources in vain before it sleeps; `None`: it does not poll in vain.
+    /// Since when the worker has polled its sources in vain. `None`: it has not.
     idle_since: Option<Instant>,
     pub(crate) shared: Shared,
     pub(crate) watches: Vec<Option<Watch>>,
-    /// Descriptors to copy batches into, kept from use to use.
+    /// Descriptors to copy batches into; kept for reuse.
     pub(crate) spares: Vec<Spare>,
     pub(crate) next_wake: u64,
     /// The first failure: the run ends after the batch it came in.
@@ -126,44 +126,46 @@ pub struct Worker {
     /// The first failure of a source. The worker reads the other sources to their ends, and then the run fails.
     pub(crate) source_failure: Option<Box<Failure>>,
     notices_lost: u64,
-    /// The replacement of this plan, to begin as soon as the sources that end have ended.
+    /// The next plan, to begin as soon as the ending sources have ended.
     pub(crate) next: Option<Replacement>,
     /// Reports of plans that were replaced.
     pub(crate) past: Vec<Report>,
     pub(crate) replaced: u64,
-    /// The other stages, where the plan has several.
+    /// The other stages. `None`: the plan has one.
     pub(crate) team: Option<Box<Team>>,
-    /// Ends of channels that are told of each pull.
+    /// Channel ends to call after each pull.
     pub(crate) ends: Vec<usize>,
-    /// Of a share: which run of its input each place of the batch under way came of.
+    /// For a share: the run of its input from which each place of the present batch came.
     pub(crate) sequences: [u64; BATCH_BLOCKS],
     /// Set when another stage failed: this stage then ends as if the caller had set `stop`.
     pub(crate) halt: Option<StopFlag>,
-    /// The processor that it runs on; none: any.
+    /// The processor that it runs on. `None`: any.
     pub(crate) cpu: Option<u32>,
-    /// Where the plan has several stages: how far they are with a replacement.
+    /// The step of a replacement. `None`: the plan has one stage.
     pub(crate) switching: Option<Arc<Switching>>,
-    /// By node, what becomes of it in the replacement under way.
+    /// For each node: its fate in the present replacement.
     pub(crate) fates: Vec<Fate>,
-    /// Where the plan has several stages: what others see of this one.
+    /// The state of this stage for other threads. `None`: the plan has one stage.
     pub(crate) gauge: Option<Arc<ThreadGauge>>,
 }
 
-/// Batches between two looks for held blocks whose memory can go.
+/// Batches between two checks for held blocks whose memory can be freed.
 const HELD_PULLS: u32 = 64;
 
 impl Worker {
-    /// Puts a plan and its instances together: one for each filter node, in the plan's order, none for choices. Where the plan
-    /// has several [stages](crate::stage), they come together in one: it runs the others on threads of their own.
+    /// Makes a worker for a plan. There is one instance for each filter node, in the plan's order, and `None` for
+    /// choices. If the plan has several [stages](crate::stage), this worker runs the first and starts threads for the
+    /// others.
     ///
     /// # Panics
+    /// When the instances do not fit the plan: the caller made both.
     /// When the instances do not fit the plan: the caller made both.
     pub fn new(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
         Worker::with_copies(plan, instances, Vec::new())
     }
 
-    /// The same of a plan with shares of the flows. `copies` has further instances: for each share but the first, one for each
-    /// node that it has a copy of ([`Stage::threads`](crate::Stage::threads)).
+    /// Makes a worker for a plan with shares of the flows. `copies` has further instances: for each share except the
+    /// first, one for each node that it has a copy of ([`Stage::threads`](crate::Stage::threads)).
     ///
     /// # Panics
     /// When the instances do not fit the plan: the caller made both.
@@ -176,7 +178,7 @@ impl Worker {
         }
     }
 
-    /// The same of one stage alone.
+    /// Makes a worker for a single stage.
     pub(crate) fn of_stage(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
         let mut rings = BlockTable::new();
@@ -234,11 +236,11 @@ impl Worker {
         (0..self.nodes.len()).filter(is_source).collect()
     }
 
-    /// Runs until the input ends, every sink has enough or `stop` is set, then finishes every filter. The worker calls
-    /// `look` now and then, between batches, and in the end.
+    /// Runs until the input ends, all sinks have enough or `stop` is set; then finishes all filters. Calls `look` now
+    /// and then, between batches, and at the end.
     ///
-    /// A failure ends the run, that of a source only its own input; filters are finished all the same, so that what was
-    /// written is whole.
+    /// A failure ends the run; that of a source ends only its own input. All filters are finished even so, so that
+    /// written files are complete.
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
         loop {
             let end = if self.team.is_some() { self.run_team(stop, look) } else { self.run_stage(stop, look) };
@@ -248,7 +250,7 @@ impl Worker {
         }
     }
 
-    /// The same of this stage. None where it has stopped for a replacement, and is to go on.
+    /// Runs this stage alone. `None`: it has stopped for a replacement, and will go on.
     pub(crate) fn run_stage(
         &mut self,
         stop: &StopFlag,
@@ -270,7 +272,8 @@ impl Worker {
         None
     }
 
-    /// Takes one batch from source `at` all the way down. `None`: no node wants its blocks any more, or the source failed.
+    /// Takes one batch from source `at` through all nodes. `None`: no node wants its blocks any more, or the source
+    /// failed.
     fn pull(&mut self, at: usize) -> Option<Pull> {
         let Worker { nodes, shared, clocks, .. } = self;
         let node = &mut nodes[at];
@@ -287,7 +290,7 @@ impl Worker {
             (is_within, edge) = (moment.is_within, moment.edge);
         } else if let Some((first, last)) = node.out.first().zip(node.out.last()) {
             let began = *shared.began.get_or_insert(first.time);
-            // The furthest source leads; two that take turns do not add up.
+            // The source that is furthest leads; the times of two that take turns do not add up.
             shared.now = shared.now.max(began.saturating_add(clocks[at].follow(first.time, last.time)));
         } else if let (Ok(Pull::Idle(_)), Some(began), Some(time)) = (&pulled, shared.began, source.clock()) {
             // The clock goes on while no block comes.
@@ -296,7 +299,7 @@ impl Worker {
         if let Runner::Source(source) = &node.runner {
             node.runs.extend_from_slice(source.runs());
         }
-        // Blocks read before a failure still go down.
+        // Blocks read before a failure still go on.
         match edge {
             None => self.drain(at),
             Some(edge) => self.drain_along(at, edge),
@@ -318,7 +321,7 @@ impl Worker {
         }
     }
 
-    /// Calls the ends of channels to other stages.
+    /// Calls the sending ends of channels.
     pub(crate) fn tell_ends(&mut self, mut tell: impl FnMut(&mut dyn Filter, &mut Context<'_>) -> Made) {
         for index in 0..self.ends.len() {
             self.call(self.ends[index], |runner, cx| match runner {
@@ -328,17 +331,17 @@ impl Worker {
         }
     }
 
-    /// Between batches: timers that are due, sessions that are silent for too long, memory that nothing names any more.
+    /// Between batches: runs due timers, closes idle sessions, and frees memory that no block names any more.
     fn tend(&mut self) {
         self.shared.streams.sweep();
         self.bound_notices();
         self.pulls = self.pulls.wrapping_add(1);
         if self.pulls.is_multiple_of(HELD_PULLS) {
-            // Not by the clock: a capture may stand still in time.
+            // Counted in pulls, not by the clock: time may stand still in a capture.
             self.shared.rings.recycle_held();
         }
         if self.shared.order.is_shared {
-            // All shares look at the same moments, whether blocks came to them or not.
+            // All shares check at the same moments, even without blocks.
             self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX);
         }
         if self.shared.now < self.next_wake {
@@ -366,17 +369,17 @@ impl Worker {
                 node.wake = node.wake.min(sessions.next_expiry());
             }
         }
-        // Once a second at the soonest, so that a filter that always wants the next moment costs little.
+        // Not more often than every tenth of a second, so that a filter that always wants the next moment costs little.
         let soonest = self.shared.now.saturating_add(SECOND_NS / 10);
         self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX).max(soonest);
     }
 
-    /// Calls a node's filter for as long as it has more to give, and sends on what it gives.
+    /// Calls a node's filter while it has more to give, and sends its blocks on.
     fn call(&mut self, at: usize, mut how: impl FnMut(&mut Runner, &mut Context<'_>) -> Result<Status, Box<Failure>>) {
         while self.call_once(at, &mut how) {}
     }
 
-    /// The same once; says whether it has more to give.
+    /// Calls it once. Gives whether it has more to give.
     fn call_once(
         &mut self,
         at: usize,
@@ -391,13 +394,13 @@ impl Worker {
         has_more
     }
 
-    /// Does one of these sources say that its input pauses?
+    /// Does the input of any of these sources pause?
     fn pauses(&self, sources: &[usize]) -> bool {
         let pauses = |at: &usize| matches!(&self.nodes[*at].runner, Runner::Source(source) if source.pauses());
         sources.iter().any(pauses)
     }
 
-    /// The input pauses: lets every filter write out what it only holds for speed.
+    /// The input pauses: lets all filters write out everything that they hold for speed.
     fn flush(&mut self) {
         for at in 0..self.nodes.len() {
             if self.nodes[at].wanted {
@@ -410,12 +413,12 @@ impl Worker {
         }
     }
 
-    /// Finishes node `at`, which gets no more blocks: the blocks that it still has go down.
+    /// Finishes node `at`, which gets no more blocks; its last blocks go on.
     pub(crate) fn finish_node(&mut self, at: usize) {
         while self.finish_some(at) {}
     }
 
-    /// The same of as much as it gives at a time; says whether there may be more.
+    /// Does one step of that. Gives whether there may be more.
     fn finish_some(&mut self, at: usize) -> bool {
         if self.nodes[at].closed {
             return false;
@@ -438,7 +441,7 @@ impl Worker {
         has_more
     }
 
-    /// Restarts sink `at`: from now on other filters give its blocks.
+    /// Restarts sink `at`: other filters give its blocks from now on.
     pub(crate) fn restart_node(&mut self, at: usize) {
         self.call(at, |runner, cx| match runner {
             Runner::Filter(filter) => filter.restart(cx),
@@ -446,7 +449,7 @@ impl Worker {
         });
     }
 
-    /// Has a source that goes on bring its counters up to date.
+    /// Lets a source that goes on update its counters.
     pub(crate) fn account_for(&mut self, at: usize) {
         self.call(at, |runner, cx| {
             if let Runner::Source(source) = runner {
@@ -456,14 +459,14 @@ impl Worker {
         });
     }
 
-    /// A filter wants no more blocks: neither, then, do those that only led to it.
+    /// Notes that a filter wants no more blocks. Nodes that only lead to it then want none either.
     pub(crate) fn finished(&mut self, at: usize) {
         self.nodes[at].finished = true;
         self.reckon_wanted();
     }
 
-    /// Reckons which nodes still want blocks. A sink does until it has finished. Another node does until it has finished or
-    /// no node below wants its blocks; and always while a node wants its rejects.
+    /// Finds out which nodes still want blocks. A sink does until it has finished. Another node does until it has
+    /// finished, or until no node below wants its blocks; it always does while a node wants its rejects.
     pub(crate) fn reckon_wanted(&mut self) {
         for index in (0..self.nodes.len()).rev() {
             let node = &self.nodes[index];
@@ -505,7 +508,7 @@ impl Worker {
         notices
     }
 
-    /// (bytes read, bytes there are) of all sources, where every one of them knows, and blocks read.
+    /// Bytes read and total bytes of all sources (`None` unless all of them know), and blocks read.
     pub fn progress(&self) -> (Option<(u64, u64)>, u64) {
         let mine = self.stage_progress();
         self.team.as_ref().map_or(mine, |team| team.progress(mine))
@@ -522,27 +525,27 @@ impl Worker {
         (bytes, nodes.map(|node| node.counters.blocks_made).sum())
     }
 
-    /// Where the bytes of its blocks lie. Between two turns those that are held can be read.
+    /// The bytes of the blocks. Between two turns, those of held blocks can be read.
     pub fn rings(&self) -> &BlockTable {
         &self.shared.rings
     }
 
-    /// The same, for a caller that adds blocks.
+    /// The bytes of the blocks, for a caller that adds blocks.
     pub fn rings_mut(&mut self) -> &mut BlockTable {
         &mut self.shared.rings
     }
 
-    /// What its stages do, for other threads; none where it has one stage.
+    /// The state of its stages, for other threads. `None`: it has one stage.
     pub fn gauges(&self) -> Option<Arc<Gauges>> {
         self.team.as_ref().map(|team| team.gauges())
     }
 
-    /// Bytes of memory its rings use now; mapped files are page cache and not counted.
+    /// Bytes of memory that its rings use now. Mapped files are page cache and do not count.
     pub fn memory_bytes(&self) -> usize {
         self.shared.rings.memory_bytes() + self.team.as_ref().map_or(0, |team| team.memory_bytes())
     }
 
-    /// The counters so far; those of several stages are complete when all stages have run.
+    /// The counters so far. Those of several stages are complete when all stages have ended.
     pub fn report(&self) -> Report {
         let mine = self.stage_report();
         self.team.as_ref().map_or_else(|| mine.clone(), |team| team.report(&mine))
@@ -584,9 +587,9 @@ impl Worker {
 
 /// Properties of a node that follow from the whole plan.
 pub(crate) struct Shape {
-    /// By node: it is an operand of a choice.
+    /// For each node: it is an operand of a choice.
     pub(crate) operands: Vec<bool>,
-    /// By node: no other node sees the blocks that it gets, or all other nodes have seen them before.
+    /// For each node: no other node sees the blocks that it gets, or it is the last to see them.
     pub(crate) exclusive: Vec<bool>,
 }
 
@@ -615,13 +618,13 @@ impl Shape {
 }
 
 impl Node {
-    /// Of a plan; what follows from the whole plan is to be filled in.
+    /// Makes a node of a plan. The properties that follow from the whole plan are filled in later.
     ///
     /// # Panics
     /// When a filter has no instance.
     pub(crate) fn new(planned: &crate::plan::Node, instance: Option<Instance>, rings: &mut BlockTable) -> Node {
         let (runner, in_place, writes) = match (&planned.task, instance) {
-            // Its operands answer for themselves.
+            // Its operands state for themselves what they change.
             (Task::Choose(choice), _) => (Runner::Choice(Arc::new(choice.clone())), true, Parts::METADATA),
             (Task::Filter { kind, .. }, Some(instance)) => {
                 let in_place = kind.gives == Gives::Same && !instance.gives_anew();
@@ -664,17 +667,17 @@ impl Node {
         node
     }
 
-    /// Adds an edge, along which goes what the node gives or what it rejects.
+    /// Adds an edge for the blocks that the node gives or, with `rejected`, for those that it rejects.
     pub(crate) fn lay(&mut self, rejected: bool, arrow: Arrow) {
         if rejected { &mut self.rejects } else { &mut self.edges }.push(arrow);
     }
 
-    /// All edges, and whether what the node rejects goes along them.
+    /// All edges; `true`: it carries the rejected blocks.
     pub(crate) fn arrows(&self) -> impl Iterator<Item = (&Arrow, bool)> {
         self.edges.iter().map(|arrow| (arrow, false)).chain(self.rejects.iter().map(|arrow| (arrow, true)))
     }
 
-    /// In debug builds: did its filter change more than it says?
+    /// In debug builds: checks that its filter changed only what its kind says.
     #[inline]
     pub(crate) fn check(&self, before: Option<Witness>, batch: &Batch<'_>, shared: &Shared) {
         if let Some(before) = before {
@@ -682,7 +685,7 @@ impl Node {
         }
     }
 
-    /// From now on this node stands for node `planned` of another plan. Only names and the places of operands differ.
+    /// Makes this node stand for node `planned` of another plan. Only names and the indexes of operands differ.
     pub(crate) fn rename(&mut self, planned: &crate::plan::Node) {
         self.label.clone_from(&planned.label);
         self.space.clone_from(&planned.space);
@@ -704,16 +707,17 @@ impl Runner {
     }
 }
 
-/// How much time passed by one source's blocks: see [`Context::now`].
+/// The time that has passed by one source's blocks: see [`Context::now`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SourceClock {
-    /// Where the source's time stands; a step back by less than a leap has to be made good before it goes on.
+    /// The source's present time. After a step back by less than a leap, the clock waits until the source has caught
+    /// up.
     time: Option<u64>,
     passed: u64,
 }
 
 impl SourceClock {
-    /// Follows a batch whose first and last blocks have these times; gives the time that passed since the source began.
+    /// Follows a batch whose first and last blocks have these times. Gives the time since the source began.
     fn follow(&mut self, first: u64, last: u64) -> u64 {
         let before = *self.time.get_or_insert(first);
         self.passed += last.saturating_sub(before).min(CLOCK_STEP_NS);
@@ -749,7 +753,7 @@ pub(crate) fn add_recycles(nodes: &mut [Node]) {
     }
 }
 
-/// Does each block that its filter passes go along one of the edges behind it?
+/// Does this filter send each block along one of the edges behind it?
 pub(crate) fn splits(task: &Task) -> bool {
     matches!(task, Task::Filter { kind, .. } if kind.splits)
 }

@@ -1,28 +1,29 @@
-//! Up to 64 blocks, and one bit each for which of them are still alive.
+//! Up to 64 blocks, with one bit for each that is still alive.
 //!
-//! A selector clears bits; nothing moves. So passing a batch on costs one word, a block keeps its place (which is its
-//! identity for `and`, `or`, `not`), and input order is kept. Not a queue: a batch lives for one walk through the graph.
+//! A selector clears bits and moves no block. So handing a batch on costs one word, a block keeps its place (its
+//! identity for `and`, `or`, `not`), and input order is kept. Not a queue: a batch lives for one walk through the
+//! graph.
 
 use base::limits::BATCH_BLOCKS;
 use buffer::{BlockTable, Descriptor};
 
-/// Blocks ahead of the one that is looked at whose first bytes are fetched: as many as a processor has misses under way,
-/// and a little more.
+/// How far ahead the first bytes of blocks are prefetched: a little more blocks than a processor has cache misses under
+/// way.
 const FETCH_AHEAD: usize = 32;
 
 /// Blocks on their way through the filters of one space.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    /// The blocks and, behind them, some of the next batch: nobody's to work on here, only to be fetched early.
+    /// The batch's blocks, and behind them some of the next batch, which are only prefetched.
     all: &'a mut [Descriptor],
-    /// How many are the batch's own.
+    /// Number of blocks in this batch.
     count: usize,
     live: u64,
-    /// Sum of the live blocks' `len`, where it is known.
+    /// Sum of the live blocks' `len`. `None`: not known.
     bytes: Option<u64>,
 }
 
-/// The bits of `count` blocks.
+/// The bits of `count` blocks, all set.
 #[inline]
 pub fn full(count: usize) -> u64 {
     debug_assert!(count <= BATCH_BLOCKS);
@@ -30,36 +31,35 @@ pub fn full(count: usize) -> u64 {
 }
 
 impl<'a> Batch<'a> {
-    /// A batch of all these blocks, [`BATCH_BLOCKS`] at most: further ones are not part of it.
+    /// A batch of all these blocks, but at most [`BATCH_BLOCKS`]; the rest is not part of it.
     #[inline]
     pub fn new(blocks: &'a mut [Descriptor]) -> Batch<'a> {
         Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks)
     }
 
-    /// A batch of the first `count` of these blocks, [`BATCH_BLOCKS`] at most; of those behind them it is only known that
-    /// they will come next.
+    /// A batch of the first `count` of these blocks. The blocks behind them are those that come next.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// When `count` is more than [`BATCH_BLOCKS`] or the number of blocks.
     #[inline]
     pub fn of_first(count: usize, blocks: &'a mut [Descriptor]) -> Batch<'a> {
         assert!(count <= blocks.len() && count <= BATCH_BLOCKS, "a batch of {count} blocks");
         Batch { live: full(count), all: blocks, count, bytes: None }
     }
 
-    /// Which blocks are alive.
+    /// The bits of the live blocks.
     #[inline]
     pub fn live(&self) -> u64 {
         self.live
     }
 
-    /// How many blocks are alive.
+    /// Number of live blocks.
     #[inline]
     pub fn count(&self) -> u32 {
         self.live.count_ones()
     }
 
-    /// Is none alive?
+    /// Are there no live blocks?
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.live == 0
@@ -86,18 +86,17 @@ impl<'a> Batch<'a> {
         places(self.live).map(|place| (place, &self.blocks()[place]))
     }
 
-    /// Calls `read` for every live block with its place and its bytes, lowest place first. It may set the class.
+    /// Calls `read` for each live block with its place and its bytes, lowest place first. `read` may set the class.
     ///
-    /// This, or [`keep_if_read`](Batch::keep_if_read), is the way to look into blocks: the view they lie in is looked up
-    /// once, and the first bytes of blocks further on, those of the next batch too where they are known, are fetched
-    /// meanwhile.
+    /// Read blocks only by this or [`keep_if_read`](Batch::keep_if_read). Both look up the blocks' view once. They
+    /// prefetch the first bytes of blocks further on, and of the next batch's where known.
     #[inline]
     pub fn read<'r>(&mut self, rings: &'r BlockTable, mut read: impl FnMut(usize, &mut Descriptor, &'r [u8])) {
         let mut lookup = rings.lookup(self.all.first());
         let all = &mut *self.all;
         if self.live != full(self.count) {
             for place in places(self.live) {
-                // Which later blocks are alive is not worth finding out.
+                // Finding out which later blocks are alive costs more than it saves.
                 if let Some(later) = all.get(place + FETCH_AHEAD) {
                     lookup.prefetch(later);
                 }
@@ -106,8 +105,8 @@ impl<'a> Batch<'a> {
             }
             return;
         }
-        // All alive is the common case: a straight loop, first over the blocks that have one to be fetched behind them;
-        // with the others they are fetched themselves, which costs next to nothing.
+        // All blocks alive is the common case: a straight loop. The first pass covers blocks that have another one to
+        // prefetch. The second covers the rest; there each block prefetches itself, which costs next to no time.
         let fetching = self.count.min(all.len().saturating_sub(FETCH_AHEAD));
         for (from, to, ahead) in [(0, fetching, FETCH_AHEAD), (fetching, self.count, 0)] {
             if from == to {
@@ -122,7 +121,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// [`keep_if`](Batch::keep_if) for what reads the blocks' bytes, in the way that [`read`](Batch::read) does.
+    /// Like [`keep_if`](Batch::keep_if), for a test that reads the blocks' bytes; reads them like
+    /// [`read`](Batch::read).
     #[inline]
     pub fn keep_if_read<'r>(
         &mut self,
@@ -134,7 +134,7 @@ impl<'a> Batch<'a> {
         self.keep(live);
     }
 
-    /// Calls `change` for every live block, which may rewrite the descriptor (crop it, set its class).
+    /// Calls `change` for each live block; it may rewrite the descriptor (crop it, set its class).
     #[inline]
     pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Descriptor)) {
         let live = self.live;
@@ -144,8 +144,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Keeps the live blocks for which `wanted` holds; it may also set the class. The others are rejected, which is
-    /// what selectors do and no loss: the engine counts them as such.
+    /// Keeps the live blocks for which `wanted` holds; it may also set the class. The filter rejects the rest, which is
+    /// no loss, and the engine counts them as rejected.
     #[inline]
     pub fn keep_if(&mut self, mut wanted: impl FnMut(&mut Descriptor) -> bool) {
         let mut live = 0;
@@ -176,7 +176,7 @@ impl<'a> Batch<'a> {
         &mut self.blocks_mut()[place]
     }
 
-    /// All places, live or not, for whoever walks the graph.
+    /// All places, live or not, for code that walks the graph.
     #[inline]
     pub fn blocks_mut(&mut self) -> &mut [Descriptor] {
         self.bytes = None;
@@ -189,14 +189,14 @@ impl<'a> Batch<'a> {
         &self.all[..self.count]
     }
 
-    /// The same blocks with another set alive, for a while.
+    /// A view of the same blocks with another set of them alive.
     #[inline]
     pub fn narrowed(&mut self, live: u64) -> Batch<'_> {
         let bytes = self.bytes.filter(|_| self.live & live == self.live);
         Batch { live: self.live & live, bytes, count: self.count, all: self.all }
     }
 
-    /// The same batch with descriptors of its own, copied to `spare`.
+    /// A copy of the batch, with the descriptors copied to `spare`.
     #[inline]
     pub fn copied_to<'b>(&self, spare: &'b mut [Descriptor; BATCH_BLOCKS]) -> Batch<'b> {
         let all = &mut spare[..self.count];
@@ -205,7 +205,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The places of the bits set in `live`, lowest first.
+/// The places of the bits that are set in `live`, lowest first.
 #[inline]
 pub fn places(live: u64) -> impl Iterator<Item = usize> {
     let mut left = live;
@@ -257,7 +257,7 @@ mod tests {
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
         let mut blocks: Vec<_> = (0..100u8).map(|byte| rings.append_copy(view, &[&[byte, 1]]).unwrap()).collect();
-        // Not even a view: fetching it early must not be looking at it.
+        // This block is in no view: prefetching must not look into it.
         blocks.push(Descriptor { pos: u64::MAX, ring: base::id::RingId(9), ..Descriptor::default() });
         for (count, live) in [(64, u64::MAX), (64, 0x8000_0000_0000_0101), (40, u64::MAX), (1, 1), (0, 0), (64, 0)] {
             for behind in [0, 1, 31, 32, 37] {

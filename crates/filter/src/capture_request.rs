@@ -1,36 +1,36 @@
-//! What a reader of a device asks its owner for, and why that is refused: data, fit to be sent to another process.
+//! What a reader asks of a device's owner, and the errors. Plain data that can be sent to another process.
 
 use crate::param::ParamError;
 use buffer::control::codec::{In, Out, Wire};
 use buffer::wire_codes;
 use program::cbpf::Instruction;
 
-/// Which packets of a device, by where they go.
+/// The direction of the packets that are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Those that come and those that go.
+    /// Incoming and outgoing packets.
     #[default]
     Both,
-    /// Those that come.
+    /// Incoming packets.
     In,
-    /// Those that go.
+    /// Outgoing packets.
     Out,
 }
 
-/// What becomes of the packets.
+/// Whether the host still gets the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// A copy is taken; the host sees them as before.
+    /// Copy packets; the host still gets them.
     #[default]
     Tap,
-    /// What is wanted of what the device receives is taken away from the host, by readers of one group.
+    /// Take wanted incoming packets away from the host. All readers are of one trust group.
     Consume,
 }
 
-/// Who writes a device's packets into its ring.
+/// The writer of a device's ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
-    /// The kernel's program where it sees what a packet socket would, else a packet socket.
+    /// The kernel's program if it sees the same as a packet socket would, else a packet socket.
     #[default]
     WhatIsBest,
     /// The kernel's program, on the device's TCX hooks.
@@ -39,20 +39,20 @@ pub enum By {
     PacketSocket,
 }
 
-/// A part of a device's flows: those whose hash leaves this rest.
+/// A part of a device's flows, chosen by hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// From 0.
+    /// The number of this part, from 0.
     pub number: u32,
-    /// Parts there are, at least 1.
+    /// The number of parts, at least 1.
     pub of: u32,
 }
 
 impl Share {
-    /// Is a flow of this hash in it?
+    /// Does a flow with this hash belong to this part?
     #[inline]
     pub fn has(&self, hash: u32) -> bool {
-        // The hash's upper bits, without a division: all parts are equally large but for 1 in 2^32.
+        // Use the hash's upper bits; this needs no division. The parts differ in size by at most 1 in 2^32.
         (u64::from(hash) * u64::from(self.of)) >> 32 == u64::from(self.number)
     }
 }
@@ -60,7 +60,7 @@ impl Share {
 impl std::str::FromStr for Share {
     type Err = CaptureError;
 
-    /// `1/4`: the second of four.
+    /// Parses `1/4`, for example, as the second of four parts.
     fn from_str(text: &str) -> Result<Share, CaptureError> {
         let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
         match numbers {
@@ -70,43 +70,44 @@ impl std::str::FromStr for Share {
     }
 }
 
-/// What a reader asks for.
+/// A reader's request for packets of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureRequest {
     /// The device's name.
     pub device: String,
-    /// What becomes of the packets.
+    /// Whether the host still gets the packets.
     pub mode: Mode,
-    /// Who writes them, if this reader is the first.
+    /// The ring's writer, if this reader is the first.
     pub by: By,
-    /// Which, by where they go.
+    /// Which direction of packets.
     pub direction: Direction,
-    /// Which, by a classic BPF program in file mode over the wire's bytes (tags in place); none = all.
+    /// Packets that this classic BPF program matches, in file mode over the bytes on the wire (VLAN tags in place).
+    /// Empty: all packets.
     pub program: Vec<Instruction>,
-    /// One in so many of those, from 1.
+    /// Of the matching packets, the first of each `sample`; at least 1.
     pub sample: u32,
-    /// They are counted, each as if so many bytes of it were kept (0: all), and none is written; none: they are written.
+    /// `Some(n)`: count packets only, as if `n` bytes of each were kept (0 = whole). `None`: write packets.
     pub counts: Option<u32>,
-    /// Packets for others, too.
+    /// Include packets for other hosts.
     pub promiscuous: bool,
-    /// Bytes of ring this reader would like; that of the first reader decides. 0 = does not matter.
+    /// Wanted bytes of the ring; the first reader's wish decides. 0 = no wish.
     pub ring_bytes: u64,
-    /// Begin with packets that were seen up to so many nanoseconds ago, where they are still there.
+    /// Begin with packets seen up to this long ago, in ns, if the ring still has them.
     pub last_ns: u64,
-    /// From now on the ring takes every packet that its readers may see, and it stays when they go, for readers that look
+    /// From now on the ring takes every packet that its readers may see. It stays when they go, for readers that look
     /// back.
     pub keep: bool,
 }
 
-/// Instructions of one program at most: what the kernel takes in one socket filter, and more than that.
+/// Most instructions of one program. The kernel takes fewer in one socket filter.
 pub const PROGRAM_INSTRUCTIONS: usize = 16_384;
 
-/// Why something cannot be done.
+/// Why a request cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureError {
     /// Whose fault it is.
     pub kind: CaptureErrorKind,
-    /// What is wrong and, where it helps, what to do.
+    /// The error and, where it helps, the remedy.
     pub text: String,
 }
 
@@ -114,17 +115,17 @@ pub struct CaptureError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CaptureErrorKind {
-    /// The capture request is wrong: an expression that is none, say.
+    /// The request is wrong, such as an invalid expression.
     Request = 1,
     /// Not allowed.
     Denied = 2,
-    /// This writer cannot do it; another might.
+    /// This writer cannot do it; another one might.
     Cannot = 3,
     /// The system failed.
     System = 4,
     /// There are as many readers as there can be.
     Full = 5,
-    /// What is asked for is not there: a device, a client, a reader.
+    /// The device, client or reader does not exist.
     Absent = 6,
 }
 
@@ -134,7 +135,7 @@ impl CaptureError {
         CaptureError { kind, text: text.into() }
     }
 
-    /// A call of the system that failed.
+    /// A failed system call.
     pub fn system(what: &str, error: &std::io::Error) -> CaptureError {
         let kind = match error.kind() {
             std::io::ErrorKind::PermissionDenied => CaptureErrorKind::Denied,
@@ -153,7 +154,7 @@ impl std::fmt::Display for CaptureError {
 impl std::error::Error for CaptureError {}
 
 impl From<CaptureError> for ParamError {
-    /// Whose fault it is that a device could not be opened.
+    /// Sorts a device's error by whose fault it is.
     fn from(error: CaptureError) -> ParamError {
         let system = error.kind != CaptureErrorKind::Request;
         let refused = ParamError { system, ..ParamError::new("device", error.text) };
@@ -164,7 +165,7 @@ impl From<CaptureError> for ParamError {
     }
 }
 
-/// A program, not looked into.
+/// A program, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code(pub Vec<Instruction>);
 

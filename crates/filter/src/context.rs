@@ -1,5 +1,5 @@
-//! What a running filter may reach. Its fields are separate on purpose: bytes borrowed from `rings` can be looked at
-//! while blocks are given to `out` and numbers go to `counters`.
+//! Everything that a running filter may reach. The fields are separate so that a filter can read bytes borrowed from
+//! `rings` while it gives blocks to `out` and counts in `counters`.
 
 use crate::batch::Batch;
 use crate::counter::Counters;
@@ -8,16 +8,17 @@ use base::atomic::StopFlag;
 use base::limits::BATCH_BLOCKS;
 use buffer::{BlockTable, Descriptor, EditError, Room, ViewId};
 
-/// Which blocks of a batch did not go on, and why: a bit for each place. For whoever wants what a filter rejects; where nobody
-/// does, bits of earlier batches stay.
+/// How the blocks of a batch ended, one bit for each place. The engine reads it only if the plan uses rejected blocks;
+/// else bits of earlier batches may remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// They were rejected by a filter that gives new blocks. (One in place rejects what it neither keeps nor drops.)
+    /// Rejected by a filter that gives new blocks. (A filter in place rejects all blocks that it neither keeps nor
+    /// drops.)
     pub rejected: u64,
-    /// They ended in a filter in place: it dropped them, or kept them.
+    /// Ended in a filter in place, which dropped or kept them.
     pub ended: u64,
-    /// Of a filter whose kind [splits](crate::Kind::splits), by place: along which of the edges behind it each goes, modulo
-    /// how many there are; or [`LEAST_LOADED`].
+    /// For a filter whose kind [splits](crate::Kind::splits): each block's branch. The edge is this number modulo the
+    /// number of edges behind; or [`LEAST_LOADED`].
     pub branches: [u16; BATCH_BLOCKS],
 }
 
@@ -27,54 +28,55 @@ impl Default for Marks {
     }
 }
 
-/// A filter that splits numbers branches from 0 to below this. It is a multiple of 1 to 12, so that edges get equal parts.
+/// A splitting filter numbers branches below this. Every number from 1 to 12 divides it, so edges get equal parts.
 pub const BRANCHES: u16 = 27_720;
 
-/// Along the edge that has the least to do.
+/// Stands for the edge with the shortest backlog.
 pub const LEAST_LOADED: u16 = u16::MAX;
 
-/// Where what is given now stands among what other shares of the same filters give, each for its own flows. A plan without
-/// shares leaves it as it is.
+/// The order of blocks among shares: copies of the same filters, each with its own flows. A plan without shares does
+/// not use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Which run of blocks is under way, of all shares' runs.
+    /// The number of the present run of blocks, counted over all shares.
     pub sequence: u64,
-    /// The node whose timer, or end, it is; 0 while blocks come.
+    /// The node whose timer or end is running; 0 while blocks come.
     pub node: u32,
-    /// Among what one node ends at one moment: set by a filter before it gives what belongs to one flow.
+    /// Order among flows that one node ends at one moment. A filter sets it before it gives the blocks of a flow.
     pub ends: u64,
-    /// There are other shares: a filter that ends flows gives those of one flow at a time ([`Status::More`](crate::Status)).
+    /// There are other shares: a filter that ends flows then gives one flow at a time
+    /// ([`Status::More`](crate::Status)).
     pub is_shared: bool,
 }
 
-/// Handed to every call of a filter; made anew for each, and cheap to make.
+/// Given to each call of a filter; the engine makes a new one for each call, cheaply.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// Bytes of blocks: `cx.rings.bytes(&block)`; of a batch's: [`Batch::read`].
+    /// The bytes of blocks: `cx.rings.bytes(&block)`; for a batch: [`Batch::read`].
     pub rings: &'a mut BlockTable,
     /// Facts about connections and flows.
     pub streams: &'a mut StreamTable,
-    /// New blocks, for filters that make some. Kept from call to call, so that it does not allocate in the long run.
+    /// New blocks of a filter that makes some. Kept between calls, so that pushing rarely allocates.
     pub out: &'a mut Vec<Descriptor>,
-    /// What this filter counted.
+    /// This filter's counters.
     pub counters: &'a mut Counters,
-    /// What became of the blocks of the batch.
+    /// How the blocks of the batch ended.
     pub marks: &'a mut Marks,
     /// The append ring of this filter: `cx.rings.append_copy(cx.own, &[...])`.
     pub own: ViewId,
-    /// The clock, in ns: begins at the first block's time and follows the blocks' times, but never goes back and never
-    /// leaps ([`CLOCK_STEP_NS`](base::limits::CLOCK_STEP_NS) a batch at most). For timers and silence; when something
-    /// happened stands in its block.
+    /// The clock, in ns. It begins at the first block's time and follows the blocks' times. It never goes back, and
+    /// leaps at most [`CLOCK_STEP_NS`](base::limits::CLOCK_STEP_NS) in a batch. Use it for timers and silence; the time
+    /// of an event is in its block.
     pub now: u64,
-    /// No other filter sees the blocks that this filter gets, or all others have returned; see [`Context::edit`].
+    /// No other filter will see these blocks; see [`Context::edit`].
     pub exclusive: bool,
-    /// When [`Filter::timer`](crate::Filter::timer) is wanted; `u64::MAX` = never.
+    /// When to call [`Filter::timer`](crate::Filter::timer); `u64::MAX` = never.
     pub wake: &'a mut u64,
     /// Lines for people.
     pub notices: &'a mut Vec<String>,
-    /// Where this stands among what other shares give.
+    /// The order of this filter's blocks among those of other shares.
     pub order: &'a mut Order,
-    /// Set when the request is asked to stop: a filter that waits for others gives up then.
+    /// Set when the request is asked to stop: a filter that waits gives up then.
     pub stop: &'a StopFlag,
 }
 
@@ -85,13 +87,13 @@ impl Context<'_> {
         self.out.push(block);
     }
 
-    /// Drops blocks of a filter that gives new ones: they end here for this reason, as they should not.
+    /// Drops blocks, for a filter that gives new ones: they should not have ended here. Counts them under `reason`.
     #[inline]
     pub fn drop(&mut self, blocks: u64, reason: &'static str) {
         self.counters.drops.add(reason, blocks);
     }
 
-    /// Drops those live blocks of a batch whose bits are set in `which`.
+    /// Drops the live blocks of a batch whose bits are set in `which`.
     pub fn drop_of(&mut self, batch: &mut Batch<'_>, which: u64, reason: &'static str) {
         let which = which & batch.live();
         batch.keep(!which);
@@ -99,7 +101,7 @@ impl Context<'_> {
         self.counters.drops.add(reason, u64::from(which.count_ones()));
     }
 
-    /// Takes a live block out of a batch: it ends here as it should, for a filter in place keeps what it says.
+    /// Takes a live block out of a batch, for a filter in place that holds it: the block ends here as it should.
     #[inline]
     pub fn take_of(&mut self, batch: &mut Batch<'_>, place: usize) {
         batch.keep(!(1 << place));
@@ -107,49 +109,49 @@ impl Context<'_> {
         self.counters.blocks_taken += 1;
     }
 
-    /// Drops these blocks, and for the same reason whatever comes after the filter has finished. For a filter that has lost
-    /// the place it writes to.
+    /// Drops these blocks, and under the same reason all blocks that come after the filter has finished. For a filter
+    /// that has lost the place it writes to.
     #[cold]
     pub fn drop_rest(&mut self, blocks: u64, reason: &'static str) {
         self.drop(blocks, reason);
         self.counters.loses = Some(reason);
     }
 
-    /// Says that the block at this place of the batch was not for this filter, where it gives new ones: no loss.
+    /// Rejects the block at this place of the batch, for a filter that gives new ones: it was not for this filter,
+    /// which is no loss.
     #[inline]
     pub fn reject(&mut self, place: usize) {
         self.counters.reject(self.marks, place);
     }
 
-    /// The same of a block that was not for this filter for want of being read, for this reason.
+    /// Like [`reject`](Context::reject), for a block that could not be read, with the reason.
     #[inline]
     pub fn reject_unread(&mut self, place: usize, reason: &'static str) {
         self.reject(place);
         self.counters.unread.add(reason, 1);
     }
 
-    /// Counts something worth a number that is not a block's end.
+    /// Counts an event that is not the end of a block.
     #[inline]
     pub fn count(&mut self, event: &'static str, count: u64) {
         self.counters.events.add(event, count);
     }
 
-    /// Asks for [`Filter::timer`](crate::Filter::timer) at this time, or earlier if an earlier time was asked for: the
-    /// timer goes off once, and asks again for what is still to come.
+    /// Asks for [`Filter::timer`](crate::Filter::timer) at `time`; the earliest such time counts. The timer goes off
+    /// once, and asks again if it is needed later.
     #[inline]
     pub fn wake_at(&mut self, time: u64) {
         *self.wake = time.min(*self.wake);
     }
 
-    /// Tells people something. Allocates; for the cold side only.
+    /// Adds a line for people. Allocates; for the cold path only.
     #[cold]
     pub fn notice(&mut self, text: String) {
         self.notices.push(text);
     }
 
-    /// The gateway for writing to a block: gives its bytes, with `room` around them, and rewrites the descriptor where
-    /// they had to move. In place, longer in place or copied, whichever is cheapest and allowed: see
-    /// [`BlockTable::edit`].
+    /// Makes a block writable, with `room` around its bytes, and gives the bytes. Extends in place or copies, whichever
+    /// is cheapest and allowed, and rewrites the descriptor if the bytes had to move. See [`BlockTable::edit`].
     pub fn edit(&mut self, block: &mut Descriptor, room: Room) -> Result<&mut [u8], EditError> {
         self.rings.edit(block, room, self.exclusive, self.own)
     }

@@ -1,16 +1,15 @@
-//! What one filter of a running plan counted. The numbers add up, always:
+//! Counters of one filter of a running plan. They always add up:
 //!
 //! `blocks_in = blocks_passed + blocks_rejected + blocks_taken + dropped by reason`
 //!
-//! for every filter, and what leaves a filter is `blocks_passed` for one that hands on what it got and `blocks_made` for
-//! one that makes new blocks.
+//! A filter hands on `blocks_passed` of the blocks it got, or `blocks_made` if it makes new ones.
 
 use crate::context::Marks;
 
-/// The event of a sink: files that it has written.
+/// A sink's event: files written.
 pub const FILES: &str = "files";
 
-/// The event of a sink: bytes in those files.
+/// A sink's event: bytes in those files.
 pub const FILE_BYTES: &str = "bytes in files";
 
 /// Counters of one filter in one plan.
@@ -20,11 +19,11 @@ pub struct Counters {
     pub blocks_in: u64,
     /// Their bytes.
     pub bytes_in: u64,
-    /// Blocks handed on as they came (or cropped, or with another class).
+    /// Blocks handed on unchanged, cropped, or with another class.
     pub blocks_passed: u64,
     /// Their bytes.
     pub bytes_passed: u64,
-    /// Blocks that a selector did not want: no loss.
+    /// Blocks that a selector did not want, which is no loss.
     pub blocks_rejected: u64,
     /// Blocks that ended here as they should: turned into others, written, counted.
     pub blocks_taken: u64,
@@ -32,25 +31,26 @@ pub struct Counters {
     pub blocks_made: u64,
     /// Their bytes.
     pub bytes_made: u64,
-    /// Blocks that ended here as they should not, by reason.
+    /// Blocks that should not have ended here, by reason.
     pub drops: Tally,
-    /// The filter has finished, and drops later blocks for this reason; `None`: it rejects them.
+    /// After the filter has finished it drops later blocks for this reason. `None`: it rejects them.
     pub loses: Option<&'static str>,
-    /// Of the rejected blocks, those that the filter could not read, by reason: of a link type it does not know, say.
+    /// Of the rejected blocks, those that the filter could not read, by reason, such as an unknown link type.
     pub unread: Tally,
-    /// Other things worth a number, by name: they are not part of the sum.
+    /// Other numbers, by name; not part of the sum.
     pub events: Tally,
 }
 
 impl Counters {
-    /// Says that the block at this place of the batch was rejected; see [`Context::reject`](crate::Context::reject).
+    /// Counts and marks the block at this place of the batch as rejected; see
+    /// [`Context::reject`](crate::Context::reject).
     #[inline]
     pub fn reject(&mut self, marks: &mut Marks, place: usize) {
         self.blocks_rejected += 1;
         marks.rejected |= 1 << place;
     }
 
-    /// Counts blocks that came after the filter had finished, or whose way down had; see [`Counters::loses`].
+    /// Counts blocks that came after this filter, or all filters behind it, had finished; see [`Counters::loses`].
     pub fn come_late(&mut self, blocks: u64, loses: Option<&'static str>) {
         match loses {
             Some(reason) => self.drops.add(reason, blocks),
@@ -58,7 +58,7 @@ impl Counters {
         }
     }
 
-    /// With what another copy of the filter counted.
+    /// Adds the counters of another copy of the filter.
     pub fn add(&mut self, other: &Counters) {
         let Counters { blocks_in, bytes_in, blocks_passed, bytes_passed, blocks_rejected, blocks_taken, .. } = other;
         self.blocks_in += blocks_in;
@@ -75,7 +75,7 @@ impl Counters {
         self.events.add_all(&other.events);
     }
 
-    /// Does everything that came in have an end?
+    /// Does the sum hold?
     pub fn adds_up(&self) -> bool {
         self.blocks_in == self.blocks_passed + self.blocks_rejected + self.blocks_taken + self.drops.total()
     }
@@ -91,12 +91,12 @@ impl Counters {
     }
 }
 
-/// Numbers by name. Names are few and static, so a list found by pointer beats a map.
+/// Numbers by name. There are few, static names, so a list searched by pointer is faster than a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally(Vec<(&'static str, u64)>);
 
 impl Tally {
-    /// Adds `count` under `name`. Allocates the first time a name is met.
+    /// Adds `count` under `name`. Allocates when the name is new.
     #[inline]
     pub fn add(&mut self, name: &'static str, count: u64) {
         match self.0.iter_mut().find(|(known, _)| std::ptr::eq(*known, name)) {
@@ -128,7 +128,7 @@ impl Tally {
         self.0.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number)
     }
 
-    /// All names that were counted, sorted: in the same order however many copies of a filter counted them.
+    /// All numbers above 0, sorted by name, so that the order does not depend on the number of copies of a filter.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().copied().filter(|(_, number)| *number > 0)
     }

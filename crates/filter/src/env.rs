@@ -1,4 +1,4 @@
-//! What an instance is given when it is made: the outside world, by trait or handle, so that a test can put its own there.
+//! The outside world that an instance gets when it is made, by trait or handle, so that a test can replace it.
 
 use crate::kind::Types;
 use crate::record::Schema;
@@ -11,28 +11,29 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What an instance is given when it is made. Cheap to clone.
+/// The outside world of an instance. Cheap to clone.
 #[derive(Clone)]
 pub struct Env {
-    /// What will come on its input.
+    /// The types that will come on its input.
     pub input: Types,
-    /// Where records and text go.
+    /// The output for records and text.
     pub stdout: Output,
-    /// Turns tcpdump's expressions into programs.
+    /// Compiles tcpdump's expressions into programs.
     pub compiler: Arc<dyn Compile>,
-    /// Every schema that may come on an edge of this plan.
+    /// All schemas that may come on an edge of this plan.
     pub schemas: Arc<[&'static Schema]>,
-    /// What the request does while there is nothing to do.
+    /// How the request waits while no block comes.
     pub wait: Wait,
     /// How much later than it came a block may be found (`set latency=`). `None`: the filter's own default.
     pub latency: Option<Duration>,
-    /// The command that makes a named ring; it is given the name and options, and ends when the ring is there. Empty: none.
+    /// The command that makes a named ring. It is given the name and options, and ends when the ring exists. Empty:
+    /// there is no such command.
     pub make_ring: Arc<[OsString]>,
-    /// The socket of the daemon that this request uses; `None`: it uses none.
+    /// The socket of the daemon that this request uses. `None`: it uses no daemon.
     pub daemon: Option<PathBuf>,
 }
 
-/// What a request does while there is nothing to do (`set wait=`).
+/// How a request waits while no block comes (`set wait=`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// Sleeps.
@@ -40,7 +41,7 @@ pub enum Wait {
     Sleep,
     /// Looks again for a moment before it sleeps.
     Adaptive,
-    /// Looks again at once: what comes is met soonest, and a processor is never free.
+    /// Looks again at once: reacts fastest, and keeps a processor busy.
     Busy,
 }
 
@@ -48,7 +49,7 @@ impl Wait {
     /// The words of `set wait=`, in the order of the variants.
     pub const WORDS: [&'static str; 3] = ["sleep", "adaptive", "busy"];
 
-    /// What a word says.
+    /// The variant for a word of `set wait=`.
     pub fn of(word: &str) -> Option<Wait> {
         let at = Wait::WORDS.iter().position(|known| *known == word)?;
         Some([Wait::Sleep, Wait::Adaptive, Wait::Busy][at])
@@ -56,13 +57,13 @@ impl Wait {
 }
 
 impl Env {
-    /// The schema a record names.
+    /// The schema with this id.
     pub fn schema(&self, id: u32) -> Option<&'static Schema> {
         self.schemas.iter().copied().find(|schema| schema.id() == id)
     }
 }
 
-/// Standard output, or what stands for it; shared by every filter that writes there.
+/// Standard output or its replacement, shared by all filters that write there.
 #[derive(Clone)]
 pub struct Output {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
@@ -70,40 +71,40 @@ pub struct Output {
     sinks: Arc<AtomicUsize>,
 }
 
-/// A sink's way to an [`Output`], which knows that somebody writes there as long as this lives.
+/// A sink's handle to an [`Output`]. While it lives, the output counts as open.
 pub struct OutputSink(Output);
 
 impl Output {
-    /// Writes to `writer`; `eager` where somebody is looking, so that each batch should appear at once.
+    /// Writes to `writer`. `eager`: write each batch at once, because a person is looking.
     pub fn new(writer: Box<dyn Write + Send>, eager: bool) -> Output {
         Output { writer: Arc::new(Mutex::new(writer)), eager, sinks: Arc::default() }
     }
 
-    /// For a sink that is going to write.
+    /// A handle for a sink that is going to write.
     pub fn open(&self) -> OutputSink {
-        // Relaxed, here and below: a number for people, by which nothing is ordered.
+        // Relaxed, here and below: a plain count, which orders no other memory.
         self.sinks.fetch_add(1, Ordering::Relaxed);
         OutputSink(self.clone())
     }
 
-    /// Is there a sink that writes here?
+    /// Does a sink write here?
     pub fn is_open(&self) -> bool {
         self.sinks.load(Ordering::Relaxed) > 0
     }
 
-    /// The same for so many lines: with the last of them whoever reads has gone, and what comes after is not written.
+    /// An output for the first `count` lines. After the last line it reports the reader as gone, and discards the rest.
     pub fn for_lines(&self, count: u64) -> Output {
         Output::new(Box::new(FirstLines { writer: Arc::clone(&self.writer), left: count }), self.eager)
     }
 
-    /// Should each batch appear at once?
+    /// Should each batch be written at once?
     pub fn eager(&self) -> bool {
         self.eager
     }
 
-    /// Writes whole lines, makes a system call, and says whether anybody is still reading.
+    /// Writes whole lines, with a system call. Gives whether the output still has a reader.
     pub fn write(&self, bytes: &[u8]) -> Result<Reader, Box<Failure>> {
-        // A panic of another holder leaves a writer that is as good as before.
+        // A thread that panicked under this lock left a usable writer.
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         match writer.write_all(bytes).and_then(|()| writer.flush()) {
             Ok(()) => Ok(Reader::Present),
@@ -127,7 +128,7 @@ impl Drop for OutputSink {
     }
 }
 
-/// A writer of the first lines.
+/// A writer of the first `left` lines.
 struct FirstLines {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     left: u64,
@@ -144,7 +145,7 @@ impl Write for FirstLines {
             self.left -= u64::from(line.ends_with(b"\n"));
         }
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes[..end])?;
-        // What comes after the last counts as written, too.
+        // Bytes behind the last line count as written, too.
         Ok(bytes.len())
     }
 
@@ -154,11 +155,11 @@ impl Write for FirstLines {
     }
 }
 
-/// Is anybody still reading? A closed standard output ends quietly.
+/// Whether an output still has a reader. A closed standard output ends a request quietly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// Yes.
+    /// It has one.
     Present,
-    /// No: there is no point in writing more.
+    /// It has none: there is no point in writing more.
     Gone,
 }

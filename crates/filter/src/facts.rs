@@ -1,7 +1,7 @@
-//! Facts of a stream as bytes, for blocks that go to another process: no table of streams goes with them.
+//! Facts of a stream as bytes, for blocks that go to another process: the table of streams does not go with them.
 //!
-//! Not a file format: both sides are of one version, which they have told each other before. What is read comes from
-//! shared memory and may be anything.
+//! Not a file format: both sides have agreed on one version first. The reader finds the bytes in shared memory, so they
+//! may hold anything.
 
 use crate::stream::{StreamFacts, StreamState};
 use packet::encapsulation::Vlans;
@@ -12,11 +12,11 @@ use std::net::IpAddr;
 /// Bytes of the facts of a stream.
 pub const FACTS_BYTES: usize = TUNNELS_AT + TUNNELS_BYTES;
 
-/// Where the tunnels stand, of which there is as much of the outermost as finds room: three of IPv4, or one of IPv6.
+/// Place of the tunnels, outermost first; as much is written as finds room: three of IPv4, or one of IPv6.
 const TUNNELS_AT: usize = 56;
 const TUNNELS_BYTES: usize = 45;
 
-/// States in the order of their numbers.
+/// The states, in the order of their numbers.
 pub const STATES: [StreamState; 6] = [
     StreamState::Midstream,
     StreamState::Opening,
@@ -26,11 +26,11 @@ pub const STATES: [StreamState; 6] = [
     StreamState::Cut,
 ];
 
-/// Versions of IP that both addresses are of; 0 stands for no facts at all.
+/// IP versions of both addresses; 0 = no facts.
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// As bytes.
+/// Writes facts as bytes.
 #[inline]
 pub fn to_bytes(facts: Option<&StreamFacts>) -> [u8; FACTS_BYTES] {
     let mut bytes = [0; FACTS_BYTES];
@@ -55,7 +55,7 @@ pub fn to_bytes(facts: Option<&StreamFacts>) -> [u8; FACTS_BYTES] {
     bytes
 }
 
-/// From bytes; `None` where they say what cannot be.
+/// Reads facts from bytes. The outer `None`: the bytes are invalid; the inner `None`: they hold no facts.
 #[inline]
 pub fn of_bytes(bytes: &[u8; FACTS_BYTES]) -> Option<Option<StreamFacts>> {
     let [family, state, protocol, ..] = *bytes;
@@ -80,13 +80,13 @@ pub fn of_bytes(bytes: &[u8; FACTS_BYTES]) -> Option<Option<StreamFacts>> {
     }))
 }
 
-/// So many bytes from a place on.
+/// `N` bytes from a place on.
 #[inline]
 pub fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// Where one of both is an IPv6 address, the other is written as one, too.
+/// The bytes of an address. If the other address is IPv6, an IPv4 address is written as IPv6, too.
 fn octets(address: IpAddr, family: u8) -> [u8; 16] {
     match address {
         IpAddr::V6(address) => address.octets(),

@@ -1,7 +1,7 @@
-//! What a filter declares: its static description. One `pub static KIND` stands in every filter's file.
+//! A filter's static description. Each filter's file has one `pub static KIND`.
 //!
-//! The control plane reads it to check, complete and place a request; help, manual and completion are made from it;
-//! its examples are run as tests. What a filter *does* is in [`run`](crate::run).
+//! The control plane reads it to check, complete and place a request. Help, manual and completion are made from it, and
+//! its examples run as tests. What a filter *does* is in [`run`](crate::run).
 
 use crate::device::{Choice, Decides, DeviceAccess};
 use crate::env::Env;
@@ -13,10 +13,10 @@ use program::cbpf::Instruction;
 use program::{Compile, Predicate};
 use std::path::PathBuf;
 
-/// What travels on an edge.
+/// The type of the blocks on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
-    /// A frame of the link layer; its link type stands with its view.
+    /// A frame of the link layer; its view has its link type.
     Frame,
     /// A network-layer packet without its link layer.
     Packet,
@@ -32,15 +32,15 @@ impl Type {
     /// All types, in the order help prints them.
     pub const ALL: [Type; 5] = [Type::Frame, Type::Packet, Type::Bytes, Type::Message, Type::Record];
 
-    /// The words people see, in this order.
+    /// The names for people, in the order of [`Type::ALL`].
     pub const NAMES: [&'static str; 5] = ["frame", "packet", "bytes", "message", "record"];
 
-    /// The type that a word means.
+    /// The type with this name.
     pub fn of_name(name: &str) -> Option<Type> {
         Type::ALL.into_iter().find(|one| one.name() == name)
     }
 
-    /// The word people see.
+    /// The name for people.
     pub const fn name(self) -> &'static str {
         Type::NAMES[self as usize]
     }
@@ -50,7 +50,7 @@ impl Type {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Types(u8);
 
-/// As the names that people know them by, each once and in order: numbers may change.
+/// Sent as the names of the types, each once and in order, because numbers may change.
 impl Wire for Types {
     fn put(&self, out: &mut Out) {
         self.iter().map(|one| one.name().to_string()).collect::<Vec<_>>().put(out);
@@ -64,7 +64,7 @@ impl Wire for Types {
 }
 
 impl Types {
-    /// None: what a source takes.
+    /// The empty set, which a source takes.
     pub const NONE: Types = Types(0);
     /// Every type.
     pub const ANY: Types = Types(0b1_1111);
@@ -80,12 +80,12 @@ impl Types {
         Types(set)
     }
 
-    /// Is this one of them?
+    /// Is this type in the set?
     pub const fn has(self, one: Type) -> bool {
         self.0 & (1 << one as u8) != 0
     }
 
-    /// Is every type of `other` one of them?
+    /// Are all types of `other` in the set?
     pub const fn has_all(self, other: Types) -> bool {
         self.0 & other.0 == other.0
     }
@@ -95,26 +95,26 @@ impl Types {
         self.0 == 0
     }
 
-    /// These and those.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Types) -> Types {
         Types(self.0 | other.0)
     }
 
-    /// These without those.
+    /// The types of this set that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Types) -> Types {
         Types(self.0 & !other.0)
     }
 
-    /// The types in it.
+    /// The types in the set.
     pub fn iter(self) -> impl Iterator<Item = Type> {
         Type::ALL.into_iter().filter(move |one| self.has(*one))
     }
 }
 
 impl std::fmt::Display for Types {
-    /// "frame", "bytes or message", "anything", "nothing".
+    /// Writes "frame", "bytes or message", "anything" or "nothing".
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if *self == Types::ANY {
             return f.write_str("anything");
@@ -128,33 +128,33 @@ impl std::fmt::Display for Types {
     }
 }
 
-/// What leaves a filter.
+/// The blocks that a filter gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gives {
-    /// The blocks that came, fewer perhaps, changed perhaps: the filter works in place on its batch.
+    /// The blocks that came in, perhaps fewer and perhaps changed: the filter works in place on its batch.
     Same,
     /// New blocks of this type.
     Only(Type),
     /// New blocks of the type that this parameter names.
     Named(&'static str),
-    /// Nothing: a sink.
+    /// No blocks: a sink.
     Nothing,
 }
 
-/// What a filter does to the class of blocks. Of a filter that works in place this holds for frames and packets only: the
-/// class of a stream names the stream, and every filter in place keeps it.
+/// How a filter treats the class of blocks. For a filter in place this holds for frames and packets only. The class of
+/// a stream is its number, which every filter in place keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassUse {
-    /// Leaves it as the last setter made it.
+    /// Keeps the class.
     Keeps,
-    /// Sets it to one number; the text says what the number is. A selector `|S` accepts the class itself.
+    /// Sets it to one number; the text describes the number. A selector `|S` accepts the class itself.
     Sets(&'static str),
-    /// Sets it to two 16-bit halves; the text says what they are. `|S` accepts if either half is in S, `|!S` is
-    /// exactly the complement.
+    /// Sets it to two 16-bit halves; the text describes them. `|S` accepts a class if either half is in S, and `|!S`
+    /// accepts exactly the others.
     SetsHalves(&'static str),
 }
 
-/// Parts of what a filter can look at or change, as a set.
+/// A set of parts of a block or of the world that a filter can read or change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts(u8);
 
@@ -163,20 +163,20 @@ impl Parts {
     pub const NONE: Parts = Parts(0);
     /// The bytes of blocks.
     pub const DATA: Parts = Parts(1);
-    /// What descriptors say of blocks: where they lie, their lengths, times, flags and classes.
+    /// Descriptors: place, lengths, time, flags and class of blocks.
     pub const METADATA: Parts = Parts(2);
     /// Facts of streams.
     pub const STREAMS: Parts = Parts(4);
-    /// What others see as well: files, devices, standard output.
+    /// Things that other programs see as well: files, devices, standard output.
     pub const SHARED: Parts = Parts(8);
 
-    /// These and those.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Parts) -> Parts {
         Parts(self.0 | other.0)
     }
 
-    /// Are all of `other` among them?
+    /// Are all of `other` in the set?
     pub const fn has(self, other: Parts) -> bool {
         self.0 & other.0 == other.0
     }
@@ -196,18 +196,18 @@ impl std::fmt::Display for Parts {
     }
 }
 
-/// How a filter keeps state, which is also how it may run in parallel.
+/// How a filter keeps state, and so how it may run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// None: any block may be looked at by any copy of it.
+    /// No state: any copy may see any block.
     Stateless,
-    /// By class: the engine keeps a state for each session and hands it over with its blocks.
+    /// A state for each session: the engine keeps it, and hands it over with the session's blocks.
     Session(SessionKey),
-    /// Its own: one copy sees every block, in order.
+    /// One state: one copy sees every block, in order.
     Serial,
 }
 
-/// Kinds of spaces, as a set: where a filter may run.
+/// A set of kinds of spaces in which a filter may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spaces(u8);
 
@@ -220,18 +220,18 @@ impl Spaces {
     pub const KERNEL: Spaces = Spaces(4);
     /// An unprivileged process that parses for one trust group.
     pub const PARSER: Spaces = Spaces(8);
-    /// Another host. There is no such space as yet.
+    /// Another host. No such space exists yet.
     pub const REMOTE: Spaces = Spaces(16);
-    /// Every process that holds no capabilities and no policy for others: there payload may be parsed.
+    /// All processes without capabilities and without policies for other users; they may parse payload.
     pub const UNPRIVILEGED: Spaces = Spaces(1 | 8 | 16);
 
-    /// These and those.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Spaces) -> Spaces {
         Spaces(self.0 | other.0)
     }
 
-    /// Is any of `other` one of them?
+    /// Is any of `other` in the set?
     pub const fn has(self, other: Spaces) -> bool {
         self.0 & other.0 != 0
     }
@@ -239,7 +239,7 @@ impl Spaces {
 
 impl std::fmt::Display for Spaces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // As people see them in plans.
+        // In the order in which plans show them.
         let names =
             [(Spaces::KERNEL, "kernel"), (Spaces::DAEMON, "daemon"), (Spaces::PARSER, "parser"), (Spaces::APP, "app")];
         let names: Vec<_> = names.iter().filter(|(space, _)| self.has(*space)).map(|(_, name)| *name).collect();
@@ -247,47 +247,47 @@ impl std::fmt::Display for Spaces {
     }
 }
 
-/// A request on the bundled captures and exactly what it prints: shown in the manual, run as a test.
+/// A request on the bundled captures with its exact output: shown in the manual, and run as a test.
 #[derive(Clone, Copy, Debug)]
 pub struct Example {
-    /// The request; files it names are bundled captures.
+    /// The request; its files are bundled captures.
     pub request: &'static str,
-    /// What it writes to standard output.
+    /// The text on standard output.
     pub output: &'static str,
 }
 
-/// What a selector is as a filter program over frames of a link type; else why it is none.
+/// Makes a selector's filter program for frames of a link type. The error says why there is none.
 pub type ToProgram = fn(&Params, &dyn Compile, u16) -> Result<Vec<Instruction>, String>;
 
-/// What a filter is where there are only programs.
+/// The form that a filter has in spaces that run only programs.
 #[derive(Clone, Copy, Debug)]
 pub enum Lower {
     /// A selector that is a filter program.
     Program(ToProgram),
-    /// It passes the first of each so many packets; else why it cannot there.
+    /// Passes the first of each `n` packets; the function gives `n`. The error says why it cannot run there.
     OneIn(fn(&Params) -> Result<u32, String>),
-    /// It gives numbers of packets and bytes, and nothing else of them is wanted: what `count` is.
+    /// Gives numbers of packets and bytes, and no packets: `count`.
     Counts,
-    /// A selector whose [`Kind::pre_filter`] holds for exactly the packets it passes. The program cannot tell about all packets:
-    /// this decides, in the reader, about those it lets through.
+    /// A selector whose [`Kind::pre_filter`] holds for exactly the packets that it passes. The program cannot decide
+    /// about all packets; the reader decides with this about those that the program lets through.
     Selects(fn(&Params) -> Result<Box<dyn Decides>, ParamError>),
-    /// A sink that sends frames on a device, whose name this is: what comes straight from another device goes there without
-    /// leaving the kernel. Else why it cannot there.
+    /// A sink that sends frames by a device; the function gives its name. Frames straight from another device go there
+    /// without leaving the kernel. The error says why they cannot.
     Forwards(fn(&Params) -> Result<String, String>),
 }
 
-/// What packets must be for a filter to want them; `None` if that cannot be said. Parameters may be wrong: making an instance
-/// says so.
+/// The packets that a filter can want. `None`: they cannot be described. Does not check parameters: making an instance
+/// reports wrong ones.
 pub type PreFilter = fn(&Params) -> Option<Predicate>;
 
-/// Packets that satisfy any of these are turned into others; `None` if that cannot be said.
+/// The packets that a filter turns into others: any that satisfies one of these. `None`: they cannot be described.
 pub type Opens = fn(&Params) -> Option<Vec<Predicate>>;
 
-/// Fills in parameters: see [`Kind::complete`].
+/// Completes parameters; see [`Kind::complete`].
 pub type Complete = fn(&mut Params) -> Result<(), ParamError>;
 
-/// Checks parameters that name fields against the schemas of the records that may come; none: it is not known what comes. Gives
-/// the schema of the records that the filter makes of them; none: it gives those that came.
+/// Checks parameters that name fields against the schemas of the records that may come; an empty list: the schemas are
+/// not known. Gives the schema of the filter's own records, `None` for a filter that hands on the records that came.
 pub type Records = fn(&Params, &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError>;
 
 /// Makes an instance from checked parameters.
@@ -296,95 +296,96 @@ pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
 /// A filter's static description.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// The name in requests: the stem of its file.
+    /// The name in requests, which is the stem of its file.
     pub name: &'static str,
-    /// One line: what it does to blocks.
+    /// One line: the effect on blocks.
     pub summary: &'static str,
     /// More for the manual, in full sentences; may be empty.
     pub help: &'static str,
-    /// What people who come from other programs call it: a request that does is told the name.
+    /// Its names in other programs; a request that uses one is told the right name.
     pub also: &'static [&'static str],
-    /// A filter with a name so alike that requests take one for the other, and what that one does.
+    /// A filter that is easily mistaken for this one, and its purpose.
     pub beside: Option<(&'static str, &'static str)>,
-    /// What it can be told. The first, where it is marked main, needs no key.
+    /// Its parameters. The first one, if marked main, needs no key.
     pub params: &'static [Param],
-    /// What it takes; nothing makes it a source.
+    /// The types that it takes; empty for a source.
     pub takes: Types,
-    /// What it gives.
+    /// The blocks that it gives.
     pub gives: Gives,
-    /// The schema of the records it gives or, with [`Gives::Only`] a message, of the META records in them.
+    /// The schema of its records or, with [`Gives::Only`] a message, of the META records in them.
     pub schema: Option<&'static Schema>,
-    /// The schema of other records among those that it gives.
+    /// The schema of other records that it may give as well.
     pub other_schema: Option<&'static Schema>,
-    /// What it does to classes.
+    /// How it treats classes.
     pub class: ClassUse,
     /// How it keeps state.
     pub mode: Mode,
-    /// What it looks at: everything of a block, where its kind does not say less.
+    /// The parts that it reads: all parts of a block, unless the kind says less.
     pub reads: Parts,
-    /// What it changes of what it gets. What a filter makes anew is nobody else's, and not said here. Debug builds watch it:
-    /// a filter that changes more ends in a panic.
+    /// The parts that it changes of blocks it gets. New blocks belong to the filter alone and do not count. Debug
+    /// builds check this, and panic when a filter changes more.
     pub writes: Parts,
-    /// Changes no block and only passes or rejects: may stand in `and`, `or`, `not`.
+    /// Passes or rejects blocks and changes none: may stand in `and`, `or`, `not`.
     pub selector: bool,
-    /// For input types that are not its own: the chain it wants before it, as request text.
+    /// For input types that it does not take: the chain to insert before it, as request text.
     pub wants: &'static [(Type, &'static str)],
-    /// A filter that the planner puts in before it, where none of that name stands on the way to it; a setting of that name
-    /// leaves it out.
+    /// A filter that the planner inserts before this one, unless there is one on the way already. A setting of that
+    /// name turns this off.
     pub behind: Option<&'static str>,
-    /// It turns packets into others, those that satisfy any of these; all else passes as it is. See [`Kind::opens`].
+    /// It turns some packets into others and passes the rest unchanged. See [`Kind::opens`].
     pub opens: Option<Opens>,
-    /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own: selections over
-    /// such filters become one filter.
+    /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own. Selections
+    /// over such filters become one filter.
     pub expression: Option<&'static str>,
-    /// It reads a network device, and how.
+    /// How it reads a network device. `None`: it reads no device.
     pub device: Option<DeviceAccess>,
-    /// It may run where there are only programs: in the kernel, or in the daemon where that copies.
+    /// Its form for spaces that run only programs: the kernel, or the daemon where that copies. `None`: it has no such
+    /// form.
     pub lower: Option<Lower>,
-    /// What it cannot want may be left out before it; see [`program::predicate`].
+    /// The packets that it can want; the engine may leave out others before it. See [`program::predicate`].
     pub pre_filter: Option<PreFilter>,
     /// Where it may run.
     pub spaces: Spaces,
-    /// It gives new blocks, and may reject what comes: see [`Kind::may_reject`].
+    /// It gives new blocks, and may reject some of its input; see [`Kind::may_reject`].
     pub rejects: bool,
-    /// Each block that it passes goes along one of the edges behind it: see [`Marks::branches`](crate::Marks).
+    /// It gives each block to one of the edges behind it; see [`Marks::branches`](crate::Marks).
     pub splits: bool,
-    /// Branches of such a filter meet in it; the flag that has it restore their order.
+    /// Branches of a splitting filter meet in it. The text is the flag that has it restore their order.
     pub joins: Option<&'static str>,
-    /// It looks into payload.
+    /// It reads payload.
     pub parses: bool,
-    /// It is a sink that can go on where other filters lead to it.
+    /// It is a sink that can go on when other filters lead to it.
     pub restarts: bool,
-    /// Two requests that begin alike may use one instance. Not for what touches the world.
+    /// Requests that begin alike may share one instance. Not for filters that touch the world.
     pub shared: bool,
-    /// The time that the filter takes for a block with these parameters, in ns; none for a cheap filter.
+    /// The time that a block takes with these parameters, in ns. `None`: the filter is cheap.
     pub cost: Option<fn(&Params) -> u64>,
-    /// What `explain` says of a filter with these parameters; none for a filter that hides nothing.
+    /// A note for `explain` about a filter with these parameters. `None`: it has no note.
     pub note: Option<fn(&Params) -> Option<String>>,
-    /// Looks at the records that come; see [`Records`].
+    /// Checks the records that come; see [`Records`].
     pub records: Option<Records>,
     /// Examples.
     pub examples: &'static [Example],
-    /// The kind that this name means where nothing stands before it; its parameters are the same.
+    /// The kind that this name means at the beginning of a chain; it has the same parameters.
     pub first: Option<&'static Kind>,
-    /// The sink of this name takes what the source gives back to where it came from: it ends paths that end with frames, and gets
-    /// the source's parameters where it has none. See [`Kind::returns`](Kind::returns()).
+    /// For a source: the name of the sink that sends its frames back. That sink ends paths that end with frames, and
+    /// gets the source's parameters if it has none. See [`Kind::returns`](Kind::returns()).
     pub returns: Option<&'static str>,
-    /// What it rejects goes on: where nothing takes that, it ends as a path does.
+    /// Its rejected blocks go on: if no filter takes them, they end as a path does.
     pub passes_rejects: bool,
-    /// Fills in parameters that only the outside world knows, before types are looked at.
+    /// Completes parameters that only the outside world knows, before types are checked.
     pub complete: Option<Complete>,
-    /// Blocks of one type only may come to it: one that this parameter says, where it is given.
+    /// The parameter that may name the only type of blocks that may come. `None`: it takes several types at once.
     pub one_type: Option<&'static str>,
-    /// Where it meets other requests: a file that stands for it. A source reads there, anything else writes.
+    /// The file at which it meets other requests. A source reads there, any other filter writes.
     pub meets: Option<fn(&Params) -> Option<PathBuf>>,
     /// Makes an instance.
     pub make: Make,
 }
 
 impl Kind {
-    /// A stateless filter that takes anything and gives it on, may run in any process without rights and can be shared: the methods below
-    /// say what is different. Const, so that a kind is a `static`.
+    /// A stateless filter that takes any blocks and hands them on. It may run in any process without rights, and can be
+    /// shared. The methods below change this. `const`, so that a kind can be a `static`.
     pub const fn new(name: &'static str, summary: &'static str, make: Make) -> Kind {
         Kind {
             name,
@@ -430,37 +431,37 @@ impl Kind {
         }
     }
 
-    /// More for the manual.
+    /// Sets more text for the manual.
     pub const fn help(mut self, help: &'static str) -> Kind {
         self.help = help;
         self
     }
 
-    /// What people who come from other programs call it.
+    /// Sets its names in other programs.
     pub const fn also(mut self, names: &'static [&'static str]) -> Kind {
         self.also = names;
         self
     }
 
-    /// Requests take it for another filter, which does this: see [`Kind::beside`].
+    /// Names a filter that is mistaken for this one; see [`Kind::beside`].
     pub const fn beside(mut self, name: &'static str, does: &'static str) -> Kind {
         self.beside = Some((name, does));
         self
     }
 
-    /// What it can be told.
+    /// Sets its parameters.
     pub const fn params(mut self, params: &'static [Param]) -> Kind {
         self.params = params;
         self
     }
 
-    /// What it takes.
+    /// Sets the types that it takes.
     pub const fn takes(mut self, types: &[Type]) -> Kind {
         self.takes = Types::of(types);
         self
     }
 
-    /// It takes nothing: blocks begin here.
+    /// Makes it a source: it takes no blocks.
     pub const fn source(mut self, gives: Type) -> Kind {
         self.takes = Types::NONE;
         self.gives = Gives::Only(gives);
@@ -468,7 +469,7 @@ impl Kind {
         self
     }
 
-    /// It is a source that reads a network device. It runs where devices of this sort are opened.
+    /// Makes it read a network device. It runs where such devices are opened.
     pub const fn device(mut self, access: DeviceAccess) -> Kind {
         self.device = Some(access);
         self.spaces = match access {
@@ -479,33 +480,34 @@ impl Kind {
         self.source(Type::Frame)
     }
 
-    /// It gives new blocks of this type.
+    /// Makes it give new blocks of this type.
     pub const fn gives(mut self, one: Type) -> Kind {
         self.gives = Gives::Only(one);
         self
     }
 
-    /// It gives records of this schema.
+    /// Makes it give records of this schema.
     pub const fn gives_records(mut self, schema: &'static Schema) -> Kind {
         self.gives = Gives::Only(Type::Record);
         self.schema = Some(schema);
         self
     }
 
-    /// It gives records of this schema beside those of its own.
+    /// Makes it give records of this schema besides its own.
     pub const fn gives_also(mut self, schema: &'static Schema) -> Kind {
         self.other_schema = Some(schema);
         self
     }
 
-    /// It gives messages, each with a META record of this schema.
+    /// Makes it give messages, each with a META record of this schema.
     pub const fn gives_messages(mut self, schema: &'static Schema) -> Kind {
         self.gives = Gives::Only(Type::Message);
         self.schema = Some(schema);
         self
     }
 
-    /// It gives nothing and touches the world: files, the terminal. Runs in the application only, never shared.
+    /// Makes it a sink, which touches the world (files, the terminal). Runs in the application only, and is never
+    /// shared.
     pub const fn sink(mut self) -> Kind {
         self.gives = Gives::Nothing;
         self.mode = Mode::Serial;
@@ -515,39 +517,41 @@ impl Kind {
         self
     }
 
-    /// What it looks at, and what it changes of what it gets; setting classes is among that already.
+    /// Sets the parts that it reads, and those that it changes of blocks it gets. Classes that it sets are included
+    /// anyway.
     pub const fn touches(mut self, reads: Parts, writes: Parts) -> Kind {
         self.reads = reads;
         self.writes = self.writes.with(writes);
         self
     }
 
-    /// It passes or rejects blocks and changes none.
+    /// Makes it a selector: it passes or rejects blocks and changes none.
     pub const fn selects(mut self) -> Kind {
         self.selector = true;
         self
     }
 
-    /// This parameter holds a boolean expression; see [`Kind::expression`].
+    /// Sets the parameter that holds a boolean expression; see [`Kind::expression`].
     pub const fn expression(mut self, key: &'static str) -> Kind {
         self.expression = Some(key);
         self
     }
 
-    /// It may run where there are only programs, too; see [`Kind::lower`].
+    /// Sets its form for spaces that run only programs; see [`Kind::lower`].
     pub const fn lowers(mut self, lower: Lower) -> Kind {
         self.lower = Some(lower);
         self.spaces = self.spaces.with(Spaces::KERNEL).with(Spaces::DAEMON);
         self
     }
 
-    /// What it cannot want may be left where it is: nothing it gives becomes another for that. See [`Kind::pre_filter`].
+    /// Sets the packets that it can want. Leaving out others must not change its blocks. See
+    /// [`Kind::pre_filter`].
     pub const fn pre_filter(mut self, pre_filter: PreFilter) -> Kind {
         self.pre_filter = Some(pre_filter);
         self
     }
 
-    /// What it does to classes.
+    /// Sets how it treats classes.
     pub const fn class(mut self, class: ClassUse) -> Kind {
         self.class = class;
         if !matches!(class, ClassUse::Keeps) {
@@ -556,137 +560,139 @@ impl Kind {
         self
     }
 
-    /// How it keeps state.
+    /// Sets how it keeps state.
     pub const fn mode(mut self, mode: Mode) -> Kind {
         self.mode = mode;
         self
     }
 
-    /// The chain it wants for an input type that is not its own.
+    /// Sets the chains to insert for types that it does not take.
     pub const fn wants(mut self, wants: &'static [(Type, &'static str)]) -> Kind {
         self.wants = wants;
         self
     }
 
-    /// The filter that is put in before it.
+    /// Sets the filter to insert before it.
     pub const fn behind(mut self, name: &'static str) -> Kind {
         self.behind = Some(name);
         self
     }
 
-    /// What it turns into other packets: filters behind it may want those, whatever they were before.
+    /// Sets the packets that it turns into others. Filters behind it may want the new packets, whatever the old ones
+    /// were.
     pub const fn opens(mut self, opens: Opens) -> Kind {
         self.opens = Some(opens);
         self
     }
 
-    /// A sink whose output goes on where the filters that lead to it are replaced by others:
+    /// Makes it a sink that goes on when the filters before it are replaced:
     /// [`Filter::restart`](crate::Filter::restart).
     pub const fn restarts(mut self) -> Kind {
         self.restarts = true;
         self
     }
 
-    /// It gives new blocks, and rejects what is not for it ([`Context::reject`](crate::Context::reject)).
+    /// Makes it give new blocks and reject unsuitable input ([`Context::reject`](crate::Context::reject)).
     pub const fn rejects(mut self) -> Kind {
         self.rejects = true;
         self
     }
 
-    /// It gives each block to one of the branches behind it. Two that look alike are not one.
+    /// Makes it give each block to one of the branches behind it. Two equal ones are never merged.
     pub const fn splits(mut self) -> Kind {
         self.splits = true;
         self.shared = false;
         self
     }
 
-    /// Branches of a filter that splits meet in it; this flag has it restore their order.
+    /// Makes branches of a splitting filter meet in it; this flag has it restore their order.
     pub const fn joins(mut self, key: &'static str) -> Kind {
         self.joins = Some(key);
         self.shared = false;
         self
     }
 
-    /// It looks into payload.
+    /// Notes that it reads payload.
     pub const fn parses_payload(mut self) -> Kind {
         self.parses = true;
         self
     }
 
-    /// Where it may run.
+    /// Sets the spaces in which it may run.
     pub const fn runs_in(mut self, spaces: Spaces) -> Kind {
         self.spaces = spaces;
         self
     }
 
-    /// The filter is costly: the function says how many ns a block takes with these parameters.
+    /// Notes that it is costly: the function gives the ns of a block with these parameters.
     pub const fn costs(mut self, cost: fn(&Params) -> u64) -> Kind {
         self.cost = Some(cost);
         self
     }
 
-    /// Its parameters name fields of the records that come.
+    /// Notes that its parameters name fields of the records that come.
     pub const fn names_fields(mut self, records: Records) -> Kind {
         self.records = Some(records);
         self
     }
 
-    /// `explain` says this of a filter with these parameters.
+    /// Sets the note that `explain` gives for a filter with these parameters.
     pub const fn notes(mut self, note: fn(&Params) -> Option<String>) -> Kind {
         self.note = Some(note);
         self
     }
 
-    /// Requests on the bundled captures and what they print.
+    /// Sets its examples: requests on the bundled captures with their output.
     pub const fn examples(mut self, examples: &'static [Example]) -> Kind {
         self.examples = examples;
         self
     }
 
-    /// At the beginning of a chain the name means this source.
+    /// Sets the source that its name means at the beginning of a chain.
     pub const fn first(mut self, source: &'static Kind) -> Kind {
         self.first = Some(source);
         self
     }
 
-    /// A source whose frames go back by the sink of this name.
+    /// For a source: sets the sink that sends its frames back.
     pub const fn returns(mut self, sink: &'static str) -> Kind {
         self.returns = Some(sink);
         self
     }
 
-    /// It gives new blocks, and rejects what passes: see [`Kind::passes_rejects`](Kind::passes_rejects()).
+    /// Makes it give new blocks, and hand on its rejected blocks as passed; see
+    /// [`Kind::passes_rejects`](Kind::passes_rejects()).
     pub const fn passes_rejects(mut self) -> Kind {
         self.rejects = true;
         self.passes_rejects = true;
         self
     }
 
-    /// The outside world knows some parameters. See [`Kind::complete`].
+    /// Sets how the outside world completes parameters; see [`Kind::complete`].
     pub const fn completes(mut self, complete: Complete) -> Kind {
         self.complete = Some(complete);
         self
     }
 
-    /// Blocks of one type only may come to it. See [`Kind::one_type`].
+    /// Lets only one type of blocks come to it at a time; see [`Kind::one_type`].
     pub const fn one_type(mut self, key: &'static str) -> Kind {
         self.one_type = Some(key);
         self
     }
 
-    /// It reads or writes what other requests write or read. See [`Kind::meets`].
+    /// Sets where it meets other requests; see [`Kind::meets`].
     pub const fn meets(mut self, place: fn(&Params) -> Option<PathBuf>) -> Kind {
         self.meets = Some(place);
         self
     }
 
-    /// It gives new blocks of the type that this parameter names.
+    /// Makes it give new blocks of the type that this parameter names.
     pub const fn gives_named(mut self, key: &'static str) -> Kind {
         self.gives = Gives::Named(key);
         self
     }
 
-    /// What this name means where nothing stands before it, or where something does.
+    /// The kind that this name means at the beginning of a chain (`begins`), or elsewhere.
     pub fn at(&'static self, begins: bool) -> &'static Kind {
         self.first.filter(|_| begins).unwrap_or(self)
     }
@@ -696,12 +702,12 @@ impl Kind {
         self.is_source() || self.first.is_some()
     }
 
-    /// Is it where blocks begin?
+    /// Is it a source?
     pub const fn is_source(&self) -> bool {
         self.takes.is_none()
     }
 
-    /// Does the host not see what this source gives?
+    /// Does this source take packets away from the host?
     pub fn takes_away(&self, params: &Params) -> bool {
         match self.device {
             Some(DeviceAccess::Shared(shared)) => {
@@ -712,12 +718,12 @@ impl Kind {
         }
     }
 
-    /// Is it where blocks end?
+    /// Is it a sink?
     pub const fn is_sink(&self) -> bool {
         matches!(self.gives, Gives::Nothing)
     }
 
-    /// May it reject blocks, so that somebody can want those? Every filter in place may.
+    /// May it reject blocks, so that `|!` can follow it? Every filter in place may, except those that split or join.
     pub fn may_reject(&self) -> bool {
         self.rejects || (!self.is_source() && self.gives == Gives::Same && !self.splits && self.joins.is_none())
     }
@@ -727,7 +733,7 @@ impl Kind {
         self.params.iter().find(|param| param.main)
     }
 
-    /// What it gives for this input, with these parameters.
+    /// The types that it gives for this input, with these parameters.
     pub fn output(&self, input: Types, params: &Params) -> Types {
         match self.gives {
             Gives::Same => input,

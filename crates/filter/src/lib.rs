@@ -1,18 +1,18 @@
-//! The contract between filters and the engine: what a filter declares and what it may do. No implementations.
+//! The contract between filters and the engine: what a filter declares and what it may do. It implements no filter.
 //!
-//! - [`kind`] — what a filter declares: its name, parameters, types, where it may run. Start reading here.
+//! - [`kind`] — what a filter declares: name, parameters, types, where it may run. Start reading here.
 //! - [`run`] — what a filter does: the traits behind an instance.
-//! - [`batch`] — up to 64 blocks and which of them are still alive.
-//! - [`ring_header`] — what stands in front of a block that is copied into a ring for another process.
+//! - [`batch`] — up to 64 blocks, and which of them are still alive.
+//! - [`ring_header`] — the header of a block that is copied into a ring for another process.
 //! - [`facts`] — the facts of a stream as bytes, for that header.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
-//! - [`device`] — what is special about a source that reads a device; [`capture_request`] — what it asks the device's owner for.
+//! - [`device`] — sources that read a device; [`capture_request`] — what they ask the device's owner for.
 //! - [`param`] — typed parameters with units and defaults.
 //! - [`record`] — rows of named, typed fields, encoded once.
-//! - [`stream`] — facts about connections, indexed by class.
-//! - [`env`](mod@env) — what an instance is given when it is made.
+//! - [`stream`] — facts about connections, by class.
+//! - [`env`](mod@env) — the outside world of an instance.
 //!
-//! Filters return and the engine moves: nothing here lets a filter call its neighbour, the engine or a ring's far end.
+//! Filters return and the engine moves blocks: a filter cannot call its neighbour, the engine or the far end of a ring.
 
 #![forbid(unsafe_code)]
 
@@ -46,7 +46,7 @@ pub use run::{
 };
 pub use stream::{StreamFacts, StreamState, StreamTable};
 
-/// What a filter's file needs, in one line: `use filter::prelude::*;`.
+/// All names that a filter's file needs, in one line: `use filter::prelude::*;`.
 pub mod prelude {
     pub use crate::{
         Batch, ClassUse, Closed, Context, Decides, DeviceAccess, Env, Example, Failure, Field, FieldType, Filter,

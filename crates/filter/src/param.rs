@@ -1,26 +1,26 @@
-//! Typed parameters: what a filter can be told, with units and defaults, and the values it was told.
+//! Typed parameters of filters, with units and defaults, and their values.
 //!
-//! A filter declares [`Param`]s in its kind; the control plane checks a request's text against them and hands the filter
-//! [`Params`], from which it reads values that exist and have the type declared.
+//! A filter declares [`Param`]s in its kind. The control plane checks a request's text against them and hands the
+//! filter [`Params`]. There each value exists and has the declared type.
 
 use std::fmt;
 use std::ops::Range;
 
-/// What a parameter's text means.
+/// The type of a parameter's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParamType {
     /// Any text.
     Text,
     /// A file or folder.
     Path,
-    /// Any number of texts: the parameter may be given several times. Where its key ends with a dot, it stands for all keys that
-    /// begin so: `policy.X=Y` is the text `X=Y` of `policy.`.
+    /// Any number of texts: the parameter may be given several times. A key that ends with a dot stands for all keys
+    /// that begin with it: `policy.X=Y` is the text `X=Y` of `policy.`.
     List,
     /// A whole number; k M G are 1000, 1000², 1000³. Decimal, or hexadecimal after 0x.
     Number,
     /// Bytes; k M G are 1024, 1024², 1024³.
     Size,
-    /// ns us ms s min h; a plain 0 needs no unit.
+    /// A duration with a unit: ns us ms s min h; a plain 0 needs none.
     Duration,
     /// yes or no.
     Flag,
@@ -43,14 +43,14 @@ impl fmt::Display for ParamType {
     }
 }
 
-/// One thing a filter can be told.
+/// A parameter of a filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     /// Its name in requests.
     pub key: &'static str,
-    /// What its text means.
+    /// The type of its text.
     pub kind: ParamType,
-    /// What holds when nothing is said, as text of that type; `None` = nothing.
+    /// The default, as text of its type. `None`: no default.
     pub default: Option<&'static str>,
     /// It must be given.
     pub required: bool,
@@ -61,29 +61,30 @@ pub struct Param {
 }
 
 impl Param {
-    /// An optional parameter without a default; the methods below say what is different.
+    /// An optional parameter without a default; the methods below change this.
     pub const fn new(key: &'static str, kind: ParamType, help: &'static str) -> Param {
         Param { key, kind, default: None, required: false, main: false, help }
     }
 
-    /// What holds when nothing is said.
+    /// Sets the default.
     pub const fn default(mut self, text: &'static str) -> Param {
         self.default = Some(text);
         self
     }
 
-    /// Of a parameter that stands for all keys that begin as its own: what follows in this one.
+    /// The rest of `key` behind this parameter's own key. `None`: this key does not end with a dot, or `key` does not
+    /// begin with it.
     pub fn rest_of<'k>(&self, key: &'k str) -> Option<&'k str> {
         key.strip_prefix(self.key).filter(|rest| self.key.ends_with('.') && !rest.is_empty())
     }
 
-    /// It must be given.
+    /// Makes it required.
     pub const fn required(mut self) -> Param {
         self.required = true;
         self
     }
 
-    /// It needs no key when it stands first.
+    /// Lets it stand first without a key.
     pub const fn main(mut self) -> Param {
         self.main = true;
         self
@@ -103,47 +104,47 @@ pub enum Value {
     Flag(bool),
 }
 
-/// Why a value will not do. Which parameter it was, the caller knows or `key` says.
+/// Why a value is wrong. The parameter is `key`, or known to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParamError {
-    /// The parameter, where it is one.
+    /// The parameter, if the error is about one.
     pub key: Option<&'static str>,
-    /// The bytes of its value that are wrong; none: all of it.
+    /// The wrong bytes of its value. `None`: all of it.
     pub within: Option<Range<u32>>,
-    /// What is wrong, in one line.
+    /// The error, in one line.
     pub message: String,
-    /// What would help.
+    /// The remedy.
     pub help: Option<String>,
-    /// The world is at fault (a file is missing, a library is), not the request.
+    /// The world is at fault (a missing file or library), not the request.
     pub system: bool,
 }
 
 impl ParamError {
-    /// The value of `key` will not do.
+    /// The value of `key` is wrong.
     pub fn new(key: &'static str, message: impl Into<String>) -> ParamError {
         ParamError { key: Some(key), within: None, message: message.into(), help: None, system: false }
     }
 
-    /// No parameter alone is at fault, but the request is.
+    /// The request is wrong, but not one parameter alone.
     pub fn of_request(message: impl Into<String>) -> ParamError {
         ParamError { key: None, within: None, message: message.into(), help: None, system: false }
     }
 
-    /// The request is in order, but the system is not: a file is missing, a folder cannot be written.
+    /// The request is right, but the system is at fault: a file is missing, a folder cannot be written.
     pub fn system(message: impl Into<String>) -> ParamError {
         ParamError { key: None, within: None, message: message.into(), help: None, system: true }
     }
 
-    /// Only these bytes of the value are wrong.
+    /// Narrows the error to these bytes of the value.
     #[must_use]
     pub fn within(mut self, bytes: Range<usize>) -> ParamError {
-        // A text of 4 GiB is none.
+        // No text here has 4 GiB.
         let short = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         self.within = Some(short(bytes.start)..short(bytes.end));
         self
     }
 
-    /// What would help.
+    /// Adds a remedy.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> ParamError {
         self.help = Some(help.into());
@@ -152,7 +153,7 @@ impl ParamError {
 }
 
 impl ParamType {
-    /// Checks one text against this type. The message says what was expected.
+    /// Checks a text against this type. The error says what was expected.
     pub fn parse(self, text: &str) -> Result<Value, String> {
         match self {
             ParamType::Path if text.is_empty() => Err("the path is empty".to_string()),
@@ -171,7 +172,7 @@ impl ParamType {
         }
     }
 
-    /// A number of this type as people write it, which [`parse`](ParamType::parse) reads.
+    /// Writes a number of this type, so that [`parse`](ParamType::parse) reads it again.
     pub fn print(self, number: u64) -> String {
         match self {
             ParamType::Duration => in_units(number, &DURATIONS),
@@ -181,7 +182,7 @@ impl ParamType {
     }
 }
 
-/// A whole number; k M G are powers of 1000.
+/// Parses a whole number; k M G are powers of 1000.
 fn number(text: &str) -> Result<u64, String> {
     if let Some(hex) = text.strip_prefix("0x") {
         return u64::from_str_radix(hex, 16).map_err(|_| format!("`{text}` is not a hexadecimal number"));
@@ -190,15 +191,15 @@ fn number(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a number such as 12, 5k or 2M"))
 }
 
-/// Units of sizes, from the smallest, in bytes.
+/// Units of sizes in bytes, smallest first.
 const SIZES: [(&str, u64); 5] = [("", 1), ("K", 1 << 10), ("k", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)];
 
-/// Bytes; k (or K) M G are powers of 1024.
+/// Parses a size in bytes; k (or K) M G are powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     scaled(text, &SIZES).ok_or_else(|| format!("`{text}` is not a size such as 64k, 10M or 1G"))
 }
 
-/// Units of durations, from the smallest, in nanoseconds.
+/// Units of durations in nanoseconds, smallest first.
 const DURATIONS: [(&str, u64); 6] = [
     ("ns", 1),
     ("us", 1_000),
@@ -208,7 +209,7 @@ const DURATIONS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// A duration in nanoseconds.
+/// Parses a duration in nanoseconds.
 fn duration_ns(text: &str) -> Result<u64, String> {
     if text == "0" {
         return Ok(0);
@@ -216,7 +217,7 @@ fn duration_ns(text: &str) -> Result<u64, String> {
     scaled(text, &DURATIONS).ok_or_else(|| format!("`{text}` is not a duration such as 10ms, 2s or 5min"))
 }
 
-/// Digits and a unit. `None` where it is something else or does not fit.
+/// Parses digits and a unit. `None`: it is something else, or does not fit.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -224,7 +225,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
-/// A number in the largest of these units of which it is a whole number.
+/// Writes a number in the largest of these units that divides it.
 fn in_units(number: u64, units: &[(&str, u64)]) -> String {
     let fits = |(_, factor): &&(&str, u64)| number > 0 && number.is_multiple_of(*factor);
     match units.iter().rev().find(fits) {
@@ -233,17 +234,17 @@ fn in_units(number: u64, units: &[(&str, u64)]) -> String {
     }
 }
 
-/// The checked values of one filter, by key; every declared parameter with a default has one.
+/// The checked values of one filter, by key. Each declared parameter with a default has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Params(Vec<(&'static str, Value)>);
 
 impl Params {
-    /// No values: what [`Params::set`] adds to.
+    /// No values; [`Params::set`] adds some.
     pub fn new() -> Params {
         Params::default()
     }
 
-    /// Adds a value; a list grows, anything else is replaced.
+    /// Sets a value; a list is extended, any other value replaced.
     pub fn set(&mut self, key: &'static str, value: Value) {
         match (self.0.iter_mut().find(|(known, _)| *known == key), value) {
             (Some((_, Value::List(list))), Value::List(more)) => list.extend(more),
@@ -252,10 +253,11 @@ impl Params {
         }
     }
 
-    /// Fills in what was not given from the declaration. Says which required parameter is missing.
+    /// Adds the default of each parameter that was not given. The error is a required parameter that is missing.
     ///
     /// # Panics
-    /// When a kind declares a default that its own type refuses: a mistake in our code, met by every test of that kind.
+    /// When a kind declares a default that its own type refuses. That is a mistake in our code, and every test of that
+    /// kind finds it.
     pub fn fill_defaults(&mut self, declared: &'static [Param]) -> Result<(), &'static Param> {
         for param in declared {
             if self.get(param.key).is_some() {
@@ -270,7 +272,7 @@ impl Params {
         Ok(())
     }
 
-    /// The value of `key`, where there is one.
+    /// The value of `key`. `None`: it has none.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
@@ -288,7 +290,7 @@ impl Params {
         }
     }
 
-    /// The texts of `key`: none where nothing was said.
+    /// The texts of `key`; empty if it was not given.
     pub fn list(&self, key: &str) -> &[String] {
         match self.get(key) {
             Some(Value::List(list)) => list,
@@ -304,7 +306,7 @@ impl Params {
         }
     }
 
-    /// Is `key` yes? No, where nothing was said.
+    /// Is `key` yes? `false` if it was not given.
     pub fn flag(&self, key: &str) -> bool {
         matches!(self.get(key), Some(Value::Flag(true)))
     }

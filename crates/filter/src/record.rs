@@ -1,17 +1,21 @@
 //! Records: rows of named, typed fields, encoded once into the producer's append ring and read in place.
 //!
-//! A kind declares its [`Schema`] (names are EVE's where EVE has one; a dot nests); the row says which schema it has, so
-//! rows of several kinds can meet on one edge. JSON and the like are renderings, made by sinks.
+//! A kind declares its [`Schema`] (with EVE's names where EVE has one; a dot nests). A row names its schema, so rows of
+//! several kinds can meet on one edge. Sinks render rows as JSON and the like.
 //!
-//! Layout of a row, little endian, no padding: schema id u32, field count u32, presence bits u64, then 8 bytes for each
-//! field (a number, or offset u32 and length u32 of its bytes from the row's start), then those bytes. A list is
-//! the rows of its items one after the other, each after its length u32. Reading checks every offset: a row may come from
-//! a peer.
+//! Layout of a row, little-endian, without padding:
+//! - schema id, u32;
+//! - field count, u32;
+//! - presence bits, u64;
+//! - 8 bytes for each field: a number, or offset u32 and length u32 of its bytes from the row's start;
+//! - those bytes. A list is the rows of its items one after the other, each after its length, u32.
+//!
+//! A row may come from a peer, so reading checks every offset.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum FieldType {
     /// Unsigned number.
@@ -41,31 +45,31 @@ impl FieldType {
 /// A named, typed field.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name; `a.b` is b inside a. Fields with the same prefix stand together.
+    /// Its name; `a.b` is b inside a. Fields with the same prefix follow each other.
     pub name: &'static str,
-    /// What it holds.
+    /// Its type.
     pub kind: FieldType,
 }
 
 impl Field {
-    /// A field.
+    /// A field of this name and type.
     pub const fn new(name: &'static str, kind: FieldType) -> Field {
         Field { name, kind }
     }
 }
 
-/// What the rows of one kind look like.
+/// The fields of the rows of one kind.
 #[derive(Debug)]
 pub struct Schema {
     /// Its name: EVE's event type, where it has one.
     pub name: &'static str,
-    /// Its fields, 64 at most.
+    /// Its fields, at most 64.
     pub fields: &'static [Field],
     id: u32,
 }
 
 impl Schema {
-    /// A schema; the id is a hash of its name and its fields' names.
+    /// A schema; its id is a hash of its name and its fields' names.
     pub const fn new(name: &'static str, fields: &'static [Field]) -> Schema {
         assert!(fields.len() <= FIELDS_MAX, "a schema has 64 fields at most");
         let mut id = fnv(0x811c_9dc5, name.as_bytes());
@@ -77,25 +81,25 @@ impl Schema {
         Schema { name, fields, id }
     }
 
-    /// What rows of this schema begin with.
+    /// The id with which its rows begin.
     pub const fn id(&self) -> u32 {
         self.id
     }
 
-    /// Place of the field with this name.
+    /// The index of the field with this name.
     pub fn field(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.name == name)
     }
 }
 
-/// Schemas that requests made, most of all processes.
+/// Most schemas that the requests of one process can make.
 const MADE_MAX: usize = 4096;
 
 static MADE: Mutex<Vec<&'static Schema>> = Mutex::new(Vec::new());
 
-/// The schema of this name and these fields, for filters whose parameters say what their records hold. It stays for ever, and the
-/// same fields give the same schema: a process keeps one for each shape that was ever asked for. `None`: there are 4,096
-/// others, or more fields than a schema has.
+/// The schema of this name and these fields, for filters whose parameters name their records' fields. It stays for
+/// ever, and the same fields give the same schema: a process keeps one for each shape ever asked for. `None`: there are
+/// 4,096 others, or more fields than a schema has.
 pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'static Schema> {
     if fields.len() > FIELDS_MAX {
         return None;
@@ -119,7 +123,7 @@ pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'stat
     Some(schema)
 }
 
-/// The schema of this name and of fields with these names that [`made`] gave last.
+/// The schema of this name, with fields of these names, that [`made`] gave last.
 pub fn made_of_names(name: &str, fields: &[String]) -> Option<&'static Schema> {
     let all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let is_it = |schema: &&&'static Schema| {
@@ -143,34 +147,34 @@ const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
     hash
 }
 
-/// Fields of a schema at most: one presence bit each.
+/// Most fields of a schema: each has one presence bit.
 pub const FIELDS_MAX: usize = 64;
 
 const HEAD_BYTES: usize = 16;
 
-/// The schema id a row begins with.
+/// The schema id at the beginning of a row.
 pub fn schema_id(row: &[u8]) -> Option<u32> {
     row.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Writes rows, one after the other, into a buffer that is kept.
+/// Writes rows into a buffer, one after the other; the buffer is kept.
 #[derive(Debug)]
 pub struct RowWriter {
     schema: &'static Schema,
     bytes: Vec<u8>,
-    /// Where the next field is looked for first: fields are best set in the schema's order.
+    /// Where to look first for the next field: fields are best set in the schema's order.
     cursor: usize,
 }
 
 impl RowWriter {
-    /// A writer of rows of this schema; a row is begun.
+    /// A writer of rows of this schema, with an empty row begun.
     pub fn new(schema: &'static Schema) -> RowWriter {
         let mut writer = RowWriter { schema, bytes: Vec::new(), cursor: 0 };
         writer.begin();
         writer
     }
 
-    /// Begins a new row with no field set.
+    /// Begins a new row without fields.
     pub fn begin(&mut self) {
         self.cursor = 0;
         self.bytes.clear();
@@ -179,7 +183,7 @@ impl RowWriter {
         self.bytes.resize(HEAD_BYTES + 8 * self.schema.fields.len(), 0);
     }
 
-    /// The row as it stands.
+    /// The bytes of the present row.
     pub fn row(&self) -> &[u8] {
         &self.bytes
     }
@@ -242,13 +246,13 @@ impl RowWriter {
         self
     }
 
-    /// Sets a list: `rows` holds rows as [`list_push`] put them.
+    /// Sets a list; `rows` was filled by [`list_push`].
     pub fn rows(&mut self, name: &str, rows: &[u8]) -> &mut Self {
         self.put_bytes(name, rows);
         self
     }
 
-    /// Sets a field to a copy of what a field of the same type holds.
+    /// Sets a field to the value of another field of the same type.
     pub fn copy(&mut self, name: &str, value: &FieldValue<'_>) -> &mut Self {
         match value {
             FieldValue::Number(number) | FieldValue::Time(number) => self.number(name, *number),
@@ -291,7 +295,7 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Reads `bytes` as a row of `schema`; `None` where it is not one.
+    /// Reads `bytes` as a row of `schema`. `None`: it is not one.
     pub fn new(schema: &'static Schema, bytes: &'a [u8]) -> Option<Row<'a>> {
         let count = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
         let fits = count == schema.fields.len() && bytes.len() >= HEAD_BYTES + 8 * count;
@@ -303,7 +307,7 @@ impl<'a> Row<'a> {
         self.schema
     }
 
-    /// The value of the field at this place; `None` where it is not set (or damaged).
+    /// The value of the field at this index. `None`: it is not set, or is damaged.
     pub fn get(&self, place: usize) -> Option<FieldValue<'a>> {
         let field = self.schema.fields.get(place)?;
         if self.bytes[8 + place / 8] & (1 << (place % 8)) == 0 {
@@ -349,7 +353,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The rows of a list field, one after the other; ends at the first damaged one.
+/// The rows of a list field, in order; ends at the first damaged one.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     schema: &'static Schema,

@@ -1,41 +1,42 @@
-//! The header in front of each block that is copied into a ring for another process: its stream, its place there, its link type.
+//! The header before each block that is copied into a ring for another process: its stream, its place there, its link
+//! type.
 //!
-//! One format for all such rings: the filter `ring`, the outlets of the parser process, the copies of a watched edge. Not a file
-//! format: writer and reader are of one version. Little-endian, [`HEADER_BYTES`] long. A reader finds it in another process's
-//! memory, so it checks every field.
+//! All such rings have this format: the filter `ring`, the outlets of the parser process, the copies of a watched edge.
+//! Not a file format: writer and reader are of one version. Little-endian, [`HEADER_BYTES`] long. A reader finds it in
+//! another process's memory, so it checks every field.
 
 use crate::facts;
 use crate::stream::StreamFacts;
 use base::id::Class;
 use buffer::Descriptor;
 
-/// Bytes of `at`, `epoch` and `version`; the facts stand behind them.
+/// Bytes of `at`, `epoch` and `version`, which come before the facts.
 const PLACE_BYTES: usize = 16;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 128;
 
-/// Where the facts end; behind them: link type, mark, class, wire length and flags.
+/// End of the facts; link type, mark, class, wire length and flags follow.
 const FACTS_END: usize = PLACE_BYTES + facts::FACTS_BYTES;
 
-/// Stands for no link type.
+/// No link type.
 const NO_LINK_TYPE: u16 = u16::MAX;
 
-/// What is said of a block.
+/// The header of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its place in its stream: bytes before it, those that are known to be missing included; of messages, blocks before it. Of a
-    /// watched edge: blocks that went along before it.
+    /// Its place in its stream: bytes before it, including known missing ones; for messages, blocks before it. For a
+    /// watched edge: blocks that went along the edge before it.
     pub at: u64,
-    /// How many streams had the number before; 0 = the class is no stream's.
+    /// How many streams have had this number; 0 = the class is not that of a stream.
     pub epoch: u32,
-    /// How often the facts have changed. Where it is 0, `facts` are to be read with every block.
+    /// How often the facts have changed. 0: read `facts` with each block.
     pub version: u32,
-    /// What is known of the stream. `None`: it is over and forgotten, or the class is no stream's.
+    /// Facts about the stream. `None`: it is over and forgotten, or the class is not that of a stream.
     pub facts: Option<StreamFacts>,
 }
 
-/// The fields of a header that change with each block, or tell that the rest has changed.
+/// The fields of a header that change with each block, or that show a change of the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// See [`Header::at`].
@@ -44,18 +45,18 @@ pub struct Place {
     pub epoch: u32,
     /// See [`Header::version`].
     pub version: u32,
-    /// No block follows: the header only says how far the writer is, and the time.
+    /// No block follows: the header only gives the writer's place and the time.
     pub is_mark: bool,
-    /// Its class there.
+    /// Its class in the writer's process.
     pub class: Class,
     /// Its length on the wire and its flags, as in a descriptor.
     pub wire_and_flags: u32,
-    /// LINKTYPE number of its view, where that holds frames.
+    /// The LINKTYPE number of its view, if that holds frames.
     pub link_type: Option<u16>,
 }
 
 impl Place {
-    /// Of any bytes.
+    /// Reads the fields from any bytes.
     #[inline]
     pub fn of(bytes: &[u8; HEADER_BYTES]) -> Place {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
@@ -74,7 +75,7 @@ impl Place {
 }
 
 impl Header {
-    /// As bytes.
+    /// Writes the header as bytes.
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -85,7 +86,7 @@ impl Header {
         bytes
     }
 
-    /// The same bytes for another block: at this place, of this class and so on.
+    /// Changes a written header to that of another block of the same stream.
     #[inline]
     pub fn set_block(bytes: &mut [u8; HEADER_BYTES], at: u64, block: &Descriptor, link_type: Option<u16>) {
         bytes[..8].copy_from_slice(&at.to_le_bytes());
@@ -94,7 +95,7 @@ impl Header {
         bytes[HEADER_BYTES - 4..].copy_from_slice(&block.wire_and_flags.to_le_bytes());
     }
 
-    /// A header that no block follows: the writer is at `at`.
+    /// A header without a block: the writer is at `at`.
     pub fn mark(at: u64) -> [u8; HEADER_BYTES] {
         let mut bytes = Header { at, epoch: 0, version: 0, facts: None }.to_bytes();
         Header::set_block(&mut bytes, at, &Descriptor::default(), None);
@@ -102,7 +103,7 @@ impl Header {
         bytes
     }
 
-    /// From bytes; `None` where they say what cannot be.
+    /// Reads a header. `None`: its bytes are invalid.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let facts = facts::of_bytes(&facts::field(bytes, PLACE_BYTES)?)?;
         let Place { at, epoch, version, .. } = Place::of(bytes);
@@ -121,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    /// Three tunnels, as many as there is room for.
+    /// Three tunnels, for which there is just room.
     fn tunnels() -> Option<Tunnels> {
         let mut stack = Vec::new();
         for last in 1..4 {

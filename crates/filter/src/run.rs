@@ -1,7 +1,7 @@
 //! What a filter does: the traits behind an [`Instance`].
 //!
-//! The engine calls, the filter answers and returns. A filter that has more to give than is good to hold at once returns
-//! [`Status::More`] and is called again after what it gave has gone all the way down.
+//! The engine calls, the filter answers and returns. A filter with more blocks than it should hold at once returns
+//! [`Status::More`]. It is called again when its blocks have gone through all filters behind it.
 
 use crate::batch::Batch;
 use crate::context::Context;
@@ -10,22 +10,22 @@ use buffer::BlockTable;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// What an expected end of a call looks like.
+/// How a successful call ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The batch is dealt with.
+    /// The batch is done.
     Done,
-    /// There is more to give: call again with the same batch when what was given is gone.
+    /// There are more blocks to give: call again with the same batch when the given ones are gone.
     More,
-    /// This filter will never want another block (`head` has its ten). What comes is dropped from now on, and a source
-    /// that nobody wants anything of any more stops.
+    /// This filter will never want another block (`head` has its ten). Later blocks are dropped, and a source stops
+    /// when all its filters have finished.
     Finished,
 }
 
-/// Why the run cannot go on, by whose fault it is. Not for bad packets: those are counted.
+/// Why the run cannot go on, by whose fault it is. Not for bad packets, which are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Input, output or the system failed: one clear line for people, with what would help.
+    /// Input, output or the system failed: one clear line for people, with the remedy.
     System(String),
     /// The request turned out to be wrong once the input was known.
     Request(String),
@@ -40,122 +40,124 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a source found.
+/// The answer of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pull {
     /// It may have given blocks; call again.
     Ready,
-    /// Nothing now; ask again after this long. [`Duration::MAX`]: after the caller of the worker gave it something.
+    /// No block now; ask again after this long. [`Duration::MAX`]: ask after the worker's caller gave it something.
     Idle(Duration),
-    /// Nothing ever again.
+    /// No block will ever come again.
     End,
 }
 
-/// A moment of another worker.
+/// A moment in another worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// What [`Context::now`] is there.
+    /// [`Context::now`] there.
     pub now: u64,
-    /// Which run of blocks it is: [`Order::sequence`](crate::Order).
+    /// The number of its run of blocks: [`Order::sequence`](crate::Order).
     pub sequence: u64,
-    /// The only edge that the blocks go along, where not all of them: by its place.
+    /// The index of the only edge for these blocks. `None`: they go along all edges.
     pub edge: Option<usize>,
-    /// More of what that worker pulled at once comes: timers are not due yet.
+    /// More of the same pull of that worker follows: timers are not due yet.
     pub is_within: bool,
 }
 
-/// What a call gives back.
+/// The result of a call.
 pub type Made = Result<Status, Box<Failure>>;
 
-/// Where blocks begin.
+/// The beginning of a path, which gives blocks.
 pub trait Source: Send {
-    /// Gives blocks that are there into `cx.out`: up to [`PULL_BLOCKS`](base::limits::PULL_BLOCKS), where that is no more
-    /// work than one batch; with less than that, filters that read bytes know less of what comes next (see
-    /// [`Batch::read`]). All of them have gone all the way down before the next call.
+    /// Gives present blocks into `cx.out`: up to [`PULL_BLOCKS`](base::limits::PULL_BLOCKS) if that is no more work
+    /// than one batch. With fewer, filters that read bytes know less about coming blocks (see [`Batch::read`]). The
+    /// next call comes after all of them have gone through all filters.
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>>;
 
-    /// How far it is: (bytes read, bytes there are), where that is known.
+    /// Bytes read and bytes in total. `None`: not known.
     fn progress(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// Asked after [`Pull::Idle`]: what to sleep on instead of asking again after that long. Whoever asks will look again
+    /// Called after [`Pull::Idle`]: a file descriptor to sleep on instead of waiting that long. The caller looks again
     /// when it is readable, and not before.
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// What time it is for blocks that may come now, where that goes on while none comes: of a live device, ns since 1970
-    /// UTC. What waits for a time is told then, too.
+    /// The clock for blocks that may come now, ns since 1970 UTC, if it goes on while no block comes, as for a live
+    /// device. Filters' timers then follow it, too.
     fn clock(&self) -> Option<u64> {
         None
     }
 
-    /// Where another worker keeps the time, as it was there when the blocks just pulled came. The worker follows it instead
-    /// of the blocks' times.
+    /// The time in another worker when the blocks just pulled came. This worker follows it instead of the blocks'
+    /// times. `None`: no other worker keeps the time.
     fn follows(&self) -> Option<Moment> {
         None
     }
 
-    /// Another stage of the same request gives its blocks: that stage rings for all that may happen, and counts the input.
+    /// Does another stage of this request give its blocks? That stage then wakes this one for every event, and counts
+    /// the input.
     fn is_of_stage(&self) -> bool {
         false
     }
 
-    /// Which of the blocks just pulled came one after the other in the input, where they are one share of it: where each run
-    /// of them ends among those blocks, and its [`Order::sequence`](crate::Order).
+    /// The runs of the blocks just pulled, if they are one share of the input. A run is of blocks that followed each
+    /// other there. Each entry has the run's end among the blocks, and its [`Order::sequence`](crate::Order).
     fn runs(&self) -> &[(usize, u64)] {
         &[]
     }
 
-    /// Asked after [`Pull::Idle`]: does the input pause? False where another worker is only slower: what filters hold for
-    /// speed they go on holding then.
+    /// Called after [`Pull::Idle`]: does the input pause? `false`: another worker is only slower, and filters keep
+    /// holding blocks that they hold for speed.
     fn pauses(&self) -> bool {
         true
     }
 
-    /// Asked after each pull: has it come to where the plan is replaced? It says so once, and gives nothing behind that place
-    /// before the new plan runs. Only ends of channels answer.
+    /// Called after each pull: has it come to the place where the plan is replaced? It says so once, and gives no block
+    /// behind that place before the new plan runs. Only ends of channels answer.
     fn at_switch(&mut self) -> bool {
         false
     }
 
-    /// It is retired from a worker that goes on: lets go of memory of other stages that it made known there.
+    /// The source is retired, and its worker goes on: drops the memory of other stages that it registered there.
     fn forget(&mut self, _rings: &mut BlockTable) {}
 
-    /// Nobody wants anything of it any more: whoever waits for it to take more may stop.
+    /// No filter wants a block of it any more: a stage that waits to give it more may stop.
     fn leave(&mut self) {}
 
-    /// The run is to end: from now on it gives what is there at this moment and was not given yet, and then says
-    /// [`Pull::End`]. False where the next call would find no other end than that of the input: it is not asked again.
+    /// Asks the source to end. It gives blocks that are there now and not given yet, and then says [`Pull::End`].
+    /// `false`: the next call would find only the input's own end, so it is not called again.
     fn stop(&mut self) -> bool {
         false
     }
 
-    /// Number of the packet it would give next, where packets of its device have numbers: all readers of one have the same.
+    /// The number of the packet that it would give next, if its device numbers packets. All readers of a device have
+    /// the same numbers.
     fn position(&self) -> Option<u64> {
         None
     }
 
-    /// Another source of the same device takes over: from now on it gives the packets before this one, and then says
-    /// [`Pull::End`]. False as of [`stop`](Source::stop), which is what it comes to where packets have no numbers.
+    /// Another source of the same device takes over. This one gives the packets before `number`, and then says
+    /// [`Pull::End`]. `false`: as for [`stop`](Source::stop), which is called if packets have no numbers.
     fn end_before(&mut self, _number: u64) -> bool {
         self.stop()
     }
 
-    /// It takes over from another source of the same device: packets before this one it leaves to that one.
+    /// It takes over from another source of the same device, which gives the packets before this number.
     fn begin_at(&mut self, _number: u64) {}
 
-    /// A report is to be made while it goes on: what it knows about blocks that did not come goes to `cx.counters`.
+    /// Adds blocks that did not come to `cx.counters`, for a report while it runs.
     fn account(&mut self, _cx: &mut Context<'_>) {}
 
-    /// It will not be asked again: what it knows about blocks that did not come goes to `cx.counters`.
+    /// Adds blocks that did not come to `cx.counters`, after the last pull.
     fn finish(&mut self, _cx: &mut Context<'_>) {}
 }
 
 /// A filter without state, or with one state for all blocks.
 pub trait Filter: Send {
-    /// Deals with a batch: in place where the kind gives what it takes, into `cx.out` where it gives something else.
+    /// Handles a batch: in place if the kind gives the blocks that it takes, else into `cx.out`.
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made;
 
     /// The time set with [`Context::wake_at`] has come.
@@ -163,40 +165,40 @@ pub trait Filter: Send {
         Ok(Status::Done)
     }
 
-    /// All that a source gave at once has gone through, and timers were told. Only ends of channels are told so.
+    /// All blocks of a pull have gone through, and timers have run. Called for ends of channels only.
     fn pulled(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 
-    /// The number of parcels that wait in the channel of which this is the sending end; 0 for every other filter.
+    /// For the sending end of a channel: the number of parcels that wait in it. 0 for other filters.
     fn backlog(&self) -> u64 {
         0
     }
 
-    /// Here the plan is replaced: what follows belongs to the new one. Only ends of channels are told.
+    /// The plan is replaced here: later blocks belong to the new one. Called for ends of channels only.
     fn switches(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 
-    /// The input pauses: write out what is only held for speed.
+    /// The input pauses: write out everything that is held only for speed.
     fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 
-    /// No block will come any more: give what is left. Called again for as long as it says [`Status::More`].
+    /// No block will come any more: give the rest. Called again while it says [`Status::More`].
     fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 
-    /// The request was replaced, and what comes from now on comes from other filters: streams and messages that are open
-    /// have ended, and their classes name others. What is written goes on. Only a sink whose kind
-    /// [restarts](crate::Kind::restarts) is told.
+    /// The request was replaced, and later blocks come from other filters. Open streams and messages have ended, and
+    /// classes have new meanings. The output goes on. Called only for a sink whose kind
+    /// [restarts](crate::Kind::restarts).
     fn restart(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 }
 
-/// What of a class makes a session.
+/// The part of a class that makes a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionKey {
     /// Each class: one direction of a connection.
@@ -210,9 +212,9 @@ pub enum SessionKey {
 pub enum Closed {
     /// Its last block came.
     Ended,
-    /// Nothing came for too long.
+    /// It was idle for too long.
     Idle,
-    /// It made room for others.
+    /// It made room for another session.
     Evicted,
     /// A new session of the same class began.
     Replaced,
@@ -221,7 +223,7 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// The word counters use.
+    /// Its word in counters.
     pub const fn name(self) -> &'static str {
         match self {
             Closed::Ended => "ended",
@@ -233,21 +235,21 @@ impl Closed {
     }
 }
 
-/// A filter with a state for each session: the engine keeps the states, by class, with a cap and an idle timeout.
+/// A filter with a state for each session. The engine keeps the states, by class, with a cap and an idle timeout.
 ///
-/// A session begins with the first block of its class and ends after the block flagged LAST (of both directions, where
-/// the key is the connection and both were seen).
+/// A session begins with the first block of its class and ends after the block flagged LAST. If the key is the
+/// connection and both directions were seen, it ends after both.
 pub trait SessionFilter: Send {
-    /// What is kept of one session.
+    /// The state of one session.
     type State: Send + 'static;
 
     /// A new session.
     fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Self::State;
 
-    /// Deals with blocks of one session. As [`Filter::run`].
+    /// Handles blocks of one session, like [`Filter::run`].
     fn run(&mut self, state: &mut Self::State, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made;
 
-    /// The session is over: give what is left of it, in one go.
+    /// The session is over: give the rest of it, all at once.
     fn close(
         &mut self,
         state: Self::State,
@@ -256,29 +258,29 @@ pub trait SessionFilter: Send {
         cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>>;
 
-    /// The input pauses: write out what is only held for speed.
+    /// The input pauses: write out everything that is held only for speed.
     fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 
-    /// No block will come any more, and every session is closed.
+    /// No block will come any more, and all sessions are closed.
     fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 }
 
-/// A session's place in its filter's slab.
+/// A session's index in its filter's slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub u32);
 
-/// A session filter with its states, whose type is forgotten: what the engine keeps. The engine decides which sessions
-/// there are and when one ends; the states lie in a slab, so that opening one does not allocate in the long run.
+/// A session filter with its states, for any type of state. The engine decides which sessions exist and when they end.
+/// The states are in a slab, so opening one rarely allocates.
 pub trait AnySessionFilter: Send {
     /// See [`SessionFilter::open`].
     fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Slot;
     /// See [`SessionFilter::run`].
     fn run(&mut self, slot: Slot, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made;
-    /// See [`SessionFilter::close`]. The slot is free afterwards.
+    /// See [`SessionFilter::close`]. The slot is free then.
     fn close(&mut self, slot: Slot, class: Class, why: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>>;
     /// See [`SessionFilter::flush`].
     fn flush(&mut self, cx: &mut Context<'_>) -> Made;
@@ -329,41 +331,41 @@ impl<F: SessionFilter> AnySessionFilter for Slab<F> {
     }
 }
 
-/// A filter ready to run.
+/// A filter that is ready to run.
 pub enum Instance {
-    /// Where blocks begin.
+    /// A source.
     Source(Box<dyn Source>),
-    /// Stateless or serial.
+    /// A stateless or serial filter.
     Filter(Box<dyn Filter>),
-    /// By session.
+    /// A session filter.
     Session(SessionKey, Box<dyn AnySessionFilter>),
-    /// By session, of a kind that works in place, where this one does not: it gives what is to pass into `cx.out`, as a
-    /// filter has to that can say only later that an earlier block passes.
+    /// A session filter whose kind works in place, although this one gives blocks into `cx.out`. It can decide later
+    /// that an earlier block passes.
     SessionAnew(SessionKey, Box<dyn AnySessionFilter>),
 }
 
 impl Instance {
-    /// Of a source.
+    /// An instance of a source.
     pub fn source(source: impl Source + 'static) -> Instance {
         Instance::Source(Box::new(source))
     }
 
-    /// Of a filter.
+    /// An instance of a filter.
     pub fn filter(filter: impl Filter + 'static) -> Instance {
         Instance::Filter(Box::new(filter))
     }
 
-    /// Of a session filter.
+    /// An instance of a session filter.
     pub fn session(key: SessionKey, filter: impl SessionFilter + 'static) -> Instance {
         Instance::Session(key, Box::new(Slab { filter, states: Vec::new(), free: Vec::new() }))
     }
 
-    /// Of a session filter that gives blocks into `cx.out`, though its kind works in place.
+    /// An instance of a session filter that gives blocks into `cx.out`, although its kind works in place.
     pub fn session_anew(key: SessionKey, filter: impl SessionFilter + 'static) -> Instance {
         Instance::SessionAnew(key, Box::new(Slab { filter, states: Vec::new(), free: Vec::new() }))
     }
 
-    /// Does it give blocks into `cx.out`, whatever its kind does?
+    /// Does it give blocks into `cx.out`, although its kind works in place?
     pub fn gives_anew(&self) -> bool {
         matches!(self, Instance::SessionAnew(..))
     }

@@ -1,4 +1,5 @@
-//! Divides blocks among shares: batches in turn, streams by number, frames by flow. Both directions of a flow have one share.
+//! Divides blocks among shares: batches in turn, streams by number, frames by flow. Both directions of a flow go to one
+//! share.
 
 use crate::kind::{Kind, Mode, Parts, Type};
 use buffer::{BlockTable, Descriptor};
@@ -12,26 +13,26 @@ pub struct Shares {
     division: Division,
     count: u64,
     hasher: FlowHasher,
-    /// The share that the last batch went to.
+    /// The share of the last batch.
     turn: u64,
 }
 
-/// The same for every run: who chooses addresses so that all flows meet in one share costs speed, and nothing else.
+/// The same in every run. An attacker who picks addresses so that all flows meet in one share only costs speed.
 const SEED: u64 = 2;
 
 impl Shares {
-    /// `count` shares; 0 counts as 1.
+    /// Makes `count` shares; 0 counts as 1.
     pub fn new(division: Division, count: usize) -> Shares {
         Shares { division, count: count.max(1) as u64, hasher: FlowHasher::new(SEED), turn: 0 }
     }
 
-    /// The next batch is about to be divided.
+    /// Call this before dividing a batch.
     #[inline]
     pub fn begin_batch(&mut self) {
         self.turn = (self.turn + 1) % self.count;
     }
 
-    /// The share of a block of the batch under way.
+    /// The share of a block of the present batch.
     #[inline]
     pub fn of(&self, rings: &BlockTable, block: &Descriptor) -> usize {
         match self.division {
@@ -42,14 +43,14 @@ impl Shares {
     }
 }
 
-/// A hash of the flow of a frame, the same for both directions; 0 for a frame without a flow.
+/// A hash of a frame's flow, the same for both directions; 0 for a frame without a flow.
 #[inline]
 fn flow_hash(hasher: &FlowHasher, rings: &BlockTable, block: &Descriptor) -> u64 {
     let Some(link) = rings.link_type(block).map(LinkType) else { return 0 };
     let bytes = rings.bytes(block);
     let Ok(frame) = frame::parse(link, bytes, block.wire()) else { return 0 };
     let flow = Flow::of(&frame, bytes);
-    // Later fragments do not know their ports; the first must not stand apart from them.
+    // Later fragments do not know their ports, so the ports of the first do not count either.
     let flow = match frame.fragment {
         Some(_) => Flow { source_port: 0, target_port: 0, ..flow },
         None => flow,
@@ -60,17 +61,17 @@ fn flow_hash(hasher: &FlowHasher, rings: &BlockTable, block: &Descriptor) -> u64
 /// How a splitter divides blocks. Each division keeps together all blocks that the divisions before it keep together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Division {
-    /// A batch of blocks goes to one share, the next one to the next.
+    /// Each batch goes to one share, in turn.
     Batches,
     /// All blocks of a stream go to one share, both directions.
     Streams,
-    /// All frames of a flow do.
+    /// All frames of a flow go to one share, both directions.
     #[default]
     Flows,
 }
 
 impl Division {
-    /// What each share has, as people read it.
+    /// The share's part of the blocks, for people.
     pub const fn words(self) -> &'static str {
         match self {
             Division::Batches => "each a batch in turn",
@@ -80,19 +81,19 @@ impl Division {
     }
 }
 
-/// What a filter is to shares of flows.
+/// The role of a filter when flows are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// It makes streams of frames, each flow by itself: shares begin here.
+    /// It makes streams from frames, each flow by itself: shares begin here.
     Begins,
-    /// It looks at each block, or each stream, by itself: a share has a copy of it.
+    /// It handles each block or stream by itself: each share has a copy.
     Copied,
-    /// It sees all blocks: there is one.
+    /// It sees all blocks: there is only one.
     Single,
 }
 
 impl Sharing {
-    /// Of a kind.
+    /// The role of a kind.
     pub fn of(kind: &Kind) -> Sharing {
         let makes_streams = kind.writes.has(Parts::STREAMS) && kind.takes.has(Type::Frame) && !kind.is_source();
         match kind.mode {

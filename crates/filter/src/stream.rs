@@ -1,7 +1,8 @@
-//! Facts about connections and flows, indexed by class: who talks to whom, since when, in what state.
+//! Facts about connections and flows, by class: addresses, ports, start and state.
 //!
-//! One table for all filters that make streams (`tcp`, `udp`), so that a class says the same everywhere below them.
-//! A number comes back only after all others have been used, so that a late reader meets "none" before it meets another's.
+//! All filters that make streams (`tcp`, `udp`) share one table, so that a class means the same in all filters behind
+//! them. A number is reused only after all others. So a late reader finds no facts before it could find those of
+//! another connection.
 
 use base::id::Class;
 use base::limits::STREAMS;
@@ -10,26 +11,26 @@ use packet::flow::Flow;
 use packet::tunnel::stack::Tunnels;
 use std::collections::VecDeque;
 
-/// What the transport protocol has shown of a connection.
+/// The state of a connection, as its transport protocol shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StreamState {
-    /// Its beginning was not in the capture.
+    /// Its beginning is not in the capture.
     #[default]
     Midstream,
     /// A SYN was seen.
     Opening,
-    /// Both sides were heard.
+    /// Both sides have sent.
     Established,
     /// Both directions ended with FIN.
     Closed,
     /// It ended with RST.
     Reset,
-    /// It ended because nothing came for too long, to make room, or with the capture.
+    /// It was cut: idle for too long, to make room, or at the end of the capture.
     Cut,
 }
 
 impl StreamState {
-    /// The word records use.
+    /// Its word in records.
     pub const fn name(self) -> &'static str {
         match self {
             StreamState::Midstream => "midstream",
@@ -42,10 +43,10 @@ impl StreamState {
     }
 }
 
-/// What is known of one connection or flow. Cheap to clone.
+/// Facts about one connection or flow. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamFacts {
-    /// From the client to the server.
+    /// Addresses and ports, from the client to the server.
     pub flow: Flow,
     /// Time of its first block, ns since 1970 UTC.
     pub start: u64,
@@ -53,39 +54,39 @@ pub struct StreamFacts {
     pub reuse: u32,
     /// VLAN tags of its packets.
     pub vlans: Vlans,
-    /// Tunnels that its packets came out of.
+    /// The tunnels around its packets.
     pub tunnels: Option<Tunnels>,
     /// Its state.
     pub state: StreamState,
 }
 
 impl StreamFacts {
-    /// Of a flow that began at this time and is in this state: the first with its addresses and ports, in no VLAN and in no
-    /// tunnel.
+    /// Facts about a flow that began at this time and is in this state. It is the first with its addresses and ports,
+    /// in no VLAN and in no tunnel.
     pub fn new(flow: Flow, start: u64, state: StreamState) -> StreamFacts {
         StreamFacts { flow, start, reuse: 0, vlans: Vlans::default(), tunnels: None, state }
     }
 
-    /// Addresses and ports in the direction of this class.
+    /// Addresses and ports in this class's direction.
     pub fn directed(&self, class: Class) -> Flow {
         if class.direction() == 0 { self.flow } else { self.flow.reversed() }
     }
 }
 
-/// The table.
+/// The table of connections and flows.
 #[derive(Debug, Default)]
 pub struct StreamTable {
     slots: Vec<Option<StreamFacts>>,
-    /// How many connections had each number so far.
+    /// For each number: how many connections have had it.
     epochs: Vec<u32>,
     free: VecDeque<u32>,
-    /// Ended, but blocks that name them may still be on their way down.
+    /// Closed connections, which blocks on their way may still name.
     ending: Vec<u32>,
     open: usize,
     changes: u64,
 }
 
-/// Freed numbers wait until this many are free, so that they do not come back at once.
+/// Number of freed numbers that wait, so that a number is not reused at once.
 const REUSE_DELAY: usize = 4096;
 
 impl StreamTable {
@@ -94,7 +95,7 @@ impl StreamTable {
         StreamTable::default()
     }
 
-    /// A number for a new connection, or `None` when all [`STREAMS`] are in use: end an old one first.
+    /// Gives a number to a new connection. `None`: all [`STREAMS`] are in use, so end an old one first.
     pub fn open(&mut self, facts: StreamFacts) -> Option<u32> {
         self.changes += 1;
         let number = if self.free.len() > REUSE_DELAY || self.slots.len() >= STREAMS {
@@ -110,8 +111,8 @@ impl StreamTable {
         Some(number)
     }
 
-    /// Says of a class what another table knows of it: for who sees copies of blocks that were described there. Numbers
-    /// are that table's, so nothing is to be [opened](StreamTable::open) in this one.
+    /// Copies facts from another table, for a reader of copied blocks. The numbers are those of the other table, so do
+    /// not [open](StreamTable::open) connections in this one.
     pub fn mirror(&mut self, class: Class, facts: StreamFacts, epoch: u32) {
         self.changes += 1;
         let number = class.connection() as usize;
@@ -126,18 +127,18 @@ impl StreamTable {
         (self.slots[number], self.epochs[number]) = (Some(facts), epoch);
     }
 
-    /// How often a filter has changed anything here.
+    /// How often a filter has changed the table.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// The last block of this connection was given. Its facts stay until the next [`sweep`](StreamTable::sweep).
+    /// Ends a connection after its last block was given. Its facts stay until the next [`sweep`](StreamTable::sweep).
     pub fn close(&mut self, connection: u32) {
         self.changes += 1;
         self.ending.push(connection);
     }
 
-    /// Forgets what was closed: no block that names it is on its way any more.
+    /// Forgets closed connections; blocks that name them must have gone through.
     pub fn sweep(&mut self) {
         for connection in self.ending.drain(..) {
             if self.slots.get_mut(connection as usize).is_some_and(|slot| slot.take().is_some()) {
@@ -147,20 +148,20 @@ impl StreamTable {
         }
     }
 
-    /// What is known of the stream this class names.
+    /// The facts about this class's stream.
     #[inline]
     pub fn get(&self, class: Class) -> Option<&StreamFacts> {
         self.slots.get(class.connection() as usize)?.as_ref()
     }
 
-    /// How many connections had this class's number so far: tells a connection from the one before it, where the end of
-    /// that was not seen. 0 where there was none.
+    /// How many connections have had this class's number; 0 if there was none. Tells a connection from the one before
+    /// it, even if the end of that was not seen.
     #[inline]
     pub fn epoch(&self, class: Class) -> u32 {
         self.epochs.get(class.connection() as usize).copied().unwrap_or(0)
     }
 
-    /// What is known of the stream this class names, for its maker to change.
+    /// The facts about this class's stream, for the filter that makes the stream.
     #[inline]
     pub fn get_mut(&mut self, class: Class) -> Option<&mut StreamFacts> {
         self.changes += 1;
@@ -172,7 +173,7 @@ impl StreamTable {
         self.open
     }
 
-    /// Is none open?
+    /// Are there no open connections?
     pub fn is_empty(&self) -> bool {
         self.open == 0
     }

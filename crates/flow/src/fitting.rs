@@ -1,19 +1,19 @@
-//! States of interfaces as far as one packet holds them.
+//! Shortens states of interfaces so that they fit into one packet.
 
 use crate::message::InterfaceState;
 use buffer::control::codec;
 
-/// The counter of an interface that says how many of its flows one answer has no room for.
+/// The counter of an interface's flows that one answer has no room for.
 pub const FLOWS_NOT_LISTED: &str = "flows not listed";
 
-/// The same of its listeners.
+/// The counter of its listeners that one answer has no room for.
 pub const LISTENERS_NOT_LISTED: &str = "listeners not listed";
 
-/// The same of its neighbours.
+/// The counter of its neighbours that one answer has no room for.
 pub const NEIGHBOURS_NOT_LISTED: &str = "neighbours not listed";
 
-/// Shortens the states to at most `bytes`: if they are longer, each interface shows an equal number of its flows, listeners and
-/// neighbours, and counts those that it leaves out.
+/// Shortens the states to at most `bytes`. If they are longer, each interface shows the same number of its flows,
+/// listeners and neighbours, and counts the rest.
 pub fn fit(interfaces: &mut Vec<InterfaceState>, bytes: usize) {
     let is_short = |interfaces: &Vec<InterfaceState>| codec::len(interfaces) <= bytes;
     if is_short(interfaces) {
@@ -35,7 +35,7 @@ pub fn fit(interfaces: &mut Vec<InterfaceState>, bytes: usize) {
             break;
         }
     }
-    // Even names, counters and routes of all interfaces do not fit.
+    // Even the names, counters and routes of all interfaces do not fit.
     while !is_short(interfaces) {
         interfaces.truncate(interfaces.len() / 2);
     }
@@ -52,7 +52,7 @@ fn shortened(interface: &InterfaceState, most: usize) -> InterfaceState {
         (NEIGHBOURS_NOT_LISTED, interface.neighbours.len(), shortened.neighbours.len()),
     ] {
         let left_out = (all - shown) as u64;
-        // It may have been shortened before.
+        // The states may have been shortened before.
         match shortened.counters.iter_mut().find(|(known, _)| known == name) {
             Some((_, count)) => *count += left_out,
             None if left_out > 0 => shortened.counters.push((name.into(), left_out)),
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((b.flows.len(), &b.counters), (3, &vec![]), "one interface with many flows hides no other");
         assert!(a.flows.len() > 500 && a.neighbours.len() == 7);
         assert_eq!(a.counters, [(FLOWS_NOT_LISTED.to_string(), 100_000 - a.flows.len() as u64)]);
-        // What was left out before is counted, too.
+        // Flows that were left out before are counted, too.
         let mut again = vec![shown[0].clone(); 2];
         fit(&mut again, BYTES);
         assert_eq!(again[0].counters, [(FLOWS_NOT_LISTED.to_string(), 100_000 - again[0].flows.len() as u64)]);

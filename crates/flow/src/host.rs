@@ -25,7 +25,7 @@ pub struct Flow {
 /// A listener: connections wait at it until the application accepts them (`Question::Accept`).
 #[derive(Debug)]
 pub struct Listener {
-    /// What the daemon opened: address, device, channel.
+    /// The daemon's answer: address, device, channel.
     pub listening: Listening,
     bells: Arc<Bells>,
 }
@@ -35,8 +35,8 @@ fn invalid(text: String) -> io::Error {
 }
 
 impl Host {
-    /// Takes a flow that the daemon granted, with the file descriptors that came beside the answer. `geometry` is the one that was
-    /// asked for.
+    /// Takes a flow that the daemon granted, with the file descriptors of the answer. `geometry` is that of the
+    /// question.
     ///
     /// # Errors
     ///
@@ -48,22 +48,22 @@ impl Host {
         Ok(Flow { granted, channel, bells })
     }
 
-    /// Takes a listener that the daemon opened, with the file descriptors that came beside the answer.
+    /// Takes a listener that the daemon opened, with the file descriptors of the answer.
     ///
     /// # Errors
     ///
-    /// As [`adopt`](Self::adopt).
+    /// As for [`adopt`](Self::adopt).
     pub fn adopt_listener(&mut self, listening: Listening, mut fds: Vec<OwnedFd>) -> io::Result<Listener> {
         let bells = self.bells_beside(listening.has_bells, 0, &mut fds)?;
         Ok(Listener { listening, bells })
     }
 
-    /// Takes connections that a listener accepted, with the file descriptors that came beside the answer. `geometry` is the one
-    /// that was asked for the listener.
+    /// Takes connections that a listener accepted, with the file descriptors of the answer. `geometry` is that of the
+    /// question for the listener.
     ///
     /// # Errors
     ///
-    /// As [`adopt`](Self::adopt).
+    /// As for [`adopt`](Self::adopt).
     pub fn adopt_accepted(
         &mut self,
         granted: Vec<Granted>,
@@ -89,14 +89,14 @@ impl Host {
         self.bells.clone().ok_or_else(|| invalid("the first flow or listener came without doorbells".into()))
     }
 
-    /// The doorbells; none before the first flow or listener.
+    /// The doorbells. `None` before the first flow or listener.
     pub fn bells(&self) -> Option<&Arc<Bells>> {
         self.bells.as_ref()
     }
 }
 
 impl Flow {
-    /// Sends a packet that lies in `pieces`, and rings the driver.
+    /// Sends a packet made of `pieces`, and rings the driver.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Says to the driver that this flow has packets to send, or empty buffers.
+    /// Tells the driver that this flow has packets to send, or empty buffers.
     pub fn ring(&self) {
         self.bells.ring(self.granted.channel as usize);
     }
@@ -118,7 +118,7 @@ impl Flow {
         self.ring();
     }
 
-    /// Gives at most `most` received packets to `take`; says how many there were. Does not wait.
+    /// Gives at most `most` received packets to `take`, and returns their number. Does not wait.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&Received<'_>)) -> usize {
         self.channel.receive(most, take)
     }
@@ -128,20 +128,21 @@ impl Flow {
 macro_rules! sleeps {
     ($type:ty) => {
         impl $type {
-            /// Readable once the driver rang while this side was [asleep](Self::fall_asleep): for `poll`. All flows and listeners of a
-            /// host share it.
+            /// Readable once the driver has rung while this side was [asleep](Self::fall_asleep), for `poll`. All flows
+            /// and listeners of a host share it.
             pub fn fd(&self) -> BorrowedFd<'_> {
                 self.bells.fd()
             }
 
-            /// Says that the application is about to sleep on [`fd`](Self::fd). `false`: the driver rang since the application was last
-            /// [awake](Self::awake), do not sleep. One thread sleeps for all flows and listeners of a host.
+            /// Says that the application is about to sleep on [`fd`](Self::fd). `false`: the driver has rung since the
+            /// application was last [awake](Self::awake), so do not sleep. One thread sleeps for all flows and
+            /// listeners of a host.
             pub fn fall_asleep(&self) -> bool {
                 self.bells.fall_asleep()
             }
 
-            /// Says that the application is awake, and forgets what the driver rang for so far: look for packets, room and connections
-            /// after this.
+            /// Says that the application is awake, and forgets earlier rings of the driver. Look for packets, room and
+            /// connections after this.
             pub fn awake(&self) {
                 self.bells.awake();
                 self.bells.news(|_| {});

@@ -11,8 +11,9 @@
 //! - [`message`] — questions and answers about interfaces and flows. Start reading here.
 //! - [`host`] — the application's side: its flows and listeners, and their doorbell.
 //!
-//! Nothing here knows a protocol: packets are bytes. The daemon's policy decides about flows. Driver and Flow Manager run in a process of
-//! the interface, which outlives the daemon for a while; the application claims its flows at the next daemon (`Question::Claim`).
+//! This crate knows no protocol: packets are bytes. The daemon's policy decides about flows. Driver and Flow Manager
+//! run in a process of the interface, which outlives the daemon for a while. The application then claims its flows at
+//! the next daemon (`Question::Claim`).
 
 #![forbid(unsafe_code)]
 

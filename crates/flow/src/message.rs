@@ -1,78 +1,82 @@
-//! What a daemon is asked about interfaces and flows, and what it answers.
+//! Questions to a daemon about interfaces and flows, and its answers.
 
 use buffer::flow::Geometry;
 use buffer::{wire_enum, wire_struct};
 use std::net::{IpAddr, SocketAddr};
 
-/// What a client asks.
+/// A client's question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Own this device. Only managers of the daemon may ask.
     Up(OpenInterface),
     /// Give this device up; its flows end.
     Down(String),
-    /// A flow for this client.
+    /// Open a flow for this client.
     Open(OpenFlow),
-    /// This client needs this channel no more; its number is that of [`Granted::channel`] or [`Listening::channel`]. The daemon
-    /// resets a TCP connection that is not finished, and connections that wait at a listener.
+    /// Close this channel, whose number is [`Granted::channel`] or [`Listening::channel`]. The daemon resets a TCP
+    /// connection that is not finished, and connections that wait at a listener.
     Close(u32),
     /// List the interfaces with their flows.
     State,
-    /// Another share of the wire for the flow of this number, of the client's user; see [`OpenFlow::share`].
+    /// Change the share of the wire of the flow with this number, which belongs to the client's user; see
+    /// [`OpenFlow::share`].
     Share(u64, String),
-    /// A listener for this client: it takes TCP connections.
+    /// Open a listener for this client, which accepts TCP connections.
     Listen(OpenListener),
-    /// The connections that wait at the listener of this channel, at most this many, and at most [`ACCEPTED`].
+    /// Take connections that wait at the listener of this channel: at most this number, and at most [`ACCEPTED`].
     Accept(u32, u32),
-    /// The frames of the flow of this number, of the client's user, with so many bytes of each at most. The answer is a
-    /// [`Granted`] with a channel of [`TRACE_GEOMETRY`](crate::TRACE_GEOMETRY) and doorbells of its own. The trace ends with the
-    /// client.
+    /// Trace the flow with this number, which belongs to the client's user, with at most this number of bytes of each
+    /// frame. The answer is a [`Granted`] with a channel of [`TRACE_GEOMETRY`](crate::TRACE_GEOMETRY) and doorbells of
+    /// its own. The trace ends with the client.
     Trace(u64, u32),
-    /// This client had flows at an earlier daemon, and is about to [claim](Question::Claim) them: file descriptors may be sent.
+    /// This client had flows at an earlier daemon, and is about to [claim](Question::Claim) them. File descriptors may
+    /// come from now on.
     Reclaim,
-    /// The flows and listeners with the doorbells whose page is beside this, of a client whose daemon ended, are this client's: those
-    /// with these channels. Others of that client end: their answers were lost. Once, before any other flow.
+    /// Take over the flows and listeners of a client whose daemon has ended. The page of that client's doorbells comes
+    /// beside this; the numbers are those of the channels to keep. Its other channels end, since their answers were
+    /// lost. Only once, and before any other flow.
     Claim(Vec<u32>),
-    /// An interface's process has lost its daemon. From the answer on it says other things (crate `net`).
+    /// An interface's process has lost its daemon. After the answer it speaks another protocol (crate `net`).
     Adopt,
     /// Change this interface while it is up. Only managers of the daemon may ask.
     Change(String, Change),
-    /// The first interface goes on on the second device: addresses, routes, flows and listeners. The daemon opens the device as it
-    /// opened the first one. Only managers of the daemon may ask.
+    /// Move the first interface to the second device: addresses, routes, flows and listeners. The daemon opens the
+    /// device as it opened the first one. Only managers of the daemon may ask.
     Move(String, String),
 }
 
-/// A change of an interface that is up. It is done, or nothing changed.
+/// A change of an interface that is up. It is done completely, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// One more address, with the length of its prefix in bits.
+    /// Add an address, with the length of its prefix in bits.
     AddAddress(IpAddr, u8),
-    /// One address less. Flows and listeners there wait for its return, for a minute, and end with EADDRNOTAVAIL.
+    /// Remove an address. Flows and listeners there wait a minute for its return, and then end with EADDRNOTAVAIL.
     RemoveAddress(IpAddr, u8),
-    /// One more route. Its next hop, where it has one, is a neighbour.
+    /// Add a route. Its next hop, if it has one, must be a neighbour.
     AddRoute(RouteState),
-    /// One route less; next hop none: whatever it is. The routes of addresses go with them.
+    /// Remove a route; without a next hop: the one with any next hop. Routes of addresses go with the address.
     RemoveRoute(RouteState),
 }
 
-/// Connections of one [`Answer::Accepted`] at most: two file descriptors of each fit beside one packet, and for the daemon two more.
+/// Most connections of one [`Answer::Accepted`]: two file descriptors of each fit beside one packet, and two more for
+/// the daemon.
 pub const ACCEPTED: usize = buffer::control::packets::FDS / 4;
 
-/// Connections that wait at one listener at most.
+/// Most connections that wait at one listener.
 pub const BACKLOG: u32 = 1024;
 
-/// What a daemon answers; a refusal is an answer of the socket's own protocol.
+/// A daemon's answer. A refusal is an answer of the socket's own protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Done as asked.
     Done,
     /// A flow.
     Granted(Granted),
-    /// Interfaces there are.
+    /// The interfaces.
     State(Vec<InterfaceState>),
     /// A listener.
     Listening(Listening),
-    /// Connections that waited, the oldest first; none: no connection waits. Beside it go two segments for each, in this order.
+    /// Waiting connections, oldest first; may be empty. Two segments for each come beside it, in this order.
     Accepted(Vec<Granted>),
 }
 
@@ -81,41 +85,42 @@ pub enum Answer {
 pub struct OpenInterface {
     /// Name of the device.
     pub device: String,
-    /// How to reach it: `af_xdp`, `af_packet`, `tuntap`; `loopback`: there is no device, and flows reach each other only; none: the
-    /// daemon chooses.
+    /// How to reach it: `af_xdp`, `af_packet`, `tuntap`; or `loopback`, without a device, where flows reach only each
+    /// other. `None`: the daemon chooses.
     pub how: Option<String>,
-    /// Its addresses, each with the length of its prefix in bits. Where one is of IPv6 and none link-local, the interface has such
-    /// an address, too (RFC 4291 2.1).
+    /// Its addresses, each with the length of its prefix in bits. An interface with IPv6 but without a link-local
+    /// address gets one (RFC 4291 2.1).
     pub addresses: Vec<(IpAddr, u8)>,
-    /// The next hops for addresses outside the prefixes, at most one of each family.
+    /// The next hops for addresses outside the prefixes; at most one of each family.
     pub gateways: Vec<IpAddr>,
-    /// Bits a second that the wire carries; none: as fast as the device takes frames.
+    /// Bits a second of the wire. `None`: as fast as the device takes frames.
     pub rate: Option<u64>,
-    /// Does a frame take its preamble, checksum and gap (24 bytes) of that rate, too?
+    /// Do preamble, checksum and gap of a frame (24 bytes) count in that rate, too?
     pub count_gaps: bool,
-    /// Is a DHCP server to be asked for an address, beside those named here?
+    /// Should a DHCP server be asked for an address, besides those named here?
     pub dhcp: bool,
-    /// Does the device stay the host's? Its addresses, routes and neighbours are the host's then, and `addresses` and `gateways` empty.
+    /// Does the device stay with the host? Its addresses, routes and neighbours are then those of the host, and
+    /// `addresses` and `gateways` are empty.
     pub share: bool,
 }
 
 /// A flow to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenFlow {
-    /// The interface; none: the one that routes to `remote`, or the only one there is.
+    /// The interface. `None`: the one that routes to `remote`, or the only one.
     pub device: Option<String>,
-    /// Protocol number: 17 for UDP, 6 for TCP. A flow of TCP connects: it needs `remote`.
+    /// Protocol number: 17 for UDP, 6 for TCP. A TCP flow connects, so it needs `remote`.
     pub protocol: u8,
-    /// Address and port of this side. Address 0.0.0.0: the interface's that suits `remote`; without `remote` the first one of IPv4, or
-    /// of IPv6 where there is none. `::`: the first one of IPv6. Port 0: any that is free.
+    /// Address and port of this side. Address 0.0.0.0: the interface's address that suits `remote`; without `remote`
+    /// the first of IPv4, or of IPv6 if there is none. `::`: the first of IPv6. Port 0: any free one.
     pub local: SocketAddr,
-    /// Address and port of the other side; none: packets from all, and to any.
+    /// Address and port of the other side. `None`: packets from all, and to any.
     pub remote: Option<SocketAddr>,
-    /// Its share of the wire: `4ms/100ms`, `4ms/100ms+slack`, `fair:3` or `background`; none: `fair`.
+    /// Its share of the wire: `4ms/100ms`, `4ms/100ms+slack`, `fair:3` or `background`. `None`: `fair`.
     pub share: Option<String>,
     /// Send records of the channel, a power of two.
     pub send_records: u32,
-    /// Bytes to send that the channel holds, a power of two.
+    /// Bytes of the channel for packets to send, a power of two.
     pub send_bytes: u32,
     /// Receive buffers, a power of two.
     pub receive_buffers: u32,
@@ -124,7 +129,7 @@ pub struct OpenFlow {
 }
 
 impl OpenFlow {
-    /// The size of the channel that is asked for.
+    /// The size of the channel.
     pub fn geometry(&self) -> Geometry {
         let OpenFlow { send_records, send_bytes, receive_buffers, buffer_bytes, .. } = *self;
         Geometry { send_records, send_bytes, receive_buffers, buffer_bytes }
@@ -141,26 +146,26 @@ impl OpenFlow {
 /// A listener to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenListener {
-    /// The interface; none: the one with the address of `local`, or the only one there is.
+    /// The interface. `None`: the one with the address of `local`, or the only one.
     pub device: Option<String>,
-    /// Address and port of this side. Address 0.0.0.0: the interface's first one of IPv4, or of IPv6 where there is none; `::`: the
-    /// first one of IPv6. Port 0: any that is free.
+    /// Address and port of this side. Address 0.0.0.0: the interface's first of IPv4, or of IPv6 if there is none.
+    /// `::`: the first of IPv6. Port 0: any free one.
     pub local: SocketAddr,
-    /// Connections that may wait to be accepted, 1 to [`BACKLOG`]; other numbers count as the nearest of these.
+    /// Most connections that wait to be accepted, 1 to [`BACKLOG`]; other numbers count as the nearest of these.
     pub backlog: u32,
     /// The window that the driver announces for the application when it answers a SYN, bytes.
     pub window: u16,
     /// The shift of later windows (RFC 7323 2.2), 0 to 14.
     pub window_shift: u8,
-    /// The share of the wire of each accepted connection, as [`OpenFlow::share`].
+    /// The share of the wire of each accepted connection, as in [`OpenFlow::share`].
     pub share: Option<String>,
-    /// Of each accepted connection's channel, as [`OpenFlow::send_records`].
+    /// For each accepted connection's channel, as in [`OpenFlow::send_records`].
     pub send_records: u32,
-    /// As [`OpenFlow::send_bytes`].
+    /// As in [`OpenFlow::send_bytes`].
     pub send_bytes: u32,
-    /// As [`OpenFlow::receive_buffers`].
+    /// As in [`OpenFlow::receive_buffers`].
     pub receive_buffers: u32,
-    /// As [`OpenFlow::buffer_bytes`].
+    /// As in [`OpenFlow::buffer_bytes`].
     pub buffer_bytes: u32,
 }
 
@@ -172,57 +177,57 @@ impl OpenListener {
     }
 }
 
-/// A listener that was opened. With the first flow or listener of a client the three handles of its doorbells go beside it. The
-/// doorbell of its channel rings when a connection waits.
+/// A listener that was opened. With a client's first flow or listener the three handles of its doorbells come beside
+/// it. The doorbell of its channel rings when a connection waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listening {
-    /// Number of the listener, for people; flows have others.
+    /// Number of the listener, for people; flows have other numbers.
     pub listener: u64,
-    /// Number of its channel among those of this client: its bit in the doorbells.
+    /// Number of its channel among those of this client, which is its bit in the doorbells.
     pub channel: u32,
     /// The interface.
     pub device: String,
-    /// Address and port, as chosen.
+    /// Address and port that were chosen.
     pub local: SocketAddr,
-    /// Are the doorbells' handles beside this?
+    /// Do the doorbells' handles come beside this?
     pub has_bells: bool,
 }
 
-/// A flow that was opened. Beside it go the channel's two segments (`buffer::flow::Application::attach`); with the first flow or
-/// listener of a client also the three handles of its doorbells (`buffer::flow::Bells::attach`).
+/// A flow that was opened. The channel's two segments come beside it (`buffer::flow::Application::attach`). With a
+/// client's first flow or listener the three handles of its doorbells come as well (`buffer::flow::Bells::attach`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// Number of the flow, for people.
     pub flow: u64,
-    /// Number of the channel among those of this client: its bit in the doorbells.
+    /// Number of the channel among those of this client, which is its bit in the doorbells.
     pub channel: u32,
     /// The interface.
     pub device: String,
     /// Its hardware address.
     pub mac: [u8; 6],
-    /// Length of the prefix of the local address, bits.
+    /// Length of the local address's prefix, in bits.
     pub prefix: u8,
     /// Bytes of the longest IP packet that the device takes.
     pub mtu: u32,
-    /// Address and port of this side, as chosen.
+    /// Address and port of this side that were chosen.
     pub local: SocketAddr,
-    /// Address and port of the other side, where there is one.
+    /// Address and port of the other side. `None`: it has no fixed one.
     pub remote: Option<SocketAddr>,
-    /// May transport checksums of received packets be unfinished (a veth's peer that leaves them to the device)?
+    /// May received packets have unfinished transport checksums (from a veth's peer that leaves them to the device)?
     pub unfinished_checksums: bool,
-    /// Are the doorbells' handles beside this?
+    /// Do the doorbells' handles come beside this?
     pub has_bells: bool,
-    /// Of TCP: the initial sequence number of this side. Where the flow connects, the Flow Manager chose it (RFC 6528). Where it was
-    /// accepted, the driver sent it in the answer to the SYN. 0 for UDP.
+    /// For TCP: this side's initial sequence number. For a connecting flow the Flow Manager chose it (RFC 6528). For an
+    /// accepted one the driver sent it in its answer to the SYN. 0 for UDP.
     pub isn: u32,
 }
 
-/// An interface, as others see it.
+/// The state of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceState {
     /// Name of the device.
     pub device: String,
-    /// How it is reached, for people.
+    /// How it is reached, in words.
     pub how: String,
     /// Its hardware address.
     pub mac: [u8; 6],
@@ -230,70 +235,70 @@ pub struct InterfaceState {
     pub mtu: u32,
     /// Its addresses, each with the length of its prefix in bits.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Bits a second of the wire; none: as fast as the device takes frames.
+    /// Bits a second of the wire. `None`: as fast as the device takes frames.
     pub rate: Option<u64>,
-    /// Does the device stay the host's? Then the host says what it routes to, and `routes` is empty.
+    /// Does the device stay with the host? The host then knows the routes, and `routes` is empty.
     pub is_shared: bool,
-    /// Why the interface carries nothing now; none: it carries packets.
+    /// Why the interface carries no packets now. `None`: it does.
     pub trouble: Option<String>,
-    /// Addresses that it had, and that flows wait for.
+    /// Addresses that it has lost, and for which flows wait.
     pub away: Vec<IpAddr>,
-    /// The lease, where DHCP servers are asked.
+    /// The lease. `None`: no DHCP servers are asked.
     pub lease: Option<LeaseState>,
-    /// Everything that is counted, by name: frames received and sent, and each reason for a drop.
+    /// All counters, by name: frames received and sent, and each reason for a drop.
     pub counters: Vec<(String, u64)>,
-    /// Flows of this client's user; a manager of the daemon gets those of all users.
+    /// Flows of this client's user; for a manager of the daemon, those of all users.
     pub flows: Vec<FlowState>,
     /// Listeners, of the same users.
     pub listeners: Vec<ListenerState>,
-    /// Next hops known or asked for.
+    /// Next hops that are known or asked for.
     pub neighbours: Vec<NeighbourState>,
     /// Routes, the most specific first.
     pub routes: Vec<RouteState>,
 }
 
-/// The lease of an interface that asks DHCP servers, as others see it.
+/// The lease of an interface that asks DHCP servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseState {
-    /// What the client does, for people: `bound`, `asks for servers`.
+    /// The state of the DHCP client, in words: `bound`, `asks for servers`.
     pub state: String,
-    /// The address, with the length of its prefix in bits; none: there is no lease.
+    /// The address, with the length of its prefix in bits. `None`: there is no lease.
     pub address: Option<(IpAddr, u8)>,
     /// The server.
     pub server: Option<IpAddr>,
-    /// The next hop for addresses that no other route holds.
+    /// The next hop for addresses that no other route covers.
     pub router: Option<IpAddr>,
-    /// Time until the lease is over, ms; none: there is no lease, or one for ever.
+    /// Time until the lease ends, in ms. `None`: there is no lease, or it does not end.
     pub left_ms: Option<u64>,
-    /// Time until the client asks for more time, ms; none as above.
+    /// Time until the client asks to renew the lease, in ms. `None`: as above.
     pub renewal_ms: Option<u64>,
-    /// Why the interface cannot use it; none: it does.
+    /// Why the interface cannot use the lease. `None`: it does.
     pub trouble: Option<String>,
 }
 
-/// A listener, as others see it.
+/// The state of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerState {
     /// Its number.
     pub listener: u64,
     /// Address and port.
     pub local: SocketAddr,
-    /// Process that opened it.
+    /// The process that opened it.
     pub process: i32,
     /// Its user.
     pub user: u32,
-    /// Connections that may wait.
+    /// Most connections that may wait.
     pub backlog: u32,
     /// Connections that wait.
     pub waiting: u32,
     /// Connections that its application accepted.
     pub accepted: u64,
-    /// Segments dropped and connections reset, by reason; reasons without any are left out.
+    /// Dropped segments and reset connections, by reason, without zeros.
     pub drops: Vec<(String, u64)>,
 }
 
-/// A flow, as others see it. `received + the drops of received packets` is how many packets the device had for it, and one more
-/// where it was accepted: the driver makes the SYN anew.
+/// The state of a flow. `received` plus the drops of received packets is the number of packets that the device had for
+/// it. For an accepted flow that sum is one more, since the driver makes the SYN again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowState {
     /// Its number.
@@ -302,27 +307,27 @@ pub struct FlowState {
     pub protocol: u8,
     /// Address and port of this side.
     pub local: SocketAddr,
-    /// Address and port of the other side, where there is one.
+    /// Address and port of the other side. `None`: it has no fixed one.
     pub remote: Option<SocketAddr>,
-    /// Process that opened it.
+    /// The process that opened it.
     pub process: i32,
     /// Its user.
     pub user: u32,
     /// Packets delivered to it.
     pub received: u64,
-    /// Their bytes, from the Ethernet header on.
+    /// Their bytes, including the Ethernet header.
     pub received_bytes: u64,
     /// Packets sent for it.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Receive work charged to it, ns.
+    /// Receive work charged to it, in ns.
     pub receive_ns: u64,
     /// Its share of the wire.
     pub share: String,
-    /// Time of the wire that it got, by name, without entries of 0.
+    /// Wire time that it got, by name, without zeros.
     pub wire: Vec<(String, u64)>,
-    /// Packets dropped, by reason; reasons without packets are left out.
+    /// Dropped packets, by reason, without zeros.
     pub drops: Vec<(String, u64)>,
 }
 
@@ -331,29 +336,29 @@ pub struct FlowState {
 pub struct NeighbourState {
     /// Its address.
     pub address: IpAddr,
-    /// Its hardware address; none: it was asked for, or did not answer.
+    /// Its hardware address. `None`: it was asked for, or did not answer.
     pub mac: Option<[u8; 6]>,
-    /// For people: `reachable`, `asked`, `silent`.
+    /// In words: `reachable`, `asked`, `silent`.
     pub state: String,
-    /// Time since it last said who it is, ms.
+    /// Time since it last gave its address, in ms.
     pub age_ms: u64,
 }
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteState {
-    /// Addresses that it is for, with the length of the prefix in bits.
+    /// The addresses that it covers, with the length of the prefix in bits.
     pub to: (IpAddr, u8),
-    /// The next hop; none: the addresses are neighbours.
+    /// The next hop. `None`: the addresses are neighbours.
     pub via: Option<IpAddr>,
 }
 
-/// Bits of an address of this one's family: the longest prefix of it.
+/// Bits of an address of this address's family, which is also its longest prefix.
 pub fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The bits that both addresses begin with; none: they are of two families.
+/// Number of leading bits that both addresses share. `None`: they are of different families.
 pub fn common(one: IpAddr, other: IpAddr) -> Option<u8> {
     match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => Some((one.to_bits() ^ other.to_bits()).leading_zeros() as u8),
@@ -362,7 +367,7 @@ pub fn common(one: IpAddr, other: IpAddr) -> Option<u8> {
     }
 }
 
-/// Is an address one of a prefix?
+/// Does this prefix hold the address?
 pub fn holds((network, length): (IpAddr, u8), address: IpAddr) -> bool {
     common(network, address).is_some_and(|common| common >= length)
 }

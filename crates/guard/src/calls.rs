@@ -1,8 +1,8 @@
-//! The system calls a process makes from some moment on, and no others (seccomp).
+//! Lets a process make only listed system calls from now on (seccomp).
 //!
-//! What is not in the list fails with EPERM, and the process goes on: it is asked by many, and one of them should not be able
-//! to end it for the others. A libc that makes another call for one of these purposes is why something could fail that does
-//! not elsewhere; its number goes into the list: into [`Calls::of_any_program`] if it is the libc's own affair.
+//! Any other call fails with EPERM, and the process goes on: it serves many clients, and one of them must not be able
+//! to end it for the others. A new libc may use another call for one of these purposes; then something fails here that
+//! works elsewhere. Add that call to the list: to [`Calls::of_any_program`] if it is the libc's own affair.
 
 use super::Guard;
 use seccompiler::{
@@ -11,17 +11,18 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// What any program of ours calls, whatever it does: its libc (glibc, musl) and Rust's library, for memory, threads, time and
+/// Calls of any of our programs: its libc (glibc, musl) and Rust's library make them for memory, threads, time and
 /// signals.
 const RUNTIME: &[libc::c_long] = &[
-    // malloc, and threads' stacks: glibc grows its heap by `brk` and gives pages back by `madvise`, musl maps and unmaps. What
-    // may be made executable is below.
+    // malloc, and threads' stacks: glibc grows its heap by `brk` and gives pages back by `madvise`, musl maps and
+    // unmaps. The rule for executable memory is below.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    // Threads: glibc has each one say where its locks and its restartable sequences are, and asks how many processors there
-    // are for how many heaps it makes; musl does with `clone`, `futex` and `exit`. Locks and channels are `futex`.
+    // Threads: in glibc each thread registers its locks and its restartable sequences, and glibc asks for the number of
+    // processors to choose its number of heaps. musl only needs `clone`, `futex` and `exit`. Locks and channels are
+    // `futex`.
     libc::SYS_clone3,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
@@ -33,13 +34,13 @@ const RUNTIME: &[libc::c_long] = &[
     libc::SYS_membarrier,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Clocks are read without a call, unless the machine's can only be read by the kernel. glibc and musl sleep by the second
-    // of these, older ones by the third.
+    // Clocks are read without a call, unless only the kernel can read the machine's clock. glibc and musl sleep by the
+    // second of these, older ones by the third.
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_restart_syscall,
-    // Signals that come: each thread of Rust's has a stack for them.
+    // Arriving signals: each Rust thread has a stack for them.
     libc::SYS_sigaltstack,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
@@ -48,14 +49,14 @@ const RUNTIME: &[libc::c_long] = &[
     libc::SYS_getrandom,
 ];
 
-/// The same, by the numbers that only this processor's kernels have.
+/// Older calls that only this processor's kernels have.
 #[cfg(target_arch = "x86_64")]
 const OLDER_RUNTIME: &[libc::c_long] = &[libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_RUNTIME: &[libc::c_long] = &[];
 
-/// What is done with sockets that are there: clients are let in, and packets come and go. Which may be made, and whom they may
-/// connect to, is for each process to say.
+/// Use of existing sockets: to let clients in, and to send and receive packets. Each process says which sockets it may
+/// make and connect.
 pub const SOCKETS: &[libc::c_long] = &[
     libc::SYS_bind,
     libc::SYS_accept4,
@@ -69,7 +70,7 @@ pub const SOCKETS: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
-/// What is said by sockets that are connected.
+/// Messages on connected sockets.
 const MESSAGES: &[libc::c_long] = &[
     libc::SYS_sendto,
     libc::SYS_sendmsg,
@@ -79,7 +80,8 @@ const MESSAGES: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
-/// What keeping rings takes: sealed memory, lines to writers and readers, a socket that is removed, and waiting for clients.
+/// Calls of a keeper of rings: sealed memory, lines to writers and readers, a socket to remove, and waiting for
+/// clients.
 const RINGS: &[libc::c_long] = &[
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
@@ -111,15 +113,15 @@ const RINGS: &[libc::c_long] = &[
     libc::SYS_lstat,
 ];
 
-/// What is done with descriptors: Rust's library looks whether one is open before it closes it, and makes copies; memory is
-/// sealed. Not who is signalled when one is ready.
+/// Commands for file descriptors: Rust's library checks that one is open before it closes it, and makes copies; memory
+/// is sealed. Not the choice of a process to signal.
 const DESCRIPTORS: [libc::c_int; 6] =
     [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC, libc::F_ADD_SEALS, libc::F_GET_SEALS];
 
-/// What the kernel told this process when it began: where the clock can be read without a call.
+/// Reads what the kernel told this process at its start: where the clock can be read without a call.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// Something that must be true of an argument, the first being 0.
+/// A condition on an argument; the first argument has index 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Argument {
     index: u8,
@@ -128,7 +130,7 @@ pub struct Argument {
     length: Length,
 }
 
-/// How much of an argument the kernel looks at.
+/// The bytes of an argument that the kernel reads.
 #[derive(Clone, Copy, Debug)]
 enum Length {
     Int,
@@ -136,17 +138,17 @@ enum Length {
 }
 
 impl Argument {
-    /// An `int` of which these bits have this value.
+    /// An `int` whose bits in `mask` have this value.
     pub fn bits(index: u8, mask: libc::c_int, value: libc::c_int) -> Argument {
         Argument { index, mask: (mask as u32).into(), value: (value as u32).into(), length: Length::Int }
     }
 
-    /// An `int` that is this.
+    /// An `int` with this value.
     pub fn is(index: u8, value: u32) -> Argument {
         Argument { index, mask: u32::MAX.into(), value: value.into(), length: Length::Int }
     }
 
-    /// A pointer to nothing.
+    /// A null pointer.
     pub fn is_null(index: u8) -> Argument {
         Argument { index, mask: u64::MAX, value: 0, length: Length::Pointer }
     }
@@ -160,13 +162,13 @@ impl Argument {
     }
 }
 
-/// Calls that may be made.
+/// System calls that are allowed.
 #[derive(Clone, Debug)]
 pub struct Calls(BTreeMap<libc::c_long, Vec<Vec<Argument>>>);
 
 impl Calls {
-    /// What any program of ours calls. It makes threads, but no process and no namespace, and nothing executable; it looks at
-    /// its limits, and sets none; it signals none but itself, nor has the kernel do so.
+    /// The calls of any of our programs. It can make threads, but no process, no namespace, and no executable memory.
+    /// It can read its limits, but set none. It can signal only itself, and cannot have the kernel send a signal.
     pub fn of_any_program() -> Calls {
         let namespaces = libc::CLONE_NEWNS
             | libc::CLONE_NEWCGROUP
@@ -187,65 +189,65 @@ impl Calls {
             )
             .and_if(libc::SYS_fcntl, DESCRIPTORS.map(|command| vec![Argument::is(1, command as u32)]))
             .and_if(libc::SYS_fcntl, [vec![Argument::is(1, libc::F_SETFL as u32), Argument::bits(2, libc::O_ASYNC, 0)]])
-            // 0: of this process.
+            // 0 stands for this process.
             .and_if(libc::SYS_prlimit64, [vec![Argument::is(0, 0), Argument::is_null(2)]])
-            // What a process sends itself when it gives up.
+            // A process that aborts sends this signal to itself.
             .and_if(libc::SYS_tgkill, [vec![Argument::is(0, std::process::id())]])
     }
 
-    /// And these, with any arguments.
+    /// Also allows these calls, with any arguments.
     #[must_use]
     pub fn and(mut self, calls: &[libc::c_long]) -> Calls {
         self.0.extend(calls.iter().map(|call| (*call, Vec::new())));
         self
     }
 
-    /// And this one, where all that one of these says is true of its arguments.
+    /// Also allows this call, if all conditions of at least one of these cases hold.
     #[must_use]
     pub fn and_if(mut self, call: libc::c_long, cases: impl IntoIterator<Item = Vec<Argument>>) -> Calls {
         self.0.entry(call).or_default().extend(cases);
         self
     }
 
-    /// And what keeping rings takes, with sockets that are there. A keeper also [reads](Self::and_to_read): its own memory, by
-    /// another descriptor.
+    /// Also allows keeping rings, with existing sockets. A keeper also [reads](Self::and_to_read): its own memory, by
+    /// another file descriptor.
     #[must_use]
     pub fn and_to_keep_rings(self) -> Calls {
-        // By which a keeper asks whether a client has taken all that it was sent.
+        // A keeper asks with it whether a client has taken everything that was sent.
         self.and(RINGS).and(SOCKETS).and_if(libc::SYS_ioctl, [vec![Argument::is(1, libc::TIOCOUTQ as u32)]])
     }
 
-    /// And using rings whose keepers are connected: no socket is made, named, connected or listened at.
+    /// Also allows using rings whose keepers are connected. It makes, names, connects and listens at no socket.
     #[must_use]
     pub fn and_to_use_rings(self) -> Calls {
         self.and(RINGS).and(MESSAGES)
     }
 
-    /// And opening files that are there, for reading.
+    /// Also allows opening existing files for reading.
     #[must_use]
     pub fn and_to_read(self) -> Calls {
         self.and_to_open(libc::O_CREAT | libc::O_TRUNC)
     }
 
-    /// And opening files for reading, also such as are not there: they are made, and nothing is written to them.
+    /// Also allows opening files for reading and making missing ones, which stay empty.
     #[must_use]
     pub fn and_to_read_and_make(self) -> Calls {
         self.and_to_open(libc::O_TRUNC)
     }
 
-    /// And opening files that are there, for reading and writing: no file is made, nor cut off. Which files is for
-    /// [`files`](super::files) to say, for a path lies in memory, which no program sees.
+    /// Also allows opening existing files for reading and writing, without making or cutting any.
+    /// [`files`](super::files) has to say which files, since a path is in memory, which no filter sees.
     #[must_use]
     pub fn and_to_read_and_write(self) -> Calls {
         self.and_to_open_as(libc::O_RDWR, libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE)
     }
 
-    /// Opening for reading, without these flags.
+    /// Also allows opening for reading, without these flags.
     fn and_to_open(self, without: libc::c_int) -> Calls {
         self.and_to_open_as(libc::O_RDONLY, without)
     }
 
-    /// Opening in this mode, without these flags.
+    /// Also allows opening in this mode, without these flags.
     fn and_to_open_as(self, mode: libc::c_int, without: libc::c_int) -> Calls {
         let flags = libc::O_ACCMODE | without;
         let calls = self.and_if(libc::SYS_openat, [vec![Argument::bits(2, flags, mode)]]);
@@ -264,20 +266,22 @@ impl Calls {
         self.0.iter().map(rules).collect()
     }
 
-    /// What this thread and those it starts may call from now on.
+    /// The filters for the calls of this thread and those it starts.
     fn programs(&self) -> Result<[BpfProgram; 2], BackendError> {
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
         let refused = SeccompAction::Errno(libc::EPERM as u32);
         let listed = SeccompFilter::new(self.rules()?, refused, SeccompAction::Allow, arch)?;
-        // Its flags lie in memory, which no program sees: libc takes `clone` where the kernel is said not to know it.
+        // `clone3` has its flags in memory, which no filter sees. If the kernel seems not to know it, libc uses
+        // `clone`.
         Ok([without(&[libc::SYS_clone3])?, listed.try_into()?])
     }
 
-    /// Permits nothing but these from now on, to this thread and those it will start. New privileges have to be given up
-    /// before; `name` is what people are told.
+    /// Allows only these calls from now on, in this thread and those it will start. New privileges must be given up
+    /// first; `name` is the guard's name for people.
     pub fn confine(&self, name: &'static str) -> Guard {
         let made = self.programs().map_err(|error| error.to_string());
-        // Each may only narrow what the one before permits: the list comes last, for it does not have the call that sets it.
+        // Each filter only narrows the one before. The list comes last, since it does not allow the call that sets
+        // filters.
         let held = made.and_then(|programs| {
             programs.iter().try_for_each(|program| apply_filter(program).map_err(|error| error.to_string()))
         });
@@ -285,15 +289,15 @@ impl Calls {
     }
 }
 
-/// A program that answers these calls as a kernel does that does not know them (ENOSYS).
+/// A filter that answers these calls like a kernel that does not know them (ENOSYS).
 fn without(calls: &[libc::c_long]) -> Result<BpfProgram, BackendError> {
     let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
     let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, unknown, TargetArch::try_from(std::env::consts::ARCH)?)?.try_into()
 }
 
-/// From now on this thread, and the program that it becomes, find a kernel without io_uring. New privileges are given up for
-/// this: a program with more rights than its user starts without them.
+/// Hides io_uring from this thread, and from the program that it becomes. This gives up new privileges: a program with
+/// more rights than its user starts without them.
 ///
 /// # Errors
 ///
@@ -304,7 +308,7 @@ pub fn without_io_uring() -> Result<(), String> {
     apply_filter(&program).map_err(|error| error.to_string())
 }
 
-/// Does this kernel confine calls? Nothing is confined by asking.
+/// Can this kernel confine calls? Confines nothing.
 pub fn supported(name: &'static str) -> Guard {
     let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
     let has = known.split_whitespace().any(|action| action == "errno");

@@ -1,6 +1,6 @@
-//! The files there are for a process from some moment on (Landlock): what it says it needs, and none else to read, change or
-//! execute. It connects to no port, signals nobody else, and reaches no abstract socket of others, where the kernel is new
-//! enough to say so.
+//! Lets a process use only the files it names from now on (Landlock); it can read, change and execute no other. It also
+//! connects to no port, signals no other process, and reaches no abstract socket of another process, if the kernel is
+//! new enough for that.
 
 use super::Guard;
 use landlock::{
@@ -11,10 +11,10 @@ use std::path::Path;
 
 pub use landlock::{AccessFs, BitFlags};
 
-/// A folder and all below it, or a file, and what may be done there.
+/// A file, or a folder with all below it, and the allowed accesses.
 pub type Permitted<'a> = (&'a Path, BitFlags<AccessFs>);
 
-/// Everything that needs a rule from now on.
+/// The accesses that need a rule from now on.
 fn rules(level: CompatLevel, net: BitFlags<AccessNet>) -> Result<RulesetCreated, RulesetError> {
     let all = Ruleset::default().set_compatibility(level);
     let all = all.handle_access(AccessFs::from_all(ABI::V1))?.set_compatibility(CompatLevel::BestEffort);
@@ -24,7 +24,7 @@ fn rules(level: CompatLevel, net: BitFlags<AccessNet>) -> Result<RulesetCreated,
 fn restrict(permitted: &[Permitted<'_>], net: BitFlags<AccessNet>) -> Result<RestrictionStatus, String> {
     let restricted = rules(CompatLevel::BestEffort, net).and_then(|mut rules| {
         for (place, access) in permitted {
-            // Where there is no such place nothing can be done there.
+            // A missing place needs no rule.
             if let Ok(place) = PathFd::new(place) {
                 rules = rules.add_rule(PathBeneath::new(place, *access))?;
             }
@@ -34,13 +34,13 @@ fn restrict(permitted: &[Permitted<'_>], net: BitFlags<AccessNet>) -> Result<Res
     restricted.map_err(|error| error.to_string())
 }
 
-/// Permits no use of files from now on, to this thread and those it will start, but these. New privileges have to be given up
-/// before; `name` is what people are told.
+/// Allows only these uses of files from now on, in this thread and those it will start. New privileges must be given up
+/// first; `name` is the guard's name for people.
 pub fn confine(name: &'static str, permitted: &[Permitted<'_>]) -> Guard {
     guard(name, restrict(permitted, AccessNet::from_all(ABI::V4)))
 }
 
-/// Permits no use of any file from now on, as [`confine`] does, but to bind sockets to ports.
+/// Allows no use of files from now on, like [`confine`], but allows binding sockets to ports.
 pub fn confine_to_ports(name: &'static str) -> Guard {
     guard(name, restrict(&[], AccessNet::ConnectTcp.into()))
 }
@@ -54,7 +54,7 @@ fn guard(name: &'static str, restricted: Result<RestrictionStatus, String>) -> G
     Guard { name, held }
 }
 
-/// Does this kernel confine files? Nothing is confined by asking.
+/// Can this kernel confine files? Confines nothing.
 pub fn supported(name: &'static str) -> Guard {
     let made = rules(CompatLevel::HardRequirement, AccessNet::from_all(ABI::V4));
     Guard { name, held: made.map(drop).map_err(|_| "this kernel has no Landlock, or does not use it".into()) }
@@ -80,7 +80,7 @@ mod tests {
         };
         let ports = tried(|| confine_to_ports("ports"));
         let nothing = tried(|| confine("nothing", &[]));
-        // A kernel whose Landlock knows no ports permits both.
+        // A kernel whose Landlock knows no ports allows both.
         let Some(([bound, _, read], [no_port, connected, _])) = ports.zip(nothing) else { return };
         assert_eq!((bound, read, no_port), (true, false, connected));
     }

@@ -1,12 +1,13 @@
 //! What a process gives up for good, before it listens to others: capabilities, system calls, files.
 //!
-//! - here — the user, capabilities, and what is said of a guard.
-//! - [`calls`] — system calls (seccomp): those that any program of ours makes, and how each adds its own.
+//! - here — the user, capabilities, and the description of guards.
+//! - [`calls`] — system calls (seccomp): those of any of our programs, and how each program adds its own.
 //! - [`files`] — files, ports and other processes (Landlock).
-//! - [`linger`] — a child that goes on with what an exit must not cut off, without the rest of the process.
+//! - [`linger`] — a child process that finishes work after an exit, without the rest of the process.
 //!
-//! Which of them a process keeps stands with the process: `daemon/confine.rs`, `daemon/interfaces.rs`,
-//! `streamline/parser/confine.rs`, `cli/commands/pipe/confine.rs`. Where a kernel lacks one of these guards, a process runs without it, and says so.
+//! Each process lists for itself the rights that it keeps: `daemon/confine.rs`, `daemon/interfaces.rs`,
+//! `streamline/parser/confine.rs`, `cli/commands/pipe/confine.rs`. If a kernel lacks one of these guards, a process
+//! runs without it, and says so.
 
 pub mod calls;
 pub mod files;
@@ -17,23 +18,23 @@ pub use rustix::thread::CapabilitySet;
 use rustix::thread::{CapabilitySets, Gid, Uid};
 use std::io;
 
-/// Something that holds of this process from some moment on.
+/// A guard that confines this process from some moment on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// What holds, for people.
+    /// The confined things, for people.
     pub name: &'static str,
-    /// Does it hold? Else why not.
+    /// Whether it is in force. The error says why not.
     pub held: Result<(), String>,
 }
 
-/// What holds, as one line for people: `always`, and the guards that do.
+/// All confinement as one line for people: `always`, then the guards in force.
 pub fn describe(always: &str, guards: &[Guard]) -> String {
     let held = guards.iter().filter(|guard| guard.held.is_ok()).map(|guard| guard.name);
     [always].into_iter().chain(held).collect::<Vec<_>>().join(", ")
 }
 
-/// Keeps those of these capabilities that there are, and drops all others, for good: of this thread and those it will
-/// start, and of what they might execute.
+/// Keeps these capabilities as far as this thread has them, and drops all others for good. This holds for this thread,
+/// the threads it will start, and programs they might execute.
 pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let have = rustix::thread::capabilities(None)?;
     let kept = have.permitted & kept;
@@ -42,8 +43,7 @@ pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Keeps those of these capabilities that there are, and drops all others, as [`keep_capabilities`] does. Programs that this process
-/// executes have them, too.
+/// Like [`keep_capabilities`], but programs that this process executes have the kept capabilities as well.
 pub fn hand_on_capabilities(handed: CapabilitySet) -> io::Result<()> {
     let kept = rustix::thread::capabilities(None)?.permitted & handed;
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
@@ -55,14 +55,14 @@ pub fn hand_on_capabilities(handed: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Other processes of this user do not look into this one any more: they do not trace it, and read neither its memory nor its files.
+/// Hides this process from other processes of its user: they cannot trace it, or read its memory or its files.
 pub fn hide() -> io::Result<()> {
     Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?)
 }
 
-/// Becomes this user, of this group and no other, for good. Root's capabilities stay permitted. To be called before the
-/// process starts threads, because each thread has a user of its own: fails where there are several. Fails also where the
-/// process may not change its user, and may have lost its groups then.
+/// Becomes this user, with this group and no other, for good. Root's capabilities stay permitted. Call it before the
+/// process starts threads, because each thread has a user of its own: it fails if there are several. It also fails if
+/// the process may not change its user; the process may then have lost its groups.
 pub fn become_user(user: u32, group: u32) -> io::Result<()> {
     if std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() > 1) {
         return Err(io::Error::other("other threads would stay root's"));
@@ -82,7 +82,7 @@ pub fn become_user(user: u32, group: u32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Tests run in threads of their own, so there are two.
+    /// Tests run in threads of their own, so there are two threads.
     #[test]
     fn a_process_with_several_threads_does_not_become_another_user() {
         let user =

@@ -1,29 +1,30 @@
-//! A process that ends leaves work to a child: what has to go on after the exit, without the files and terminals of the process.
+//! Leaves work of an ending process to a child: work that has to go on after the exit, without the files and terminals
+//! of the process.
 //!
-//! The exit itself does not wait. The child is a copy of the calling thread alone, so the caller takes every lock that the work needs
-//! before it [forks](fork), and the child uses no other: it writes to no stream of the standard library, and starts no thread. It may
-//! allocate: the allocators of glibc and musl are made ready for it by `fork`.
+//! The exit itself does not wait. The child is a copy of the calling thread alone. So the caller takes every lock that
+//! the work needs before it [forks](fork), and the child uses no other lock. It writes to no stream of the standard
+//! library, and starts no thread. It may allocate: `fork` makes the allocators of glibc and musl ready for it.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
-/// What to call.
+/// Functions to call at exit.
 static CALLS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
 extern "C" fn run() {
     let calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for call in calls {
-        // A panic must not leave a function of C; the process ends in any case.
+        // A panic must not unwind into C; the process ends in any case.
         let _ = std::panic::catch_unwind(call);
     }
 }
 
-/// Calls `call` when the process exits: by `exit`, also after `main` returned. Not when a signal ends it, nor by `_exit`.
+/// Calls `call` when the process exits, by `exit` or after `main` has returned. Not when a signal or `_exit` ends it.
 ///
 /// # Errors
 ///
-/// There is no memory for one more such call.
+/// There is no memory for another call.
 pub fn at_exit(call: fn()) -> io::Result<()> {
     let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: `run` takes nothing, may run once at any time until the process is gone, and does not unwind.
@@ -34,26 +35,26 @@ pub fn at_exit(call: fn()) -> io::Result<()> {
     Ok(())
 }
 
-/// Which of the two processes this is.
+/// The two processes after a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that was there.
+    /// The original process.
     Parent,
     /// The copy: in a session of its own, with the kept files and `/dev/null` as standard input, output and error.
     Child,
 }
 
-/// Makes a copy of this process, of this thread alone, with these files. See above for what it may do.
+/// Copies this process, with this thread alone and these files. The head of this module says what the copy may do.
 ///
 /// # Errors
 ///
-/// The process may have no more processes, or there is no memory.
+/// The user may have no more processes, or there is no memory.
 pub fn fork(kept: &[BorrowedFd<'_>]) -> io::Result<Side> {
     let mut kept: Vec<RawFd> = kept.iter().map(AsRawFd::as_raw_fd).collect();
     kept.sort_unstable();
-    // SAFETY: the child has this thread only. What other threads were about to do to memory stays as it was: that leaves locks taken,
-    // which the caller answers for, and no value is read but under its lock. A weak argument as far as it goes for libraries of C
-    // beside this one: the child calls none.
+    // SAFETY: the child has this thread only. Changes that other threads had under way stay unfinished: that leaves
+    // locks taken. The caller answers for these, and no value is read without its lock. The argument is weak for C
+    // libraries beside this one: the child calls none.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -64,16 +65,17 @@ pub fn fork(kept: &[BorrowedFd<'_>]) -> io::Result<Side> {
     }
 }
 
-/// Ends a child of [`fork`]: without the calls that wait for the exit, which are the parent's.
+/// Ends a child of [`fork`], without the exit calls, which belong to the parent.
 pub fn leave() -> ! {
-    // SAFETY: it does not return, and runs nothing of this process.
+    // SAFETY: it does not return, and runs no code of this process.
     unsafe { libc::_exit(0) }
 }
 
-/// Closes everything that is not kept, and leaves session and terminal. What fails leaves a file open longer than it need be.
+/// Closes all files except those in `kept`, and leaves session and terminal. If a step fails, a file stays open longer
+/// than needed.
 fn separate(kept: &[RawFd]) {
-    // SAFETY: plain system calls with values. The owners of the closed files are never dropped: the child ends by `leave`, and
-    // uses none but those that are kept.
+    // SAFETY: plain system calls with values. The owners of the closed files are never dropped: the child ends by
+    // `leave`, and uses only kept files.
     unsafe {
         libc::setsid();
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
@@ -92,20 +94,20 @@ fn separate(kept: &[RawFd]) {
     }
 }
 
-/// Closes everything but standard input, output and error: what those who started this process left open for it by mistake. To be called
-/// first of all.
+/// Closes all files except standard input, output and error, which the parent left open by mistake. Call it first of
+/// all.
 pub fn close_inherited() {
     close_range(3, RawFd::MAX);
 }
 
-/// Closes the files of these numbers, both included.
+/// Closes the files with these numbers, both included.
 fn close_range(first: RawFd, last: RawFd) {
-    // SAFETY: a plain system call. A child that ends by `leave` uses none of these files, and a process that has just begun has opened
-    // none: `close_inherited` says when it may be called.
+    // SAFETY: a plain system call. A child that ends by `leave` uses no file in this range. In a process that has just
+    // begun, no file in it has an owner yet: `close_inherited` says when it may be called.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     if closed != 0 {
-        // A kernel before 5.9, or a filter of system calls.
-        // SAFETY: as above; the limit says how many there can be.
+        // Kernels before 5.9 have no such call, and a seccomp filter may refuse it.
+        // SAFETY: as above; the limit says how many files there can be.
         let limit = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
         for fd in first..=last.min(RawFd::try_from(limit).unwrap_or(1 << 16)) {
             // SAFETY: as above.

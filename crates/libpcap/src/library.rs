@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 
-/// The names libpcap goes by: Debian's and Ubuntu's, everybody else's, and the one that comes with development files.
+/// Names of libpcap: Debian's and Ubuntu's, that of other systems, and the one in development packages.
 const NAMES: [&str; 3] = ["libpcap.so.0.8", "libpcap.so.1", "libpcap.so"];
 
 /// Names inside the library are looked up there first, not in the process, which may have a libpcap of ours. glibc's
@@ -28,7 +28,7 @@ const MAXIMUM_SNAPLEN: u32 = 262_144;
 /// 64 MiB of blocks for an expression (NCHUNKS) and recurses once for each, with frames smaller than a block.
 const STACK_BYTES: usize = 128 << 20;
 
-/// Libraries before 1.8 compile with global variables, whatever handle they were loaded by.
+/// Versions before 1.8 compile with global variables, whichever handle they were loaded by.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// `pcap_t`, which only the library looks into.
@@ -91,14 +91,14 @@ impl Libpcap {
         )))
     }
 
-    /// Loads the library with this name, or at this path if there is a slash in it. The library's code is run: the path
-    /// must be one that is trusted.
+    /// Loads the library with this name, or at this path if it has a slash. The library's code runs, so the path must
+    /// be trusted.
     pub fn open(path: impl AsRef<OsStr>) -> Result<Libpcap, CompileError> {
         let path = path.as_ref();
         let flags = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-        // SAFETY: loading runs the library's initialisers, which are libpcap's (it has none that touch the process) for
-        // the names used here, and what the caller vouches for otherwise. The name is not checked any further: whoever
-        // can put another libpcap into the loader's path can put another libc there.
+        // SAFETY: loading runs the library's initialisers. For the names used here these are libpcap's, which do not
+        // touch the process; for other paths the caller vouches. The name is not checked further: an attacker with
+        // write access to the loader's path can replace libc as well.
         let library = unsafe { Library::open(Some(path), flags) }
             .map_err(|error| CompileError::unavailable(format!("{}: {error}", path.display())))?;
         // SAFETY: each type is the one pcap.h declares for the name, unchanged since libpcap 0.8 (bpf_u_int32 is u32,
@@ -125,15 +125,16 @@ impl Libpcap {
         snap_len: c_int,
     ) -> Result<Vec<Instruction>, CompileError> {
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: takes two numbers, any are allowed; gives a handle that is ours to close, or null.
-        // (pcap_open_dead_with_tstamp_precision differs in what is written to files only.)
+        // SAFETY: takes any two numbers; gives a handle that this code has to close, or null.
+        // (pcap_open_dead_with_tstamp_precision differs only for writing files.)
         let handle = unsafe { (self.open_dead)(data_link_type(link_type), snap_len) };
         let handle = NonNull::new(handle).ok_or_else(|| CompileError::unavailable("libpcap: out of memory"))?;
         let handle = Handle { library: self, handle };
         let mut program = Compiled { library: self, program: BpfProgram { bf_len: 0, bf_insns: ptr::null_mut() } };
         let optimise = c_int::from(expression.count_bytes() <= MAX_OPTIMISED_BYTES);
-        // SAFETY: the handle is open and used by this thread alone, the program is writable, the expression ends with a
-        // NUL and is only read; none is kept after the call. ONE_AT_A_TIME is held for old versions.
+        // SAFETY: the handle is open and used by this thread alone, and the program is writable. The expression ends
+        // with a NUL and is only read. The library keeps no pointer after the call. ONE_AT_A_TIME is held for old
+        // versions.
         let status = unsafe {
             (self.compile)(
                 handle.handle.as_ptr(),
@@ -186,7 +187,7 @@ impl Compile for Libpcap {
     }
 }
 
-/// A handle that is closed when dropped.
+/// A handle, closed when dropped.
 struct Handle<'l> {
     library: &'l Libpcap,
     handle: NonNull<Pcap>,
@@ -199,7 +200,7 @@ impl Drop for Handle<'_> {
     }
 }
 
-/// A program whose instructions are the library's; they are freed when dropped.
+/// A program with the library's instructions, freed when dropped.
 struct Compiled<'l> {
     library: &'l Libpcap,
     program: BpfProgram,

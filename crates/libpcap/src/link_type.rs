@@ -1,7 +1,7 @@
-//! Link types of capture files as libpcap numbers them inside a process.
+//! Converts link types of capture files to libpcap's numbers inside a process.
 //!
-//! The numbers in files (LINKTYPE_) are the same on all systems, those in processes (DLT_) are not; most are equal. The
-//! five that differ on Linux are in libpcap's pcap-common.c and pcap/dlt.h.
+//! The numbers in files (LINKTYPE_) are the same on all systems, those in processes (DLT_) are not, but most are equal.
+//! The five that differ on Linux are in libpcap's pcap-common.c and pcap/dlt.h.
 
 use std::ffi::c_int;
 

@@ -1,7 +1,8 @@
-//! Every expression that tcpdump was asked about the shared captures: the interpreter must pass as many packets.
+//! Compares the interpreter with tcpdump, for all expressions in the expectations of the shared captures: it must pass
+//! the same number of packets.
 //!
 //! The expectations (`expected/*.json`, `bpf`: expression -> count) were made with tcpdump and libpcap 1.10.3. Strings
-//! among them are tcpdump's errors; what tcpdump refuses because no packet can match must pass none here.
+//! among them are tcpdump's errors. An expression that tcpdump refuses because no packet can match must pass none here.
 
 use libpcap::Libpcap;
 use program::interpreter::SELECT_FRAMES;
@@ -14,7 +15,7 @@ fn shared() -> PathBuf {
     std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from)
 }
 
-/// A classic capture file, and no more than this test needs of it.
+/// A classic capture file, as far as this test needs it.
 struct Capture<'f> {
     link_type: u16,
     snap_len: u32,
@@ -22,7 +23,7 @@ struct Capture<'f> {
 }
 
 impl<'f> Capture<'f> {
-    /// `None` for other formats, old versions and files that end inside a record.
+    /// `None`: another format, an old version, or a file that ends inside a record.
     fn new(file: &'f [u8]) -> Option<Capture<'f>> {
         let magic: [u8; 4] = *file.first_chunk()?;
         let swapped = match magic {
@@ -36,7 +37,7 @@ impl<'f> Capture<'f> {
         };
         let mut link_type = u16::try_from(word(20)? & 0xffff).ok()?;
         if link_type == 0 && swapped {
-            // The address family in the other byte order: as on OpenBSD's loopback.
+            // An address family in the other byte order, as on OpenBSD's loopback.
             link_type = 108;
         }
         let snap_len = word(16)?;
@@ -47,7 +48,7 @@ impl<'f> Capture<'f> {
             at += 16;
             let bytes = file.get(at..at + usize::try_from(captured).ok()?)?;
             at += bytes.len();
-            // libpcap gives no more of a record than the file's header promises.
+            // libpcap gives at most as much of a record as the file's header promises.
             let limit = if snap_len == 0 || snap_len > 0x7fff_ffff { 262_144 } else { snap_len };
             let kept = bytes.get(..usize::try_from(limit).ok()?).unwrap_or(bytes);
             frames.push(Frame { bytes: kept, wire_len });
@@ -56,7 +57,7 @@ impl<'f> Capture<'f> {
     }
 }
 
-/// How many packets pass: packet by packet, by the batch, and after a round trip through classic BPF.
+/// The number of packets that pass: packet by packet, by the batch, and after a round trip through classic BPF.
 fn counts(code: &[cbpf::Instruction], frames: &[Frame<'_>]) -> [usize; 3] {
     let program = from_cbpf(code).unwrap();
     let interpreter = Interpreter::new(&program);
@@ -110,7 +111,7 @@ fn as_many_packets_as_tcpdump() {
                     refused += 1;
                 }
                 (None, Err(_)) => refused += 1,
-                // The file itself is what tcpdump refuses.
+                // tcpdump refuses the file itself.
                 (None, Ok(_)) => {}
                 (Some(_), Err(error)) => wrong.push(format!("{name}: {expression:?}: {error}")),
             }

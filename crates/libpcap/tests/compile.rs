@@ -1,10 +1,10 @@
-//! What the loaded library makes of expressions, and what is said when there is none.
+//! Compiles expressions with the loaded library, and checks the errors without one.
 
 use libpcap::{Lazy, Libpcap, MAX_EXPRESSION_BYTES, MAX_OPTIMISED_BYTES};
 use program::cbpf::disassemble;
 use program::{Compile, CompileErrorKind, Interpreter};
 
-/// The system's library; `None`, said on standard error, where there is none.
+/// The system's library. `None`: there is none, as standard error says.
 fn library() -> Option<Libpcap> {
     Libpcap::load().inspect_err(|error| eprintln!("skipped, no libpcap: {error}")).ok()
 }
@@ -53,7 +53,7 @@ fn errors() {
     check(&"(".repeat(MAX_EXPRESSION_BYTES), ETHERNET, "");
 }
 
-/// Shapes that are deep, wide or both, at the limits of length: an answer of whatever kind, and soon.
+/// Expressions that are deep, wide or both, at the limits of length: each has to get an answer of some kind soon.
 #[test]
 fn long_expressions() {
     let Some(library) = library() else { return };

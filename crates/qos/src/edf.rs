@@ -1,9 +1,9 @@
 //! The account of one guaranteed flow: its current period and the time left in it. The scheduler orders accounts by the end of
 //! their periods (earliest deadline first).
 //!
-//! An idle flow must not save time up and use it at once, late in its period: other flows count on that time. Therefore a flow
-//! that wakes loses the time that it was idle, as if it had sent meanwhile, down to the part of its slice that belongs to the
-//! rest of the period. A flow that used nothing of its period, or wakes after it, begins a new period.
+//! An idle flow must not save time up and use it at once, late in its period: other flows rely on that time. Therefore
+//! a flow that wakes loses its idle time, as if it had sent meanwhile, down to the part of its slice that belongs to
+//! the rest of the period. A flow that has used none of its period, or wakes after it, begins a new period.
 
 use crate::clock::Moment;
 use crate::guarantee::Guarantee;
@@ -22,7 +22,7 @@ pub(crate) struct Ended {
 pub(crate) struct Account {
     guarantee: Guarantee,
     start: Moment,
-    /// Time left in the period in ns; below 0 the flow owes it.
+    /// Time left in the period, in ns; below 0 is a debt.
     remain: i64,
     /// The time at which the queue of the flow became empty. Only meaningful while the flow is idle.
     idle_since: Moment,

@@ -1,6 +1,6 @@
-//! Weighted fair queueing by start times: each flow has a virtual time that its frames move on by their wire time divided by
-//! its weight, and the flow that is furthest behind sends. A flow that comes back starts where the others are, and saves
-//! nothing up.
+//! Weighted fair queueing by start times. Each flow has a virtual time; its frames advance it by their wire time
+//! divided by the flow's weight. The flow that is furthest behind sends. A returning flow starts where the others are,
+//! so it saves up no time.
 
 use crate::heap::Heap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Tag {
     remainder: u128,
 }
 
-/// Flows that share what is left.
+/// Flows that share the time that is left over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FairQueue {
     pub(crate) heap: Heap<(u128, u32)>,
@@ -44,7 +44,7 @@ impl FairQueue {
         Some(slot)
     }
 
-    /// A flow used `wire_ns`. It may have left meanwhile.
+    /// Charges `wire_ns` to a flow, which may have left meanwhile.
     pub(crate) fn charge(&mut self, slot: u32, flow: u32, tag: &mut Tag, wire_ns: u64, weight: u32) {
         let weight = u128::from(weight.max(1));
         let work = u128::from(wire_ns) * PARTS + tag.remainder;

@@ -9,17 +9,17 @@
 //!    Implementation in a Vertically Structured Operating System*, 1997). A flow has a slice of wire time in each period.
 //!    Among the flows with time left, the flow whose period ends first sends. A frame that runs over the slice is charged
 //!    to the next period, therefore a flow gets its share exactly, although frames cannot be cut.
-//! 2. **What is left** (`fair`): fair flows by weight, and guaranteed flows with slack that used up their slices. This is
-//!    weighted fair queueing by start times (Goyal, Vin, Cheng, *Start-time Fair Queuing*, 1996).
+//! 2. **Leftover time** (`fair`): fair flows by weight, and guaranteed flows with slack that have used up their slices.
+//!    This is weighted fair queueing by start times (Goyal, Vin, Cheng, *Start-time Fair Queuing*, 1996).
 //! 3. **Background**: flows that send only when no other flow may.
 //!
 //! A guarantee holds because `admission` refuses more than a part of the wire (95 % unless told otherwise), and because an
 //! idle flow loses time as it passes: a flow that wakes late in its period cannot burst at the cost of others (after the
 //! constant bandwidth server of Abeni and Buttazzo, 1998; `edf` has the rule).
 //!
-//! A decision takes O(log n) comparisons, and no memory is allocated after a flow was admitted. The start of a period costs
-//! one such step for each flow in it, in the first decision after it. Sums are integers with remainders carried along, and
-//! nothing drifts. Start reading in [`Scheduler`].
+//! A decision takes O(log n) comparisons, and allocates no memory after a flow was admitted. The start of a period
+//! costs one such step for each flow in it, in the first decision after it. Sums are integers that carry remainders
+//! along, so they do not drift. Start reading in [`Scheduler`].
 
 #![forbid(unsafe_code)]
 

@@ -8,11 +8,11 @@ use crate::guarantee::Class;
 use crate::heap::Heap;
 use std::collections::HashMap;
 
-/// What a scheduler permits.
+/// The limits of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The part of the wire that guarantees may take together, in millionths; more than a million count as a million. The rest
-    /// is the floor of the flows that share what is left.
+    /// The part of the wire that guarantees may take together, in millionths; more than a million count as a million.
+    /// The rest is always left for the other flows.
     pub utilisation_ppm: u32,
     /// The weight of a guaranteed flow among fair flows once its slice is used up and it has slack. 0 counts as 1.
     pub slack_weight: u32,
@@ -50,7 +50,7 @@ pub enum Choice {
     Nothing,
 }
 
-/// The time a flow got since it was admitted, in ns of wire time.
+/// The wire time that a flow has got since it was admitted, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// By its guarantee.
@@ -61,11 +61,12 @@ pub struct Usage {
     pub fair_ns: u64,
     /// As a background flow.
     pub background_ns: u64,
-    /// Time that it used beyond its slice and that periods to come pay. 0: none.
+    /// Time used beyond its slice, which later periods pay for. 0: none.
     pub deficit_ns: u64,
-    /// Periods that ended while it had frames waiting.
+    /// Periods that ended while the flow had frames waiting.
     pub periods: u64,
-    /// Those of them that ended before it got its slice: the driver came late, or was slower than the wire it charges for.
+    /// Those of them that ended before the flow got its slice: the driver was late, or slower than the wire it charges
+    /// for.
     pub periods_missed: u64,
 }
 
@@ -146,10 +147,11 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Gives a flow another class, whether it has frames or not. The flow keeps as debt the time by which it is ahead of its
-    /// guarantee; a new period begins. The class it has already changes nothing.
+    /// Changes the class of a flow, with or without waiting frames. The flow keeps as debt the time by which it is
+    /// ahead of its guarantee, and a new period begins. The same class again changes nothing.
     ///
     /// # Errors
+    /// [`Refusal`] as for [`Scheduler::admit`], or if the flow is unknown; the flow then keeps its class.
     /// [`Refusal`] as for [`Scheduler::admit`], or if the flow is unknown; the flow keeps its class.
     pub fn change(&mut self, flow: u32, class: Class, now: u64) -> Result<(), Refusal> {
         let now = self.clock.advance(now);
@@ -213,7 +215,7 @@ impl Scheduler {
         }
     }
 
-    /// Decides which flow sends now. The answer stays the same until the scheduler learns something, or time passes.
+    /// Decides which flow sends now. The answer stays the same until the scheduler learns of a change, or time passes.
     pub fn next(&mut self, now: u64) -> Choice {
         let now = self.clock.advance(now);
         self.renew(now);
@@ -233,11 +235,11 @@ impl Scheduler {
         }
     }
 
-    /// A frame of the flow goes on the wire at `now` and takes `wire_ns`; `how` is as [`Scheduler::next`] said. A flow that was
-    /// removed or changed its class meanwhile is charged as far as it still can be.
+    /// A frame of the flow goes on the wire at `now` and takes `wire_ns`; `how` comes from [`Scheduler::next`]. A flow
+    /// that was removed or changed meanwhile is charged as far as possible.
     ///
-    /// `now` is not before the time of the last call. A step back counts as no time, and the way forward counts again: times that
-    /// go to and fro make the scheduler's clock run fast.
+    /// `now` must not be before the time of the last call. A step back counts as no time, and the way forward counts
+    /// again. So times that go to and fro make the scheduler's clock run fast.
     pub fn charge(&mut self, flow: u32, wire_ns: u64, how: How, now: u64) {
         let now = self.clock.advance(now);
         let Some(slot) = self.slot(flow) else { return };
@@ -301,7 +303,7 @@ impl Scheduler {
         self.free.reserve(self.entries.len());
     }
 
-    /// Begins the periods that are due.
+    /// Begins all periods that are due.
     fn renew(&mut self, now: Moment) {
         let due = |heap: &Heap<(Moment, u32)>| heap.first().filter(|((deadline, _), _)| *deadline <= now);
         while let Some((_, slot)) = due(&self.entitled).or_else(|| due(&self.spent)) {
@@ -316,7 +318,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a flow with frames into the queues where it belongs.
+    /// Puts a flow with frames into its queues.
     fn enter(&mut self, slot: u32) {
         let entry = &mut self.entries[slot as usize];
         if !entry.ready {
@@ -363,7 +365,7 @@ mod tests {
         heaps.iter().map(|heap| heap.comparisons).sum()
     }
 
-    /// The mean and the most comparisons a decision, with that number of guaranteed and of fair flows.
+    /// The mean and the largest number of comparisons in a decision, with `flows` guaranteed and as many fair flows.
     fn cost(flows: u32) -> (u64, u64) {
         const DECISIONS: u64 = 50_000;
         let mut scheduler = Scheduler::new(Options::default());

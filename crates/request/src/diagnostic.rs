@@ -1,5 +1,5 @@
-//! What is wrong with a request, where, and what would be right: the one shape of error for everything that points at
-//! a text, here and in the control plane.
+//! An error in a request: message, place and remedy. All errors that point at a text have this shape, here and in the
+//! control plane.
 //!
 //! Rendering knows about tabs, wide characters, long lines and spans at the end; it writes no colour codes.
 
@@ -12,14 +12,14 @@ use crate::limits::RENDER_COLUMNS;
 /// A piece of source text, as byte offsets: `start` is in, `end` is out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The first byte.
+    /// The offset of the first byte.
     pub start: usize,
     /// The byte after the last.
     pub end: usize,
 }
 
 impl Span {
-    /// Nowhere: the span of what was made, not read.
+    /// The span of something that was made, not read.
     pub const NONE: Span = Span { start: usize::MAX, end: usize::MAX };
 
     /// The span from `start` up to, not including, `end`.
@@ -27,7 +27,7 @@ impl Span {
         Span { start, end }
     }
 
-    /// From the start of this one to the end of `last`. [`Span::NONE`] adds nothing.
+    /// The span from the start of this one to the end of `last`. [`Span::NONE`] adds nothing.
     pub fn to(self, last: Span) -> Span {
         if self == Span::NONE {
             last
@@ -42,38 +42,38 @@ impl Span {
 /// An error in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// What is wrong, as one sentence without capital and full stop.
+    /// The error, as one sentence without capital and full stop.
     pub message: String,
-    /// Where.
+    /// The place.
     pub span: Span,
-    /// A few words to stand beside the caret; may be empty.
+    /// A few words beside the caret; may be empty.
     pub label: String,
-    /// What would be right.
+    /// The remedy.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error with neither label nor help.
+    /// An error without label and help.
     pub fn new(message: impl Into<String>, span: Span) -> Diagnostic {
         Diagnostic { message: message.into(), span, label: String::new(), help: None }
     }
 
-    /// The same with words beside the caret.
+    /// Adds words beside the caret.
     pub fn with_label(mut self, label: impl Into<String>) -> Diagnostic {
         self.label = label.into();
         self
     }
 
-    /// The same with a line that says what would be right.
+    /// Adds a line with the remedy.
     pub fn with_help(mut self, help: impl Into<String>) -> Diagnostic {
         self.help = Some(help.into());
         self
     }
 
-    /// The error as people read it: message, place, the line with carets under the span, help. Ends with a newline.
+    /// The error for people: message, place, the line with carets under the span, help. Ends with a newline.
     ///
-    /// `source` is the text the span counts in, `source_name` its file name, or `request` for a command line. A
-    /// span over several lines is shown on its first; one outside of `source` is moved to its end. Lines and
+    /// `source` is the text that the span refers to; `source_name` is its file name, or `request` for a command line. A
+    /// span over several lines is shown on its first line; one outside of `source` is moved to its end. Lines and
     /// columns count from 1, columns in characters.
     pub fn render(&self, source: &str, source_name: &str) -> String {
         let mut out = String::from("error: ");
@@ -126,7 +126,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn find(source: &'a str, span: Span) -> Place<'a> {
-        // Blank lines at the end show nothing: an error there is shown after the last character.
+        // An error on blank lines at the end is shown after the last character.
         let last = source.trim_end().len();
         let mut start = source.floor_char_boundary(span.start.min(source.len()));
         if start > last {
@@ -158,7 +158,7 @@ impl<'a> Place<'a> {
             push_visible(&mut shown, self.line);
             return (shown, caret_start, caret_end - caret_start);
         }
-        // Two fifths of the window stand before the caret, unless the line ends sooner.
+        // Two fifths of the window are before the caret, unless the line ends sooner.
         let from = caret_start.saturating_sub(RENDER_COLUMNS * 2 / 5).min(total.saturating_sub(RENDER_COLUMNS));
         let to = from + RENDER_COLUMNS;
         let mut shown = String::new();
@@ -177,7 +177,7 @@ impl<'a> Place<'a> {
         let shown_from = shown_from.unwrap_or(from);
         let left = if shown_from > 0 { CUT } else { "" };
         let right = if shown_to < total { CUT } else { "" };
-        // The caret of a span that starts at the end of the line stands after the window's last character.
+        // The caret of a span that starts at the end of the line is behind the window's last character.
         let caret_end = caret_end.min(shown_to.max(caret_start + 1));
         (format!("{left}{shown}{right}"), left.len() + caret_start.saturating_sub(shown_from), caret_end - caret_start)
     }
@@ -192,7 +192,7 @@ fn columns(character: char) -> usize {
     }
 }
 
-/// What a tab is shown as: a terminal's tab stops would move the text away from its carets.
+/// How a tab is shown: a terminal's tab stops would move the text away from its carets.
 const TAB: &str = "    ";
 
 fn push_visible(out: &mut String, text: &str) {
@@ -206,7 +206,8 @@ fn push_visible_character(out: &mut String, character: char) {
     }
 }
 
-/// A picture of one column for what is unfit for a terminal: an escape would move what stands behind it from its caret.
+/// A picture of one column for a character that is unfit for a terminal; an escape would move the following text away
+/// from its caret.
 fn replacement(character: char) -> Option<char> {
     match character {
         '\0'..='\x1f' => char::from_u32(0x2400 + character as u32),

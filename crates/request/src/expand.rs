@@ -1,9 +1,9 @@
-//! Fills in `let` and `$x`, and checks what names say: after this only filters, groups, operators and references to
-//! nodes that exist are left.
+//! Fills in `let` and `$x`, and checks names. The result has only filters, groups, operators, and references to nodes
+//! that exist.
 //!
-//! Each use of a `let` is a fresh copy, so the nodes named in its body are its own: references inside the body find
-//! them, others do not, and further copies get names of their own (`tag.2`). Which filters exist is asked, not
-//! known; whether they fit together is the control plane's work.
+//! Each use of a `let` is a fresh copy with nodes of its own. References inside the body find the copy's nodes; other
+//! references do not. Further copies get new names (`tag.2`). The caller knows which filters exist; whether they fit
+//! together is for the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,15 +16,17 @@ use base::nearest;
 
 /// The text without `let` and without variables.
 ///
-/// `variables` are those of `run -D x=...`; `is_filter` says whether a filter has that name. Unknown filters are left
-/// for the control plane to report, unless their name looks like a mistyped `let`. Comments are dropped: they belong to
-/// the source.
+/// `variables` are those of `run -D x=...`; `is_filter` says whether a filter has that name. The control plane reports
+/// unknown filters, unless their name looks like a mistyped `let`. Comments are dropped: they belong to the source.
 ///
 /// # Errors
 ///
-/// A `let` that uses itself, is given twice, hides a filter or is given parameters; a variable without a value; a
-/// node's name that is used twice or is a filter's; a reference to nothing; a setting given twice; a result larger
-/// than [`limits`](crate::limits) allow.
+/// - A `let` that uses itself, is given twice, hides a filter, or is given parameters.
+/// - A variable without a value.
+/// - A node's name that is used twice, or is that of a filter.
+/// - A reference to a node that does not exist.
+/// - A setting that is given twice.
+/// - A result larger than [`limits`](crate::limits) allow.
 pub fn expand(
     text: &Text,
     variables: &BTreeMap<String, String>,
@@ -47,8 +49,8 @@ pub fn expand(
     let mut items = Vec::new();
     for item in &text.items {
         match item {
-            // Bodies are expanded where they are used; here they are only checked, so that an error in an unused
-            // one is seen too.
+            // Bodies are expanded where they are used. They are checked here, so that an error in an unused one is
+            // seen, too.
             Item::Let { body, .. } => expander.check_values(body)?,
             Item::Set { settings, span } => {
                 for setting in settings {
@@ -65,11 +67,11 @@ pub fn expand(
     Ok(Text { items, notation: text.notation, layout: Default::default() })
 }
 
-/// Which nodes a reference can see besides those of the text itself.
+/// The nodes that a reference can see, besides those of the text itself.
 enum Scope<'a> {
-    /// A path: no others.
+    /// A path: no other nodes.
     Top,
-    /// One copy of a `let`: from the names in its body to those of this copy.
+    /// A copy of a `let`: for each name in its body, the name in this copy.
     Copy(BTreeMap<&'a str, String>),
 }
 
@@ -81,10 +83,10 @@ struct Expander<'a> {
     top: BTreeMap<&'a str, &'a Name>,
     /// All names of nodes in the result.
     taken: BTreeSet<String>,
-    /// How many copies a name inside of lets has had.
+    /// For each name inside of lets: how many copies it has had.
     copies: BTreeMap<&'a str, usize>,
-    /// A name was neither filter nor `let`. The control plane reports the first of those, so only that one is compared
-    /// with the lets: comparing each with all would cost their product.
+    /// A name was neither a filter nor a `let`. The control plane reports only the first such name, so only that one is
+    /// compared with the lets. Comparing each name with all lets would take quadratic time.
     unknown_seen: bool,
     depth: usize,
     term_count: usize,
@@ -182,7 +184,7 @@ impl<'a> Expander<'a> {
         terms.iter().map(|term| self.term(term, scope)).collect()
     }
 
-    /// The `let` a filter's name stands for, when it is one.
+    /// The `let` that a filter's name stands for. `None`: it is no `let`.
     fn let_of(&mut self, call: &FilterCall) -> Result<Option<&'a str>, Diagnostic> {
         let name = call.name.text.as_str();
         if let Some((name, _)) = self.lets.get_key_value(name) {
@@ -216,7 +218,7 @@ impl<'a> Expander<'a> {
     }
 
     fn use_of_let(&mut self, name: &'a str, span: Span) -> Result<Term, Diagnostic> {
-        // `name` is a key of `lets`.
+        // The caller has found `name` in `lets`.
         let entry = &self.lets[name];
         let body = entry.body;
         let labels = entry.labels.clone();
@@ -227,7 +229,7 @@ impl<'a> Expander<'a> {
         self.depth -= 1;
         par.span = span;
         Ok(match par.branches.as_mut_slice() {
-            // One filter, reference or group needs no group around it.
+            // A single filter, reference or group needs no group around it.
             [Chain { lead: None, links, .. }] if links.len() == 1 => match links.remove(0).term {
                 term @ (Term::Filter(_) | Term::Ref(_) | Term::Group(_)) => term,
                 term => Term::Group(Par { span, ..Par::of_term(term) }),
@@ -236,7 +238,7 @@ impl<'a> Expander<'a> {
         })
     }
 
-    /// A name for a node in a copy of a `let`: its own for the first, then with a number.
+    /// The name of a node in a copy of a `let`: the same name for the first copy, then one with a number.
     fn copy_of_label(&mut self, label: &'a Name) -> String {
         let count = self.copies.entry(&label.text).or_insert(0);
         loop {
@@ -282,7 +284,7 @@ impl<'a> Expander<'a> {
     fn filter(&mut self, call: &FilterCall, scope: &Scope<'a>) -> Result<FilterCall, Diagnostic> {
         self.count_bytes(call.name.text.len(), call.span)?;
         let label = match (&call.label, scope) {
-            // Every label of a body was given its copy's name on entry.
+            // Each label of a body got its copy's name on entry.
             (Some(label), Scope::Copy(labels)) => {
                 let copy = labels.get(label.text.as_str()).unwrap_or(&label.text).clone();
                 Some(Name { text: copy, span: label.span })

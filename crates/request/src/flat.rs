@@ -7,7 +7,7 @@ use std::fmt;
 use crate::tree::{Chain, Edge, FilterCall, Item, Link, Notation, Par, Param, Term};
 use crate::value::LABEL_KEY;
 
-/// How to write: the notation, and, for paper notation, the key of a filter's plain value.
+/// How to write a text: the notation, and for paper notation the key of a filter's plain value.
 #[derive(Clone, Copy)]
 pub(crate) struct Style<'a> {
     pub(crate) notation: Notation,
@@ -169,7 +169,7 @@ impl Style<'_> {
         out.push_str(&call.name.text);
         for main in &call.main {
             out.push(separator);
-            // A key stands once: several plain values stay plain.
+            // A key may be given only once, so several plain values stay plain.
             if call.main.len() == 1
                 && let Some(key) = (self.main_key)(&call.name.text)
                 && call.params.iter().all(|param| param.key.text != key)
@@ -200,7 +200,7 @@ fn push_param(out: &mut String, param: &Param) {
 }
 
 impl Link {
-    /// The edge to this link; a plain one when there should be one and is not.
+    /// The edge to this link; a plain edge if it has none.
     pub(crate) fn edge_or_plain(&self) -> Edge {
         self.edge.unwrap_or(Edge { cut: false, select: None, span: self.term.span() })
     }

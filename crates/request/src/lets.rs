@@ -1,4 +1,4 @@
-//! The lets of a text: collected by name, each fit to be copied. Using them is `expand.rs`.
+//! The lets of a text, by name, checked so that they can be copied. `expand.rs` uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ pub(crate) struct Let<'a> {
 /// All lets of a text, by name.
 pub(crate) type Lets<'a> = BTreeMap<&'a str, Let<'a>>;
 
-/// The lets of a text, which hide no filter and no other `let`, and stand in no circle.
+/// Collects the lets of a text. Checks that they hide no filter and no other `let`, and do not use each other in a
+/// circle.
 pub(crate) fn collect<'a>(text: &'a Text, is_filter: &dyn Fn(&str) -> bool) -> Result<Lets<'a>, Diagnostic> {
     let mut lets = Lets::new();
     for item in &text.items {
@@ -36,7 +37,7 @@ pub(crate) fn collect<'a>(text: &'a Text, is_filter: &dyn Fn(&str) -> bool) -> R
     Ok(lets)
 }
 
-/// The names of the nodes in a body, each once.
+/// The names of the nodes in a body; an error if one is used twice.
 pub(crate) fn labels_of(body: &Par) -> Result<Vec<&Name>, Diagnostic> {
     let mut labels = Vec::new();
     body.each_term(&mut |term| {
@@ -56,8 +57,8 @@ pub(crate) fn named_twice(label: &Name) -> Diagnostic {
     Diagnostic::new(format!("two nodes are named `{}`", label.text), label.span).with_label("named before")
 }
 
-/// Follows the uses of each `let` depth first, with the path on a list and not on the stack: texts may hold long rows
-/// of them.
+/// Follows the uses of each `let` depth first. The path is on a list, not on the stack, because texts may hold long
+/// chains of lets.
 fn check_circles(lets: &Lets<'_>) -> Result<(), Diagnostic> {
     let uses: BTreeMap<&str, Vec<&Name>> =
         lets.iter().map(|(name, entry)| (*name, uses_in(entry.body, lets))).collect();
@@ -70,7 +71,7 @@ fn check_circles(lets: &Lets<'_>) -> Result<(), Diagnostic> {
                 path.pop();
                 continue;
             }
-            // Every name on the path is a `let`, so it has an entry.
+            // Each name on the path is a `let`, so it has an entry.
             let Some(used) = uses.get(*name).and_then(|uses| uses.get(*next)) else {
                 finished.insert(*name);
                 on_path.remove(*name);

@@ -1,18 +1,18 @@
-//! Text to tokens, one at a time, and the comments and blank lines between them.
+//! Turns text into tokens, one at a time, and notes the comments and blank lines between them.
 //!
-//! The lexer knows neither notation: what a word means, and where one may be cut (`22>(x)`), the parsers say.
-//! Names, values and escapes are `value.rs`.
+//! The lexer knows neither notation: the parsers decide what a word means, and where it may be cut (`22>(x)`). Names,
+//! values and escapes are in `value.rs`.
 
 use crate::diagnostic::{Diagnostic, Span};
 use crate::tree::{Comment, Layout};
 use crate::value::{braced_name, is_delimiter};
 
-/// What a token is; its text is the source under its span.
+/// The kind of a token; its text is the source under its span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A bare word.
     Word,
-    /// A word in quotes, the span with them.
+    /// A word in quotes; its span includes them.
     Quoted,
     Bar,
     BarBar,
@@ -37,13 +37,13 @@ pub(crate) struct Token {
 
 pub(crate) struct Lexer<'a> {
     source: &'a str,
-    /// Where the next token is looked for.
+    /// Where to look for the next token.
     position: usize,
-    /// The token after `position`, once it was looked at.
+    /// The token after `position`, if it was looked at.
     peeked: Option<Token>,
     /// Where the last taken token ends.
     taken_end: usize,
-    /// A token stands on the current line, so a comment here is not on a line of its own.
+    /// There is a token on the current line, so a comment here is not on a line of its own.
     line_used: bool,
     pub(crate) layout: Layout,
 }
@@ -54,7 +54,7 @@ impl<'a> Lexer<'a> {
         Lexer { source, position, peeked: None, taken_end: position, line_used: false, layout: Layout::default() }
     }
 
-    /// The next token, which stays the next.
+    /// The next token, without taking it.
     pub(crate) fn peek(&mut self) -> Result<Token, Diagnostic> {
         if let Some(token) = self.peeked {
             return Ok(token);
@@ -67,7 +67,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// The next token, taken.
+    /// Takes the next token.
     pub(crate) fn take(&mut self) -> Result<Token, Diagnostic> {
         let token = self.peek()?;
         self.peeked = None;
@@ -92,7 +92,7 @@ impl<'a> Lexer<'a> {
         Span::new(self.taken_end, self.taken_end)
     }
 
-    /// The word that is glued to the last taken token: from its end up to the next delimiter.
+    /// The word glued to the last taken token: from its end to the next delimiter.
     pub(crate) fn glued_word(&self) -> Span {
         let rest = &self.source[self.taken_end..];
         let bytes = rest.find(is_delimiter).unwrap_or(rest.len());

@@ -3,11 +3,11 @@
 //! Text becomes a tree ([`parse`]), a tree becomes text ([`print()`], [`print_paper`]), and `let` and `$x` are
 //! filled in ([`expand`]). Two notations, one tree: `a | b` and `(a) > (b)` compare equal.
 //!
-//! This crate is pure: it opens nothing, and it knows no filter. Whether `http` exists, what it takes and what may
-//! stand before it is decided by the control plane, which reports with the same [`Diagnostic`].
+//! This crate is pure: it opens nothing and knows no filter. The control plane decides whether `http` exists, what it
+//! takes and what may be before it. It reports errors with the same [`Diagnostic`].
 //!
-//! Read next: `grammar.md` beside this crate's manifest for the language, then [`tree`] for its shape, `pipe.rs` for
-//! the parser most texts go through.
+//! Read next: `grammar.md` beside this crate's manifest for the language, [`tree`] for the tree, then `pipe.rs` for the
+//! parser of most texts.
 #![forbid(unsafe_code)]
 
 mod begin;

@@ -1,7 +1,7 @@
 //! Paper notation: `(a) > (b)`, `( (a) | (b) )`, `22> (x)`, `(rtsp,name=tag) ... (tag)`.
 //!
-//! Functions and tree are those of `pipe.rs`; only the signs differ, and that references look like filters: they are
-//! told apart when the whole text is read.
+//! Functions and tree are those of `pipe.rs`; the signs differ. References look like filters; they are told apart once
+//! the whole text is read.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ impl<'a> Parser<'a> {
         Ok(Chain { lead, links, span: start.to(self.lexer.taken()) })
     }
 
-    /// edge = [selector] (">" | ">>"), all of it in one word, which may go on: `22>(x)`, `>not (x)`
+    /// edge = [selector] (">" | ">>"), all in one word, which may go on: `22>(x)`, `>not (x)`
     fn paper_edge(&mut self) -> Result<Option<Edge>, Diagnostic> {
         let token = self.lexer.peek()?;
         let Some(word) = self.word(token) else { return Ok(None) };
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// filter = "(" NAME ["," value] {"," KEY "=" value} ")", of which `open` is read
+    /// filter = "(" NAME ["," value] {"," KEY "=" value} ")"; `open` has been read
     fn paper_filter(&mut self, open: Token) -> Result<Term, Diagnostic> {
         let token = self.lexer.peek()?;
         let name = self.name(token, "a filter")?;
@@ -165,12 +165,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Whether a word is, or was meant as, the beginning of an edge.
+/// Is this word the beginning of an edge, or meant as one?
 fn starts_edge(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '!' | '>' | ':'))
 }
 
-/// Makes references of those bare `(x)` for which a node named x stands anywhere in the text.
+/// Makes references of all bare `(x)` for which any node in the text is named x.
 pub(crate) fn resolve_references(text: &mut Text) {
     let mut labels = BTreeSet::new();
     text.each_term(&mut |term| {

@@ -1,4 +1,4 @@
-//! The parameters of one filter while they are read: their order, and what is given twice.
+//! The parameters of one filter while they are read: checks their order, and keys that are given twice.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// Was nothing added?
+    /// Are there no parameters yet?
     pub(crate) fn is_empty(&self) -> bool {
         self.main.is_empty() && self.keys.is_empty()
     }
 
-    /// Adds a plain value; plain values stand first or nowhere.
+    /// Adds a plain value; plain values come first.
     pub(crate) fn add_main(&mut self, value: Value, raw: &str) -> Result<(), Diagnostic> {
         if !self.keys.is_empty() {
             return Err(Diagnostic::new(format!("the plain value {} stands after a key", quote(raw)), value.span)
@@ -60,13 +60,13 @@ impl<'a> Params<'a> {
         Ok(())
     }
 
-    /// The filter, whose name and parameters stand at `span`.
+    /// Makes the filter; its name and parameters are at `span`.
     pub(crate) fn into_term(self, name: Name, span: Span) -> Term {
         Term::Filter(FilterCall { name, main: self.main, params: self.params, label: self.label, span })
     }
 }
 
-/// The error for a key where it is given already.
+/// The error for a key that is given twice.
 pub(crate) fn twice(key: &Name) -> Diagnostic {
     Diagnostic::new(format!("`{}` is given twice", key.text), key.span).with_label("given before")
 }

@@ -1,6 +1,6 @@
-//! What both notations share: items, settings, parameters, limits, and how an unexpected token is reported.
+//! The common part of both notations: items, settings, parameters, limits, and errors for unexpected tokens.
 //!
-//! The notations differ in chains, groups and filters only: `pipe.rs` and `paper.rs`.
+//! The notations differ only in chains, groups and filters: `pipe.rs` and `paper.rs`.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use crate::pipe::AFTER_EDGE;
 use crate::tree::{Item, Layout, Name, Notation, Par, Param, Term, Text, Value};
 use crate::value::{LABEL_KEY, RESERVED, decode_bare, decode_quoted, is_name, starts_name};
 
-/// Reads a request in either notation.
+/// Parses a request in either notation.
 ///
 /// # Errors
 ///
-/// The first place where the text is not in the language, or where it is larger than [`limits`](crate::limits) allow.
+/// The first place where the text is not in the language, or is larger than [`limits`](crate::limits) allow.
 pub fn parse(source: &str) -> Result<Text, Diagnostic> {
     if source.len() > SOURCE_BYTES_MAX {
         return Err(Diagnostic::new(
@@ -34,8 +34,8 @@ pub fn parse(source: &str) -> Result<Text, Diagnostic> {
     Ok(text)
 }
 
-/// The notation of the first token that differs: what `set ...;`, `let NAME =` and `not` leave. `(` is paper.
-/// A lexical error counts as pipe; the parser will meet it again.
+/// Finds the notation by the first token that differs, after `set ...;`, `let NAME =` and `not`; `(` is paper. A
+/// lexical error counts as pipe; the parser will find it again.
 fn notation_of(source: &str) -> Notation {
     let mut lexer = Lexer::new(source);
     loop {
@@ -49,7 +49,7 @@ fn notation_of(source: &str) -> Notation {
                     match lexer.peek().map(|token| token.kind) {
                         Ok(Kind::Semicolon) => break,
                         Err(_) | Ok(Kind::End) => return Notation::Pipe,
-                        // Cannot fail: the token was just looked at.
+                        // Cannot fail: the token has been peeked.
                         Ok(_) => _ = lexer.take(),
                     }
                 },
@@ -158,7 +158,7 @@ impl<'a> Parser<'a> {
         Ok(Item::Set { settings, span })
     }
 
-    /// Adds the numbers that follow a number of a setting behind commas, without blanks: `cpus=0,1`.
+    /// Adds the numbers that follow a setting's number behind commas, without blanks: `cpus=0,1`.
     fn further_numbers(&mut self, value: &mut Value) -> Result<(), Diagnostic> {
         let is_number = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == '-');
         loop {
@@ -201,7 +201,7 @@ impl<'a> Parser<'a> {
         (token.kind == Kind::Word).then(|| self.lexer.text(token.span))
     }
 
-    /// Enters a group or `not`, which `span` opens.
+    /// Enters a group or `not` that begins at `span`.
     pub(crate) fn enter(&mut self, span: Span) -> Result<(), Diagnostic> {
         if self.depth >= NESTING_MAX {
             return Err(Diagnostic::new("the request is nested too deeply", span)
@@ -216,7 +216,7 @@ impl<'a> Parser<'a> {
         self.depth -= 1;
     }
 
-    /// Counts a term, which starts at `span`.
+    /// Counts a term that begins at `span`.
     pub(crate) fn count_term(&mut self, span: Span) -> Result<(), Diagnostic> {
         if self.term_count >= TERM_COUNT_MAX {
             return Err(Diagnostic::new(format!("the request has more than {TERM_COUNT_MAX} terms"), span)
@@ -226,7 +226,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Operands joined by `word`, the first of which is read; alone it stays what it is.
+    /// Reads operands joined by `word`, after the first one. A single operand stays as it is.
     pub(crate) fn operands(
         &mut self,
         first: Term,
@@ -250,13 +250,13 @@ impl<'a> Parser<'a> {
         Ok(join(rest))
     }
 
-    /// Right after a group was opened at `opened`: an error when the text ends there.
+    /// Fails if the text ends right after the group at `opened` was opened.
     pub(crate) fn not_at_end(&mut self, opened: Span) -> Result<(), Diagnostic> {
         let token = self.lexer.peek()?;
         if token.kind == Kind::End { Err(self.unexpected_after_term(Some(opened), token)) } else { Ok(()) }
     }
 
-    /// The name in a word, which is not taken.
+    /// The name in a word; does not take the word.
     pub(crate) fn name(&self, token: Token, expected: &str) -> Result<Name, Diagnostic> {
         let text = self.lexer.text(token.span);
         if RESERVED.contains(&text) {
@@ -276,7 +276,7 @@ impl<'a> Parser<'a> {
         Ok(Name { text: text.to_owned(), span: token.span })
     }
 
-    /// What was probably meant by a word that is no name.
+    /// The probable meaning of a word that is no name.
     fn instead_of_name(&self, text: &str, expected: &str) -> String {
         let rest = text.trim_start_matches(['!', '-']);
         let is_selector = text.trim_start_matches('!').starts_with(|c: char| c.is_ascii_digit());
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
                 .with_label("reserved word"));
         }
         if !text.contains(char::is_alphanumeric) {
-            // `size >=100` and `port !=80` would else be the keys `>` and `!`.
+            // Otherwise `size >=100` and `port !=80` would be the keys `>` and `!`.
             return Err(Diagnostic::new(format!("`{text}` cannot be a key"), token.span)
                 .with_label("holds no letter or digit")
                 .with_help("a value that holds `=` needs quotes"));
@@ -330,7 +330,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Takes a bare or quoted value, when the next token is one.
+    /// Takes a bare or quoted value, if the next token is one.
     pub(crate) fn plain_value(&mut self, token: Token) -> Result<Option<Value>, Diagnostic> {
         let text = self.lexer.text(token.span);
         let value = match token.kind {
@@ -342,7 +342,7 @@ impl<'a> Parser<'a> {
         Ok(Some(value))
     }
 
-    /// The error for a token that cannot stand where `expected` should.
+    /// The error for a token in the place of `expected`.
     pub(crate) fn unexpected(&self, expected: &str, token: Token) -> Diagnostic {
         let text = self.lexer.text(token.span);
         let found = match token.kind {
@@ -383,7 +383,7 @@ impl<'a> Parser<'a> {
         error.with_help(help)
     }
 
-    /// The error for a token that cannot go on after a complete term. `opened` is the group it stands in.
+    /// The error for a token that cannot follow a complete term. `opened`: the group around it.
     pub(crate) fn unexpected_after_term(&self, opened: Option<Span>, token: Token) -> Diagnostic {
         let (open, close, edge, beside) = match self.notation {
             Notation::Pipe => ('{', '}', '|', '+'),
@@ -411,7 +411,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Source text as a message shows it: in backticks, and not all of it when it is long.
+/// Source text for a message: in backticks, and shortened.
 pub(crate) fn quote(text: &str) -> String {
     const CHARACTERS_MAX: usize = 40;
     match text.char_indices().nth(CHARACTERS_MAX) {

@@ -1,7 +1,7 @@
 //! Pipe notation: `a | b`, `{ a + b }`, `|22 x`, `@x`.
 //!
-//! One function per line of the grammar in `grammar.md`. The other notation is `paper.rs`; items and parameters are
-//! `parser.rs`.
+//! One function for each line of the grammar in `grammar.md`. The other notation is in `paper.rs`; items and parameters
+//! are in `parser.rs`.
 
 use crate::diagnostic::Diagnostic;
 use crate::lexer::{Kind, Token};
@@ -39,7 +39,7 @@ impl Parser<'_> {
         Ok(Chain { lead, links, span: start.to(self.lexer.taken()) })
     }
 
-    /// edge = ("|" | "||") [selector], the selector glued to it
+    /// edge = ("|" | "||") [selector], with the selector glued to it
     fn pipe_edge(&mut self) -> Result<Option<Edge>, Diagnostic> {
         let cut = match self.peek_kind()? {
             Kind::Bar => false,
@@ -150,7 +150,7 @@ impl Parser<'_> {
                         .with_help("`|` stands between filters, `and` between selectors; a value `&&` needs quotes"));
                 }
                 Kind::Word | Kind::Quoted => {
-                    // Always a value: the kinds were looked at.
+                    // Always a value: the token's kind was checked above.
                     if let Some(value) = self.plain_value(token)? {
                         params.add_main(value, raw)?;
                     }
@@ -164,7 +164,7 @@ impl Parser<'_> {
 }
 
 impl Parser<'_> {
-    /// `port=80`, or a condition in the manner of other programs.
+    /// The error for `port=80`, or for a condition as in other programs.
     fn equals_after_name(&mut self, name: &str, token: Token) -> Diagnostic {
         let error = self.unexpected("a value", token);
         let rest = self.lexer.rest(token);
@@ -178,10 +178,10 @@ impl Parser<'_> {
     }
 }
 
-/// What is missing after an edge.
+/// What an edge must be followed by.
 pub(crate) const AFTER_EDGE: &str = "a filter after the edge";
 
-/// The error for an edge at the start of a chain that is in no group.
+/// The error for an edge at the start of a chain outside a group.
 pub(crate) fn leading_edge(edge: Edge, example: &str) -> Diagnostic {
     Diagnostic::new("an edge cannot start a request", edge.span).with_label("nothing stands before it").with_help(
         format!("begin with a source: `pcap FILE | ...`; a leading edge stands only in a group: `{example}`"),

@@ -1,14 +1,14 @@
-//! The canonical form of a text: what `streamline fmt` writes.
+//! The canonical form of a text, which `streamline fmt` writes.
 //!
-//! An item that fits stays on one line; else it breaks before its edges, and groups open over several lines.
-//! Comments stay where they are relative to the terms around them: one behind a term stays behind it, one on a line
-//! of its own stays before what follows. One-line forms are `flat.rs`.
+//! An item that fits stays on one line. Else it breaks before its edges, and groups open over several lines. Comments
+//! keep their place among the terms: a comment behind a term stays behind it, and a comment on a line of its own stays
+//! before the next term. One-line forms are in `flat.rs`.
 
 use crate::flat::{PIPE, Rank, Style};
 use crate::limits::PRINT_COLUMNS;
 use crate::tree::{Chain, Comment, Item, Notation, Par, Term, Text};
 
-/// The text in pipe notation, with its comments. Ends with a newline unless it is empty; printing what was printed
+/// The text in pipe notation, with its comments. Ends with a newline unless it is empty. Printing a printed text
 /// changes nothing.
 pub fn print(text: &Text) -> String {
     Printer::new(text, PIPE).text(text)
@@ -16,10 +16,9 @@ pub fn print(text: &Text) -> String {
 
 /// The text in paper notation, with its comments.
 ///
-/// `main_key` names the key of a filter's plain value: with `pcap` to `file`, `pcap a.pcap` is written
-/// `(pcap,file=a.pcap)`; where it gives `None` the value stays plain, `(pcap,a.pcap)`, and reads back as the same
-/// tree. What paper notation cannot tell apart is a reference to a node that the text does not name: `(x)` reads
-/// back as a filter.
+/// `main_key` gives the key of a filter's plain value. With `file` for `pcap`, `pcap a.pcap` becomes
+/// `(pcap,file=a.pcap)`. With `None` the value stays plain, `(pcap,a.pcap)`, and reads back as the same tree. Paper
+/// notation cannot express a reference to a node that the text does not name: `(x)` reads back as a filter.
 pub fn print_paper(text: &Text, main_key: &dyn Fn(&str) -> Option<String>) -> String {
     Printer::new(text, Style { notation: Notation::Paper, main_key }).text(text)
 }
@@ -28,15 +27,15 @@ const INDENT: usize = 2;
 
 struct Printer<'a> {
     style: Style<'a>,
-    /// Those not yet written, in order.
+    /// Comments that are not written yet, in order.
     comments: &'a [Comment],
     blank_lines: &'a [usize],
     out: String,
     /// Columns on the last line.
     column: usize,
-    /// The last line holds something.
+    /// There is text on the last line.
     line_used: bool,
-    /// The last line ends in a comment: nothing may follow it there.
+    /// The last line ends in a comment, so no text may follow there.
     line_closed: bool,
 }
 
@@ -94,12 +93,12 @@ impl<'a> Printer<'a> {
                     self.par(body, 0);
                 }
             }
-            // Settings do not break: no line of theirs could end in an edge.
+            // Settings do not break, because they have no edges to break before.
             Item::Set { .. } => self.write(&flat),
         }
     }
 
-    /// Branches, the first at the current place, the others on lines of their own.
+    /// Writes branches: the first at the current place, the others on lines of their own.
     fn par(&mut self, par: &Par, indent: usize) {
         for (index, chain) in par.branches.iter().enumerate() {
             if index > 0 {
@@ -176,20 +175,20 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Whether a comment is still to be written that stood before `offset`.
+    /// Is there an unwritten comment from before `offset`?
     fn comment_before(&self, offset: usize) -> bool {
         self.comments.first().is_some_and(|comment| comment.span.start < offset)
     }
 
-    /// Writes the comments that stood before `offset`: behind the last line, or on lines of their own at `indent`.
+    /// Writes the comments from before `offset`: behind the last line, or on lines of their own at `indent`.
     fn comments_until(&mut self, offset: usize, indent: usize) {
         while self.comment_before(offset) {
             self.comment(indent);
         }
     }
 
-    /// The same between items, where blank lines are kept, one for many. `done` is where the last item ended; the
-    /// answer is where the last comment did, if there was one.
+    /// Does the same between items, where blank lines are kept, one for several. `done` is the end of the last item.
+    /// Gives the end of the last comment if there was one, else `done`.
     fn comments_between_items(&mut self, offset: usize, mut done: usize) -> usize {
         while self.comment_before(offset) {
             let comment = &self.comments[0];
@@ -229,7 +228,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Starts a line, unless nothing is written yet.
+    /// Starts a line, unless the output is empty.
     fn newline(&mut self, indent: usize) {
         if !self.out.is_empty() {
             self.trim_line();
@@ -241,7 +240,7 @@ impl<'a> Printer<'a> {
         self.line_closed = false;
     }
 
-    /// Takes blanks off the end: those between tokens only, for every value ends in something else.
+    /// Removes blanks from the end. They are blanks between tokens, since no value ends in one.
     fn trim_line(&mut self) {
         self.out.truncate(self.out.trim_end_matches(' ').len());
     }
@@ -257,9 +256,9 @@ impl<'a> Printer<'a> {
     }
 }
 
-// Comments are placed by units: the terms that hold no others, and the ends of groups. A comment belongs before the
-// first unit that starts behind it. `first_of_*` and `last_of_*` are the offsets of the first and the last unit of
-// a node; a comment behind the last unit is no reason to break the node.
+// Comments are placed by units: terms that hold no others, and the ends of groups. A comment belongs before the first
+// unit behind it. `first_of_*` and `last_of_*` give the offsets of a node's first and last unit. A comment behind the
+// last unit does not break the node.
 
 fn first_of_item(item: &Item) -> usize {
     match item {

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::tree::Selector;
 
-/// Reads the selector `text`, which stands at `span` and is not empty.
+/// Parses the selector `text` at `span`; it must not be empty.
 pub(crate) fn parse(text: &str, span: Span) -> Result<Selector, Diagnostic> {
     let (invert, range) = match text.strip_prefix('!') {
         Some(range) => (true, range),
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str, span: Span) -> Result<Selector, Diagnostic> {
             .with_help("a selector is `22`, `!80`, `22:23`, `!1:1023`, or `!` for what no other edge selects, else what is rejected"));
     }
     let number = |text: &str, start: usize| {
-        // The digits were checked: all that is left to fail is the size.
+        // The text has digits only, so parsing fails only when the number is too large.
         text.parse::<u32>().map_err(|_| {
             Diagnostic::new(format!("class {text} is too large"), Span::new(start, start + text.len()))
                 .with_label(format!("at most {}", u32::MAX))

@@ -1,8 +1,8 @@
-//! The tree both notations are read into. Every node knows where it stood in the text.
+//! The tree into which both notations are read. Each node knows its place in the text.
 //!
-//! Comparison is by meaning: `==` looks at names, values and structure, never at spans, comments, quotes or the
-//! notation, so that `parse(&print(&t)) == Ok(t)` says something. This is not the graph: references are not
-//! followed, nothing is known about filters; that is the control plane's work, after [`expand`](crate::expand()).
+//! Comparison is by meaning: `==` compares names, values and structure, not spans, comments, quotes or the notation. So
+//! `parse(&print(&t)) == Ok(t)` is a real test. The tree is not the graph: it knows no filter, and follows no
+//! reference. The control plane does that, after [`expand`](crate::expand()).
 
 use crate::diagnostic::Span;
 
@@ -15,18 +15,18 @@ pub enum Notation {
     Paper,
 }
 
-/// A whole request: its items in order, and what the formatter needs to lay them out again.
+/// A whole request: its items in order, and the layout for the formatter.
 #[derive(Debug, Clone)]
 pub struct Text {
-    /// What `;` separates. Empty items are not kept.
+    /// The parts between `;`, without empty ones.
     pub items: Vec<Item>,
-    /// The notation the text was written in. Not compared.
+    /// The notation of the text. Not compared.
     pub notation: Notation,
     /// Comments and blank lines. Not compared.
     pub layout: Layout,
 }
 
-/// What stands between the tokens of a text and is kept by the formatter.
+/// Everything between the tokens of a text that the formatter keeps.
 #[derive(Debug, Clone, Default)]
 pub struct Layout {
     /// All comments, in order.
@@ -40,27 +40,27 @@ pub struct Layout {
 pub struct Comment {
     /// The comment with its `#`, without blanks at the end.
     pub text: String,
-    /// Where it stands.
+    /// Its place in the text.
     pub span: Span,
-    /// Nothing but blanks stands before it on its line.
+    /// There are only blanks before it on its line.
     pub own_line: bool,
 }
 
-/// One of the things that `;` separates.
+/// A part of a text between `;`.
 #[derive(Debug, Clone)]
 pub enum Item {
-    /// `let name = body`: a name for a piece of request. [`expand`](crate::expand()) leaves none.
+    /// `let name = body`: a name for a piece of a request. [`expand`](crate::expand()) removes it.
     Let {
-        /// The name that is given.
+        /// The new name.
         name: Name,
-        /// What each use stands for: a fresh copy.
+        /// The piece; each use is a fresh copy of it.
         body: Par,
         /// From `let` to the end of the body.
         span: Span,
     },
-    /// `set key=value ...`: settings of the request as a whole.
+    /// `set key=value ...`: settings of the whole request.
     Set {
-        /// At least one.
+        /// The settings, at least one.
         settings: Vec<Param>,
         /// From `set` to the last value.
         span: Span,
@@ -69,21 +69,21 @@ pub enum Item {
     Path(Par),
 }
 
-/// A name and where it stands.
+/// A name and its place in the text.
 #[derive(Debug, Clone)]
 pub struct Name {
     /// The name, without `@` or parentheses.
     pub text: String,
-    /// Where it stands; a reference's span covers its `@` or its parentheses.
+    /// Its place; for a reference it includes the `@` or the parentheses.
     pub span: Span,
 }
 
-/// Chains side by side: `a + b`. Each gets all blocks; one chain alone is the usual case.
+/// Chains side by side: `a + b`. Each gets all blocks; usually there is only one chain.
 #[derive(Debug, Clone)]
 pub struct Par {
-    /// At least one.
+    /// The chains, at least one.
     pub branches: Vec<Chain>,
-    /// From the first branch to the last; of a group, with its braces or parentheses.
+    /// From the first branch to the last; for a group, with its braces or parentheses.
     pub span: Span,
 }
 
@@ -92,7 +92,7 @@ pub struct Par {
 pub struct Chain {
     /// The edge before the first term, as in `{ |22 a + |80 b }`: only in a group.
     pub lead: Option<Edge>,
-    /// At least one.
+    /// The links, at least one.
     pub links: Vec<Link>,
     /// From the lead or the first term to the end of the last.
     pub span: Span,
@@ -101,9 +101,9 @@ pub struct Chain {
 /// One term of a chain and the edge that leads to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// `None` for the first of a chain, whose edge is [`Chain::lead`]; `Some` for all others.
+    /// `None` for the first link of a chain, whose edge is [`Chain::lead`]; `Some` for all others.
     pub edge: Option<Edge>,
-    /// What the edge leads to.
+    /// The term behind the edge.
     pub term: Term,
 }
 
@@ -112,21 +112,21 @@ pub struct Link {
 pub struct Edge {
     /// `||` or `>>`: the two sides run on different workers.
     pub cut: bool,
-    /// Which classes pass; all of them without one.
+    /// The classes that pass. `None`: all.
     pub select: Option<Selector>,
     /// The arrow with its selector.
     pub span: Span,
 }
 
-/// Which classes an edge lets pass.
+/// The classes that an edge lets pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selector {
-    /// `|!`: what no other edge out of the same place selects by number. Out of `{ |22 a + |80 b + |! c }` c gets
-    /// the rest. Where no other edge does so: what the filter before it rejects.
+    /// `|!`: the classes that no other edge out of the same place selects by number. Out of `{ |22 a + |80 b + |! c }`
+    /// c gets the rest. If no other edge selects by number: the blocks that the filter before it rejects.
     Otherwise,
     /// `|22`, `|22:23`, `|!80`, `|!1:1023`.
     Classes {
-        /// Everything but the range.
+        /// Pass everything but the range.
         invert: bool,
         /// The first number of the range.
         low: u32,
@@ -135,33 +135,33 @@ pub enum Selector {
     },
 }
 
-/// What an edge leads to.
+/// A term behind an edge.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Term {
     /// A filter with its parameters, or, before expansion, the use of a `let`.
     Filter(FilterCall),
     /// `{ ... }`; in paper notation `( ... )`.
     Group(Par),
-    /// `@x`, or in paper notation `(x)` when a node is named x: the node named so.
+    /// `@x`, or in paper notation `(x)` when a node is named x: that node.
     Ref(Name),
-    /// `a or b`: two operands or more, none of them an `Or`.
+    /// `a or b`: at least two operands, but no `Or` among them.
     Or(Vec<Term>),
-    /// `a and b`: two operands or more, none of them an `Or` or an `And`.
+    /// `a and b`: at least two operands, but no `Or` and no `And` among them.
     And(Vec<Term>),
-    /// `not a`, where a is neither an `Or` nor an `And`.
+    /// `not a`; a is neither an `Or` nor an `And`.
     Not(Box<Term>),
 }
 
 /// `name value key=value ...`
 #[derive(Debug, Clone)]
 pub struct FilterCall {
-    /// Which filter (or `let`).
+    /// The name of a filter (or `let`).
     pub name: Name,
-    /// Plain values, which stand first: `pcap trace.pcap`. How many there may be the filter says.
+    /// Plain values, which come first: `pcap trace.pcap`. The filter says how many there may be.
     pub main: Vec<Value>,
-    /// `key=value`, in order; no key twice, none is `name`.
+    /// `key=value` pairs, in order. Each key is there once, and never `name`.
     pub params: Vec<Param>,
-    /// `name=x`: what references call this node.
+    /// `name=x`: the name of this node in references.
     pub label: Option<Name>,
     /// From the name to the last value; in paper notation with the parentheses.
     pub span: Span,
@@ -179,13 +179,13 @@ pub struct Param {
 /// A value: data, never read as language again.
 #[derive(Debug, Clone)]
 pub struct Value {
-    /// The value without quotes and escapes. Before expansion each of `variables` stands in it as `${name}`.
+    /// The value without quotes and escapes. Before expansion, each of `variables` is in it as `${name}`.
     pub text: String,
-    /// It stood in quotes, or came from a variable. Not compared.
+    /// It was in quotes, or came from a variable. Not compared.
     pub quoted: bool,
-    /// The variables to fill in, in order. None after [`expand`](crate::expand()).
+    /// The variables to fill in, in order; empty after [`expand`](crate::expand()).
     pub variables: Vec<Variable>,
-    /// Where it stands, with its quotes.
+    /// Its place in the text, with its quotes.
     pub span: Span,
 }
 
@@ -194,12 +194,12 @@ pub struct Value {
 pub struct Variable {
     /// Its name, with the span of the whole `$x` or `${x}`.
     pub name: Name,
-    /// Where in [`Value::text`] its `${name}` starts, in bytes.
+    /// The offset of its `${name}` in [`Value::text`], in bytes.
     pub at: usize,
 }
 
 impl Text {
-    /// A text of these items without comments, in pipe notation.
+    /// A text of these items, without comments and in pipe notation.
     pub fn new(items: Vec<Item>) -> Text {
         Text { items, notation: Notation::Pipe, layout: Layout::default() }
     }
@@ -216,7 +216,7 @@ impl Text {
 }
 
 impl Item {
-    /// Where the item stands.
+    /// The place of the item.
     pub fn span(&self) -> Span {
         match self {
             Item::Let { span, .. } | Item::Set { span, .. } => *span,
@@ -226,14 +226,14 @@ impl Item {
 }
 
 impl Name {
-    /// A name that stands nowhere.
+    /// A name without a place in a text.
     pub fn new(text: impl Into<String>) -> Name {
         Name { text: text.into(), span: Span::NONE }
     }
 }
 
 impl FilterCall {
-    /// A filter with these plain values that stands nowhere. Values are taken as they are, whatever their characters.
+    /// A filter with these plain values, without a place in a text. Values are taken literally.
     pub fn new(name: &str, main: impl IntoIterator<Item = String>) -> FilterCall {
         let main = main.into_iter().map(|text| Value { quoted: true, ..Value::new(text) }).collect();
         FilterCall { name: Name::new(name), main, params: Vec::new(), label: None, span: Span::NONE }
@@ -241,7 +241,7 @@ impl FilterCall {
 }
 
 impl Value {
-    /// A value that stands nowhere and holds no variable, whatever its characters.
+    /// A value without variables and without a place in a text, taken literally.
     pub fn new(text: impl Into<String>) -> Value {
         Value { text: text.into(), quoted: false, variables: Vec::new(), span: Span::NONE }
     }
@@ -269,7 +269,7 @@ impl Par {
 }
 
 impl Term {
-    /// Where the term stands. A `not` is left out: its operand is what errors speak of.
+    /// The place of the term. It leaves out a `not`, since errors speak of its operand.
     pub fn span(&self) -> Span {
         match self {
             Term::Filter(call) => call.span,

@@ -1,8 +1,8 @@
-//! Values between text and tree: quotes, escapes and `$x`, in both directions, and what may stand bare.
+//! Values between text and tree: quotes, escapes and `$x`, in both directions, and which values may be bare.
 //!
-//! In quotes `\"` and `\\` are escapes and any other `\c` stays two characters, so that regular expressions need no
+//! In quotes `\"` and `\\` are escapes. Any other `\c` stays two characters, so that regular expressions need no
 //! doubling. A variable is a whole bare value `$x`, or `${x}` in any value. Dollars right before `{name}` escape each
-//! other in pairs: `$${x}` is the text `${x}`. Everywhere else a dollar is a dollar.
+//! other in pairs: `$${x}` is the text `${x}`. Elsewhere a dollar is a dollar.
 
 use crate::diagnostic::{Diagnostic, Span};
 use crate::tree::{Name, Value, Variable};
@@ -13,17 +13,17 @@ pub(crate) const RESERVED: [&str; 5] = ["and", "or", "not", "let", "set"];
 /// The key that names a node.
 pub(crate) const LABEL_KEY: &str = "name";
 
-/// Ends a bare word.
+/// Does this character end a bare word?
 pub(crate) fn is_delimiter(character: char) -> bool {
     character.is_whitespace() || matches!(character, '|' | '+' | '{' | '}' | '(' | ')' | ';' | ',' | '"' | '=')
 }
 
-/// What a name is made of: it starts with a letter or `_` and goes on with letters, digits, `_`, `-` and `.`.
+/// Is this a name: a letter or `_`, then letters, digits, `_`, `-` and `.`?
 pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(starts_name) && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// May begin a name.
+/// May this character begin a name?
 pub(crate) fn starts_name(character: char) -> bool {
     character.is_alphabetic() || character == '_'
 }
@@ -36,14 +36,14 @@ fn variable_name_bytes(text: &str) -> usize {
     text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len())
 }
 
-/// The name in `{name}` when `text` starts with one.
+/// The name in a `{name}` at the start of `text`.
 pub(crate) fn braced_name(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('{')?;
     let name = &inner[..variable_name_bytes(inner)];
     (!name.is_empty() && inner[name.len()..].starts_with('}')).then_some(name)
 }
 
-/// The value a bare word stands for. `start` is its offset in the source.
+/// The value of a bare word. `start` is its offset in the source.
 pub(crate) fn decode_bare(word: &str, start: usize) -> Result<Value, Diagnostic> {
     let span = Span::new(start, start + word.len());
     if let Some(rest) = word.strip_prefix('$') {
@@ -63,7 +63,7 @@ pub(crate) fn decode_bare(word: &str, start: usize) -> Result<Value, Diagnostic>
     Ok(Value { text, quoted: false, variables, span })
 }
 
-/// The value a quoted word stands for. `inner` is what stands between the quotes; `start` the offset of `inner`.
+/// The value of a quoted word. `inner` is the text between the quotes, `start` the offset of `inner`.
 pub(crate) fn decode_quoted(inner: &str, start: usize) -> Value {
     let (text, variables) = decode(inner, start, true);
     Value { text, quoted: true, variables, span: Span::new(start - 1, start + inner.len() + 1) }
@@ -81,7 +81,7 @@ fn decode(raw: &str, start: usize, quoted: bool) -> (String, Vec<Variable>) {
         } else if character == '$' {
             let dollars = dollar_count(&raw[at..]);
             let name = braced_name(&raw[at + dollars..]);
-            // Each pair before `{name}` is one dollar; one left over opens the variable.
+            // Each pair before `{name}` is one dollar. An odd dollar opens the variable.
             let kept = if name.is_some() { dollars / 2 } else { dollars };
             text.extend(std::iter::repeat_n('$', kept));
             at += dollars;
@@ -112,7 +112,7 @@ pub(crate) enum Piece<'a> {
 }
 
 impl Value {
-    /// The value cut at its variables. What does not fit together (a tree made by hand) counts as text.
+    /// The value cut at its variables. A variable that does not fit the text (in a tree made by hand) counts as text.
     pub(crate) fn pieces(&self) -> Vec<Piece<'_>> {
         let mut pieces = Vec::with_capacity(self.variables.len() * 2 + 1);
         let mut done = 0;
@@ -134,7 +134,7 @@ impl Value {
         pieces
     }
 
-    /// The value as a request has it: bare where that reads back the same, else in quotes.
+    /// The value as request text: bare if that reads back the same, else in quotes.
     pub(crate) fn encode(&self) -> String {
         let pieces = self.pieces();
         if let [Piece::Variable(variable)] = pieces.as_slice() {
@@ -156,7 +156,7 @@ impl Value {
     }
 }
 
-/// Writes literal `text` for inside of quotes; `more` when a variable comes right after it.
+/// Writes `text` for use inside quotes; `more`: a variable follows right after it.
 fn escape(text: &str, more: bool, out: &mut String) {
     let mut at = 0;
     while let Some(character) = text[at..].chars().next() {
@@ -164,7 +164,7 @@ fn escape(text: &str, more: bool, out: &mut String) {
         match character {
             '"' => out.push_str("\\\""),
             '\\' => {
-                // A backslash is an escape only before these; before the closing quote it would escape that.
+                // A backslash is an escape only before these. Before the closing quote it would escape that quote.
                 let doubled = after.starts_with(['"', '\\']) || (after.is_empty() && !more);
                 out.push_str(if doubled { "\\\\" } else { "\\" });
             }
@@ -199,7 +199,7 @@ fn stands_bare(pieces: &[Piece<'_>]) -> bool {
     starts_well && !special && pieces.iter().all(plain)
 }
 
-/// `>` or `>>`, the paper notation's arrows: never a bare value, so that `a > b` is an error that explains itself.
+/// Is this `>` or `>>`? These arrows of the paper notation are never bare values, so that `a > b` is a clear error.
 pub(crate) fn is_arrow(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte == b'>')
 }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn quoted_words_to_values_and_back() {
-        // What stands between the quotes, the text it means, how it is printed.
+        // The text between the quotes, its meaning, and its printed form.
         let rows: &[(&str, &str, &str)] = &[
             ("", "", r#""""#),
             ("tcp port 80", "tcp port 80", r#""tcp port 80""#),
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn variables_are_found_with_their_places() {
         type Found = &'static [(&'static str, &'static str)];
-        // The source word, the names in it with the source they cover, how it is printed.
+        // The source word, the names in it with the source they cover, and its printed form.
         let rows: &[(&str, Found, &str)] = &[
             ("$x", &[("x", "$x")], "$x"),
             ("${x}", &[("x", "${x}")], "$x"),

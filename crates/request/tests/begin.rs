@@ -1,4 +1,4 @@
-//! A source from outside of the text stands before every chain that begins without one, and before no other.
+//! A source from outside the text is put before each chain that begins without one, and before no other.
 
 use request::{FilterCall, begin_with, expand, parse, print, print_paper};
 
@@ -25,7 +25,7 @@ fn chains_without_a_source_get_it() {
         "{ pcap x | tcp + { pcap x | udp | ip } } | { count + count }",
         2,
     );
-    // An edge in front of it leads from the source.
+    // An edge before the chain leads from the source.
     check("{ |22 tcp + ||! udp }", "{ pcap x |22 tcp + pcap x ||! udp }", 2);
     check("let both = { tcp + udp }; both | count; set a=1", "{ pcap x | tcp + pcap x | udp } | count; set a=1", 2);
     check("foo | count", "pcap x | foo | count", 1);

@@ -1,4 +1,4 @@
-//! Errors as people see them: what is wrong, the caret, what would be right.
+//! Errors as people see them: message, caret and remedy.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ fn rendered(source: &str) -> String {
     error.render(source, "request")
 }
 
-/// The line with the caret and the message, for rows; whole renderings are below.
+/// Checks the message and the line with the caret; whole renderings are below.
 fn check(source: &str, message: &str, carets: &str) {
     let rendered = rendered(source);
     let lines: Vec<&str> = rendered.lines().collect();
@@ -265,7 +265,7 @@ fn check_limit(source: &str, message: &str) {
 
 #[test]
 fn long_texts_are_read_in_linear_time() {
-    // Each is near the largest source; read in quadratic time, any of them would take minutes.
+    // Each is almost as long as a source may be. In quadratic time each would take minutes.
     let size = request::limits::SOURCE_BYTES_MAX - 10;
     let keys: String = (0..80_000).map(|key| format!("k{key}=1 ")).collect();
     for source in [

@@ -1,4 +1,4 @@
-//! `let` and `$x` filled in: what comes out, and what is an error.
+//! Filling in `let` and `$x`: results and errors.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn lets_and_variables_are_filled_in() {
         ("files dir=${dir}/x k=\"${dir} ${dir}\"", "files dir=out/x k=\"out out\""),
         ("pcap $empty", "pcap \"\""),
         ("set dir=$dir; count", "set dir=out; count"),
-        // A value is data: neither quotes nor dollars in it are read.
+        // A value is data: quotes and dollars in it have no meaning.
         ("bpf $odd", r#"bpf "\" | $${dir} $dir \\""#),
         ("# note\ncount # more", "count"),
         ("unknown 1 | other", "unknown 1 | other"),
@@ -55,7 +55,7 @@ fn each_use_of_a_let_has_nodes_of_its_own() {
             "let x = { rtsp name=tag | count + @tag | files }; tcp | x; udp | x",
             "tcp | { rtsp name=tag | count + @tag | files }; udp | { rtsp name=tag.2 | count + @tag.2 | files }",
         ),
-        // Inside, the own node hides the outer one; names that are taken are stepped over.
+        // Inside a copy its own node hides the outer one. New names skip names that are taken.
         (
             "let x = tcp name=tag | @tag; pcap name=tag; count name=tag.2; x | @tag",
             "pcap name=tag; count name=tag.2; { tcp name=tag.3 | @tag.3 } | @tag",
@@ -124,7 +124,7 @@ fn growth_is_bounded() {
         assert!(error.message.contains(message), "{}", error.message);
         assert!(error.render(source, "request").len() < 1_000);
     }
-    // Many unknown names beside many lets: no name is compared with all the lets but the first.
+    // Many unknown names beside many lets: only the first name is compared with all the lets.
     let many: String =
         (0..8_000).map(|n| format!("let longer_let_name_{n}_a = tcp; zzzzzzzzzzzzzzzzzzzzzzz{n}xyz;")).collect();
     assert!(expanded(&many).is_ok());

@@ -9,7 +9,7 @@ fn check(source: &str, expected: &str) {
     let again = parse(&printed).unwrap_or_else(|error| panic!("{}", error.render(&printed, "printed")));
     assert_eq!(again, text, "{printed}");
     assert_eq!(print(&again), printed, "printed again:\n{printed}");
-    // The comments of both notations are the same, in the same order.
+    // Both notations have the same comments, in the same order.
     let paper = print_paper(&text, &|_| None);
     let from_paper = parse(&paper).unwrap_or_else(|error| panic!("{}", error.render(&paper, "paper")));
     assert_eq!(from_paper, text, "{paper}");
@@ -39,9 +39,9 @@ fn comments_inside_items_break_them() {
         "pcap a # the source\n| tcp # streams\n# and then\n| http",
         "pcap a  # the source\n  | tcp  # streams\n  # and then\n  | http\n",
     );
-    // An edge at the end of a line moves to the next; the comment stays with its filter.
+    // An edge at the end of a line moves to the next line; the comment stays with its filter.
     check("pcap a | # the source\ntcp | http", "pcap a  # the source\n  | tcp\n  | http\n");
-    // A comment behind the last filter, or between its parameters, is no reason to break.
+    // A comment behind the last filter, or between its parameters, does not break the item.
     check("pcap a | files # where to\ndir=out", "pcap a | files dir=out  # where to\n");
     check(
         "pcap a | port | { # by port\n|22 ssh # remote\n# plain\n+ |80 http\n# last\n} | count",

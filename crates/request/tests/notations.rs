@@ -1,4 +1,4 @@
-//! Both notations, row by row: the same tree from both, and the canonical text of each.
+//! Both notations, row by row: the same tree for both, and the canonical text of each.
 
 use request::{Item, Notation, Selector, Term, Text, parse, print, print_paper};
 
@@ -57,7 +57,7 @@ fn the_same_tree_from_both() {
     }
 }
 
-/// One item on a line, as the formatter has them.
+/// Puts each item on a line of its own, as the formatter does.
 fn lines(source: &str) -> String {
     source.replace("; ", ";\n")
 }

@@ -1,5 +1,5 @@
-//! Properties over random trees and random texts: what is printed reads back the same, formatting twice is formatting
-//! once, comments survive, nothing panics.
+//! Properties of random trees and random texts: printing reads back the same, formatting twice equals formatting once,
+//! comments survive, and no input panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +111,7 @@ fn edge() -> impl Strategy<Value = Edge> {
     (any::<bool>(), select).prop_map(|(cut, select)| Edge { cut, select, span: Span::NONE })
 }
 
-/// References and labels are settled by `settle` when the whole tree is there.
+/// `settle` fixes references and labels once the whole tree exists.
 fn leaf() -> impl Strategy<Value = Term> {
     let call =
         (name(), proptest::collection::vec(value(), 0..3), params(0), option::weighted(0.2, Just(Name::new("label"))))
@@ -165,7 +165,7 @@ fn tree() -> impl Strategy<Value = Text> {
     })
 }
 
-/// Gives each label a name of its own, and lets references name one of them; without labels they become filters.
+/// Gives each label a name of its own, and makes references name one of them. Without labels references become filters.
 fn settle(text: &mut Text) {
     fn each(par: &mut Par, visit: &mut dyn FnMut(&mut Term)) {
         for link in par.branches.iter_mut().flat_map(|chain| &mut chain.links) {
@@ -222,7 +222,7 @@ fn read(source: &str) -> Text {
     parse(source).unwrap_or_else(|error| panic!("{source:?}\n{}", error.render(source, "request")))
 }
 
-/// The printed text with something else at each blank between tokens, as `choices` say.
+/// The printed text with other space at the blanks between tokens, chosen by `choices`.
 fn respaced(printed: &str, choices: &[u8]) -> (String, usize) {
     let mut out = String::new();
     let (mut quoted, mut escaped) = (false, false);
@@ -255,7 +255,7 @@ fn respaced(printed: &str, choices: &[u8]) -> (String, usize) {
     (out, comment_count)
 }
 
-/// Whether paper notation can tell the text's references and filters apart.
+/// Can paper notation tell the text's references from its filters?
 fn paper_has(text: &Text) -> bool {
     let (mut labels, mut references, mut bare) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     text.each_term(&mut |term| match term {
@@ -326,7 +326,7 @@ fn fragment() -> impl Strategy<Value = String> {
     proptest::sample::select(FRAGMENTS).prop_map(str::to_owned)
 }
 
-/// What holds of any text: it ends in an error that can be shown, or in a tree that survives printing and expanding.
+/// Checks any text: it gives an error that can be shown, or a tree that survives printing and expanding.
 fn anything(source: &str) -> Result<(), TestCaseError> {
     let text = match parse(source) {
         Ok(text) => text,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use streamline::{Error, Session};
 
-/// What is known of a message that has not ended.
+/// A message whose end has not come yet.
 struct Open {
     host: String,
     status: u64,

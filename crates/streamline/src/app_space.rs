@@ -10,11 +10,11 @@ use filter::run::Instance;
 use filter::{Env, Kind, ParamError, Params, Spaces};
 use std::collections::BTreeMap;
 
-/// What there is for a node.
+/// What [`AppSpace::take`] gives for a node.
 pub(crate) enum Taken {
-    /// It was prepared; choices have no instance.
+    /// A newly prepared instance. `None`: the node is a choice, and choices have no instance.
     New(Option<Instance>),
-    /// It is this node of the running plan.
+    /// The node runs already: this is its id in the running plan.
     Running(NodeId),
 }
 
@@ -22,7 +22,7 @@ pub(crate) enum Taken {
 pub(crate) struct AppSpace {
     env: Env,
     prepared: BTreeMap<NodeId, Option<Instance>>,
-    /// Nodes that run already, and which of the running plan they are.
+    /// Nodes that run already, by new id; the value is the id in the running plan.
     kept: BTreeMap<NodeId, NodeId>,
     edges: usize,
     active: usize,
@@ -33,12 +33,12 @@ impl AppSpace {
         AppSpace { env, prepared: BTreeMap::new(), kept: BTreeMap::new(), edges: 0, active: 0 }
     }
 
-    /// Puts another instance in the place of the one that was prepared.
+    /// Replaces the prepared instance of a node.
     pub(crate) fn replace(&mut self, id: NodeId, instance: Instance) {
         self.prepared.insert(id, Some(instance));
     }
 
-    /// These nodes run elsewhere after all.
+    /// Drops what was prepared for nodes that turned out to run elsewhere.
     pub(crate) fn give_away(&mut self, nodes: &[NodeId], plan: &Plan) {
         nodes.iter().for_each(|id| drop(self.prepared.remove(id)));
         self.active -= nodes.len();
@@ -46,11 +46,13 @@ impl AppSpace {
         self.edges = self.edges.saturating_sub(edges.filter(|edge| nodes.contains(&edge.to)).count());
     }
 
-    /// A worker for the rest of a plan, of which everything else runs elsewhere and comes from there as sources.
+    /// Makes the worker for the rest of a plan. Everything else of the plan runs elsewhere; its blocks come in through
+    /// sources.
+    ///
+    /// `meters` is empty, or has one meter for each node and measures each instance.
     ///
     /// # Panics
-    /// When the rest was not carried out here as a whole.
-    /// With meters, one for each node, each instance is measured.
+    /// When a part of the rest was not carried out here.
     pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>, meters: &[Meter]) -> Result<Worker, ParamError> {
         let mine = left.iter().filter(|left| matches!(left, Left::Node(_))).count();
         let edges: usize = rest.nodes.iter().map(|node| node.edges.len()).sum();
@@ -74,7 +76,7 @@ impl AppSpace {
         Ok(Worker::with_copies(rest, cover(instances.collect()), copies))
     }
 
-    /// Further instances, for each share of the flows but the first, of the nodes that begin.
+    /// Makes further instances of the nodes that begin, one set for each share of the flows except the first.
     pub(crate) fn copies(
         &self,
         rest: &Plan,
@@ -97,10 +99,10 @@ impl AppSpace {
         (1..shares).map(copy).collect()
     }
 
-    /// What was prepared for this node of a plan; or which node of the running plan it is.
+    /// Takes what was prepared for this node of a plan, or says which node of the running plan it is.
     ///
     /// # Panics
-    /// When the plan was not carried out here as a whole.
+    /// When a part of the plan was not carried out here.
     pub(crate) fn take(&mut self, id: NodeId) -> Taken {
         match self.kept.get(&id) {
             Some(running) => Taken::Running(*running),

@@ -1,18 +1,19 @@
-//! What a compiler has said of expressions, for a while: the same expression is asked for where filters are placed, where
-//! the kernel's programs are made, and where a filter is. Not a compiler.
+//! A cache of compiled expressions: filter placement, the kernel's programs and each filter ask for the same
+//! expression. Not a compiler.
 //!
-//! Compiling takes long (libpcap's optimiser takes the cube of an expression's length) and asks for names of hosts, so what
-//! it says may be another thing the next time: one request is to hear one thing. After [`HOLDS`] it is asked again.
+//! Compiling is slow: libpcap's optimiser takes time cubic in the expression's length. It also resolves host names, so
+//! a second answer may differ from the first. The cache gives one request one answer. After [`HOLDS`] it asks the
+//! compiler again.
 
 use program::cbpf::Instruction;
 use program::{Compile, CompileError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was said holds for so long: longer than it takes to prepare a request, no longer than names are remembered anyway.
+/// How long an answer is kept: longer than preparing a request takes, and no longer than host names are cached anyway.
 const HOLDS: Duration = Duration::from_secs(60);
 
-/// So many expressions are remembered at most; the oldest go first.
+/// Most answers kept; the oldest is dropped first.
 const EXPRESSIONS: usize = 64;
 
 /// Expression, link type, bytes kept.
@@ -24,20 +25,21 @@ struct Said {
     what: Result<Vec<Instruction>, CompileError>,
 }
 
-/// A compiler that is asked once.
+/// A compiler with a cache in front of it.
 pub(crate) struct Compiled<C> {
     compiler: C,
     said: Mutex<Vec<Said>>,
 }
 
 impl<C: Compile> Compiled<C> {
-    /// Nothing was asked yet.
+    /// Starts with an empty cache.
     pub(crate) fn new(compiler: C) -> Compiled<C> {
         Compiled { compiler, said: Mutex::default() }
     }
 
     fn compile_at(&self, now: Instant, key: Key) -> Result<Vec<Instruction>, CompileError> {
-        // Every change under it is whole. Who asks for something else meanwhile waits, as for libpcap itself.
+        // Each change under this lock is complete in itself, so a poisoned lock is fine. A caller with another
+        // expression waits meanwhile, as it would for libpcap itself.
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|said| now.saturating_duration_since(said.when) < HOLDS);
         if let Some(known) = said.iter().find(|said| said.key == key) {
@@ -67,7 +69,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Says another thing each time.
+    /// A compiler that answers differently each time.
     struct Fickle(AtomicU32);
 
     impl Compile for Fickle {

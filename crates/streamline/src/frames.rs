@@ -1,13 +1,15 @@
-//! A request's frames as a capture, for programs that read captures: the same request with one more filter at its end,
-//! which writes what the last path gives to the session's output. Not a parser: `request` says where that path is.
+//! A request's frames as a capture, for programs that read captures. Adds one filter to the request's end, which writes
+//! the last path's blocks to the session's output. Not a parser: `request` finds that path.
 
 use request::{Diagnostic, Item, Notation};
 
-/// The request whose last path writes what it gives, as pcapng, to the session's output: of that what a tcpdump expression
-/// matches, where the name of a variable that holds one is given.
+/// Gives the request with a last filter that writes pcapng to the session's output.
 ///
-/// The error is that of a text that is no request, or that has no path. Whether frames come out of the path is found when
-/// the request is prepared.
+/// `expression` names a variable that holds a tcpdump expression; only matching frames are written. `None`: all frames
+/// are.
+///
+/// Fails when `source` is no request, or has no path. Whether frames come out of the path is checked when the request
+/// is prepared.
 pub fn to_output(source: &str, expression: Option<&str>) -> Result<String, Diagnostic> {
     let text = request::parse(source)?;
     let last = text.items.iter().rev().find_map(|item| match item {

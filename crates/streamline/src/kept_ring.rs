@@ -6,28 +6,29 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// A ring and its keeper: dropping it ends the keeper, which removes the ring.
+/// A ring and its keeper. Dropping it ends the keeper, which removes the ring.
 pub(crate) struct KeptRing {
     path: PathBuf,
-    /// Closed, it ends the keeper.
+    /// Closing it ends the keeper.
     asks: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl KeptRing {
-    /// Makes the ring; the policy's `process` is this one.
+    /// Makes the ring, owned by this process for the policy.
     pub(crate) fn make(path: PathBuf, options: RingOptions) -> io::Result<KeptRing> {
         let mut keeper = Keeper::create(&path, options)?;
         keeper.set_owner_process(std::process::id() as i32);
         let (asked, asks) = io::pipe()?;
         let thread = std::thread::Builder::new().name("ring-keeper".into()).spawn(move || {
-            // The keeper ends when the ring is removed. Where it fails, the ring serves those who have it.
+            // The keeper ends when the ring is removed. If it fails, the ring still serves those that have opened
+            // it.
             let _ = keeper.run_until(asked.as_fd());
         })?;
         Ok(KeptRing { path, asks: Some(asks.into()), thread: Some(thread) })
     }
 
-    /// The socket of its keeper.
+    /// The keeper's socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -37,7 +38,7 @@ impl Drop for KeptRing {
     fn drop(&mut self) {
         drop(self.asks.take());
         if let Some(thread) = self.thread.take() {
-            // The thread has told of its panic.
+            // The thread has already reported its panic.
             let _ = thread.join();
         }
     }

@@ -10,11 +10,17 @@
 //! # Ok::<(), streamline::Error>(())
 //! ```
 //!
-//! [`session`] is the way in, and [`stream`] for a program that wants the blocks; `app_space` is the space that runs filters in this process, `live` has the two that have
-//! programs of theirs run in the kernel and the daemon (`compiled` remembers what expressions are), [`parser`] the one that
-//! has filters run once for several requests, and the process that does; [`devices`] says how live devices are reached,
-//! [`net`] has sockets over flows in the manner of `std::net`, [`isolate`] runs filters in processes of their own, [`frames`] says how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
-//! end it.
+//! [`session`] is the way in; [`stream`] is for a program that wants the blocks itself.
+//!
+//! - `app_space` — the space that runs filters in this process.
+//! - `live` — the two spaces that run their programs in the kernel and in the daemon; `compiled` caches compiled
+//!   expressions.
+//! - [`parser`] — the space that runs filters once for several requests, and the process that does it.
+//! - [`devices`] — how live devices are reached.
+//! - [`net`] — sockets over flows, in the manner of `std::net`.
+//! - [`isolate`] — filters in processes of their own.
+//! - [`frames`] — a request's frames as a capture.
+//! - [`running`] — how other processes look at a running request, replace it and end it.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +57,7 @@ pub fn describe_compiler() -> String {
     program::Compile::describe(&compiler())
 }
 
-/// Is it an expression that `bpf` takes for frames of this link type? If not, why.
+/// Checks that `bpf` takes this expression for frames of this link type. The error says why not.
 pub fn check_expression(expression: &str, link_type: u16) -> Result<(), String> {
     let compiled = program::Compile::compile(&compiler(), expression, link_type, 0);
     compiled.map(drop).map_err(|error| error.message)

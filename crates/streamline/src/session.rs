@@ -1,4 +1,4 @@
-//! From a request's text to a running data path, in one process.
+//! Turns a request's text into a running data path, in one process.
 
 mod change;
 
@@ -34,15 +34,15 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Every filter there is.
+/// All filters.
 pub fn registry() -> Registry {
     Registry::new(filters::KINDS)
 }
 
-/// What went wrong, by whose fault it is.
+/// An error, sorted by whose fault it is.
 #[derive(Clone, Debug)]
 pub enum Error {
-    /// The request is wrong: where, and what would be right.
+    /// The request is wrong: the place, and what would be right.
     Request(Diagnostic),
     /// The request turned out to be wrong once the input was known.
     Input(String),
@@ -85,7 +85,7 @@ impl From<Box<Failure>> for Error {
     }
 }
 
-/// Where requests are prepared: knows the filters and the outside world.
+/// Prepares requests: knows the filters and the outside world.
 pub struct Session {
     registry: Registry,
     env: Env,
@@ -98,9 +98,9 @@ pub struct Session {
     parser: Option<Vec<OsString>>,
     /// The command that starts a process for isolated filters; empty: this session starts no process.
     isolator: Vec<OsString>,
-    /// Stands before chains of a request that begin without a source.
+    /// The source for chains of a request that begin without one.
     source: Option<FilterCall>,
-    /// By which it reads what runs for several requests.
+    /// The connection to the parser process.
     joined: Mutex<Weak<Client>>,
 }
 
@@ -149,54 +149,55 @@ impl Session {
         }
     }
 
-    /// Opens devices there.
+    /// Sets where devices are opened.
     #[must_use]
     pub fn devices_at(mut self, place: Place) -> Session {
         self.devices = Arc::new(AutoDevices::new(place));
         self
     }
 
-    /// Has this compile tcpdump text.
+    /// Sets the compiler for tcpdump text.
     #[must_use]
     pub(crate) fn compiler(mut self, compiler: Arc<dyn program::Compile>) -> Session {
         self.env.compiler = compiler;
         self
     }
 
-    /// May selectors run in the kernel, and what nobody can want stay there? If not, devices give all their packets, as files
-    /// do.
+    /// May selectors run in the kernel, and packets that no filter can want stay there? If not, devices give all their
+    /// packets, as files do.
     #[must_use]
     pub fn push_down(mut self, push_down: bool) -> Session {
         self.push_down = push_down;
         self
     }
 
-    /// Does a filter of what it prepared write to the session's output?
+    /// Does any filter prepared so far write to the session's output?
     pub fn writes_to_output(&self) -> bool {
         self.env.stdout.is_open()
     }
 
-    /// The filters a request may name.
+    /// The filters that a request may name.
     pub fn kinds(&self) -> &'static [&'static Kind] {
         self.registry.kinds()
     }
 
-    /// Reads a text and fills in `let` and `$x`.
+    /// Parses a text and fills in `let` and `$x`.
     pub fn parse(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Text, Error> {
         let text = request::parse(source)?;
         let is_filter = |name: &str| self.registry.find(name).is_some();
         Ok(request::expand(&text, variables, &is_filter)?)
     }
 
-    /// Puts this source before every chain of a request that begins without one. A request in which no chain does is an error
-    /// then; one that takes the place of another may have its own.
+    /// Puts this source before each chain of a request that begins without one. Then a request in which no chain lacks
+    /// a source is an error. A request that replaces another may have its own source.
     #[must_use]
     pub fn reading(mut self, source: Option<FilterCall>) -> Session {
         self.source = source;
         self
     }
 
-    /// As [`parse`](Session::parse); chains without a source get the session's, and one at least there must be.
+    /// Like [`parse`](Session::parse). Chains without a source get the session's; at least one chain must lack a
+    /// source.
     fn parse_whole(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Text, Error> {
         let (text, begun) = self.parse_and_begin(source, variables)?;
         let first = text.items.iter().find(|item| matches!(item, Item::Path(_)));
@@ -207,7 +208,7 @@ impl Session {
         }
     }
 
-    /// A request with its own source was given another.
+    /// The error for a request that has its own source although the session has one.
     fn two_sources(&self, path: &Par, given: &FilterCall) -> Diagnostic {
         let error =
             Diagnostic::new("the request has its own source", path.span).with_label("no chain begins without one");
@@ -216,7 +217,7 @@ impl Session {
         let option = match &*given.name.text {
             "pcap" => "-r",
             "ethernet" => "-i",
-            // Not an option of a person's: the command puts it there.
+            // The command put this source there, not a person.
             other => {
                 return error
                     .with_help(format!("leave out the source: this command puts `{other}` before the request"));
@@ -232,7 +233,7 @@ impl Session {
         error.with_help(help)
     }
 
-    /// The same; says how many chains there were without a source.
+    /// Like `parse_whole`, but accepts any request. Also gives how many chains had no source.
     fn parse_and_begin(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<(Text, usize), Error> {
         let mut text = self.parse(source, variables)?;
         let says = |item: &Item| match item {
@@ -246,13 +247,13 @@ impl Session {
         Ok((text, begun))
     }
 
-    /// Puts the session's source before chains without one; gives how many there were.
+    /// Puts the session's source before chains without one, and gives their number.
     fn begin(&self, text: &mut Text) -> usize {
         let is_source = |name: &str| self.registry.find(name).is_some_and(Kind::may_begin);
         self.source.as_ref().map_or(0, |call| request::begin_with(text, call, &is_source))
     }
 
-    /// A request as people are told what runs: with the source that it leaves out.
+    /// The request's text with the source that it leaves out, for people.
     pub(crate) fn purpose(&self, request: &str) -> String {
         let leaves_it_out = request::parse(request).is_ok_and(|mut text| self.begin(&mut text) > 0);
         match self.source.as_ref().filter(|_| leaves_it_out) {
@@ -261,63 +262,64 @@ impl Session {
         }
     }
 
-    /// The outside world, for filters that are put together without a request.
+    /// The outside world, for filters that are made without a request.
     pub(crate) fn env(&self) -> &Env {
         &self.env
     }
 
-    /// Workers of a request that does not say (`set workers=`).
+    /// Sets the workers of a request without `set workers=`.
     #[must_use]
     pub fn workers(mut self, workers: Option<Workers>) -> Session {
         self.workers = workers;
         self
     }
 
-    /// What filters cost, by their text: what `workers=pipeline` and `workers=auto` go by.
+    /// Sets the costs of filters, by their text; `workers=pipeline` and `workers=auto` use them.
     #[must_use]
     pub fn costs(mut self, costs: Costs) -> Session {
         self.costs = costs;
         self
     }
 
-    /// Measures what each filter of a request takes: [`Job::measured`] has it.
+    /// Turns on measuring each filter of a request; see [`Job::measured`].
     #[must_use]
     pub fn measure(mut self, measures: bool) -> Session {
         self.measures = measures;
         self
     }
 
-    /// May what parses payload run once for several requests that begin alike, where a request does not say (`set share=`)?
+    /// May filters that parse payload run once for several requests that begin alike? A request's `set share=` goes
+    /// first.
     #[must_use]
     pub fn share(mut self, share: bool) -> Session {
         self.share = share;
         self
     }
 
-    /// The command that becomes the process which runs them: it is given the daemon's socket as one more argument, and ends as
-    /// [`shared::server`](crate::parser::server) does. Without it only one that is there already is used.
+    /// Sets the command that starts a parser process. It is given the daemon's socket as one more argument, and ends as
+    /// [`parser::server`](crate::parser::server) does. Without a command, only a process that already runs is used.
     #[must_use]
     pub fn parser(mut self, command: Vec<OsString>) -> Session {
         self.parser = Some(command);
         self
     }
 
-    /// The command that makes named rings which are not there: `streamline pipe create`. Without it they have to be there.
+    /// Sets the command that makes missing named rings: `streamline pipe create`. Without one the rings have to exist.
     #[must_use]
     pub fn ring_maker(mut self, command: Vec<OsString>) -> Session {
         self.env.make_ring = command.into();
         self
     }
 
-    /// The command that becomes the process of filters with `isolate=yes`, as [`child::run`](crate::isolate::child::run) does.
-    /// Without it a request that has such filters is refused.
+    /// Sets the command that starts a process for filters with `isolate=yes`; it does what
+    /// [`child::run`](crate::isolate::child::run) does. Without one, a request with such filters is refused.
     #[must_use]
     pub fn isolator(mut self, command: Vec<OsString>) -> Session {
         self.isolator = command;
         self
     }
 
-    /// The same for the filters of a design.
+    /// The outside world for the filters of a design.
     fn env_of(&self, design: &Design) -> Env {
         Env { wait: design.plan.wait, latency: latency(design), daemon: self.devices.daemon(), ..self.env.clone() }
     }
@@ -327,7 +329,7 @@ impl Session {
         LiveSpaces::new(&devices, &self.env.compiler, self.push_down)
     }
 
-    /// Checks a request and places it, but opens nothing.
+    /// Checks and places a request, but opens nothing.
     pub fn design(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Design, Error> {
         let text = self.parse_whole(source, variables)?;
         let mut spaces = self.own_spaces(&[]);
@@ -340,16 +342,16 @@ impl Session {
         Ok(placed)
     }
 
-    /// What a design lacks in this place, besides devices: files that are not there, libpcap. Opens captures, and no more. An
-    /// error is one of the request that shows only here, such as an expression that is none.
+    /// Lists missing things that a design needs besides devices: files, libpcap. Opens captures only. The error is one
+    /// of the request that shows only here, such as an invalid expression.
     pub fn missing(&self, design: &Design) -> Result<Vec<String>, Error> {
         let mut missing = Vec::new();
         for (index, node) in design.plan.nodes.iter().enumerate() {
             let Task::Filter { kind, params } = &node.task else { continue };
             let has_list = kind.params.iter().any(|param| param.kind == ParamType::List);
-            // The list of a source whose frames go back is one of devices.
+            // The list of a source whose frames go back is a list of devices.
             let reads_files = kind.is_source() && kind.returns.is_none() && has_list;
-            // What may run without rights touches nothing when it is made.
+            // Filters that may run without rights touch nothing when they are made.
             if !reads_files && !kind.spaces.has(Spaces::PARSER) {
                 continue;
             }
@@ -364,7 +366,7 @@ impl Session {
         Ok(missing)
     }
 
-    /// What is known of a device, by the daemon where one is used.
+    /// Describes a device; asks the daemon where one is used.
     pub fn device(&self, name: &str) -> Result<capture::Device, capture::CaptureError> {
         self.devices.device(name)
     }
@@ -374,7 +376,7 @@ impl Session {
         self.devices.is_elsewhere()
     }
 
-    /// The spaces of this process, beside sources that run and whose places are to be taken.
+    /// The spaces of this process. `running`: the sources of a plan that is to be replaced.
     fn own_spaces(&self, running: &[RunningSource]) -> Vec<Box<dyn Space>> {
         let app: Box<dyn Space> = Box::new(AppSpace::new(self.env.clone()));
         std::iter::once(app).chain(self.live_spaces().beside(running).into_boxes()).collect()
@@ -387,7 +389,7 @@ impl Session {
         }
     }
 
-    /// Why nobody can run a part of a request for this session, whatever the request is.
+    /// Why this session cannot share any part of any request. `None`: it can.
     fn nobody_to_share_with(&self) -> Option<String> {
         if !self.push_down {
             return Some("it leaves out in the kernel what nobody can want".into());
@@ -395,7 +397,7 @@ impl Session {
         self.devices.daemon().is_none().then(|| "it takes packets from a daemon, and none is used here".into())
     }
 
-    /// The same session with other kinds of filters, for one request.
+    /// A copy of the session with other kinds of filters, for one request.
     pub(crate) fn with_registry(&self, registry: Registry) -> Session {
         Session {
             registry,
@@ -414,12 +416,12 @@ impl Session {
         }
     }
 
-    /// Prepares a request to run: everything it needs is open, or nothing is.
+    /// Prepares a request to run: opens all it needs, or leaves all closed.
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
         self.prepare_but(source, variables, |_, _, _| {})
     }
 
-    /// The same; `change` sees what is left for the worker.
+    /// Like `prepare`; `change` may change the worker's part of the plan.
     pub(crate) fn prepare_but(
         &self,
         source: &str,
@@ -445,12 +447,12 @@ impl Session {
     }
 
     fn joined(&self) -> MutexGuard<'_, Weak<Client>> {
-        // Nothing that panics under it leaves it half made.
+        // No panic under this lock leaves a half-made value.
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries a design out. Filters run in the space `parser` where there is somebody to ask. `change` sees what is left for
-    /// the worker.
+    /// Carries a design out. Filters run in the space `parser` if there is a parser process. `change` may change the
+    /// worker's part of the plan.
     fn carry_out(
         &self,
         first: Design,
@@ -482,46 +484,48 @@ impl Session {
         let edges = EdgeNames::new(&design, &plan, &origins);
         let notes = notes(&design);
         let running = RunningPlan::new(design, origins, &left, plan.clone());
-        // What was made once can be made again, unless what it reads has gone meanwhile.
+        // The instances were made once, so making them again fails only if their input has gone meanwhile.
         let meters: Vec<Meter> = plan.nodes.iter().filter(|_| self.measures).map(|_| Meter::default()).collect();
         let worker = app.into_worker(&plan, left, &meters).map_err(|error| Error::System(error.message))?;
         Ok(Job { running, edges, sharing, notes, worker, meters })
     }
 
-    /// What the capture is used for, in words for people.
+    /// Says for people what the capture is used for.
     fn set_purpose(&self, purpose: &str) {
         self.devices.set_purpose(purpose);
         let joined = self.joined().upgrade();
-        // Where nobody is there any more, nobody shows it.
+        // If the parser process is gone, it shows no purpose.
         let _ = joined.map(|client| client.set_purpose(purpose));
     }
 
-    /// A prefix as the request that runs it: it ends in a place of its own.
+    /// Makes a design of a prefix, as the request that runs it; it ends in a `drop` that only takes the place of a
+    /// sink.
     fn prefix_design(&self, text: &str) -> Result<Design, Error> {
         let text = self.parse(&format!("{text} | drop"), &BTreeMap::new())?;
         Ok(design(&text, &self.registry, &self.own_spaces(&[]))?)
     }
 
-    /// Where a prefix, and what it begins with, may be read by others: the text of each such place, from the source down.
+    /// The texts of a prefix and its beginnings that other requests may read, from the source down.
     pub(crate) fn prefixes_of(&self, text: &str) -> Result<Vec<String>, Error> {
         let cuts = cuts(&self.prefix_design(text)?);
         Ok(cuts.into_iter().map(|(_, prefix, _)| prefix.text).collect())
     }
 
-    /// Prepares a prefix to run, with an outlet at each place where it may be read. It goes on from what runs already.
+    /// Prepares a prefix to run, with an outlet at each place where it may be read. It goes on from the prefixes that
+    /// run already.
     pub(crate) fn prepare_prefix(&self, text: &str, mut bases: Bases) -> Result<Prepared, Error> {
         self.devices.set_purpose(&format!("shared: {text}"));
         let mut outlets = Vec::new();
         let bases = (!bases.0.is_empty()).then_some(&mut bases as &mut dyn Join);
         let job = self.carry_out(self.prefix_design(text)?, bases, |design, app, rest| {
             for (id, prefix, continuity) in cuts(design) {
-                // What runs below is read there.
+                // A place that runs as another prefix is read there.
                 let Some(at) = rest.left.iter().position(|left| left.is_node(id)) else { continue };
                 let slot = Slot::new();
                 let instance = outlet(Arc::clone(&slot), continuity);
                 let end = design.plan.nodes[id.index()].edges.iter().find(|edge| is_end(design, edge.to));
                 match end {
-                    // What would drop everything stands where the last outlet goes.
+                    // The last outlet takes the place of the `drop` at the end.
                     Some(edge) => app.replace(edge.to, instance),
                     None => rest.add(at, id, instance),
                 }
@@ -538,7 +542,8 @@ pub(crate) struct Prepared {
     pub(crate) outlets: Vec<(String, Continuity, Arc<Slot>)>,
 }
 
-/// Nodes of a design that others may read from, from the source down: all blocks of the design go through each of them.
+/// Nodes of a design that other requests may read, from the source down. All blocks of the design go through each of
+/// them.
 fn cuts(design: &Design) -> Vec<(NodeId, Prefix, Continuity)> {
     let prefixes = prefix::prefixes(design);
     let cuts = (0..prefixes.len()).zip(prefixes).filter_map(|(index, prefix)| {
@@ -554,7 +559,7 @@ fn cuts(design: &Design) -> Vec<(NodeId, Prefix, Continuity)> {
     cuts.collect()
 }
 
-/// How much later than they came blocks may be found, where the request says so.
+/// How much later than it came a block may be found (`set latency=`).
 pub(crate) fn latency(design: &Design) -> Option<Duration> {
     design.graph.settings.number("latency").map(Duration::from_nanos)
 }
@@ -564,7 +569,7 @@ fn is_end(design: &Design, id: NodeId) -> bool {
     matches!(&node.task, Task::Filter { kind, .. } if std::ptr::eq(*kind, &filters::drop::KIND))
 }
 
-/// Places a design anew with the space `parser`, as far as that pays, and but for those prefixes which run in this process.
+/// Places a design again with the space `parser`, where that is worth it. Prefixes that run in this process stay here.
 fn place_shared(
     first: Design,
     spaces: &[Box<dyn Space + '_>],
@@ -578,13 +583,13 @@ fn place_shared(
         if unfit.0.is_empty() {
             return Ok((design, refused));
         }
-        // Each turn leaves out more of its nodes, so this ends.
+        // Each turn refuses more nodes, so this ends.
         refused.0.extend(unfit.0);
         design = place(design.graph, spaces, &refused)?;
     }
 }
 
-/// What `explain` could not know: of a sink that was to have frames go out by a device within the kernel, why it does not.
+/// What `explain` could not know: why a sink does not forward frames within the kernel.
 fn notes(design: &Design) -> Vec<String> {
     let nodes = design.plan.nodes.iter().zip(&design.sites);
     let note = |(node, site): (&Node, &control::place::Site)| {
@@ -595,7 +600,7 @@ fn notes(design: &Design) -> Vec<String> {
     nodes.filter_map(note).collect()
 }
 
-/// What runs for several requests; else why nothing does.
+/// What runs for several requests. The error says why nothing does.
 fn sharing(design: &Design) -> Result<Vec<String>, String> {
     let nodes = design.plan.nodes.iter().zip(&design.sites);
     let shared: Vec<String> =
@@ -603,26 +608,26 @@ fn sharing(design: &Design) -> Result<Vec<String>, String> {
     if !shared.is_empty() {
         return Ok(shared);
     }
-    // The reason of the first filter that might have been.
+    // Give the reason of the first filter that could have been shared.
     let why = nodes.filter_map(|(_, site)| site.why.split_once("(shared: ")).map(|(_, why)| why.trim_end_matches(')'));
     Err(why.map(String::from).next().unwrap_or_else(|| "nothing of it parses packets of a device".into()))
 }
 
-/// What is left for a worker: everything else runs elsewhere, and comes from there as sources.
+/// The worker's part of a plan. Everything else runs elsewhere; its blocks come in through sources.
 pub(crate) struct Rest {
     pub(crate) plan: engine::Plan,
-    /// By node of the rest.
+    /// One entry for each node of the rest.
     pub(crate) left: Vec<Left>,
 }
 
 impl Rest {
-    /// Has this node of the whole plan run in the caller's thread.
+    /// Marks a node of the whole plan to run in the caller's thread.
     pub(crate) fn run_in_caller(&mut self, id: NodeId) {
         let at = self.left.iter().position(|left| left.is_node(id));
         self.plan.caller.extend(at.map(|at| NodeId(at as u32)));
     }
 
-    /// Adds a node at the end, which gets what this one gives.
+    /// Adds a node at the end that gets what node `from` gives.
     fn add(&mut self, from: usize, origin: NodeId, instance: filter::run::Instance) {
         let task = Task::Filter { kind: &filters::drop::KIND, params: Params::new() };
         let to = NodeId(self.plan.nodes.len() as u32);
@@ -634,35 +639,36 @@ impl Rest {
     }
 }
 
-/// What a node of the rest is.
+/// What a node of the worker's plan is.
 pub(crate) enum Left {
-    /// A node of the whole plan, as it was.
+    /// The same node of the whole plan.
     Node(NodeId),
-    /// What comes from elsewhere, as a source, or goes there; the node of the whole plan that gives what this is about.
+    /// A source of blocks from elsewhere, or a sink to there. The node is the one of the whole plan that gives those
+    /// blocks.
     Given(NodeId, Opened),
-    /// What was pushed down, as a source.
+    /// A source that stands for nodes that run below.
     Source {
         /// The last node of the whole plan that it stands for.
         origin: NodeId,
         /// The source itself.
         source: Opened,
-        /// What it reads.
+        /// The packets or counts that the source reads.
         reads: Reads,
-        /// The packet from which on it can take over from others of its device.
+        /// The first packet from which it can replace other sources of its device. `None`: it cannot.
         first: Option<u64>,
     },
 }
 
-/// A source.
+/// A source that is open.
 pub(crate) enum Opened {
-    /// A new one.
+    /// A new source.
     New(filter::run::Instance),
-    /// This node of the worker that runs.
+    /// This node of the running worker.
     Running(usize),
 }
 
 impl Left {
-    /// The node of the whole plan that gives what this gives.
+    /// The node of the whole plan whose blocks this node gives.
     pub(crate) fn origin(&self) -> NodeId {
         let (Left::Node(id) | Left::Given(id, _) | Left::Source { origin: id, .. }) = self;
         *id
@@ -675,41 +681,41 @@ impl Left {
 
 /// A request that is ready to run.
 pub struct Job {
-    /// How it is carried out.
+    /// The plan, as it is carried out.
     pub running: RunningPlan,
-    /// What its edges are called.
+    /// The names of its edges.
     pub edges: EdgeNames,
-    /// Where it was to be shared: which of its filters run once for several requests; else why none does.
+    /// The filters that run once for several requests; the error says why none do. `None`: sharing was not wanted.
     pub sharing: Option<Result<Vec<String>, String>>,
-    /// What turned out otherwise than `explain` says.
+    /// Differences between the plan and the answer of `explain`.
     pub notes: Vec<String>,
     pub(crate) worker: Worker,
-    /// By node of the worker, where it measures.
+    /// A meter for each node of the worker; empty if it does not measure.
     meters: Vec<Meter>,
 }
 
-/// A request that ran.
+/// The end of a request that ran.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// Why it ended.
     pub end: End,
-    /// What was counted.
+    /// The counters.
     pub report: Report,
 }
 
 impl Job {
-    /// Runs until the input ends, nobody wants more or `stop` is set. `look` is called now and then, for progress and
-    /// notices, and in the end.
+    /// Runs until the input ends, no filter wants more, or `stop` is set. Calls `look` now and then and once at the
+    /// end, for progress and notices.
     pub fn run(mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<Finished, Error> {
         self.run_to_end(stop, look).0
     }
 
-    /// What each filter took, where the session measures; `report` is that of the run.
+    /// The time that each filter took, where the session measures; `report` is the run's report.
     pub fn measured(&self, report: &Report) -> Vec<Measured> {
         Measured::of(report, &self.meters)
     }
 
-    /// As [`run`](Job::run), but gives what was counted also where the run failed.
+    /// Like [`run`](Job::run), but also gives the report of a run that failed.
     pub fn run_to_end(
         &mut self,
         stop: &StopFlag,

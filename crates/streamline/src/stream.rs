@@ -1,10 +1,12 @@
-//! A request whose blocks go to the program and come from it, at its pace.
+//! A request that gives its blocks to the program and takes blocks from it, at the program's pace.
 //!
-//! [`Session::stream`] makes it. [`Stream::next`] runs the request's worker, one batch at a time, until a block comes out of
-//! an open end: an end without a sink. The block stays where it lies, and is lent until the next call.
-//! Of a request in stages (`||`, `workers`) the program's thread runs the stage with the open ends and the source for the
-//! program's blocks: they are in one stage, and what lies between them is in it as well. Other stages run on threads of their
-//! own, which end with the stream; without other stages no thread is started.
+//! [`Session::stream`] makes one. [`Stream::next`] runs the request's worker, one batch at a time, until a block comes
+//! out of an open end (an end without a sink). The block stays where it lies, and is lent until the next call.
+//!
+//! A request in stages (`||`, `workers`) runs the stage with the open ends in the program's thread. That stage also has
+//! the source for the program's blocks, and all nodes between. Other stages run on threads of their own, which end with
+//! the stream. Without other stages no thread is started.
+//!
 //! A request that begins with `push_frames`, `push_bytes` or `push_messages` takes blocks from [`Stream::push`].
 //!
 //! Not for requests that run beside the program: that is [`Job`].
@@ -25,49 +27,49 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request that gives its blocks to the program, and may take blocks from it.
+/// A request that gives blocks to the program, and may take blocks from it.
 pub struct Stream {
     job: Job,
     run: Run,
     stop: StopFlag,
     exchange: Exchange,
     ends: Vec<OpenEnd>,
-    /// The blocks of the last turn; those before `next` are released, but for the last of them.
+    /// The blocks of the last turn. Those before `next` are released, except the last one while it is lent.
     given: Vec<Given>,
     next: usize,
-    /// The block before `next` is lent.
+    /// The block before `next` is lent to the program.
     is_lent: bool,
     input: Option<Input>,
-    /// How it ended.
+    /// How the request ended. `None`: it runs.
     over: Option<Result<Finished, Error>>,
     schemas: Arc<[&'static Schema]>,
     shapes: RefCell<RowShapes>,
 }
 
-/// An end of the request without a sink: here blocks come out.
+/// An open end of the request, where blocks come out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenEnd {
-    /// The filters whose blocks come out, as request text.
+    /// The filters before this end, as request text.
     pub label: String,
     /// The type of its blocks.
     pub kind: Type,
 }
 
-/// Where blocks of the program begin.
+/// The source for the program's blocks.
 struct Input {
     kind: &'static Kind,
     segment: SegmentId,
     view: ViewId,
-    /// Bytes that the request has not met yet.
+    /// Bytes that have not gone through the request yet.
     waiting_bytes: u64,
 }
 
-/// A description of a block that the program pushes. The default: the time is now, and the block stands for itself.
+/// Facts about a pushed block. Default: the block is seen now, and stands for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Push {
-    /// When the block was seen, in ns since 1970 UTC; `None` for now.
+    /// When the block was seen, in ns since 1970 UTC. `None`: now.
     pub time: Option<u64>,
-    /// The block comes from the server of its stream; else from the client. Not for frames.
+    /// The block comes from the server of its stream, not from the client. Not for frames.
     pub from_server: bool,
     /// More of the same message follows. For messages only.
     pub more: bool,
@@ -75,7 +77,7 @@ pub struct Push {
     pub last: bool,
 }
 
-/// A block that came out of an open end, where it lies.
+/// A block that came out of an open end; its bytes are not copied.
 #[derive(Clone, Copy)]
 pub struct Block<'a> {
     stream: &'a Stream,
@@ -83,7 +85,8 @@ pub struct Block<'a> {
 }
 
 impl Session {
-    /// Prepares a request whose open ends give their blocks to the program: everything it needs is open, or nothing is.
+    /// Prepares a request whose open ends give their blocks to the program. It opens all it needs, or leaves all
+    /// closed.
     pub fn stream(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Stream, Error> {
         let registry = Registry::new(filters::EMBEDDED_KINDS).ending_in(&give::KIND);
         let session = self.with_registry(registry);
@@ -116,7 +119,7 @@ impl Session {
                 {
                     let made = push::instance(filter, params, exchange.clone());
                     let link_type = push::link_type(params).ok().filter(|_| std::ptr::eq(*filter, &push::FRAMES));
-                    // Wrong parameters were an error when the space prepared the node.
+                    // The space has already made the node once, so its parameters are right.
                     made.into_iter().for_each(|instance| app.replace(id, instance));
                     inputs.push((*filter, link_type, design.sites[index].span));
                 } else {
@@ -168,12 +171,13 @@ impl Session {
 }
 
 impl Stream {
-    /// The next block that comes out of the request. It is lent until the next call. `None` at the end; of a request that
-    /// the program feeds also where it waits for more from [`push`](Stream::push) or for [`end`](Stream::end), which
-    /// [`is_over`](Stream::is_over) tells apart.
+    /// The next block of the request, lent until the next call. `None`: the request has ended, or waits for more from
+    /// [`push`](Stream::push) or for [`end`](Stream::end). [`is_over`](Stream::is_over) tells these apart.
     ///
-    /// An error of the request comes after its blocks, and again with every further call. Where nothing comes from a device
-    /// this waits; another thread ends the waiting by the [`stop_flag`](Stream::stop_flag).
+    /// Waits while a device gives nothing; another thread ends the wait by the [`stop_flag`](Stream::stop_flag).
+    ///
+    /// # Errors
+    /// The request's error comes after its blocks, and again at each further call.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend")]
     pub fn next(&mut self) -> Result<Option<Block<'_>>, Error> {
         self.release();
@@ -196,13 +200,13 @@ impl Stream {
         Some(Block { stream: self, given })
     }
 
-    /// Pushes a block: a frame, a piece of a byte stream from its client, or a message. Its bytes are copied once.
-    /// [`next`](Stream::next) takes them through the request.
+    /// Pushes a block: a frame, a piece of a byte stream from its client, or a message. Copies its bytes once.
+    /// [`next`](Stream::next) takes it through the request.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.push_with(bytes, Push::default())
     }
 
-    /// The same, with what is to be said of the block.
+    /// Like [`push`](Stream::push), with facts about the block.
     pub fn push_with(&mut self, bytes: &[u8], push: Push) -> Result<(), Error> {
         let wrong = |text: String| Err(Error::Input(text));
         let Some(input) = &mut self.input else {
@@ -233,7 +237,7 @@ impl Stream {
             return wrong("the program pushes a block after the end".into());
         }
         if sides.pushed.is_empty() {
-            // What was pushed before has gone all the way down, or is held.
+            // Everything pushed before has gone through the request, or is held by a filter.
             input.waiting_bytes = 0;
             self.job.worker.rings_mut().recycle(input.segment);
         }
@@ -252,7 +256,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The program pushes no more: [`next`](Stream::next) takes the request to its end.
+    /// Says that the program pushes no more: [`next`](Stream::next) takes the request to its end.
     pub fn end(&mut self) -> Result<(), Error> {
         if self.input.is_none() {
             return Err(Error::Input("the request takes no blocks from the program, and ends by itself".into()));
@@ -261,38 +265,38 @@ impl Stream {
         Ok(())
     }
 
-    /// Has the request ended, and were all its blocks given?
+    /// Has the request ended, and have all its blocks been given?
     pub fn is_over(&self) -> bool {
         self.over.is_some() && self.next == self.given.len()
     }
 
-    /// The ends where blocks come out: [`Block::end`] is a place in this list.
+    /// The open ends; [`Block::end`] is an index into this list.
     pub fn ends(&self) -> &[OpenEnd] {
         &self.ends
     }
 
-    /// Another thread, or a signal handler, may end the request by this.
+    /// A flag by which another thread, or a signal handler, may end the request.
     pub fn stop_flag(&self) -> StopFlag {
         self.stop.clone()
     }
 
-    /// Takes the lines for people that came since the last call.
+    /// Takes the lines for people since the last call.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.job.worker.take_notices()
     }
 
-    /// The counters so far. A request in stages has those of all stages when it is over.
+    /// The counters so far. Those of other stages are included once the request is over.
     pub fn report(&self) -> Report {
         self.job.worker.report()
     }
 
-    /// Bytes of memory that its blocks take now. Mapped files are page cache and not counted.
+    /// Bytes of memory that its blocks take now. Mapped files are page cache and do not count.
     pub fn memory_bytes(&self) -> usize {
         self.job.worker.memory_bytes()
     }
 
-    /// Ends the request, wherever it is: its filters finish, and files that it writes are whole. Dropping the stream does the
-    /// same and says nothing.
+    /// Ends the request at once: its filters finish, and files that it writes are complete. Dropping the stream does
+    /// the same, but reports nothing.
     pub fn close(mut self) -> Result<Finished, Error> {
         self.finish()
     }
@@ -313,7 +317,7 @@ impl Stream {
         }
     }
 
-    /// Takes back the block that is lent.
+    /// Takes the lent block back.
     fn release(&mut self) {
         if std::mem::take(&mut self.is_lent)
             && let Some(given) = self.next.checked_sub(1).and_then(|at| self.given.get(at))
@@ -322,7 +326,7 @@ impl Stream {
         }
     }
 
-    /// Carries the request on, and takes what it gives; false where it can go on only when the program has pushed more.
+    /// Runs one turn and takes its blocks. `false`: the request waits until the program pushes more.
     fn turn(&mut self) -> bool {
         let worker = &mut self.job.worker;
         let turn = worker.turn(&mut self.run, &self.stop, &mut |_| {});
@@ -348,26 +352,26 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // The panic may have come from within a turn: the request does not run again.
+        // The panic may have come from within a turn, so do not run the request again.
         if !std::thread::panicking() {
-            // Its error has nobody to hear it.
+            // A drop cannot report an error.
             let _ = self.finish();
         }
     }
 }
 
 impl<'a> Block<'a> {
-    /// Its bytes, where they lie.
+    /// Its bytes, not copied.
     pub fn bytes(&self) -> &'a [u8] {
         self.stream.job.worker.rings().bytes(&self.given.block)
     }
 
-    /// What it is.
+    /// Its type.
     pub fn kind(&self) -> Type {
         self.stream.ends[self.end()].kind
     }
 
-    /// The open end that it came out of: a place in [`Stream::ends`].
+    /// The open end that it came out of: an index into [`Stream::ends`].
     pub fn end(&self) -> usize {
         self.given.end as usize
     }
@@ -377,17 +381,17 @@ impl<'a> Block<'a> {
         self.given.block.time
     }
 
-    /// Bytes that it had on the wire. Of a stream or message: its own and those that are missing before it.
+    /// Its bytes on the wire. For a stream or message: its own bytes plus those missing before it.
     pub fn wire(&self) -> u32 {
         self.given.block.wire()
     }
 
-    /// Bytes that are missing before it, of a stream or message.
+    /// Bytes that are missing before it, in a stream or message.
     pub fn missing_before(&self) -> u32 {
         self.given.block.gap()
     }
 
-    /// Its place in its stream or message, and what else is said of it.
+    /// Flags: its place in its stream or message, and more.
     pub fn flags(&self) -> Flags {
         self.given.block.flags()
     }
@@ -407,28 +411,28 @@ impl<'a> Block<'a> {
         self.given.block.has(Flags::TRUNCATED)
     }
 
-    /// The number that the last filter which sets one gave it. Pieces of one message or stream have the same.
+    /// Its class: the number set by the last filter that sets one. Pieces of one message or stream have the same.
     pub fn class(&self) -> Class {
         self.given.block.class
     }
 
-    /// What is known of its stream: addresses, ports, state. `None` for frames, packets and records.
+    /// Facts about its stream: addresses, ports, state. `None` for frames, packets and records.
     pub fn facts(&self) -> Option<&'a StreamFacts> {
         self.given.facts.as_ref()
     }
 
-    /// The link type of a frame or packet, as captures number it.
+    /// The link type of a frame or packet, as in captures. `None` for other blocks.
     pub fn link_type(&self) -> Option<u16> {
         let is_frame = [Type::Frame, Type::Packet].contains(&self.kind());
         self.stream.job.worker.rings().link_type(&self.given.block).filter(|_| is_frame)
     }
 
-    /// Does it hold a record: one of a filter that gives records, or what is known of a message before its body?
+    /// Does it hold a record: one from a filter that gives records, or the record of a message's head?
     pub fn is_record(&self) -> bool {
         self.kind() == Type::Record || self.given.block.has(Flags::META)
     }
 
-    /// The record in it, whose fields can be asked for by name; `None` where it holds none.
+    /// Its record, whose fields can be read by name. `None`: it holds none.
     pub fn record(&self) -> Option<Row<'a>> {
         let bytes = self.is_record().then(|| self.bytes())?;
         let id = schema_id(bytes)?;
@@ -437,12 +441,12 @@ impl<'a> Block<'a> {
         Row::new(schema, bytes)
     }
 
-    /// The record in it as one JSON object, as `json` writes it; `None` where it holds none. Allocates.
+    /// Its record as one JSON object, in the form that `json` writes. `None`: it holds none. Allocates.
     pub fn json(&self) -> Option<String> {
         let bytes = self.is_record().then(|| self.bytes())?;
         let mut text = Vec::new();
         let is_row = self.stream.shapes.borrow_mut().append(&mut text, bytes, None);
-        // What is not UTF-8 was escaped.
+        // JSON is UTF-8 here: other bytes were escaped.
         String::from_utf8(text).ok().filter(|_| is_row)
     }
 }

@@ -1,5 +1,5 @@
-//! An expression in the kernel chooses what is taken away from the host, and can be exchanged while frames come: each frame
-//! has one end, here or there.
+//! An expression in the kernel chooses what is taken away from the host. It can be exchanged while frames come: each
+//! frame still arrives once, here or at the host.
 
 use driver::af_packet::{self, Direction};
 use driver::af_xdp::{Device, Options, Place, Program};
@@ -12,7 +12,7 @@ use testkit::network::{Pair, may_make_networks};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Passes frames whose byte 20 leaves this rest when it is divided by 4.
+/// Passes frames whose byte 20 modulo 4 is `rest`.
 fn rest(rest: u32) -> program::Program {
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let program = [at(0x30, 0, 0, 20), at(0x54, 0, 0, 3), at(0x15, 0, 1, rest), at(6, 0, 0, 1), at(6, 0, 0, 0)];
@@ -27,7 +27,7 @@ fn frame(number: u32) -> Vec<u8> {
     frame
 }
 
-/// What is there now.
+/// Receives all frames that are there now.
 fn receive(receiver: &mut dyn Receive, numbers: &mut Vec<u32>) {
     let mut more = true;
     while more {
@@ -45,7 +45,7 @@ fn what_is_wanted_is_taken_and_the_rest_is_the_hosts_while_programs_are_exchange
         return;
     }
     const FRAMES: u32 = 20_000;
-    // A quarter is wanted at any time: there is room for all of those, however long an exchange takes.
+    // A quarter of the frames is wanted at any time. There is room for all of those, however long an exchange takes.
     for (place, mode) in [(Place::Native, XdpMode::Native), (Place::Generic, XdpMode::Generic)] {
         let pair = Pair::new();
         let namespace = pair.near.namespace.clone();

@@ -1,12 +1,12 @@
-//! Every example in a filter's manual is a test: the request is run in a folder with the bundled captures, and prints
-//! exactly what the manual says.
+//! Each example in a filter's manual is a test. It runs the request in a folder with the bundled captures, and expects
+//! exactly the output in the manual.
 
 use std::path::Path;
 use std::sync::Mutex;
 use streamline::{Output, Session, StopFlag, registry};
 use testkit::chain::Captured;
 
-/// The current folder belongs to the process.
+/// One test at a time changes the process's current folder.
 static FOLDER: Mutex<()> = Mutex::new(());
 
 fn folder_with_captures() -> tempfile::TempDir {
@@ -54,14 +54,14 @@ fn examples_print_what_the_manual_says() {
     assert!(count > 10, "{count} examples");
 }
 
-/// A filter that rejected blocks, and whose kind says that it does not.
+/// Names a filter that rejected blocks although its kind says that it rejects none.
 fn rejects_unsaid(node: &engine::NodeReport) -> Option<String> {
     let kind = registry().find(node.label.split(' ').next()?)?;
     let says_so = kind.may_reject() || kind.is_source() || node.counters.blocks_rejected == 0;
     (!says_so).then(|| format!("`{}` rejects blocks, and does not say so", kind.name))
 }
 
-/// What a kind wants before it is request text: it must be one that can be put in.
+/// A kind's `before` is request text, and must be one that can be inserted.
 #[test]
 fn what_kinds_want_can_be_put_in() {
     let session = Session::new();

@@ -1,4 +1,4 @@
-//! The program that has frames go out by another device: what goes, what stays, and what is counted where.
+//! The program that redirects frames to another device: what goes, what stays, and where it is counted.
 
 use driver::ethtool::Offloads;
 use driver::features;
@@ -11,7 +11,8 @@ use testkit::network::{End, Pair, may_make_networks, quiet_namespace};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Two pairs that meet in one namespace: what is sent on the far end of the first is to come out of the far end of the second.
+/// Two pairs that meet in one namespace. Frames sent on the far end of the first should come out of the far end of the
+/// second.
 struct Way {
     from: Pair,
     to: Pair,
@@ -25,7 +26,7 @@ impl Way {
         let here = quiet_namespace();
         let pair = |near: &str, far: &str| Pair::named([(&here, near), (&quiet_namespace(), far)], 1);
         let way = Way { from: pair("in", "sender").unwrap(), to: pair("out", "receiver").unwrap() };
-        // A program elsewhere redirects into it only while its other end works by NAPI.
+        // A program redirects into this device only while its other end works by NAPI.
         way.to.far.set_offloads(Offloads { gro: true, ..Offloads::NONE });
         Some(way)
     }
@@ -82,7 +83,7 @@ fn frames_go_out_by_the_other_device_and_what_does_not_is_counted() {
     let counted = consume_program.counted();
     assert_eq!((counted.seen, counted.wanted, counted.too_long, counted.nowhere), (200, 100, 0, 0));
     assert_eq!((counted.wanted_bytes, counted.left_bytes), (6000, 6000));
-    // Longer than the other device takes.
+    // Longer frames than the other device takes.
     for end in [&way.from.near, &way.from.far] {
         end.set_mtu(1700);
     }
@@ -118,7 +119,7 @@ fn the_kernel_says_whether_a_device_takes_redirected_frames_and_test_frames_show
         if gro {
             until("test frames come out", || received(&way.to.far) == before.0 + 3 && sent() == before.1 + 3);
         } else {
-            // What would come out would be there: frames by another way are.
+            // A frame by another way has arrived, so frames that should not come out would have arrived as well.
             let mut sender = out.sender();
             sender.send(&frame(0, 60)).unwrap();
             until("a frame by another way arrives", || received(&way.to.far) == before.0 + 1);

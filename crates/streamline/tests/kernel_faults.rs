@@ -1,6 +1,6 @@
-//! A kernel that refuses: each call that opening a capture or changing its readers makes fails in turn. What fails is said or
-//! done in another way, nothing of it is left, and who reads beside it loses nothing. In a build of its own, and one test, for
-//! calls fail for the whole process.
+//! A kernel that refuses: each call made while a capture is opened or its readers change fails in turn. The failure is
+//! reported, or the work is done in another way. The failed attempt leaves no objects behind, and other readers lose no
+//! packets. This is one test in a build of its own, since calls fail for the whole process.
 
 use capture::reader::Found;
 use capture::{Attachment, By, CaptureError, CaptureReader, CaptureRegistry, CaptureRequest};
@@ -15,7 +15,7 @@ use streamline::devices::opener::Opener;
 use testkit::network::{FrameSender, Pair, may_make_networks};
 use testkit::packets::to_port;
 
-/// What a kernel may say: no memory, not permitted.
+/// Errors of a kernel: out of memory, not permitted.
 const ERRORS: [i32; 2] = [12, 1];
 
 #[track_caller]
@@ -51,7 +51,7 @@ fn files() -> usize {
 struct Bed {
     pair: Pair,
     registry: CaptureRegistry,
-    /// Programs, maps and links there were at any time.
+    /// All programs, maps and links seen so far.
     known: BTreeSet<(Object, u32)>,
     failed: BTreeSet<&'static str>,
     sender: FrameSender,
@@ -69,7 +69,7 @@ impl Bed {
         }
     }
 
-    /// The outcome of what is tried while the `step`-th call fails; none where it makes fewer.
+    /// The outcome of an attempt whose `step`-th call fails. `None`: it makes fewer calls.
     fn fail<T>(
         &mut self,
         step: u32,
@@ -89,7 +89,7 @@ impl Bed {
         hooks.iter().map(|hook| inventory::on_hook(self.pair.near.index, *hook).unwrap().len()).sum()
     }
 
-    /// Waits until there is nothing but these.
+    /// Waits until only these are held.
     fn await_left(&mut self, expected: &BTreeSet<(Object, u32)>) {
         until("nothing else is held", || objects() == *expected);
         until("the kernel has nothing of it", || {
@@ -121,7 +121,7 @@ fn whichever_call_the_kernel_refuses_nothing_is_left_and_others_read_on() {
     .unwrap();
 }
 
-/// Who opens a device that nobody has.
+/// Opens a device that has no other reader.
 fn alone(bed: &mut Bed, error: i32) {
     let (nothing, before) = (objects(), files());
     for by in [By::Kernel, By::WhatIsBest] {
@@ -132,7 +132,7 @@ fn alone(bed: &mut Bed, error: i32) {
             let how = outcome.as_ref().map(|attachment: &Attachment| attachment.device.how.clone());
             match (&how, failed) {
                 (Ok(how), None) => assert!(how.contains("kernel's program on"), "{how}"),
-                // One space higher, and it is said why.
+                // It ran one space higher, and the device says why.
                 (Ok(how), Some(_)) => {
                     assert!(
                         by == By::WhatIsBest && how.contains("packet socket") && how.contains("no program"),
@@ -159,10 +159,10 @@ fn alone(bed: &mut Bed, error: i32) {
     }
 }
 
-/// Something that changes who reads.
+/// An attempt to change the readers.
 type Attempt<'a> = dyn Fn(&CaptureRegistry) -> Result<(), CaptureError> + 'a;
 
-/// Who comes, asks for something else, or has everything kept beside somebody who reads.
+/// Adds a reader, changes an expression, or asks to keep everything, beside another reader.
 fn beside_others(bed: &mut Bed, error: i32) {
     let nothing = objects();
     let asked = bed.capture_request(By::Kernel);
@@ -184,7 +184,7 @@ fn beside_others(bed: &mut Bed, error: i32) {
             let (outcome, failed) = bed.fail(step, error, attempt);
             match (failed, outcome) {
                 (None, outcome) => outcome.unwrap(),
-                // What undoes a failure, and what makes room for who has gone, may fail without a word.
+                // Undoing a failure, and making room after a reader has left, may fail silently.
                 (Some(_), Ok(())) => {}
                 (Some(_), Err(error)) => assert!(!error.text.is_empty()),
             }
@@ -216,7 +216,7 @@ fn beside_others(bed: &mut Bed, error: i32) {
     assert_eq!(bed.hooks(), 0);
 }
 
-/// Requests, whose selectors run one space higher where the kernel does not take them.
+/// Requests, whose selectors run one space higher where the kernel refuses them.
 fn requests(bed: &mut Bed) {
     if !streamline::describe_compiler().contains("version") {
         return eprintln!("skipped: libpcap is not installed, so no selector is placed in the kernel");
@@ -236,7 +236,7 @@ fn requests(bed: &mut Bed) {
             (Err(error), Some(_)) => assert!(!error.to_string().is_empty()),
             (Err(error), None) => panic!("{error}"),
         }
-        // Those of a request that is over go with it.
+        // The objects of a request go with it.
         drop(job);
         let held: BTreeSet<_> = objects();
         assert!(held.len() < 20, "step {step}: {held:?}");
@@ -245,14 +245,14 @@ fn requests(bed: &mut Bed) {
         }
     }
     let spaces: Vec<(&str, Option<&str>)> = spaces.iter().map(|(space, failed)| (space.as_str(), *failed)).collect();
-    // Where there is no map for a trial of its program, nothing is known against it.
+    // Without a map for a trial of its program, nothing speaks against the program.
     assert_eq!(spaces, [("app", Some("load")), ("kernel", None), ("kernel", Some("map"))]);
     drop(session);
     bed.await_left(&nothing);
     assert_eq!(bed.hooks(), 0);
 }
 
-/// UDP to port 80, with its number in it.
+/// A UDP frame to port 80 that holds a number.
 fn frame(number: u64) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..6].fill(0xff);

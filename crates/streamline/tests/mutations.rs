@@ -1,8 +1,8 @@
-//! Damaged captures through everything that parses: no panic, no hang, no unbounded memory, and what was wrong is said or
-//! counted.
+//! Sends damaged captures through everything that parses: no panic, no hang, no unbounded memory, and each error is
+//! reported or counted.
 //!
-//! `STREAMLINE_MUTATIONS=N` sets how many damaged copies are tried (`cargo xtask mutate N` runs it optimised); captures
-//! come from the shared collection where it is present, else the bundled ones are used.
+//! `STREAMLINE_MUTATIONS=N` sets the number of damaged copies (`cargo xtask mutate N` runs it optimised). Captures come
+//! from the shared collection if it is there, else the bundled ones are used.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use streamline::{Error, Output, Session, StopFlag};
 use testkit::random::Random;
 
-/// Memory the whole test may need at most, all captures and copies included.
+/// Most memory of the whole test, all captures and copies included.
 const MEMORY_MAX_KIB: u64 = 1_500_000;
 
 /// A damaged copy that takes longer than this is a hang.
@@ -64,7 +64,7 @@ fn bodies(bytes: &[u8]) -> Vec<(usize, usize)> {
     bodies
 }
 
-/// Damages a copy. Half of the time only inside records, so that the reader lets it through.
+/// Damages a copy. Half of the time it damages only records, so that the reader accepts the file.
 fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     let bodies = if random.below(2) == 0 { bodies(bytes) } else { Vec::new() };
     for _ in 0..1 + random.below(20) {
@@ -72,7 +72,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
             Some(body) => *body,
             None => (0, bytes.len()),
         };
-        // Headers stand first: damage is drawn towards the front.
+        // Half of the damage is in the headers, which come first.
         let bound = if random.below(2) == 0 { len.min(80) } else { len };
         if bound == 0 {
             continue;
@@ -110,7 +110,7 @@ const REQUEST: &str = "pcap $file | { http | files dir=$bodies + tcp | files dir
                        + eve + zeek $logs + rules $rules + packets | by proto + ssh | json + smtp | drop + ftp | json \
                        + sip | json + dhcp | json + ntp | json }";
 
-/// Rules that look at everything a rule can look at, and match much.
+/// Rules that use all keywords, and match often.
 const RULES: &str = r#"
 alert ip any any -> any any (msg:"header"; ttl:>0; id:!1; fragbits:!M; sid:1;)
 alert tcp any any -> any any (msg:"packet"; content:"|00|"; dsize:>10; byte_test:1,>,10,0,relative; sid:2;)

@@ -1,5 +1,5 @@
-//! What is said of a packet's ports where it is written into a ring is what the filter `port` says of the bytes: of all
-//! captures there are, and of frames put together at random. And every writer says it.
+//! The ports that are written into a packet's ring slot are those that the filter `port` finds in its bytes. Tested on
+//! all captures there are, on random frames, and for each writer.
 
 use buffer::live::{Facts, SlotFlags};
 use capture::reader::Found;
@@ -19,16 +19,16 @@ use testkit::random::Random;
 
 const ETHERNET: u16 = 1;
 
-/// Frames that run through a filter together.
+/// Frames that go through a filter together.
 const TOGETHER: usize = 1000;
 
-/// Frames of one capture.
+/// Most frames of one capture.
 const FRAMES_OF_ONE: usize = 5000;
 
 /// A frame, and its bytes on the wire.
 type Frame = (Vec<u8>, u32);
 
-/// What `port` says of each: the class it passes with.
+/// The class with which `port` passes each frame.
 fn by_filter(frames: &[Frame]) -> Vec<Option<u32>> {
     let mut passed = vec![None; frames.len()];
     let piece = |(number, (bytes, wire)): (usize, &Frame)| {
@@ -43,7 +43,7 @@ fn by_filter(frames: &[Frame]) -> Vec<Option<u32>> {
     passed
 }
 
-/// How many frames the filter passes, and of how many the ports were said.
+/// How many frames the filter passes, and for how many of them the slot tells the ports.
 #[derive(Debug, Default)]
 struct Tally {
     passed: usize,
@@ -64,7 +64,7 @@ impl Tally {
     }
 }
 
-/// Captures in the folder that comes along, and in the one beside the project where it is there.
+/// Captures in the bundled folder, and in the shared one if it is there.
 fn captures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var_os("STREAMLINE_SHARED").map_or_else(|| root.join("../shared"), PathBuf::from);
@@ -83,7 +83,7 @@ fn of_captures() {
     let (mut tally, mut read) = (Tally::default(), 0);
     for path in captures() {
         let source = Chain::source(&pcap::KIND, &[("file", path.to_str().unwrap())]);
-        // Some are no captures on purpose.
+        // Some files are no captures on purpose.
         if source.refusal().is_some() {
             continue;
         }
@@ -93,13 +93,13 @@ fn of_captures() {
         let frames = outcome.blocks.iter().filter(is_ethernet).take(FRAMES_OF_ONE);
         let frames: Vec<Frame> = frames.map(|block| (block.bytes.clone(), block.descriptor.wire())).collect();
         tally.check(&frames);
-        // Many captures are cut: so as if they were not.
+        // Many captures are cut; check the frames also as if they were whole.
         tally.check(&frames.iter().map(|(bytes, _)| (bytes.clone(), bytes.len() as u32)).collect::<Vec<_>>());
         read += 1;
     }
     println!("{read} captures: {tally:?}");
     assert!(read >= 5 && tally.said > 0, "{read} captures: {tally:?}");
-    // Most packets are of the sort that it is sure of.
+    // The slot tells the ports of most packets.
     assert!(tally.said * 10 >= tally.passed * 7, "{tally:?}");
 }
 
@@ -132,7 +132,7 @@ fn of_frames_put_together_at_random() {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The next of our packets: what its slot says, and its bytes.
+/// Takes the next of our packets: the facts in its slot, and its bytes.
 fn take(reader: &mut CaptureReader) -> (Facts, Vec<u8>) {
     let (mut to, end) = (vec![0; 2000], Instant::now() + PATIENCE);
     loop {
@@ -188,7 +188,7 @@ fn every_writer_says_them() {
                 assert_eq!(flow, flow::of(&frame, frame.len() as u32, true), "{mode:?} {by:?}");
             }
         };
-        // Namespaces are a thread's.
+        // A namespace belongs to a thread.
         std::thread::spawn(move || namespace.enter(look).unwrap()).join().unwrap();
     }
 }

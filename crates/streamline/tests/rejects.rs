@@ -1,5 +1,5 @@
-//! `x |! y`: what x rejects goes to y, as it came. `X |! y` gives what `not { X } | y` gives, for every expression of
-//! selectors, in both notations; beside `X | z` it gives the rest, and both together are everything, in order.
+//! `x |! y`: y gets what x rejects, unchanged. For every expression X of selectors, `X |! y` gives what `not { X } | y`
+//! gives, in both notations. Beside `X | z` it gives the rest, and both together are everything, in order.
 
 use std::path::{Path, PathBuf};
 use streamline::language::{parse, print_paper};
@@ -29,7 +29,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// Runs a request behind the capture; `FILE.pcap` in it is in the folder. The counters add up, or this panics.
+    /// Runs a request on the capture; `FILE.pcap` in it is in the folder. Panics unless the counters add up.
     fn run(&self, request: &str) -> String {
         let here = |text: &str| text.replace("save ", &format!("save overwrite=yes file={}/", self.0.path().display()));
         let request = here(&format!("pcap file={} | {request}", self.path("all.pcap").display()));
@@ -59,7 +59,7 @@ fn run(request: &str) -> String {
     captured.text()
 }
 
-/// A selector that frames here know, at random; several joined, so deep at most.
+/// A random selector for the frames here; `depth` is how deep selectors may be joined.
 fn selection(random: &mut Random, depth: usize) -> String {
     let leaf = |random: &mut Random| {
         let leaves = ["port 53", "port 1024:65535", "host 10.0.0.1", "net 0.0.0.0/1", "ip", "ip6", "vlan", "vlan 0:3"];
@@ -92,7 +92,7 @@ fn what_a_selection_rejects_is_what_its_opposite_passes() {
         folder.run(&format!("not {{ {selection} }} | save right.pcap"));
         let right = folder.saved("right.pcap");
         for request in [format!("{selection} |! save rest.pcap"), in_paper(&format!("{selection} |! save x"))] {
-            // Paper notation is one for the whole request.
+            // Paper notation holds for the whole request.
             if let Some(request) = request.strip_suffix("(save,x)") {
                 let place = |name: &str| folder.path(name).display().to_string();
                 let (from, to) = (place("all.pcap"), place("rest.pcap"));
@@ -127,8 +127,7 @@ fn filters_that_give_other_blocks_reject_what_is_not_theirs() {
         ("dns.pcap", "udp |! tcp |! count", "not proto \"udp,tcp\" | count"),
         ("dns.pcap", "udp |! dns | json", "proto tcp | dns | json"),
         ("browse.pcap", "ip | tcp |! { |17 count + |! count }", "ip | not proto tcp | { |17 count + |! count }"),
-        // Of streams, those that are not what is looked for: pieces of streams as they came.
-        // What a proxy's CONNECT leads to is no HTTP.
+        // Of streams: those of another protocol, in pieces as they came. What follows a proxy's CONNECT is not HTTP.
         ("tls.pcap", "http |! tls | json", "tls | json"),
         ("browse.pcap", "head 10 |! count", "count"),
     ];
@@ -142,7 +141,7 @@ fn filters_that_give_other_blocks_reject_what_is_not_theirs() {
     }
 }
 
-/// What is passed, taken, dropped and rejected is everything, whatever is wanted of it.
+/// Passed, taken, dropped and rejected frames add up to all frames, whatever is wanted.
 #[test]
 fn what_is_held_or_dropped_is_not_among_it() {
     let mut random = Random(3);

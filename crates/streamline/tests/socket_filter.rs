@@ -1,5 +1,5 @@
-//! A packet socket lets in what somebody wants, by whatever filter may be attached: with the right to load programs, and
-//! without.
+//! A packet socket lets in every packet that a reader wants, by the best filter it may attach: with and without the
+//! right to load programs.
 
 use capture::reader::Found;
 use capture::{By, CaptureReader, CaptureRequest, Devices, Direction};
@@ -11,7 +11,7 @@ use testkit::packets::to_port;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// UDP to this port, its number in its last byte; behind a tag if there is one.
+/// A UDP frame to this port, with its number in the last byte, and with a VLAN tag if there is one.
 fn frame(number: u8, port: u16, tag: Option<u16>) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..6].fill(0xff);
@@ -28,7 +28,7 @@ fn frame(number: u8, port: u16, tag: Option<u16>) -> Vec<u8> {
     frame
 }
 
-/// Numbers of so many packets.
+/// Takes `count` packets, and gives their numbers.
 fn take(reader: &mut CaptureReader, count: usize) -> Vec<u8> {
     let (mut got, mut to, end) = (Vec::new(), [0; 100], Instant::now() + PATIENCE);
     while got.len() < count {
@@ -49,7 +49,7 @@ fn the_same_is_let_in_with_and_without_the_right_to_load_programs() {
     for may_load in [true, false] {
         let pair = Pair::new();
         let namespace = pair.near.namespace.clone();
-        // Capabilities and namespaces are a thread's.
+        // Capabilities and namespaces belong to a thread.
         let thread = std::thread::spawn(move || namespace.enter(|| with(&pair, may_load)).unwrap());
         thread.join().unwrap();
     }
@@ -71,7 +71,7 @@ fn with(pair: &Pair, may_load: bool) {
     let mut send = |number, port, tag| far.send(&frame(number, port, tag)).unwrap();
     send(0, 80, None);
     send(1, 53, None);
-    // Its expression looks where a tag's frame has something else.
+    // In a tagged frame other bytes are where this expression looks.
     send(2, 53, Some(5));
     send(3, 53, None);
     assert_eq!(take(&mut dns, 2), [1, 3]);
@@ -82,7 +82,8 @@ fn with(pair: &Pair, may_load: bool) {
     near.send(&frame(7, 53, None)).unwrap();
     near.send(&frame(8, 9, None)).unwrap();
     assert_eq!((take(&mut dns, 2), take(&mut web, 1)), (vec![5, 7], vec![6]));
-    // Nine were sent. The filter that counts has kept 0, 2, 4 and 8 out; the other lets in 2, for its tag, and counts nothing.
+    // Nine were sent. The filter that counts kept 0, 2, 4 and 8 out. The other one lets in 2 because of its tag, and
+    // counts nothing.
     let shown = || web.memory().seen().packets;
     let (all, end) = (if may_load { 9 } else { 6 }, Instant::now() + PATIENCE);
     while shown() < all {
@@ -91,7 +92,7 @@ fn with(pair: &Pair, may_load: bool) {
     }
     assert_eq!(shown(), all, "may load: {may_load}");
     drop(dns);
-    // The ring is there as long as somebody reads it.
+    // The ring stays while it has a reader.
     near.send(&frame(10, 80, None)).unwrap();
     assert_eq!(take(&mut web, 1), [10]);
 }

@@ -1,11 +1,11 @@
-//! A request on several threads writes what it writes on one, to the byte, and counts the same.
+//! A request on several threads writes the same bytes as on one, and counts the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use streamline::{Output, Session, StopFlag};
 use testkit::chain::Captured;
 
-/// The bundled captures, and those beside the project where they are.
+/// The bundled captures, and the shared ones if they are there.
 fn captures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var_os("STREAMLINE_SHARED").map_or(root.join("../shared"), PathBuf::from);
@@ -17,7 +17,7 @@ fn captures() -> Vec<PathBuf> {
     files
 }
 
-/// What a run left behind: standard output, files, how it ended, and what each filter counted.
+/// The results of a run: standard output, files, how it ended, and each filter's counters.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     text: String,
@@ -26,7 +26,7 @@ struct Left {
     counted: Vec<String>,
 }
 
-/// Runs a request; `OUT` in it is a fresh folder.
+/// Runs a request; `OUT` in it stands for a fresh folder.
 fn run(request: &str) -> Left {
     let folder = tempfile::tempdir().unwrap();
     let request = request.replace("OUT", folder.path().join("out").to_str().unwrap());
@@ -34,7 +34,7 @@ fn run(request: &str) -> Left {
     let session = Session::with_output(Output::new(Box::new(captured.clone()), false));
     let mut job = match session.prepare(&request, &BTreeMap::new()) {
         Ok(job) => job,
-        // What cannot be read is refused alike.
+        // An unreadable file is refused in the same way.
         Err(error) => {
             let (end, (text, files, counted)) = (error.to_string(), Default::default());
             return Left { text, files, end, counted };
@@ -51,7 +51,7 @@ fn run(request: &str) -> Left {
         let mut tallies: Vec<_> =
             counters.drops.iter().chain(counters.events.iter()).chain(counters.unread.iter()).collect();
         tallies.sort_unstable();
-        // In how many blocks `http` gives what it decodes depends on how many come at once.
+        // How many blocks `http` makes of decoded content depends on how many blocks come in together.
         let blocks = if request.contains("http") { 0 } else { counters.blocks_in + counters.blocks_out() };
         format!("{} {blocks} {tallies:?}", node.label.split(' ').next().unwrap_or_default())
     });
@@ -63,7 +63,7 @@ fn run(request: &str) -> Left {
     }
 }
 
-/// On one capture in so many, and all that are bundled.
+/// Checks a chain on all bundled captures, and on one in `one_in` of the others.
 fn check(chain: &str, one_in: usize) {
     let captures = captures();
     assert!(captures.len() >= 5);
@@ -158,7 +158,7 @@ fn branches_of_a_split_give_what_one_filter_gives() {
             let several = run(&format!("split by={by} | {{ port 80 + port 80 + port 80 }} | join order=yes | inspect"));
             assert_eq!((&several.text, &several.end), (&one.text, &one.end), "{} by={by}", capture.display());
         }
-        // On threads each line is there once, in some order.
+        // On several threads each line comes once, in any order.
         let one = run("http | json");
         let several = run("split || { http + http } || join | json");
         assert_eq!(lines(&several.text), lines(&one.text), "{}", capture.display());

@@ -16,7 +16,7 @@ fn open(request: &str) -> Result<Stream, Error> {
     Session::new().stream(request, &BTreeMap::from([("web".to_string(), file)]))
 }
 
-/// What `inspect` and `json` would have been given, as one line a block.
+/// The lines that `inspect` and `json` would print, one for each block.
 fn lines(stream: &mut Stream) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
     while let Some(block) = stream.next()? {
@@ -26,7 +26,7 @@ fn lines(stream: &mut Stream) -> Result<Vec<String>, Error> {
     Ok(lines)
 }
 
-/// What the request prints where it is run.
+/// The output of the request when it is run.
 fn printed(request: &str) -> String {
     let captured = Captured::default();
     let session = Session::with_output(Output::new(Box::new(captured.clone()), false));
@@ -102,7 +102,7 @@ fn each_open_end_has_its_number() {
 
 #[test]
 fn a_block_stays_until_the_next_one_is_asked_for() {
-    // Made anew in each pull, in the same memory.
+    // Each pull makes blocks in the same memory again.
     let mut stream = open("generate count=5000 rate=1G").unwrap();
     let mut numbers = Vec::new();
     while let Some(block) = stream.next().unwrap() {
@@ -159,7 +159,7 @@ fn blocks_of_a_request_in_stages_are_those_of_one_thread() {
         ("pcap $web | http", "pcap $web || tcp || http"),
         ("pcap $web | http", "set workers=2; pcap $web | http"),
         ("pcap $web | { tcp | count + http }", "pcap $web || { tcp | count + http }"),
-        // The ends and what lies between them are one stage.
+        // The ends and all nodes between them are one stage.
         ("pcap $web | { count + http }", "pcap $web | { count || head 1 + http }"),
         ("pcap $web | tcp | { count + head 5 }", "set workers=3; pcap $web | tcp | { count + head 5 }"),
     ];
@@ -245,7 +245,7 @@ fn a_stream_that_is_dropped_ends_its_threads() {
             name.is_ok_and(|name| name.starts_with("thread 9"))
         })
     };
-    // Nine stages, so that the ninth's name is this test's alone.
+    // Nine stages, so that only this test has a ninth thread.
     let text = format!("generate {} || head 1000M", "|| head 1000M ".repeat(8));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.pcap");
@@ -295,7 +295,7 @@ fn an_error_comes_after_the_blocks_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cut.pcap");
     let mut bytes = std::fs::read(capture("web.pcap")).unwrap();
-    // The 207th frame says that it is longer than any.
+    // The 207th frame claims to be longer than any frame can be.
     let mut at = 24;
     for _ in 0..206 {
         at += 16 + u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
@@ -456,7 +456,7 @@ fn who_wants_no_more_ends_the_request() {
     assert!(stream.push(b"three").unwrap_err().to_string().contains("is over"));
 }
 
-/// An example, built by cargo: for a single test cargo builds none by itself.
+/// Builds an example: for a single test cargo does not build examples.
 fn example(name: &str) -> Command {
     // TARGET/PROFILE/deps/test
     let test = std::env::current_exe().unwrap();

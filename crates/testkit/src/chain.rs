@@ -1,4 +1,4 @@
-//! Filters one after the other over blocks in memory, through the real engine.
+//! Runs filters one after the other over blocks in memory, through the real engine.
 //!
 //! ```text
 //! let outcome = Chain::frames(1, &[(0, frame)]).then(&tcp::KIND, &[]).run();
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 /// A chain under construction.
 pub struct Chain {
-    /// Absent where the first filter is a source itself.
+    /// `None`: the first filter is a source itself.
     source: Option<First>,
     input: Types,
     nodes: Vec<(&'static Kind, Params)>,
@@ -30,33 +30,33 @@ pub struct Block {
     pub descriptor: Descriptor,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Facts of its stream, where it has one.
+    /// Facts about its stream. `None`: it has no stream.
     pub stream: Option<StreamFacts>,
-    /// It lies in the source's ring: nothing was copied.
+    /// It is in the source's ring, so it was not copied.
     pub from_source: bool,
-    /// Where its view says that it came from.
+    /// The interface that its view names.
     pub interface: Option<Arc<Interface>>,
 }
 
-/// What came out of a chain.
+/// The result of a chain.
 #[derive(Debug)]
 pub struct Outcome {
     /// Blocks that came out at the end.
     pub blocks: Vec<Block>,
-    /// What was written to standard output.
+    /// The text on standard output.
     pub stdout: String,
-    /// The same as bytes.
+    /// The bytes on standard output.
     pub stdout_bytes: Vec<u8>,
     /// Lines for people.
     pub notices: Vec<String>,
-    /// What was counted; it adds up, or `run` would have panicked.
+    /// The counters. They add up, or `run` would have panicked.
     pub report: Report,
-    /// Why the run failed, if it did.
+    /// Why the run failed. `None`: it did not.
     pub failure: Option<Failure>,
 }
 
 impl Outcome {
-    /// All bytes that came out, by class, gaps closed up, META blocks left out.
+    /// All bytes that came out, by class, with gaps closed. META blocks are left out.
     pub fn by_class(&self) -> std::collections::BTreeMap<u32, Vec<u8>> {
         let mut streams = std::collections::BTreeMap::<u32, Vec<u8>>::new();
         for block in self.blocks.iter().filter(|block| !block.descriptor.has(Flags::META)) {
@@ -82,18 +82,18 @@ impl Chain {
         Chain::pieces(Type::Frame, Some(link_type), pieces.collect())
     }
 
-    /// A source of blocks of any type: of each descriptor time, wire length, flags and class are taken.
+    /// A source of blocks of any type. Uses the time, wire length, flags and class of each descriptor.
     pub fn pieces(of: Type, link_type: Option<u16>, pieces: Vec<(Descriptor, Vec<u8>)>) -> Chain {
         let memory = Memory { pieces, link_type, view: None, streams: Vec::new(), at: 0 };
         Chain::beginning(Some(First::Memory(memory)), Types::of(&[of]))
     }
 
-    /// A source that is made already, of frames.
+    /// A source of frames that is made already.
     pub fn made(source: Instance) -> Chain {
         Chain::beginning(Some(First::Made(source)), Types::of(&[Type::Frame]))
     }
 
-    /// A kind that is a source itself, with parameters as texts.
+    /// A kind that is a source itself, with parameters as text.
     pub fn source(kind: &'static Kind, given: &[(&str, &str)]) -> Chain {
         assert!(kind.is_source(), "{} is a source", kind.name);
         Chain::beginning(None, Types::NONE).then(kind, given)
@@ -106,7 +106,7 @@ impl Chain {
     /// Registers stream facts before the first block: the first is connection 0, the next 1, and so on.
     ///
     /// # Panics
-    /// When the chain has a source of its own, which then makes the streams.
+    /// When the chain has a source of its own, which makes the streams itself.
     #[must_use]
     pub fn streams(mut self, facts: &[StreamFacts]) -> Chain {
         match &mut self.source {
@@ -116,7 +116,7 @@ impl Chain {
         self
     }
 
-    /// Makes a schema known of which no kind gives records.
+    /// Makes a schema known that no kind of the chain declares.
     #[must_use]
     pub fn schema(mut self, schema: &'static filter::Schema) -> Chain {
         self.schemas.push(schema);
@@ -130,10 +130,10 @@ impl Chain {
         self
     }
 
-    /// Adds a filter with parameters as texts.
+    /// Adds a filter with parameters as text.
     ///
     /// # Panics
-    /// When the kind does not know a parameter or refuses its text.
+    /// When the kind does not know a parameter, or refuses its text.
     #[must_use]
     pub fn then(mut self, kind: &'static Kind, given: &[(&str, &str)]) -> Chain {
         self.nodes.push((kind, params(kind, given)));
@@ -141,7 +141,7 @@ impl Chain {
         self
     }
 
-    /// Makes the instance of the last filter added, to see how it refuses.
+    /// Makes an instance of the last filter, and gives its error, if any.
     pub fn refusal(&self) -> Option<ParamError> {
         let (kind, params) = self.nodes.last()?;
         (kind.make)(params, &self.env(self.input, &Captured::default())).err()
@@ -164,7 +164,7 @@ impl Chain {
     /// Runs the chain.
     ///
     /// # Panics
-    /// When a filter cannot be made, or when what was counted does not add up.
+    /// When a filter cannot be made, or when the counters do not add up.
     pub fn run(self) -> Outcome {
         let (stdout, collected) = (Captured::default(), Arc::new(Mutex::new(Vec::new())));
         let mut plan = Plan::default();
@@ -207,7 +207,7 @@ impl Chain {
         plan.nodes.last_mut().expect("the collector").edges.clear();
         let count = plan.nodes.len();
         if input.is_none() {
-            // The last filter is a sink: nothing leads to the collector.
+            // The last filter is a sink, so no edge leads to the collector.
             plan.nodes[count - 2].edges.clear();
         }
         let mut worker = Worker::new(&plan, instances);
@@ -222,10 +222,10 @@ impl Chain {
     }
 }
 
-/// Checked parameters of a kind from texts.
+/// Checked parameters of a kind, from text.
 ///
 /// # Panics
-/// When the kind does not know a parameter or refuses its text.
+/// When the kind does not know a parameter, or refuses its text.
 pub fn params(kind: &'static Kind, given: &[(&str, &str)]) -> Params {
     let mut params = Params::new();
     for (key, text) in given {
@@ -241,7 +241,7 @@ static SOURCE: Kind =
     Kind::new("memory", "blocks in memory", |_, _| Err(ParamError::system("made by the chain"))).source(Type::Frame);
 static COLLECT: Kind = Kind::new("collect", "keeps copies", |_, _| Err(ParamError::system("made by the chain"))).sink();
 
-/// What a chain begins with.
+/// The beginning of a chain.
 enum First {
     Memory(Memory),
     Made(Instance),
@@ -302,17 +302,17 @@ impl Filter for Collect {
     }
 }
 
-/// Standard output, kept.
+/// A copy of standard output.
 #[derive(Clone, Default)]
 pub struct Captured(Arc<Mutex<Vec<u8>>>);
 
 impl Captured {
-    /// What was written.
+    /// The text written so far.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 
-    /// The same as bytes.
+    /// The bytes written so far.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.lock().expect("no other thread").clone()
     }
@@ -329,7 +329,7 @@ impl Write for Captured {
     }
 }
 
-/// A compiler that is not there, as on a machine without libpcap.
+/// A missing compiler, as on a machine without libpcap.
 struct NoCompiler;
 
 impl Compile for NoCompiler {

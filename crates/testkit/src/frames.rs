@@ -1,13 +1,13 @@
-//! Frames of every sort: real ones out of the bundled captures and those beside the project, and the same cut, tagged and
-//! damaged; and such as are put together at random.
+//! Frames of every kind: real ones from the bundled and the shared captures; the same frames cut, tagged and damaged;
+//! and random ones.
 
 use crate::random::Random;
 use std::path::{Path, PathBuf};
 
-/// Frames of one capture.
+/// Most frames from one capture.
 const FRAMES_OF_ONE: usize = 12;
 
-/// Longest frame the kernel takes for a test run of a program.
+/// The longest frame that the kernel takes for a test run of a program.
 const LONGEST: usize = 3000;
 
 /// Ethernet frames of classic captures in a folder.
@@ -37,7 +37,7 @@ fn below(folder: &Path, frames: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// About so many real Ethernet frames out of all captures there are, and a damaged one for each.
+/// About `about` real Ethernet frames from all captures there are, and a damaged copy of each.
 pub fn real_and_damaged(about: usize, random: &mut Random) -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var_os("STREAMLINE_SHARED").map_or(root.join("../shared"), PathBuf::from);
@@ -62,17 +62,17 @@ pub fn real_and_damaged(about: usize, random: &mut Random) -> Vec<Vec<u8>> {
     frames
 }
 
-/// A frame put together at random.
+/// A random frame.
 #[derive(Clone, Debug)]
 pub struct Shaped {
-    /// Ethernet's.
+    /// The Ethernet frame.
     pub bytes: Vec<u8>,
-    /// It is TCP or UDP, straight behind IPv4 with or without options or behind IPv6, behind one tag or none, and whole.
+    /// It is complete TCP or UDP, directly behind IPv4 (with or without options) or IPv6, with at most one tag.
     pub is_plain: bool,
 }
 
-/// One frame with ports, or with what looks like them: one of four is plain, and of the others something is odd, most often
-/// one thing.
+/// A frame with ports, or with bytes that look like ports. One in four is plain. The rest are odd in some way, most
+/// often in only one.
 pub fn shaped(random: &mut Random) -> Shaped {
     let is_plain = random.below(4) == 0;
     let mut odd = |one_in: usize| !is_plain && random.below(one_in) == 0;
@@ -124,7 +124,7 @@ pub fn shaped(random: &mut Random) -> Shaped {
         bytes.extend([random.number() as u8, random.number() as u8]);
     }
     if tags && random.below(2) == 0 {
-        // Other headers that lead to IP.
+        // Other headers before IP.
         let others: [&[u8]; 4] = [
             &[0x88, 0x47, 0, 1, 1, 64],
             &[0x88, 0x64, 0x11, 0, 0, 1, 0, 60, 0, 0x21],
@@ -137,7 +137,7 @@ pub fn shaped(random: &mut Random) -> Shaped {
     }
     bytes.extend(&packet);
     bytes.extend(&payload);
-    // As long as Ethernet pads it, and some.
+    // As long as Ethernet's padding, and longer.
     bytes.resize(bytes.len() + [0, 6, 30][random.below(3)], 0);
     if mutated {
         for _ in 0..1 + random.below(3) {

@@ -1,12 +1,13 @@
-//! Headers for C: the one that is checked in must be the one that the sources give.
+//! Headers for C: the checked-in header must equal the one made from the sources.
 
-/// Compares a crate's header with what `cbindgen`, a dev-dependency of the calling crate, makes of these sources. `UPDATE=1` writes the header.
+/// Compares a crate's header with the output of `cbindgen` (a dev-dependency of the calling crate) for these sources.
+/// `UPDATE=1` writes the header.
 #[macro_export]
 macro_rules! check_header {
     ($header:literal, $($source:literal),+) => {{
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
         let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
-        // cargo's metadata is not asked for: the sources are enough.
+        // Without cargo's metadata: the sources are enough.
         let builder = cbindgen::Builder::new().with_config(config)$(.with_src(root.join($source)))+;
         let made = builder.generate().expect("the sources can be read");
         let mut text = Vec::new();

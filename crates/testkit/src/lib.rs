@@ -1,14 +1,14 @@
-//! What tests share. A dev-dependency only: nothing a user runs depends on it.
+//! Tools that tests share. A dev-dependency only: no shipped program depends on it.
 //!
-//! - [`chain`] — filters one after the other over blocks in memory, and what came out.
+//! - [`chain`] — filters one after the other over blocks in memory.
 //! - [`space`] — a second space, which refuses or fails at any chosen step.
 //! - [`packets`] — frames made by hand: TCP conversations, UDP datagrams.
 //! - [`frames`] — real frames, and damaged ones.
-//! - [`check_header!`](crate::check_header) — whether a header for C is the one that the sources give.
-//! - [`random`] — numbers that look like chance.
-//! - [`library`] — the library that unmodified libpcap programs are run with.
-//! - [`process`] — what the kernel counts of a process.
-//! - [`network`] — namespaces with a pair of devices between them, which go with the test.
+//! - [`check_header!`](crate::check_header) — compares a header for C with its sources.
+//! - [`random`] — numbers that look random.
+//! - [`library`] — the libraries for unmodified programs and for C.
+//! - [`process`] — the kernel's counters of a process.
+//! - [`network`] — namespaces with a pair of devices between them, removed after the test.
 //! - [`link`] — a link between two devices that delays and loses frames.
 //! - [`script`] — scripted TCP exchanges, for any TCP.
 
@@ -29,5 +29,5 @@ pub mod space;
 pub use chain::{Chain, Outcome};
 pub use space::{FussySpace, Refusals};
 
-/// The system's compiler of tcpdump expressions, which may not be there.
+/// The system's compiler of tcpdump expressions, which may be missing.
 pub use libpcap::Lazy as Compiler;

@@ -1,5 +1,5 @@
-//! The libraries for programs of others, which cargo builds for no test by itself, for no test can link them; and the C compiler for
-//! programs that do.
+//! Builds the libraries for other programs, and compiles C programs with them. cargo does not build these libraries for
+//! a test, because no test can link them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,11 +72,12 @@ pub fn guide(page: &str, header: &str) -> Vec<String> {
     programs.map(String::from).collect()
 }
 
-/// Compiles a C program with the headers of this crate and one of its libraries; a shared one is found where it lies. `false`: there is
-/// no compiler, as standard error says.
+/// Compiles a C program with the headers of a crate and one of its libraries; the program finds a shared library in its
+/// place. `false`: there is no compiler, as standard error says.
 ///
 /// # Panics
 ///
+/// If the compiler finds an error or a warning.
 /// If the program is wrong, or only has warnings.
 #[must_use]
 pub fn compile(source: &Path, program: &Path, package: &str, library: &Path) -> bool {

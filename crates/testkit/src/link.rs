@@ -22,29 +22,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long the kernel may keep a frame that a packet socket could have: the least that it takes.
+/// How long the kernel may keep a frame from a packet socket: the shortest time that it takes.
 const GIVEN_AFTER: Duration = Duration::from_millis(1);
 
 /// Blocks of a packet socket's ring: 32 MiB in all. A thread that does not run for a tenth of a second loses no frame.
 const BLOCK_COUNT: usize = 128;
 
-/// A thread looks this often whether it is to end.
+/// How often a thread checks whether it has to end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The most that a stamp may lie in the past: a clock that was set is no delay.
+/// The oldest stamp that counts as a delay; an older one means that the clock was set.
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// Nanoseconds that the kernel may add to a thread's sleep; 50,000 is the usual.
+/// Most nanoseconds that the kernel may add to a thread's sleep; the usual value is 50,000.
 const TIMER_SLACK: &str = "1";
 
-/// A device at one end of the link: what it receives is forwarded, and it sends what was forwarded.
+/// A device at one end of the link. Its received frames are forwarded, and it sends frames from the other end.
 pub struct Side {
     receive: Box<dyn Receive>,
     transmit: Box<dyn Transmit>,
 }
 
 impl Side {
-    /// A device by packet sockets, such as the end of a veth pair whose other end is a station's.
+    /// A device by packet sockets, such as the end of a veth pair whose other end belongs to a station.
     pub fn of_end(end: &End) -> Side {
         let options = af_packet::Options {
             block_timeout: GIVEN_AFTER,
@@ -78,7 +78,7 @@ struct Way {
 }
 
 impl Link {
-    /// Forwards between two sides: the first conditions are those from `left` to `right`, the second those back.
+    /// Forwards between two sides. The first conditions hold from `left` to `right`, the second ones back.
     pub fn between(left: Side, right: Side, [there, back]: [Conditions; 2]) -> Link {
         let stop = Arc::new(AtomicBool::new(false));
         let ways = [(left.receive, right.transmit, there), (right.receive, left.transmit, back)];
@@ -92,12 +92,13 @@ impl Link {
         Link { stop, ways }
     }
 
-    /// What became of the frames so far, there and back.
+    /// The counts so far, there and back.
     pub fn counts(&self) -> [Counts; 2] {
         self.ways.each_ref().map(|way| *way.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends both threads. Frames on their way are lost, and stay counted as waiting. Fails the test where a device failed.
+    /// Ends both threads. Frames on their way are lost, and stay counted as waiting. Fails the test if a device has
+    /// failed.
     pub fn stop(mut self) -> [Counts; 2] {
         for ended in self.end() {
             ended.expect("a thread of the link does not panic").expect("the devices of a link stay");
@@ -113,7 +114,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // `stop` says what failed; here a test may be failing already.
+        // `stop` reports failures; here a test may be failing already.
         _ = self.end();
     }
 }
@@ -150,7 +151,7 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Sends what is due.
+    /// Sends the frames that are due.
     fn send(&mut self, began: Instant) -> Result<(), driver::Error> {
         loop {
             let due = self.line.due(began.elapsed(), BATCH_BLOCKS);
@@ -163,7 +164,7 @@ impl Forwarding {
                 match self.transmit.transmit(rest)? {
                     Turn::Frames(taken) => rest = &rest[taken..],
                     Turn::Nothing if self.transmit.wait_for_room(LOOK)? => {}
-                    // For a whole interval there was no room, or the device is down.
+                    // There was no room for a whole interval, or the device is down.
                     Turn::Nothing | Turn::Down => break,
                 }
             }
@@ -186,7 +187,7 @@ fn realtime() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Asks the kernel to end this thread's sleeps in time. Without the right to, delays are 50 µs longer.
+/// Asks the kernel to end this thread's sleeps in time. Without the right to do so, delays are 50 µs longer.
 fn sharpen_timers() {
     let Ok(this) = std::fs::read_link("/proc/thread-self") else { return };
     if let Some(thread) = this.file_name() {

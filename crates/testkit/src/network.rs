@@ -1,5 +1,5 @@
-//! Networks that tests make for themselves: two namespaces, a pair of devices between them, and a sender of any frame. How
-//! they are made is in `driver/pair.rs`; here what fails fails the test.
+//! Networks that tests make for themselves: two namespaces, a pair of devices between them, and a sender of any frame.
+//! `driver/pair.rs` makes them; here a failure fails the test.
 
 use driver::af_packet::PacketSocket;
 use driver::change::Change;
@@ -10,7 +10,7 @@ use driver::pair;
 use std::io;
 use std::ops::Deref;
 
-/// May this test make networks? If not, says on standard error why it is skipped.
+/// May this test make networks? If not, says on standard error that it is skipped.
 #[must_use]
 pub fn may_make_networks() -> bool {
     match Namespace::create() {
@@ -22,22 +22,22 @@ pub fn may_make_networks() -> bool {
     }
 }
 
-/// A namespace in which IPv6 is off, so that nothing is sent by itself.
+/// A namespace without IPv6, so that it sends no frames by itself.
 pub fn quiet_namespace() -> Namespace {
     pair::quiet_namespace().expect("the caller asked whether it may")
 }
 
-/// One end of a [`Pair`], or any other device in a namespace of a test's own. What fails fails the test.
+/// One end of a [`Pair`], or any other device in a namespace of the test. A failure fails the test.
 #[derive(Clone, Debug)]
 pub struct End(pair::End);
 
-/// Two devices, each in a namespace of its own, each of which receives what is sent on the other. Both are up, without
+/// Two devices, each in a namespace of its own; each receives the frames sent on the other. Both are up, without
 /// offloads.
 #[derive(Debug)]
 pub struct Pair {
-    /// One.
+    /// The near device.
     pub near: End,
-    /// The other.
+    /// The far device.
     pub far: End,
 }
 
@@ -47,7 +47,7 @@ impl Pair {
         Pair::with_queues(1)
     }
 
-    /// A pair with as many queues each; with 0 as many as the driver likes, not all in use.
+    /// A pair with `queues` queues each. 0: the driver's number, not all of them in use.
     pub fn with_queues(queues: u32) -> Pair {
         Pair::between(&quiet_namespace(), &quiet_namespace(), queues).expect("the caller asked whether it may")
     }
@@ -57,7 +57,7 @@ impl Pair {
         Pair::named([(near, "near"), (far, "far")], queues)
     }
 
-    /// A pair of devices of these names: the near one, the far one.
+    /// A pair of devices with these names: near, then far.
     pub fn named(ends: [(&Namespace, &str); 2], queues: u32) -> io::Result<Pair> {
         let pair::Pair { near, far } = pair::Pair::named(ends, queues)?;
         Ok(Pair { near: End(near), far: End(far) })
@@ -79,7 +79,7 @@ impl Deref for End {
 }
 
 impl End {
-    /// The device of this name and number in a namespace, whether it is there or not.
+    /// The device with this name and index in a namespace, which may not exist.
     pub fn new(namespace: &Namespace, name: &str, index: u32) -> End {
         End(pair::End { namespace: namespace.clone(), name: name.into(), index })
     }
@@ -89,7 +89,7 @@ impl End {
         pair::End::find(namespace, name).map(End)
     }
 
-    /// What the kernel says of it.
+    /// The kernel's data about it.
     pub fn link(&self) -> Link {
         self.0.link().expect("nobody removed it")
     }
@@ -105,17 +105,17 @@ impl End {
         self.await_state(|link| link.is_up() == up);
     }
 
-    /// Waits until what is sent on it or its other end arrives.
+    /// Waits until frames sent on it or its other end arrive.
     pub fn await_carrier(&self) {
         self.0.await_carrier().expect("it gets a carrier");
     }
 
-    /// Another largest packet.
+    /// Sets the length of its largest packet.
     pub fn set_mtu(&self, mtu: u32) {
         self.change(&Change { mtu: Some(mtu), ..Change::default() });
     }
 
-    /// Sets its offloads as far as they can be set.
+    /// Sets its offloads, as far as possible.
     pub fn set_offloads(&self, offloads: Offloads) {
         self.0.set_offloads(offloads).expect("root may set offloads");
     }
@@ -125,13 +125,13 @@ impl End {
         self.0.remove().expect("it is there");
     }
 
-    /// Waits until the kernel says of it what `is_so` wants.
+    /// Waits until `is_so` holds for the kernel's data about it.
     pub fn await_state(&self, is_so: impl Fn(&Link) -> bool) {
         let awaited = self.0.await_state(is_so);
         awaited.unwrap_or_else(|error| panic!("{error}: {:?}", self.link()));
     }
 
-    /// A sender on this device: the other end receives what it sends.
+    /// A sender on this device; the other end receives its frames.
     pub fn sender(&self) -> FrameSender {
         let open = || {
             let socket = PacketSocket::new(self.index)?;
@@ -143,7 +143,7 @@ impl End {
     }
 }
 
-/// Sends frames one by one, whatever is in them, and counts.
+/// Sends frames one by one, with any content, and counts them.
 #[derive(Debug)]
 pub struct FrameSender {
     socket: PacketSocket,

@@ -1,12 +1,12 @@
-//! Frames made by hand: Ethernet, IPv4, TCP and UDP, with lengths that agree and checksums left 0; a program that tells
-//! them apart; and a judge of checksums, which shares no code with what writes them.
+//! Frames made by hand: Ethernet, IPv4, TCP and UDP, with correct lengths and with checksums left 0. Also a program
+//! that tells them apart, and a checker of checksums that shares no code with the code that writes them.
 
 use filter::{StreamFacts, StreamState};
 use packet::flow::Flow;
 use program::cbpf::Instruction;
 use std::net::Ipv4Addr;
 
-/// TCP flags as they stand on the wire.
+/// TCP flags, with their values on the wire.
 pub mod flag {
     /// No more data from the sender.
     pub const FIN: u8 = 1;
@@ -20,8 +20,8 @@ pub mod flag {
     pub const ACK: u8 = 16;
 }
 
-/// Nine expressions, each another, that no packet fits whose ports are above 1024 and whose addresses are others than these:
-/// for what it costs to reject.
+/// Nine different expressions that match no packet with ports above 1024 and other addresses than these, to measure the
+/// cost of rejecting.
 pub const REJECTING: [&str; 9] = [
     "tcp port 9",
     "tcp port 10",
@@ -34,21 +34,22 @@ pub const REJECTING: [&str; 9] = [
     "tcp[13] & 4 != 0 and port 99",
 ];
 
-/// A program that passes packets to this port, where IPv4 has no options.
+/// A program that passes packets to this port, if IPv4 has no options.
 pub fn to_port(port: u16) -> Vec<Instruction> {
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     vec![at(0x28, 0, 0, 36), at(0x15, 0, 1, port.into()), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)]
 }
 
-/// The same of packets that are long enough for so many loads of bytes far behind, which come first: as dear as may be.
+/// The same program with `loads` loads of far bytes in front, to make it costly; packets must be long enough for these.
 pub fn dear_to_port(port: u16, loads: u32) -> Vec<Instruction> {
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let far = (0..loads).map(|load| at(0x30, 0, 0, 200 + load % 40));
     far.chain(to_port(port)).collect()
 }
 
-/// Which of a frame's checksums are wrong, of the IPv4 header and of TCP, UDP, ICMP and ICMPv6; those that are not there (a
-/// frame that was cut, a fragment, UDP over IPv4 without one), and those behind a routing header, are not wrong. `None`: there is no IP packet.
+/// Lists the wrong checksums of a frame: of the IPv4 header, TCP, UDP, ICMP and ICMPv6. Missing ones (in a cut frame, a
+/// fragment, or UDP over IPv4 without one) are not wrong, and neither are those behind a routing header. `None`: there
+/// is no IP packet.
 pub fn wrong_checksums(link: packet::LinkType, frame: &[u8], wire_len: u32) -> Option<Vec<&'static str>> {
     let read = packet::frame::parse(link, frame, wire_len).ok()?;
     let mut wrong = Vec::new();
@@ -82,7 +83,7 @@ pub fn wrong_checksums(link: packet::LinkType, frame: &[u8], wire_len: u32) -> O
     Some(wrong)
 }
 
-/// Has a packet of IPv6 a routing header? Its checksum may be about another target than the header's.
+/// Has an IPv6 packet a routing header? Its checksum may be for another target than that of the header.
 fn is_routed(frame: &[u8], read: &packet::Frame) -> bool {
     let (mut next, mut at) = (frame[read.network_offset as usize + 6], read.network_offset as usize + 40);
     while at < read.transport_offset as usize && next != 43 {
@@ -92,7 +93,7 @@ fn is_routed(frame: &[u8], read: &packet::Frame) -> bool {
     at < read.transport_offset as usize
 }
 
-/// The sum of parts in ones' complement (RFC 1071), byte by byte.
+/// The ones' complement sum of parts (RFC 1071), byte by byte.
 fn sum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0u32;
     for part in parts {
@@ -159,7 +160,7 @@ pub fn tcp(from: End, to: End, sequence: u32, acknowledgement: u32, flags: u8, p
     ipv4(from.0, to.0, 6, &segment)
 }
 
-/// A TCP conversation that keeps the sequence numbers: one frame a millisecond.
+/// A TCP conversation that keeps track of sequence numbers; one frame a millisecond.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     /// The frames so far, with their times in ns.
@@ -170,8 +171,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// A conversation with its handshake; the client's initial sequence number is `isn`, the server's the same plus
-    /// 1,000,000.
+    /// A conversation with its handshake. The client's initial sequence number is `isn`, the server's is 1,000,000
+    /// more.
     pub fn open(client: End, server: End, isn: u32) -> Conversation {
         let mut conversation = Conversation::midstream(client, server, isn);
         let [c, s] = conversation.next;
@@ -182,7 +183,7 @@ impl Conversation {
         conversation
     }
 
-    /// A conversation whose handshake was not seen.
+    /// A conversation without a visible handshake.
     pub fn midstream(client: End, server: End, isn: u32) -> Conversation {
         Conversation { frames: Vec::new(), ends: [client, server], next: [isn, isn.wrapping_add(1_000_000)] }
     }
@@ -200,13 +201,13 @@ impl Conversation {
         self.push(frame)
     }
 
-    /// A segment of one side whose sequence number is `offset` away from the next, without advancing.
+    /// A segment of one side, with a sequence number `offset` away from the next. Does not advance.
     pub fn segment(&self, side: usize, offset: i64, flags: u8, payload: &[u8]) -> Vec<u8> {
         let sequence = (i64::from(self.next[side]) + offset) as u32;
         tcp(self.ends[side], self.ends[1 - side], sequence, self.next[1 - side], flags, payload)
     }
 
-    /// Skips bytes of one side: they were lost.
+    /// Skips bytes of one side, as if they were lost.
     pub fn lose(&mut self, side: usize, bytes: u32) -> &mut Self {
         self.next[side] = self.next[side].wrapping_add(bytes);
         self

@@ -1,6 +1,6 @@
-//! Numbers for tests that try many things, the same in every run.
+//! Numbers for tests with many cases, the same in every run.
 
-/// Numbers that look like chance and are the same every time (xorshift).
+/// Numbers that look random but are the same every time (xorshift).
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -13,7 +13,7 @@ impl Random {
         self.0
     }
 
-    /// One from 0 to below `end`; 0 where that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.number() % end.max(1) as u64) as usize
     }

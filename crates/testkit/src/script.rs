@@ -1,6 +1,7 @@
-//! Scripted TCP exchanges: what a peer sends, what an application does, and what a TCP must send and when.
+//! Scripted TCP exchanges: the peer's segments, the application's calls, and the segments that a TCP must send and
+//! when.
 //!
-//! - Here — the language, of which `script/parse.rs` makes values; [`all`] gives the scripts of `tcp-scripts/`.
+//! - Here — the language, parsed by `script/parse.rs`; [`all`] gives the scripts of `tcp-scripts/`.
 //! - `script/run.rs` — plays the peer against a [`Host`]: one TCP, in virtual or in real time.
 //! - `script/wire.rs` — packets.
 //!
@@ -16,20 +17,22 @@
 //! +0.2~0.25 > . 1:101 ack 1 win *                # again, 200 to 250 ms later
 //! ```
 //!
-//! *Time.* `+0.2` is 200 ms after the event before; without a time it is `+0`. A segment that the host must send may come
-//! in a range, `+0.1~0.3`, or at any time, `*`. A segment that comes when none is expected fails the script.
+//! *Time.* `+0.2` is 200 ms after the event before; without a time it is `+0`. A segment that the host must send may
+//! come in a range, `+0.1~0.3`, or at any time, `*`. An unexpected segment fails the script.
 //!
 //! *Segments.* Flags (`S`, `F`, `R`, `P`, `U`, and `.` for ACK), `from:to` in sequence numbers, `ack`, `win`, `urg` and
-//! options. Numbers count from the sender's initial sequence number, and acknowledgements from the receiver's. `*` leaves a
-//! value of an expected segment open, in `<...>` all options that are not named. PSH of an expected segment is open
-//! always: RFC 9293, section 3.9.1.2, leaves it to the sender. `?>` is a segment that the host may send or not.
+//! options. Numbers count from the sender's initial sequence number, and acknowledgements from the receiver's. `*`
+//! leaves a value of an expected segment open; in `<...>` it leaves open all options that are not named. PSH of an
+//! expected segment is always open: RFC 9293, section 3.9.1.2, leaves it to the sender. `?>` is a segment that the host
+//! may send or not.
 //!
-//! *Application.* `connect`, `listen`, `write N`, `read N` (exactly so many are there; `read 0`: none), `close` (its write
-//! side), `abort`, `eof` (the peer finished, all was read), `expect STATE` with one of `connecting`, `open`, `ending`,
-//! `timewait`, `closed finished`, `closed reset`, `closed refused`, `closed timeout`, `closed aborted`.
+//! *Application.* `connect`, `listen`, `write N`, `read N` (exactly `N` bytes are there; `read 0`: none), `close` (its
+//! write side), `abort`, `eof` (the peer has finished, and all was read), `expect STATE` with one of `connecting`,
+//! `open`, `ending`, `timewait`, `closed finished`, `closed reset`, `closed refused`, `closed timeout`, `closed
+//! aborted`.
 //!
-//! *Hosts.* `only block: REASON` or `only kernel: REASON` on a line of its own: other hosts leave the script out.
-//! `block: LINE` or `kernel: LINE`: other hosts leave the line out.
+//! *Hosts.* `only block: REASON` or `only kernel: REASON` on a line of its own: other hosts skip the script. `block:
+//! LINE` or `kernel: LINE`: other hosts skip the line.
 
 mod parse;
 mod run;
@@ -41,12 +44,12 @@ pub use wire::{IP_BYTES, pattern};
 use std::fmt;
 use std::path::Path;
 
-/// Whose TCP a script is played against.
+/// The TCP that a script is played against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The block `tcp` of a stack.
     Block,
-    /// The kernel's.
+    /// The kernel's TCP.
     Kernel,
 }
 
@@ -63,7 +66,7 @@ pub struct Script {
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
-    /// Where it stands, from 1 on.
+    /// Its line number, from 1.
     number: usize,
     text: String,
     /// The only host it is for.
@@ -72,7 +75,7 @@ struct Line {
     event: Event,
 }
 
-/// When an event comes, in ns behind the one before.
+/// When an event comes, in ns after the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Time {
     Between(u64, u64),
@@ -101,13 +104,13 @@ enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Segment {
     flags: u8,
-    /// First sequence number, and how many bytes.
+    /// First sequence number, and the number of bytes.
     data: Option<(u32, u32)>,
     acknowledged: Option<u32>,
     window: Option<u16>,
     urgent: u16,
     options: Vec<Named>,
-    /// There may be other options.
+    /// Other options may be present.
     is_open: bool,
 }
 
@@ -120,16 +123,16 @@ enum Named {
     Sack(Vec<(u32, u32)>),
 }
 
-/// Where a connection stands, as an application sees it.
+/// The state of a connection, as an application sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The handshake is not over.
     Connecting,
     /// This side can write.
     Open,
-    /// This side finished, and not everything is over.
+    /// This side has finished, but the connection is not over.
     Ending,
-    /// Both sides finished; late segments are answered.
+    /// Both sides have finished; late segments are still answered.
     TimeWait,
     /// Over, and why.
     Closed(Why),
@@ -169,7 +172,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Every script of `tcp-scripts/`, by name. One that cannot be read fails the test.
+/// All scripts of `tcp-scripts/`, by name. An unreadable one fails the test.
 pub fn all() -> Vec<Script> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tcp-scripts");
     let entries = std::fs::read_dir(&folder).expect("the scripts are there");

@@ -1,4 +1,4 @@
-//! A second space, which refuses or fails at any chosen step, and knows what was left behind in it.
+//! A second space, which refuses or fails at any chosen step, and records what is left in it.
 
 use control::{Before, Offer, Space, StepError, Verdict};
 use engine::{Edge, Node, NodeId, Plan};
@@ -6,38 +6,38 @@ use filter::{Kind, ParamError, Params, Spaces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-/// What a [`FussySpace`] does not want.
+/// The refusals of a [`FussySpace`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// Offers nothing at all.
+    /// Makes no offers.
     pub offers_nothing: bool,
-    /// Refuses this kind when asked to prepare it, though it had offered to run it.
+    /// Refuses to prepare this kind, although it offered to run it.
     pub refuses: Option<&'static str>,
-    /// Will not run this kind, once it sees the whole plan.
+    /// Refuses this kind once it sees the whole plan.
     pub judges_against: Option<&'static str>,
     /// Fails at this step, counted from 0 over all its steps.
     pub fails_at: Option<usize>,
 }
 
-/// What is in a [`FussySpace`] now, and what it was asked to do. Shared with the test that made it.
+/// The present contents of a [`FussySpace`], and the calls it got. Shared with the test that made it.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// Nodes prepared and not discarded.
+    /// Nodes that are prepared.
     pub prepared: BTreeSet<NodeId>,
-    /// Nodes that go on from a running plan, and which of it they are.
+    /// Nodes that go on from a running plan, with their ids there.
     pub kept: BTreeMap<NodeId, NodeId>,
-    /// Edges laid and not taken away: (from, to).
+    /// Connected edges: (from, to).
     pub connected: Vec<(NodeId, NodeId)>,
-    /// Nodes active.
+    /// Active nodes.
     pub active: BTreeSet<NodeId>,
-    /// Steps asked for, undoing left out.
+    /// Number of steps, without undone ones.
     pub steps: usize,
-    /// Everything asked for, in order, as text.
+    /// All calls, in order, as text.
     pub log: Vec<String>,
 }
 
 impl Contents {
-    /// Is nothing left?
+    /// Is the space empty?
     pub fn is_empty(&self) -> bool {
         self.prepared.is_empty() && self.kept.is_empty() && self.connected.is_empty() && self.active.is_empty()
     }
@@ -53,13 +53,13 @@ pub struct FussySpace {
 }
 
 impl FussySpace {
-    /// A space of this sort, and a handle to what is in it.
+    /// A space of this sort, and a handle to its contents.
     pub fn new(name: &'static str, sort: Spaces, all_asked: Refusals) -> (FussySpace, Arc<Mutex<Contents>>) {
         let contents = Arc::new(Mutex::new(Contents::default()));
         (FussySpace { name, sort, cost: 1, all_asked, contents: Arc::clone(&contents) }, contents)
     }
 
-    /// The same at another cost.
+    /// Sets its cost.
     #[must_use]
     pub fn at_cost(mut self, cost: u32) -> FussySpace {
         self.cost = cost;

@@ -12,7 +12,7 @@ use testkit::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes the device a station of 10.0.0.0/24; false where `ip` is missing.
+/// Makes the device a station of 10.0.0.0/24. `false`: `ip` is missing.
 fn give_address(end: &End, last: u8) -> bool {
     let address = format!("10.0.0.{last}/24");
     let run = || Command::new("ip").args(["address", "add", &address, "dev", &end.name]).status();
@@ -37,7 +37,7 @@ const CONDITIONS: Conditions = Conditions {
     seed: 7,
 };
 
-/// Sends bytes from one station to the other, and fewer back. Says how long the handshake took.
+/// Sends bytes from one station to the other, and fewer back. Gives the duration of the handshake.
 fn transfer(from: &End, to: &End, bytes: &[u8]) -> Duration {
     let listener = to.namespace.enter(|| TcpListener::bind("10.0.0.2:4000")).expect("in it").expect("the port is free");
     std::thread::scope(|scope| {
@@ -65,13 +65,13 @@ fn transfer(from: &End, to: &End, bytes: &[u8]) -> Duration {
     })
 }
 
-/// Frames that a station sent and received, as its kernel counts them.
+/// Frames that a station has sent and received, by its kernel's counters.
 fn counted(end: &End) -> [u64; 2] {
     let counters = end.link().counters;
     ["tx_packets", "rx_packets"].map(|name| counters.get(name).expect("the kernel counts it"))
 }
 
-/// Waits until nothing is on its way, and compares every count with that of the stations.
+/// Waits until no frame is on its way, and compares all counts with those of the stations.
 fn settle(link: Link, stations: [&End; 2], before: [[u64; 2]; 2]) -> [Counts; 2] {
     let end = Instant::now() + PATIENCE;
     let read = |link: &Link| (link.counts(), stations.map(counted));
@@ -85,7 +85,7 @@ fn settle(link: Link, stations: [&End; 2], before: [[u64; 2]; 2]) -> [Counts; 2]
         assert!(Instant::now() < end, "it does not settle: {now:?}");
         last = now;
     };
-    // A tap device goes with its link.
+    // A tap device is removed with its link.
     assert_eq!(link.stop(), counts);
     for way in [0, 1] {
         let counts = counts[way];
@@ -116,7 +116,7 @@ fn two_kernels_talk_across_a_long_link_that_loses_frames() {
     let [there_side, back_side] = pairs.each_ref().map(|pair| Side::of_end(&pair.far));
     let link = Link::between(there_side, back_side, [CONDITIONS, back]);
     let handshake = transfer(left, right, &bytes(4 << 20));
-    // A round trip for ARP, one for TCP; a lost frame of these makes it a second.
+    // One round trip for ARP, and one for TCP. A lost frame among these costs a second.
     assert!(handshake >= Duration::from_millis(20), "{handshake:?}");
     let [there, _] = settle(link, [left, right], before);
     assert!(there.lost > 5 && there.lost < there.taken / 20, "{there:?}");
@@ -139,7 +139,7 @@ fn a_tap_device_is_an_end_of_a_link_and_a_rate_is_kept() {
         return;
     }
     let before = [counted(&left), counted(&pair.near)];
-    // 40 Mbit/s: a mebibyte takes 0.21 s and its headers more.
+    // 40 Mbit/s: a mebibyte takes 0.21 s, and its headers take more.
     let there = Conditions { rate: Some(40_000_000), queue_frames: 50, ..Conditions::default() };
     let link = Link::between(Side::of_tap(tap), Side::of_end(&pair.far), [there, Conditions::default()]);
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! The scripted exchanges against the kernel's TCP, in real time: the test is the peer, behind a tun device.
+//! Plays the scripts against the kernel's TCP, in real time: the test is the peer, behind a tun device.
 
 use driver::change::Change;
 use driver::namespace::Namespace;
@@ -19,7 +19,7 @@ const MS: u64 = 1_000_000;
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
-/// How long the kernel may take to tell the application what it did.
+/// How long the kernel may take to report to the application.
 const TELLING: Duration = Duration::from_millis(200);
 
 /// Scripts that run at once. They sleep most of the time.
@@ -27,10 +27,10 @@ const AT_ONCE: usize = 6;
 
 const FINISHED: State = State::Closed(Why::Finished);
 
-/// One connection of the kernel, in a namespace of its own.
+/// A kernel with one connection, in a namespace of its own.
 struct Kernel {
     namespace: Namespace,
-    /// The kernel's connections there.
+    /// The list of the kernel's connections there.
     table: File,
     receiver: Receiver,
     sender: Sender,
@@ -39,11 +39,11 @@ struct Kernel {
     connecting: Option<mpsc::Receiver<io::Result<TcpStream>>>,
     listener: Option<TcpListener>,
     stream: Option<TcpStream>,
-    /// What the socket said last of the end of the connection.
+    /// The socket's last report about the end of the connection.
     error: Option<ErrorKind>,
 }
 
-/// Makes the kernel a station; `None`, and says so, where a tool or the device is missing.
+/// Makes the kernel a station. `None`: a tool or the device is missing, as standard error says.
 fn kernel() -> Option<Kernel> {
     let namespace = quiet_namespace();
     let options = Options { name: "tun0".into(), layer: Layer::Tun, ..Options::default() };
@@ -62,7 +62,7 @@ fn kernel() -> Option<Kernel> {
         eprintln!("skipped (tools): there is no `ip`");
         return None;
     }
-    // To enter a namespace takes long while others are made, so this is done once.
+    // Enter the namespace only once: it takes long while another namespace is being made.
     let table = namespace.enter(|| File::open("/proc/thread-self/net/tcp")).expect("its namespace is there");
     let (receiver, sender) = tun.queues.remove(0);
     Some(Kernel {
@@ -79,7 +79,7 @@ fn kernel() -> Option<Kernel> {
     })
 }
 
-/// Tries until the kernel gives something, or for long enough.
+/// Tries until the kernel reports something, or until time is up.
 fn soon<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + TELLING;
     loop {
@@ -92,7 +92,7 @@ fn soon<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
 }
 
 impl Kernel {
-    /// The application's end, once there is one. Not one of a handshake that is not over.
+    /// The application's end of the connection. `None`: the handshake is not over.
     fn stream(&mut self) -> Option<&mut TcpStream> {
         if let Some(connecting) = &self.connecting
             && let Ok(connected) = connecting.try_recv()
@@ -113,13 +113,13 @@ impl Kernel {
         Some(stream)
     }
 
-    /// The same, after the kernel's time to tell.
+    /// The application's end; gives the kernel time to report it.
     fn open(&mut self) -> Result<&mut TcpStream, String> {
         soon(|| self.stream().is_some().then_some(()));
         self.stream().ok_or("the application has no connection".into())
     }
 
-    /// The state of the connection, as the kernel numbers it (`include/net/tcp_states.h`).
+    /// The state of the connection, by the kernel's numbers (`include/net/tcp_states.h`).
     fn number(&mut self) -> Result<Option<u8>, String> {
         let mut table = String::new();
         let read = self.table.rewind().and_then(|()| self.table.read_to_string(&mut table));
@@ -178,7 +178,7 @@ impl Host for Kernel {
             let (began, left) = (self.began, &mut self.left);
             let turn = self.receiver.receive(wait, &mut |batch| {
                 let now = began.elapsed().as_nanos() as u64;
-                // Not what the kernel says to everybody.
+                // Skip packets that the kernel sends to all.
                 let ours = batch.frames.iter().map(|frame| frame.parts().concat());
                 let ours = ours.filter(|packet| packet.get(16..20) == Some(&PEER.octets()));
                 left.extend(ours.map(|packet| (now, packet)));
@@ -201,7 +201,8 @@ impl Host for Kernel {
         let (tell, connecting) = mpsc::channel();
         let namespace = self.namespace.clone();
         let peer = SocketAddrV4::new(PEER, 80);
-        // Ends with the handshake; one without an answer ends when the namespace's device is gone, or times out.
+        // The thread ends with the handshake. Without an answer it ends when the namespace's device is gone, or by a
+        // timeout.
         std::thread::spawn(move || {
             let connected = namespace.enter(|| TcpStream::connect(peer)).and_then(|connected| connected);
             _ = tell.send(connected);
@@ -252,7 +253,7 @@ impl Host for Kernel {
 
     fn state(&mut self) -> Result<State, String> {
         let mut state = self.state_now()?;
-        // Without an end of its own, the application is about to hear of one.
+        // If the application has no connection yet, it is about to get one.
         soon(|| {
             state = self.state_now().ok()?;
             (self.connecting.is_none() || state == State::Connecting && self.number() == Ok(Some(2))).then_some(())
@@ -261,7 +262,7 @@ impl Host for Kernel {
     }
 }
 
-/// Plays a script. Real time has bad days: one that fails is played again, and must hold twice then.
+/// Plays a script. Real time is not always precise: a script that fails is played again, and then has to succeed twice.
 fn play(script: &Script) -> Option<String> {
     let run = || script.run(&mut kernel()?).err();
     let first = run()?;

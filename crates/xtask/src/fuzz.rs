@@ -1,5 +1,6 @@
 //! `cargo xtask fuzz [TARGET] [--seconds N]`: runs each fuzz target of `fuzz/` for a while. They need a nightly
-//! compiler and cargo-fuzz, so `ci` does not run them. `fuzz/artifacts` keeps failing inputs.
+//! compiler and cargo-fuzz, so `ci` does not run them. They begin with the inputs of `fuzz/seeds`. `fuzz/artifacts`
+//! keeps failing inputs.
 
 use crate::workspace::Workspace;
 use crate::{Failure, Outcome, process};
@@ -22,7 +23,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     for target in &targets {
         let time = format!("-max_total_time={}", wanted.seconds);
         eprintln!("fuzz: {target} for {} s", wanted.seconds);
-        let arguments = ["run", "nightly", "cargo", "fuzz", "run", "--fuzz-dir", "fuzz", target, "--", &time];
+        let [corpus, seeds] = [format!("fuzz/corpus/{target}"), format!("fuzz/seeds/{target}")];
+        std::fs::create_dir_all(root.join(&corpus)).map_err(|error| Failure::Failed(format!("{corpus}: {error}")))?;
+        let mut arguments = vec!["run", "nightly", "cargo", "fuzz", "run", "--fuzz-dir", "fuzz", target, &corpus];
+        if root.join(&seeds).is_dir() {
+            arguments.push(&seeds);
+        }
+        arguments.extend(["--", &time]);
         process::run(&mut process::program(root, "rustup", &arguments))?;
     }
     eprintln!("fuzz: nothing failed in {}", targets.join(", "));

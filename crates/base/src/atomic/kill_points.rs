@@ -1,8 +1,8 @@
 //! Points at which a test can end this process: before each store to a counted atomic, in the middle of each copy into
-//! shared memory, before each waking of a sleeper. Only in builds with the feature `kill-points`, which no crate that
-//! ships asks for; `CRASH.md` says what is shown with it.
+//! shared memory, and before each waking of a sleeper. They exist only with the feature `kill-points`, which no shipped
+//! crate uses; `CRASH.md` says what they show.
 
-// The counters of this file are not counted.
+// This file's own counters do not count.
 use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{self, Ordering};
@@ -11,14 +11,14 @@ static PASSED: atomic::AtomicU64 = atomic::AtomicU64::new(0);
 static ARMED_AT: atomic::AtomicU64 = atomic::AtomicU64::new(0);
 static THEN: OnceLock<fn()> = OnceLock::new();
 
-/// Lets the `at`-th point from here on (the first is 1) call `then` before anything happens at it.
+/// Calls `then` at the `at`-th point from here on (the first is 1), before its store, copy or waking.
 pub fn arm(at: u64, then: fn()) {
     PASSED.store(0, Ordering::Relaxed);
     THEN.get_or_init(|| then);
     ARMED_AT.store(at, Ordering::Relaxed);
 }
 
-/// A point. Does nothing where none is armed.
+/// A point. Does nothing unless one is armed.
 #[inline]
 pub fn point() {
     let armed_at = ARMED_AT.load(Ordering::Relaxed);
@@ -32,46 +32,46 @@ pub fn point() {
 
 macro_rules! counted {
     ($name:ident, $value:ty) => {
-        /// The standard library's type of this name, with a point before whatever stores to it.
+        /// The standard library's type of this name, with a point before each store.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(atomic::$name);
 
         impl $name {
-            /// As the standard library's.
+            /// As in the standard library.
             pub const fn new(value: $value) -> $name {
                 $name(atomic::$name::new(value))
             }
 
-            /// As the standard library's, behind a point.
+            /// As in the standard library, behind a point.
             #[inline]
             pub fn store(&self, value: $value, order: Ordering) {
                 point();
                 self.0.store(value, order);
             }
 
-            /// As the standard library's, behind a point.
+            /// As in the standard library, behind a point.
             #[inline]
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 point();
                 self.0.fetch_add(value, order)
             }
 
-            /// As the standard library's, behind a point.
+            /// As in the standard library, behind a point.
             #[inline]
             pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
                 point();
                 self.0.fetch_or(value, order)
             }
 
-            /// As the standard library's, behind a point.
+            /// As in the standard library, behind a point.
             #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 point();
                 self.0.swap(value, order)
             }
 
-            /// As the standard library's, behind a point.
+            /// As in the standard library, behind a point.
             #[inline]
             pub fn compare_exchange(
                 &self,
@@ -85,7 +85,7 @@ macro_rules! counted {
             }
         }
 
-        /// What does not store, and what the system is called with.
+        /// Gives methods that do not store, and the type that the system is called with.
         impl Deref for $name {
             type Target = atomic::$name;
 

@@ -1,4 +1,4 @@
-//! What listeners leave of a TCP stream: iperf3 from one side to the other, at whatever rate it comes to.
+//! The rate of a TCP stream beside listeners: iperf3 sends from one side to the other as fast as it can.
 
 use super::field::Field;
 use super::listeners::Listener;
@@ -18,10 +18,10 @@ const SECONDS: u32 = 2;
 const ROUNDS: usize = 25;
 const QUICK_ROUNDS: usize = 3;
 
-/// The side that is captured, and the other.
+/// The address of the captured side, and of the other.
 const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
 
-/// What a device of a pair has when nobody changes it.
+/// The offloads of a device in a new pair.
 pub const ALL: Offloads = Offloads {
     receive_checksum: true,
     transmit_checksum: true,
@@ -31,10 +31,11 @@ pub const ALL: Offloads = Offloads {
     ..Offloads::NONE
 };
 
-/// A server may take so long to listen.
+/// How long a server may take to listen.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Gb/s of one TCP stream to the captured device beside these listeners and beside those, with every offload of both devices or none.
+/// Gb/s of one TCP stream to the captured device, beside `ours` and beside the peer's listeners. Both devices have all
+/// offloads or none.
 pub fn throughput(
     setting: &Setting,
     ours: &[Listener],
@@ -64,7 +65,7 @@ fn prepare(end: &End, address: &str, offloads: bool) -> Result<(), CaseError> {
     let ip = |arguments: &[&str]| Command::new("ip").args(arguments).status().map(|status| status.success());
     let work = || -> std::io::Result<bool> {
         Ethtool::new()?.set_offloads(&end.name, if offloads { ALL } else { Offloads::NONE })?;
-        // Pairs are made without ARP, so that nothing is on them but what is sent.
+        // Pairs are made without ARP, so that only test frames are on them.
         Ok(ip(&["link", "set", "dev", &end.name, "arp", "on"])?
             && ip(&["address", "add", &format!("{address}/24"), "dev", &end.name])?)
     };
@@ -85,7 +86,7 @@ impl Drop for Server {
     }
 }
 
-/// What one stream comes to, Gb/s.
+/// The rate of one stream in Gb/s.
 fn stream(field: &Field, listeners: &[Listener]) -> Result<f64, CaseError> {
     let told = |error: std::io::Error| failed("iperf3", error);
     let listeners = listeners.iter().map(|listener| field.start(listener)).collect::<Result<Vec<_>, _>>()?;
@@ -104,7 +105,7 @@ fn stream(field: &Field, listeners: &[Listener]) -> Result<f64, CaseError> {
                 drop(listeners);
                 return Ok(rate / 1e9);
             }
-            // The server does not listen yet.
+            // The server is not listening yet.
             _ if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
             _ => return Err(failed("iperf3", said["error"].as_str().unwrap_or("it says nothing"))),
         }

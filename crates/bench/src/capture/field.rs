@@ -1,4 +1,4 @@
-//! Where listeners are measured: a pair of devices, a daemon on one side of it, a sender on the other.
+//! The place where listeners are measured: a pair of devices, a daemon on one side, a sender on the other.
 
 use super::listeners::{Listener, Running, Said};
 use crate::case::CaseError;
@@ -13,40 +13,41 @@ use std::time::{Duration, Instant};
 use streamline::parser::protocol::ParserState;
 use testkit::network::{End, Pair, may_make_networks};
 
-/// Packets sent in one run: all of them fit into the buffers where costs are compared.
+/// Packets sent in one run; they all fit into the buffers where costs are compared.
 const PACKETS: u64 = 400_000;
 
-/// The same where nobody wants any: what listeners cost then is little, and none of it is for their starting.
+/// Packets sent in one run if no listener wants them. Listeners then cost little, so their starting must not count.
 const UNWANTED_PACKETS: u64 = 1_600_000;
 
-/// Rates tried where there are losses at full speed, packets a second.
+/// Rates to try if there are losses at full speed, packets a second.
 const RATES: [u64; 6] = [0, 800_000, 500_000, 300_000, 200_000, 100_000];
 
-/// The same where everything is parsed, and read by nine on few processors.
+/// Rates to try if all packets are parsed, for nine listeners on few processors.
 const WEB_RATES: [u64; 4] = [300_000, 200_000, 100_000, 50_000];
 
-/// And where each packet holds several kilobytes once it is decoded.
+/// Packets and rates if each packet decodes to several kilobytes.
 const CODED_PACKETS: u64 = 20_000;
 const CODED_RATES: [u64; 4] = [40_000, 20_000, 10_000, 5_000];
 
-/// How long is sent to see whether anything is lost: buffers are far smaller than what is sent.
+/// How long to send when losses are looked for; this is far more than buffers hold.
 const TRIAL: Duration = Duration::from_secs(1);
 
-/// Rates the highest is looked for between, packets a second, and how close is close enough.
+/// Range of the search for the highest rate, packets a second, and the ratio at which it ends.
 const SEARCHED: (f64, f64) = (5_000.0, 3_000_000.0);
 const CLOSE_ENOUGH: f64 = 1.05;
 
-/// A rate is free of loss when so many runs were; so many runs with a loss are given up.
+/// A rate counts as free of loss after this number of runs without a loss; this number of runs with a loss ends the
+/// attempt.
 const SURE: usize = 3;
 
-/// Everybody is through when nothing was done for so long.
+/// All programs are through when they have been idle for this long.
 const QUIET: Duration = Duration::from_millis(40);
 
-/// The kernel gives a packet socket's last block, which is not full, to a program after this long: what the program asked
-/// for (1 s) and some more.
+/// How long the kernel keeps a packet socket's last, partly filled block from a program: the time that the program
+/// asked for (1 s), and a little more.
 const BLOCK_TIMEOUT: Duration = Duration::from_millis(1100);
 
-/// Where listeners are measured.
+/// The place where listeners are measured.
 pub struct Field {
     pair: Pair,
     daemon: Child,
@@ -54,13 +55,13 @@ pub struct Field {
     scratch: tempfile::TempDir,
     streamline: PathBuf,
     bench: PathBuf,
-    /// Which of the bench's stages sends, how many packets in one run, and at which rates it is tried.
+    /// The stage that sends, the packets of one run, and the rates to try.
     stage: &'static str,
     packets: u64,
     rates: &'static [u64],
-    /// What is sent goes before whatever else the processor has to do.
+    /// The sender runs before anything else on its processor.
     urgent: bool,
-    /// Threads of the kernel that receive packets in the place of who sent them.
+    /// Kernel threads that may receive packets instead of the sender.
     softirqs: Vec<u32>,
 }
 
@@ -112,21 +113,22 @@ impl Field {
         Ok(field)
     }
 
-    /// The same; nobody wants what is sent.
+    /// Like [`new`](Field::new), for packets that no listener wants.
     pub fn of_unwanted(setting: &Setting) -> Result<Field, CaseError> {
         let mut field = Field::new(setting)?;
         field.packets = UNWANTED_PACKETS;
         Ok(field)
     }
 
-    /// The same; the sender has its processor before all others, so that what slows it is what each packet costs.
+    /// Like [`new`](Field::new), with a sender that goes before all others on its processor. Then only the cost of each
+    /// packet slows it.
     pub fn of_urgent(setting: &Setting) -> Result<Field, CaseError> {
         let mut field = Field::new(setting)?;
         field.urgent = true;
         Ok(field)
     }
 
-    /// The same; what is sent is the web's: HTTP in one TCP connection, its bodies compressed or not.
+    /// Like [`new`](Field::new), for web traffic: HTTP in one TCP connection, with bodies compressed (`coded`) or not.
     pub fn of_web(setting: &Setting, coded: bool) -> Result<Field, CaseError> {
         let mut field = Field::new(setting)?;
         (field.stage, field.rates) = ("web", &WEB_RATES);
@@ -136,18 +138,18 @@ impl Field {
         Ok(field)
     }
 
-    /// The process that runs filters for several requests, where there is one.
+    /// The state of the parser process. `None`: there is none.
     fn parser(&self) -> Option<ParserState> {
         let path = streamline::parser::socket(&self.socket).ok()?;
         streamline::parser::client::Client::connect(&path, "bench").ok()?.state().ok()
     }
 
-    /// Packets that were lost before anything shared looked at them.
+    /// Packets that were lost before the parser process read them.
     fn lost_before_shared(&self) -> u64 {
         self.parser().map_or(0, |parser| parser.prefixes.iter().map(|prefix| prefix.lost).max().unwrap_or(0))
     }
 
-    /// The highest rate at which none of these sets of listeners loses a packet; 0 is as fast as can be.
+    /// The highest rate at which all these sets of listeners get every packet; 0 = as fast as possible.
     pub fn common_rate(&self, sets: &[Vec<Listener>], frame_bytes: usize) -> Result<u64, CaseError> {
         'rates: for &rate in self.rates {
             let shown = if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") };
@@ -164,17 +166,17 @@ impl Field {
         Err(CaseError::Failed("packets are lost even at the lowest rate".into()))
     }
 
-    /// The device that is captured.
+    /// The name of the captured device.
     pub fn device(&self) -> &str {
         &self.pair.near.name
     }
 
-    /// The end that is captured.
+    /// The captured end.
     pub fn near(&self) -> &End {
         &self.pair.near
     }
 
-    /// The end that sends.
+    /// The sending end.
     pub fn far(&self) -> &End {
         &self.pair.far
     }
@@ -186,7 +188,7 @@ impl Field {
         listener.started(child.map_err(failed("a listener"))?)
     }
 
-    /// Our own program with this request, through the daemon.
+    /// Our program with this request, through the daemon.
     pub fn request(&self, request: &str) -> Command {
         let mut command = Command::new(&self.streamline);
         command.args(["run", "--quiet", "--stats", "none", "--daemon"]).arg(&self.socket).arg(request);
@@ -194,20 +196,20 @@ impl Field {
         command
     }
 
-    /// Seconds the daemon was on a processor so far.
+    /// Seconds that the daemon has spent on a processor.
     pub fn daemon_time(&self) -> f64 {
         processor_time(self.daemon.id())
     }
 
-    /// Starts sending so many frames; they are sent until the process ends.
+    /// Starts to send `count` frames, until the sender ends.
     pub fn start_sending(&self, count: u64, frame_bytes: usize, rate: u64) -> Result<Sending, CaseError> {
         let mut command = self.sender(count, frame_bytes, rate);
         let child = self.pair.far.namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
         child.map(Sending).map_err(failed("the sender"))
     }
 
-    /// The highest rate, in packets a second, at which these listeners lose nothing for a second: what the sender came to, for
-    /// listeners that slow it down lose nothing by that.
+    /// The highest rate, in packets a second, at which these listeners lose no packet for a second. It is the rate that
+    /// the sender reached, since listeners that only slow it down lose nothing.
     pub fn highest_rate(&self, listeners: &[Listener], frame_bytes: usize) -> Result<f64, CaseError> {
         let rate_or_lost = |wanted: f64| -> Result<Result<f64, u64>, CaseError> {
             let count = (wanted * TRIAL.as_secs_f64()) as u64;
@@ -228,17 +230,18 @@ impl Field {
         Ok(best)
     }
 
-    /// Packets a second that a sender comes to beside these listeners which is to send so many; 0 is as fast as it can.
+    /// Packets a second that a sender reaches beside these listeners if it should send at `rate`; 0 = as fast as
+    /// possible.
     pub fn speed(&self, listeners: &[Listener], frame_bytes: usize, rate: u64) -> Result<f64, CaseError> {
         Ok(self.packets as f64 / self.run(listeners, frame_bytes, rate, self.packets)?.wall_s)
     }
 
-    /// Packets sent in one run.
+    /// Packets of one run.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// What these listeners cost for so many packets, beyond sending them.
+    /// The cost of these listeners for one run's packets, beyond sending them.
     pub fn cost_of(&self, listeners: &[Listener], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
         let told = |error| match error {
             CaseError::Missing(text) | CaseError::Failed(text) => text,
@@ -250,7 +253,7 @@ impl Field {
             if with.lost == 0 {
                 return Ok(Cost { wall_s: with.wall_s, cpu_s: with.cpu_s - without.cpu_s });
             }
-            // A run with losses says nothing.
+            // A run with losses has no meaning.
             lost += with.lost;
         }
         Err(format!("{lost} packets were lost in {SURE} runs"))
@@ -276,7 +279,7 @@ impl Field {
         if arrived != packets {
             return Err(CaseError::Failed(format!("{arrived} of {packets} packets arrived")));
         }
-        // As long as they read.
+        // Ask before the listeners end.
         let lost_shared = self.lost_before_shared().saturating_sub(lost_before);
         let said: Vec<Said> = running.into_iter().map(Running::end).collect::<Result<_, _>>()?;
         let mut lost = said.iter().map(|said| said.dropped).sum::<u64>() + lost_shared;
@@ -292,14 +295,14 @@ impl Field {
         Ok(Run { wall_s, cpu_s, lost })
     }
 
-    /// Waits until processes have nothing to do any more.
+    /// Waits until these processes are idle.
     fn await_quiet(&self, all: &dyn Fn() -> f64) {
         let until = Instant::now() + Duration::from_secs(10);
         let mut last = all();
         while Instant::now() < until {
             std::thread::sleep(QUIET);
             let now = all();
-            // A reader that naps looks now and then.
+            // A napping reader looks at its ring now and then.
             if now - last < 0.001 {
                 return;
             }
@@ -307,7 +310,7 @@ impl Field {
         }
     }
 
-    /// Sends; gives the sender's processor time.
+    /// Sends packets, and gives the sender's processor time.
     fn send(&self, packets: u64, frame_bytes: usize, rate: u64) -> Result<f64, CaseError> {
         let mut command = self.sender(packets, frame_bytes, rate);
         let usage = || nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
@@ -341,13 +344,13 @@ impl Field {
         command
     }
 
-    /// Packets the near device has received.
+    /// Packets that the near device has received.
     fn received(&self) -> u64 {
         self.pair.near.link().counters.get("rx_packets").unwrap_or(0)
     }
 }
 
-/// A sender that runs.
+/// A running sender.
 pub struct Sending(Child);
 
 impl Drop for Sending {
@@ -357,26 +360,26 @@ impl Drop for Sending {
     }
 }
 
-/// How many listeners these are, and which, for messages: they are all of one kind.
+/// The number and kind of these listeners, for messages; all are of one kind.
 fn shown_of(listeners: &[Listener]) -> String {
     listeners.first().map_or("no listeners".to_owned(), |listener| {
         format!("{} x {:?} {:?}", listeners.len(), listener.who, listener.program)
     })
 }
 
-/// What one run took.
+/// The cost of one run.
 struct Run {
     wall_s: f64,
     cpu_s: f64,
     lost: u64,
 }
 
-/// Frame length that stands for a mixture: seven of 64 bytes, four of 594 and one of 1,518 with their checksums, the "simple
-/// IMIX" of device tests (RFC 6985, section 1).
+/// A frame length that stands for a mixture: seven frames of 64 bytes, four of 594 and one of 1,518, checksums
+/// included. It is the "simple IMIX" of device tests (RFC 6985, section 1).
 pub const MIXED: usize = 0;
 const MIXTURE: [usize; 12] = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60];
 
-/// The stage `send DEVICE COUNT BYTES RATE`: sends so many frames of UDP in IPv4, pinned to the first processor. Every
+/// The stage `send DEVICE COUNT BYTES RATE`: sends `count` frames of UDP in IPv4, pinned to the first processor. Every
 /// hundredth goes to another port.
 pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64) -> Result<(), String> {
     let lengths = if frame_bytes == MIXED { MIXTURE.to_vec() } else { vec![frame_bytes] };
@@ -388,7 +391,7 @@ pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64) -> Result<(
     })
 }
 
-/// A frame to an address nobody has: the stack on the other side drops it as soon as it has seen that.
+/// A frame to an address that no host has: the stack on the other side drops it as soon as it has seen the address.
 fn udp(frame_bytes: usize, port: u16) -> Vec<u8> {
     let mut frame = vec![0u8; frame_bytes.max(60)];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1]);
@@ -402,7 +405,7 @@ fn udp(frame_bytes: usize, port: u16) -> Vec<u8> {
     frame
 }
 
-/// Sends so many frames, pinned to the first processor; `write` writes the one with this number.
+/// Sends `count` frames, pinned to the first processor; `write` writes the frame with the given number.
 pub(crate) fn send_each(device: &str, count: u64, rate: u64, write: impl Fn(u64, &mut Vec<u8>)) -> Result<(), String> {
     let told = |error: driver::Error| error.to_string();
     let mut cpus = nix::sched::CpuSet::new();
@@ -422,7 +425,7 @@ pub(crate) fn send_each(device: &str, count: u64, rate: u64, write: impl Fn(u64,
             driver::Turn::Nothing => drop(sender.wait_for_room(Duration::from_millis(10)).map_err(told)?),
             driver::Turn::Down => return Err(format!("{device} is down")),
         }
-        // At full speed, whose rate is 0, nothing is due later than now.
+        // At full speed, which is rate 0, each frame is due now.
         let due = Duration::from_nanos((sent * 1_000_000_000).checked_div(rate).unwrap_or(0));
         std::thread::sleep(due.saturating_sub(began.elapsed()));
     }

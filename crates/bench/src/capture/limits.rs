@@ -1,5 +1,5 @@
-//! What is no cost a packet: at which rate losses begin, how much memory is taken, how long a request takes to its first
-//! packet, what an idle daemon does.
+//! Numbers that are not costs for each packet: the rate at which losses begin, the memory taken, the time from a
+//! request to its first packet, and the load of an idle daemon.
 
 use super::field::Field;
 use super::listeners::Listener;
@@ -8,7 +8,8 @@ use crate::setting::Setting;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// The highest rate without a loss, in thousands of packets a second: that of the best of several sets of listeners, on each side.
+/// The highest rate without a loss, in thousands of packets a second; on each side that of the best of several sets of
+/// listeners.
 pub fn loss_free(
     setting: &Setting,
     ours: &[Vec<Listener>],
@@ -28,8 +29,8 @@ pub fn loss_free(
     Ok(numbers)
 }
 
-/// What a sender of frames of 64 bytes comes to beside these listeners and beside those, in thousands of packets a second, where
-/// it is to send so many packets a second; 0 is as fast as it can.
+/// The rate that a sender of 64-byte frames reaches beside these listeners and beside the peers, in thousands of
+/// packets a second. It should send at `rate`; 0 = as fast as possible.
 pub fn sender(setting: &Setting, listeners: &[Listener], peers: &[Listener], rate: u64) -> Result<Numbers, CaseError> {
     let field = Field::of_urgent(setting)?;
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps", void: None };
@@ -40,7 +41,7 @@ pub fn sender(setting: &Setting, listeners: &[Listener], peers: &[Listener], rat
     Ok(numbers)
 }
 
-/// By how much MemAvailable falls, in MiB, once listeners listen and their buffers have been written all over.
+/// How far MemAvailable falls, in MiB, after listeners have started and all their buffers have been written.
 pub fn memory(setting: &Setting, ours: &[Listener], peer: &[Listener]) -> Result<Numbers, CaseError> {
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "MiB", void: None };
     for _ in 0..setting.rounds() {
@@ -50,7 +51,7 @@ pub fn memory(setting: &Setting, ours: &[Listener], peer: &[Listener]) -> Result
     Ok(numbers)
 }
 
-/// Frames that fill every buffer: 64 MiB, however they are packed.
+/// Number of frames that fill every buffer: 64 MiB, however they are packed.
 const FILL: u64 = 60_000;
 
 fn taken(setting: &Setting, listeners: &[Listener]) -> Result<f64, CaseError> {
@@ -67,17 +68,17 @@ fn taken(setting: &Setting, listeners: &[Listener]) -> Result<f64, CaseError> {
 
 /// MemAvailable, MiB.
 fn available() -> Result<f64, CaseError> {
-    // What was freed a moment ago may still be on its way back.
+    // Memory that was freed a moment ago may not be counted yet.
     std::thread::sleep(Duration::from_millis(500));
     let available = base::memory::available().map(|bytes| bytes as f64 / f64::from(1 << 20));
     available.ok_or_else(|| CaseError::Failed("no /proc/meminfo".into()))
 }
 
-/// Requests in a hundred that may take longer.
+/// Requests measured for a 99th percentile.
 const HUNDRED: usize = 100;
 
-/// From the start of the program with a request to the end of one that wants a single packet, while 20,000 come a second: the
-/// 99th of a hundred, ms.
+/// Time from the start of the program to the end of a request for a single packet, while 20,000 packets come a second:
+/// the 99th percentile, in ms.
 pub fn first_packet(setting: &Setting) -> Result<Numbers, CaseError> {
     let field = Field::new(setting)?;
     let request = format!("ethernet {} | bpf \"udp\" | head 1 | drop", field.device());
@@ -99,7 +100,7 @@ pub fn first_packet(setting: &Setting) -> Result<Numbers, CaseError> {
     Ok(Numbers { ours, peer: None, unit: "ms", void: None })
 }
 
-/// How long an idle daemon is looked at.
+/// How long an idle daemon is observed.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// Ends with the measurement.
@@ -112,7 +113,7 @@ impl Drop for Idle {
     }
 }
 
-/// Share of a processor that the daemon takes while ten requests wait for packets and none comes, %.
+/// Part of a processor that the daemon takes while ten requests wait and no packets come, in %.
 pub fn idle_daemon(setting: &Setting) -> Result<Numbers, CaseError> {
     let field = Field::new(setting)?;
     let mut requests = Vec::new();

@@ -1,4 +1,4 @@
-//! The programs that listener: unmodified ones, through us or on packet sockets of their own.
+//! The programs that listen: unmodified ones, through our daemon or on packet sockets of their own.
 
 use crate::case::CaseError;
 use std::io::{BufRead, BufReader, Read};
@@ -7,16 +7,16 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Whose way packets come.
+/// How a program gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// A shared ring.
+    /// From a shared ring of ours.
     Ours,
-    /// A packet socket of the program's own.
+    /// From a packet socket of its own.
     Stock,
 }
 
-/// Which program.
+/// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `tcpdump -w /dev/null`.
@@ -34,7 +34,7 @@ pub enum Program {
     },
     /// Our own program with `ethernet DEV | bpf EXPRESSION | count`.
     Count {
-        /// Are packets counted where they are captured? Else by the filter, to which a `head` in between brings them.
+        /// Are packets counted where they are captured? Else a `head` brings them up, and the filter counts them.
         below: bool,
     },
     /// Our own program with `ethernet DEV by=socket | bpf EXPRESSION | drop`.
@@ -43,20 +43,20 @@ pub enum Program {
     Save,
     /// Our own program with `ethernet DEV | http | count`.
     Web {
-        /// May what parses run once for all who ask for it?
+        /// May the parsing filters run once for all requests?
         share: bool,
-        /// Are the bodies that are sent compressed?
+        /// Are the sent bodies compressed?
         coded: bool,
     },
 }
 
-/// What one packet in a hundred fits.
+/// Matches one packet in a hundred.
 pub const ONE_IN_A_HUNDRED: &str = "udp port 7777";
 
-/// What every packet fits.
+/// Matches all packets.
 pub const ALL: &str = "udp";
 
-/// What no packet fits, in 8,000 instructions that each packet runs to find out.
+/// Matches no packet, but takes 8,000 instructions for each.
 pub fn dear() -> &'static str {
     static DEAR: LazyLock<String> = LazyLock::new(|| {
         let terms: Vec<String> = (1..=400).map(|term| format!("len + {term} & 15 = 16")).collect();
@@ -68,17 +68,17 @@ pub fn dear() -> &'static str {
 /// One listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Listener {
-    /// Whose way packets come.
+    /// How it gets packets.
     pub who: Who,
-    /// Which program.
+    /// The program.
     pub program: Program,
-    /// What it wants: nothing and [`ALL`] is all, [`ONE_IN_A_HUNDRED`], or something that no packet is.
+    /// The expression: empty or [`ALL`] for all packets, [`ONE_IN_A_HUNDRED`], or one that matches no packet.
     pub expression: &'static str,
     /// MiB of its buffer.
     pub buffer: u32,
 }
 
-/// A listener that runs.
+/// A running listener.
 pub struct Running {
     child: Child,
     program: Program,
@@ -86,12 +86,12 @@ pub struct Running {
     heard: String,
 }
 
-/// What a listener said at its end.
+/// The counters that a listener reported at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// Packets it got.
+    /// Packets that it got.
     pub captured: u64,
-    /// Packets it lost.
+    /// Packets that it lost.
     pub dropped: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct Said {
 const LONG: Duration = Duration::from_secs(20);
 
 impl Listener {
-    /// How many of so many packets it wants; none where it does not count packets.
+    /// How many of `packets` it wants. `None`: it does not count packets.
     pub fn wanted(&self, packets: u64) -> Option<u64> {
         match (self.program, self.expression) {
             (Program::Web { .. }, _) => None,
@@ -109,12 +109,12 @@ impl Listener {
         }
     }
 
-    /// Does it want no packet that is sent?
+    /// Does it want no packet?
     pub fn wants_nothing(&self) -> bool {
         self.wanted(1) == Some(0)
     }
 
-    /// A command line of our own program.
+    /// A command line of our own program. `None`: this is another program.
     fn request(&self, device: &str, streamline: &Path, socket: &Path, scratch: &Path) -> Option<Command> {
         let mut request = format!("ethernet {device} buffer={}M", self.buffer);
         let mut command = Command::new(streamline);
@@ -170,7 +170,7 @@ impl Listener {
             }
             Program::Netsniff => {
                 let file = scratch.join("netsniff.pcap").display().to_string();
-                // It says everything on its standard output.
+                // It writes all messages to standard output.
                 words.extend(["sh", "-c", "exec \"$@\" >&2", "sh"].map(String::from));
                 words.extend(["netsniff-ng", "--silent", "--in", &interface, "--out", &file].map(String::from));
                 words.extend(["--ring-size".to_string(), format!("{}MiB", self.buffer)]);
@@ -183,7 +183,7 @@ impl Listener {
         }
         let mut command = Command::new(&words[0]);
         if self.who == Who::Ours {
-            // What `streamline pcap` does, without a process more to wait for.
+            // As `streamline pcap` does it, without an extra process to wait for.
             command.env("LD_PRELOAD", streamline.with_file_name("libstreamline_pcap.so"));
             command.env("STREAMLINE_DAEMON", socket);
         }
@@ -192,7 +192,7 @@ impl Listener {
         command
     }
 
-    /// Of a process that was just started.
+    /// Waits until a process that was just started listens.
     pub fn started(&self, mut child: Child) -> Result<Running, CaseError> {
         let said = child.stderr.take().map(BufReader::new);
         let mut running = Running { child, program: self.program, said, heard: String::new() };
@@ -202,12 +202,12 @@ impl Listener {
 }
 
 impl Running {
-    /// The process.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Reads what it says until it listens.
+    /// Reads its messages until it listens.
     fn await_ready(&mut self) -> Result<(), CaseError> {
         let until = Instant::now() + LONG;
         let ready = match self.program {
@@ -216,9 +216,9 @@ impl Running {
             Program::Request { .. } | Program::Count { .. } | Program::Save | Program::Web { share: false, .. } => {
                 return self.await_ring("bpf-map", until);
             }
-            // What this process would take for memory of the ring has the device's name.
+            // Private memory for a ring would carry the device's name.
             Program::BySocket => return self.await_ring("/memfd:", until),
-            // What it hears from the kernel is mapped.
+            // It maps the packet socket's ring.
             Program::Netsniff => return self.await_ring("socket:[", until),
             Program::Web { share: true, .. } => return self.await_ring("streamline-ring", until),
         };
@@ -231,8 +231,8 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until our own program, which says nothing, has mapped the device's ring, or
-    /// that of who runs its filters.
+    /// Waits until our own program, which writes no message, has mapped the device's ring, or that of the parser
+    /// process.
     fn await_ring(&mut self, mapped: &str, until: Instant) -> Result<(), CaseError> {
         let maps = format!("/proc/{}/maps", self.child.id());
         while !std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains(mapped)) {
@@ -244,7 +244,7 @@ impl Running {
         Ok(())
     }
 
-    /// Ctrl-C, and what it says then.
+    /// Interrupts it (SIGINT), and reads its last messages.
     pub fn end(mut self) -> Result<Said, CaseError> {
         let failed = |error: std::io::Error| CaseError::Failed(format!("a listener did not end: {error}"));
         let process = nix::unistd::Pid::from_raw(self.child.id() as i32);
@@ -263,7 +263,7 @@ impl Running {
                 dropped: number_before(&self.heard, " packets dropped by kernel"),
             },
             Program::Dumpcap => dumpcap_said(&self.heard),
-            // What it lost is what is missing.
+            // It does not report losses: missing packets count as lost.
             Program::Netsniff => Said { captured: number_before(&self.heard, "  packets incoming"), dropped: 0 },
         })
     }
@@ -276,14 +276,14 @@ impl Drop for Running {
     }
 }
 
-/// The number in front of a text; 0 where it is not there.
+/// The number in front of a text; 0 if the text is missing.
 fn number_before(text: &str, what: &str) -> u64 {
     let before = text.split(what).next().filter(|before| before.len() < text.len()).unwrap_or_default();
     let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
     digits.parse().unwrap_or(0)
 }
 
-/// `Packets received/dropped on interface 'x': 10/2 (pcap:0/dumpcap:2/...)`.
+/// Reads `Packets received/dropped on interface 'x': 10/2 (pcap:0/dumpcap:2/...)`.
 fn dumpcap_said(text: &str) -> Said {
     let Some((_, rest)) = text.split_once("received/dropped on interface") else { return Said::default() };
     let numbers = rest.split("': ").nth(1).unwrap_or_default();
@@ -291,7 +291,7 @@ fn dumpcap_said(text: &str) -> Said {
     Said { captured: numbers.next().unwrap_or(0), dropped: numbers.next().unwrap_or(0) }
 }
 
-/// The same of one whose last filters count: blocks that were counted, by whoever did.
+/// Reads a report whose last filters count: the blocks counted, in the kernel or by the filter.
 fn counted_said(text: &str) -> Said {
     let report: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let filters = report["filters"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -300,7 +300,7 @@ fn counted_said(text: &str) -> Said {
     Said { captured: captured.unwrap_or(0), ..request_said(text) }
 }
 
-/// What our own program counted: blocks that came to the last filter, and those that were overwritten.
+/// Reads our program's report: blocks that came to the last filter, and overwritten ones.
 fn request_said(text: &str) -> Said {
     let report: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let filters = report["filters"].as_array().map(Vec::as_slice).unwrap_or_default();

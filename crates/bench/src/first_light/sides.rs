@@ -1,4 +1,4 @@
-//! The two sides of each case: requests of ours, loops by hand, programs of others, and how each is checked.
+//! The two sides of each case: our requests, loops by hand, other programs, and the checks of each.
 
 use crate::captures::{Capture, Content};
 use crate::case::{CaseError, IntoFolder, Sides};
@@ -19,15 +19,15 @@ pub(crate) type Made<'a> = Result<Sides<'a>, CaseError>;
 const CAPTURE_BYTES: u64 = 300_000_000;
 /// Frames of the capture with small ones.
 const SMALL_FRAMES: u64 = 4_000_000;
-/// Large flows, and connections with HTTP.
+/// Number of large flows, and of connections with HTTP.
 pub(crate) const FEW: usize = 8;
-/// Small flows.
+/// Number of small flows.
 pub(crate) const MANY: usize = 10_000;
-/// Files that may be open while those are written.
+/// Files that may be open while the small flows are written.
 pub(crate) const OPEN_FILES: u32 = 256;
-/// What is looked for in noise: three bytes, which every 16 MiB of it have once.
+/// The text to find in noise: three bytes, which occur once in every 16 MiB.
 const NOISE_TEXT: &str = "sl|";
-/// What is looked for in frames: in the request of each large flow, and nowhere else.
+/// The text to find in frames: it is in the request of each large flow, and nowhere else.
 pub(crate) const TEXT: &str = "GET /file/";
 
 // --- captures -------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ pub(crate) fn count<'a>(setting: &Setting, text: &str, capture: &Capture, expect
     })
 }
 
-/// The same in this process.
+/// Like [`count`], in this process.
 fn count_here<'a>(text: &str, capture: &Capture, expected: u64) -> Side<'a> {
     let request = request(text, capture);
     Side::new(move || {
@@ -82,7 +82,7 @@ fn check_number(stdout: &[u8], key: &str, expected: u64) -> Result<(), String> {
     if found == Some(expected) { Ok(()) } else { Err(format!("{key}: {expected} expected, not {text}")) }
 }
 
-/// A request that has to say what the first of several sides said, as a process.
+/// A request, as a process, whose output has to be that of the first side that ran.
 pub(crate) fn saying<'a>(setting: &Setting, text: &str, capture: &Capture, said: &Rc<OnceCell<Vec<u8>>>) -> Side<'a> {
     let (program, said) = (setting.ours(&request(text, capture)), Rc::clone(said));
     Side::new(move || {
@@ -113,7 +113,7 @@ pub(crate) fn bpf<'a>(setting: &Setting, capture: &Capture) -> Made<'a> {
     Ok(Sides { ours, peer: tcpdump(capture, Some("tcp port 80"))? })
 }
 
-/// Files of streams, as a process.
+/// A request, as a process, that writes streams into files.
 pub(crate) fn stream_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
     into_files(setting, capture, format!("pcap F | tcp | files dir=D {options}"), capture.streams.clone(), None)
 }
@@ -123,7 +123,7 @@ pub(crate) fn many_stream_files<'a>(setting: &'a Setting, capture: &Capture, opt
     into_files(setting, capture, text, capture.streams.clone(), Some(OPEN_FILES))
 }
 
-/// Files of bodies, as a process.
+/// A request, as a process, that writes bodies into files.
 pub(crate) fn body_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
     into_files(setting, capture, format!("pcap F | http | files dir=D {options}"), capture.bodies.clone(), None)
 }
@@ -158,7 +158,7 @@ fn limited(program: Program, open_files: Option<u32>) -> Program {
     }
 }
 
-/// Are these the files that should be there: as many, of those sizes and, where `inside`, with those bytes?
+/// Checks the files: their number and sizes and, with `inside`, their bytes.
 fn check_files(folder: &Path, expected: &[Content], inside: bool) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
     let mut found = Vec::new();
@@ -192,7 +192,7 @@ pub(crate) fn count_by_hand<'a>(capture: &Capture) -> Side<'a> {
     Side::new(move || here(|| floors::count(&path).map(|(frames, _)| frames), expected))
 }
 
-/// What it costs to find a number in this process, which has to be that one.
+/// The cost of finding a number in this process; it has to be `expected`.
 fn here(find: impl FnOnce() -> Result<u64, String>, expected: u64) -> Result<Cost, String> {
     let watch = Stopwatch::start_here()?;
     let found = find()?;
@@ -215,7 +215,7 @@ pub(crate) fn look_or_loop<'a>(blocks: Blocks) -> Made<'a> {
     over_memory(blocks, |blocks| blocks.through_look(NOISE_TEXT), |blocks| blocks.look_by_hand(NOISE_TEXT))
 }
 
-/// A filter and a loop by hand over the same blocks, which have to find the same.
+/// A filter and a loop by hand over the same blocks; both have to find the same.
 fn over_memory<'a>(
     blocks: Blocks,
     filter: fn(&Blocks) -> Result<(Cost, u64), String>,
@@ -307,7 +307,7 @@ pub(crate) fn match_through_pipes<'a>(setting: &Setting, capture: &Capture) -> S
     Side::new(move || {
         let ran = run_pipeline(&programs)?;
         let said = String::from_utf8_lossy(&ran.stdout);
-        // How reads cut the file is not fixed, so neither is how much around each match passes.
+        // The cuts of reads vary, so the amount that passes around each match does, too.
         let passed = said.trim().parse::<u64>().unwrap_or(0);
         if passed > 0 { Ok(ran.cost) } else { Err(format!("nothing matched: {said}")) }
     })

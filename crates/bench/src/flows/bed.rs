@@ -1,5 +1,6 @@
-//! Where flows are measured: two pairs of devices. A daemon owns the near end of the first one; the kernel has the near end of the
-//! second one. The far ends are the kernel's. Each end is in a namespace of its own: 10.0.0.2 near, 10.0.0.1 far.
+//! The place where flows are measured: two pairs of devices. A daemon owns the near end of the first pair, the kernel
+//! that of the second one. The far ends belong to the kernel. Each end is in a namespace of its own: 10.0.0.2 near,
+//! 10.0.0.1 far.
 
 use super::frames::{self, Kind, Mac};
 use super::part::{Killed, Part, pin};
@@ -19,34 +20,34 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a daemon gets to listen.
+/// How long a daemon may take to listen.
 const READY: Duration = Duration::from_secs(10);
 
-/// Users that own idle flows: one may not have them all.
+/// Users of idle flows; one user may not have all of them.
 pub const USERS: [u32; 3] = [20_001, 20_002, 20_003];
 
 /// The address of the near ends.
 pub const NEAR_IP: &str = "10.0.0.2";
-/// The same with its prefix, and that of the far ends.
+/// The address of the near ends with its prefix, and that of the far ends.
 pub const NEAR: &str = "10.0.0.2/24";
 const FAR: &str = "10.0.0.1/24";
 
-/// The first of the ports to which senders send, and how many there are.
+/// The first of the senders' target ports, and their number.
 pub const PORTS: (u16, u16) = (5201, 8);
 
-/// Whose stack and whose sockets.
+/// The side that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// Flows of a daemon's interface.
     Ours,
-    /// The kernel's.
+    /// Sockets of the kernel.
     Kernel,
 }
 
-/// Both.
+/// Both sides.
 pub const BOTH: [Whose; 2] = [Whose::Ours, Whose::Kernel];
 
-/// The devices, and the daemon.
+/// The devices and the daemon.
 pub struct Bed {
     pairs: [Pair; 2],
     daemon: Child,
@@ -54,9 +55,10 @@ pub struct Bed {
     streamline: PathBuf,
     bench: PathBuf,
     softirqs: Vec<u32>,
-    /// Bits a second of the wire, where there is such a limit.
+    /// Bits a second of the wire. `None`: it has no limit.
     pub rate: Option<u64>,
-    /// Sockets to which senders send. Without them the far kernel says that nobody listens; what they have no room for it drops.
+    /// Targets of the senders. They keep the far kernel from answering that a port is closed; it drops datagrams
+    /// without room.
     _targets: Vec<UdpSocket>,
 }
 
@@ -67,12 +69,12 @@ impl Drop for Bed {
     }
 }
 
-/// What went wrong, as a case says it.
+/// An error for a case.
 pub fn failed(what: impl std::fmt::Display) -> CaseError {
     CaseError::Failed(what.to_string())
 }
 
-/// Runs a tool where a device is.
+/// Runs a tool in a device's namespace.
 pub fn tool(end: &End, tool: Peer, words: &str) -> Result<(), CaseError> {
     let mut command = Command::new(tool.find().map_err(CaseError::Missing)?);
     command.args(words.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
@@ -81,17 +83,17 @@ pub fn tool(end: &End, tool: Peer, words: &str) -> Result<(), CaseError> {
     if output.status.success() { Ok(()) } else { Err(failed(format!("`{} {words}`: {said}", tool.program))) }
 }
 
-/// Has a device drop all IPv4 packets that come, at the least cost; ARP works on. The device counts them.
+/// Makes a device drop all incoming IPv4 packets, at the least cost; ARP still works. The device counts the packets.
 pub fn drop_ipv4(end: &End) -> Result<bpf::Link, CaseError> {
     let program = [
-        // r2 = the frame, r3 = its end, as the two first words of the context have them.
+        // r2 = the frame, r3 = its end: the first two words of the context.
         instruction(0x61, 2 | 1 << 4, 0, 0),
         instruction(0x61, 3 | 1 << 4, 4, 0),
-        // A frame of less than 14 bytes passes.
+        // Pass a frame of less than 14 bytes.
         instruction(0xbf, 4 | 2 << 4, 0, 0),
         instruction(0x07, 4, 0, 14),
         instruction(0x2d, 4 | 3 << 4, 4, 0),
-        // So does one whose type is not IPv4.
+        // Pass a frame of another type than IPv4.
         instruction(0x69, 5 | 2 << 4, 12, 0),
         instruction(0x55, 5, 2, i32::from(u16::from_be(0x0800))),
         // XDP_DROP
@@ -105,7 +107,7 @@ pub fn drop_ipv4(end: &End) -> Result<bpf::Link, CaseError> {
 }
 
 impl Bed {
-    /// Makes the devices, and brings ours up. `rate`: bits a second of our wire; the kernel's is shaped by who measures it.
+    /// Makes the devices, and brings ours up. `rate`: bits a second of our wire; the caller shapes the kernel's.
     pub fn new(setting: &Setting, rate: Option<u64>) -> Result<Bed, CaseError> {
         let mut bed = Bed::made(setting)?;
         bed.rate = rate;
@@ -114,7 +116,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Makes the devices, and starts a daemon that has none of them.
+    /// Makes the devices, and starts a daemon that does not own any of them yet.
     pub fn made(setting: &Setting) -> Result<Bed, CaseError> {
         let namespace = || match quiet_namespace() {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -132,7 +134,7 @@ impl Bed {
             targets.extend(far.namespace.enter(bind).and_then(|bound| bound).map_err(failed)?);
         }
         give_address(&pairs[1].near, NEAR)?;
-        // Where other users reach it.
+        // In a place that other users can reach.
         let folder = tempfile::tempdir().map_err(failed)?;
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).map_err(failed)?;
         let daemon = start_daemon(setting, &pairs[0].near, &folder)?;
@@ -170,7 +172,7 @@ impl Bed {
         Ok(())
     }
 
-    /// `streamline net`; gives what it says.
+    /// Runs `streamline net`, and gives its output.
     pub fn net(&self, words: &[String]) -> Result<String, CaseError> {
         let mut command = Command::new(&self.streamline);
         command.arg("net").args(words).arg("--json").arg("--daemon").arg(self.socket()).stdin(Stdio::null());
@@ -196,8 +198,8 @@ impl Bed {
         &self.pairs[whose as usize].far
     }
 
-    /// Has the kernel send no faster than `rate`, by HTB, through these classes: bits a second at least and at most, and the port
-    /// whose datagrams go there; without a port, all others.
+    /// Makes the kernel send at most `rate`, by HTB with these classes: the least and most bits a second, and the port
+    /// of the class. The class without a port is for all other datagrams.
     pub fn shape(&self, rate: u64, classes: &[(u64, u64, Option<u16>)]) -> Result<(), CaseError> {
         let near = self.near(Whose::Kernel);
         tool(near, TC, "qdisc replace dev near root handle 1: htb default 99")?;
@@ -228,8 +230,8 @@ impl Bed {
         Part::start(self.near(whose), command, None)
     }
 
-    /// Starts a part that speaks TCP where a device is, on flows of ours or on the kernel's sockets; on one processor, where it is
-    /// named.
+    /// Starts a part that speaks TCP in a device's namespace, by flows of ours or kernel sockets. `processor`: pin it
+    /// there.
     pub fn tcp(&self, at: &End, whose: Whose, words: &[&str], processor: Option<usize>) -> Result<Part, CaseError> {
         let mut command = self.stage();
         command.arg("tcp");
@@ -241,7 +243,7 @@ impl Bed {
         Part::start(at, command, processor)
     }
 
-    /// Has the daemon and the process of its interface work on one processor, or on all.
+    /// Makes the daemon and the process of its interface run on one processor, or on all.
     pub fn pin_daemon(&self, processor: Option<usize>) -> Result<(), CaseError> {
         for process in family(self.daemon.id()) {
             let tasks = std::fs::read_dir(format!("/proc/{process}/task")).map_err(failed)?;
@@ -251,12 +253,12 @@ impl Bed {
         Ok(())
     }
 
-    /// A sender of datagrams of `bytes` bytes to a port of the far side: `rate` a second, 0 for as many as go.
+    /// A sender of datagrams of `bytes` bytes to a port of the far side; `rate` a second, 0 = as fast as possible.
     pub fn sender(&self, whose: Whose, port: u16, bytes: usize, share: &str, rate: u64) -> Result<Part, CaseError> {
         self.counting_sender(whose, port, bytes, share, rate, 0)
     }
 
-    /// The same, which ends after `count` datagrams.
+    /// Like [`sender`](Bed::sender), but ends after `count` datagrams.
     pub fn counting_sender(
         &self,
         whose: Whose,
@@ -275,12 +277,12 @@ impl Bed {
         self.start(whose, "send", &words)
     }
 
-    /// A receiver at a port of the near side; `slower` as [`Slower`](super::parts::Slower) reads it.
+    /// A receiver at a port of the near side; [`Slower`](super::parts::Slower) reads `slower`.
     pub fn receiver(&self, whose: Whose, port: u16, slower: &str) -> Result<Part, CaseError> {
         self.start(whose, "receive", &[port.to_string(), slower.to_owned()])
     }
 
-    /// Idle flows of a user, so many on each of so many connections.
+    /// Idle flows of a user: `connections` connections with `flows` flows each.
     pub fn idle(&self, user: u32, connections: usize, flows: usize) -> Result<Part, CaseError> {
         let mut command = self.stage();
         command.arg("idle").arg(self.socket()).args([connections, flows].map(|number| number.to_string()));
@@ -288,7 +290,7 @@ impl Bed {
         Part::start(self.near(Whose::Ours), command, None)
     }
 
-    /// The command that sends frames made by hand to the near side.
+    /// The command that sends handmade frames to the near side.
     fn frames(&self, whose: Whose, kind: Kind, port: u16, count: u64, rate: u64) -> Result<Command, CaseError> {
         let to = mac(self.near(whose))?;
         let mut command = self.stage();
@@ -298,7 +300,8 @@ impl Bed {
         Ok(command)
     }
 
-    /// Sends so many frames, and waits until they are sent; gives the sender's processor time and the time that passed, s.
+    /// Sends `count` frames, and waits until they are sent. Gives the sender's processor time and the elapsed time, in
+    /// s.
     pub fn send_frames(
         &self,
         whose: Whose,
@@ -316,7 +319,7 @@ impl Bed {
         Ok((children_seconds()? - before, began.elapsed().as_secs_f64()))
     }
 
-    /// Sends frames until this is dropped.
+    /// Sends frames until the result is dropped.
     pub fn keep_sending_frames(&self, whose: Whose, kind: Kind, port: u16, rate: u64) -> Result<Killed, CaseError> {
         let mut command = self.frames(whose, kind, port, 0, rate)?;
         command.stdin(Stdio::piped());
@@ -330,13 +333,13 @@ impl Bed {
         command
     }
 
-    /// Processor time of the daemon, the process of its interface and these parts, s.
+    /// Processor time of the daemon, the process of its interface and these parts, in s.
     pub fn own_processor_time(&self, parts: &[&Part]) -> f64 {
         let parts = parts.iter().map(|part| part.process());
         parts.chain(family(self.daemon.id())).map(processor_time).sum()
     }
 
-    /// The same with the kernel's threads that receive.
+    /// This time, with that of the kernel's receiving threads.
     pub fn processor_time(&self, parts: &[&Part]) -> f64 {
         self.own_processor_time(parts) + self.softirqs.iter().map(|thread| processor_time(*thread)).sum::<f64>()
     }
@@ -348,7 +351,7 @@ impl Bed {
     }
 }
 
-/// Gives an address to a device. The kernel's TCP works there as ours does, by CUBIC.
+/// Gives an address to a device, where the kernel's TCP uses CUBIC, as ours does.
 pub fn give_address(end: &End, address: &str) -> Result<(), CaseError> {
     tool(end, IP, &format!("address add {address} dev {}", end.name))?;
     end.change(&Change { arp: Some(true), ..Change::default() }).map_err(failed)?;
@@ -378,8 +381,8 @@ fn start_daemon(setting: &Setting, end: &End, folder: &tempfile::TempDir) -> Res
     end.namespace.enter(move || command.spawn()).and_then(|child| child).map_err(failed)
 }
 
-/// Bytes of the payload of a datagram in a frame of 64 bytes on the wire.
+/// Bytes of a datagram's payload in a frame of 64 bytes on the wire.
 pub const SHORT_PAYLOAD: usize = frames::SHORTEST - 42;
 
-/// The payload of a datagram in the longest frame, and the bytes of that frame.
+/// Bytes of a datagram's payload in the longest frame, and bytes of that frame.
 pub const FULL: (usize, u64) = (1472, 1514);

@@ -1,5 +1,5 @@
-//! Experiment 3: two best-effort senders, each with more to send than goes, against two of the kernel: what both send together, and
-//! how evenly each does in windows of 100 ms.
+//! Experiment 3: two best-effort senders, each with more data than the wire takes, against two of the kernel. Measures
+//! their rate together, and how even each one is in windows of 100 ms.
 
 use super::bed::{BOTH, Bed, FULL, PORTS, Whose, tool};
 use super::sink::{self, Sink};
@@ -12,7 +12,7 @@ use crate::table::Goal;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Bits a second of the wire that has a rate.
+/// Bits a second of the limited wire.
 const RATE: u64 = 100_000_000;
 const WARM: Duration = Duration::from_millis(300);
 const LOST: &str = "void: the sink lost frames";
@@ -38,9 +38,9 @@ pub static CASES: &[Case] = &[
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Both together, Mb/s.
+    /// Rate of both together, in Mb/s.
     rate: f64,
-    /// Standard deviation of a sender's windows, of its mean, %; the mean of both senders.
+    /// Standard deviation of a sender's windows in % of its mean; the mean of both senders.
     deviation: f64,
     lost: u64,
 }

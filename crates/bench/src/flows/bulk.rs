@@ -1,5 +1,5 @@
-//! TCP of one connection, as fast as it goes: to the kernel's sockets at the far end and from them, against the kernel's own. Each
-//! byte is looked at by whoever receives it.
+//! TCP over one connection, as fast as it goes: to the kernel's sockets at the far end and from them, against the
+//! kernel's own TCP. The receiver checks every byte.
 
 use super::bed::{Bed, Whose, failed};
 use super::part::{Part, count};
@@ -10,9 +10,9 @@ use crate::table::Goal;
 use driver::pair::End;
 use std::sync::OnceLock;
 
-/// Where the far end serves.
+/// The port of the server at the far end.
 pub const PORT: &str = "5301";
-/// The same with its address.
+/// The server's address and port.
 pub const FAR: &str = "10.0.0.1:5301";
 /// How long a run sends, ms.
 const RUN_MS: &str = "600";
@@ -33,7 +33,7 @@ pub static CASES: &[Case] = &[
     }),
 ];
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     /// Gb/s.
@@ -42,7 +42,7 @@ pub struct Run {
     time: f64,
 }
 
-/// The runs of ours, and of the kernel's.
+/// The runs of ours, and of the kernel.
 #[derive(Clone, Debug)]
 struct Seen([Vec<Run>; 2]);
 
@@ -76,7 +76,7 @@ fn measured(setting: &Setting, role: &str) -> Result<Seen, CaseError> {
     in_turns(blocks(setting), |whose| run(&bed, (bed.near(whose), whose), (bed.far(whose), FAR), role)).map(Seen)
 }
 
-/// One run, from or to a server of the kernel's that is at a place and has an address seen from the client.
+/// One run, to or from a kernel server; `to` is the server's address as the client sees it.
 pub fn run(bed: &Bed, (near, whose): (&End, Whose), (far, to): (&End, &str), role: &str) -> Result<Run, CaseError> {
     let mut server = bed.tcp(far, Whose::Kernel, &["serve", PORT], None)?;
     let mut client = bed.tcp(near, whose, &[role, to, RUN_MS], None)?;

@@ -1,4 +1,4 @@
-//! Connections: how many a second with a byte each way, and a thousand at once, of which none may fail.
+//! Connections: how many a second with a byte each way, and a thousand at once, which must all succeed.
 
 use super::bed::{Bed, NEAR_IP, Whose};
 use super::bulk::{FAR, PORT};
@@ -10,7 +10,7 @@ use crate::table::Goal;
 use driver::pair::End;
 use serde_json::Value;
 
-/// How long a run connects, ms, and on how many threads.
+/// How long a run makes connections, in ms, and on how many threads.
 const RUN_MS: &str = "600";
 const THREADS: &str = "8";
 /// Connections at once.
@@ -38,7 +38,7 @@ pub static CASES: &[Case] = &[
     }),
 ];
 
-/// The worst of some runs.
+/// The worst of several runs.
 fn worst(setting: &Setting, run: fn(&Bed, Whose) -> Result<f64, CaseError>) -> Result<Numbers, CaseError> {
     let bed = Bed::new(setting, None)?;
     let found = in_turns(setting.rounds(), |whose| run(&bed, whose))?;
@@ -46,7 +46,7 @@ fn worst(setting: &Setting, run: fn(&Bed, Whose) -> Result<f64, CaseError>) -> R
     Ok(numbers(ours, Some(kernel), "of 1,000"))
 }
 
-/// A client on the near side, the kernel's server on the far side.
+/// A client on the near side, with a kernel server on the far side.
 fn outward(bed: &Bed, whose: Whose, words: &[&str]) -> Result<Value, CaseError> {
     run(bed, (bed.far(whose), Whose::Kernel), (bed.near(whose), whose), words)
 }
@@ -58,7 +58,7 @@ fn run(bed: &Bed, server: (&End, Whose), client: (&End, Whose), words: &[&str]) 
     client.finish()
 }
 
-/// How many connections failed; the reason of the first goes to standard error.
+/// The number of failed connections; the reason for the first goes to standard error.
 fn failures(said: &Value) -> Result<f64, CaseError> {
     if let Some(why) = said["first"].as_str() {
         eprintln!("  a connection failed: {why}");

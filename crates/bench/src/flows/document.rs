@@ -1,21 +1,21 @@
-//! docs/benchmarks/flows.md, made by the command: how rows are made, the machine, the table, and a line for each goal that is missed.
+//! Makes docs/benchmarks/flows.md: how rows are made, the machine, the table, and a line for each missed goal.
 
 use crate::table::Table;
 use std::fmt::Write;
 
-/// What the document says besides figures.
+/// The document's text besides figures.
 const ABOUT: &str = include_str!("about.md");
 
-/// Where the lines about misses begin.
+/// Begins the lines about missed goals.
 const MISSES: &str = "\nMisses:\n\n";
 
-/// Where the lines about misses end.
+/// Ends the lines about missed goals.
 const CHARTS: &str = "\n## Charts\n";
 
-/// What stands behind a miss until somebody knows why.
+/// Explains a missed goal until its cause is known.
 const UNKNOWN: &str = "not looked into yet.";
 
-/// The document. `before` is the one that it replaces: the lines about misses that are there again stay.
+/// The document. `before` is the version that it replaces; its lines about goals that are still missed stay.
 pub fn text(table: &Table, before: &str) -> String {
     let (about, charts) = ABOUT.split_once(CHARTS).unwrap_or((ABOUT, ""));
     let mut text = format!("{about}\n## Figures\n\n{}", table.text());
@@ -63,7 +63,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("- a machine\n") && !text.contains("**good**"), "{text}");
-        // Made again from itself it is the same.
+        // Made again from itself, it stays the same.
         assert_eq!(super::text(&table, &text), text);
     }
 }

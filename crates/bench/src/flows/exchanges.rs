@@ -1,4 +1,4 @@
-//! Questions and answers of 64 bytes on one connection, one after the other: the median time of one.
+//! Questions and answers of 64 bytes on one connection, one after the other: the median time of an exchange.
 
 use super::bed::{Bed, Whose, failed};
 use super::bulk::{FAR, PORT};
@@ -7,10 +7,10 @@ use crate::case::{Case, CaseError, Numbers};
 use crate::setting::Setting;
 use crate::table::Goal;
 
-/// How long a run asks, ms.
+/// How long a run asks, in ms.
 const RUN_MS: &str = "500";
 
-/// Where the application with its daemon works, and where the peer.
+/// The processors of the application with its daemon, and of the peer.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     near: usize,
@@ -40,7 +40,7 @@ fn compared(setting: &Setting, places: Places) -> Result<Numbers, CaseError> {
     Ok(numbers(ours, Some(kernel), "us"))
 }
 
-/// The median, us.
+/// The median, in us.
 fn run(bed: &Bed, whose: Whose, places: Places) -> Result<f64, CaseError> {
     let _server = bed.tcp(bed.far(whose), Whose::Kernel, &["serve", PORT], Some(places.far))?;
     let mut client = bed.tcp(bed.near(whose), whose, &["exchange", FAR, RUN_MS], Some(places.near))?;

@@ -1,5 +1,5 @@
-//! Frames made by hand: datagrams whose payload begins with a number, fragments and SYN segments without an end, and questions of ARP
-//! and ping.
+//! Frames made by hand: datagrams whose payload begins with a number, fragments without an end, SYN segments without an
+//! end, and questions of ARP and ping.
 
 use crate::capture::field::send_each;
 use packet::checksum::Sum;
@@ -12,9 +12,9 @@ pub const SHORTEST: usize = 60;
 /// Bytes of a fragment's frame.
 const FRAGMENT_FRAME: usize = 14 + 20 + 1000;
 
-/// Addresses: of the side that sends these frames, and of the one measured.
+/// The address of the side that sends these frames; [`NEAR`] is that of the measured side.
 pub const FAR: [u8; 4] = [10, 0, 0, 1];
-/// As above.
+/// See [`FAR`].
 pub const NEAR: [u8; 4] = [10, 0, 0, 2];
 
 /// A hardware address.
@@ -24,7 +24,7 @@ pub struct Mac(pub [u8; 6]);
 impl FromStr for Mac {
     type Err = ();
 
-    /// `02:00:00:00:00:01`.
+    /// Parses an address such as `02:00:00:00:00:01`.
     fn from_str(text: &str) -> Result<Mac, ()> {
         let bytes: Result<Vec<u8>, ()> = text.split(':').map(|two| u8::from_str_radix(two, 16).map_err(drop)).collect();
         <[u8; 6]>::try_from(bytes?).map(Mac).map_err(drop)
@@ -38,16 +38,16 @@ impl std::fmt::Display for Mac {
     }
 }
 
-/// What is sent.
+/// A kind of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Datagrams in frames of 64 bytes, numbered.
     Short,
     /// Datagrams in frames of 1,000 bytes, numbered.
     Long,
-    /// First fragments, each of another datagram, to which nothing more comes.
+    /// First fragments, each of another datagram, without any further fragment.
     Fragments,
-    /// SYN segments, each of another connection, to which nothing more comes.
+    /// SYN segments, each of another connection, without any further segment.
     Syns,
 }
 
@@ -76,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// The frame that all of this kind are made of.
+    /// A frame of this kind, to be numbered.
     fn model(self, to: Mac, port: u16) -> Vec<u8> {
         match self {
             Kind::Short => datagram(to, port, SHORTEST),
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// Makes the frame of this number of it.
+    /// Makes it the frame with this number.
     fn number(self, frame: &mut [u8], number: u64) {
         match self {
             Kind::Short | Kind::Long => frame[NUMBER..NUMBER + 8].copy_from_slice(&number.to_be_bytes()),
@@ -112,7 +112,7 @@ impl Kind {
 /// Bytes of a long frame.
 pub const LONG: usize = 1000;
 
-/// An Ethernet frame around an IPv4 packet of this protocol.
+/// An Ethernet frame around an IPv4 packet with this protocol.
 fn ipv4(to: Mac, protocol: u8, packet_bytes: usize) -> Vec<u8> {
     let mut frame = vec![0; 14 + packet_bytes];
     frame[..6].copy_from_slice(&to.0);
@@ -133,7 +133,7 @@ fn seal(frame: &mut [u8]) {
     frame[24..26].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// A datagram without a checksum, in a frame of so many bytes. Its payload begins at [`NUMBER`].
+/// A datagram without a checksum, in a frame of `frame_bytes` bytes. Its payload begins at [`NUMBER`].
 fn datagram(to: Mac, port: u16, frame_bytes: usize) -> Vec<u8> {
     let mut frame = ipv4(to, 17, frame_bytes - 14);
     frame[34..36].copy_from_slice(&super::parts::FROM.to_be_bytes());
@@ -142,17 +142,17 @@ fn datagram(to: Mac, port: u16, frame_bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// A segment that asks for a connection (RFC 9293, section 3.5), with its largest segment.
+/// A segment that opens a connection (RFC 9293, section 3.5), with the option for the largest segment.
 fn syn(to: Mac, port: u16) -> Vec<u8> {
     let mut frame = ipv4(to, TCP, 44);
     frame[36..38].copy_from_slice(&port.to_be_bytes());
-    // Six words of header, SYN, the window; then the option.
+    // Header of six words, SYN, the window; then the option.
     frame[46..50].copy_from_slice(&[0x60, 0x02, 0xff, 0xff]);
     frame[54..58].copy_from_slice(&[2, 4, 0x05, 0xb4]);
     frame
 }
 
-/// Writes the checksum of a segment without options of IPv4.
+/// Writes the checksum of a TCP segment in IPv4 without options.
 fn seal_segment(frame: &mut [u8]) {
     frame[50..52].fill(0);
     let lengths = Sum::number(u32::from(TCP) + (frame.len() - 34) as u32);
@@ -160,18 +160,18 @@ fn seal_segment(frame: &mut [u8]) {
     frame[50..52].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// The protocol's number.
+/// The protocol number of TCP.
 const TCP: u8 = 6;
 
-/// Where the payload of a datagram begins.
+/// Offset of a datagram's payload.
 const NUMBER: usize = 42;
 
-/// Sends so many frames, 0 for as long as standard input has no end, pinned to the first processor; at so many a second, or, where
-/// that is 0, as fast as it goes.
+/// Sends `count` frames (0 = until standard input ends), pinned to the first processor, at `rate` frames a second (0 =
+/// as fast as possible).
 pub fn send(device: &str, to: Mac, kind: Kind, port: u16, count: u64, rate: u64) -> Result<(), String> {
     let model = kind.model(to, port);
     if count == 0 {
-        // The parent may be killed, and nothing else ends this.
+        // Standard input is the only sign that the parent has been killed.
         std::thread::spawn(|| {
             let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
             std::process::exit(0);
@@ -185,7 +185,7 @@ pub fn send(device: &str, to: Mac, kind: Kind, port: u16, count: u64, rate: u64)
     })
 }
 
-/// A question of ping with this number.
+/// An echo request with this number.
 pub fn ping(from: Mac, to: Mac, number: u16) -> Vec<u8> {
     let mut frame = ipv4(to, 1, 28);
     frame[6..12].copy_from_slice(&from.0);
@@ -197,27 +197,27 @@ pub fn ping(from: Mac, to: Mac, number: u16) -> Vec<u8> {
     frame
 }
 
-/// The identification of these pings.
+/// The identifier of these pings.
 const PING: u16 = 0x7e57;
 
-/// The number of the ping that this frame answers.
+/// The number of the ping that this frame answers. `None`: it answers none.
 pub fn ping_answered(frame: &[u8]) -> Option<u16> {
     let is_answer = frame.len() >= 42 && frame[12..14] == [8, 0] && frame[23] == 1 && frame[34] == 0;
     (is_answer && frame[38..40] == PING.to_be_bytes()).then(|| u16::from_be_bytes([frame[40], frame[41]]))
 }
 
-/// A question of ARP for the measured side, to all.
+/// An ARP request for the measured side, to all.
 pub fn who_has(from: Mac) -> Vec<u8> {
     let parts: [&[u8]; 6] = [&[0xff; 6], &from.0, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &from.0, &FAR, &[0; 6]];
     [&parts.concat()[..], &NEAR].concat()
 }
 
-/// Is this an answer of the measured side to such a question?
+/// Is this the measured side's answer to such a request?
 pub fn is_at(frame: &[u8]) -> bool {
     frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 2] && frame[28..32] == NEAR
 }
 
-/// The port to which a frame brings a datagram.
+/// The target port of a datagram in a frame. `None`: the frame has none.
 pub fn port(frame: &[u8]) -> Option<u16> {
     let is_datagram = frame.len() >= 38 && frame[12..15] == [8, 0, 0x45] && frame[23] == 17;
     is_datagram.then(|| u16::from_be_bytes([frame[36], frame[37]]))

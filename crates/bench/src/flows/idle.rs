@@ -1,4 +1,4 @@
-//! Flows that do nothing: what one flow receives beside 9,570 of them, and the processor time of a hundred.
+//! Flows without traffic: the rate of one flow beside 9,570 of them, and the processor time of a hundred.
 
 use super::bed::{Bed, PORTS, USERS, Whose, failed};
 use super::frames::Kind;
@@ -10,16 +10,16 @@ use crate::setting::Setting;
 use crate::table::Goal;
 use std::time::{Duration, Instant};
 
-/// Connections of each user, and flows of each connection: 9,570 in all, of which the daemon holds two files each, within a limit
-/// of 20,000.
+/// Connections of each user, and flows of each connection: 9,570 in all. The daemon holds two files for each, within a
+/// limit of 20,000.
 const CONNECTIONS: usize = 11;
 const FLOWS: usize = 290;
 /// The flows of the row about time, and how long they are idle.
 const FEW: usize = 100;
 const IDLE: Duration = Duration::from_secs(10);
-/// How long the daemon and the interface process get after so many flows were opened.
+/// How long the daemon and the interface process get to settle after these flows were opened.
 const SETTLED: Duration = Duration::from_secs(2);
-/// How long a flow is flooded, and how long before nothing counts.
+/// How long a flow is flooded before counting starts.
 const WARM: Duration = Duration::from_millis(300);
 
 /// The rows.
@@ -28,7 +28,7 @@ pub static CASES: &[Case] = &[
     row("100 idle flows for 10 s: processor time", "-", Goal::AtMost(10.0, 10.0), idle_time),
 ];
 
-/// Thousands of datagrams a second that a flooded flow receives.
+/// The rate of a flooded flow, in thousands of datagrams a second.
 fn flooded(setting: &Setting, bed: &Bed) -> Result<f64, CaseError> {
     let window = Duration::from_millis(if setting.effort == Effort::Quick { 500 } else { 1000 });
     let mut receiver = bed.receiver(Whose::Ours, PORTS.0, "never")?;
@@ -49,7 +49,7 @@ fn beside_many(setting: &Setting) -> Result<Numbers, CaseError> {
         one.push(flooded(setting, &bed)?);
         let open = |user: &u32| bed.idle(*user, CONNECTIONS, FLOWS);
         let idle: Vec<Part> = USERS.iter().map(open).collect::<Result<_, _>>()?;
-        // What comes after opening them is over.
+        // The work after opening them is over.
         std::thread::sleep(SETTLED);
         many.push(flooded(setting, &bed)?);
         for part in idle {
@@ -64,7 +64,7 @@ fn beside_many(setting: &Setting) -> Result<Numbers, CaseError> {
 fn idle_time(setting: &Setting) -> Result<Numbers, CaseError> {
     let bed = Bed::new(setting, None)?;
     let idle = bed.idle(USERS[0], 1, FEW)?;
-    // What comes after opening them is over.
+    // The work after opening them is over.
     std::thread::sleep(WARM);
     let rounds = if setting.effort == Effort::Quick { 1 } else { 3 };
     let mut times = Vec::new();

@@ -1,5 +1,5 @@
-//! Experiment 2: one best-effort sender with all that others leave over, and each 5 s one more sender with a slice: 6, 7, 8, 9 ms
-//! of 100 ms.
+//! Experiment 2: one best-effort sender may use all time that others leave. Every 5 s one more sender joins with a
+//! slice: 6, 7, 8, 9 ms of 100 ms.
 
 use super::bed::{Bed, FULL, PORTS, Whose};
 use super::sink::{self, Sink, WINDOW};
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// Bits a second of the wire.
 const RATE: u64 = 100_000_000;
-/// ms of 100 of those that join.
+/// Slices of the joining senders, in ms of 100 ms.
 const SLICES: [u64; 4] = [6, 7, 8, 9];
-/// Nothing counts for so long after one has joined: two periods.
+/// Time after a sender has joined that does not count: two periods.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// The rows.
@@ -43,9 +43,9 @@ pub static CASES: &[Case] = &[
 
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// What the worst of the slices lacks, %.
+    /// How much the worst slice lacks, in %.
     lacking: f64,
-    /// What best effort gets of the rest where it gets least, %.
+    /// Best effort's part of the rest, in the phase where it gets least, in %.
     rest: f64,
 }
 
@@ -64,7 +64,7 @@ fn run(setting: &Setting, bed: &Bed, draws: bool) -> Result<Run, CaseError> {
     let sink = Sink::listen(bed, Whose::Ours)?;
     let (mut senders, mut joined) = (Vec::new(), Vec::new());
     for (port, share) in (PORTS.0..).zip(shares) {
-        // A slice that is not used is best effort's: opening it takes nothing away.
+        // An unused slice belongs to best effort, so opening one takes nothing away.
         let mut sender = bed.sender(Whose::Ours, port, FULL.0, &share, 0)?;
         joined.push(sink::now());
         sender.go()?;
@@ -82,7 +82,7 @@ fn run(setting: &Setting, bed: &Bed, draws: bool) -> Result<Run, CaseError> {
     let mut lacking = 0.0_f64;
     for ((port, slice), joined) in (PORTS.0 + 1..).zip(SLICES).zip(&joined[1..]) {
         let from = joined + settling;
-        // In whole periods: a slice may be used at the beginning of a period or at its end.
+        // Whole periods only: a slice may be used at the beginning or at the end of a period.
         let until = from + (end - from) / WINDOW * WINDOW;
         let part = arrivals.bytes(port, from, until) as f64 / wire(from, until) / (slice as f64 / 100.0);
         lacking = lacking.max((1.0 - part) * 100.0);

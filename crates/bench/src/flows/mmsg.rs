@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Datagrams in a call.
 pub const MANY: usize = 64;
 
-/// Buffers for so many datagrams.
+/// Buffers for [`MANY`] datagrams.
 pub struct Many {
     buffers: Vec<Vec<u8>>,
     vectors: Vec<libc::iovec>,
@@ -17,7 +17,7 @@ pub struct Many {
 }
 
 impl Many {
-    /// Buffers of so many bytes.
+    /// Buffers of `bytes` bytes each.
     pub fn new(bytes: usize) -> Many {
         let mut buffers = vec![vec![0; bytes]; MANY];
         let vector = |buffer: &mut Vec<u8>| libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: bytes };
@@ -37,21 +37,21 @@ impl Many {
         &mut self.buffers[at]
     }
 
-    /// Sends the first `count`, or the first of them, by a connected socket.
+    /// Sends the first `count` datagrams on a connected socket. Gives how many were sent.
     pub fn send(&mut self, socket: &UdpSocket, count: usize) -> io::Result<usize> {
         debug_assert_eq!(self.vectors.len(), MANY);
         let count = count.min(MANY) as u32;
-        // SAFETY: `count` headers are there. Each names one vector of this value, and each vector one of its buffers; none of them
-        // moves or changes its size while this value lives.
+        // SAFETY: at least `count` headers exist. Each names one vector of this value, and each vector one of its
+        // buffers. While this value lives, these neither move nor change their sizes.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), count, 0) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives what is there, waits for the first; gives each datagram to `take`.
+    /// Waits for the first datagram, and receives those that are there. Calls `take` for each.
     pub fn receive(&mut self, socket: &UdpSocket, mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         let headers = self.headers.as_mut_ptr();
         let (wait, none) = (libc::MSG_WAITFORONE, std::ptr::null_mut());
-        // SAFETY: as above, and the kernel writes into the buffers that nothing else borrows.
+        // SAFETY: as above, and the kernel writes into buffers that have no other borrow.
         let came = unsafe { libc::recvmmsg(socket.as_raw_fd(), headers, MANY as u32, wait, none) };
         let came = usize::try_from(came).map_err(|_| io::Error::last_os_error())?;
         for (header, buffer) in self.headers.iter().zip(&self.buffers).take(came) {
@@ -61,7 +61,7 @@ impl Many {
     }
 }
 
-/// Gives a receiving socket the room that an ordinary user may ask for, and an end to each wait.
+/// Gives a receiving socket as much room as an ordinary user may have, and a timeout.
 pub fn prepare(socket: &UdpSocket, wait: Duration) -> io::Result<()> {
     let text = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
     let most: libc::c_int = text.trim().parse().unwrap_or(212_992);

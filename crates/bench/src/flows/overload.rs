@@ -1,5 +1,5 @@
-//! Crosstalk: what an application loses of 50,000 datagrams a second while another one beside it is slow, stopped, flooded, or gets
-//! fragments or SYN segments without an end.
+//! Crosstalk: the losses of an application that gets 50,000 datagrams a second, beside another one. That one is slow,
+//! stopped, flooded, or gets fragments or SYN segments without an end.
 
 use super::bed::{BOTH, Bed, PORTS, Whose, drop_ipv4};
 use super::beside;
@@ -12,12 +12,12 @@ use crate::setting::Setting;
 use crate::table::Goal;
 use std::time::Duration;
 
-/// Datagrams a second to the application that is looked at, and to the other one where it is slow or stopped.
+/// Datagrams a second to the measured application, and to the other one if that is slow or stopped.
 const RATE: u64 = 50_000;
-/// What a slow one sleeps for each datagram, us: it reads 100 a second.
+/// Sleep of a slow application for each datagram, in us: it reads 100 a second.
 const SLOW: &str = "10000";
 
-/// What happens to the other application.
+/// The trouble of the other application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Slow,
@@ -55,7 +55,7 @@ fn lost(setting: &Setting, trouble: Trouble) -> Result<Numbers, CaseError> {
     Ok(numbers(ours, Some(kernel), "%"))
 }
 
-/// What the other application loses, %.
+/// The losses of the measured application, in %.
 fn run(setting: &Setting, bed: &Bed, whose: Whose, trouble: Trouble) -> Result<f64, CaseError> {
     let time_s = if setting.effort == Effort::Quick { 1 } else { 4 };
     let (one, other) = (PORTS.0, PORTS.0 + 1);
@@ -64,7 +64,7 @@ fn run(setting: &Setting, bed: &Bed, whose: Whose, trouble: Trouble) -> Result<f
         Trouble::Slow => bed.receiver(whose, one, SLOW)?,
         _ => bed.receiver(whose, one, "never")?,
     };
-    // Answers to SYN segments end at the far device: the stack there would send a reset to each.
+    // Answers to SYN segments end at the far device. Otherwise the stack there would send a reset for each.
     let _drop = (trouble == Trouble::Syns).then(|| drop_ipv4(bed.far(whose))).transpose()?;
     let looked_at = bed.receiver(whose, other, "never")?;
     if trouble == Trouble::Stopped {
@@ -77,7 +77,7 @@ fn run(setting: &Setting, bed: &Bed, whose: Whose, trouble: Trouble) -> Result<f
         Trouble::Syns => (Kind::Syns, 0),
     };
     let overload = bed.keep_sending_frames(whose, kind, one, rate)?;
-    // It has filled its buffers.
+    // By now its buffers are full.
     std::thread::sleep(Duration::from_millis(200));
     bed.send_frames(whose, Kind::Short, other, RATE * time_s, RATE)?;
     std::thread::sleep(Duration::from_millis(100));

@@ -1,8 +1,8 @@
-//! Datagrams in frames of 64 bytes: the highest rates without a loss, and the processor time of each, received and sent, against
-//! `recvmmsg` and `sendmmsg` of 64.
+//! Datagrams in frames of 64 bytes: the highest rates without a loss, and the processor time of each datagram, received
+//! and sent, against `recvmmsg` and `sendmmsg` of 64.
 //!
-//! Processor time is that of all processes: application, daemon, the kernel's threads, and for what is received the sender, too, in
-//! whose time the kernel delivers; less the sender's alone into a program that drops.
+//! Processor time is that of all processes: application, daemon, and the kernel's threads. For receiving it includes
+//! the sender, in whose time the kernel delivers, minus the time of the same sender into a program that drops.
 
 use super::bed::{BOTH, Bed, PORTS, SHORT_PAYLOAD, Whose, drop_ipv4, failed};
 use super::frames::Kind;
@@ -18,21 +18,21 @@ use std::time::{Duration, Instant};
 
 /// How long a trial of a search sends.
 const TRIAL: Duration = Duration::from_millis(300);
-/// Nothing more comes when nothing came for so long.
+/// No more datagrams come after this long without one.
 const QUIET: Duration = Duration::from_millis(50);
-/// The part of the rate that both carry at which processor times are looked at.
+/// The part of the rate that both sides reach at which processor times are measured.
 const EASY: f64 = 0.5;
-/// More than a sender comes to, datagrams a second.
+/// More datagrams a second than any sender reaches.
 const FASTEST: f64 = 2_000_000.0;
 /// Checks of a header that are timed.
 const CHECKS: u64 = 1_000_000;
 
-/// How steady the machine is: the row that is first.
+/// Shows how steady the machine is; the first row.
 pub static STEADY: &[Case] =
     &[row("A/A: the kernel sends 64 B as fast as it goes", "itself", Goal::Within(0.97, 1.03), |setting| {
         let bed = Bed::new(setting, None)?;
         let mut rates = [Vec::new(), Vec::new()];
-        // The first one meets fresh memory.
+        // The first run uses fresh memory.
         send(&bed, Whose::Kernel, FASTEST, TRIAL)?;
         for round in 0..setting.rounds() {
             for at in [round % 2, (round + 1) % 2] {
@@ -65,7 +65,7 @@ pub static CASES: &[Case] = &[
     ),
 ];
 
-/// A number of ours, and of the kernel.
+/// Numbers of ours, and of the kernel.
 #[derive(Clone, Debug, Default)]
 struct Pairs([Vec<f64>; 2]);
 
@@ -76,7 +76,7 @@ impl Pairs {
     }
 }
 
-/// What was measured one way.
+/// The results for one direction.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     /// Thousands of packets a second.
@@ -85,7 +85,7 @@ struct Seen {
     times: Pairs,
 }
 
-/// Each side's search, then each side's processor time at half of the rate that both carry.
+/// The highest rate of each side, then each side's processor time at half of the lower rate.
 fn measured(
     setting: &Setting,
     search: impl Fn(&Bed, Whose) -> Result<f64, CaseError>,
@@ -124,7 +124,7 @@ fn received(setting: &Setting) -> Result<Seen, CaseError> {
     remembered(&SEEN, || measured(setting, search, |bed, whose, rate| receive_time(setting, bed, whose, rate)))
 }
 
-/// Sends to a receiver at a rate for a while, and looks what it gets.
+/// Sends to a receiver at a rate for a while, and counts what it gets.
 fn receive(bed: &Bed, whose: Whose, receiver: &mut Part, rate: f64, time: Duration) -> Result<Trial, CaseError> {
     let frames = ((rate * time.as_secs_f64()) as u64).max(1);
     let (before, cpu_before) = (receiver.received()?, bed.processor_time(&[receiver]));
@@ -134,7 +134,7 @@ fn receive(bed: &Bed, whose: Whose, receiver: &mut Part, rate: f64, time: Durati
     Ok(Trial { rate: frames as f64 / took, lost: frames.saturating_sub(came), cpu_s, frames })
 }
 
-/// Waits until so many have come, or no more come; gives how many did.
+/// Waits until `all` have come, or no more come. Gives how many came.
 fn await_all(all: u64, mut come: impl FnMut() -> Result<u64, CaseError>) -> Result<u64, CaseError> {
     let mut last = (come()?, Instant::now());
     while last.0 < all && last.1.elapsed() < QUIET {
@@ -147,12 +147,12 @@ fn await_all(all: u64, mut come: impl FnMut() -> Result<u64, CaseError>) -> Resu
     if last.0 > all { Err(failed(format!("{} packets came of {all}", last.0))) } else { Ok(last.0) }
 }
 
-/// How long processor times are looked at.
+/// How long processor times are measured.
 fn looked(setting: &Setting) -> Duration {
     Duration::from_millis(if setting.effort == Effort::Quick { 500 } else { 1000 })
 }
 
-/// Processor time of a packet that is received at a rate, s.
+/// Processor time for each packet received at a rate, in s.
 fn receive_time(setting: &Setting, bed: &Bed, whose: Whose, rate: f64) -> Result<f64, CaseError> {
     let mut receiver = bed.receiver(whose, PORTS.0, "never")?;
     let trial = receive(bed, whose, &mut receiver, rate, looked(setting))?;
@@ -161,7 +161,7 @@ fn receive_time(setting: &Setting, bed: &Bed, whose: Whose, rate: f64) -> Result
     if got == 0 {
         return Err(failed("no packet came"));
     }
-    // The same frames into a program that drops: what it costs to send them.
+    // The same frames into a program that drops: the cost of sending them.
     let _drop = drop_ipv4(bed.near(Whose::Kernel))?;
     let before = bed.processor_time(&[]);
     let (sender_s, _) = bed.send_frames(Whose::Kernel, Kind::Short, PORTS.0, trial.frames, rate as u64)?;
@@ -181,11 +181,11 @@ fn sent(setting: &Setting) -> Result<Seen, CaseError> {
     remembered(&SEEN, || measured(setting, search, time))
 }
 
-/// Sends at a rate for a while into a program that drops, and looks what arrives there.
+/// Sends at a rate for a while into a program that drops, and counts what arrives.
 fn send(bed: &Bed, whose: Whose, rate: f64, time: Duration) -> Result<Trial, CaseError> {
     let frames = ((rate * time.as_secs_f64()) as u64).max(1);
     let far = bed.far(whose);
-    // Neighbours are known by a datagram before, for a question of ARP takes its time.
+    // A first datagram finds the neighbour, since an ARP request takes time.
     let mut first = bed.counting_sender(whose, PORTS.0 + 1, SHORT_PAYLOAD, "fair", 0, 1)?;
     first.go()?;
     first.finish()?;
@@ -207,7 +207,8 @@ fn send(bed: &Bed, whose: Whose, rate: f64, time: Duration) -> Result<Trial, Cas
 
 // --- the template ---------------------------------------------------------------------------------------------------
 
-/// The rate with the check as a part of the rate without: the time of a packet less the check of its header, as a part of the whole.
+/// The rate with the header check as a part of the rate without it. Compares a packet's time without the check with its
+/// whole time.
 fn checked(setting: &Setting) -> Result<Numbers, CaseError> {
     let times = sent(setting)?.times.0;
     let whole = median(&times[0]);

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Has a thread work on one processor, or on all.
+/// Makes a thread run on one processor, or on all.
 pub fn pin(thread: Pid, processor: Option<usize>) -> Result<(), CaseError> {
     let mut set = CpuSet::new();
     for at in processor.map_or(0..CpuSet::count(), |at| at..at + 1) {
@@ -20,17 +20,17 @@ pub fn pin(thread: Pid, processor: Option<usize>) -> Result<(), CaseError> {
     sched_setaffinity(thread, &set).map_err(failed)
 }
 
-/// Starts a process where a device is, on one processor or on all.
+/// Starts a process in a device's namespace, on one processor or on all.
 pub fn spawn(end: &End, mut command: Command, processor: Option<usize>) -> Result<Child, CaseError> {
     let spawn = move || {
-        // Of the thread that enters the namespace, and ends after this.
+        // This pins the thread that enters the namespace and ends after this.
         pin(Pid::from_raw(0), processor)?;
         command.spawn().map_err(failed)
     };
     end.namespace.enter(spawn).map_err(failed)?
 }
 
-/// A process that is killed where this is dropped.
+/// A process that is killed when this is dropped.
 pub struct Killed(pub(super) Child);
 
 impl Killed {
@@ -39,7 +39,7 @@ impl Killed {
         self.0.id()
     }
 
-    /// Waits until it has ended by itself, so long at most.
+    /// Waits until it has ended by itself, at most for `time`.
     pub fn wait(mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until && matches!(self.0.try_wait(), Ok(None)) {
@@ -55,7 +55,7 @@ impl Drop for Killed {
     }
 }
 
-/// A part that runs: see [`parts`](super::parts).
+/// A running part: see [`parts`](super::parts).
 pub struct Part(Talking);
 
 struct Talking {
@@ -73,7 +73,7 @@ impl Drop for Talking {
 }
 
 impl Part {
-    /// Starts it where a device is, on one processor or on all, and waits until it is ready.
+    /// Starts it in a device's namespace, on one processor or on all, and waits until it is ready.
     pub fn start(end: &End, mut command: Command, processor: Option<usize>) -> Result<Part, CaseError> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = spawn(end, command, processor)?;
@@ -102,7 +102,7 @@ impl Part {
         self.0.child.id()
     }
 
-    /// Has it begin.
+    /// Starts its work.
     pub fn go(&mut self) -> Result<(), CaseError> {
         self.say("go")
     }
@@ -114,33 +114,33 @@ impl Part {
         line.parse().map_err(|_| failed(format!("a part said `{line}`")))
     }
 
-    /// Processor time that it has spent, s.
+    /// Processor time that it has used, in s.
     pub fn processor_time(&mut self) -> Result<f64, CaseError> {
         self.say("time")?;
         let line = self.line()?;
         line.parse::<f64>().map(|ns| ns * 1e-9).map_err(|_| failed(format!("a part said `{line}`")))
     }
 
-    /// Waits until it has done its work; gives its document.
+    /// Waits until its work is done, and gives its document.
     pub fn finish(&mut self) -> Result<Value, CaseError> {
         let line = self.line()?;
         serde_json::from_str(&line).map_err(|error| failed(format!("`{line}`: {error}")))
     }
 
-    /// Has it end; gives its document.
+    /// Ends it, and gives its document.
     pub fn end(mut self) -> Result<Value, CaseError> {
         self.0.input = None;
         self.finish()
     }
 
-    /// Stops it where it is, or lets it go on.
+    /// Stops it (`true`), or lets it go on.
     pub fn stop(&self, stopped: bool) -> Result<(), CaseError> {
         let signal = if stopped { Signal::SIGSTOP } else { Signal::SIGCONT };
         kill(Pid::from_raw(self.0.child.id() as i32), signal).map_err(failed)
     }
 }
 
-/// Datagrams of a receiver's document that did not come in order: one of them voids what was measured.
+/// Checks that a receiver's document has no datagrams out of order; one of them makes the measurement void.
 pub fn in_order(said: &Value) -> Result<(), CaseError> {
     match said["misordered"].as_u64() {
         Some(0) => Ok(()),
@@ -148,7 +148,7 @@ pub fn in_order(said: &Value) -> Result<(), CaseError> {
     }
 }
 
-/// A number of a part's document.
+/// A number in a part's document.
 pub fn count(said: &Value, name: &str) -> Result<u64, CaseError> {
     said[name].as_u64().ok_or_else(|| failed(format!("a part says no `{name}`: {said}")))
 }

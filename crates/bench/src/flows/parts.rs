@@ -1,8 +1,9 @@
-//! The programs that take part, each a process: `bench stage flow ROLE ...`. Senders and receivers on flows of ours and on sockets
-//! of the kernel, idle flows, and frames made by hand.
+//! The programs that take part, each a process: `bench stage flow ROLE ...`. They are senders and receivers on flows of
+//! ours and on kernel sockets, idle flows, and senders of handmade frames.
 //!
-//! A part writes `ready`, and begins at the line `go` of its standard input. At each line `count` it writes how many datagrams it
-//! has received, at each line `time` its processor time in ns. It ends with its standard input, or when it has done its work, and then writes one JSON document.
+//! A part writes `ready`, and begins at the line `go` on its standard input. For each line `count` it writes the number
+//! of datagrams received so far, for each line `time` its processor time in ns. It ends with its standard input, or
+//! when its work is done; then it writes one JSON document.
 
 use super::frames;
 use super::mmsg::{self, MANY, Many};
@@ -20,16 +21,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest wait: after it, a part looks whether it is to end.
+/// The longest wait; after it, a part checks whether it has to end.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Received datagrams are counted in windows of so long, ms.
+/// Length of the windows in which received datagrams are counted, in ms.
 pub const WINDOW_MS: u64 = 100;
 
 /// The UDP port of our senders and of the kernel's.
 pub const FROM: u16 = 4000;
 
-/// What the parent said, and what it may ask.
+/// The parent's commands, and the counters that it may ask for.
 #[derive(Default)]
 pub(super) struct Line {
     gone: AtomicBool,
@@ -66,7 +67,7 @@ impl Line {
         }
     }
 
-    /// Waits until the parent has what it wants.
+    /// Waits until the parent asks for the end.
     pub(super) fn await_end(&self) {
         while !self.has_ended() {
             std::thread::sleep(WAIT);
@@ -74,7 +75,7 @@ impl Line {
     }
 }
 
-/// Processor time of this process so far, with that of threads that ended, ns.
+/// Processor time of this process so far, including ended threads, in ns.
 fn processor_ns() -> u64 {
     let spent = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map(Duration::from);
     spent.map_or(0, |spent| spent.as_nanos() as u64)
@@ -110,14 +111,14 @@ pub(super) fn told(error: impl std::fmt::Display) -> String {
 
 // --- sending --------------------------------------------------------------------------------------------------------
 
-/// How many datagrams are sent, and how fast.
+/// The number and the rate of datagrams to send.
 struct Pace {
     rate: u64,
     count: u64,
 }
 
 impl Pace {
-    /// Datagrams a second, 0 for as fast as can be; how many, 0 for without end.
+    /// Datagrams a second (0 = as fast as possible), and their number (0 = without end).
     fn new(rate: u64, count: u64) -> Pace {
         Pace { rate, count: if count == 0 { u64::MAX } else { count } }
     }
@@ -131,7 +132,8 @@ impl Pace {
     }
 }
 
-/// Says how many datagrams a sender sent, and in which time, s. The sender stays until its parent has looked at its processor time.
+/// Reports how many datagrams a sender sent, and in which time, in s. The sender stays until its parent has read its
+/// processor time.
 fn say_sent(line: &Line, sent: u64, began: Instant) {
     println!("{}", json!({"sent": sent, "seconds": began.elapsed().as_secs_f64()}));
     line.await_end();
@@ -171,7 +173,7 @@ fn send(daemon: &str, to: SocketAddr, bytes: usize, share: &str, pace: &Pace) ->
 fn kernel_send(to: SocketAddr, bytes: usize, pace: &Pace) -> Result<(), String> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(told)?;
     socket.connect(to).map_err(told)?;
-    // A sender that waits for room looks up now and then.
+    // A sender that waits for room looks around now and then.
     socket.set_write_timeout(Some(WAIT)).map_err(told)?;
     let mut many = Many::new(bytes);
     let line = Line::ready();
@@ -185,7 +187,7 @@ fn kernel_send(to: SocketAddr, bytes: usize, pace: &Pace) -> Result<(), String> 
         match many.send(&socket, most) {
             Ok(took) => sent += took as u64,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // What an earlier datagram met, as ours.
+            // An earlier datagram was refused; flows of ours report this, too.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(told(error)),
         }
@@ -202,16 +204,17 @@ fn kernel_send(to: SocketAddr, bytes: usize, pace: &Pace) -> Result<(), String> 
 pub enum Slower {
     /// As fast as it can.
     Never,
-    /// It sleeps for so many us for each datagram.
+    /// Sleeps this number of us for each datagram.
     By(u64),
-    /// It begins fast, and after each so many datagrams it sleeps for so many us more for each.
+    /// Begins fast. After each such number of datagrams (first field), it sleeps this number of us more for each
+    /// datagram (second field).
     Each(u64, u64),
 }
 
 impl FromStr for Slower {
     type Err = ();
 
-    /// `never`, `US`, or `COUNT:US`.
+    /// Parses `never`, `US`, or `COUNT:US`.
     fn from_str(text: &str) -> Result<Slower, ()> {
         let number = |text: &str| text.parse().map_err(drop);
         match text.split_once(':') {
@@ -222,7 +225,7 @@ impl FromStr for Slower {
     }
 }
 
-/// What a receiver saw. Each datagram begins with its number.
+/// The counters of a receiver. Each datagram begins with its number.
 struct Tally {
     line: Arc<Line>,
     slower: Slower,
@@ -239,7 +242,7 @@ impl Tally {
         Tally { line, slower, began: Instant::now(), received: 0, misordered: 0, next: 0, windows: Vec::new() }
     }
 
-    /// A datagram came. Numbers begin again with each sender; else they go up.
+    /// Counts a datagram. Numbers start again with each sender; otherwise they go up.
     fn take(&mut self, payload: &[u8]) {
         let number = payload.first_chunk().map_or(u64::MAX, |bytes| u64::from_be_bytes(*bytes));
         if number != 0 && number < self.next {
@@ -249,7 +252,7 @@ impl Tally {
         self.received += 1;
     }
 
-    /// A batch of datagrams is through.
+    /// Ends a batch of datagrams.
     fn batch(&mut self, count: usize) {
         let window = (self.began.elapsed().as_millis() as u64 / WINDOW_MS) as usize;
         if self.windows.len() <= window {
@@ -262,7 +265,7 @@ impl Tally {
             Slower::By(us) => us,
             Slower::Each(each, us) => self.received / each * us,
         };
-        // In steps, for the parent may want the end.
+        // In steps, because the parent may ask for the end.
         let mut left = Duration::from_micros(us * count as u64);
         while !left.is_zero() && !self.line.has_ended() {
             let step = left.min(WAIT);
@@ -286,7 +289,7 @@ fn receive(daemon: &str, port: u16, slower: Slower) -> Result<(), String> {
     let mut tally = Tally::new(slower);
     loop {
         match socket.receive(MANY, &mut |datagram| tally.take(datagram.payload)) {
-            // What is there when the parent wants the end is received.
+            // Datagrams that are there when the parent asks for the end still count.
             Ok(0) if tally.line.has_ended() => break,
             Ok(0) => socket.wait(WAIT).map_err(told)?,
             Ok(count) => tally.batch(count),
@@ -318,13 +321,13 @@ fn kernel_receive(port: u16, slower: Slower) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens so many flows on each of so many connections, and sleeps.
+/// Opens `flows` flows on each of `connections` connections, and sleeps.
 fn idle(daemon: &str, connections: usize, flows: usize) -> Result<(), String> {
     let mut open = Vec::new();
     for _ in 0..connections {
         let connection = Connection::open(Path::new(daemon), "bench").map_err(told)?;
         let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        // As small as channels get, else 10,000 of them take 11 GB.
+        // The smallest channels; with others, 10,000 flows take 11 GB.
         let small = OpenFlow {
             send_records: 16,
             send_bytes: 4096,
@@ -335,7 +338,7 @@ fn idle(daemon: &str, connections: usize, flows: usize) -> Result<(), String> {
         let opened = (0..flows).map(|_| connection.flow(&small)).collect::<Result<Vec<_>, _>>().map_err(told)?;
         open.push((connection, opened));
     }
-    // The driver need not ring for them: this process sleeps until its parent wants the end.
+    // The driver need not ring for them: this process sleeps until its parent asks for the end.
     for flow in open.iter().filter_map(|(_, flows)| flows.first()) {
         flow.fall_asleep();
     }

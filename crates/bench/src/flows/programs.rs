@@ -1,4 +1,4 @@
-//! Unmodified programs: curl fetches a file, nginx answers wrk, by `streamline net run` and by the kernel's sockets.
+//! Unmodified programs: curl fetches a file, and nginx answers wrk, by `streamline net run` and by kernel sockets.
 
 use super::bed::{BOTH, Bed, NEAR_IP, Whose, failed};
 use super::bulk::{FAR, PORT};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes that curl fetches.
 const FILE_BYTES: u64 = 1_000_000_000;
-/// As many as a part of that with `--quick`.
+/// With `--quick` curl fetches the file divided by this.
 const QUICK: u64 = 5;
 
 /// The port and the page of the web server.
@@ -29,10 +29,10 @@ const PAGE: &str = "page";
 const PAGE_BYTES: usize = 1024;
 /// Connections of wrk.
 const CONNECTIONS: u64 = 64;
-/// How long a web server gets to answer, and an answer may take.
+/// How long a web server may take to answer for the first time, and for each answer.
 const READY: Duration = Duration::from_secs(10);
 
-/// Has wrk say in one line what it counted. It calls this once, at its end.
+/// Makes wrk report its counters in one line; it calls this once, at its end.
 const REPORT: &str = r#"done = function(summary)
   local errors = summary.errors
   local bad = errors.connect + errors.read + errors.write + errors.status + errors.timeout
@@ -46,7 +46,7 @@ pub static CASES: &[Case] = &[
     row("wrk asks nginx for 1 KiB, nginx by `net run`", "the kernel's", Goal::AtLeast(0.3, 0.6), answered),
 ];
 
-/// A program on the near side; ours by `net run`.
+/// A program on the near side; ours runs by `net run`.
 fn program(setting: &Setting, bed: &Bed, whose: Whose, program: Peer) -> Result<Command, CaseError> {
     let path = program.find().map_err(CaseError::Missing)?;
     let mut command = match whose {
@@ -63,7 +63,7 @@ fn program(setting: &Setting, bed: &Bed, whose: Whose, program: Peer) -> Result<
 
 // --- curl -----------------------------------------------------------------------------------------------------------
 
-/// Gb/s that a file comes with.
+/// The rate of a file transfer, in Gb/s.
 fn fetched(setting: &Setting) -> Result<Numbers, CaseError> {
     let bed = Bed::new(setting, None)?;
     let bytes = if setting.effort == Effort::Quick { FILE_BYTES / QUICK } else { FILE_BYTES };
@@ -87,7 +87,7 @@ fn fetched(setting: &Setting) -> Result<Numbers, CaseError> {
     Ok(numbers(ours, Some(kernel), "Gb/s"))
 }
 
-/// Has the file so many bytes of the pattern?
+/// Checks that the file has exactly this number of bytes of the pattern.
 fn check(path: &Path, bytes: u64) -> Result<(), CaseError> {
     let (mut file, mut part, mut at) = (File::open(path).map_err(failed)?, vec![0; 1 << 20], 0);
     loop {
@@ -102,12 +102,12 @@ fn check(path: &Path, bytes: u64) -> Result<(), CaseError> {
 
 // --- nginx ----------------------------------------------------------------------------------------------------------
 
-/// A web server; told to end where this is dropped, and waited for.
+/// A web server. Dropping it asks it to end, and waits.
 struct Web(Option<Killed>);
 
 impl Drop for Web {
     fn drop(&mut self) {
-        // Its workers end with it, which they would not where it is killed.
+        // Its workers end with it only if it is not killed.
         if let Some(server) = self.0.take() {
             let _ = kill(Pid::from_raw(server.process() as i32), Signal::SIGTERM);
             server.wait(READY);
@@ -140,7 +140,7 @@ fn answered(setting: &Setting) -> Result<Numbers, CaseError> {
         let Ok([requests, came, us, bad]) = <[u64; 4]>::try_from(numbers.unwrap_or_default()) else {
             return Err(failed(format!("wrk said `{said}`")));
         };
-        // wrk looks at the status only. All answers are of one length; at the end it has begun to read some.
+        // wrk checks only the status. All answers have one length; at the end it has begun to read some.
         if bad > 0 || requests == 0 || !(requests * bytes..(requests + CONNECTIONS) * bytes).contains(&came) {
             return Err(failed(format!("wrk counts {requests} answers, {came} bytes, {bad} errors")));
         }
@@ -179,12 +179,12 @@ fn serve(setting: &Setting, bed: &Bed, whose: Whose, folder: &Path) -> Result<We
     }
 }
 
-/// Fetches the page from the far side, by hand, and looks at it; gives the bytes of the answer with its head.
+/// Fetches the page from the far side, by hand, and checks it. Gives the bytes of the answer with its head.
 fn fetch(bed: &Bed, whose: Whose) -> Result<u64, CaseError> {
     let ask = || -> std::io::Result<Vec<u8>> {
         let mut stream = std::net::TcpStream::connect((NEAR_IP, WEB_PORT))?;
         stream.set_read_timeout(Some(READY))?;
-        // The connection stays, as wrk's do, so that the head is the same.
+        // The connection stays open like those of wrk, so that the head is the same.
         write!(stream, "GET /{PAGE} HTTP/1.1\r\nHost: {NEAR_IP}\r\n\r\n")?;
         let mut answer = Vec::new();
         let mut part = [0; 4096];
@@ -202,7 +202,7 @@ fn fetch(bed: &Bed, whose: Whose) -> Result<u64, CaseError> {
     if is_right { Ok(answer.len() as u64) } else { Err(failed("nginx gave a wrong page")) }
 }
 
-/// Are the head of an answer and the page there?
+/// Are the head of an answer and the page complete?
 fn is_whole(answer: &[u8]) -> bool {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     end.is_some_and(|end| answer.len() >= end + 4 + PAGE_BYTES)

@@ -1,5 +1,5 @@
-//! What a shared interface leaves of its host's own TCP: one connection of the kernel's with the offloads that devices come with,
-//! beside `net up --share` and an idle flow, and without.
+//! The cost of a shared interface for its host's own TCP: one kernel connection with the offloads that devices have at
+//! first, beside `net up --share` and an idle flow, and without them.
 
 use super::bed::{Bed, NEAR, USERS, Whose, failed, give_address};
 use super::bulk::{self, FAR};

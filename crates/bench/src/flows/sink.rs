@@ -1,5 +1,5 @@
-//! What arrives at the far end: each frame's time by the kernel's clock, its port and its length, from a packet socket. The socket
-//! keeps the headers only, so that it does not lose frames; a run in which it does is void.
+//! Records the frames that arrive at the far end: time by the kernel's clock, port and length, from a packet socket.
+//! The socket keeps only headers, so that it does not lose frames; a run with lost frames is void.
 
 use super::bed::{Bed, Whose, failed, mac};
 use super::frames;
@@ -16,34 +16,34 @@ use testkit::network;
 /// Bytes of a frame that are kept: its headers.
 const KEPT: u32 = 64;
 
-/// Length of the windows in which shares are looked at, ns.
+/// Length of the windows in which shares are measured, in ns.
 pub const WINDOW: u64 = 100_000_000;
 
 /// A datagram that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// When, ns since 1970 UTC.
+    /// Its time, ns since 1970 UTC.
     pub time: u64,
-    /// Where to.
+    /// Its target port.
     pub port: u16,
     /// Bytes of its frame.
     pub bytes: u32,
 }
 
-/// Everything that arrived.
+/// All frames that arrived.
 #[derive(Debug, Default)]
 pub struct Arrivals {
-    /// Datagrams, as they came.
+    /// Datagrams, in order of arrival.
     pub datagrams: Vec<Arrival>,
     /// Answers to pings: number and time.
     pings: Vec<(u16, u64)>,
-    /// Answers to questions of ARP: time.
+    /// Answers to ARP requests: time.
     arps: Vec<u64>,
     /// Frames that the packet socket had no room for.
     pub lost: u64,
 }
 
-/// Listens at the far end.
+/// A listener at the far end.
 pub struct Sink {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<Arrivals, String>>,
@@ -56,7 +56,7 @@ pub fn now() -> u64 {
 }
 
 impl Sink {
-    /// Begins to listen.
+    /// Starts to listen.
     pub fn listen(bed: &Bed, whose: Whose) -> Result<Sink, CaseError> {
         let options = Options {
             block_bytes: 1 << 20,
@@ -72,7 +72,7 @@ impl Sink {
         let listen = move || {
             let mut arrivals = Arrivals::default();
             let mut turn = driver::Turn::Nothing;
-            // What is there when it is to end is received.
+            // Frames that are there when the sink has to end still count.
             while turn != driver::Turn::Nothing || !stopped.load(Ordering::Relaxed) {
                 let take = &mut |batch: driver::Batch<'_>| batch.frames.iter().for_each(|frame| arrivals.take(frame));
                 turn = receiver.receive(Duration::from_millis(20), take).map_err(|error| error.to_string())?;
@@ -83,9 +83,9 @@ impl Sink {
         Ok(Sink { stop, thread: std::thread::spawn(listen) })
     }
 
-    /// Ends, and gives what arrived.
+    /// Ends, and gives the frames that arrived.
     pub fn end(self) -> Result<Arrivals, CaseError> {
-        // The kernel gives a block that is not full after 10 ms.
+        // The kernel hands over a partly filled block after 10 ms.
         std::thread::sleep(Duration::from_millis(30));
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| failed("the sink's thread failed"))?.map_err(failed)
@@ -110,7 +110,7 @@ impl Arrivals {
         self.datagrams.iter().filter(wanted).map(|one| u64::from(one.bytes)).sum()
     }
 
-    /// Bytes to a port in each [`WINDOW`] that begins and ends between two times.
+    /// Bytes to a port in each [`WINDOW`] between two times.
     pub fn windows(&self, port: u16, from: u64, until: u64) -> Vec<f64> {
         let mut windows = vec![0.0; (until.saturating_sub(from) / WINDOW) as usize];
         for one in self.datagrams.iter().filter(|one| one.port == port && one.time >= from) {
@@ -121,7 +121,7 @@ impl Arrivals {
         windows
     }
 
-    /// The longest time until a question was answered, ms; infinite where one was not.
+    /// The longest time until a question was answered, in ms; infinite if one was not.
     pub fn slowest_answer(&self, asked: &[Asked]) -> f64 {
         let answer = |asked: &Asked| -> [Option<u64>; 2] {
             let ping = self.pings.iter().find(|(number, _)| *number == asked.number).map(|(_, time)| *time);
@@ -133,7 +133,7 @@ impl Arrivals {
     }
 }
 
-/// A ping and a question of ARP.
+/// A ping and an ARP request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     number: u16,
@@ -141,7 +141,7 @@ pub struct Asked {
     arp: u64,
 }
 
-/// Asks `count` times within `time`, evenly: a ping, and for the hardware address.
+/// Asks `count` times within `time`, evenly: a ping, and an ARP request.
 pub fn ask(bed: &Bed, whose: Whose, count: u16, time: Duration) -> Result<Vec<Asked>, CaseError> {
     let (near, far) = (mac(bed.near(whose))?, bed.far(whose));
     let own = mac(far)?;

@@ -1,5 +1,5 @@
-//! Experiment 1: six senders with 4, 8 ... 24 ms of each 100 ms, without slack, each with more to send than it may. The share of
-//! each is looked at where frames arrive, beside six senders of the kernel that HTB shapes to the same.
+//! Experiment 1: six senders with slices of 4, 8 ... 24 ms of each 100 ms, without slack; each has more data than it
+//! may send. Shares are measured where frames arrive, beside six kernel senders that HTB shapes to the same shares.
 
 use super::bed::{BOTH, Bed, FULL, PORTS, Whose};
 use super::sink::{self, Sink, WINDOW};
@@ -12,14 +12,14 @@ use chart::{Chart, Scale, Series};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// ms of 100 that a sender has.
+/// Slices of the senders, in ms of 100 ms.
 const SLICES: [u64; 6] = [4, 8, 12, 16, 20, 24];
 /// Bits a second of the wires.
 const SLOW: u64 = 100_000_000;
 const FAST: u64 = 1_000_000_000;
-/// Pings in a run, and questions of ARP.
+/// Pings in a run, and ARP requests.
 const PINGS: u16 = 100;
-/// How long senders send before anything counts: the first period of each slice is over, and HTB's first burst.
+/// How long senders send before counting starts: this covers the first period of each slice, and HTB's first burst.
 const WARM: Duration = Duration::from_millis(500);
 
 /// The rows.
@@ -56,16 +56,16 @@ pub static CASES: &[Case] = &[
     ),
 ];
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// The error of the worst flow, of its share, %.
+    /// Error of the worst flow, in % of its share.
     whole: f64,
-    /// That error as a part of what it may be.
+    /// That error as a part of the permitted error.
     permitted: f64,
-    /// The error of windows, the 99th percentile of all flows, %.
+    /// Error of windows: the 99th percentile of all flows, in %.
     windows: f64,
-    /// The slowest answer, ms.
+    /// Time of the slowest answer, in ms.
     answer_ms: f64,
 }
 
@@ -101,7 +101,7 @@ fn run(setting: &Setting, bed: &Bed, rate: u64, whose: Whose, draws: bool) -> Re
     let from = sink::now();
     let until = from + time.as_nanos() as u64;
     let asked = sink::ask(bed, whose, PINGS, time)?;
-    // An answer may take a while.
+    // Late answers may still come.
     std::thread::sleep(Duration::from_millis(100));
     drop(senders);
     let arrivals = sink.end()?;

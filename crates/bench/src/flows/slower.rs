@@ -1,5 +1,5 @@
-//! Experiment 4: streams of 40 and 45 Mb/s to two applications, the second of which gets slower with each 20,000 datagrams. The
-//! first one must not lose any. The same with sockets of the kernel stands beside.
+//! Experiment 4: streams of 40 and 45 Mb/s to two applications. The second gets slower after each 20,000 datagrams; the
+//! first must lose none. The same with kernel sockets is shown beside.
 
 use super::bed::{BOTH, Bed, PORTS, Whose, failed};
 use super::frames::{Kind, LONG};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Bits a second of the streams.
 const STREAMS: [u64; 2] = [40_000_000, 45_000_000];
-/// The second application sleeps for so many us more for each datagram, after each 20,000 of them.
+/// Further sleep of the second application for each datagram, in us, added after each [`EACH`] datagrams.
 const SLOWER_US: u64 = 50;
 const EACH: u64 = 20_000;
 
@@ -43,10 +43,10 @@ pub static CASES: &[Case] = &[
 #[derive(Clone, Debug)]
 struct Run {
     first_lost: f64,
-    /// Datagrams to the second one that nobody counted, or counted twice.
+    /// Datagrams to the second application that were not counted, or counted twice.
     second_unknown: f64,
     second_dropped: f64,
-    /// Datagrams received in each window by the first and the second.
+    /// Datagrams that the first and the second received in each window.
     windows: [Vec<f64>; 2],
 }
 
@@ -78,7 +78,7 @@ fn run(setting: &Setting, bed: &Bed, whose: Whose) -> Result<Run, CaseError> {
         send(0)?;
         beside.join().map_err(|_| failed("a thread failed"))?
     })?;
-    // The second one has a backlog.
+    // The second application has a backlog.
     std::thread::sleep(Duration::from_millis(200));
     let said = [first.end()?, second.end()?];
     said.iter().try_for_each(in_order)?;
@@ -97,7 +97,7 @@ fn run(setting: &Setting, bed: &Bed, whose: Whose) -> Result<Run, CaseError> {
     })
 }
 
-/// Draws the first run of each.
+/// Draws the first run of each side.
 fn draw(setting: &Setting, runs: &[Vec<Run>; 2]) -> Result<(), CaseError> {
     let megabits = LONG as f64 * 8.0 / WINDOW_MS as f64 / 1e3;
     let mut series = Vec::new();

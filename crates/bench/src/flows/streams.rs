@@ -1,7 +1,7 @@
-//! Parts that speak TCP: `bench stage flow tcp WHOSE ROLE ...`, where `WHOSE` is `kernel` or the socket of a daemon. The same code
-//! drives the kernel's sockets and flows of ours.
+//! Parts that speak TCP: `bench stage flow tcp WHOSE ROLE ...`, where `WHOSE` is `kernel` or the socket of a daemon.
+//! The same code drives kernel sockets and flows of ours.
 //!
-//! Bytes are those of a [pattern](text), and whoever receives them looks at each: one that is wrong voids what is measured.
+//! The bytes are those of a [pattern](text), and the receiver checks each: one wrong byte makes the measurement void.
 
 use super::parts::{Line, number, told};
 use serde_json::{Value, json};
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of a call to write or to read, as iperf3 has them.
+/// Bytes of each write and read call, as in iperf3.
 const CALL: usize = 128 << 10;
 
-/// Bytes after which the pattern begins again: a prime, so that no loss of whole segments or buffers goes unseen.
+/// Bytes after which the pattern repeats. A prime, so that a loss of whole segments or buffers is noticed.
 const PERIOD: usize = 65_521;
 
 /// Bytes of a question and of its answer.
@@ -25,21 +25,21 @@ const QUESTION: usize = 64;
 /// Connections that may wait at a listener.
 const BACKLOG: u32 = 1024;
 
-/// What a client asks of the server, in its first byte.
+/// First byte of a client's request to the server.
 mod ask {
-    /// To take bytes until the end, and to say in 8 bytes how many were right.
+    /// Take bytes until the end, and answer in 8 bytes how many were right.
     pub const TAKE: u8 = b't';
-    /// To give bytes for so many ms, which 8 bytes say.
+    /// Send bytes for the number of ms in the next 8 bytes.
     pub const GIVE: u8 = b'g';
-    /// To send back what comes, until the end.
+    /// Send all bytes back, until the end.
     pub const ECHO: u8 = b'e';
-    /// `GET /COUNT` of HTTP: so many bytes.
+    /// `GET /COUNT` of HTTP: send `COUNT` bytes.
     pub const HTTP: u8 = b'G';
-    /// To send back this byte, and to finish.
+    /// Send this byte back, and finish.
     pub const ONE: u8 = b'1';
 }
 
-/// The pattern from `at` on, `CALL` bytes of it.
+/// `CALL` bytes of the pattern from `at` on.
 pub fn text(at: u64) -> &'static [u8] {
     static TEXT: LazyLock<Vec<u8>> = LazyLock::new(|| {
         let mut random = crate::random::Random::new(0x7e57);
@@ -50,7 +50,7 @@ pub fn text(at: u64) -> &'static [u8] {
     &TEXT[start..start + CALL]
 }
 
-/// Are these bytes those of the pattern from `at` on?
+/// Are these the bytes of the pattern from `at` on?
 pub fn is_text(bytes: &[u8], at: u64) -> bool {
     let mut at = at;
     bytes.chunks(CALL).all(|chunk| {
@@ -62,9 +62,9 @@ pub fn is_text(bytes: &[u8], at: u64) -> bool {
 
 /// A connection.
 trait Stream: Read + Write + Send + 'static {
-    /// Says that nothing more is sent.
+    /// Says that no more is sent.
     fn finish(&self) -> io::Result<()>;
-    /// Has small writes sent at once.
+    /// Makes small writes go out at once.
     fn be_prompt(&self) -> io::Result<()>;
 }
 
@@ -88,17 +88,17 @@ impl Stream for std::net::TcpStream {
     }
 }
 
-/// What accepts connections, one for each call.
+/// Accepts one connection for each call.
 type Accept<S> = Box<dyn FnMut() -> io::Result<S> + Send>;
 
-/// Where connections come from.
+/// Makes and accepts connections.
 trait Net: Sync {
     type Stream: Stream;
     fn connect(&self, to: SocketAddrV4) -> io::Result<Self::Stream>;
     fn listen(&self, port: u16) -> io::Result<Accept<Self::Stream>>;
 }
 
-/// Flows at the daemon of this socket.
+/// Flows at the daemon with this socket.
 struct Ours(Options);
 
 impl Net for Ours {
@@ -154,7 +154,7 @@ fn play<N: Net>(net: &N, words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Does its work when it is told to, says what came of it, and stays until its parent has looked at its processor time.
+/// Does its work when told to, reports the result, and stays until its parent has read its processor time.
 fn client(work: impl FnOnce() -> Result<Value, String>) -> Result<(), String> {
     let line = Line::ready();
     line.await_go();
@@ -165,24 +165,24 @@ fn client(work: impl FnOnce() -> Result<Value, String>) -> Result<(), String> {
 
 // --- the server -----------------------------------------------------------------------------------------------------
 
-/// Serves until its parent wants the end.
+/// Serves until its parent asks for the end.
 fn serve<N: Net>(net: &N, port: u16) -> Result<(), String> {
     let mut accept = net.listen(port).map_err(told)?;
     let line = Line::ready();
-    // Nothing else ends a thread that waits for a connection.
+    // A thread that waits for a connection can only be ended with the process.
     std::thread::spawn(move || {
         line.await_end();
         std::process::exit(0);
     });
     loop {
-        // A client whose connection fails says so itself.
+        // A client whose connection fails reports it itself.
         if let Ok(stream) = accept() {
             attend(stream);
         }
     }
 }
 
-/// Does what the client of a connection asks: at once where that is little, else on a thread.
+/// Does what a client asks: at once if it is short, else on a thread.
 fn attend(mut stream: impl Stream) {
     let mut what = [0];
     match stream.read_exact(&mut what) {
@@ -216,7 +216,7 @@ fn answer(stream: &mut impl Stream, what: u8) -> io::Result<()> {
     }
 }
 
-/// Answers a request of HTTP for so many bytes as its path says (RFC 9112).
+/// Answers an HTTP request for the number of bytes in its path (RFC 9112).
 fn serve_file(stream: &mut impl Stream) -> io::Result<()> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -235,7 +235,7 @@ fn serve_file(stream: &mut impl Stream) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the pattern for a while; gives how many bytes.
+/// Writes the pattern for a while. Gives the number of bytes.
 fn give(stream: &mut impl Write, time: Duration) -> io::Result<u64> {
     let (began, mut at) = (Instant::now(), 0);
     while began.elapsed() < time {
@@ -244,7 +244,7 @@ fn give(stream: &mut impl Write, time: Duration) -> io::Result<u64> {
     Ok(at)
 }
 
-/// Reads the pattern until the end; gives how many bytes, or [`u64::MAX`] where one is wrong.
+/// Reads the pattern until the end. Gives the number of bytes, or [`u64::MAX`] if one is wrong.
 fn take(stream: &mut impl Read) -> io::Result<u64> {
     let (mut bytes, mut at, mut is_right) = (vec![0; CALL], 0, true);
     loop {
@@ -290,7 +290,7 @@ fn receive<N: Net>(net: &N, to: SocketAddrV4, ms: u64) -> Result<Value, String> 
     }
 }
 
-/// Questions and answers one after the other.
+/// Questions and answers, one after the other.
 fn exchange<N: Net>(net: &N, to: SocketAddrV4, time: Duration) -> Result<Value, String> {
     let mut stream = net.connect(to).map_err(told)?;
     stream.be_prompt().map_err(told)?;
@@ -310,7 +310,7 @@ fn exchange<N: Net>(net: &N, to: SocketAddrV4, time: Duration) -> Result<Value, 
     Ok(json!({"exchanges": times.len(), "p50_us": at(0.5), "p99_us": at(0.99)}))
 }
 
-/// A connection, a byte each way, the end.
+/// A connection with a byte each way.
 fn one<N: Net>(net: &N, to: SocketAddrV4) -> Result<(), String> {
     let mut stream = net.connect(to).map_err(told)?;
     stream.write_all(&[ask::ONE]).map_err(told)?;
@@ -319,7 +319,7 @@ fn one<N: Net>(net: &N, to: SocketAddrV4) -> Result<(), String> {
     if answer == [ask::ONE] { Ok(()) } else { Err(format!("the answer was {answer:?}")) }
 }
 
-/// Connections one after the other, on so many threads; the first that fails ends it.
+/// Connections one after the other, on `threads` threads; the first failure ends it.
 fn connect<N: Net>(net: &N, to: SocketAddrV4, threads: u64, time: Duration) -> Result<Value, String> {
     let (count, failed) = (AtomicU64::new(0), Mutex::new(None));
     let (began, is_over) = (Instant::now(), AtomicBool::new(false));
@@ -344,7 +344,7 @@ fn connect<N: Net>(net: &N, to: SocketAddrV4, threads: u64, time: Duration) -> R
     }
 }
 
-/// So many connections at once, each on a thread; says how many failed, and why the first one did.
+/// `count` connections at once, each on a thread. Reports how many failed, and why the first one did.
 fn crowd<N: Net>(net: &N, to: SocketAddrV4, count: usize) -> Result<Value, String> {
     let (failures, gate) = (Mutex::new(Vec::new()), Barrier::new(count));
     let began = Instant::now();
@@ -366,7 +366,7 @@ fn crowd<N: Net>(net: &N, to: SocketAddrV4, count: usize) -> Result<Value, Strin
 mod tests {
     use super::*;
 
-    /// What a reader of the pattern makes of bytes that a fault got at.
+    /// Checks how a reader of the pattern sees bytes with a fault.
     fn check(fault: impl FnOnce(&mut Vec<u8>), expected: u64) {
         let mut bytes = Vec::new();
         while bytes.len() < 300_000 {
@@ -384,7 +384,7 @@ mod tests {
         check(|bytes| drop(bytes.drain(1448..2896)), u64::MAX);
         check(|bytes| drop(bytes.drain(..65_536)), u64::MAX);
         check(|bytes| bytes.extend_from_within(..1448), u64::MAX);
-        // The sender's count tells.
+        // Only the sender's count shows this.
         check(|bytes| bytes.truncate(1000), 1000);
     }
 

@@ -1,6 +1,6 @@
-//! TCP from a namespace to its host, an MTU of 1,500 bytes: by flows, and by the network that slirp4netns makes of a TUN device and a
-//! TCP of its own. Its client uses the kernel's sockets in the namespace. pasta is no peer: that of Debian 12 (March 2023) ends a
-//! connection when its sender finishes, before the answer comes.
+//! TCP from a namespace to its host, with an MTU of 1,500 bytes: by flows, and by slirp4netns, which makes a network
+//! from a TUN device and a TCP of its own. The peer's client uses kernel sockets in the namespace. pasta is no peer:
+//! that of Debian 12 (March 2023) ends a connection when its sender finishes, before the answer comes.
 
 use super::bed::{Bed, NEAR_IP, Whose, failed, tool};
 use super::bulk::{self, FAR, PORT};
@@ -15,26 +15,26 @@ use driver::pair::End;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a network gets to come up.
+/// How long a network may take to come up.
 const READY: Duration = Duration::from_secs(10);
 
 /// The rows.
 pub static CASES: &[Case] =
     &[row("bulk TCP from a namespace to its host", "slirp4netns", Goal::AtLeast(1.5, 2.5), compared)];
 
-/// The host, as a namespace behind slirp4netns sees it.
+/// The host's address behind slirp4netns.
 const HOST: &str = "10.0.2.2";
 
-/// The namespace's name, and its place.
+/// The namespace's name, and its path.
 const GUEST: &str = "streamline-bench";
 const GUEST_PATH: &str = "/run/netns/streamline-bench";
 
-/// A namespace whose only way out is a program; gone when this is dropped.
+/// A namespace whose only way out is a program; removed when this is dropped.
 struct Guest(End);
 
 impl Guest {
     fn make() -> Result<Guest, CaseError> {
-        // One that a killed run left.
+        // A killed run may have left one.
         let _ = netns(&["delete", GUEST]);
         netns(&["add", GUEST])?;
         let namespace = Namespace::at(GUEST_PATH).map_err(failed)?;

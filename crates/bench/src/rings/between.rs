@@ -1,9 +1,8 @@
-//! Rings between processes: ours against pipes, tee and splice, against ourselves, and against loops that carry nothing to
-//! anybody.
+//! Rings between processes: ours against pipes, tee and splice, against ourselves, and against loops without a reader.
 //!
-//! Both sides of a row are processes, forked and pinned to the same two processors, and wait the same way: asleep at once,
-//! unless the row says otherwise. Blocks are filled anew for every call; every consumer checks the number of each block and
-//! the sum of one in 64, or of all where it sums. A run wraps a ring a thousand times.
+//! Both sides of a row are processes, forked and pinned to the same two processors. They wait in the same way: asleep
+//! at once, unless the row says otherwise. Blocks are filled again for each call. Each consumer checks the number of
+//! each block, and the sum of one in 64, or of all if its work is summing. A run wraps a ring a thousand times.
 
 use super::floors;
 use super::ours::{self, Plan};
@@ -29,9 +28,9 @@ const RECORD: usize = 64;
 /// Messages of 64 bytes that a ring, or a subscriber, holds.
 const MESSAGES: u64 = 1 << 14;
 const RECORDS: u64 = RUN_BYTES / RECORD as u64;
-/// A pipe takes so long for a record that fewer must do.
+/// A pipe takes long for a record, so its rows send fewer.
 const PIPE_RECORDS: u64 = 1 << 20;
-/// There and back, asleep and awake. Rings of 8 slots wrap a thousand times.
+/// Round trips, asleep and awake. Rings of 8 slots wrap a thousand times.
 const TRIPS: u64 = 8 << 10;
 const FAST_TRIPS: u64 = 400_000;
 
@@ -45,12 +44,12 @@ const fn wall(
     Case { about, against, goal, touched, how: How::Time(Clock::Wall, Figure::TimesAsFast, sides) }
 }
 
-/// A side whose cost is all that its processes spent.
+/// A side whose cost is that of all its processes.
 fn side(items: u64, run: impl Fn() -> Result<Ran, String> + 'static) -> Side<'static> {
     part_side(items, run, Ran::cost)
 }
 
-/// A side whose cost is a part of what its processes spent.
+/// A side whose cost is a part of that of its processes.
 fn part_side(
     items: u64,
     run: impl Fn() -> Result<Ran, String> + 'static,
@@ -92,7 +91,7 @@ fn pipe_trips(processors: [usize; 2]) -> Side<'static> {
     side(TRIPS, move || pipes::round_trips(TRIPS, processors))
 }
 
-/// The peer that is built only where it is asked for.
+/// The peer that is built only on request.
 #[cfg(feature = "iceoryx2")]
 fn iceoryx<const BYTES: usize>(samples: u64, blocks: u64, what: Use) -> Result<Side<'static>, CaseError> {
     Ok(side(blocks, move || super::iceoryx::stream::<BYTES>(samples as usize, blocks, what)))
@@ -114,7 +113,7 @@ fn overwriting(readers: usize) -> Side<'static> {
     part_side(RECORDS / 4, move || ours::overwriting::<RECORD>(plan, readers, RECORDS / 4), |ran| ran.cost_of(0))
 }
 
-/// Blocks that a consumer looks at: a ring that holds a batch of them, so that a sleep serves many.
+/// Blocks that a consumer reads, from a ring that holds a batch of them, so that one sleep serves many blocks.
 fn consumed(what: Use) -> Side<'static> {
     let plan = Plan { bytes: 8 << 20, ..Plan::new(RingKind::D) };
     let count = 8 * blocks(LARGE);
@@ -126,12 +125,12 @@ fn consumed(what: Use) -> Side<'static> {
 }
 
 fn signalled(signalling: Signalling) -> Side<'static> {
-    // A signal with each costs a system call whenever the consumer was faster; fewer records must do.
+    // A signal for each record costs a system call whenever the consumer was faster, so there are fewer records.
     let (plan, records) = (Plan { signalling, bytes: 64 << 10, ..Plan::new(RingKind::C) }, RECORDS / 16);
     side(records, move || ours::copied::<RECORD>(plan, records))
 }
 
-/// What two endpoints may spend while nothing happens, in nanoseconds.
+/// What two idle endpoints may cost, in nanoseconds.
 const IDLE_NS: (f64, f64) = (1e6, 1e5);
 
 /// The rows.

@@ -1,5 +1,5 @@
-//! What a table cannot show: throughput over the size of the ring and of the call, and of the four kinds over the size of
-//! the packet. Drawn by `bench rings --draw FOLDER`. Medians of a few runs, not compared with anything.
+//! Charts that no table can replace: throughput over the size of the ring and of the call, and of the four kinds over
+//! the size of the packet. Drawn by `bench rings --draw FOLDER`. They are medians of a few runs, without a comparison.
 
 use super::ours::{self, Plan};
 use super::processes::Ran;
@@ -11,11 +11,11 @@ use std::path::Path;
 /// Runs for each point.
 const RUNS: usize = 5;
 
-/// Bytes that pass in a run, and the most blocks: small ones take their time.
+/// Bytes of a run, and the most blocks, since small blocks take long.
 const RUN_BYTES: u64 = 128 << 20;
 const RUN_BLOCKS: u64 = 1 << 20;
 
-/// Draws all of them into a folder.
+/// Draws all charts into a folder.
 pub fn draw(folder: &Path) -> Result<(), String> {
     for (name, chart) in [("rings-by-size.svg", by_size()?), ("rings-by-kind.svg", by_kind()?)] {
         let path = folder.join(name);

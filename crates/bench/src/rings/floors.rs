@@ -1,4 +1,5 @@
-//! What a producer by itself could do at best: blocks filled and stored into memory as large as a ring, for nobody.
+//! The best that a producer alone could do: fills blocks and stores them into memory as large as a ring, without a
+//! reader.
 
 use super::payload::fill;
 use super::pipes::PIPE_BYTES;
@@ -6,7 +7,7 @@ use super::processes::{Part, Ran, run};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Fills blocks and copies them in.
+/// Fills blocks and copies them into memory.
 pub fn copies<const BYTES: usize>(blocks: u64) -> Result<Ran, String> {
     let mut memory = vec![[0; BYTES]; PIPE_BYTES / BYTES];
     run(&mut [Part::new(0, || {

@@ -1,6 +1,6 @@
-//! A peer: iceoryx2's publish and subscribe, one publisher and one subscriber, each a process. Its samples are lent and
-//! filled where they lie, and looked at where they lie. It has no sleep but by a second mechanism, so both sides stay awake,
-//! as ours do in these rows.
+//! A peer: iceoryx2's publish and subscribe, with one publisher and one subscriber, each a process. Its samples are
+//! lent, filled in place, and read in place. It can sleep only by a second mechanism, so both sides stay awake, as ours
+//! do in these rows.
 
 use super::payload::fill;
 use super::pipes::Use;
@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a service of ours is like.
+/// The factory of a service.
 type Factory<const BYTES: usize> =
     iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8; BYTES], ()>;
 
@@ -18,7 +18,7 @@ fn text(error: impl Debug) -> String {
     format!("iceoryx2: {error:?}")
 }
 
-/// A node of this process, and the service. Made after the fork: nodes belong to processes.
+/// A node of this process, and the service. Made after the fork, since nodes belong to processes.
 fn open<const BYTES: usize>(name: &str, samples: usize) -> Result<(Node<ipc::Service>, Factory<BYTES>), String> {
     set_log_level(LogLevel::Error);
     let node = NodeBuilder::new().create::<ipc::Service>().map_err(text)?;
@@ -35,11 +35,11 @@ fn open<const BYTES: usize>(name: &str, samples: usize) -> Result<(Node<ipc::Ser
     Ok((node, service))
 }
 
-/// Blocks filled where they lie, one call each, and used where they lie; at most `samples` of them on the way.
+/// Blocks filled in place, one call each, and used in place; at most `samples` of them are on the way.
 pub fn stream<const BYTES: usize>(samples: usize, blocks: u64, what: Use) -> Result<Ran, String> {
     static RUNS: AtomicU32 = AtomicU32::new(0);
     let name = format!("streamline-bench-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
-    // Samples sent before the subscriber has looked once were seen to be lost, whatever the strategy for a full buffer.
+    // Samples sent before the subscriber's first look were lost, whatever the strategy for a full buffer.
     let (mut made, mut publisher_made) = std::io::pipe().map_err(text)?;
     let (mut looked, mut subscriber_looked) = std::io::pipe().map_err(text)?;
     run(&mut [

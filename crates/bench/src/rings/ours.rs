@@ -1,4 +1,4 @@
-//! Ours: the same work over rings.
+//! Our side: the same work over rings.
 
 use super::payload::fill;
 use super::pipes::Use;
@@ -11,14 +11,14 @@ use buffer::ring::{From, NotWritten, Nothing, OnFull, Patience, Reader, Ring, Ri
 use buffer::shared::segment::Pages;
 use std::time::{Duration, Instant};
 
-/// A ring to be made.
+/// A ring to make.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Which kind.
+    /// Its kind.
     pub kind: RingKind,
     /// Bytes of payload.
     pub bytes: u64,
-    /// Slots, where the kind has any; 0: as usual.
+    /// Slots, if the kind has any; 0 = the default.
     pub slots: u64,
     /// How its writer signals.
     pub signalling: Signalling,
@@ -26,16 +26,16 @@ pub struct Plan {
     pub patience: Patience,
 }
 
-/// A layout that is known when this program is compiled, as a path built for one request knows it.
+/// A layout known at compile time, as in a path that is built for one request.
 pub trait Known: Layout + TryFrom<AnyLayout> + 'static {}
 
 impl<L: Layout + TryFrom<AnyLayout> + 'static> Known for L {}
 
-/// Waits as a pipe does: asleep.
+/// Sleeps at once, as a pipe does.
 pub const ASLEEP: Patience = Patience::NONE;
 
 impl Plan {
-    /// As large as a pipe, batched signals, asleep at once.
+    /// As large as a pipe, with batched signals and both sides asleep at once.
     pub const fn new(kind: RingKind) -> Plan {
         let signalling = Signalling::Batched(buffer::ring::contract::BATCH);
         Plan { kind, bytes: super::pipes::PIPE_BYTES as u64, slots: 0, signalling, patience: ASLEEP }
@@ -69,7 +69,7 @@ fn ended(nothing: Nothing) -> String {
     format!("ring: {nothing:?} where a block should be")
 }
 
-/// The next block, waited for.
+/// Waits for the next block.
 #[inline(always)]
 fn next<L: Layout>(reader: &mut Reader<L>) -> Result<Seen, String> {
     loop {
@@ -86,11 +86,11 @@ fn take<L: Layout>(reader: &mut Reader<L>, seen: &Seen) -> Result<(), String> {
     reader.take(seen).map_err(|_| "ring: overtaken".to_owned())
 }
 
-/// Shows the bytes of a block where they lie.
+/// The bytes of a block in place.
 #[inline]
 fn peeked<'a, L: Layout>(reader: &'a Reader<L>, seen: &Seen) -> &'a [u8] {
-    // SAFETY: the reader's contract is Wait without a limit, it has not taken the block, and the writer is a process of
-    // this program that keeps to the protocol: nobody writes these bytes before `take`, which ends the borrow.
+    // SAFETY: the reader's contract is Wait without a limit, and it has not taken the block. The writer is a process of
+    // this program that keeps to the protocol. So these bytes are not written before `take`, which ends the borrow.
     unsafe { reader.bytes(seen).as_slice() }
 }
 
@@ -106,13 +106,13 @@ fn producing<const BYTES: usize>(writer: &mut Writer<impl Layout>, blocks: u64) 
     })
 }
 
-/// Copies blocks out, one call for each.
+/// A part that copies blocks out, one call for each.
 fn copying<const BYTES: usize>(reader: &mut Reader<impl Layout>, blocks: u64) -> Part<'_> {
     Part::new(1, move || {
         let mut block = [0; BYTES];
         for number in 0..blocks {
             let mut filled = 0;
-            // Of a stream one sees what there is.
+            // A stream shows the bytes that are there, not blocks.
             while filled < BYTES {
                 let seen = next(reader)?;
                 let seen = reader.first(seen, (BYTES - filled) as u32);
@@ -125,7 +125,7 @@ fn copying<const BYTES: usize>(reader: &mut Reader<impl Layout>, blocks: u64) ->
     })
 }
 
-/// Looks at blocks where they lie.
+/// A part that reads blocks in place.
 fn peeking(reader: &mut Reader<impl Layout>, blocks: u64, what: Use) -> Part<'_> {
     Part::new(1, move || {
         for number in 0..blocks {
@@ -137,7 +137,7 @@ fn peeking(reader: &mut Reader<impl Layout>, blocks: u64, what: Use) -> Part<'_>
     })
 }
 
-/// Blocks written, and read by copying them out.
+/// Writes blocks, and reads them by copying them out.
 pub fn copied<const BYTES: usize>(plan: Plan, blocks: u64) -> Result<Ran, String> {
     match plan.kind {
         RingKind::C => copied_known::<Stream, BYTES>(plan, blocks),
@@ -152,13 +152,13 @@ fn copied_known<L: Known, const BYTES: usize>(plan: Plan, blocks: u64) -> Result
     run(&mut [producing::<BYTES>(&mut writer, blocks), copying::<BYTES>(&mut reader, blocks)])
 }
 
-/// Blocks written to a d-ring, and looked at where they lie.
+/// Writes blocks to a d-ring, and reads them in place.
 pub fn peeked_at<const BYTES: usize>(plan: Plan, blocks: u64, what: Use) -> Result<Ran, String> {
     let (mut writer, mut reader) = plan.make_one::<Described>()?;
     run(&mut [producing::<BYTES>(&mut writer, blocks), peeking(&mut reader, blocks, what)])
 }
 
-/// Blocks filled in a d-ring where they lie, and looked at where they lie.
+/// Fills blocks of a d-ring in place, and reads them in place.
 pub fn filled_in_place<const BYTES: usize>(plan: Plan, blocks: u64, what: Use) -> Result<Ran, String> {
     let (mut writer, mut reader) = plan.make_one::<Described>()?;
     let filling = Part::new(0, || {
@@ -171,7 +171,7 @@ pub fn filled_in_place<const BYTES: usize>(plan: Plan, blocks: u64, what: Use) -
                 }
                 writer.wait_for_room(BYTES as u64, None).map_err(text)?;
             };
-            // SAFETY: nobody in this process reads the ring.
+            // SAFETY: no reader is in this process.
             fill(unsafe { block.as_mut_slice() }, number);
             block.publish(Descriptor::default(), BYTES as u32);
         }
@@ -212,7 +212,7 @@ pub fn round_trips(plan: Plan, trips: u64, processors: [usize; 2]) -> Result<Ran
     ])
 }
 
-/// Sends numbers through `hops` processes. Each process looks at the block of a number and passes the number on.
+/// Sends numbers through `hops` processes. Each process reads the block of a number, and passes the number on.
 pub fn relay(plan: Plan, hops: usize, blocks: u64, look: &dyn Fn(u64) -> u64) -> Result<Ran, String> {
     let rings = (0..=hops).map(|_| plan.make_one::<Slots>()).collect::<Result<Vec<_>, _>>()?;
     let (mut writers, mut readers): (Vec<_>, Vec<_>) = rings.into_iter().unzip();
@@ -254,7 +254,7 @@ pub fn relay(plan: Plan, hops: usize, blocks: u64, look: &dyn Fn(u64) -> u64) ->
     run(&mut parts)
 }
 
-/// Each block written once; each reader sums it where it lies.
+/// Each block is written once, and each reader sums it in place.
 pub fn broadcast<const BYTES: usize>(plan: Plan, readers: usize, blocks: u64) -> Result<Ran, String> {
     let (mut writer, mut readers) = plan.make::<Described>(readers, OnFull::Wait)?;
     let mut parts = vec![producing::<BYTES>(&mut writer, blocks)];
@@ -262,8 +262,8 @@ pub fn broadcast<const BYTES: usize>(plan: Plan, readers: usize, blocks: u64) ->
     run(&mut parts)
 }
 
-/// The same to readers that may be overtaken: what they get is right, and what they lose they count. All of them end with
-/// the ring.
+/// Like [`broadcast`], for readers that may be overtaken. They get correct blocks, and count the lost ones. All of them
+/// end with the ring.
 pub fn overwriting<const BYTES: usize>(plan: Plan, readers: usize, blocks: u64) -> Result<Ran, String> {
     let (writer, mut readers) = plan.make::<Described>(readers, OnFull::Overwrite)?;
     let mut writer = Some(writer);
@@ -304,8 +304,8 @@ fn overtaken<const BYTES: usize>(reader: &mut Reader<Described>, blocks: u64) ->
     if counters.blocks + counters.lost == blocks { Ok(0.0) } else { Err(format!("{counters:?} of {blocks} blocks")) }
 }
 
-/// Blocks that a third process passes on from ring to ring, 32 descriptors at a time. One full ring after the other, so
-/// that only the passing on is timed: `given` by part 1.
+/// A third process passes blocks on from ring to ring, 32 descriptors at a time. Works on one full ring after the
+/// other, so that only passing on is timed: `given` by part 1.
 pub fn forward<const BYTES: usize>(rounds: u64) -> Result<Ran, String> {
     const BATCH: usize = 32;
     let plan = Plan::new(RingKind::D);
@@ -327,7 +327,7 @@ pub fn forward<const BYTES: usize>(rounds: u64) -> Result<Ran, String> {
                 std::io::Write::write_all(&mut fill_done, &[1]).map_err(text)?;
                 for number in numbers {
                     let seen = next(&mut reader)?;
-                    // The bytes lie in the first ring, which this process reads, too.
+                    // The bytes are in the first ring, which this process also reads.
                     let mut head = [0; 64];
                     bytes_of.payload().at(seen.block.pos, 64).copy_to(&mut head);
                     Use::Header.of(&head, number)?;
@@ -368,7 +368,7 @@ pub fn forward<const BYTES: usize>(rounds: u64) -> Result<Ran, String> {
     ])
 }
 
-/// Two processes that wait for each other and get nothing.
+/// Two processes that wait for each other in vain.
 pub fn idle(plan: Plan, time: Duration) -> Result<Ran, String> {
     let (_out, mut there) = plan.make_one::<Described>()?;
     let (_back, mut home) = plan.make_one::<Described>()?;

@@ -1,17 +1,18 @@
-//! What the rings carry while they are measured: blocks whose every word follows from their number, so that a consumer
-//! can tell a lost, doubled, mixed or torn one, by the first word cheaply and by the sum for certain.
+//! The blocks that rings carry in measurements. Every word follows from the block's number, so that a consumer can tell
+//! a lost, doubled, mixed or torn block: cheaply by the first word, and surely by the sum.
 
-/// Numbers are spread by this, so that a sum of one block is no sum of another.
+/// Spreads numbers, so that different blocks have different sums.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One in so many blocks is summed where a row is not about summing.
+/// One in this number of blocks is summed if a row is not about summing.
 const SAMPLE: u64 = 64;
 
 /// Writes the block with this number; lengths are multiples of 8.
 #[inline]
 pub fn fill(block: &mut [u8], number: u64) {
     let mut word = number.wrapping_mul(SPREAD);
-    // A line at a time, so that it becomes wide stores: narrow ones would have to be waited for by whoever copies at once.
+    // A line at a time, so that it becomes wide stores. A reader that copies at once would have to wait for narrow
+    // ones.
     let (lines, rest) = block.as_chunks_mut::<64>();
     for line in lines {
         let words: [u64; 8] = std::array::from_fn(|at| word.wrapping_add(at as u64).to_le());
@@ -30,20 +31,20 @@ pub fn sum(block: &[u8]) -> u64 {
     block.as_chunks::<8>().0.iter().fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
 }
 
-/// What the words of the block with this number add up to.
+/// The sum of the words of the block with this number.
 #[inline]
 pub fn expected_sum(number: u64, bytes: usize) -> u64 {
     let words = bytes as u64 / 8;
     number.wrapping_mul(SPREAD).wrapping_mul(words).wrapping_add(words * words.saturating_sub(1) / 2)
 }
 
-/// Is this the block with this number? Sums all of it.
+/// Is this the sum of the block with this number?
 #[inline]
 pub fn check_sum(sum: u64, number: u64, bytes: usize) -> Result<(), String> {
     if sum == expected_sum(number, bytes) { Ok(()) } else { Err(wrong(number)) }
 }
 
-/// Is this the block with this number? Looks at the first word, and sums one block in 64.
+/// Is this the block with this number? Checks the first word, and sums one block in 64.
 #[inline]
 pub fn check(block: &[u8], number: u64) -> Result<(), String> {
     check_head(block, number)?;

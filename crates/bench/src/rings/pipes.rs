@@ -1,4 +1,4 @@
-//! The peer: pipe(2) of 1 MiB, blocking, with tee(2) and splice(2) where they do the same work with less copying.
+//! The peer: pipe(2) of 1 MiB, blocking, with tee(2) and splice(2) if they do the same work with less copying.
 
 use super::payload::{check, check_head, check_sum, fill, sum};
 use super::processes::{Part, Ran, run};
@@ -8,22 +8,22 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-/// Bytes a pipe holds: the limit of `/proc/sys/fs/pipe-max-size` as it comes.
+/// Bytes that a pipe holds: the default limit in `/proc/sys/fs/pipe-max-size`.
 pub const PIPE_BYTES: usize = 1 << 20;
 
-/// What a consumer does with a block.
+/// How a consumer uses a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Copies it out; one in 64 is summed.
+    /// Copies it out; sums one in 64.
     Copy,
     /// Sums it.
     Sum,
-    /// Looks at its first word.
+    /// Reads its first word.
     Header,
 }
 
 impl Use {
-    /// Does it with a block, and says whether it is the right one.
+    /// Uses a block, and checks that it is the right one.
     #[inline]
     pub fn of(self, block: &[u8], number: u64) -> Result<(), String> {
         match self {
@@ -46,7 +46,7 @@ fn pipe() -> Result<(PipeReader, PipeWriter), String> {
     }
 }
 
-/// Blocks of `bytes`, `batch` of them with each call, on either side.
+/// Blocks of `BYTES` bytes, `batch` of them in each call, on either side.
 pub fn stream<const BYTES: usize>(batch: usize, blocks: u64, what: Use) -> Result<Ran, String> {
     let (mut reader, mut writer) = pipe()?;
     run(&mut [
@@ -95,7 +95,7 @@ pub fn round_trips(trips: u64, processors: [usize; 2]) -> Result<Ran, String> {
     ])
 }
 
-/// A consumer that sums blocks out of a pipe of its own.
+/// A consumer that sums blocks from a pipe of its own.
 fn summing<const BYTES: usize>(reader: &mut PipeReader, blocks: u64) -> Part<'_> {
     Part::new(1, move || {
         let mut block = [0; BYTES];
@@ -107,7 +107,7 @@ fn summing<const BYTES: usize>(reader: &mut PipeReader, blocks: u64) -> Part<'_>
     })
 }
 
-/// Each block written to as many pipes as there are readers.
+/// Writes each block to one pipe for each reader.
 pub fn broadcast<const BYTES: usize>(readers: usize, blocks: u64) -> Result<Ran, String> {
     let pipes = (0..readers).map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
     let (mut ends, mut writers): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
@@ -123,12 +123,12 @@ pub fn broadcast<const BYTES: usize>(readers: usize, blocks: u64) -> Result<Ran,
     run(&mut parts)
 }
 
-/// Each block written once and teed to the readers' pipes: as many blocks at a time as all of them have room for.
+/// Writes each block once, and tees it to the readers' pipes: as many blocks at a time as all of them have room for.
 pub fn broadcast_tee<const BYTES: usize>(readers: usize, blocks: u64) -> Result<Ran, String> {
     let (source, mut writer) = pipe()?;
     let pipes = (0..readers).map(|_| pipe()).collect::<Result<Vec<_>, _>>()?;
     let (mut ends, writers): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
-    // The kernel says only of a reading end how full a pipe is.
+    // Only a reading end tells how full a pipe is.
     let levels: Vec<File> = ends
         .iter()
         .map(|end| end.as_fd().try_clone_to_owned().map(File::from))
@@ -143,7 +143,7 @@ pub fn broadcast_tee<const BYTES: usize>(readers: usize, blocks: u64) -> Result<
                 let level = rustix::io::ioctl_fionread(level).map_err(text)? as usize;
                 room = room.min(PIPE_BYTES - level.min(PIPE_BYTES));
             }
-            // Where there is none, tee waits for it.
+            // Without room, tee waits for it.
             let count = ((room / BYTES).max(1) as u64).min(blocks - number);
             for number in number..number + count {
                 fill(&mut block, number);
@@ -169,8 +169,8 @@ pub fn broadcast_tee<const BYTES: usize>(readers: usize, blocks: u64) -> Result<
     run(&mut parts)
 }
 
-/// Blocks that a third process passes on from pipe to pipe by splice(2). One full pipe after the other, so that only the
-/// passing on is timed: `given` by part 1.
+/// A third process passes blocks on from pipe to pipe by splice(2). Works on one full pipe after the other, so that
+/// only passing on is timed: `given` by part 1.
 pub fn forward<const BYTES: usize>(rounds: u64) -> Result<Ran, String> {
     let per_round = (PIPE_BYTES / BYTES) as u64;
     let (input, mut writer) = pipe()?;

@@ -1,7 +1,7 @@
-//! Work that several processes do together: forked, pinned, started at once, and what each of them spent.
+//! Runs the work of several processes together: forks them, pins them, starts them at once, and measures each.
 //!
-//! A part fails by returning an error, by panicking or by dying; then, or when all of it takes too long, the others are
-//! killed. What a part owns stays alive here until every process has ended: a writer that is dropped ends its ring.
+//! A part fails by an error, a panic or its death. Then, or when the run takes too long, the other parts are killed.
+//! The parent keeps alive what a part owns until every process has ended, since dropping a writer ends its ring.
 
 use crate::process::Cost;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,57 +16,57 @@ use std::time::{Duration, Instant};
 /// Longer than any run takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a part does: it gives a number of its own.
+/// The work of a part; it gives a number of its own.
 type Work<'a> = Box<dyn FnMut() -> Result<f64, String> + 'a>;
 
-/// What one process does.
+/// The work of one process.
 pub struct Part<'a> {
     processor: usize,
     work: Work<'a>,
 }
 
 impl<'a> Part<'a> {
-    /// On the first (0) or second (1) processor this program may use. The work gives seconds that it found to count, or 0.
+    /// Runs on the first (0) or second (1) processor of this program. `work` gives seconds to count, or 0.
     pub fn new(processor: usize, work: impl FnMut() -> Result<f64, String> + 'a) -> Part<'a> {
         Part { processor, work: Box::new(work) }
     }
 }
 
-/// What one process spent.
+/// The cost of one process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spent {
     start_ns: u64,
     end_ns: u64,
     /// Seconds on the processor.
     pub cpu_s: f64,
-    /// What its work gave.
+    /// The number that its work gave.
     pub given: f64,
 }
 
-/// What all of them spent, in the order of the parts.
+/// The cost of each process, in the order of the parts.
 #[derive(Clone, Debug)]
 pub struct Ran(pub Vec<Spent>);
 
 impl Ran {
-    /// From the first start to the last end; the time of all processors.
+    /// Elapsed time from the first start to the last end; processor time of all.
     pub fn cost(&self) -> Cost {
         let start = self.0.iter().map(|spent| spent.start_ns).min().unwrap_or(0);
         let end = self.0.iter().map(|spent| spent.end_ns).max().unwrap_or(0);
         Cost { wall_s: (end - start) as f64 / 1e9, cpu_s: self.0.iter().map(|spent| spent.cpu_s).sum() }
     }
 
-    /// The same, with the processor time of one part only.
+    /// The same elapsed time, with the processor time of one part only.
     pub fn cost_of(&self, part: usize) -> Cost {
         Cost { cpu_s: self.0[part].cpu_s, ..self.cost() }
     }
 
-    /// What one part gave, as its time.
+    /// The number that one part gave, as its time.
     pub fn given_by(&self, part: usize) -> Cost {
         Cost { wall_s: self.0[part].given, cpu_s: self.0[part].given }
     }
 }
 
-/// Runs the parts, each once, in a process of its own.
+/// Runs each part once, in a process of its own.
 pub fn run(parts: &mut [Part<'_>]) -> Result<Ran, String> {
     let processors = processors()?;
     let (go, mut start) = std::io::pipe().map_err(|error| format!("pipe: {error}"))?;
@@ -74,11 +74,11 @@ pub fn run(parts: &mut [Part<'_>]) -> Result<Ran, String> {
     for part in parts {
         let processor = processors[part.processor % processors.len()];
         let (outcome, to_parent) = std::io::pipe().map_err(|error| format!("pipe: {error}"))?;
-        // SAFETY: the child runs code that allocates, which glibc's fork allows, and takes no lock that another thread of
-        // this program holds: cases run one after the other on the program's only thread.
+        // SAFETY: the child runs code that allocates, which glibc's fork allows. It takes no lock that another thread
+        // of this program holds: cases run one after the other on the program's only thread.
         match unsafe { fork() }.map_err(|error| format!("fork: {error}"))? {
             ForkResult::Child => {
-                // So that nothing goes on where this process is killed.
+                // The child must not outlive a killed parent.
                 let _ = set_pdeathsig(Signal::SIGKILL);
                 child(processor, &mut part.work, &go, to_parent)
             }
@@ -107,7 +107,7 @@ pub fn run(parts: &mut [Part<'_>]) -> Result<Ran, String> {
     Ok(Ran(all))
 }
 
-/// Kills and awaits what still runs when it goes.
+/// Kills running children when dropped, and waits for them.
 struct Children(Vec<(Pid, PipeReader)>);
 
 impl Drop for Children {
@@ -121,7 +121,7 @@ impl Drop for Children {
     }
 }
 
-/// What the child does: it ends here, and drops nothing that the parent still has.
+/// The child: runs its work and exits, without dropping values that the parent still has.
 fn child(processor: usize, work: &mut Work<'_>, go: &PipeReader, mut to_parent: PipeWriter) -> ! {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         pin(processor)?;
@@ -137,11 +137,11 @@ fn child(processor: usize, work: &mut Work<'_>, go: &PipeReader, mut to_parent: 
         Ok(words) => to_parent.write_all(words.map(u64::to_le_bytes).as_flattened()),
         Err(why) => to_parent.write_all(&[[0; 32].as_slice(), why.as_bytes()].concat()),
     };
-    // SAFETY: ends this process without running what the parent has registered to run at its own end.
+    // SAFETY: ends this process without running the exit functions that the parent has registered.
     unsafe { nix::libc::_exit(0) }
 }
 
-/// So many bytes from a child, or why they do not come.
+/// Receives `BYTES` bytes from a child. The error says why they do not come.
 fn receive<const BYTES: usize>(from: &mut PipeReader, limit: Duration) -> Result<[u8; BYTES], String> {
     let timeout = rustix::event::Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
     let mut waited = [rustix::event::PollFd::new(from, rustix::event::PollFlags::IN)];
@@ -158,7 +158,7 @@ fn now_ns(clock: ClockId) -> Result<u64, String> {
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
 }
 
-/// The first two processors this program may use.
+/// The first two processors that this program may use.
 fn processors() -> Result<[usize; 2], String> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|error| format!("sched_getaffinity: {error}"))?;
     let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor) == Ok(true));

@@ -1,7 +1,7 @@
 //! Queues between two threads: ours against rtrb, crossbeam's `ArrayQueue` and a loop of bare stores.
 //!
-//! A block is a run of numbered entries between two pinned threads, each spinning where it cannot go on; every number is
-//! checked. With 1,024 slots a run is thousands of laps.
+//! A run sends numbered entries between two pinned threads; each spins when it cannot go on. Every number is checked.
+//! With 1,024 slots a run takes thousands of laps.
 
 mod contenders;
 mod run;
@@ -15,9 +15,9 @@ use buffer::Descriptor;
 use contenders::{CrossbeamArray, FastForward, Indexed, Queue, Rtrb};
 use run::{Payload, bare_stores, batches, round_trips, singles};
 
-/// Slots, where nothing else is said.
+/// Number of slots, unless a row says otherwise.
 const USUAL: usize = 1024;
-/// Entries in one run, those with work and those that go back and forth fewer.
+/// Entries in one run; fewer if they carry work, or go back and forth.
 const ENTRIES: u64 = 4_000_000;
 const WORKED: u64 = 200_000;
 const TRIPS: u64 = 200_000;
@@ -41,7 +41,7 @@ pub fn rtrb_batches(entries: u64) -> Result<Cost, String> {
     batches::<Rtrb, Descriptor>(USUAL, entries)
 }
 
-/// The same through the FastForward queue.
+/// Descriptors in batches of 32 through the FastForward queue.
 pub fn fast_forward_batches(entries: u64) -> Result<Cost, String> {
     batches::<FastForward, Descriptor>(USUAL, entries)
 }
@@ -59,7 +59,7 @@ fn cell<Ours: Queue<u64>, const SLOTS: usize, const WORK_NS: u32>(_: &Setting) -
     Ok(Sides { ours: side::<Ours>(SLOTS, WORK_NS), peer: side::<Rtrb>(SLOTS, WORK_NS) })
 }
 
-/// No entry may be slower by more than a tenth than with the peer, whatever the queue's size and the load.
+/// No entry may be more than a tenth slower than with the peer, whatever the queue's size and the load.
 const NO_COLLAPSE: Goal = Goal::AtLeast(0.9, 1.0);
 
 /// The rows.

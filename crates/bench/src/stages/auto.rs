@@ -1,5 +1,5 @@
-//! `set workers=auto` against `workers=1`, on every request of `first-light`: to leave the choice to the planner must never cost
-//! much. Rows are skipped, with a line, while the setting is not accepted.
+//! `set workers=auto` against `workers=1`, on all requests of `first-light`: leaving the choice to the planner must
+//! never cost much. Rows are skipped, with a line, while the setting is not accepted.
 
 use crate::captures::Capture;
 use crate::case::{Case, CaseError, How, Sides};
@@ -56,7 +56,7 @@ pub static CASES: &[Case] = &[
 
 type Captured = fn(&Setting) -> Result<Capture, CaseError>;
 
-/// Both sides, where the setting is accepted.
+/// Both sides, if the setting is accepted.
 fn both<'a>(setting: &'a Setting, side: impl Fn(&str) -> Side<'a>) -> Made<'a> {
     if !setting.accepts(&format!("{AUTO}generate count=1 | count")) {
         return Err(CaseError::Missing("`set workers=auto` is not accepted".to_owned()));
@@ -64,14 +64,14 @@ fn both<'a>(setting: &'a Setting, side: impl Fn(&str) -> Side<'a>) -> Made<'a> {
     Ok(Sides { ours: side(AUTO), peer: side(ONE) })
 }
 
-/// Requests that count frames of which one knows how many pass.
+/// Requests that count frames; the number that passes is known.
 fn counted<'a>(setting: &'a Setting, chain: &str, capture: Captured) -> Made<'a> {
     let capture = capture(setting)?;
     let expected = if chain.contains("bpf") { capture.web_frames } else { capture.frames };
     both(setting, |set| count(setting, &format!("{set}{chain}"), &capture, expected))
 }
 
-/// Requests that have to say the same on both sides.
+/// Requests whose output has to be the same on both sides.
 fn same<'a>(setting: &'a Setting, chain: &str, capture: Captured) -> Made<'a> {
     let (capture, said) = (capture(setting)?, Rc::default());
     both(setting, |set| saying(setting, &format!("{set}{chain}"), &capture, &said))

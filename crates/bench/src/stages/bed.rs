@@ -1,5 +1,6 @@
-//! The devices: virtual pairs between two namespaces. The measured program works in one namespace; the sender and the sink are in
-//! the other. The sink is an XDP program that drops, so that arrival costs as little as possible. Its device counts the frames.
+//! The devices: virtual pairs between two namespaces. The measured program works in one namespace; the sender and the
+//! sink are in the other. The sink is an XDP program that drops, so that arrival costs as little as possible; its
+//! device counts the frames.
 
 use crate::case::CaseError;
 use crate::process::{processor_time, softirqs};
@@ -20,10 +21,10 @@ pub const FRAME_BYTES: usize = 60;
 const TRIAL: Duration = Duration::from_millis(300);
 /// A trial ends when no frame came for this time.
 const QUIET: Duration = Duration::from_millis(60);
-/// Rates the highest is looked for between, frames a second, and how close is close enough.
+/// Range of the search for the highest rate, frames a second, and the ratio at which it ends.
 const SEARCHED: (f64, f64) = (10_000.0, 6_000_000.0);
 const CLOSE_ENOUGH: f64 = 1.05;
-/// A rate fails after this number of trials with a loss: another program may have had the processor in one of them.
+/// A rate fails after this number of trials with a loss; in one of them another program may have had the processor.
 const TRIALS: usize = 2;
 
 /// The devices.
@@ -32,13 +33,13 @@ pub struct Bed {
     pub here: Namespace,
     /// The device on which the measured program receives.
     pub input: End,
-    /// The device on which the measured program sends; none where it does not forward.
+    /// The device on which the measured program sends. `None`: it does not forward.
     pub output: Option<End>,
     /// The sender's device.
     pub sender: End,
-    /// The device on which forwarded frames arrive; none where nothing forwards.
+    /// The device on which forwarded frames arrive. `None`: no frames are forwarded.
     receiver: Option<End>,
-    /// For files of programs that are measured.
+    /// A folder for files of measured programs.
     pub scratch: tempfile::TempDir,
     bench: PathBuf,
     softirqs: Vec<u32>,
@@ -48,11 +49,11 @@ pub struct Bed {
 
 /// The result of a trial.
 pub struct Trial {
-    /// Frames a second that the sender came to.
+    /// Frames a second that the sender reached.
     pub rate: f64,
     /// Frames that did not arrive.
     pub lost: u64,
-    /// Processor time of the sender, of softirqs, and of the processes that were to be counted, s.
+    /// Processor time of the sender, of softirqs, and of the given processes, in s.
     pub cpu_s: f64,
     /// Frames that were sent.
     pub frames: u64,
@@ -62,7 +63,7 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> CaseError + '_ {
     move |error| CaseError::Failed(format!("{what}: {error}"))
 }
 
-/// An instruction: operation, registers, offset and constant, as the kernel takes them.
+/// An instruction: operation, registers, offset and constant, in the kernel's form.
 pub const fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> Instruction {
     Instruction { code, registers, offset, immediate }
 }
@@ -75,7 +76,7 @@ pub fn drop_all(end: &End) -> Result<bpf::Link, CaseError> {
     attach(end, &code)
 }
 
-/// The barest program that sends on: `return bpf_redirect_map(devices, 0, XDP_DROP)`.
+/// The barest program that forwards: `return bpf_redirect_map(devices, 0, XDP_DROP)`.
 pub fn redirect_all(from: &End, to: &End) -> Result<bpf::Link, CaseError> {
     let map = from.namespace.enter(|| {
         let map = bpf::create_map(MapKind::Devices, "bench_devices", 4, 1, 0)?;
@@ -106,12 +107,12 @@ pub fn attach(end: &End, code: &[Instruction]) -> Result<bpf::Link, CaseError> {
 }
 
 impl Bed {
-    /// Two pairs: frames that come by one are to go out by the other.
+    /// Two pairs: frames that come by one have to go out by the other.
     pub fn to_forward(setting: &Setting) -> Result<Bed, CaseError> {
         Bed::new(setting, true)
     }
 
-    /// One pair: frames that come are to be dropped, or to be sent by the other end.
+    /// One pair: incoming frames have to be dropped, or sent from the other end.
     pub fn of_one_pair(setting: &Setting) -> Result<Bed, CaseError> {
         Bed::new(setting, false)
     }
@@ -142,23 +143,24 @@ impl Bed {
         })
     }
 
-    /// Where frames are counted.
+    /// The end at which frames are counted.
     fn sink(&self) -> &End {
         self.receiver.as_ref().unwrap_or(&self.input)
     }
 
-    /// The kernel's threads that receive in the place of who sends.
+    /// Kernel threads that may receive instead of the sender.
     pub fn softirqs(&self) -> &[u32] {
         &self.softirqs
     }
 
-    /// Frames that arrived since the devices were made.
+    /// Frames that have arrived since the devices were made.
     pub fn arrived(&self) -> Result<u64, CaseError> {
         let link = self.sink().link().map_err(failed("the sink"))?;
         Ok(link.counters.get("rx_packets").unwrap_or(0))
     }
 
-    /// Sends so many frames of 64 bytes, at that rate or, where it is 0, as fast as it goes; gives the sender's processor time, s.
+    /// Sends `count` frames of 64 bytes at `rate` frames a second (0 = as fast as possible). Gives the sender's
+    /// processor time, in s.
     pub fn send(&self, count: u64, rate: u64) -> Result<f64, CaseError> {
         let mut command = Command::new(&self.bench);
         command.args(["stage", "send", &self.sender.name]);
@@ -173,7 +175,7 @@ impl Bed {
         }
     }
 
-    /// Sends for a time, and looks what arrives; the processor time of these processes counts.
+    /// Sends for a time, and counts the frames that arrive; includes the processor time of these processes.
     pub fn trial(&self, rate: f64, time: Duration, processes: &[u32]) -> Result<Trial, CaseError> {
         let all = || processes.iter().chain(&self.softirqs).map(|process| processor_time(*process)).sum::<f64>();
         let frames = ((rate * time.as_secs_f64()) as u64).max(1);
@@ -196,12 +198,12 @@ impl Bed {
         }
     }
 
-    /// As [`highest`], of frames that are forwarded.
+    /// The highest rate at which all frames are forwarded; see [`highest`].
     pub fn highest_forwarded(&self) -> Result<f64, CaseError> {
         highest(|rate| self.trial(rate, TRIAL, &[]))
     }
 
-    /// Frames a second that the sender comes to where a program drops them at once.
+    /// Frames a second that the sender reaches if a program drops them at once.
     pub fn sender_alone(&self) -> Result<f64, CaseError> {
         let _drop = drop_all(&self.input)?;
         let mut rates = Vec::new();
@@ -213,7 +215,7 @@ impl Bed {
         Ok(crate::measure::median(&rates))
     }
 
-    /// Processor time of the sender alone at this rate, s for each frame.
+    /// Processor time of the sender alone at this rate, in s for each frame.
     pub fn sending(&self, rate: f64) -> Result<f64, CaseError> {
         let _drop = drop_all(&self.input)?;
         let frames = rate.max(1.0) as u64;
@@ -224,9 +226,9 @@ impl Bed {
     }
 }
 
-/// The highest rate without a loss, frames a second, by bisection; 0 where frames are lost even at the lowest.
+/// The highest rate without a loss, in frames a second, by bisection; 0 if frames are lost even at the lowest.
 pub fn highest(trial: impl Fn(f64) -> Result<Trial, CaseError>) -> Result<f64, CaseError> {
-    // The rate that the sender came to, where nothing was lost.
+    // The rate that the sender reached, if no frame was lost.
     let free = |rate: f64| -> Result<Option<f64>, CaseError> {
         for _ in 0..TRIALS {
             let trial = trial(rate)?;
@@ -241,7 +243,7 @@ pub fn highest(trial: impl Fn(f64) -> Result<Trial, CaseError>) -> Result<f64, C
     while high / low > CLOSE_ENOUGH {
         let middle = (low * high).sqrt();
         match free(middle)? {
-            // A sender that does not come to the rate comes to no higher one.
+            // A sender that does not reach this rate reaches no higher one.
             Some(rate) if rate < 0.9 * middle => return Ok(best.max(rate)),
             Some(rate) => (low, best) = (middle, best.max(rate)),
             None => high = middle,
@@ -250,7 +252,7 @@ pub fn highest(trial: impl Fn(f64) -> Result<Trial, CaseError>) -> Result<f64, C
     Ok(best)
 }
 
-/// Processor time of the children that were waited for, s.
+/// Processor time of all children that were waited for, in s.
 pub fn children_seconds() -> Result<f64, CaseError> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|error| failed("getrusage")(error.into()))?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;

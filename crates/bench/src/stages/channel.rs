@@ -1,5 +1,5 @@
-//! What a descriptor costs from thread to thread: by the engine's channel, with the facts of its stream and the credit that comes
-//! back, against rtrb's chunks, which carry nothing but the descriptor. Both sides look again at once while they wait.
+//! The cost of a descriptor from thread to thread: by the engine's channel, with the facts of its stream and the
+//! returning credit, against rtrb's chunks, which carry only the descriptor. Both sides spin while they wait.
 
 use crate::case::{Case, CaseError, How, Sides};
 use crate::measure::{Clock, Figure, Side};
@@ -28,9 +28,9 @@ fn by_hand(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 /// Descriptors in a run, and in a batch.
 const BLOCKS: u64 = 4_000_000;
 const BATCH: u64 = 32;
-/// Streams that batches belong to in turn.
+/// Number of streams, to which batches belong in turn.
 const STREAMS: u64 = 8;
-/// Bytes of a block, and of the file they lie in.
+/// Bytes of a block, and of its file.
 const BLOCK_BYTES: u64 = 64;
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -87,7 +87,7 @@ fn in_one_stage<'a>(setting: &Setting) -> Result<Side<'a>, CaseError> {
     Ok(side(move |blocks| cross(&path, blocks, false)))
 }
 
-/// Takes descriptors from a source to a sink, with a channel between them or without.
+/// Takes descriptors from a source to a sink, with a channel between them (`cut`) or without.
 fn cross(path: &std::path::Path, blocks: u64, cut: bool) -> Result<Cost, String> {
     let begun = Arc::new(Mutex::new(None));
     let wrong = Arc::new(Mutex::new(None));
@@ -130,11 +130,11 @@ fn facts(number: u64) -> StreamFacts {
 /// Publishes descriptors whose time is their number.
 struct Numbered {
     path: PathBuf,
-    /// A descriptor without a position, and the streams that batches take in turn. None before the first pull.
+    /// A descriptor without a position, and the streams of batches in turn. `None` before the first pull.
     place: Option<(Descriptor, Vec<Class>)>,
     next: u64,
     blocks: u64,
-    /// Started when everything is in place.
+    /// Started once all is prepared.
     begun: Arc<Mutex<Option<Stopwatch>>>,
 }
 
@@ -162,10 +162,10 @@ impl Source for Numbered {
     }
 }
 
-/// Looks whether every descriptor comes once, in order, whole.
+/// Checks that each descriptor comes once, in order, and whole.
 struct Checked {
     next: u64,
-    /// Not 0 where one was not as it should be.
+    /// Not 0: at least one was wrong.
     wrong: u64,
     said: Arc<Mutex<Option<(u64, u64)>>>,
 }

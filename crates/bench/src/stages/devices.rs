@@ -1,7 +1,8 @@
 //! Frames of 64 bytes that are sent, forwarded and dropped, on virtual pairs.
 //!
-//! Rates are the highest without a loss, by bisection, counted where frames arrive. A row about forwarding in user space counts
-//! only where the same sender, into a program that drops, comes to 1.5 times the forwarded rate: else it says `sender-bound`.
+//! Rates are the highest without a loss, by bisection, counted where frames arrive. A row about forwarding in user
+//! space counts only if the same sender, into a program that drops, reaches 1.5 times the forwarded rate. Otherwise the
+//! row says `sender-bound`.
 
 use super::bed::{self, Bed, Trial, drop_all};
 use super::subjects::{self, Forwarder, Wait, pinned};
@@ -16,15 +17,15 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The rate of the sender alone, over the forwarded rate, from which a row counts.
+/// A row counts if the sender alone reaches this multiple of the forwarded rate.
 const FASTER: f64 = 1.5;
 const SENDER_BOUND: &str = "sender-bound";
-/// How long a trial sends where losses or processor times are looked at.
+/// How long a trial sends when losses or processor times are measured.
 const LONG: Duration = Duration::from_secs(1);
-/// How long a sender is looked at, and how long it sends before.
+/// How long a sender is measured, and how long it sends before.
 const WINDOW: Duration = Duration::from_millis(500);
 const WARM: Duration = Duration::from_millis(500);
-/// How long a program that drops gets to begin.
+/// How long a program that drops may take to begin.
 const READY: Duration = Duration::from_secs(10);
 
 const fn row(
@@ -36,7 +37,7 @@ const fn row(
     Case { about, against, goal, touched: Touched::Copy, how: How::Numbers(numbers) }
 }
 
-/// How often each is measured: a search takes some seconds.
+/// How often each is measured; a search takes some seconds.
 fn rounds(setting: &Setting) -> usize {
     if setting.effort == Effort::Quick { 1 } else { 5 }
 }
@@ -106,7 +107,7 @@ pub static CASES: &[Case] = &[
 
 // --- forwarding -----------------------------------------------------------------------------------------------------
 
-/// The highest rates, thousands of frames a second; `bound` says that the sender has to be faster.
+/// The highest rates, in thousands of frames a second; `bound`: the sender has to be faster.
 fn forwarded(setting: &Setting, ours: Forwarder, peers: &[Forwarder], bound: bool) -> Result<Numbers, CaseError> {
     let bed = Bed::to_forward(setting)?;
     let highest = |forwarder: Forwarder| -> Result<f64, CaseError> {
@@ -116,7 +117,7 @@ fn forwarded(setting: &Setting, ours: Forwarder, peers: &[Forwarder], bound: boo
         Ok(rate)
     };
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps", void: None };
-    // Those that work at all; a peer that does not is said once.
+    // Peers that work here. A peer that does not is reported once.
     let mut able = Vec::new();
     let mut why = None;
     for peer in peers {
@@ -150,7 +151,7 @@ fn forwarded(setting: &Setting, ours: Forwarder, peers: &[Forwarder], bound: boo
     Ok(numbers)
 }
 
-/// Frames that ours loses in a second at nine tenths of the rate at which testpmd's af_xdp loses none.
+/// Frames that ours loses in a second, at nine tenths of the rate at which testpmd's af_xdp loses none.
 fn lost_below_testpmd(setting: &Setting) -> Result<Numbers, CaseError> {
     let bed = Bed::to_forward(setting)?;
     let rate = {
@@ -164,7 +165,7 @@ fn lost_below_testpmd(setting: &Setting) -> Result<Numbers, CaseError> {
     Ok(Numbers { ours, peer: None, unit: "frames", void: None })
 }
 
-/// Processor time a frame beyond sending it, at half the rate at which both lose none, ns.
+/// Processor time for each frame beyond sending it, in ns, at half the rate at which both lose none.
 fn cost_of(setting: &Setting, ours: Forwarder, peer: Forwarder) -> Result<Numbers, CaseError> {
     let bed = Bed::to_forward(setting)?;
     let mut rate = f64::INFINITY;
@@ -200,7 +201,7 @@ enum Generator {
 struct Seen {
     /// Frames a second that arrived.
     rate: f64,
-    /// Processor time a frame of the sender and the softirq threads, ns.
+    /// Processor time of the sender and the softirq threads for each frame, in ns.
     cpu_ns: f64,
 }
 
@@ -269,8 +270,8 @@ fn generated(
 
 // --- dropping -------------------------------------------------------------------------------------------------------
 
-/// The highest rate at which all frames are dropped where they should be, and that of the kernel's stack; without a way to wait, a
-/// bare program drops.
+/// The highest rate at which all frames are dropped in the right place, and that of the kernel's stack. `ours`: our way
+/// to wait; `None`: a bare program drops.
 fn dropped(setting: &Setting, ours: Option<Wait>) -> Result<Numbers, CaseError> {
     let bed = Bed::of_one_pair(setting)?;
     let time = Duration::from_millis(300);
@@ -296,14 +297,14 @@ fn dropped(setting: &Setting, ours: Option<Wait>) -> Result<Numbers, CaseError> 
     Ok(numbers)
 }
 
-/// Frames that the kernel dropped because the queue of a processor was full.
+/// Frames that the kernel dropped because a processor's queue was full.
 fn backlog_dropped() -> u64 {
     let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
     let second = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
     text.lines().filter_map(second).sum()
 }
 
-/// Sends at a rate while a request takes all frames away and drops them: lost is what it did not drop.
+/// Sends at a rate while a request takes all frames away and drops them. Frames that it did not drop are lost.
 fn consumed(setting: &Setting, bed: &Bed, wait: Wait, rate: f64, time: Duration) -> Result<Trial, CaseError> {
     let counts = bed.scratch.path().join("counts.json");
     let text = format!("{}ethernet in mode=consume everything=yes | drop", wait.setting());
@@ -311,7 +312,7 @@ fn consumed(setting: &Setting, bed: &Bed, wait: Wait, rate: f64, time: Duration)
     command.args(["run", "--quiet", "--stats", "json", "--stats-file"]).arg(&counts).arg(text);
     let mut running = subjects::start(bed, command)?;
     let until = Instant::now() + READY;
-    // The request attaches its program when its rings are ready.
+    // The request attaches its program once its rings are ready.
     while bed.input.link().is_ok_and(|link| link.xdp.is_none()) {
         if Instant::now() > until {
             return Err(CaseError::Failed(format!("nothing takes frames away: {}", subjects::said(bed))));

@@ -1,4 +1,5 @@
-//! 256 MiB in blocks of 1 KiB through 0 to 16 filters that read one byte of each, or all of it (figure 5.1 of the dissertation).
+//! 256 MiB in blocks of 1 KiB through 0 to 16 filters that read one byte of each, or all bytes (figure 5.1 of the
+//! dissertation).
 
 use super::others;
 use crate::case::{Case, CaseError, How, Numbers, Sides};
@@ -11,10 +12,10 @@ use crate::table::{Goal, Touched};
 use chart::{Chart, Scale, Series};
 use std::path::Path;
 
-/// The memory, which no cache holds, and how often ours and the loop go through it in a run.
+/// Bytes of memory, which no cache holds, and how often our side and the loop go through it in a run.
 const MEMORY_BYTES: u64 = 256 << 20;
 const PASSES: u64 = 2;
-/// Blocks of the memory. Pipes take a system call a block and signals a sleep, so those sides take a part of the blocks.
+/// Blocks of the memory. Pipes take a system call for each block and signals a sleep, so those sides take only a part.
 const BLOCKS: u64 = MEMORY_BYTES / BLOCK_BYTES as u64;
 const PIPED: u64 = BLOCKS / 4;
 const SIGNALLED: u64 = BLOCKS / 16;
@@ -140,7 +141,7 @@ pub static CASES: &[Case] = &[
 const AT_MOST_LITTLE: Goal = Goal::AtMost(1.4, 1.4);
 const AT_MOST_ALL: Goal = Goal::AtMost(1.1, 1.1);
 
-/// Draws the time of 256 MiB over the number of filters; gives ours and the loop's, ms.
+/// Draws the time of 256 MiB over the number of filters. Gives ours and the loop's, in ms.
 fn curves(setting: &Setting, read: Read, name: &str, title: &str) -> Result<Numbers, CaseError> {
     let path = setting.store.noise(MEMORY_BYTES)?;
     let mut series = Vec::new();

@@ -1,4 +1,5 @@
-//! Blocks through filters as others do it: processes with pipes between, and processes that signal each other with every block.
+//! Blocks through filters as others do it: processes with pipes between, and processes that signal each other for every
+//! block.
 
 use crate::floors;
 use crate::memory::Read;
@@ -25,8 +26,8 @@ pub fn pipes(setting: &Setting, filters: usize, read: Read, blocks: u64) -> Resu
     if said == expected { Ok(ran.cost) } else { Err(format!("{expected} expected, not {said}")) }
 }
 
-/// Processes that read blocks where they lie, in a file that all of them map, and pass on which: a signal with every block, and
-/// the readers of empty rings sleep at once.
+/// Processes that read blocks in place, from a file that all of them map, and pass on the blocks' numbers. They signal
+/// for every block, and the readers of empty rings sleep at once.
 pub fn signalled(path: &Path, filters: usize, read: Read, blocks: u64) -> Result<Cost, String> {
     let file = floors::map(path)?;
     file.populate(0, file.len());

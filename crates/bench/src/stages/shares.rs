@@ -1,4 +1,4 @@
-//! Requests on two workers against the same requests on one. Both write the same files; that is checked in every run.
+//! Requests on two workers against the same requests on one. Both write the same files, which is checked in every run.
 
 use crate::captures::Capture;
 use crate::case::{Case, CaseError, How, Sides};
@@ -8,7 +8,7 @@ use crate::setting::Setting;
 use crate::table::{Goal, Touched};
 use std::rc::Rc;
 
-/// Bytes of the capture whose bodies are all coded. They decode to three times as much or more.
+/// Bytes of the capture with coded bodies only. They decode to three times this or more.
 const CODED_BYTES: u64 = 60_000_000;
 
 type Made<'a> = Result<Sides<'a>, CaseError>;
@@ -52,13 +52,13 @@ fn bodies<'a>(setting: &'a Setting, capture: &Capture, workers: u32, hash: &str)
     into_files(setting, capture, text, capture.bodies.clone(), None)
 }
 
-/// The parameter of `match`: one alternation of a hundred expressions. None of them is a plain text.
+/// The parameter of `match`: an alternation of a hundred expressions, all of them more than plain text.
 fn expressions() -> String {
     let one = |number: usize| format!("k{number}[a-f]{{3}}[0-9]+z");
     format!("regex=\"{}\"", (0..100).map(one).collect::<Vec<_>>().join("|"))
 }
 
-/// A chain with two shares of its last filter and with one. Where `spread` is not known, two workers share the flows.
+/// A chain with two shares of its last filter, and with one. If `spread` is not known, two workers share the flows.
 fn shared<'a>(setting: &Setting, capture: &Capture, chain: &str, params: &str) -> Made<'a> {
     let one = format!("pcap F | {chain} {params} | count");
     let spread = format!("pcap F | {chain} {params} spread=2 | count");

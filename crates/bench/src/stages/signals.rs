@@ -1,5 +1,5 @@
-//! Signals in batches of 1 to 2,048 blocks, through a ring of 16 MiB whose consumer sleeps, for 1 ms at most while blocks wait
-//! (figure 5.2 of the dissertation).
+//! Signals in batches of 1 to 2,048 blocks, through a ring of 16 MiB. Its consumer sleeps, at most 1 ms while blocks
+//! wait (figure 5.2 of the dissertation).
 
 use crate::case::{Case, CaseError, How, Numbers};
 use crate::measure::median;
@@ -15,7 +15,7 @@ const LATENCY: Duration = Duration::from_millis(1);
 /// Bytes of a block, and blocks in a run: the ring wraps sixteen times.
 const BLOCK_BYTES: usize = 64;
 const BLOCKS: u64 = 4 << 20;
-/// The batch of the row, and the largest.
+/// The batch of the row, and the largest one.
 const USUAL: u32 = 32;
 const LARGEST: u32 = 2048;
 
@@ -50,7 +50,7 @@ fn usual_or_best(setting: &Setting) -> Result<Numbers, CaseError> {
     let batches: Vec<u32> =
         std::iter::successors(Some(1), |batch| Some(batch * 2)).take_while(|batch| *batch <= LARGEST).collect();
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); batches.len()];
-    // The first run touches fresh memory, so its rate does not count.
+    // The first run uses fresh memory, so its rate does not count.
     rate(USUAL)?;
     for _ in 0..setting.rounds() {
         for (batch, rates) in batches.iter().zip(&mut rates) {
@@ -58,7 +58,7 @@ fn usual_or_best(setting: &Setting) -> Result<Numbers, CaseError> {
         }
     }
     let usual = batches.iter().position(|batch| *batch == USUAL).unwrap_or(0);
-    // The best curve point is known only from all rounds: the best of each round would be the luckiest.
+    // Choose the best point of the curve from all rounds: the best of a single round would be the luckiest.
     let medians: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
     let best = (0..medians.len()).max_by(|one, other| medians[*one].total_cmp(&medians[*other])).unwrap_or(0);
     let points = batches.iter().zip(&medians).map(|(batch, rate)| (f64::from(*batch), *rate)).collect();

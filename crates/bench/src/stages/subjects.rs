@@ -21,7 +21,7 @@ const END: Duration = Duration::from_secs(5);
 pub enum Wait {
     /// They sleep.
     Sleep,
-    /// They look again at once, as testpmd does.
+    /// They spin, as testpmd does.
     Busy,
 }
 
@@ -54,11 +54,11 @@ pub enum Forwarder {
     Bridge,
 }
 
-/// A program that works until it is dropped.
+/// A program that works until this is dropped.
 pub struct Running {
     child: Option<Child>,
     links: Vec<bpf::Link>,
-    /// A command that takes back what was set up.
+    /// A command that undoes its set-up.
     undo: Option<(Namespace, Command)>,
 }
 
@@ -72,7 +72,7 @@ impl Running {
         Running { child: Some(child), links: Vec::new(), undo: None }
     }
 
-    /// Asks the process to end, and waits until it has.
+    /// Asks the process to end, and waits for its end.
     pub fn end(&mut self) {
         let processes = self.processes();
         let Some(mut child) = self.child.take() else { return };
@@ -99,13 +99,13 @@ impl Drop for Running {
     }
 }
 
-/// A process and its children, by `/proc/PID/stat`.
+/// A process and its children, from `/proc/PID/stat`.
 fn family(parent: u32) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|folder| folder.file_name().to_str()?.parse::<u32>().ok());
     let is_child = |process: &u32| {
         let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // Behind the name, which may hold any character: the state, then the parent.
+        // After the name, which may hold any character: the state, then the parent.
         let behind = text.rsplit_once(')').map_or("", |(_, behind)| behind);
         behind.split_whitespace().nth(1).and_then(|number| number.parse().ok()) == Some(parent)
     };
@@ -119,7 +119,7 @@ fn signal(processes: &[u32], signal: Signal) {
     }
 }
 
-/// A program on the second processor: the sender has the first.
+/// A program on the second processor, since the sender has the first.
 pub fn pinned(program: &Path) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", "1"]).arg(program);
@@ -131,7 +131,7 @@ pub fn start(bed: &Bed, command: Command) -> Result<Running, CaseError> {
     start_at(bed, &bed.here, command)
 }
 
-/// The same where the sender is.
+/// Starts a program in the sender's namespace.
 pub fn start_sending(bed: &Bed, command: Command) -> Result<Running, CaseError> {
     start_at(bed, &bed.sender.namespace, command)
 }
@@ -163,7 +163,7 @@ fn ip(bed: &Bed, words: &str) -> Result<(), CaseError> {
 
 fn testpmd(driver: &str) -> Result<Command, CaseError> {
     let mut command = Command::new(TESTPMD.find().map_err(CaseError::Missing)?);
-    // Its cores are its own: 0 for its statistics, 1 for its packets.
+    // It has cores of its own: 0 for its statistics, 1 for its packets.
     command.args(["--no-huge", "-m", "256", "--no-pci", "--lcores", "0@0,1@1"]);
     command.args([format!("--vdev=net_{driver}0,iface=in"), format!("--vdev=net_{driver}1,iface=out")]);
     command.args(["--", "--forward-mode=io", "--no-mlockall", "--total-num-mbufs=8192", "--auto-start"]);
@@ -193,7 +193,7 @@ impl Forwarder {
             Forwarder::TestpmdXdp => start(bed, testpmd("af_xdp")?)?,
             Forwarder::Netsniff => {
                 let mut command = pinned(&NETSNIFF.find().map_err(CaseError::Missing)?);
-                // Its own tuning of sockets takes a switch that namespaces do not have.
+                // Its own tuning of sockets needs a switch that namespaces do not have.
                 command.args(["--in", "in", "--out", "out", "--silent", "--no-sock-mem", "--ring-size", "2MiB"]);
                 start(bed, command)?
             }
@@ -205,8 +205,8 @@ impl Forwarder {
                 let mut undo = Command::new(IP.find().map_err(CaseError::Missing)?);
                 undo.args(["link", "del", "bridge"]);
                 ip(bed, "link add bridge type bridge mcast_snooping 0")?;
-                // Packets go through no tables, and frames whose IP checksum nobody filled in are forwarded. Where there is no
-                // such switch, there are no such tables.
+                // Packets go through no tables, and frames without an IP checksum are forwarded. If the switch is
+                // missing, so are the tables.
                 let bare = || std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "0");
                 let _ = bed.here.enter(bare);
                 let running = Running { child: None, links: Vec::new(), undo: Some((bed.here.clone(), undo)) };
@@ -226,7 +226,8 @@ impl Forwarder {
             if let Some(Ok(Some(status))) = running.child.as_mut().map(Child::try_wait) {
                 return Err(CaseError::Failed(format!("{} ended with {status}: {}", self.name(), said(bed))));
             }
-            // All of some frames, twice: the first may meet a program that is half set up, and what it sends by itself.
+            // All frames of two short trials: the first one may meet a program that is half set up, and frames that the
+            // program sends by itself.
             let come = || bed.trial(10_000.0, Duration::from_millis(10), &[]).is_ok_and(|trial| trial.lost == 0);
             if come() && come() {
                 return Ok(());

@@ -1,5 +1,5 @@
-//! The work that a request has time for with each frame of a gigabit link, in one stage and in two; frames come from memory. The
-//! search is `streamline bench pipeline`. Whether all frames come in order is looked at with a million numbered ones.
+//! The work that a request has time for with each frame of a gigabit link, in one stage and in two; frames come from
+//! memory. `streamline bench pipeline` searches for it. The order of frames is checked with a million numbered ones.
 
 use crate::case::{Case, CaseError, How, Numbers};
 use crate::measure::Effort;
@@ -16,10 +16,10 @@ const FRAMES: u64 = 1_000_000;
 /// Bytes on a wire besides those of a frame: preamble and gap.
 const WIRE_BYTES: u64 = 20;
 const GIGABIT: u64 = 1_000_000_000;
-/// Work of a stage with each frame in the rows about order, ns. A frame of 64 bytes has 672 ns.
+/// Work of a stage for each frame in the rows about order, in ns. A frame of 64 bytes has 672 ns.
 const WORK_NS: u64 = 200;
 
-/// Requests in stages: the word `WORK` is work in one stage.
+/// Requests in stages; the word `WORK` stands for the work of one stage.
 const STAGES: [&str; 3] = ["WORK | drop", "WORK || WORK | drop", "WORK || WORK || WORK | drop"];
 
 const fn row(about: &'static str, against: &'static str, numbers: fn(&Setting) -> Result<Numbers, CaseError>) -> Case {
@@ -41,12 +41,12 @@ pub static CASES: &[Case] = &[
     order("frames of 1,000,000 lost or not in order, three stages, asleep, 64 B", |setting| out_of_order(setting, 3)),
 ];
 
-/// For rows whose stages spin: each takes a processor of its own.
+/// The result of rows whose stages spin, so that each needs a processor of its own.
 fn needs(processors: usize) -> Result<Numbers, CaseError> {
     Err(CaseError::Missing(format!("needs {processors} processors")))
 }
 
-/// Work time of all stages together, ns, at each of these sizes.
+/// Work time of all stages together, in ns, for each of these sizes.
 fn work_times(setting: &Setting, stages: usize, sizes: &[u32]) -> Result<Vec<f64>, CaseError> {
     let wait = if stages > 1 { "set wait=busy; " } else { "" };
     let sizes_text = sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
@@ -55,7 +55,7 @@ fn work_times(setting: &Setting, stages: usize, sizes: &[u32]) -> Result<Vec<f64
     let ran = program.args(["--json", "--trial", "200ms", "--resolution", "2%", "--sizes", &sizes_text]).run()?;
     let said: Value = serde_json::from_slice(&ran.stdout).map_err(|error| format!("`bench pipeline`: {error}"))?;
     let rows = said["rows"].as_array().ok_or_else(|| "`bench pipeline` has no rows".to_owned())?;
-    // No work at all is left where the request does not keep to the rate by itself.
+    // There is no work time if the request alone cannot keep to the rate.
     let times: Vec<f64> = rows.iter().map(|row| row["work_ns"].as_f64().unwrap_or(0.0) * stages as f64).collect();
     if times.len() == sizes.len() { Ok(times) } else { Err(CaseError::Failed(format!("{} rows", times.len()))) }
 }
@@ -92,7 +92,7 @@ fn frames_a_second(size: u32) -> u64 {
 
 /// Counts lost, doubled and late frames of a million, with work in each stage. The stages sleep while they wait.
 fn out_of_order(setting: &Setting, stages: usize) -> Result<Numbers, CaseError> {
-    // More stages than processors do not keep to the rate: they lose no time here, for the source waits.
+    // With more stages than processors the rate is not kept. That loses no frames, since the source waits.
     let work = format!("work {WORK_NS}ns");
     let chain = STAGES[stages - 1].replace("WORK", &work).replace("| drop", "| sequence");
     let request = format!("generate size=60 count={FRAMES} rate={} | {chain}", frames_a_second(64));

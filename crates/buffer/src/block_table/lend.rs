@@ -1,4 +1,4 @@
-//! What a table does for [`lending`](crate::lending): names its memory, and takes in that of another table.
+//! The table's part of [`lending`](crate::lending): hands out its memory, and takes in the memory of another table.
 
 use super::{BlockTable, Memory, Segment, SegmentId};
 use crate::descriptor::Descriptor;
@@ -7,18 +7,18 @@ use crate::mapped_file::MappedFile;
 use std::sync::Arc;
 
 impl BlockTable {
-    /// The segment that a block lies in, and which of all there ever were it is.
+    /// The segment in which a block lies, and the segment's serial number.
     pub(crate) fn serial_of(&self, block: &Descriptor) -> Option<(SegmentId, u64)> {
         let id = self.view(block)?.segment;
         Some((id, self.segment(id)?.serial))
     }
 
-    /// Is this still that segment?
+    /// Does `id` still name the segment with this serial number?
     pub(crate) fn is_still(&self, id: SegmentId, serial: u64) -> bool {
         self.segment(id).is_some_and(|segment| segment.serial == serial)
     }
 
-    /// The map of a segment, where it is of a file.
+    /// The map of a file's segment; `None` for other segments.
     pub(crate) fn shared_file(&self, id: SegmentId) -> Option<&Arc<MappedFile>> {
         match &self.segment(id)?.memory {
             Memory::File(file) => Some(file),
@@ -26,7 +26,7 @@ impl BlockTable {
         }
     }
 
-    /// The memory of a block that is not of a file, for another thread; none of copies of held blocks.
+    /// Lends the memory of a block to another thread. `None` for blocks of files and for copies of held blocks.
     pub(crate) fn lend(&self, block: &Descriptor) -> Option<Lent> {
         match &self.segment(self.view(block)?.segment)?.memory {
             Memory::Append(ring) => {
@@ -37,7 +37,7 @@ impl BlockTable {
         }
     }
 
-    /// Adds a mapped file that others read as well, or puts it in the place of an older map of the same file.
+    /// Adds a file that another table maps as well, or replaces the older map of a `known` segment.
     pub(crate) fn borrow_file(&mut self, known: Option<SegmentId>, file: Arc<MappedFile>) -> SegmentId {
         match known.and_then(|id| Some((id, self.segment_mut(id)?))) {
             Some((id, segment)) => {
@@ -49,7 +49,7 @@ impl BlockTable {
         }
     }
 
-    /// Adds memory that another table lends, to what it has lent of the same ring where that is known.
+    /// Adds memory that another table lends: to the `known` segment if there is one, else to a new one.
     pub(crate) fn borrow_region(&mut self, known: Option<SegmentId>, lent: Lent) -> SegmentId {
         let id = known.unwrap_or_else(|| self.add_segment(Memory::Borrowed(BorrowedRing::default())));
         if let Some(Segment { memory: Memory::Borrowed(ring), .. }) = self.segment_mut(id) {

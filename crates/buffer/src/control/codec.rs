@@ -1,14 +1,15 @@
-//! How messages are written down: little-endian fields one after the other, texts and lists behind a `u32` that counts their
-//! bytes or entries. Another process wrote what is read: every field is checked, and bytes that say something else are `None`.
+//! Encoding of messages: little-endian fields one after the other; a `u32` with the length comes before a text or list.
 //!
-//! A message declares its fields once, by [`wire_struct!`](crate::wire_struct), [`wire_enum!`](crate::wire_enum) and
-//! [`wire_codes!`](crate::wire_codes); both directions follow from that.
+//! Another process wrote what is decoded here. Every field is checked, and bytes that are no valid value give `None`.
+//!
+//! A message declares its fields once, with [`wire_struct!`](crate::wire_struct), [`wire_enum!`](crate::wire_enum) or
+//! [`wire_codes!`](crate::wire_codes); these make the encoder and the decoder.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// A packet in the making.
+/// A packet that is being written.
 #[derive(Debug, Default)]
 pub struct Out(pub Vec<u8>);
 
@@ -26,21 +27,21 @@ impl In<'_> {
 
 /// A value that a message can carry.
 pub trait Wire: Sized {
-    /// Adds its fields.
+    /// Appends the value's fields to a packet.
     fn put(&self, out: &mut Out);
 
-    /// Reads its fields. `None`: the bytes are no such value.
+    /// Reads the value's fields. `None`: the bytes are no such value.
     fn get(fields: &mut In<'_>) -> Option<Self>;
 }
 
-/// Bytes that this takes in a packet.
+/// Length of a value in a packet, in bytes.
 pub fn len(of: &impl Wire) -> usize {
     let mut out = Out::default();
     of.put(&mut out);
     out.0.len()
 }
 
-/// Writes down a list that may not fit: entries that would make the packet longer than `most` bytes are left out.
+/// Encodes as much of a list as fits: leaves out entries that would make the packet longer than `most` bytes.
 pub fn put_fitting<T: Wire>(out: &mut Out, entries: impl Iterator<Item = T>, most: usize) {
     let (at, mut count) = (out.0.len(), 0u32);
     count.put(out);
@@ -115,7 +116,7 @@ impl<T: Wire> Wire for Vec<T> {
         self.iter().for_each(|entry| entry.put(out));
     }
 
-    // Every entry takes a byte or more, so that a list is no longer than its packet, whatever the count says.
+    // Every entry takes at least a byte: whatever the count says, the list is no longer than its packet.
     fn get(fields: &mut In<'_>) -> Option<Vec<T>> {
         (0..u32::get(fields)?).map(|_| T::get(fields)).collect()
     }
@@ -168,7 +169,7 @@ impl Wire for [u8; 6] {
     }
 }
 
-/// Behind the number of its family, 4 or 6.
+/// Comes after the number of its family, 4 or 6.
 impl Wire for Ipv4Addr {
     fn put(&self, out: &mut Out) {
         out.0.extend(self.octets());
@@ -202,7 +203,7 @@ impl Wire for IpAddr {
     }
 }
 
-/// Address and port alone: the scope of an address of IPv6 is a device of one namespace, and says nothing to another process.
+/// Address and port only: an IPv6 scope is a device of one namespace, unknown to another process.
 impl Wire for SocketAddr {
     fn put(&self, out: &mut Out) {
         self.ip().put(out);
@@ -214,7 +215,7 @@ impl Wire for SocketAddr {
     }
 }
 
-/// `wire_struct!(Place { id, ring })`: the fields one after the other. `if EXPRESSION` over the value says what is refused.
+/// `wire_struct!(Place { id, ring })`: the fields one after the other. `if EXPRESSION` refuses some decoded values.
 #[macro_export]
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),* $(,)? } $(if $check:expr)?) => {
@@ -237,7 +238,7 @@ macro_rules! wire_struct {
     };
 }
 
-/// `wire_enum!(Question { 1 = Hello(version, purpose), 2 = State })`: a byte that says which, then its fields.
+/// `wire_enum!(Question { 1 = Hello(version, purpose), 2 = State })`: one byte for the variant, then its fields.
 #[macro_export]
 macro_rules! wire_enum {
     ($name:ident { $($code:literal = $variant:ident $(($($field:ident),*))?),* $(,)? }) => {

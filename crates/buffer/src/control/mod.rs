@@ -1,11 +1,12 @@
-//! The control sockets of the daemon, the keepers, the parser process and running requests. A message is one packet
-//! (SOCK_SEQPACKET); file descriptors go beside it.
+//! Control sockets of the daemon, the keepers, the parser process and running requests. A message is one packet
+//! (SOCK_SEQPACKET), sent with file descriptors if it needs them.
 //!
-//! - [`codec`]: how a message is written down and checked.
-//! - [`name`]: a process claims a socket's path by a lock beside it, also after another process that was killed.
-//! - [`packets`]: packets with file descriptors; [`peer`]: the process at the other end, as the kernel knows it.
+//! - [`codec`]: how messages are encoded and checked.
+//! - [`name`]: how a process claims a socket's path by a lock beside it, also after its last owner was killed.
+//! - [`packets`]: packets with file descriptors.
+//! - [`peer`]: the process at the other end, as the kernel knows it.
 //!
-//! Each protocol says what its messages mean: [`keeper::message`](crate::keeper::message), and `protocol` of the crates above.
+//! Each protocol defines its messages: [`keeper::message`](crate::keeper::message), and `protocol` in the crates above.
 
 pub mod codec;
 pub mod name;
@@ -26,22 +27,22 @@ pub trait Message: Wire {
     /// Longest packet in bytes.
     const BYTES: usize;
 
-    /// As a packet.
+    /// Encodes the message as a packet.
     fn encode(&self) -> Vec<u8> {
         let mut out = Out::default();
         self.put(&mut out);
         out.0
     }
 
-    /// From a packet. `None`: the packet is no such message, or goes on behind it.
+    /// Decodes a packet. `None`: it is not such a message, or has more bytes than one.
     fn decode(packet: &[u8]) -> Option<Self> {
         let mut fields = In(packet);
         Self::get(&mut fields).filter(|_| fields.0.is_empty())
     }
 }
 
-/// Sends a message. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room; a message that is
-/// longer than its protocol allows is [`io::ErrorKind::InvalidInput`].
+/// Sends a message. Fails with [`io::ErrorKind::WouldBlock`] where a non-blocking socket has no room, and with
+/// [`io::ErrorKind::InvalidInput`] where the message is longer than its protocol allows.
 pub fn send<M: Message>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let packet = message.encode();
     if packet.len() > M::BYTES {
@@ -50,13 +51,12 @@ pub fn send<M: Message>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) 
     packets::send(socket, &packet, fds)
 }
 
-/// Asks: as [`send`]. A peer that listens no more is no error, for it may have said why before it closed: its answer is there
-/// to be received.
+/// Like [`send`], but a peer that has closed its end is no error: its last answer can still be received.
 pub fn ask<M: Message>(socket: impl AsFd, question: &M) -> io::Result<()> {
     ask_with(socket, question, &[])
 }
 
-/// As [`ask`], with file descriptors beside the question.
+/// Like [`ask`], with file descriptors.
 pub fn ask_with<M: Message>(socket: impl AsFd, question: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     match send(socket, question, fds) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -70,11 +70,11 @@ pub fn send_last<M: Message>(socket: impl AsFd, message: &M) {
 }
 
 thread_local! {
-    /// Room for a message, as long as the longest that this thread has waited for.
+    /// Buffer for a message, as long as the longest that this thread has waited for.
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Receives a message and its file descriptors: none where not all of them could come. `None`: the other side closed.
+/// Receives a message and its file descriptors (all of them or none). `None`: the other side closed.
 pub fn receive<M: Message>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut packet = ROOM.take();
     packet.resize(packet.len().max(M::BYTES), 0);
@@ -90,8 +90,8 @@ pub fn receive<M: Message>(socket: impl AsFd) -> io::Result<Option<(M, Vec<Owned
     }
 }
 
-/// A socket that is connected to the one at `path`. `owner`: it has to be that user's ([`peer::connect_to`]). A listener that
-/// accepts no connection for `patience` is [`io::ErrorKind::TimedOut`]; a later send waits as long.
+/// Connects to the socket at `path`. With `owner` it must belong to that user ([`peer::connect_to`]). Fails with
+/// [`io::ErrorKind::TimedOut`] where the listener accepts nothing for `patience`; a later send waits as long.
 pub fn connect(path: &Path, owner: Option<u32>, flags: SocketFlags, patience: Duration) -> io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -107,7 +107,7 @@ pub fn connect(path: &Path, owner: Option<u32>, flags: SocketFlags, patience: Du
     }
 }
 
-/// Accepts a connection; gives its socket and its peer. [`packets::is_short`] tells an error that passes from one that stays.
+/// Accepts a connection; gives its socket and its peer. [`packets::is_short`] tells whether an error will pass.
 pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<(OwnedFd, peer::Peer)> {
     let socket = rustix::net::accept_with(listener, flags | SocketFlags::CLOEXEC)?;
     let peer = peer::of(socket.as_fd())?;

@@ -1,5 +1,5 @@
-//! A process owns a socket's path as long as it holds the lock beside the socket. The kernel releases the lock when the process
-//! dies. The holder may remove a socket that lies there, for no process listens at it.
+//! A process owns a socket's path as long as it holds the lock beside the socket. The kernel releases the lock when the
+//! process dies. The holder of the lock may remove a socket found at the path: no process listens there.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -7,15 +7,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Where the lock of this socket lies: beside it, under all of its name. With another ending in place of the socket's it might
-/// be another program's file (`Cargo.lock`).
+/// Path of the lock of a socket: beside it, with `.lock` behind its whole name. If the lock replaced the socket's
+/// ending, it might name another program's file (`Cargo.lock`).
 pub fn lock_path(path: &Path) -> PathBuf {
     let mut lock = path.as_os_str().to_owned();
     lock.push(".lock");
     PathBuf::from(lock)
 }
 
-/// A lock that says that a keeper of this name lives; the kernel lets go of it when that dies, however it dies.
+/// Takes the lock of a name, which shows that its keeper lives. The kernel releases it when the process dies.
 pub fn lock(path: &Path) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
     let open = |access| {
@@ -24,7 +24,7 @@ pub fn lock(path: &Path) -> io::Result<OwnedFd> {
     };
     for _ in 0..LOCK_TRIES {
         let lock = match open(OFlags::RDWR) {
-            // A process that may open no file for writing can lock all the same, unless the file is on NFS (flock(2)).
+            // A process that may not write to the file can lock it all the same, unless the file is on NFS (flock(2)).
             Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => open(OFlags::RDONLY)?,
             opened => opened?,
         };
@@ -41,20 +41,20 @@ pub fn lock(path: &Path) -> io::Result<OwnedFd> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "this name is in use already"))
 }
 
-/// Tries to lock the file that has the name, where others make and remove rings of this name all the time.
+/// How often to try, where other processes make and remove rings of this name all the time.
 const LOCK_TRIES: u32 = 16;
 
-/// A name that is this process's.
+/// A name that this process owns.
 #[derive(Debug)]
 pub struct Claimed {
     /// Listens at the socket, without blocking.
     pub listener: OwnedFd,
-    /// To be held as long as the name is used.
+    /// Holds the name: keep it as long as the name is used.
     pub lock: OwnedFd,
 }
 
-/// Claims a path and listens at it; `mode` and `group` are those of the socket. Takes over the path of a process that was
-/// killed. A failure leaves no file.
+/// Claims a path and listens there; `mode` and `group` are those of the socket. Takes over the path of a process that
+/// was killed. A failure leaves no file.
 pub fn claim(path: &Path, mode: u32, group: Option<u32>) -> io::Result<Claimed> {
     let lock = lock(path)?;
     match listen(path, mode, group) {
@@ -67,14 +67,14 @@ pub fn claim(path: &Path, mode: u32, group: Option<u32>) -> io::Result<Claimed> 
 }
 
 fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<OwnedFd> {
-    // Nobody keeps it: what lies there is what a killed keeper left.
+    // This process has the lock: what lies there was left by a killed keeper.
     remove_socket(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // No client has files to give: what comes would be ours to close, which may take as long as a client likes.
+    // Clients have no reason to send files. This process would have to close them, which a client can make slow.
     super::packets::take_no_files(&listener);
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    // Nobody can connect before it is said who may: it does not listen yet.
+    // Until `listen` no client can connect, so none connects before mode and group are set.
     let listens = set_mode(path, mode)
         .and_then(|()| if group.is_some() { std::os::unix::fs::chown(path, None, group) } else { Ok(()) })
         .and_then(|()| Ok(rustix::net::listen(&listener, 128)?));
@@ -85,7 +85,7 @@ fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Who makes everything for its user alone, by its umask, need not be permitted to change modes.
+/// A process whose umask already gives this mode may be forbidden to change modes.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     if std::fs::symlink_metadata(path)?.permissions().mode() & 0o777 == mode {
         return Ok(());
@@ -93,26 +93,26 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
-/// Gives a claimed name up: whoever comes next may claim it.
+/// Gives up a claimed name: another process may claim it then.
 pub fn give_up(path: &Path, claimed: Claimed) {
     remove_name(path);
     drop(claimed);
 }
 
-/// Removes socket and lock of a name that is this process's, which holds the lock still.
+/// Removes the socket and the lock of a name. The caller owns the name and holds the lock.
 pub fn remove_name(path: &Path) {
     let _ = std::fs::remove_file(path);
     let _ = std::fs::remove_file(lock_path(path));
 }
 
-/// Removes what a keeper that was killed left at this path. Fails where one lives.
+/// Removes what a killed keeper left at this path. Fails where a keeper lives.
 pub fn clear_dead(path: &Path) -> io::Result<()> {
     let _lock = lock(path)?;
     remove_socket(path)?;
     remove_if_there(&lock_path(path))
 }
 
-/// Removes a socket that nobody listens to. Anything else that has its name is somebody's.
+/// Removes a socket to which no process listens. Fails for a file of another kind, which is not ours.
 pub fn remove_socket(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {

@@ -1,4 +1,4 @@
-//! Packets between processes (SOCK_SEQPACKET), with file descriptors beside them.
+//! Packets between processes (SOCK_SEQPACKET), with file descriptors.
 //!
 //! The protocols ([`keeper::message`](crate::keeper::message) and others) say what the bytes mean.
 
@@ -12,33 +12,34 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// Most file descriptors beside one packet: four for each of 16 connections that a listener hands out. Linux takes 253.
+/// Most file descriptors with one packet: four for each of 16 connections that a listener hands out. Linux allows 253.
 pub const FDS: usize = 64;
 
-/// Sends one packet. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room.
+/// Sends one packet. Fails with [`io::ErrorKind::WouldBlock`] where a non-blocking socket has no room.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    // Alignment leaves room for a few more, which the other side need not have.
+    // The buffer is rounded up and might take a few more, for which the receiver has no room.
     if fds.len() > FDS || !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "more file descriptors than one message takes"));
     }
-    // A peer that is gone is an error, not a signal.
+    // NOSIGNAL: a peer that is gone gives an error, not a signal.
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Tells a client the reason before the socket is closed. Reads what the client has sent by then, and takes no more: the kernel
-/// resets a socket that is closed with unread packets, and the client would never get the reason. Does not wait.
+/// Tells a client the reason before the socket is closed. Then it shuts the socket down for reading and reads what the
+/// client has sent: the kernel resets a socket that is closed with unread packets, and the client would lose the
+/// reason. Does not wait.
 pub fn send_last(socket: impl AsFd, packet: &[u8]) {
     // A client that has gone needs no reason.
     let _ = send(&socket, packet, &[]);
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Read);
-    // As many as there can be in a queue, for it does not grow any more.
+    // This ends: the queue does not grow any more.
     while rustix::net::recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
 }
 
-/// Is there something to read before this time, of packets or a pipe? The other end's closing is.
+/// Waits until `deadline` for a packet, for bytes in a pipe, or for the other end to close; false when time is up.
 pub fn is_readable(fd: &impl AsFd, deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -52,8 +53,8 @@ pub fn is_readable(fd: &impl AsFd, deadline: Instant) -> io::Result<bool> {
     }
 }
 
-/// Has the other side taken everything that was sent to it? File descriptors on their way are open until then, and count
-/// against who sent them.
+/// Has the other side taken everything that was sent to it? Until then the file descriptors on their way are open, and
+/// count against the sender's limit.
 pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ (which has the number of TIOCOUTQ) writes one int there.
@@ -61,29 +62,29 @@ pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes == 0) }
 }
 
-/// Is this what a system says that has nothing more to give for now: files, memory, or files on their way?
+/// Does the error say that the system is short of files or memory for now, or that too many files are on their way?
 pub fn is_short(error: &io::Error) -> bool {
     use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS};
     error.raw_os_error().is_some_and(|errno| [EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS].contains(&errno))
 }
 
-/// Whether files may be sent to a socket (Linux 6.16); those that a listening socket accepts are as it is.
+/// Socket option: may peers send files to this socket (Linux 6.16)? Sockets accepted from a listener inherit it.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// From here on the kernel refuses files that clients send to this socket and to those it accepts (EPERM). A file that came
-/// has to be closed, and its maker decides how long that takes (a socket that lingers, a file system of its own). Before Linux
-/// 6.16 files still come, and are closed.
+/// Makes the kernel refuse (EPERM) files that clients send to this socket and to sockets accepted from it. A received
+/// file has to be closed, and its maker decides how long that takes (a lingering socket, a file system of its own).
+/// Before Linux 6.16 files still arrive, and are closed.
 pub fn take_no_files(socket: impl AsFd) {
     pass_rights(socket, 0);
 }
 
-/// From here on files may be sent to this socket, in spite of [`take_no_files`].
+/// Allows files to be sent to this socket again, after [`take_no_files`].
 pub fn take_files(socket: impl AsFd) {
     pass_rights(socket, 1);
 }
 
 fn pass_rights(socket: impl AsFd, passes: libc::c_int) {
-    // SAFETY: the option is one int, which is there. What an older kernel says to it changes nothing.
+    // SAFETY: the option is one int, which is there. An older kernel refuses the option, which changes nothing.
     unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
@@ -95,22 +96,23 @@ fn pass_rights(socket: impl AsFd, passes: libc::c_int) {
     }
 }
 
-/// A packet as it came.
+/// A received packet.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of it.
+    /// Its length in bytes.
     pub len: usize,
-    /// The file descriptors beside it; none where there were more than can be heard, or than this process may have now.
+    /// Its file descriptors; empty where there were more than fit, or more than this process may have now.
     pub fds: Vec<OwnedFd>,
 }
 
-/// Receives one packet into `packet`. `None` where the other side closed; an error where the packet was longer than `packet`.
+/// Receives one packet into `packet`. `None` where the other side closed; an error where the packet is longer than
+/// `packet`.
 pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<Received>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(packet)];
     let got = rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    // Taken before anything is refused, so that none stays open.
+    // Taken before anything is refused, so that no file stays open.
     let mut fds: Vec<OwnedFd> = control
         .drain()
         .filter_map(|message| match message {

@@ -1,4 +1,4 @@
-//! The peer of a Unix socket, as the kernel knows it from when the peer connected.
+//! The process at the other end of a Unix socket, as the kernel recorded it when the connection was made.
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::SocketAddrUnix;
@@ -9,11 +9,11 @@ use std::path::Path;
 /// The process at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process; 0 where it is in a PID namespace that is not below ours.
+    /// Process id; 0 where the process is in a PID namespace that is not below ours.
     pub process: i32,
-    /// Its user.
+    /// User id.
     pub user: u32,
-    /// Every group it is in.
+    /// All its groups.
     pub groups: Vec<u32>,
 }
 
@@ -32,19 +32,19 @@ pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     Ok(Peer { process: credentials.pid, user: credentials.uid, groups })
 }
 
-/// The process at the other end, as a descriptor (SO_PEERPIDFD, Linux 6.5): while it has not ended, no other process has its
-/// number. Fails where it is gone already.
+/// A pidfd of the process at the other end (SO_PEERPIDFD, Linux 6.5). Until that process has ended, no other process
+/// has its number. Fails where it is gone already.
 pub fn process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut fd: libc::c_int = -1;
-    // SAFETY: there is room for one number, and any is one.
+    // SAFETY: there is room for one number, and any bit pattern is one.
     unsafe { ask(socket, libc::SO_PEERPIDFD, (&raw mut fd).cast(), size_of_val(&fd))? };
     // SAFETY: the kernel just made it for us; it closes on exec.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Connects a socket to the one at this path, if that is this user's: folder and socket belong to the user, the socket is no
-/// link, and a process of the user listens there. Else it fails with [`io::ErrorKind::PermissionDenied`], and connects to no
-/// socket of another user's. Takes `/proc`.
+/// Connects a socket to the one at `path`, if that is the user's own: folder and socket belong to `user`, the socket is
+/// not a symbolic link, and a process of the user listens there. Else it fails with
+/// [`io::ErrorKind::PermissionDenied`]. It never connects to a socket file of another user. Needs `/proc`.
 pub fn connect_to(socket: impl AsFd, path: &Path, user: u32) -> io::Result<()> {
     let (folder, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -61,7 +61,7 @@ pub fn connect_to(socket: impl AsFd, path: &Path, user: u32) -> io::Result<()> {
     if of_folder.st_uid != user || of_socket.st_uid != user {
         return denied("it is another user's, or in another user's folder");
     }
-    // That one, whatever lies at the path by now.
+    // Connect to the file that was checked, even if another one lies at the path by now.
     let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
     rustix::net::connect(&socket, &address)?;
     match credentials(socket.as_fd())?.uid {
@@ -78,11 +78,11 @@ fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     Ok(credentials)
 }
 
-/// Gets an option of a socket; how many bytes it has.
+/// Gets a socket option into `value`; returns its length in bytes.
 ///
 /// # Safety
 ///
-/// There is room for `bytes` bytes at `value`, which may become anything.
+/// `value` has room for `bytes` bytes, of which any bit pattern is valid.
 unsafe fn ask(
     socket: BorrowedFd<'_>,
     option: libc::c_int,

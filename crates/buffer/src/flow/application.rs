@@ -13,33 +13,33 @@ use std::collections::VecDeque;
 #[cfg(not(loom))]
 use std::{io, os::fd::OwnedFd};
 
-/// There is no room in the channel: the driver is not done with earlier packets.
+/// The channel has no room: the driver is not done with earlier packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// A received packet, in buffers that the driver does not write until they are given back.
+/// A received packet. The driver does not write to its buffers until they are given back.
 #[derive(Debug)]
 pub struct Received<'a> {
     /// When the device received it, ns since 1970 UTC.
     pub time: u64,
     span: &'a Span,
-    /// Where its pieces lie: offset and bytes of each.
+    /// Its pieces: offset and length of each.
     pieces: &'a [(usize, usize)],
     len: usize,
 }
 
 impl Received<'_> {
-    /// Bytes in it.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Is it of no bytes?
+    /// Is the length 0?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies its first bytes into `to`, as many as both have; says how many.
+    /// Copies its first bytes into `to`, as many as both have; returns their number.
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let mut copied = 0;
         for &(offset, len) in self.pieces {
@@ -64,9 +64,9 @@ pub struct Application {
     receive: Span,
     /// Records written.
     sent: u64,
-    /// Records that the driver was done with when this last looked.
+    /// Records that the driver was done with at the last look.
     done: u64,
-    /// Where the bytes of each outstanding record end, by absolute position.
+    /// Absolute position at which the bytes of each outstanding record end.
     ends: VecDeque<u64>,
     /// Bytes that the driver is done with, and bytes written, by absolute position.
     free_from: u64,
@@ -74,12 +74,12 @@ pub struct Application {
     /// Entries of received packets taken.
     received: u64,
     given: u64,
-    /// Pieces of the packet that is being taken: offset and bytes of each.
+    /// Pieces of the packet that is being received: offset and length of each.
     pieces: Vec<(usize, usize)>,
 }
 
 impl Application {
-    /// The application's half of a channel that nothing went through yet. The driver has all receive buffers at first.
+    /// The application's half of a fresh channel. The driver has all receive buffers at first.
     pub(super) fn new(parts: Parts) -> Application {
         let Parts { geometry, driver, application, records, empties, packets, send, receive, .. } = parts;
         Application {
@@ -102,7 +102,7 @@ impl Application {
         }
     }
 
-    /// Takes the two segments of a channel from the driver.
+    /// Attaches to a channel with the two segments from the driver.
     #[cfg(not(loom))]
     pub fn attach(geometry: Geometry, [ours, theirs]: [OwnedFd; 2]) -> Result<Application, Refused> {
         let invalid = |text: String| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -119,11 +119,11 @@ impl Application {
         self.given += 1;
     }
 
-    /// Copies a packet that lies in `pieces` into the channel and publishes it; the caller rings the driver.
+    /// Copies the packet in `pieces` into the channel and publishes it; the caller rings the driver.
     ///
     /// # Errors
     ///
-    /// [`Full`]: there is no room now; also for a packet that is longer than the channel.
+    /// [`Full`]: there is no room now, or the packet is longer than the channel.
     pub fn send(&mut self, pieces: &[&[u8]]) -> Result<(), Full> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         self.outstanding();
@@ -145,7 +145,7 @@ impl Application {
         Ok(())
     }
 
-    /// Is there room now for a packet of `len` bytes? Once there is, there is until the next [`send`](Self::send).
+    /// Is there room now for a packet of `len` bytes? The room stays until the next [`send`](Self::send).
     pub fn has_room(&self, len: usize) -> bool {
         // A hint: `send` looks again.
         let done = self.driver.done.load(Ordering::Relaxed).min(self.sent).max(self.done);
@@ -158,8 +158,8 @@ impl Application {
 
     /// Packets sent that the driver is not done with.
     pub fn outstanding(&mut self) -> u64 {
-        // ordering: with the driver's Release: it has read the bytes that are overwritten from now on. The model checker lets no
-        // load see a later store, and so cannot show that.
+        // ordering: pairs with the driver's Release: the driver has read the bytes that are overwritten from now on.
+        // The model checker lets no load see a later store, and so cannot show that.
         let done = self.driver.done.load(Ordering::Acquire).min(self.sent);
         while self.done < done {
             self.done += 1;
@@ -168,8 +168,8 @@ impl Application {
         self.sent - self.done
     }
 
-    /// Gives the packets that are there to `take`, at most `most`, and their buffers back to the driver after each. Says how many
-    /// there were. A packet whose place makes no sense ends the turn: the driver is broken.
+    /// Calls `take` for each packet, at most `most` times, and gives its buffers back to the driver afterwards. Returns
+    /// the number of packets. A packet with an impossible place ends the call: the driver is broken.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&Received<'_>)) -> usize {
         let mut there = self.receivable() as u64;
         let mut count = 0;
@@ -187,7 +187,7 @@ impl Application {
         count
     }
 
-    /// Finds the pieces of the next packet, of `there` entries at most; gives its time and its bytes. None: its place makes no sense.
+    /// Finds the pieces of the next packet in up to `there` entries: its time and length. `None`: a place is invalid.
     fn find(&mut self, there: u64) -> Option<(u64, usize)> {
         self.pieces.clear();
         let (mut time, mut total) = (0, 0);
@@ -216,21 +216,21 @@ impl Application {
         self.driver.received.load(Ordering::Relaxed) != self.received
     }
 
-    /// Packets to receive, at most. The [facts](Self::facts) that the driver told before these packets are there after this call.
+    /// Most packets that can be received now. It also makes visible [facts](Self::facts) told before these packets.
     pub fn receivable(&self) -> usize {
         let there = self.driver.received.load(Ordering::Acquire).wrapping_sub(self.received);
         there.min(u64::from(self.geometry.receive_buffers)) as usize
     }
 
-    /// How often the driver has told other facts so far, and the last of them; 0: those of the grant hold, and these mean nothing.
+    /// How often the driver has told new facts, and the latest. If the number is 0, the grant's facts hold, not these.
     pub fn facts(&self) -> (u64, Facts) {
         let count = self.driver.changes.load(Ordering::Acquire);
         let words = [&self.driver.link, &self.driver.mtu].map(|word| word.load(Ordering::Relaxed));
-        // A change meanwhile may mix two facts; its count is another one, and the caller looks again.
+        // A change meanwhile may mix two facts. Then the count changes too, and the caller looks again.
         (count, Facts::from_words(words))
     }
 
-    /// Whether the flow is alive.
+    /// Is the flow open?
     pub fn state(&self) -> State {
         match self.driver.state.load(Ordering::Acquire) {
             0 => State::Open,
@@ -238,8 +238,8 @@ impl Application {
         }
     }
 
-    /// How many errors the driver has reported so far, and the errno of the last one: an ICMP error, a next hop that is silent.
-    /// Third, where the errno is EMSGSIZE: bytes of the longest IP packet that the path takes; 0: unknown, or another errno.
+    /// The number of errors the driver has reported, and the errno of the last one (an ICMP error, a silent next hop).
+    /// Third, if the errno is EMSGSIZE: bytes of the longest IP packet on the path. 0: unknown, or another errno.
     pub fn errors(&self) -> (u64, i32, u32) {
         let count = self.driver.errors.load(Ordering::Acquire);
         let last = self.driver.errno.load(Ordering::Relaxed);

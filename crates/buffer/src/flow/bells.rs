@@ -1,17 +1,27 @@
-//! One doorbell for all channels of an application, in each direction: a pipe, a word that says who sleeps, and a bit for each
-//! channel with news.
+//! One doorbell for all channels of an application, in each direction: a pipe, a word that says that the side sleeps,
+//! and a bit for each channel with news.
 //!
-//! A pipe, not an eventfd: each side has an end of its own. Both sides of an eventfd share one file description, so that an
-//! application could take `O_NONBLOCK` from it, and the driver would block in it.
+//! A pipe, not an eventfd: each side has its own end. Both sides of an eventfd share one file description, so that an
+//! application could clear `O_NONBLOCK`, and the driver would block.
 //!
-//! Both sides write the page. It holds hints only: what lies in a channel decides, so that a side that writes nonsense here
-//! keeps news from itself and wakes the other in vain, which costs the other a system call a ring at most.
+//! Both sides write the page. It holds hints only; the channels decide. A side that writes nonsense here misses news
+//! itself and wakes the other side in vain, which costs that side at most one system call per ring.
 //!
-//! Pairing: the ringer sets the bit, then looks at `asleep`; the sleeper sets `asleep`, then looks at the bits. Between the two
-//! steps of each is a fence, so that one of them sees the other. The ringer's bit is a Release: who takes it (Acquire) sees what
-//! the ringer wrote into the channel before.
+//! Pairing: the ringer sets the bit, then reads `asleep`. The sleeper sets `asleep`, then reads the bits. Each side
+//! runs a fence in between, so that at least one sees the other's store. The ringer's bit is a Release: a side that
+//! takes the bit (Acquire) sees what the ringer wrote into the channel before.
 //!
-//! Under the model checker a word stands for the pipe (`bells/model.rs`).
+//! Moves of `asleep`, which only its own side stores:
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | 0 | 1 | the side is about to sleep |
+//! | 1 | 0 | the bits show news after all, or the side woke up |
+//!
+//! A side must not sleep between its store of 1 and its look at the bits: a ringer that read 0 does not write to the
+//! pipe.
+//!
+//! Under the model checker a word replaces the pipe (`bells/model.rs`).
 
 #[cfg(loom)]
 mod model;
@@ -28,19 +38,18 @@ use pipe::Wire;
 use crate::shared::words::{Shared, Words};
 use base::atomic::{AtomicU64, Ordering, fence};
 
-/// Channels of one application at most; a model has few.
+/// Most channels of one application; a model has few.
 pub const CHANNELS: usize = if cfg!(loom) { 64 } else { 1024 };
 
 const WORDS: usize = CHANNELS / 64;
 
-/// One direction.
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Direction {
     /// Not 0: the side that is rung sleeps, or is about to.
     asleep: AtomicU64,
     _asleep: [AtomicU64; 15],
-    /// Channels with news.
+    /// Channels with news, a bit each.
     news: [AtomicU64; WORDS],
 }
 
@@ -56,12 +65,12 @@ struct BellWords {
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for BellWords {}
 
-/// One side's doorbells: its own, which the other side rings, and the other's.
+/// One side's doorbells: its own, which the other side rings, and the other side's.
 #[derive(Debug)]
 pub struct Bells {
     words: Shared<BellWords>,
     is_driver: bool,
-    /// What wakes this side, and by what this side wakes the other.
+    /// The ends of the pipes: the one that wakes this side, and the one that wakes the other.
     wire: Wire,
 }
 
@@ -73,7 +82,7 @@ impl Bells {
         }
     }
 
-    /// Says to the other side that this channel has news, and wakes it where it sleeps. A channel number past the last is none.
+    /// Tells the other side that this channel has news, and wakes it if it sleeps. Ignores a channel out of range.
     pub fn ring(&self, channel: usize) {
         let (_, theirs) = self.sides();
         let Some(word) = theirs.news.get(channel / 64) else { return };
@@ -84,7 +93,7 @@ impl Bells {
         }
     }
 
-    /// Calls `look` for each channel with news, and forgets them. News that come meanwhile are kept.
+    /// Calls `look` for each channel with news, and clears them. News that come meanwhile are kept.
     pub fn news(&self, mut look: impl FnMut(usize)) {
         let (mine, _) = self.sides();
         for (at, word) in mine.news.iter().enumerate() {
@@ -99,7 +108,7 @@ impl Bells {
         }
     }
 
-    /// Says that this side is about to sleep on [`fd`](Self::fd). `false`: there are news, do not sleep.
+    /// Announces that this side is about to sleep on [`fd`](Self::fd). `false`: there are news, do not sleep.
     pub fn fall_asleep(&self) -> bool {
         let (mine, _) = self.sides();
         mine.asleep.store(1, Ordering::Relaxed);
@@ -111,7 +120,7 @@ impl Bells {
         quiet
     }
 
-    /// Says that this side is awake, and forgets what woke it.
+    /// Announces that this side is awake, and empties its pipe.
     pub fn awake(&self) {
         let (mine, _) = self.sides();
         mine.asleep.store(0, Ordering::Relaxed);

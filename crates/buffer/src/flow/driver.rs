@@ -1,4 +1,13 @@
 //! The driver's half of a flow channel.
+//!
+//! A driver that takes the place of one that ended ([`Driver::restore`]) finds each step undone, done, or half done:
+//!
+//! | the ended driver had | the new driver |
+//! |---|---|
+//! | filled buffers, but not raised `received` | forgets that packet; the buffers are still the driver's |
+//! | raised `received`, but not `settled` | clears the marks of entries `settled..received` |
+//! | marked an empty buffer as its own, but not raised `given` | raises `given` |
+//! | taken records, but not raised `done` | takes these records again |
 
 use super::layout::{
     ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Facts, Geometry, Owned, PAGE, PIECES, Packet, Record,
@@ -14,27 +23,27 @@ use base::atomic::Ordering;
 #[cfg(not(loom))]
 use std::{io, os::fd::OwnedFd, sync::Arc};
 
-/// The application wrote into its half what no application writes. The driver closes the flow.
+/// The application stored something that no correct application stores. The driver closes the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// An index went back, or further ahead than its FIFO is long.
+    /// An index went back, or is further ahead than its FIFO is long.
     Index,
     /// A record has no pieces or too many, or a piece lies outside the bytes to send.
     Record,
-    /// A buffer that does not exist, or that the driver has already.
+    /// A buffer that does not exist, or that the driver already has.
     Buffer,
 }
 
-/// What became of a packet for an application.
+/// The fate of a packet for an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// It lies in buffers; the caller rings the application.
+    /// It is in buffers; the caller rings the application.
     Yes,
     /// It was dropped and counted.
     Dropped(Drop),
 }
 
-/// A packet that the application wants sent: where it lies, read once and checked. Its bytes may change at any time.
+/// A packet to send: its place, read once and checked. The application may change its bytes at any time.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     pieces: [(u32, u32); PIECES],
@@ -43,12 +52,12 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Bytes in it.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Is it of no bytes?
+    /// Is the length 0?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -63,7 +72,7 @@ pub struct Driver {
     records: SharedArray<Record>,
     empties: SharedArray<Empty>,
     packets: SharedArray<Packet>,
-    /// What `owned` says, for a driver that follows this one.
+    /// A copy of `owned` in the segment, for a driver that takes this one's place.
     said_owned: SharedArray<Owned>,
     send: Payload,
     receive: Span,
@@ -77,16 +86,15 @@ pub struct Driver {
     given: u64,
     /// Entries of received packets written, one for each buffer.
     received: u64,
-    /// Packets in them.
     delivered: u64,
     /// Buffers that the driver may fill.
     free: Vec<u32>,
-    /// By buffer: is it the driver's?
+    /// For each buffer: is it the driver's?
     owned: Vec<bool>,
 }
 
 impl Driver {
-    /// A new channel, and the two segments for its application. All bytes are zero.
+    /// Makes a channel, and the two segments for its application. All bytes are zero.
     #[cfg(not(loom))]
     pub fn create(geometry: Geometry) -> io::Result<(Driver, [OwnedFd; 2])> {
         geometry.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -101,12 +109,12 @@ impl Driver {
         Ok((half, fds))
     }
 
-    /// Takes the place of a driver that ended, with the [segments](Self::segments) of its channel. A step that the ended driver had begun is
-    /// either done already or done again here.
+    /// Takes the place of a driver that ended, with the [segments](Self::segments) of its channel. A step that the
+    /// ended driver had begun is already done, or done again here.
     ///
     /// # Errors
     ///
-    /// They are no segments of such a channel.
+    /// If they are not segments of such a channel.
     #[cfg(not(loom))]
     pub fn restore(geometry: Geometry, [theirs, ours]: [OwnedFd; 2]) -> Result<Driver, Refused> {
         let invalid = |text: &str| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -121,42 +129,42 @@ impl Driver {
         half.received = words.received.load(Ordering::Relaxed);
         half.given = words.given.load(Ordering::Relaxed);
         let settled = words.settled.load(Ordering::Relaxed);
-        // No channel carries so many packets: sums with these have room.
+        // No real count is that high; the limit rules out overflow in sums with these.
         let is_far = [half.done, half.received, half.given].iter().any(|index| index >> 62 != 0);
         if is_far || half.received.wrapping_sub(settled) > u64::from(geometry.receive_buffers) {
             return Err(invalid("the driver's own words make no sense"));
         }
-        // Published, and not marked yet.
+        // Published, but not marked yet.
         for entry in settled..half.received {
             half.mark(half.packets.at(entry).place.load(Ordering::Relaxed) as u32, false);
         }
-        // ordering: for a driver that follows this one, as in `deliver`; models have one driver.
+        // ordering: for a driver that takes this one's place, as in `deliver`; models have one driver.
         half.words.settled.store(half.received, Ordering::Release);
         for buffer in (0..geometry.receive_buffers).rev() {
             if half.said_owned.at(u64::from(buffer / 64)).0.load(Ordering::Relaxed) & 1 << (buffer % 64) != 0 {
                 half.own(buffer);
             }
         }
-        // Marked, and not counted yet.
+        // Marked, but not counted yet.
         let next = half.empties.at(half.given).0.load(Ordering::Relaxed);
         let is_marked = usize::try_from(next).is_ok_and(|next| half.owned.get(next) == Some(&true));
-        // ordering: with the Release of the count of empty buffers, as in `refill`; models have one driver.
+        // ordering: pairs with the Release of the count of empty buffers, as in `refill`; models have one driver.
         if is_marked && half.application.empties.load(Ordering::Acquire) != half.given {
             half.given += 1;
-            // ordering: for a driver that follows this one; models have one driver.
+            // ordering: for a driver that takes this one's place; models have one driver.
             half.words.given.store(half.given, Ordering::Release);
         }
         Ok(half)
     }
 
-    /// The driver's half of these segments, without a buffer.
+    /// The driver's half of these segments, without buffers.
     #[cfg(not(loom))]
     fn on(geometry: Geometry, theirs: Segment, ours: Segment) -> io::Result<Driver> {
         let parts = Parts::map(geometry, &theirs, &ours, Side::Driver)?;
         Ok(Driver::new(parts, [theirs, ours].map(|segment| Arc::new(segment.into_fd()))))
     }
 
-    /// The driver's half of these parts, without a buffer.
+    /// The driver's half of these parts, without buffers.
     pub(super) fn new(parts: Parts, #[cfg(not(loom))] segments: [Arc<OwnedFd>; 2]) -> Driver {
         let Parts { geometry, driver, application, records, empties, packets, said_owned, send, receive } = parts;
         Driver {
@@ -181,43 +189,42 @@ impl Driver {
         }
     }
 
-    /// All buffers are the driver's: packets can come before the application has its half.
+    /// Gives the driver all buffers, so that packets can come before the application has its half.
     pub(super) fn own_all(&mut self) {
         (0..self.geometry.receive_buffers).rev().for_each(|buffer| self.own(buffer));
     }
 
-    /// Both segments of the channel, the application's first: for a driver that follows this one.
+    /// Both segments of the channel, the application's first, for a driver that takes this one's place.
     #[cfg(not(loom))]
     pub fn segments(&self) -> &[Arc<OwnedFd>; 2] {
         &self.segments
     }
 
-    /// How large the channel is.
+    /// The size of the channel.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// A buffer is the driver's from now on.
     fn own(&mut self, buffer: u32) {
         self.owned[buffer as usize] = true;
         self.mark(buffer, true);
         self.free.push(buffer);
     }
 
-    /// Says whose a buffer is. One that does not exist is nobody's.
+    /// Stores which side has a buffer. Ignores a number that does not exist.
     fn mark(&self, buffer: u32, is_owned: bool) {
         if buffer >= self.geometry.receive_buffers {
             return;
         }
         let (word, bit) = (&self.said_owned.at(u64::from(buffer / 64)).0, 1 << (buffer % 64));
         let said = word.load(Ordering::Relaxed);
-        // ordering: a driver that follows finds everything that was stored before.
+        // ordering: a driver that takes this one's place sees everything that was stored before.
         word.store(if is_owned { said | bit } else { said & !bit }, Ordering::Release);
     }
 
-    /// The next packet to send; none where there is none. The caller says [`done`](Self::done) once for each, in order.
+    /// The next packet to send; `None` where there is none. The caller calls [`done`](Self::done) for each, in order.
     pub fn take(&mut self) -> Result<Option<Outgoing>, Fault> {
-        // Against `done`, not `taken`: an application may use a record again only once the driver is done with it.
+        // Relative to `done`, not `taken`: an application may reuse a record only once the driver is done with it.
         let ahead = self.application.sent.load(Ordering::Acquire).wrapping_sub(self.done);
         if ahead > u64::from(self.geometry.send_records) || ahead < self.taken - self.done {
             return Err(Fault::Index);
@@ -230,8 +237,8 @@ impl Driver {
         Ok(Some(outgoing))
     }
 
-    /// The last packet that the driver was done with, as the application has it now: it may have used the place again. None: there was
-    /// none, or what is there makes no sense.
+    /// The last packet that was done, as its record is now: the application may have reused it. `None`: there was none,
+    /// or the record is impossible.
     pub fn last_done(&self) -> Option<Outgoing> {
         self.done.checked_sub(1).and_then(|last| self.record(last).ok())
     }
@@ -256,7 +263,7 @@ impl Driver {
         Ok(outgoing)
     }
 
-    /// Copies bytes of a packet from its byte `from` on into `to`: as many as both have. Says how many.
+    /// Copies bytes of a packet, beginning with its byte `from`, into `to`: as many as both have. Returns their number.
     pub fn copy_out(&self, outgoing: &Outgoing, from: usize, to: &mut [u8]) -> usize {
         let (mut skip, mut copied) = (from, 0);
         for &(offset, len) in &outgoing.pieces[..outgoing.count] {
@@ -272,14 +279,14 @@ impl Driver {
         copied
     }
 
-    /// The driver has no more use for the bytes of `count` packets: the application may use their places again.
+    /// Says that the driver is done with `count` packets: the application may reuse their places.
     pub fn done(&mut self, count: u64) {
         self.done = (self.done + count).min(self.taken);
-        // ordering: with the Acquire in `outstanding`, which says why the model checker cannot show it.
+        // ordering: pairs with the Acquire in `outstanding`; a comment there says why the model checker cannot show it.
         self.words.done.store(self.done, Ordering::Release);
     }
 
-    /// Packets that wait to be taken, as the application says it; not more than a channel holds.
+    /// Packets that wait to be taken, as the application says; at most as many as a channel holds.
     pub fn waiting(&self) -> u64 {
         let ahead = self.application.sent.load(Ordering::Relaxed).wrapping_sub(self.taken);
         ahead.min(u64::from(self.geometry.send_records))
@@ -297,14 +304,14 @@ impl Driver {
             }
             self.own(buffer as u32);
             self.given += 1;
-            // ordering: a driver that follows finds the mark of `own` before the count; models have one driver.
+            // ordering: a driver that takes this one's place sees the mark before the count; models have one driver.
             self.words.given.store(self.given, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Copies a received packet that lies in `pieces` into as many empty buffers as it fills, and publishes it. `time`: when the
-    /// device received it, ns since 1970 UTC. Where there are too few buffers, the packet is dropped and counted, and takes none.
+    /// Copies the received packet in `pieces` into as many empty buffers as it needs, and publishes it. `time`: when
+    /// the device received it, ns since 1970 UTC. Without enough buffers the packet is dropped and counted.
     pub fn deliver(&mut self, pieces: &[&[u8]], time: u64) -> Result<Delivered, Fault> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         let buffer_bytes = self.geometry.buffer_bytes as usize;
@@ -341,18 +348,18 @@ impl Driver {
             self.received += 1;
         }
         self.delivered += 1;
-        // All entries of a packet at once: the application never finds a part of one.
+        // All entries of a packet at once, so that the application never finds a part of a packet.
         self.words.received.store(self.received, Ordering::Release);
-        // After that: a driver that follows marks what was published, and cannot know what was about to be.
+        // After publishing: a driver that takes this one's place clears the marks of published entries only.
         for entry in self.received - count as u64..self.received {
             self.mark(self.packets.at(entry).place.load(Ordering::Relaxed) as u32, false);
         }
-        // ordering: a driver that follows finds the marks before the count; models have one driver.
+        // ordering: a driver that takes this one's place sees the marks before the count; models have one driver.
         self.words.settled.store(self.received, Ordering::Release);
         Ok(Delivered::Yes)
     }
 
-    /// Counts a packet as dropped for this reason; gives the reason back.
+    /// Counts a packet as dropped for this reason; returns the reason.
     pub fn drop_one(&mut self, why: Drop) -> Drop {
         let counter = &self.words.drops[why as usize];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -374,14 +381,14 @@ impl Driver {
         self.taken
     }
 
-    /// Reports an error to the application, as an errno: what an ICMP error says, or a next hop that is silent. `detail`: where
-    /// the errno is EMSGSIZE, bytes of the longest IP packet that the path takes; 0: unknown, or another errno.
+    /// Reports an error to the application as an errno: from an ICMP error, or for a silent next hop. `detail` belongs
+    /// to EMSGSIZE: bytes of the longest IP packet on the path. 0: unknown, or another errno.
     pub fn report(&mut self, errno: i32, detail: u32) {
         self.words.errno.store(u64::from(detail) << 32 | u64::from(errno as u32), Ordering::Relaxed);
         self.words.errors.store(self.words.errors.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Tells the application what its flow runs on from now on: before the first packet that it matters to. The caller rings it.
+    /// Tells the application new facts about its flow, before the first packet they apply to. The caller rings it.
     pub fn tell(&mut self, facts: &Facts) {
         let [link, mtu] = facts.words();
         self.words.link.store(link, Ordering::Relaxed);
@@ -389,7 +396,7 @@ impl Driver {
         self.words.changes.store(self.words.changes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// Did the application close the flow? It does not take that back; one that does all the same closed it.
+    /// Did the application close the flow? That is final: the driver does not look whether it takes the word back.
     pub fn is_closed(&self) -> bool {
         self.application.closed.load(Ordering::Acquire) != 0
     }
@@ -400,23 +407,22 @@ impl Driver {
     }
 }
 
-/// Closes the channel of a driver that ended, and that no other follows: the application finds this errno. `segment` is the driver's. The
-/// caller rings the application.
+/// Closes the channel of a driver that ended without a successor: the application finds this errno. `segment` is the
+/// driver's. The caller rings the application.
 ///
 /// # Errors
 ///
-/// It is no such segment.
+/// If it is not such a segment.
 #[cfg(not(loom))]
 pub fn close_abandoned(segment: OwnedFd, errno: i32) -> Result<(), Refused> {
     let segment = Segment::receive_page(segment, PAGE)?;
     let front = segment.map(0, PAGE, Access::Write).map_err(Refused::Io)?;
     let words: Shared<DriverWords> = Shared::in_mapping(&front, 0).ok_or(Refused::Unsealed)?;
-    // ordering: what the dead driver stored is seen before; models have no processes that die.
+    // ordering: orders the dead driver's stores before this one; models have no processes that die.
     words.state.store(closed(errno), Ordering::Release);
     Ok(())
 }
 
-/// The word of a closed flow.
 fn closed(errno: i32) -> u64 {
     (errno as u32 as u64) << 32 | 1
 }

@@ -1,9 +1,9 @@
-//! The words of a flow channel and where they lie.
+//! The shared words of a flow channel, and their places.
 //!
 //! | segment | writer | parts, each at a multiple of a page |
 //! |---|---|---|
 //! | application | application | `ApplicationWords`, send records, empty receive buffers, bytes to send |
-//! | driver | driver | `DriverWords`, received packets, whose each buffer is, receive buffers |
+//! | driver | driver | `DriverWords`, received packets, owner of each buffer, receive buffers |
 
 use crate::shared::words::Words;
 use base::atomic::AtomicU64;
@@ -12,33 +12,32 @@ use std::fmt;
 /// Version of everything in this file.
 pub const ABI: u32 = 4;
 
-/// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
 
-/// Pieces that one packet to send may lie in.
+/// Most pieces of one packet to send.
 pub const PIECES: usize = 3;
 
-/// How large a channel is. It bounds what is outstanding.
+/// The size of a channel. It limits what is outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Packets to send that the driver is not done with, at most; a power of two.
+    /// Most packets to send that the driver is not done with; a power of two.
     pub send_records: u32,
-    /// Bytes of them, at most; a power of two, whole pages.
+    /// Most bytes of these packets; a power of two, whole pages.
     pub send_bytes: u32,
     /// Receive buffers; a power of two.
     pub receive_buffers: u32,
-    /// Bytes of a receive buffer; a power of two. A longer packet lies in several.
+    /// Bytes of a receive buffer; a power of two. A longer packet takes several.
     pub buffer_bytes: u32,
 }
 
 impl Default for Geometry {
-    /// 256 packets each way, of an Ethernet frame each.
+    /// 256 packets each way, each of an Ethernet frame.
     fn default() -> Geometry {
         Geometry { send_records: 256, send_bytes: 512 << 10, receive_buffers: 256, buffer_bytes: 2048 }
     }
 }
 
-/// Why a geometry is none.
+/// Why a geometry is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeometryError(&'static str);
 
@@ -51,7 +50,7 @@ impl fmt::Display for GeometryError {
 impl std::error::Error for GeometryError {}
 
 impl Geometry {
-    /// Checks what the other side said.
+    /// Checks a geometry from the other side.
     pub fn check(&self) -> Result<(), GeometryError> {
         let power = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
         let error = |text| Err(GeometryError(text));
@@ -95,7 +94,7 @@ impl Geometry {
         PAGE + pages(self.receive_buffers as usize * size_of::<Packet>())
     }
 
-    /// Words of a bit for each receive buffer.
+    /// Words with a bit for each receive buffer.
     pub(super) fn owned_words(&self) -> usize {
         (self.receive_buffers as usize).div_ceil(64)
     }
@@ -119,7 +118,7 @@ fn pages(bytes: usize) -> usize {
 pub(super) struct ApplicationWords {
     /// Send records written.
     pub(super) sent: AtomicU64,
-    /// Not 0: the application closed the flow behind these records.
+    /// Not 0: the application closed the flow after these records.
     pub(super) closed: AtomicU64,
     pub(super) _sent: [AtomicU64; 14],
     /// Numbers of empty buffers written.
@@ -153,7 +152,7 @@ pub(super) struct DriverWords {
     /// Bytes of the longest IP packet.
     pub(super) mtu: AtomicU64,
     pub(super) _state: [AtomicU64; 10],
-    /// For a driver that follows this one; the application does not look at them. Numbers of empty buffers taken.
+    /// Numbers of empty buffers taken. Like `settled`, only for a driver that takes this one's place.
     pub(super) given: AtomicU64,
     /// Entries of received packets whose buffers are marked as the application's.
     pub(super) settled: AtomicU64,
@@ -165,7 +164,7 @@ pub(super) struct DriverWords {
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for DriverWords {}
 
-/// Receive buffers that are the driver's, a bit each.
+/// Receive buffers that the driver has, a bit each.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Owned(pub(super) AtomicU64);
@@ -194,7 +193,7 @@ pub(super) struct Empty(pub(super) AtomicU64);
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for Empty {}
 
-/// A received packet, or a part of one: the other parts are in the entries behind it.
+/// A received packet, or a part of one: the entries after it have the other parts.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Packet {
@@ -210,7 +209,7 @@ unsafe impl Words for Packet {}
 /// The packet goes on in the buffer of the next entry.
 pub(super) const CONTINUES: u64 = 1 << 63;
 
-/// Whether a flow is alive.
+/// Is a flow open or closed?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Packets may travel.
@@ -219,16 +218,16 @@ pub enum State {
     Closed(i32),
 }
 
-/// What a flow runs on: it may change while the flow is open.
+/// The conditions of a flow. They may change while the flow is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Hardware address of the interface.
     pub mac: [u8; 6],
-    /// Length of the prefix of the flow's address, bits.
+    /// Length of the prefix of the flow's address, in bits.
     pub prefix: u8,
     /// Bytes of the longest IP packet that the device takes.
     pub mtu: u32,
-    /// Has the interface the flow's address? If not, no packet travels until the address is back.
+    /// Does the interface have the flow's address? If not, no packet travels until the address is back.
     pub has_address: bool,
     /// May transport checksums of received packets be unfinished?
     pub unfinished_checksums: bool,
@@ -238,7 +237,6 @@ const HAS_ADDRESS: u64 = 1 << 56;
 const UNFINISHED: u64 = 1 << 57;
 
 impl Facts {
-    /// The words for it.
     pub(super) fn words(&self) -> [u64; 2] {
         let [a, b, c, d, e, f] = self.mac.map(u64::from);
         let mac = a << 40 | b << 32 | c << 24 | d << 16 | e << 8 | f;
@@ -252,7 +250,7 @@ impl Facts {
         Facts {
             mac,
             prefix,
-            // The driver is believed, and what does not fit is no MTU of a device.
+            // The application trusts the driver here; a number that does not fit is no device's MTU.
             mtu: u32::try_from(mtu).unwrap_or(u32::MAX),
             has_address: link & HAS_ADDRESS != 0,
             unfinished_checksums: link & UNFINISHED != 0,
@@ -280,7 +278,7 @@ pub enum Drop {
 }
 
 impl Drop {
-    /// All of them, in the order of their counters.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Drop; 7] =
         [Drop::NoBuffer, Drop::TooLong, Drop::Overload, Drop::Forged, Drop::Length, Drop::Unreachable, Drop::Refused];
 
@@ -289,7 +287,7 @@ impl Drop {
         matches!(self, Drop::NoBuffer | Drop::TooLong | Drop::Overload)
     }
 
-    /// For people and programs.
+    /// Name for users and programs.
     pub const fn name(self) -> &'static str {
         match self {
             Drop::NoBuffer => "no empty buffer",

@@ -2,25 +2,29 @@
 //! network stack).
 //!
 //! - [`Application`] — the half of the application: sends packets, receives packets.
-//! - [`Driver`] — the half of the driver: takes what the application sends, delivers what the device received.
+//! - [`Driver`] — the half of the driver: takes packets from the application, delivers packets from the device.
 //! - [`bells`] — one doorbell for all channels of an application, in each direction.
-//! - [`layout`] — the words and where they lie; `parts.rs` — these parts, as one side maps them.
+//! - [`layout`] — the shared words and their places; `parts.rs` — these parts, as one side maps them.
 //!
-//! A channel has two segments, each with one writer. The application writes the first: packets to send, a FIFO of gather
-//! records that name them, and a FIFO of empty receive buffers. The driver writes the second: received packets, a FIFO that
-//! names them, how many records it is done with, and what it counts. The application maps the second for reading only.
+//! A channel has two segments, each with one writer:
 //!
-//! *Sending is sender-managed*: the application chooses where a packet lies, and uses the place again once the driver is done
-//! with the record. *Receiving is receiver-managed*: the driver has all buffers at first, so that packets can come before the
-//! application; it fills each again only once the application gave its number back. A packet that is longer than a buffer takes
-//! several, and is published with all of them at once. A packet that finds too few empty buffers is dropped and counted: that is
-//! the back-pressure of a slow application.
+//! - The application's: packets to send, a FIFO of gather records that name them, and a FIFO of empty receive buffers.
+//! - The driver's: received packets, a FIFO that names them, the number of records it is done with, and its counts. The
+//!   application maps this segment read-only.
 //!
-//! The two sides do not trust each other. Each keeps its own indices, loads a word of the other once, checks it and uses the
-//! copy. A word of the application that makes no sense is a [`Fault`]: the driver closes the flow, and no other notices.
+//! *Sending is sender-managed*: the application chooses a packet's place, and reuses it once the driver is done with
+//! it.
 //!
-//! A driver may end at any moment, and another process go on in its place ([`Driver::restore`]): both segments outlive it, and its
-//! own says what it was done with and which buffers it had. The application notices a pause.
+//! *Receiving is receiver-managed*: the driver has all buffers at first, so that packets can come before the
+//! application does. It fills a buffer again only after the application gave back its number. A packet longer than a
+//! buffer takes several, which are published together. A packet that finds too few empty buffers is dropped and
+//! counted: that is the back-pressure of a slow application.
+//!
+//! The two sides do not trust each other. Each keeps its own indices, loads a word of the other once, checks it and
+//! uses the copy. An impossible word of the application is a [`Fault`]: the driver closes that flow only.
+//!
+//! A driver may end at any moment, and another process may take its place ([`Driver::restore`]). Both segments outlive
+//! it, and its own says which records were done and which buffers it had. The application notices a pause.
 
 mod application;
 pub mod bells;

@@ -1,10 +1,9 @@
-//! The memory of a flow channel, as one side has it: what that side writes, and what it only reads.
+//! The memory of a flow channel as one side has it mapped: its own segment for writing, the other's for reading.
 
 use super::layout::{ApplicationWords, DriverWords, Empty, Geometry, Owned, Packet, Record};
 use crate::shared::payload::{Payload, Span};
 use crate::shared::words::{Shared, SharedArray};
 
-/// All parts of a channel.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) geometry: Geometry,
@@ -18,7 +17,6 @@ pub(super) struct Parts {
     pub(super) receive: Span,
 }
 
-/// Who maps the segments.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
@@ -33,7 +31,7 @@ mod mapped {
     use std::io;
 
     impl Parts {
-        /// Maps the segment that the application writes and the one that the driver writes. `side` writes its own, and reads the other.
+        /// Maps the application's segment and the driver's. `side` writes its own, and reads the other.
         pub(in super::super) fn map(
             geometry: Geometry,
             applications: &Segment,
@@ -44,7 +42,7 @@ mod mapped {
                 Side::Application => (Access::Write, Access::Read),
                 Side::Driver => (Access::Read, Access::Write),
             };
-            // One map of each: most of what it costs to open and close a channel is mapping and unmapping.
+            // One map of each: mapping and unmapping are most of the cost of opening and closing a channel.
             let front = applications.map_with_ring(geometry.send_data(), applications_access)?;
             let drivers_front = drivers.map(0, drivers.bytes(), drivers_access)?;
             let buffers = geometry.receive_buffers as usize;
@@ -87,7 +85,7 @@ mod modelled {
         AtomicU64::new(0)
     }
 
-    /// A channel of a few records, buffers and bytes in the model checker's own memory. `geometry` need not pass its own check.
+    /// A channel of a few records, buffers and bytes in the model checker's memory. `geometry` need not be valid.
     pub fn model(geometry: Geometry) -> (Driver, Application) {
         let driver = Shared::private(DriverWords {
             done: zero(),

@@ -1,4 +1,4 @@
-//! Both halves of a flow channel against each other, and the driver's against nonsense.
+//! Both halves of a flow channel against each other, and the driver's half against nonsense.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn a_full_channel_says_so_and_a_slow_application_loses_counted_packets() {
     application.send(&[&[1; 4000]]).unwrap();
     assert!(application.has_room(96) && !application.has_room(97));
     assert_eq!(application.send(&[&[1; 100]]), Err(Full));
-    // Asked for room, the application looks at what the driver did meanwhile, and so does the packet that follows.
+    // A question for room makes the application look at the driver's progress, and so does the next packet.
     long.take().unwrap().unwrap();
     long.done(1);
     assert!(application.has_room(4096) && !application.has_room(4097));
@@ -71,7 +71,7 @@ fn taken(application: &mut Application, most: usize) -> Vec<(u64, Vec<u8>)> {
     got
 }
 
-/// Packets of every length up to all buffers, cut in every manner, one or two at a time.
+/// Packets of every length up to all buffers, cut in several ways, one or two at a time.
 #[test]
 fn a_long_packet_lies_in_several_buffers() {
     let (mut driver, mut application) = pair(small());
@@ -113,7 +113,7 @@ fn a_long_packet_that_finds_too_few_buffers_takes_none() {
     assert_eq!(taken(&mut application, 9), [(0, vec![5; 256])]);
 }
 
-/// A driver that writes nonsense ends the application's turn: no packet of parts that are none, no endless one.
+/// A driver that writes nonsense ends the application's call: no packet of invalid parts, and no endless one.
 #[test]
 fn an_application_reads_no_further_than_its_buffers() {
     use crate::shared::segment::{Access, Pages, Segment};
@@ -203,7 +203,7 @@ fn a_side_that_sleeps_is_woken_and_one_that_has_news_does_not_sleep() {
     assert!(readable(&application));
 }
 
-/// Its ends of the pipes are the application's to change; the driver's ends stay as they are.
+/// An application can change its own ends of the pipes, but not the driver's.
 #[test]
 fn an_application_cannot_make_the_driver_block_in_the_doorbell() {
     let (driver, handles) = Bells::create().unwrap();
@@ -222,7 +222,7 @@ fn an_application_cannot_make_the_driver_block_in_the_doorbell() {
     waiting.recv_timeout(std::time::Duration::from_secs(20)).expect("the driver goes on");
 }
 
-/// An application that writes anything into its half gets faults, and the driver goes on.
+/// An application that writes nonsense into its half gets faults, and the driver goes on.
 #[test]
 fn nonsense_is_a_fault() {
     use crate::shared::segment::{Access, Segment};
@@ -237,7 +237,7 @@ fn nonsense_is_a_fault() {
         let words: Shared<ApplicationWords> = Shared::in_mapping(&front, 0).unwrap();
         let record: Shared<Record> = Shared::in_mapping(&front, Geometry::records()).unwrap();
         spoil(&words, &record);
-        // The driver looks for buffers once those that it has at first are used up.
+        // The driver looks for returned buffers once it has used up its first ones.
         for _ in 0..geometry.receive_buffers {
             assert_eq!(driver.deliver(&[&[1]], 0), Ok(Delivered::Yes));
         }
@@ -259,7 +259,7 @@ fn nonsense_is_a_fault() {
     assert_eq!(hostile(&|words, _| words.empties.store(2, Ordering::Relaxed)).1, Err(Fault::Buffer));
 }
 
-/// The file descriptors of a channel, as one that keeps them for a driver that follows has them.
+/// The file descriptors of a channel, as kept for a driver that takes this one's place.
 fn kept(driver: &Driver) -> [std::os::fd::OwnedFd; 2] {
     driver.segments().each_ref().map(|segment| segment.try_clone().unwrap())
 }
@@ -269,7 +269,7 @@ fn a_driver_that_follows_another_goes_on_where_that_ended() {
     let (mut driver, mut application) = pair(small());
     let mut sent = 0u8;
     for round in 0..50 {
-        // Of three packets that were sent, one is done, one was taken, one waits.
+        // Of three packets sent, one is done, one is taken, and one waits.
         while application.send(&[&[sent; 20]]).is_ok() {
             sent += 1;
         }
@@ -278,7 +278,7 @@ fn a_driver_that_follows_another_goes_on_where_that_ended() {
         }
         driver.done(1);
         let waiting = driver.waiting();
-        // Of the buffers, one has a packet that nobody took, and one was given back.
+        // One buffer has a packet that the application did not take, and one was given back.
         assert_eq!(driver.deliver(&[&[round; 64], &[round]], 5).unwrap(), Delivered::Yes);
         assert_eq!(taken(&mut application, 1).len(), 1);
         assert_eq!(driver.deliver(&[&[round + 100]], 6).unwrap(), Delivered::Yes);
@@ -301,7 +301,7 @@ fn a_driver_that_follows_another_goes_on_where_that_ended() {
         driver.done(4);
         assert_eq!(application.outstanding(), 0);
         assert_eq!(taken(&mut application, 9), [(6, vec![round + 100])]);
-        // No buffer is lost, and none is used twice.
+        // Every buffer is in use again, and each only once.
         for number in 0..4 {
             assert_eq!(driver.deliver(&[&[number; 64]], 7).unwrap(), Delivered::Yes, "round {round}");
         }
@@ -319,13 +319,13 @@ fn a_channel_without_a_driver_is_closed_for_its_application() {
     assert_eq!(application.state(), State::Closed(100));
     let page = std::fs::File::open("/dev/null").unwrap();
     assert!(close_abandoned(page.into(), 100).is_err());
-    // A segment in the place of the other is none of this size.
+    // Either segment in place of the other has the wrong size.
     let [_, ours] = kept(&Driver::create(small()).unwrap().0);
     let long = Geometry { send_bytes: 1 << 20, receive_buffers: 1024, ..small() };
     assert!(Driver::restore(long, [theirs, ours]).is_err());
 }
 
-/// An application has a descriptor for reading, and can open none for writing, not even by `/proc`. No process can change the size.
+/// An application has a read-only descriptor, and cannot open a writable one, not even by `/proc`. The size is fixed.
 #[test]
 fn an_application_does_not_write_the_drivers_segment() {
     let (driver, [theirs, ours]) = Driver::create(small()).unwrap();
@@ -339,11 +339,11 @@ fn an_application_does_not_write_the_drivers_segment() {
         rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, rustix::mm::MapFlags::SHARED, &ours, 0)
     };
     assert_eq!(mapped.unwrap_err(), rustix::io::Errno::ACCESS);
-    // By another user: on a thread of its own, for users are of threads.
+    // As another user, on a separate thread, because Linux keeps users per thread.
     let [theirs, ours] = [path(&theirs), path(&ours)];
     let opened = std::thread::spawn(move || {
         let nobody = rustix::thread::Uid::from_raw(65_534);
-        // SAFETY: of this thread alone, which ends.
+        // SAFETY: changes this thread alone, which ends.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, nobody.as_raw(), nobody.as_raw(), nobody.as_raw()) };
         let open = |path: &str| std::fs::OpenOptions::new().read(true).write(true).open(path).map(drop);
         (changed == 0).then(|| [open(&theirs), open(&ours)].map(|opened| opened.map_err(|error| error.kind())))
@@ -361,7 +361,7 @@ fn doorbells_go_on_with_another_driver_and_hang_up_with_the_application() {
     assert!(driver.fall_asleep());
     let kept = driver.handles().map(|handle| handle.try_clone().unwrap());
     drop(driver);
-    // The driver has ended: the bell keeps the ring.
+    // The driver has ended: the bell keeps the ring for its successor.
     application.ring(3);
     let driver = Bells::restore(kept).unwrap();
     let mut news = vec![];

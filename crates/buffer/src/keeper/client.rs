@@ -1,4 +1,4 @@
-//! What writers and readers do with a keeper: find it, ask, map what they are given.
+//! The side of writers and readers: find a keeper, ask it, map what it hands over.
 
 use super::content::Content;
 use super::message::{self, GivenReader, Message, PROTOCOL, RingState, WantedReader, WantedWriter};
@@ -21,30 +21,28 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A conversation with a keeper. Closing it gives back whatever was got by it.
+/// A connection to a keeper. Closing it gives back everything obtained through it.
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
-    /// Who came and went, heard while something else was waited for.
+    /// Changes that arrived while something else was awaited.
     changes: Vec<Change>,
-    /// It asked to write: who comes and goes is for it to know.
+    /// It asked to write, so it must note which readers join and leave.
     writes: bool,
-    /// Questions that were asked and not answered yet. A keeper answers in order, so that all but the last answer are to
-    /// questions whose asker has given up.
+    /// Questions without an answer so far. A keeper answers in order: all but the last answer are to abandoned ones.
     owed: u32,
 }
 
-/// What the keeper said.
+/// A message from the keeper.
 enum Heard {
-    /// An answer to what was asked last.
+    /// The answer to the last question.
     Answer(Message, Vec<OwnedFd>),
-    /// Who came or went, which is noted; or an answer that nobody waits for any more.
+    /// A reader that joined or left, which is noted; or an answer to a question that was given up.
     News,
-    /// Nothing any more.
     Closed,
 }
 
-/// Time in which a keeper answers what it need not wait for itself; one that does not is stopped, or no keeper.
+/// Longest time for an answer that needs no waiting. A keeper that takes longer is stopped, or is not a keeper.
 const ANSWER: Duration = Duration::from_secs(5);
 
 fn at_once() -> Option<Instant> {
@@ -64,12 +62,12 @@ impl Connection {
         Connection::open_until(named, None)
     }
 
-    /// The same with a keeper that need not be trusted to answer: gives up after so long.
+    /// Like `open`, for a keeper that may not answer: gives up at `deadline` (`None`: after `ANSWER`).
     fn open_until(named: &Named, deadline: Option<Instant>) -> io::Result<Connection> {
         let Named { path, owner } = named;
         let deadline = deadline.or_else(at_once);
         let left = deadline.map_or(ANSWER, |deadline| {
-            // A hair, for none would mean for ever.
+            // At least a little, because 0 would mean for ever.
             deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
         });
         let socket = control::connect(path, *owner, SocketFlags::empty(), left).map_err(|error| {
@@ -88,10 +86,10 @@ impl Connection {
         }
     }
 
-    /// Says something and hears the answer. A refusal is an error; `deadline` passed is [`io::ErrorKind::TimedOut`].
+    /// Asks and waits for the answer. A refusal is an error; a passed `deadline` is [`io::ErrorKind::TimedOut`].
     fn call(&mut self, message: &Message, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
         match self.ask(message) {
-            // Who is not let in is told why before it has asked for anything.
+            // A client that is not let in is told the reason before it asks.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return match self.hear() {
                     Ok(Heard::Answer(Message::Refused(refusal, text), _)) => Err(refusal.to_error(text)),
@@ -102,21 +100,19 @@ impl Connection {
         }
         loop {
             match self.answer(deadline) {
-                // What was asked is done, whoever waits for it: a signal takes nothing back.
+                // A signal does not take the question back: the keeper carries it out in any case.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 answer => return answer,
             }
         }
     }
 
-    /// Says something that will be answered.
     fn ask(&mut self, message: &Message) -> io::Result<()> {
         control::send(&self.socket, message, &[])?;
         self.owed += 1;
         Ok(())
     }
 
-    /// The answer to what was asked last.
     fn answer(&mut self, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -127,19 +123,19 @@ impl Connection {
                 Heard::Closed => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
                 Heard::Answer(Message::Refused(refusal, text), _) => return Err(refusal.to_error(text)),
                 Heard::Answer(answer, fds) => return Ok((answer, fds)),
-                // Who talks on and on does not answer either.
+                // A keeper that only sends news does not answer either.
                 Heard::News if left.is_some_and(|left| left.is_zero()) => return Err(not_in_time()),
                 Heard::News => {}
             }
         }
     }
 
-    /// One message, whatever it is about. Waits where there is none.
+    /// Receives one message of any kind. Waits if there is none.
     fn hear(&mut self) -> io::Result<Heard> {
         Ok(match control::receive(&self.socket)? {
             None => Heard::Closed,
             Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => {
-                // Nobody else would ever ask for it.
+                // Without this check the list would grow: only a writer ever takes it.
                 if self.writes {
                     self.note(change, fds);
                 }
@@ -160,7 +156,7 @@ impl Connection {
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(ready) => Ok(ready > 0),
-            // A signal: the caller's deadline decides whether it goes on.
+            // A signal: the caller's deadline decides whether to go on.
             Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::Interrupted.into()),
             Err(error) => Err(error.into()),
         }
@@ -178,7 +174,7 @@ impl Connection {
         match change {
             Message::Joined(joined) => {
                 let mut fds = fds.into_iter();
-                // A page that is not one belongs to nobody we could wait for: that reader is on its own.
+                // Without a valid page the writer could not wait for this reader: the reader is on its own.
                 let page = fds.next().and_then(|fd| map_page(fd, Access::Read).ok());
                 if let Some(page) = page {
                     let message::JoinedReader { slot, serial, contract, hold } = joined;
@@ -191,10 +187,10 @@ impl Connection {
         }
     }
 
-    /// Who came and went, without waiting.
+    /// The changes so far, without waiting.
     fn changes(&mut self) -> Vec<Change> {
         while self.readable(Some(Duration::ZERO)).unwrap_or(false) {
-            // A keeper that is gone tells of nobody any more; the ring itself goes on.
+            // A keeper that is gone reports no more changes; the ring itself goes on.
             if let Err(_) | Ok(Heard::Closed) = self.hear() {
                 break;
             }
@@ -215,12 +211,12 @@ fn map_ring(fd: OwnedFd, geometry: Geometry, access: Access) -> io::Result<RingM
     if memory.is_known(&map.words) { Ok(map) } else { Err(invalid("the ring is of another version")) }
 }
 
-/// As many file descriptors as belong to a message, no more and no less.
+/// The message's file descriptors: an error if there are more or fewer than `N`.
 fn all_fds<const N: usize>(fds: Vec<OwnedFd>) -> io::Result<[OwnedFd; N]> {
     fds.try_into().map_err(|_| invalid("the keeper sent other files than it should"))
 }
 
-/// A connection that a writer and its successor in a ring of another size share.
+/// A connection that a writer shares with its successor in a ring of another size.
 type SharedConnection = Arc<Mutex<Connection>>;
 
 fn locked(connection: &SharedConnection) -> MutexGuard<'_, Connection> {
@@ -235,37 +231,38 @@ impl Membership for FromKeeper {
     }
 }
 
-/// A named ring, to be asked about or opened.
+/// A named ring, for asking about it or opening it.
 #[derive(Clone, Debug)]
 pub struct Named {
     path: PathBuf,
-    /// The user whose keeper it has to be; none: any user's.
+    /// The user who must own the keeper; `None`: any user.
     owner: Option<u32>,
 }
 
 impl Named {
-    /// The ring of this name (or whose keeper's socket is at this path). Nothing is asked yet.
+    /// The ring with this name (or with its keeper's socket at this path). Asks nothing yet.
     pub fn at(name: &str) -> io::Result<Named> {
         Ok(Named { path: place::socket(name)?, owner: None })
     }
 
-    /// The ring whose keeper's socket is at this path; connecting fails unless it is this user's ([`peer::connect_to`](crate::control::peer::connect_to)). For
-    /// a path that another process names, which must not have this one connect to any socket it likes.
+    /// The ring with its keeper's socket at this path. Connecting fails unless the socket is this user's
+    /// ([`peer::connect_to`](crate::control::peer::connect_to)). For a path from another process, which must not make
+    /// this one connect to any socket it likes.
     pub fn of_user(path: &Path, user: u32) -> Named {
         Named { path: path.into(), owner: Some(user) }
     }
 
-    /// Its keeper's socket.
+    /// The path of its keeper's socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fails where no keeper answers. The ring's policy does not matter: every client that can connect may ask this.
+    /// Fails where no keeper answers. Every client that can connect may ask this, whatever the ring's policy.
     pub fn greet(&self) -> io::Result<()> {
         Connection::open(self).map(drop)
     }
 
-    /// How it is.
+    /// The state of the ring.
     pub fn state(&self) -> io::Result<RingState> {
         match Connection::open(self)?.call(&Message::AskState, at_once())? {
             (Message::State(state), _) => Ok(state),
@@ -273,13 +270,13 @@ impl Named {
         }
     }
 
-    /// Closes it for good; who reads takes what there is.
+    /// Removes the ring for good; readers take the rest.
     pub fn remove(&self) -> io::Result<()> {
         Connection::open(self)?.call(&Message::Remove, at_once()).map(drop)
     }
 
-    /// Looks at what is there of one generation, from the oldest block on, without becoming a reader: neither the keeper nor
-    /// the writer knows of it. It is to be asked for blocks, not to be waited with: nobody would wake it.
+    /// Reads a generation from its oldest block on without becoming a reader: neither the keeper nor the writer knows
+    /// of it. Ask the result for blocks, but do not wait with it: no bell would wake it.
     pub fn glance(&self, generation: u32) -> io::Result<Reader> {
         let place =
             Place { page: Shared::private(ReaderPage::new()), slot: 0, serial: 0, line: None, held: Box::new(()) };
@@ -287,12 +284,12 @@ impl Named {
         Ok(reader.expect("the first place is one"))
     }
 
-    /// Becomes its writer, who does not say what it writes.
+    /// Opens the ring for writing, without declaring the content.
     pub fn open_writer(&self, signalling: Signalling) -> io::Result<NamedWriter> {
         self.open_writer_of(WantedWriter::default(), signalling)
     }
 
-    /// Becomes its writer. [`io::ErrorKind::InvalidInput`]: the ring carries something else.
+    /// Opens the ring for writing. [`io::ErrorKind::InvalidInput`]: the ring has another content.
     pub fn open_writer_of(&self, wanted: WantedWriter, signalling: Signalling) -> io::Result<NamedWriter> {
         let mut connection = Connection::open(self)?;
         connection.writes = true;
@@ -302,18 +299,18 @@ impl Named {
         Ok(NamedWriter { writer: Some(writer), connection, geometry, generation, signalling, _held: held })
     }
 
-    /// Becomes one of its readers; waits for a writer until `deadline`, for ever where there is none.
+    /// Opens the ring for reading. Waits for a writer until `deadline` (`None`: for ever).
     pub fn open_reader(&self, contract: OnFull, from: From, deadline: Option<Instant>) -> io::Result<NamedReader> {
         let waits = deadline.is_none_or(|deadline| deadline > Instant::now());
         let asking = self.ask(contract, from, waits, None)?;
-        // Who does not wait is refused at once, by a keeper that is not stopped.
+        // If the call does not wait, a running keeper refuses at once.
         asking
             .answer(if waits { deadline } else { at_once() })?
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "nobody writes this ring"))
     }
 
-    /// Asks to become one of its readers; for callers that wait for other things meanwhile. What the ring has to carry is said
-    /// by `content`; none: anything will do.
+    /// Asks to open the ring for reading, for callers that wait for other things meanwhile. The ring must have the
+    /// content `content` (`None`: any).
     pub fn ask_to_read(&self, contract: OnFull, from: From, content: Option<Content>) -> io::Result<AskedReader> {
         self.ask(contract, from, true, content)
     }
@@ -325,8 +322,8 @@ impl Named {
         Ok(AskedReader { connection, contract, from })
     }
 
-    /// Maps the bytes of one generation, to look at blocks of it that were forwarded. The keeper says whether that is allowed.
-    /// Whoever keeps it has until `deadline` to answer.
+    /// Maps one generation read-only, for blocks of it that were forwarded. The keeper decides whether that is allowed,
+    /// and has until `deadline` to answer.
     pub fn map(&self, generation: u32, deadline: Option<Instant>) -> io::Result<RingMap> {
         match Connection::open_until(self, deadline)?.call(&Message::Map(generation), deadline)? {
             (Message::Mapping(geometry, _), fds) => {
@@ -338,7 +335,7 @@ impl Named {
     }
 }
 
-/// A reader that waits for a writer.
+/// A request to read that waits for a writer.
 #[derive(Debug)]
 pub struct AskedReader {
     connection: Connection,
@@ -352,7 +349,7 @@ impl AskedReader {
         std::os::fd::AsFd::as_fd(&self.connection.socket)
     }
 
-    /// The reader, where the keeper answers before `deadline`; else it goes on waiting.
+    /// The reader, if the keeper answers before `deadline`; else the request again.
     pub fn answer(mut self, deadline: Option<Instant>) -> io::Result<Result<NamedReader, AskedReader>> {
         match given_to_read(&mut self.connection, self.contract, self.from, deadline) {
             Ok((reader, given)) => {
@@ -373,7 +370,7 @@ struct Given {
     held: OwnedFd,
 }
 
-/// Maps the ring that the keeper offers a writer, has it sealed, and writes it.
+/// Maps the ring that the keeper offers, has it sealed, and makes its writer.
 fn take_offer(
     connection: &SharedConnection,
     offer: (Message, Vec<OwnedFd>),
@@ -385,7 +382,7 @@ fn take_offer(
     let [segment, held] = all_fds(fds)?;
     let RingMap { words, payload, layout } = map_ring(segment, geometry, Access::Write)?;
     let mut asked = locked(connection);
-    // Readers it told of belong to the ring before this one.
+    // Readers noted so far belong to the ring before this one.
     asked.changes.clear();
     match asked.call(&Message::Mapped, at_once())? {
         (Message::Sealed, _) => {}
@@ -419,13 +416,13 @@ fn given_to_read(
 /// The writing side of a named ring.
 #[derive(Debug)]
 pub struct NamedWriter {
-    /// There always but within `resize`.
+    /// `None` only within `resize`.
     writer: Option<Writer>,
     connection: SharedConnection,
     geometry: Geometry,
     generation: u32,
     signalling: Signalling,
-    /// Its readers' line, cut when this is dropped: after the writer has said its end.
+    /// Holds the line that readers watch. Dropped after the writer, which ends the ring first.
     _held: OwnedFd,
 }
 
@@ -440,13 +437,12 @@ impl NamedWriter {
         self.geometry
     }
 
-    /// Which generation it writes.
+    /// The generation that it writes.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Goes on in a ring of another size. Readers take what there is in the old one and follow; whoever holds the ring
-    /// misses nothing. On failure everything is as before.
+    /// Goes on in a ring of another size. Readers finish the old one and follow. A failure changes nothing.
     pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
         let geometry = Geometry::new(self.geometry.kind, bytes, slots);
         let offer = locked(&self.connection).call(&Message::Resize(geometry), None)?;
@@ -462,17 +458,17 @@ impl NamedWriter {
         Ok(())
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on, and nobody can come, leave, or be found dead.
+    /// Is the ring's keeper still there? Without it the ring goes on with the readers that it has.
     pub fn is_kept(&self) -> bool {
         locked(&self.connection).is_open()
     }
 
-    /// Readable when somebody came or went, or the keeper is gone; asking how many readers there are empties it.
+    /// Readable when a reader joined or left, or the keeper is gone; asking for the number of readers empties it.
     pub fn news_fd(&self) -> io::Result<OwnedFd> {
         locked(&self.connection).socket.try_clone()
     }
 
-    /// Descriptors written from here on may name that ring's blocks by the number this gives.
+    /// Gets a number by which descriptors written from now on may name that ring's blocks.
     pub fn register(&mut self, ring: &Path, generation: u32) -> io::Result<u16> {
         let path = ring.to_str().ok_or_else(|| invalid("the keeper's path is not text"))?.to_owned();
         match locked(&self.connection).call(&Message::Register(generation, path), None)? {
@@ -481,7 +477,7 @@ impl NamedWriter {
         }
     }
 
-    /// Waits until somebody reads, until `deadline` at most; says whether somebody does.
+    /// Waits until there is a reader, at most until `deadline`; says whether there is one.
     pub fn wait_for_reader(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
         loop {
             if self.writer().readers() > 0 {
@@ -504,14 +500,14 @@ impl NamedWriter {
     }
 }
 
-/// A reading side of a named ring.
+/// The reading side of a named ring.
 #[derive(Debug)]
 pub struct NamedReader {
     reader: Reader,
     given: GivenReader,
     contract: OnFull,
     connection: Connection,
-    /// The next generation was asked for, and the keeper has not answered yet.
+    /// The keeper was asked for the next generation and has not answered yet.
     asked: bool,
 }
 
@@ -526,33 +522,35 @@ impl NamedReader {
         self.reader.layout().kind()
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on, and a writer that dies is not found dead.
+    /// Is the ring's keeper still there? Without it the ring goes on, but a writer that dies is not found dead.
     pub fn is_kept(&self) -> bool {
         self.connection.is_open()
     }
 
-    /// The ring's reader, to look at.
+    /// The ring's reader, read-only.
     pub fn reader_ref(&self) -> &Reader {
         &self.reader
     }
 
-    /// Which generation it reads.
+    /// The generation that it reads.
     pub fn generation(&self) -> u32 {
         self.given.generation
     }
 
-    /// What the writer of this generation said of it.
+    /// The declaration of this generation's writer.
     pub fn written(&self) -> WantedWriter {
         self.given.written
     }
 
-    /// After the end of a generation: goes on with the next one, if there will be one; waits for it until `deadline`.
-    /// `false`: this was the last. [`io::ErrorKind::TimedOut`]: not yet; the question stands, and is not asked again.
-    /// [`io::ErrorKind::NotConnected`]: the keeper died, so that nobody can say or make it.
+    /// After the end of a generation: goes on with the next one, waiting for it until `deadline`.
+    ///
+    /// - `false`: there will be no other generation.
+    /// - [`io::ErrorKind::TimedOut`]: not yet. The question stands and is not asked again.
+    /// - [`io::ErrorKind::NotConnected`]: the keeper died, so that no next generation can come.
     pub fn next_generation(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
         let given = if self.asked { Ok(()) } else { self.ask_for_next() };
         let given = given.and_then(|()| given_to_read(&mut self.connection, self.contract, From::Next, deadline));
-        // Not answered yet, or never: the keeper is gone. Whatever else it was, it was the answer, and no other will come.
+        // The question stands only without an answer in time or without a keeper. Any other result was the answer.
         self.asked &= given.as_ref().is_err_and(|error| {
             use io::ErrorKind::{ConnectionReset, Interrupted, NotConnected, TimedOut};
             matches!(error.kind(), TimedOut | Interrupted | NotConnected | ConnectionReset)
@@ -567,7 +565,7 @@ impl NamedReader {
             Err(error) => match error.kind() {
                 io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Err(error),
                 io::ErrorKind::UnexpectedEof => Ok(false),
-                // A keeper that removes its ring says so before it goes.
+                // A keeper that removes its ring marks it as removed before it goes.
                 _ if self.reader.is_removed() => Ok(false),
                 _ if self.connection.is_open() => Err(error),
                 _ => Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper died")),
@@ -588,20 +586,20 @@ impl NamedReader {
         Ok(())
     }
 
-    /// Was the keeper asked for the next generation, and has not answered yet?
+    /// Is the keeper's answer about the next generation still due?
     pub fn is_asking(&self) -> bool {
         self.asked
     }
 
-    /// Readable when the keeper has answered to a question for the next generation.
+    /// Readable when the keeper has answered the question for the next generation.
     pub fn answer_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         std::os::fd::AsFd::as_fd(&self.connection.socket)
     }
 
-    /// Where the blocks of the ring that this number means lie: its keeper's socket and generation.
+    /// The keeper's socket and the generation of the ring that this number means.
     pub fn whereabouts(&mut self, ring: u16, deadline: Option<Instant>) -> io::Result<(Named, u32)> {
         if self.asked {
-            // One answer is outstanding already; the next one would be taken for it.
+            // One answer is still due; the next one would be mistaken for it.
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the keeper is asked for the next ring"));
         }
         match self.connection.call(&Message::Where(ring), deadline)? {
@@ -618,14 +616,14 @@ struct Place {
     page: Shared<ReaderPage>,
     slot: usize,
     serial: u32,
-    /// The writer's.
+    /// The writer's line.
     line: Option<Lifeline>,
-    /// What the writer knows of this reader's death by.
+    /// Holds the line by which the writer learns of this reader's death.
     held: Box<dyn Send>,
 }
 
 impl Reader<AnyLayout> {
-    /// A reader of a ring that is mapped; `None` where the place is none.
+    /// A reader of a mapped ring; `None` where the place is out of range.
     fn of_map(map: RingMap, place: Place, contract: OnFull, from: From) -> Option<Reader> {
         let RingMap { words, payload, layout } = map;
         let Place { page, slot, serial, line, held: leave } = place;

@@ -1,9 +1,8 @@
-//! What the blocks of a ring are. The keeper only keeps the word: the first user says it, and the second one may not
-//! contradict.
+//! The content of a ring's blocks. The keeper only stores it: the first user declares it, later users must agree.
 
 use crate::wire_codes;
 
-/// What the blocks of a ring are, as requests call it.
+/// Content of a ring's blocks, as requests call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Content {
@@ -22,10 +21,10 @@ pub enum Content {
 wire_codes!(Content { Frame = 1, Packet = 2, Bytes = 3, Message = 4, Record = 5 });
 
 impl Content {
-    /// All of them.
+    /// All contents.
     pub const ALL: [Content; 5] = [Content::Frame, Content::Packet, Content::Bytes, Content::Message, Content::Record];
 
-    /// As people write it.
+    /// Name in requests and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Content::Frame => "frame",

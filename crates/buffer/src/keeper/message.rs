@@ -1,4 +1,4 @@
-//! What a keeper and its clients say to each other.
+//! Messages between a keeper and its clients.
 
 use super::content::Content;
 use crate::control::{
@@ -14,51 +14,51 @@ use std::time::Duration;
 /// Version of these messages.
 pub const PROTOCOL: u32 = 5;
 
-/// What is asked for when a writer opens a ring.
+/// A writer's declaration when it opens a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedWriter {
-    /// What it writes; none: it does not say.
+    /// The content that it writes; `None`: not declared.
     pub content: Option<Content>,
-    /// Bytes in front of each block that tell readers what the block is, and are none of its own.
+    /// Bytes of header before each block, which describe the block and are not part of it.
     pub header_bytes: u32,
 }
 
-/// What is asked for when a reader opens a ring.
+/// A reader's wishes when it opens a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedReader {
     /// Its contract.
     pub contract: OnFull,
-    /// Begin at the oldest block that is there?
+    /// Begin at the oldest block in the ring?
     pub oldest: bool,
-    /// Only a generation after this one will do; 0 = any.
+    /// Accept only a generation after this one; 0 = any.
     pub after: u32,
-    /// Answer when there is one, however long that takes; else refuse at once.
+    /// Wait for a writer, however long that takes? Otherwise the keeper refuses at once.
     pub wait: bool,
-    /// The ring has to have this content; none: any will do.
+    /// The content that the ring must have; `None`: any.
     pub content: Option<Content>,
 }
 
-/// What a reader gets.
+/// A reader's place, as the keeper grants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenReader {
-    /// The ring.
+    /// Size and kind of the ring.
     pub geometry: Geometry,
-    /// Which of its generations.
+    /// The generation.
     pub generation: u32,
-    /// Its place among the readers.
+    /// Index among the ring's readers.
     pub slot: u32,
-    /// Its number.
+    /// The reader's number.
     pub serial: u32,
-    /// Its content and header, as its writer said.
+    /// Content and header, as the writer declared them.
     pub written: WantedWriter,
 }
 
-/// A reader, as the keeper tells the writer.
+/// A reader, as the keeper announces it to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinedReader {
-    /// Its place among the readers.
+    /// Index among the ring's readers.
     pub slot: u32,
-    /// Its number.
+    /// The reader's number.
     pub serial: u32,
     /// Its contract.
     pub contract: OnFull,
@@ -66,20 +66,20 @@ pub struct JoinedReader {
     pub hold: Option<Duration>,
 }
 
-/// One reader, in a ring's state.
+/// One reader in a ring's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderState {
     /// Its process when it connected.
     pub process: i32,
     /// Its user.
     pub user: u32,
-    /// What was granted.
+    /// The granted contract.
     pub granted: OnFull,
-    /// What is in force; `None` while the writer has not met it.
+    /// The contract in force; `None` while the writer has not met the reader.
     pub in_force: Option<OnFull>,
     /// Units it took.
     pub position: u64,
-    /// Blocks it lost (bytes, of a stream).
+    /// Blocks lost (in a stream: bytes).
     pub lost: u64,
 }
 
@@ -88,68 +88,68 @@ pub struct ReaderState {
 pub struct RingState {
     /// Size and kind.
     pub geometry: Geometry,
-    /// Writers there have been, the one there is included.
+    /// Number of the generation: how many writers there were so far, this one included.
     pub generation: u32,
     /// Is there a writer now?
     pub writing: bool,
     /// Do readers wait for the next writer when one closes?
     pub keep_open: bool,
-    /// Its content and header, as its users said.
+    /// Content and header, as its users declared them.
     pub written: WantedWriter,
     /// Units published.
     pub head: u64,
-    /// Blocks written, as of the writer's last word on it.
+    /// Blocks written, as last published by the writer.
     pub blocks: u64,
-    /// Bytes written, likewise.
+    /// Bytes written, as last published by the writer.
     pub bytes: u64,
-    /// Blocks dropped for DropNewest readers (bytes, of a stream).
+    /// Blocks dropped for DropNewest readers (in a stream: bytes).
     pub dropped: u64,
     /// Bytes of payload in use, where the writer goes round in a part of it; 0 = all.
     pub window: u64,
-    /// Readers there are.
+    /// The readers.
     pub readers: Vec<ReaderState>,
 }
 
-/// Everything that can be said.
+/// All messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// To the keeper: first word of a client.
+    /// To the keeper: a client's first message, with its protocol version.
     Hello(u32),
-    /// To the keeper: let me write.
+    /// To the keeper: open the ring for writing.
     OpenWriter(WantedWriter),
-    /// To a writer: here are the segment and the line to hold (2 fds).
+    /// To a writer: the segment and the line to hold (2 fds).
     Writer(Geometry, u32),
-    /// To the keeper: I have mapped it.
+    /// To the keeper: the writer has mapped the segment.
     Mapped,
-    /// To a writer: nobody else can map it for writing any more.
+    /// To a writer: no other process can map the segment for writing any more.
     Sealed,
-    /// To the keeper: let me read.
+    /// To the keeper: open the ring for reading.
     OpenReader(WantedReader),
-    /// To a reader: here are the segment, your page, the writer's line and the one to hold (4 fds).
+    /// To a reader: the segment, its page, the writer's line, and the line to hold (4 fds).
     Reader(GivenReader),
-    /// To a writer: a reader came; here are its page and its line (2 fds).
+    /// To a writer: a reader joined; its page and its line (2 fds).
     Joined(JoinedReader),
-    /// To a writer: the reader with this number is gone.
+    /// To a writer: the reader with this number left.
     Left(u32),
-    /// To the keeper: how is the ring?
+    /// To the keeper: ask for the ring's state.
     AskState,
     /// The answer.
     State(RingState),
-    /// To the keeper: close the ring for good.
+    /// To the keeper: remove the ring for good.
     Remove,
-    /// To the keeper: let me look at the bytes of this generation, for a block that was forwarded.
+    /// To the keeper: map this generation's bytes, for a forwarded block.
     Map(u32),
     /// The answer (1 fd).
     Mapping(Geometry, u32),
-    /// To the keeper, from its writer: descriptors of mine will name that ring (its keeper's socket, its generation).
+    /// To the keeper, from its writer: descriptors will name that ring (generation, path of its keeper's socket).
     Register(u32, String),
-    /// The answer: name it by this number.
+    /// The answer: the number that stands for it.
     Registered(u16),
-    /// To the keeper: which ring does this number mean?
+    /// To the keeper: ask which ring this number means.
     Where(u16),
-    /// The answer: that keeper's socket and the ring's generation.
+    /// The answer: the ring's generation and its keeper's socket.
     Elsewhere(u32, String),
-    /// To the keeper, from its writer: let me go on in a ring of this size. Answered as [`OpenWriter`](Message::OpenWriter) is.
+    /// To the keeper, from its writer: go on in a ring of this size. Answered like [`OpenWriter`](Message::OpenWriter).
     Resize(Geometry),
     /// Done as asked.
     Done,
@@ -157,32 +157,32 @@ pub enum Message {
     Refused(Refusal, String),
 }
 
-/// Why something is not done.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
     /// The policy does not allow it.
     Denied = 1,
-    /// There is a writer already.
+    /// The ring has a writer already.
     Busy = 2,
-    /// There are as many readers as there can be.
+    /// The ring has as many readers as it can have.
     Full = 3,
-    /// There is nothing (no writer, no such generation, no such ring) and waiting was not asked for.
+    /// There is no writer, no such generation or no such ring, and the client does not want to wait.
     Nothing = 4,
-    /// The message makes no sense here.
+    /// The message is not allowed in this situation.
     Wrong = 5,
     /// The ring is being removed.
     Removed = 6,
     /// The system failed.
     Failed = 7,
-    /// There was a ring, all of it was read, and there will be no other.
+    /// The client has read the whole ring, and there will be no other.
     Ended = 8,
-    /// The ring carries something else.
+    /// The ring has another content.
     Other = 9,
 }
 
 impl Refusal {
-    /// As an error of the system.
+    /// As a system error.
     pub fn to_error(self, text: String) -> io::Error {
         let kind = match self {
             Refusal::Denied => io::ErrorKind::PermissionDenied,

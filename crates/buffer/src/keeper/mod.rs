@@ -1,12 +1,12 @@
-//! Named rings between processes: one small process, the *keeper*, holds a ring's memory and its access policy, and hands
-//! both sides what they need; no byte passes through it.
+//! Named rings between processes. A small process, the *keeper*, holds a ring's memory and its access policy, and gives
+//! the writer and the readers what they need. No data passes through it.
 //!
-//! - [`policy`] — who may read, write, hold, and manage a ring.
+//! - [`policy`] — which users may read, write, hold, and manage a ring.
 //! - [`place`] — where keepers are found: one socket for each name.
-//! - [`content`] — what the blocks of a ring are.
-//! - [`message`] — what is said over it, and how file descriptors travel.
+//! - [`content`] — what the blocks of a ring contain.
+//! - [`message`] — messages with the keeper, and how file descriptors travel.
 //! - [`server`] — the keeper itself.
-//! - [`client`] — what writers and readers do with it. Start reading here.
+//! - [`client`] — the side of writers and readers. Start reading here.
 
 pub mod client;
 pub mod content;

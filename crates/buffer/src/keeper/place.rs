@@ -1,14 +1,14 @@
-//! Where keepers are found: `$XDG_RUNTIME_DIR/streamline/NAME.sock`, `/run/streamline/NAME.sock` for root.
+//! Where keepers are found: `$XDG_RUNTIME_DIR/streamline/NAME.sock`, or `/run/streamline/NAME.sock` for root.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Longest name of a ring in bytes; together with the folder it must fit a socket's address.
+/// Longest name of a ring in bytes; with the folder it must fit a socket's address.
 pub const NAME_BYTES: usize = 64;
 
-/// Is this a name a ring can have? Letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`.
+/// Is this a valid name of a ring? Letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`.
 pub fn is_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let other = |c: char| first(c) || c == '.' || c == '-';
@@ -28,7 +28,7 @@ fn folder_of(user: u32, runtime: Option<OsString>) -> PathBuf {
     }
 }
 
-/// Makes the folder, if it is not there. Others may look into root's, for what they may do there is said ring by ring.
+/// Makes the folder if it does not exist. All users may look into root's: each ring has its own policy.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let mode = if user == 0 { 0o755 } else { 0o700 };
@@ -36,8 +36,8 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     check_folder(folder)
 }
 
-/// Is the folder of this user, if it is there? Where all may make one (`/tmp`), somebody else may have come first: whoever
-/// keeps a ring there sees what is written to it.
+/// Does the folder, if it exists, belong to this user? Where all users may make one (`/tmp`), another user may have
+/// come first, and would see everything that is written to rings kept there.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -50,7 +50,7 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// The socket of the ring of this name, in a folder of this user's; a name with a `/` in it is a socket's path itself.
+/// The socket of the ring with this name, in this user's folder. A name with a `/` is itself the path of a socket.
 pub fn socket(name: &str) -> io::Result<PathBuf> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));

@@ -1,37 +1,37 @@
-//! Who may do what with a ring, decided by the kernel's word on who is at the other end of a socket.
+//! Rights on a ring. The kernel says which process is at the other end of a socket.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Whoever is at the other end of a socket, as the kernel says (SO_PEERCRED).
+/// The process at the other end of a socket, as the kernel says (SO_PEERCRED).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process when it connected; for people, and for rights of one process.
+    /// Its process id when it connected: shown to users, and for rights of a single process.
     pub process: i32,
-    /// Its user.
+    /// Its user id.
     pub user: u32,
-    /// Its group; of a peer, of all its groups that of who made the ring, if it is in that.
+    /// Its group id. For a peer: the owner's group, if the peer is in that by any of its groups.
     pub group: u32,
 }
 
-/// How far a right reaches. Each includes those before it; root has all rights.
+/// How far a right reaches. Each value includes those before it; root has all rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Reach {
-    /// Nobody but the process that made the ring.
+    /// Only the process that made the ring.
     Process,
     /// The user who made the ring.
     User,
-    /// Members of the group of who made the ring.
+    /// Members of the group of the ring's owner.
     Group,
-    /// Everybody.
+    /// All users.
     Other,
 }
 
 impl Reach {
     const ALL: [Reach; 4] = [Reach::Process, Reach::User, Reach::Group, Reach::Other];
 
-    /// As people write it.
+    /// Name in requests and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Reach::Process => "process",
@@ -41,16 +41,16 @@ impl Reach {
         }
     }
 
-    /// From its number.
+    /// Decodes a number.
     pub fn from_code(code: u8) -> Option<Reach> {
         Reach::ALL.into_iter().find(|reach| *reach as u8 == code)
     }
 
-    /// Does it reach `peer`, where `owner` made the ring?
+    /// Does the right reach `peer`, where `owner` made the ring?
     pub fn covers(self, owner: Peer, peer: Peer) -> bool {
         peer.user == 0
             || match self {
-                // 0 is who cannot be seen from here: there may be many.
+                // 0 stands for any process that cannot be seen from here; there may be many.
                 Reach::Process => peer.process != 0 && peer == owner,
                 Reach::User => peer.user == owner.user,
                 Reach::Group => peer.user == owner.user || peer.group == owner.group,
@@ -79,23 +79,23 @@ impl fmt::Display for Reach {
 /// The policy of one ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Who may read without holding (Overwrite and Shared), and look at its state.
+    /// Rights to read without holding (Overwrite and Shared), and to ask for the ring's state.
     pub read: Reach,
-    /// Who may hold the ring (Wait and DropNewest), if they may read it.
+    /// Rights to hold the ring (Wait and DropNewest), for peers that may read it.
     pub hold: Reach,
-    /// Who may write.
+    /// Rights to write.
     pub write: Reach,
 }
 
 impl Default for Policy {
-    /// The user who made the ring, and nobody else.
+    /// Only the user who made the ring.
     fn default() -> Self {
         Policy { read: Reach::User, hold: Reach::User, write: Reach::User }
     }
 }
 
 impl Policy {
-    /// The farthest any right reaches: whom the socket's mode must let in to ask.
+    /// The farthest reach of all rights: the socket's mode must let these users connect.
     pub fn farthest(&self) -> Reach {
         self.read.max(self.write)
     }

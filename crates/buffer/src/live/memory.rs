@@ -1,7 +1,8 @@
-//! A live ring's three areas: words, slots, bytes. Maps of the kernel's program, or memfds of a process that writes.
+//! A live ring's three areas: words, slots, bytes. They are maps of the kernel's program, or memfds of a writing
+//! process.
 //!
-//! Whoever reads maps them for reading only and believes nothing that stands in them beyond what is checked here: sizes
-//! come from whoever handed the file descriptors over, and must be what the areas say.
+//! Readers map them read-only and believe only what is checked here: the sizes come from the process that handed over
+//! the file descriptors, and must match what the areas say.
 
 use super::words::{ABI, CpuPage, Head, OVERHANG_BYTES, Slot};
 use crate::shared::payload::Span;
@@ -15,9 +16,9 @@ use std::sync::Arc;
 /// Size of a live ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Packets it remembers at most: a power of two.
+    /// Most packets in the ring: a power of two.
     pub slots: u32,
-    /// Bytes of packets it holds: a power of two.
+    /// Bytes of packets in the ring: a power of two.
     pub ring_bytes: u64,
     /// Processors that may write: each counts in a page of its own.
     pub cpus: u32,
@@ -26,26 +27,24 @@ pub struct Geometry {
 /// Smallest ring, in bytes: several of the largest packets.
 pub const RING_BYTES_MIN: u64 = 1 << 18;
 
-/// Largest ring, in bytes: what the kernel's verifier lets a program reach into one map, half of it.
+/// Largest ring, in bytes: half of the range in one map that the kernel's verifier permits.
 pub const RING_BYTES_MAX: u64 = 1 << 28;
 
-/// Bytes of one packet for which there is a slot, if nothing else is said.
+/// By default there is a slot for this number of packet bytes.
 pub const BYTES_PER_SLOT: u64 = 256;
 
-/// Processors at most.
 const CPUS_MAX: u32 = 4096;
 
 crate::wire_struct!(Geometry { slots, ring_bytes, cpus } if Geometry::is_sound);
 
 impl Geometry {
-    /// A ring of about `bytes` bytes, its slots included in nothing: rounded up to what a ring can be, and cut to the
-    /// largest there is.
+    /// A ring of about `bytes` bytes of packets, without its slots: rounded up to a valid size, at most the largest.
     pub fn new(bytes: u64, cpus: u32) -> Geometry {
         let ring_bytes = bytes.clamp(RING_BYTES_MIN, RING_BYTES_MAX).next_power_of_two();
         Geometry { slots: (ring_bytes / BYTES_PER_SLOT) as u32, ring_bytes, cpus: cpus.clamp(1, CPUS_MAX) }
     }
 
-    /// Is this something a ring can have? What comes from elsewhere may be anything.
+    /// Is this a valid size? A geometry from another process may be anything.
     pub fn is_sound(&self) -> bool {
         (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&self.ring_bytes)
             && self.ring_bytes.is_power_of_two()
@@ -83,7 +82,7 @@ pub struct Areas<T> {
 }
 
 impl Areas<Segment> {
-    /// New memory for a ring that this process writes: nobody else can change its size.
+    /// Makes memory for a ring that this process writes; its size is fixed.
     pub fn create(name: &str, geometry: Geometry) -> io::Result<Areas<Segment>> {
         let make = |bytes| Segment::create(name, bytes, Pages::Normal);
         Ok(Areas {
@@ -93,18 +92,18 @@ impl Areas<Segment> {
         })
     }
 
-    /// Nobody can map them for writing any more: for when the writer has.
+    /// Forbids further maps for writing. Call after the writer has mapped the areas.
     pub fn seal_for_readers(&self) -> io::Result<()> {
         [&self.words, &self.slots, &self.data].into_iter().try_for_each(Segment::seal_for_readers)
     }
 
-    /// To be handed on or mapped.
+    /// The file descriptors, for handing on or mapping.
     pub fn fds(&self) -> Areas<BorrowedFd<'_>> {
         Areas { words: self.words.fd(), slots: self.slots.fd(), data: self.data.fd() }
     }
 }
 
-/// A live ring, mapped. Clones share the maps, and making one allocates nothing.
+/// A live ring, mapped. Clones share the maps; cloning allocates nothing.
 #[derive(Clone, Debug)]
 pub struct LiveMemory {
     pub(super) geometry: Geometry,
@@ -143,23 +142,23 @@ impl LiveMemory {
         Ok(LiveMemory { geometry, head, cpus, slots, data })
     }
 
-    /// Size.
+    /// The ring's size.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Number of the packet that comes next.
+    /// Number of the next packet.
     #[inline]
     pub fn next(&self) -> u64 {
         self.head.next.load(Ordering::Acquire)
     }
 
-    /// Packets the writer was shown, and their bytes on the wire.
+    /// Packets that the writer saw, and their bytes on the wire.
     pub fn seen(&self) -> Count {
         self.sum(|page| (&page.seen, &page.seen_bytes))
     }
 
-    /// Packets that any expression wanted, and those of them whose bytes could not be copied.
+    /// Packets that any expression wanted, and the number of those whose bytes could not be copied.
     pub fn wanted_and_lost(&self) -> (u64, u64) {
         let Count { packets, wire_bytes } = self.sum(|page| (&page.wanted, &page.lost));
         (packets, wire_bytes)
@@ -169,7 +168,7 @@ impl LiveMemory {
     ///
     /// # Panics
     ///
-    /// Where there is no such expression.
+    /// If `expression` is not below [`EXPRESSIONS`](super::words::EXPRESSIONS).
     pub fn matched(&self, expression: usize) -> Count {
         self.sum(|page| {
             let count = &page.expressions[expression];
@@ -177,11 +176,11 @@ impl LiveMemory {
         })
     }
 
-    /// Bytes that would have been written of packets that this expression counted only, since the ring was made.
+    /// For an expression that only counts: bytes of its packets that would have been written, since the ring was made.
     ///
     /// # Panics
     ///
-    /// Where there is no such expression.
+    /// If `expression` is not below [`EXPRESSIONS`](super::words::EXPRESSIONS).
     pub fn kept_bytes(&self, expression: usize) -> u64 {
         self.sum(|page| (&page.seen, &page.kept_bytes[expression])).wire_bytes
     }
@@ -197,17 +196,17 @@ impl LiveMemory {
     }
 }
 
-/// Packets and their bytes.
+/// A number of packets, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
     /// Bytes on the wire.
     pub wire_bytes: u64,
 }
 
 impl Count {
-    /// What was added since an earlier count.
+    /// The difference from an earlier count.
     #[must_use]
     pub fn since(self, earlier: Count) -> Count {
         Count {

@@ -1,8 +1,8 @@
-//! How far a reader of a live ring is: a page that it alone writes, for whoever asks what it has lost so far.
+//! A page in which the reader of a live ring publishes how far it is, so that other processes see what it has lost.
 //!
-//! Not a part of the protocol: writers and other readers go by nothing that stands here, and whoever looks believes it only
-//! as far as a number for people. What it has lost follows from this page and the ring's own counts, also while the reader
-//! is stopped and cannot be asked. Next to read: `LiveReader` in [`reader`](super::reader).
+//! Not part of the protocol: writers and other readers do not rely on this page, and its numbers are only shown to
+//! people. The loss follows from this page and the ring's own counts, also while the reader is stopped and cannot
+//! answer. Next to read: `LiveReader` in [`reader`](super::reader).
 
 use super::memory::LiveMemory;
 use super::reader::{LiveReader, Look};
@@ -12,13 +12,12 @@ use base::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The words of such a page.
 #[derive(Debug)]
 #[repr(C)]
 struct Page {
-    /// Number of the packet looked at next.
+    /// Number of the next packet to read.
     next: AtomicU64,
-    /// Packets of the expression in force it has come to; of earlier ones, those that were not counted as matched by it.
+    /// Packets reached so far, minus those matched by expressions that are no longer in force.
     settled: AtomicU64,
     /// Packets passed over because the writer was faster.
     overtaken: AtomicU64,
@@ -27,12 +26,12 @@ struct Page {
 // SAFETY: repr(C), atomics only, and all bytes zero is a value.
 unsafe impl Words for Page {}
 
-/// A reader's page, from either side.
+/// A reader's page, mapped by either side.
 #[derive(Clone, Debug)]
 pub struct Progress(Shared<Page>);
 
 impl Progress {
-    /// A new page, for who looks at it, and what its reader needs to write it.
+    /// Makes a page: gives this side's map, and the file descriptor with which the reader writes to it.
     pub fn create() -> io::Result<(Progress, OwnedFd)> {
         let segment = Segment::create("live-reader", PAGE_BYTES, Pages::Normal)?;
         segment.seal_for_writer()?;
@@ -40,7 +39,7 @@ impl Progress {
         Ok((progress, segment.fd().try_clone_to_owned()?))
     }
 
-    /// The same page for its reader.
+    /// Maps the page for its reader.
     pub fn open(fd: BorrowedFd<'_>) -> io::Result<Progress> {
         Progress::in_mapping(&Mapping::of(fd, PAGE_BYTES, Access::Write)?)
     }
@@ -50,7 +49,7 @@ impl Progress {
         page.map(Progress).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a reader's page is too short"))
     }
 
-    /// Says where its reader is: three stores to a cache line that nobody else writes.
+    /// Publishes the reader's place: three stores to a cache line of its own.
     #[inline]
     pub fn say(&self, reader: &LiveReader, settled: u64) {
         self.0.next.store(reader.position(), Ordering::Relaxed);
@@ -58,9 +57,10 @@ impl Progress {
         self.0.overtaken.store(reader.overtaken(), Ordering::Relaxed);
     }
 
-    /// Of `matched` packets that expression `bit` of this ring wanted since its reader came, at packet `first`: those that
-    /// it has lost, or has not come to and cannot read any more. No more than it was overtaken by, whoever wanted those: a
-    /// packet is counted a moment before it can be read. Takes time for each packet in the ring.
+    /// How many packets the reader has lost, or has not reached and can no longer read. `matched`: packets that
+    /// expression `bit` wanted since the reader came, at packet `first`. The result is at most the number of overtaken
+    /// packets of all expressions, because a packet is counted a moment before it can be read. Takes time for each
+    /// packet in the ring.
     pub fn lost(&self, memory: &LiveMemory, bit: u8, matched: u64, first: u64) -> u64 {
         let (next, settled) = (self.0.next.load(Ordering::Relaxed), self.0.settled.load(Ordering::Relaxed));
         let next = next.max(first);
@@ -72,7 +72,7 @@ impl Progress {
             return 0;
         }
         let mut waiting = 0u64;
-        // As far as there was something when it began: writers may be as fast as this.
+        // Stops at the head from the beginning: writers may be as fast as this loop.
         while ahead.position() < head {
             match ahead.look() {
                 Look::Packet(_) => {
@@ -83,7 +83,7 @@ impl Progress {
                 Look::Nothing => break,
             }
         }
-        // Any word may stand there, and a count be a little older than another.
+        // The page may hold any value, and one count may be a little older than another.
         let lost = matched.wrapping_sub(settled).wrapping_sub(waiting) as i64;
         u64::try_from(lost).unwrap_or(0).min(matched).min(overtaken.saturating_add(ahead.overtaken()))
     }

@@ -1,52 +1,52 @@
 //! Following a live ring.
 //!
-//! In: the mapped areas. Out: packets, copied, each verified after the copy; where the writer was faster, how many were
-//! passed over. A reader writes nothing that others go by, so nothing it does or leaves undone can disturb them.
-//! Sleeping until there is something is not here: the kernel's program can wake nobody by itself (crate `capture`).
+//! Gives copies of packets, each verified after the copy, and the number of packets passed over because the writer was
+//! faster. No other process relies on what a reader writes, so a reader disturbs none. This module does not sleep:
+//! the kernel's program cannot wake a reader by itself (see crate `capture`).
 
 use super::memory::LiveMemory;
 use super::words::{Facts, PACKET_BYTES, Slot};
 use base::atomic::{Ordering, fence};
 
-/// Packets looked at in one call, wanted or not, before the caller gets the word again.
+/// Most packets that one call looks at, wanted or not, before it returns to the caller.
 const LOOK_PACKETS: usize = 4096;
 
 /// A reader's place in a live ring.
 #[derive(Clone, Debug)]
 pub struct LiveReader {
     memory: LiveMemory,
-    /// Number of the packet looked at next.
+    /// Number of the next packet to look at.
     next: u64,
-    /// Only packets that one of these expressions wants are of interest.
+    /// Bits of the expressions that this reader follows.
     bits: u64,
-    /// Packets passed over, of interest or not.
+    /// Packets passed over, whichever expression wanted them.
     overtaken: u64,
 }
 
-/// A packet that was found; its bytes are to be copied, which may be too late.
+/// A packet that was found. Its bytes are not copied yet, which may turn out too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Its number.
     pub number: u64,
-    /// Where its bytes begin, absolute.
+    /// Absolute position of its first byte.
     pub pos: u64,
-    /// What its slot says.
+    /// The contents of its slot.
     pub facts: Facts,
 }
 
-/// What a look found.
+/// Result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// A packet of interest.
+    /// A packet that this reader follows.
     Packet(Packet),
-    /// Packets were passed over without one of interest; there are more.
+    /// Only other packets so far; there are more.
     More,
-    /// Everything there is was looked at.
+    /// No more packets.
     Nothing,
 }
 
 impl LiveReader {
-    /// A reader of what comes from now on.
+    /// A reader of the packets from now on.
     pub fn new(memory: LiveMemory, bits: u64) -> LiveReader {
         let next = memory.next();
         LiveReader { memory, next, bits, overtaken: 0 }
@@ -57,17 +57,17 @@ impl LiveReader {
         &self.memory
     }
 
-    /// Number of the packet looked at next.
+    /// Number of the next packet to look at.
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// Packets passed over because the writer was faster, of interest or not.
+    /// Packets passed over because the writer was faster, whichever expression wanted them.
     pub fn overtaken(&self) -> u64 {
         self.overtaken
     }
 
-    /// The expressions this reader follows.
+    /// Bits of the expressions that this reader follows.
     pub fn bits(&self) -> u64 {
         self.bits
     }
@@ -77,34 +77,34 @@ impl LiveReader {
         self.bits = bits;
     }
 
-    /// Begins at packet `number` instead, or where the ring begins if that is gone; never before `not_before`, never
-    /// behind what there is. Not counted as overtaken.
+    /// Moves to packet `number`, or to the oldest packet if that is gone; never before `not_before`, never past the
+    /// newest. Skipped packets do not count as overtaken.
     pub fn seek(&mut self, number: u64, not_before: u64) {
         let (oldest, head) = self.bounds();
         self.next = number.max(oldest).max(not_before).min(head);
     }
 
-    /// The same for a reader that owns all from packet `number` on: what is gone of that counts as overtaken.
+    /// The same for a reader that owns every packet from `number` on: those that are gone count as overtaken.
     pub fn begin_at(&mut self, number: u64) {
         self.seek(number, 0);
         self.overtaken = self.overtaken.saturating_add(self.next.saturating_sub(number));
     }
 
-    /// Begins at the first packet that was seen at `time` (by the clock the writer uses) or later. As [`seek`](Self::seek).
+    /// Moves to the first packet seen at `time` (by the writer's clock) or later. Otherwise like [`seek`](Self::seek).
     pub fn seek_time(&mut self, time: u64, not_before: u64) {
         let (oldest, head) = self.bounds();
-        // Several processors write: times are in order but for microseconds, which is near enough.
+        // Several processors write, so times are out of order by microseconds. That is near enough.
         let at = partition(oldest, head, |number| self.slot(number).time.load(Ordering::Relaxed) < time);
         self.seek(at, not_before);
     }
 
-    /// When the oldest packet that is still there was seen, by the clock the writer uses; none where none has gone yet.
+    /// Time of the oldest packet in the ring, by the writer's clock; `None` while no packet was overwritten yet.
     pub fn oldest_time(&self) -> Option<u64> {
         let (oldest, head) = self.bounds();
         (oldest > 0 && oldest < head).then(|| self.slot(oldest).time.load(Ordering::Relaxed))
     }
 
-    /// The oldest packet whose slot and bytes are still there, and the number behind the newest.
+    /// Number of the oldest packet whose slot and bytes are intact, and the number after the newest.
     fn bounds(&self) -> (u64, u64) {
         let head = self.memory.next();
         let lowest = head.saturating_sub(u64::from(self.memory.geometry.slots));
@@ -112,8 +112,8 @@ impl LiveReader {
         (oldest, head)
     }
 
-    /// The first packet from `low` on whose bytes are at most `bytes` behind what is reserved. One that is still being
-    /// written is not gone.
+    /// The first packet from `low` on whose bytes are at most `bytes` behind the reserved end. A packet that is still
+    /// being written counts as there.
     fn first_within(&self, low: u64, head: u64, bytes: u64) -> u64 {
         let reserved = self.memory.head.reserved.load(Ordering::Acquire);
         partition(low, head, |number| {
@@ -130,8 +130,8 @@ impl LiveReader {
         self.memory.slots.at(number)
     }
 
-    /// Finds the next packet of interest and steps past those before it. The packet itself stays next until
-    /// [`advance`](Self::advance).
+    /// Finds the next packet that this reader follows and steps past those before it. The packet itself stays next
+    /// until [`advance`](Self::advance).
     #[inline]
     pub fn look(&mut self) -> Look {
         let head = self.memory.next();
@@ -146,14 +146,14 @@ impl LiveReader {
             }
             let slot = self.slot(self.next);
             let stamp = self.next.wrapping_add(1);
-            // Acquire: the words and bytes stored before it.
+            // Acquire: sees the words and bytes stored before the stamp.
             if slot.stamp.load(Ordering::Acquire) != stamp {
                 return self.unfinished();
             }
             let wanted = slot.wanted.load(Ordering::Relaxed);
             if wanted & self.bits == 0 {
-                // Should the slot have been overwritten just now, this may be said of another packet: then the writer is a
-                // whole ring ahead, and what is missed is the first of what will be counted as lost.
+                // The slot may have been overwritten just now, so that `wanted` is another packet's. Then the writer is
+                // a whole ring ahead, and the missed packet is the first of those that will be counted as lost.
                 fence(Ordering::Acquire);
                 if slot.stamp.load(Ordering::Relaxed) != stamp {
                     return self.unfinished();
@@ -171,7 +171,7 @@ impl LiveReader {
         Look::More
     }
 
-    /// The slot is not stamped with the packet's number: its processor is still at it, or it has been used again.
+    /// The slot does not have the packet's stamp: a processor is still writing it, or it was used again.
     #[cold]
     fn unfinished(&mut self) -> Look {
         let behind = self.memory.next().wrapping_sub(self.next);
@@ -188,14 +188,14 @@ impl LiveReader {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Copies the packet's bytes into `to`, as many as fit; `None` where they have been overwritten meanwhile, wholly or
-    /// in part: then the reader has been overtaken and goes on further ahead.
+    /// Copies the packet's bytes into `to`, as many as fit. `None` where any of them have been overwritten meanwhile:
+    /// the reader was overtaken and goes on further ahead.
     #[inline]
     pub fn copy_out(&mut self, packet: &Packet, to: &mut [u8]) -> Option<usize> {
         let len = (packet.facts.len as usize).min(to.len()).min(PACKET_BYTES);
         let ring_bytes = self.memory.geometry.ring_bytes;
         self.memory.data.copy_out((packet.pos & (ring_bytes - 1)) as usize, &mut to[..len]);
-        // Acquire: nothing that was copied is read after this.
+        // Acquire: keeps the copy's reads before the check below.
         fence(Ordering::Acquire);
         let reserved = self.memory.head.reserved.load(Ordering::Relaxed);
         if reserved.wrapping_sub(packet.pos) <= ring_bytes {
@@ -211,7 +211,7 @@ impl LiveReader {
         self.memory.data.prefetch((packet.pos & (self.memory.geometry.ring_bytes - 1)) as usize);
     }
 
-    /// The share of the ring, in 256ths, that the writer has filled since this reader's place: 256 and it is overtaken.
+    /// The share of the ring, in 256ths, that was written since this reader's place; at 256 it is overtaken.
     pub fn lag(&self) -> u32 {
         let geometry = &self.memory.geometry;
         let behind = self.memory.next().wrapping_sub(self.next);
@@ -224,8 +224,7 @@ impl LiveReader {
         by_slots.max(bytes.min(geometry.ring_bytes) * 256 / geometry.ring_bytes) as u32
     }
 
-    /// The writer was faster: goes on where half of the ring is still ahead of it, so that it is not overtaken again at
-    /// once.
+    /// Goes on after the writer was faster: at most half a ring behind it, so as not to be overtaken again at once.
     #[cold]
     fn resume(&mut self) {
         let head = self.memory.next();
@@ -237,7 +236,7 @@ impl LiveReader {
     }
 }
 
-/// The first number from `low` on of which `is_before` is not true, where it is of all before and of none after.
+/// The first number from `low` on for which `is_before` is false; all lower ones must be true, all higher ones false.
 fn partition(mut low: u64, mut high: u64, is_before: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = low + (high - low) / 2;

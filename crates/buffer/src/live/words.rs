@@ -1,9 +1,21 @@
-//! A live ring's words as they lie in shared memory: an ABI between the kernel's program, a process and its readers.
+//! A live ring's words in shared memory: an ABI between the kernel's program, a process and its readers.
 //!
-//! Two counters lead everything: `next`, the number of the packet that comes next, and `reserved`, the bytes given away so
-//! far. Whoever writes adds to both, then fills slot and bytes, then stamps the slot. A slot whose stamp is its packet's
-//! number plus one is whole; bytes are whole as long as `reserved` is no more than the ring's size ahead of them.
-//! `layout_is_pinned` below fails when anything moves; then [`ABI`] must grow.
+//! Two counters order everything: `next`, the number of the next packet, and `reserved`, the bytes given away so far. A
+//! writer adds to both, then fills slot and bytes, then stamps the slot. A packet's bytes are intact as long as
+//! `reserved` is at most the ring's size ahead of them.
+//!
+//! What a reader of packet n finds in its slot's stamp:
+//!
+//! | stamp | state of the slot | reader |
+//! |---|---|---|
+//! | n + 1 | holds packet n whole | reads it, then checks the stamp again |
+//! | 0 | a writer is filling it | comes back later |
+//! | below n + 1 | still holds an older packet | comes back later |
+//! | above n + 1 | holds a newer packet | was overtaken: goes on further ahead |
+//!
+//! A stamp is never stored before its slot and bytes, and a slot never changes under its stamp: with the same stamp
+//! before and after, the contents are whole. `layout_is_pinned` below fails when anything moves; then [`ABI`] must
+//! grow.
 
 use crate::shared::words::Words;
 use base::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -11,30 +23,30 @@ use base::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Version of everything in this file.
 pub const ABI: u32 = 1;
 
-/// Expressions one ring can tell apart.
+/// Most expressions in one ring.
 pub const EXPRESSIONS: usize = 64;
 
-/// Bytes a packet takes are rounded up to a multiple of this, so that no two share a cache line.
+/// A packet's bytes are rounded up to a multiple of this, so that no two packets share a cache line.
 pub const GRAIN_BYTES: u64 = 64;
 
-/// Bytes of one packet at most: the largest IP packet, its Ethernet header and the tags before it.
+/// Most bytes of one packet: the largest IP packet, its Ethernet header and the tags before it.
 pub const PACKET_BYTES: usize = 65_536 + 192;
 
-/// Bytes behind the ring, so that a packet that begins before its end goes on there.
+/// Bytes behind the ring, for the rest of a packet that begins before the ring's end.
 pub const OVERHANG_BYTES: usize = 65_536 + 256;
 
-/// First page of the words: what the ring is, and how far it is.
+/// First page of the words: size of the ring, and progress of its writer.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Head {
     /// [`ABI`].
     pub abi: AtomicU32,
-    /// Slots there are, a power of two.
+    /// Number of slots, a power of two.
     pub slots: AtomicU32,
-    /// Bytes of packets it holds, a power of two.
+    /// Bytes of packets in the ring, a power of two.
     pub ring_bytes: AtomicU64,
     pub(super) _constant: [AtomicU64; 6],
-    /// Number of the packet that comes next: grows by one for each.
+    /// Number of the next packet: grows by one for each.
     pub next: AtomicU64,
     pub(super) _next: [AtomicU64; 7],
     /// Bytes given away so far, in whole [`GRAIN_BYTES`].
@@ -42,77 +54,77 @@ pub struct Head {
     pub(super) _reserved: [AtomicU64; 495],
 }
 
-/// What one processor counts of one expression.
+/// One processor's counts of one expression.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ExpressionCount {
-    /// Packets it wants.
+    /// Packets that it wants.
     pub packets: AtomicU64,
     /// Their bytes on the wire.
     pub wire_bytes: AtomicU64,
 }
 
-/// What one processor counts: a page for each, which no other writes.
+/// One processor's counts, in a page that no other processor writes.
 #[derive(Debug)]
 #[repr(C)]
 pub struct CpuPage {
-    /// Packets the writer was shown.
+    /// Packets that the writer saw.
     pub seen: AtomicU64,
     /// Their bytes on the wire.
     pub seen_bytes: AtomicU64,
     /// Packets that any expression wants.
     pub wanted: AtomicU64,
-    /// Packets whose bytes could not be copied; their slots say that nothing is there.
+    /// Packets whose bytes could not be copied; their slots have length 0.
     pub lost: AtomicU64,
     pub(super) _rest: [AtomicU64; 4],
-    /// By expression.
+    /// Indexed by expression.
     pub expressions: [ExpressionCount; EXPRESSIONS],
-    /// By expression, of those whose packets are counted and never written: bytes that would have been.
+    /// For expressions that only count: bytes of their packets that would have been written. Indexed by expression.
     pub kept_bytes: [AtomicU64; EXPRESSIONS],
     pub(super) _end: [AtomicU64; 312],
 }
 
-/// One packet.
+/// The slot of one packet.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// The packet's number plus one once everything here and its bytes are written; 0 meanwhile.
+    /// The packet's number plus one once the slot and the bytes are written; 0 meanwhile.
     pub stamp: AtomicU64,
-    /// Where its bytes begin, absolute.
+    /// Absolute position of its first byte.
     pub pos: AtomicU64,
-    /// When it was seen, ns; by which clock, its flags say.
+    /// When the packet was seen, ns; the flags say by which clock.
     pub time: AtomicU64,
-    /// Low half: bytes that are there; high half: bytes on the wire.
+    /// Low half: bytes present; high half: bytes on the wire.
     pub lengths: AtomicU64,
     /// Bit n: expression n wants it.
     pub wanted: AtomicU64,
-    /// Low half: class, as [`SlotFlags::PORTS`] says; high half: index of the interface.
+    /// Low half: class, see [`SlotFlags::PORTS`]; high half: index of the interface.
     pub class_and_interface: AtomicU64,
-    /// Low half: hash of its flow, the same in both directions; high half: [`SlotFlags`].
+    /// Low half: hash of the flow, the same in both directions; high half: [`SlotFlags`].
     pub hash_and_flags: AtomicU64,
-    /// Low half: the VLAN tag that was put back (TPID << 16 | TCI), 0 for none; high half: its mark.
+    /// Low half: the VLAN tag that was put back (TPID << 16 | TCI), 0 for none; high half: the packet's mark.
     pub vlan_and_mark: AtomicU64,
 }
 
-/// What is said of a packet by bits.
+/// Properties of a packet, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotFlags(pub u32);
 
 impl SlotFlags {
     /// It left this host.
     pub const OUTBOUND: SlotFlags = SlotFlags(1 << 0);
-    /// Its time is of CLOCK_MONOTONIC; else of CLOCK_REALTIME.
+    /// Its time is of CLOCK_MONOTONIC, else of CLOCK_REALTIME.
     pub const MONOTONIC: SlotFlags = SlotFlags(1 << 1);
-    /// Its outermost VLAN tag had been stripped and is back in the bytes.
+    /// Its outermost VLAN tag had been stripped, and is back in the bytes.
     pub const TAG_PUT_BACK: SlotFlags = SlotFlags(1 << 2);
-    /// Several segments in one: put together on receipt, or not cut yet on its way out (GRO, TSO).
+    /// Several segments in one: joined on receipt, or not cut yet on the way out (GRO, TSO).
     pub const SUPER_FRAME: SlotFlags = SlotFlags(1 << 3);
-    /// Not all of its bytes are there.
+    /// Some of its bytes are missing.
     pub const TRUNCATED: SlotFlags = SlotFlags(1 << 4);
-    /// The device will fill its checksum in.
+    /// The device will fill in its checksum.
     pub const CHECKSUM_OPEN: SlotFlags = SlotFlags(1 << 5);
-    /// Its class is source port << 16 | destination port, for sure: what the filter `port` says of all the bytes that are
-    /// there. Without it the class is 0, and whoever wants the ports looks at the bytes, in which they may be all the same.
+    /// Its class is source port << 16 | destination port, the same that the filter `port` finds in the bytes present.
+    /// Without the flag the class is 0, and the ports, if there are any, must be read from the bytes.
     pub const PORTS: SlotFlags = SlotFlags(1 << 6);
 
     /// Are all flags of `other` set?
@@ -120,46 +132,46 @@ impl SlotFlags {
         self.0 & other.0 == other.0
     }
 
-    /// These and those.
+    /// All flags of `self` and of `other`.
     #[must_use]
     pub const fn with(self, other: SlotFlags) -> SlotFlags {
         SlotFlags(self.0 | other.0)
     }
 
-    /// To whom it was sent, as packet(7) says it: 0 us, 1 everybody, 2 many, 3 somebody else, 4 by us.
+    /// Packet type as in packet(7): 0 to this host, 1 broadcast, 2 multicast, 3 to another host, 4 sent by this host.
     pub const fn packet_type(self) -> u8 {
         (self.0 >> 8) as u8 & 7
     }
 
-    /// With that said.
+    /// The flags with this packet type.
     #[must_use]
     pub const fn with_packet_type(self, packet_type: u8) -> SlotFlags {
         SlotFlags(self.0 & !(7 << 8) | (packet_type as u32 & 7) << 8)
     }
 }
 
-/// What a slot says, beside where the bytes lie.
+/// The contents of a slot without the position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// When it was seen, ns; see [`SlotFlags::MONOTONIC`].
+    /// When the packet was seen, ns; see [`SlotFlags::MONOTONIC`].
     pub time: u64,
-    /// Bytes that are there.
+    /// Bytes present.
     pub len: u32,
     /// Bytes on the wire.
     pub wire: u32,
     /// Bit n: expression n wants it.
     pub wanted: u64,
-    /// What [`SlotFlags::PORTS`] says; 0 without it.
+    /// Ports as [`SlotFlags::PORTS`] describes; 0 without that flag.
     pub class: u32,
     /// Index of the interface.
     pub interface: u32,
-    /// Hash of its flow, the same in both directions.
+    /// Hash of the flow, the same in both directions.
     pub hash: u32,
-    /// By bits.
+    /// The packet's flags.
     pub flags: SlotFlags,
     /// The VLAN tag that was put back: TPID << 16 | TCI; 0 for none.
     pub vlan: u32,
-    /// Its mark.
+    /// The packet's mark.
     pub mark: u32,
 }
 
@@ -179,7 +191,7 @@ impl Slot {
         self.vlan_and_mark.store(halves(facts.vlan, facts.mark), relaxed);
     }
 
-    /// Everything but the stamp, each word loaded once.
+    /// Loads everything but the stamp, each word once.
     pub(super) fn load(&self) -> (u64, Facts) {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
         let [lengths, class, hash, vlan] =

@@ -1,6 +1,6 @@
-//! Writing a live ring from a process: one thread, which copies what a device gives it some other way.
+//! A process's writer of a live ring: one thread, which copies packets that a device gives it in some other way.
 //!
-//! The kernel's program does the same in the same order (crate `kernel`); this is also the text to read that against.
+//! The kernel's program does the same in the same order (crate `kernel`). Read that program against this text.
 
 use super::memory::LiveMemory;
 use super::words::{EXPRESSIONS, Facts, GRAIN_BYTES, PACKET_BYTES, SlotFlags};
@@ -15,12 +15,12 @@ pub struct LiveWriter {
 }
 
 fn add(word: &AtomicU64, more: u64) {
-    // One writer: nothing can come between.
+    // There is one writer: no store can come between.
     word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }
 
 impl LiveWriter {
-    /// The writer of a ring that was mapped for writing and that nobody else writes.
+    /// The writer of a ring that was mapped for writing and has no other writer.
     pub fn new(memory: LiveMemory) -> LiveWriter {
         let next = memory.next();
         let reserved = memory.head.reserved.load(Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl LiveWriter {
         &self.memory
     }
 
-    /// Counts a packet that an expression wants to be counted and not written; `kept` bytes of it would have been.
+    /// Counts a packet for an expression that only counts; `kept` bytes of it would have been written.
     pub fn count(&mut self, expression: u8, wire: u32, kept: u32) {
         let counts = &self.memory.cpus[0];
         let at = usize::from(expression) % EXPRESSIONS;
@@ -41,15 +41,15 @@ impl LiveWriter {
         add(&counts.kept_bytes[at], kept.into());
     }
 
-    /// Counts packets that were kept out on the way here, for nobody wants them.
+    /// Counts packets that were filtered out before they got here, because no expression wants them.
     pub fn kept_out(&mut self, packets: u64, wire_bytes: u64) {
         let counts = &self.memory.cpus[0];
         add(&counts.seen, packets);
         add(&counts.seen_bytes, wire_bytes);
     }
 
-    /// Counts a packet that was shown, and writes it where anybody wants it. `parts`, one after the other, are its bytes;
-    /// what no packet can have is cut off.
+    /// Counts a packet, and writes it if any expression wants it. `parts` are its bytes, one after the other; bytes
+    /// beyond [`PACKET_BYTES`] are cut off.
     pub fn publish(&mut self, facts: Facts, parts: &[&[u8]]) {
         let counts = &self.memory.cpus[0];
         let wire = u64::from(facts.wire);
@@ -72,8 +72,8 @@ impl LiveWriter {
         self.next = number.wrapping_add(1);
         self.reserved = pos.wrapping_add((len as u64).next_multiple_of(GRAIN_BYTES));
         let slot = self.memory.slots.at(number);
-        // The slot is nobody's before it is said to be in use, and the bytes are before they are overwritten: a reader
-        // that has seen any of what follows sees these, too.
+        // The slot's stamp is cleared before `next` says that the slot is used, and bytes are reserved before they are
+        // overwritten. A reader that has seen any later store sees these too.
         slot.stamp.store(0, Ordering::Relaxed);
         self.memory.head.reserved.store(self.reserved, Ordering::Relaxed);
         base::atomic::fence(Ordering::Release);

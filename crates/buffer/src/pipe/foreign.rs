@@ -1,12 +1,14 @@
-//! The buffer fault: a descriptor names a block of another ring, and its bytes are asked for.
+//! The buffer fault: a reader wants the bytes of a block that lies in another ring.
 //!
-//! Once per ring: this ring's keeper says which ring a number means, that ring's keeper decides by its own policy whether
-//! this process may look at it, and from then on the number is an index into a table. What a forwarder may see is of no
-//! concern here: who lacks the right to the ring that the bytes lie in does not get them.
+//! It happens once per ring. This ring's keeper says which ring a number means, and that ring's keeper decides by its
+//! own policy whether this process may read it. From then on the number is an index into a table. The rights of the
+//! process that forwarded the block do not count: a reader without the right to the bytes' ring does not get them.
 //!
-//! Numbers come from a ring's writer, and paths from whoever registered them, so neither is trusted: refusals are
-//! remembered, after [`FAILURES_MAX`] of them no unknown number is asked for any more, a keeper that does not answer costs
-//! [`PATIENCE`] once, and at most [`MAPS_MAX`] rings stay mapped.
+//! Numbers come from a ring's writer, and paths from the process that registered them. Neither is trusted:
+//!
+//! - Refusals are remembered. After [`FAILURES_MAX`] of them this module asks for no more unknown numbers.
+//! - A keeper that does not answer costs [`PATIENCE`] once.
+//! - At most [`MAPS_MAX`] rings stay mapped.
 
 use super::local::Local;
 use crate::descriptor::Descriptor;
@@ -17,16 +19,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Refusals after which only rings that are known already are looked at, until the next generation.
+/// After this number of refusals only known rings are read, until the next generation.
 pub const FAILURES_MAX: u32 = 64;
 
-/// Rings mapped at a time; beyond, who was not looked at for longest is unmapped.
+/// Most rings mapped at a time; beyond it, the one that was not used for longest is unmapped.
 pub const MAPS_MAX: usize = 64;
 
 /// How long another ring's keeper may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A ring, as others may name it.
+/// A ring that descriptors of other rings may name.
 #[derive(Clone, Debug)]
 pub struct Origin(Arc<Place>);
 
@@ -50,17 +52,15 @@ impl PartialEq for Origin {
 }
 
 impl Origin {
-    /// A generation of a named ring.
     pub(super) fn named(named: Named, generation: u32) -> Origin {
         Origin(Arc::new(Place::Named(named, generation)))
     }
 
-    /// A ring of this process.
     pub(super) fn local(local: Local) -> Origin {
         Origin(Arc::new(Place::Local(local)))
     }
 
-    /// The keeper's socket and the generation, where another process can find it.
+    /// The keeper's socket and the generation; `None` for a ring that other processes cannot find.
     pub(super) fn named_place(&self) -> Option<(&Named, u32)> {
         match &*self.0 {
             Place::Named(named, generation) => Some((named, *generation)),
@@ -68,7 +68,7 @@ impl Origin {
         }
     }
 
-    /// What a descriptor says of the generation.
+    /// The generation as a descriptor has it.
     pub(super) fn generation(&self) -> Generation {
         Generation(self.named_place().map_or(0, |(_, generation)| generation as u16))
     }
@@ -81,15 +81,14 @@ impl Origin {
     }
 }
 
-/// What is known of a number.
 #[derive(Debug, Default)]
 struct Known {
     origin: Option<Origin>,
     map: Option<Arc<RingMap>>,
-    /// Why not, where it was asked for in vain: where it is, or its bytes.
+    /// The errors of earlier attempts: to learn which ring it is, and to map it.
     nowhere: Option<io::ErrorKind>,
     refused: Option<io::ErrorKind>,
-    /// When it was looked at last, in faults and looks.
+    /// When it was last used, as a value of `looks`.
     used: u64,
 }
 
@@ -109,7 +108,7 @@ fn remembered(kind: io::ErrorKind) -> io::Error {
 }
 
 impl Foreign {
-    /// Which ring this block lies in. `ask` asks the keeper; it is called once for each number.
+    /// The ring in which this block lies. `ask` asks the keeper; it is called once for each number.
     pub fn origin(&mut self, block: &Descriptor, ask: impl FnOnce(u16) -> io::Result<Origin>) -> io::Result<Origin> {
         let number = usize::from(block.ring.0);
         if self.known.len() <= number {
@@ -141,7 +140,7 @@ impl Foreign {
         }
     }
 
-    /// The ring this block lies in, mapped.
+    /// Maps the ring in which this block lies.
     pub fn map(&mut self, block: &Descriptor, ask: impl FnOnce(u16) -> io::Result<Origin>) -> io::Result<&RingMap> {
         let origin = self.origin(block, ask)?;
         let number = usize::from(block.ring.0);
@@ -175,14 +174,14 @@ impl Foreign {
         self.mapped(block).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// The same where it is mapped already.
+    /// The same if it is mapped already, else `None`.
     pub fn mapped(&self, block: &Descriptor) -> Option<&RingMap> {
         let known = self.known.get(usize::from(block.ring.0))?;
         let same = known.origin.as_ref().is_some_and(|origin| origin.generation() == block.generation);
         known.map.as_deref().filter(|_| same)
     }
 
-    /// Unmaps who was not looked at for longest, so that rings long gone do not stay in memory.
+    /// Unmaps the ring that was not used for longest, so that rings long gone do not stay in memory.
     fn keep_few(&mut self) {
         if self.mapped > MAPS_MAX
             && let Some(oldest) =
@@ -193,7 +192,7 @@ impl Foreign {
         }
     }
 
-    /// A new generation may bring what the last one refused.
+    /// Forgets refusals: a new generation may bring what the last one refused.
     pub fn forgive(&mut self) {
         self.failures = 0;
         for known in &mut self.known {

@@ -1,11 +1,11 @@
-//! Blocks from one ring to others, by descriptor: 32 bytes, whatever their length.
+//! Passes blocks from one ring to others by descriptor: 32 bytes, whatever their length.
 //!
-//! The bytes stay in the ring they were written to. Whoever reads them there must be done before they are overwritten, so
-//! a reader that forwards and [holds](crate::ring::OnFull::holds) its ring lets go of a block only when all that hold the
-//! ring it was forwarded to have passed it there; it looks again whenever it is called, and is woken for it when it
-//! sleeps. Readers that hold nothing find out for themselves: they verify against the ring that the bytes lie in.
+//! The bytes stay in the ring to which they were written, and the readers of the other rings must be done before they
+//! are overwritten. So a forwarding reader that [holds](crate::ring::OnFull::holds) its ring takes a block only when
+//! all holding readers of the other ring have passed it there. It checks at each call, and is woken for it when it
+//! sleeps. Readers that do not hold their ring verify afterwards, against the ring in which the bytes lie.
 //!
-//! Copied, and counted as copied: blocks for a ring that has no descriptors, or that cannot name the ring they lie in.
+//! Blocks are copied, and counted as copied, into a ring that has no descriptors or cannot name the ring of the bytes.
 
 use super::foreign::Origin;
 use super::reader::{Block, PipeReader, overtaken};
@@ -17,19 +17,19 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-/// A unit of a ring that was forwarded to. One that goes on in another size counts anew, and does so only when all that was
-/// forwarded to it before is passed.
+/// A unit of a ring to which a block was forwarded. A ring that goes on in another size starts at unit 0 again, but
+/// only after everything forwarded before was passed.
 #[derive(Clone, Copy, Debug)]
 struct There {
     generation: u32,
     unit: u64,
 }
 
-/// What was forwarded to one ring and is not passed there yet.
+/// Blocks that were forwarded to one ring and are not passed there yet.
 #[derive(Debug)]
 pub(super) struct Outstanding {
     sink: SharedSink,
-    /// The unit there, and the unit here that the block begins at.
+    /// The block's unit there, and its unit here.
     units: VecDeque<(There, u64)>,
 }
 
@@ -49,7 +49,7 @@ impl Outstanding {
     }
 }
 
-/// A ring that was forwarded to, and the first unit of it that is not passed there yet.
+/// A ring to which blocks were forwarded, and its first unit that is not passed yet.
 pub(super) struct SinkFront {
     sink: SharedSink,
     there: There,
@@ -73,17 +73,17 @@ impl Front for SinkFront {
 }
 
 impl PipeReader {
-    /// Gives what was peeked last (or its [first](Block::first) bytes) to another ring, as if it were read and written
-    /// there, and takes it. To a ring of descriptors goes nothing but the descriptor.
+    /// Gives the last peeked block (or its [first](Block::first) bytes) to another ring, as if it were read and written
+    /// there, and takes it. A ring of descriptors gets only the descriptor.
     ///
-    /// Fails as a write does, and then nothing was taken; with ESTALE where the block was overwritten, which is taken; with
-    /// EINVAL where this is not what was peeked last.
+    /// Fails as a write does; then nothing was taken. Fails with ESTALE where the block was overwritten; then it is
+    /// taken. Fails with EINVAL where `block` is not the last peeked one.
     pub fn forward(&mut self, block: &Block, to: &mut PipeWriter) -> io::Result<usize> {
         self.tee(block, &mut [to])
     }
 
-    /// The same to several rings. Where one would have to be waited for and must not, the next call for the same block goes
-    /// on with that one: give it the same rings in the same order.
+    /// The same to several rings. If one of them must be waited for and the call may not wait, the next call for the
+    /// same block continues with that ring: pass the same rings in the same order.
     pub fn tee(&mut self, block: &Block, to: &mut [&mut PipeWriter]) -> io::Result<usize> {
         let outcome = self.tee_unsettled(block, to);
         self.settle();
@@ -103,21 +103,22 @@ impl PipeReader {
                 Err(error) => return Err(error),
             }
         }
-        // Overwritten after it was given: who reads it there finds out.
+        // If it was overwritten after it was given, its readers there find out.
         self.go_past(block);
         Ok(block.len())
     }
 
-    /// Gives what was peeked last to a socket, a pipe or a file, and takes what of it went; says how much. The kernel copies
-    /// from the ring where this reader holds it; else the bytes are copied and verified first, for what is sent cannot be
-    /// taken back. Pages are never given away: the ring's writer would change them under whoever has them.
+    /// Writes the last peeked block to a socket, a pipe or a file, and takes the bytes that were written; returns their
+    /// number. If this reader holds the ring, the kernel copies from it. Otherwise the bytes are copied and verified
+    /// first, because sent bytes cannot be taken back. Pages are never given away, because the ring's writer would
+    /// change them.
     pub fn forward_to_fd(&mut self, block: &Block, to: impl AsFd) -> io::Result<usize> {
         self.check(block)?;
         let holds = self.source.reader_ref().contract().holds() && !block.seen.elsewhere;
         let bytes = self.look_at(block)?;
         let written = if holds {
-            // SAFETY: the bytes are mapped for as long as `self` lives, all `len` of them in a row; the kernel only reads them,
-            // and does not mind whether they change.
+            // SAFETY: all `len` bytes are mapped in a row for as long as `self` lives. The kernel only reads them, and
+            // does not mind if they change.
             let written = unsafe { libc::write(to.as_fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
             usize::try_from(written).map_err(|_| io::Error::last_os_error())?
         } else {
@@ -133,7 +134,6 @@ impl PipeReader {
         Ok(written)
     }
 
-    /// Which ring the block lies in.
     fn origin_of(&mut self, block: &Block) -> io::Result<Origin> {
         if !block.seen.elsewhere {
             return Ok(self.origin.clone());
@@ -178,7 +178,7 @@ impl PipeReader {
         Ok(())
     }
 
-    /// Lets go of what all have passed to whom it was forwarded.
+    /// Takes the blocks that all holding readers of the other rings have passed.
     pub(super) fn pass_outstanding(&mut self) {
         if self.outstanding.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! A ring within this process that is read and written as a pipe; there is no keeper's socket, and no policy.
+//! A ring within this process that is read and written like a pipe, without a keeper's socket and without a policy.
 
 use super::foreign::Origin;
 use super::{PipeReader, PipeWriter};
@@ -10,14 +10,14 @@ use crate::shared::segment::Pages;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What keeps a ring of this process: readers come from here.
+/// Keeps a ring of this process; readers come from here.
 #[derive(Clone, Debug)]
 pub struct Local(Arc<Kept>);
 
 #[derive(Debug)]
 struct Kept {
     ring: Mutex<Ring>,
-    /// Rings that descriptors may name; place in the list + 1 is the number.
+    /// Rings that descriptors may name; a ring's number is its index plus 1.
     foreign: Mutex<Vec<Origin>>,
 }
 
@@ -26,7 +26,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Local {
-    /// A new ring, its writer, and its first reader, which is waited for. Calls wait until told otherwise.
+    /// Makes a ring, its writer, and its first reader, which has contract Wait. Calls wait unless told otherwise.
     pub fn pair(geometry: Geometry, signalling: Signalling) -> io::Result<(Local, PipeWriter, PipeReader)> {
         let (ring, writer) = Ring::create(geometry, Pages::Normal, signalling)?;
         let local = Local(Arc::new(Kept { ring: Mutex::new(ring), foreign: Mutex::default() }));
@@ -40,7 +40,6 @@ impl Local {
         Ok(PipeReader::of_local(self.clone(), reader))
     }
 
-    /// The same ring?
     pub(super) fn is(&self, other: &Local) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

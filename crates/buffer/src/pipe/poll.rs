@@ -1,9 +1,9 @@
-//! A file descriptor for poll(2) and epoll(7) that says when a ring has something to read.
+//! A file descriptor for poll(2) and epoll(7) that is readable when a ring has something to read.
 //!
-//! An epoll instance around an eventfd and the writer's line or, between two generations, the keeper's socket. A thread
-//! feeds the eventfd ([`watch`](super::watch)): it sleeps on the ring's bell, as the reader itself would, and is woken no
-//! more often. The reader says after each call how things are; so the descriptor is readable as long as there is something
-//! to read, and not when everything was.
+//! It is an epoll instance with an eventfd and the writer's line or, between two generations, the keeper's socket. A
+//! thread sleeps on the ring's bell in place of the reader, no more often, and raises the eventfd
+//! ([`watch`](super::watch)). The reader reports its state after each call. So the descriptor is readable while there
+//! is something to read, and no longer.
 
 use super::forward::SinkFront;
 use super::thread::Watching;
@@ -15,13 +15,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// How things are with a reader.
+/// What a reader waits for.
 pub(super) enum Due<'a> {
-    /// There is something to read, or the end.
+    /// Nothing: there is something to read, or the end.
     Now,
-    /// When the ring's bell rings, its writer's line is cut, or who it was forwarded to has moved.
+    /// The ring's bell, a cut of its writer's line, or progress of readers to which blocks were forwarded.
     Later(Reading<SinkFront>, Option<Lifeline>),
-    /// When the keeper answers.
+    /// The keeper's answer.
     Answer(BorrowedFd<'a>),
 }
 
@@ -30,7 +30,7 @@ struct EventFd(OwnedFd);
 
 impl Event for EventFd {
     fn raise(&self) {
-        // It holds 0 before: there is always room.
+        // It holds 0 before, so there is always room.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
@@ -39,14 +39,13 @@ impl Event for EventFd {
     }
 }
 
-/// The descriptor and the thread behind it.
 pub(super) struct Poller {
     watcher: Watching<EventFd, Reading<SinkFront>>,
     epoll: OwnedFd,
-    /// The keeper's socket, while it is asked.
+    /// The keeper's socket, while an answer is due.
     asked: Option<i32>,
-    /// The line of the writer that is waited for. It outlives its being watched, for other processes have the same pipe
-    /// open: what is closed here alone would stay in the epoll instance.
+    /// The line of the writer that is waited for, kept open while it is watched. Other processes have the same pipe
+    /// open, so closing the file here would not remove it from the epoll instance.
     line: Option<Lifeline>,
 }
 
@@ -69,14 +68,14 @@ impl Poller {
         self.epoll.as_fd()
     }
 
-    /// Says how things are now.
+    /// Stores what the reader waits for now.
     pub fn set(&mut self, due: Due<'_>) {
         let socket = match &due {
             Due::Answer(socket) => Some(socket.as_raw_fd()),
             _ => None,
         };
         if self.asked.is_some() && self.asked != socket {
-            // The socket may be closed already, and then it has left by itself.
+            // The socket may be closed already; then it has left the epoll instance by itself.
             self.forget_socket();
         }
         if let Due::Later(_, line) = &due {
@@ -93,7 +92,7 @@ impl Poller {
                     let data = epoll::EventData::new_u64(1);
                     match epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN) {
                         Ok(()) => self.asked = Some(socket.as_raw_fd()),
-                        // Without it nobody would ever wake: better a look too many.
+                        // Without it the poller would never wake: better an extra look.
                         Err(_) => self.watcher.set_due(),
                     }
                 }
@@ -101,7 +100,7 @@ impl Poller {
         }
     }
 
-    /// Watches this line from here on, in place of another.
+    /// Watches this line from now on, instead of the old one.
     fn watch_line(&mut self, line: Option<&Lifeline>) {
         let same = |one: &Lifeline, other: &Lifeline| one.as_fd().as_raw_fd() == other.as_fd().as_raw_fd();
         if self.line.as_ref().zip(line).is_some_and(|(one, other)| same(one, other)) {
@@ -111,8 +110,8 @@ impl Poller {
             let _ = epoll::delete(&self.epoll, &line);
         }
         if let Some(line) = line {
-            // That it is cut is said whatever is asked for. Where it cannot be watched (no memory), whoever reads finds out
-            // when it looks.
+            // An epoll instance always reports a cut line. If it cannot be added (no memory), the reader finds out
+            // later.
             let data = epoll::EventData::new_u64(2);
             if epoll::add(&self.epoll, line, data, epoll::EventFlags::empty()).is_ok() {
                 self.line = Some(line.clone());
@@ -122,7 +121,7 @@ impl Poller {
 
     fn forget_socket(&mut self) {
         if let Some(socket) = self.asked.take() {
-            // SAFETY: epoll_ctl compares the number with what it watches; one that is closed or another file is an error.
+            // SAFETY: epoll_ctl compares the number with its own list; a closed or other file is an error.
             let socket = unsafe { BorrowedFd::borrow_raw(socket) };
             let _ = epoll::delete(&self.epoll, socket);
         }
@@ -133,7 +132,7 @@ impl Poller {
         self.wait_for(None)
     }
 
-    /// The same for at most so long.
+    /// The same, at most for `timeout` (`None`: without limit).
     pub fn wait_for(&self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout.map(|left| Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),

@@ -1,9 +1,8 @@
-//! The end of a pipe that is read.
+//! The reading end of a pipe.
 //!
-//! A read takes no more than one block, and a read shorter than the block leaves the rest of it for the next. A peek shows
-//! what the next read would give, where it lies; it is released by [`PipeReader::release`], or given on by
-//! [`PipeReader::forward`]. Whoever does not hold the ring may be overtaken meanwhile: `release` says so, and `read` goes on
-//! with what is there.
+//! A read takes at most one block; a shorter read leaves the rest of the block for the next one. A peek shows in place
+//! what the next read would give. [`PipeReader::release`] takes a peeked block, [`PipeReader::forward`] passes it on. A
+//! reader that does not hold the ring may be overtaken: `release` reports that, and `read` goes on with later blocks.
 
 use super::foreign::{Foreign, Origin};
 use super::forward::Outstanding;
@@ -23,7 +22,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// A ring's reader, and who keeps the ring.
+/// A ring's reader, and the keeper of the ring.
 #[derive(Debug)]
 pub(super) enum Source {
     Named(Box<NamedReader>, Named),
@@ -45,7 +44,7 @@ impl Source {
         }
     }
 
-    /// Bytes in front of each block that tell what it is, as its writer says.
+    /// Bytes of header before each block, as its writer declared.
     fn hidden(&self) -> u32 {
         match self {
             Source::Named(named, _) => named.written().header_bytes,
@@ -53,7 +52,7 @@ impl Source {
         }
     }
 
-    /// The ring itself, as others may name it.
+    /// The ring itself, for naming it in other rings.
     fn origin(&self) -> Origin {
         match self {
             Source::Named(reader, named) => Origin::named(named.clone(), reader.generation()),
@@ -61,7 +60,7 @@ impl Source {
         }
     }
 
-    /// Which ring its descriptors mean by this number.
+    /// The ring that its descriptors mean by number `ring`.
     pub fn whereabouts(&mut self, ring: u16) -> io::Result<Origin> {
         match self {
             Source::Named(reader, _) => {
@@ -73,7 +72,7 @@ impl Source {
     }
 }
 
-/// What a peek showed: a block, or what earlier reads have left of it; of a stream, what there is.
+/// What a peek showed: a block or the unread rest of one; in a stream, all bytes there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     pub(super) seen: Seen,
@@ -82,23 +81,23 @@ pub struct Block {
 }
 
 impl Block {
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Has it none?
+    /// Is the length 0?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Only its first `len` bytes; the rest stays for what comes after.
+    /// Only its first `len` bytes; the rest stays for later calls.
     #[must_use]
     pub fn first(self, len: usize) -> Block {
         Block { len: self.len.min(u32::try_from(len).unwrap_or(u32::MAX)), ..self }
     }
 
-    /// What is known of it.
+    /// Its descriptor.
     pub fn descriptor(&self) -> Descriptor {
         if self.is_whole() { self.seen.block } else { self.seen.block.part(self.offset, self.len) }
     }
@@ -108,76 +107,76 @@ impl Block {
         self.seen.elsewhere
     }
 
-    /// The unit of the ring it begins at; a part of a block that was read in parts begins where that does.
+    /// The unit of the ring at which it begins; the rest of a block has the block's unit.
     pub fn position(&self) -> u64 {
         self.seen.position
     }
 
-    /// Is it all of what was written as one?
+    /// Is it the whole block, as it was written?
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && self.len == self.seen.block.len
     }
 }
 
-/// How a ring came to its end.
+/// How a ring ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its writer closed it, and there will be no other.
+    /// Its writer closed it, and there will be no other writer.
     Closed,
-    /// Its writer died: what that had not published is missing.
+    /// Its writer died: blocks that it had not published are missing.
     WriterDied,
     /// It was removed.
     Removed,
-    /// Its writer closed it and its keeper died, so that there will be no other.
+    /// Its writer closed it and its keeper died, so that there will be no other writer.
     Unkept,
 }
 
-/// What a reader has done, and what it reads.
+/// Counts of a reader, and facts about its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReaderStat {
     /// Kind of the ring.
     pub kind: RingKind,
-    /// Longest block in bytes; of a stream, bytes the ring holds.
+    /// Longest block in bytes; for a stream, bytes of the ring.
     pub block_bytes: u64,
-    /// Units the ring holds: of a ring with descriptors, blocks.
+    /// Units of the ring: blocks, if the ring has descriptors.
     pub units: u64,
-    /// Generation of a named ring; 0 of others.
+    /// Generation of a named ring; 0 for others.
     pub generation: u32,
     /// The contract in force.
     pub contract: OnFull,
     /// The ring's own counters.
     pub ring: ReaderCounters,
-    /// Blocks that were forwarded and not passed yet by who reads them there.
+    /// Forwarded blocks that their readers have not passed yet.
     pub outstanding: usize,
-    /// Rings fetched since a block lay in them.
+    /// Rings fetched because a block lay in them.
     pub faults: u64,
-    /// Blocks whose bytes were refused, or are in no ring that is there.
+    /// Blocks whose bytes were refused, or whose ring was not found.
     pub refused: u64,
-    /// Writers of this ring that died, as far as it was read.
+    /// Writers of this ring that died, up to the place reached.
     pub writers_died: u64,
-    /// Blocks overwritten in the ring that they lie in while they were looked at.
+    /// Blocks in other rings that were overwritten while they were read.
     pub lost_elsewhere: u64,
 }
 
-/// The end of a pipe that is read.
+/// The reading end of a pipe.
 #[derive(Debug)]
 pub struct PipeReader {
     pub(super) source: Source,
     pub(super) origin: Origin,
     pub(super) blocking: bool,
-    /// Bytes in front of each block that are none of its own.
+    /// Bytes of header before each block.
     hidden: u32,
-    /// The unit looked at last, what of it is read already or hidden, and to how many it was given by a tee that was cut short.
+    /// The unit read last; its bytes that were read or are hidden; and how many rings an interrupted tee has served.
     at: u64,
     offset: u32,
     pub(super) given: usize,
     pub(super) foreign: Foreign,
     pub(super) outstanding: Vec<Outstanding>,
     poller: Option<Poller>,
-    /// When it looked last whether the writer lives, for want of anything to read.
+    /// Time of the last check whether the writer lives, made while the ring was empty.
     looked: Option<Instant>,
     ended: Option<End>,
-    /// It was noted that the writer of this generation died.
+    /// Was the death of this generation's writer counted?
     is_bereft: bool,
     writers_died: u64,
     refused: u64,
@@ -188,13 +187,13 @@ pub(super) fn would_block() -> io::Error {
     io::Error::from_raw_os_error(libc::EAGAIN)
 }
 
-/// The block was overwritten before it was taken.
+/// The error for a block that was overwritten before it was taken.
 pub(super) fn overtaken() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
 
 impl PipeReader {
-    /// A reader that was opened otherwise; its calls wait.
+    /// Wraps a reader that was opened in another way; its calls wait.
     pub fn new(named: Named, reader: NamedReader) -> PipeReader {
         PipeReader::of_named(named, reader, true)
     }
@@ -229,13 +228,13 @@ impl PipeReader {
         }
     }
 
-    /// Calls that would wait fail with [`io::ErrorKind::WouldBlock`] from here on, or wait.
+    /// Makes calls that would wait fail with [`io::ErrorKind::WouldBlock`] from now on, or wait.
     pub fn set_non_blocking(&mut self, non_blocking: bool) {
         self.blocking = !non_blocking;
     }
 
-    /// Another reader of the same ring with the same contract, from the next block on: it gets everything too. Where nobody
-    /// writes the ring now, it waits for who does, if it may.
+    /// Another reader of the same ring with the same contract, from the next block on; it gets every block too. While
+    /// the ring has no writer, this waits for one if it may.
     pub fn try_clone(&self) -> io::Result<PipeReader> {
         let contract = self.source.reader_ref().contract();
         let mut clone = match &self.source {
@@ -250,12 +249,12 @@ impl PipeReader {
         Ok(clone)
     }
 
-    /// How the ring ended, where all of it was read.
+    /// How the ring ended; `None` before everything was read.
     pub fn end(&self) -> Option<End> {
         self.ended
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on, for as long as its writer lives.
+    /// Is the ring's keeper still there? Without it the ring goes on for as long as its writer lives.
     pub fn is_kept(&self) -> bool {
         match &self.source {
             Source::Named(named, _) => named.is_kept(),
@@ -263,13 +262,13 @@ impl PipeReader {
         }
     }
 
-    /// Tells the writer what was taken. It is told by itself when that is an eighth of the ring, and before waiting; for who
-    /// is about to do something that takes long.
+    /// Tells the writer what was taken. That happens by itself at each eighth of the ring, and before waiting. For a
+    /// caller that is about to do something long.
     pub fn tell(&mut self) {
         self.source.reader().tell();
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn stat(&self) -> ReaderStat {
         let reader = self.source.reader_ref();
         ReaderStat {
@@ -290,8 +289,8 @@ impl PipeReader {
         }
     }
 
-    /// What the next read would give, where it lies; the same again until it is taken, forwarded or read. `None`: the ring
-    /// has ended and everything was read. Waits where it may.
+    /// Shows in place what the next read would give: the same again until it is taken, forwarded or read. `None`: the
+    /// ring has ended and everything was read. Waits where it may.
     pub fn peek(&mut self) -> io::Result<Option<Block>> {
         let block = self.peek_unsettled();
         if block.is_err() {
@@ -305,8 +304,8 @@ impl PipeReader {
         Ok(seen.map(|seen| Block { seen, offset: self.offset, len: seen.block.len - self.offset }))
     }
 
-    /// The bytes of what was peeked, not copied. Where they lie in another ring, it is fetched from its keeper, once; who
-    /// may not read that ring gets [`io::ErrorKind::PermissionDenied`].
+    /// The bytes of the last peeked block, not copied. Fetches the ring in which they lie from its keeper, once. Fails
+    /// with [`io::ErrorKind::PermissionDenied`] where this process may not read that ring.
     pub fn look_at(&mut self, block: &Block) -> io::Result<SharedBytes<'_>> {
         let (pos, len) = (block.seen.block.pos.wrapping_add(u64::from(block.offset)), u64::from(block.len));
         if !block.seen.elsewhere {
@@ -320,7 +319,7 @@ impl PipeReader {
         Ok(map.payload.at(pos, len))
     }
 
-    /// Is nothing of the block overwritten up to now? What was looked at before is good if so.
+    /// Is no part of the block overwritten so far? If so, everything read of it before is good.
     pub fn is_intact(&self, block: &Block) -> bool {
         self.source.reader_ref().intact(&block.seen) && self.is_intact_elsewhere(block)
     }
@@ -331,8 +330,8 @@ impl PipeReader {
             || self.foreign.mapped(&block.seen.block).is_none_or(|map| map.payload_intact(pos, u64::from(block.len)))
     }
 
-    /// Takes what was peeked: the writer may overwrite it. Fails with ESTALE where it has done so already, and with EINVAL
-    /// where this is not what was peeked last.
+    /// Takes the peeked block: the writer may overwrite it. Fails with ESTALE where it already has, and with EINVAL
+    /// where `block` is not the last peeked one.
     pub fn release(&mut self, block: &Block) -> io::Result<()> {
         self.check(block)?;
         let whole = self.go_past(block);
@@ -340,7 +339,7 @@ impl PipeReader {
         if whole { Ok(()) } else { Err(overtaken()) }
     }
 
-    /// Goes on behind what was peeked and could not be looked at; counted as refused where its ring could not be fetched.
+    /// Skips a peeked block that could not be read. It counts as refused where its ring could not be fetched.
     pub fn skip(&mut self, block: &Block) -> io::Result<()> {
         self.check(block)?;
         self.refused += u64::from(block.seen.elsewhere && self.foreign.mapped(&block.seen.block).is_none());
@@ -355,7 +354,7 @@ impl PipeReader {
         if same && there { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
     }
 
-    /// Goes on behind these bytes; says whether they were whole up to now.
+    /// Goes on after these bytes; says whether they were intact so far.
     pub(super) fn go_past(&mut self, block: &Block) -> bool {
         let whole_elsewhere = self.is_intact_elsewhere(block);
         self.lost_elsewhere += u64::from(!whole_elsewhere);
@@ -375,7 +374,7 @@ impl PipeReader {
         whole && whole_elsewhere
     }
 
-    /// Lets the writer have what was taken and is needed by nobody it was forwarded to.
+    /// Gives the writer the blocks that were taken and that no forwarded ring needs.
     pub(super) fn pass(&mut self) {
         let first = self.outstanding.iter().filter_map(Outstanding::first).min();
         let reader = self.source.reader();
@@ -419,9 +418,9 @@ impl PipeReader {
         Ok(None)
     }
 
-    /// Looks, now and then, whether the writer is gone without anybody's having said so; says whether that is news.
+    /// Checks now and then whether the writer is gone although nothing says so; says whether this check found it.
     fn misses_writer(&mut self) -> bool {
-        // Who polls may have been woken for that.
+        // A poller may have been woken for that.
         let due = self.poller.is_some() || self.looked.is_none_or(|looked| looked.elapsed() >= lifeline::LOOK);
         if due {
             self.looked = Some(Instant::now());
@@ -429,9 +428,9 @@ impl PipeReader {
         due && self.source.reader().look_after_writer()
     }
 
-    /// Goes on with the ring's next generation, where there is one; notes the end where there will be none.
+    /// Goes on with the ring's next generation, or notes the end if there will be none.
     fn next_generation(&mut self, nothing: Nothing, wait: bool) -> io::Result<bool> {
-        // While this one is read by who it was forwarded to, its keeper must keep it.
+        // While readers elsewhere use this generation's forwarded blocks, its keeper must keep it.
         if !self.outstanding.is_empty() {
             return Ok(false);
         }
@@ -460,7 +459,7 @@ impl PipeReader {
                 Ok(false)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => Ok(false),
-            // What could be asked and was not answered is whether there will be more: then nobody knows of an end.
+            // Only an answered question shows whether there will be more. An unanswered one does not prove the end.
             Err(error)
                 if error.kind() == io::ErrorKind::NotConnected && nothing == Nothing::Ended && !named.is_asking() =>
             {
@@ -471,24 +470,24 @@ impl PipeReader {
         }
     }
 
-    /// Sleeps until there may be something to do: something to read, or to pass.
+    /// Sleeps until there may be something to read or to pass.
     pub(super) fn sleep(&mut self) -> io::Result<()> {
         if self.poller.is_some() {
             self.settle();
             return self.poller.as_ref().map_or(Ok(()), Poller::wait);
         }
         if self.outstanding.is_empty() {
-            // Who is woken soon is woken by the ring's bell alone.
+            // Short waits are woken by the ring's bell alone.
             let longest = matches!(self.source, Source::Named(..)).then(|| Instant::now() + lifeline::LOOK);
             if self.source.reader().wait(longest) == Err(Nothing::Yet) {
                 self.sleep_long()?;
             }
             return Ok(());
         }
-        // What is taken is told: the writer may be waiting for it.
+        // Tell the writer what was taken: it may be waiting for it.
         self.source.reader().tell();
         let reader = self.source.reader_ref();
-        // When nothing more comes here, who reads there is all there is to wait for.
+        // When nothing more comes here, only readers of forwarded blocks are left to wait for.
         let sleeper = (!reader.is_done()).then(|| reader.sleeper());
         let began = Instant::now();
         self.sleep_for_outputs(sleeper.as_ref());
@@ -498,8 +497,8 @@ impl PipeReader {
         Ok(())
     }
 
-    /// Sleeps until there is something to read, however long that takes, or the writer is gone: also where the keeper died
-    /// before it and nobody rings. A thread sleeps on the bell meanwhile, so that nobody need look now and then.
+    /// Sleeps until there is something to read or the writer is gone, however long that takes. That works even if the
+    /// keeper died first and no bell rings. A thread sleeps on the bell meanwhile, which saves regular checks.
     fn sleep_long(&mut self) -> io::Result<()> {
         self.poller = Some(Poller::new()?);
         self.settle();
@@ -509,7 +508,7 @@ impl PipeReader {
         waited
     }
 
-    /// Sleeps until who it was forwarded to has moved, or this ring's bell rings.
+    /// Sleeps until a reader of forwarded blocks has moved, or this ring's bell rings.
     fn sleep_for_outputs(&self, sleeper: Option<&Sleeper>) {
         let fronts: Vec<_> = self.outstanding.iter().filter_map(Outstanding::front).collect();
         let watch = Watch::new(&fronts);
@@ -524,9 +523,9 @@ impl PipeReader {
         }
     }
 
-    /// A file descriptor that is readable when there is something to read, or the end. It belongs to this reader; it is
-    /// fed by a thread that sleeps as long as nothing happens. At times it is readable when only what was forwarded has
-    /// been read: then a non-blocking peek says EAGAIN, and the descriptor is right again.
+    /// A file descriptor that is readable when there is something to read, or the end. It belongs to this reader. A
+    /// thread feeds it and sleeps as long as nothing happens. It may also become readable when only forwarded blocks
+    /// have been read: then a non-blocking peek says EAGAIN and corrects the descriptor.
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.poller.is_none() {
             self.poller = Some(Poller::new()?);
@@ -538,12 +537,12 @@ impl PipeReader {
         }
     }
 
-    /// Gives the descriptor up, and what it costs at each call; it is closed.
+    /// Closes the descriptor and saves its cost at each call.
     pub fn close_poll_fd(&mut self) {
         self.poller = None;
     }
 
-    /// Makes the pollable file descriptor say how things are.
+    /// Brings the pollable file descriptor up to date.
     pub(super) fn settle(&mut self) {
         if self.poller.is_none() {
             return;
@@ -551,7 +550,7 @@ impl PipeReader {
         let blocked = matches!(self.look(false), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         let (source, outstanding) = (&self.source, &self.outstanding);
         let Some(poller) = &mut self.poller else { return };
-        // What the look found, not how things are by now: a ring that ended since wakes who sleeps on its bell.
+        // Uses what the look found, not the state by now: a ring that ended since then wakes sleepers on its bell.
         let is_over = source.reader_ref().is_done();
         poller.set(match source {
             _ if !blocked => Due::Now,
@@ -566,8 +565,8 @@ impl PipeReader {
         });
     }
 
-    /// Waits until who it was forwarded to is through: dropped afterwards, nothing of that is overwritten unread. EAGAIN
-    /// where it must not wait.
+    /// Waits until readers elsewhere have passed every forwarded block. If this reader is dropped afterwards, none of
+    /// them is overwritten unread. Fails with EAGAIN where it may not wait.
     pub fn drain(&mut self) -> io::Result<()> {
         loop {
             self.pass_outstanding();
@@ -582,7 +581,7 @@ impl PipeReader {
         }
     }
 
-    /// Waits until there is something to read, or the end, for at most so long; says whether there is.
+    /// Waits until there is something to read, or the end, at most for `timeout`; says whether there is.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let outcome = self.wait_unsettled(timeout);
         self.settle();
@@ -590,7 +589,7 @@ impl PipeReader {
     }
 
     fn wait_unsettled(&mut self, timeout: Duration) -> io::Result<bool> {
-        // A time that no clock comes to is no limit.
+        // A deadline beyond the clock's range is no limit.
         let deadline = Instant::now().checked_add(timeout);
         loop {
             match self.look(false) {
@@ -603,7 +602,7 @@ impl PipeReader {
             }
             if self.poller.is_none() && self.outstanding.is_empty() && !self.source.reader_ref().is_done() {
                 let longest = Instant::now() + left.unwrap_or(lifeline::LOOK).min(lifeline::LOOK);
-                // However it ends: the look says it.
+                // Ignores the result: the next look tells.
                 let _ = self.source.reader().wait(Some(longest));
                 continue;
             }
@@ -615,9 +614,9 @@ impl PipeReader {
         }
     }
 
-    /// Copies whole blocks to the end of `to` as long as there are some and it has less than `most` bytes; of a stream, as
-    /// many bytes. `false` at the end; waits for the first block where it may. What may not be read, or was overwritten, is
-    /// left out, and counted. The writer is told what was taken.
+    /// Copies whole blocks to the end of `to` while there are any and `to` has less than `most` bytes; from a stream,
+    /// as many bytes. `false` at the end. Waits for the first block where it may. Blocks that may not be read or were
+    /// overwritten are left out and counted. The writer is told what was taken.
     pub fn copy_blocks_to(&mut self, to: &mut Vec<u8>, most: usize) -> io::Result<bool> {
         let outcome = self.copy_unsettled(to, most);
         self.source.reader().tell();
@@ -625,8 +624,8 @@ impl PipeReader {
         outcome
     }
 
-    /// Tiers: blocks of this ring are copied by [`copy_own`](PipeReader::copy_own) in a loop of their own; here is the first
-    /// one, what lies elsewhere, and what leads from one generation to the next.
+    /// Tiers: [`copy_own`](PipeReader::copy_own) copies blocks of this ring in a loop. This function does the first
+    /// block, blocks of other rings, and the step to the next generation.
     fn copy_unsettled(&mut self, to: &mut Vec<u8>, most: usize) -> io::Result<bool> {
         let mut any = false;
         while to.len() < most {
@@ -660,7 +659,7 @@ impl PipeReader {
         Ok(true)
     }
 
-    /// Copies blocks of this ring that nobody else needs; says whether there was one.
+    /// Copies blocks of this ring that are not needed elsewhere; says whether there was one.
     fn copy_own(&mut self, to: &mut Vec<u8>, most: usize) -> bool {
         let reader = self.source.reader();
         let is_stream = reader.layout().kind() == RingKind::C;
@@ -684,7 +683,7 @@ impl PipeReader {
         any
     }
 
-    /// What the writer of the ring said of it, in the generation that is read now.
+    /// The declaration of the writer of the present generation.
     pub fn written(&self) -> WantedWriter {
         match &self.source {
             Source::Named(named, _) => named.written(),
@@ -692,10 +691,10 @@ impl PipeReader {
         }
     }
 
-    /// Takes whole blocks of this ring with their headers, `most` at most, without waiting: shows each to `look`, where it lies, and gives what
-    /// that made of it to `taken` once it is sure that nothing of it was overwritten meanwhile. Says how many it looked at; what
-    /// was overwritten is among them, and counted. None where it has to be asked otherwise what comes next: at the end, where
-    /// there is nothing, and before what lies elsewhere or was read in part.
+    /// Takes up to `most` whole blocks of this ring with their headers, without waiting. `look` sees each block in
+    /// place; `taken` gets its result once the block is known to be intact. Returns the number of blocks seen by
+    /// `look`, including overwritten ones, which are counted. Returns 0 at the end, where there is no block, and before
+    /// a block of another ring or the rest of a block: then use another call.
     pub fn take_each<S, T>(
         &mut self,
         most: usize,
@@ -744,7 +743,7 @@ impl PipeReader {
                     self.go_past(&block);
                 }
                 Err(error) => {
-                    // The next read goes on behind it.
+                    // The next read goes on after it.
                     self.refused += 1;
                     self.go_past(&block);
                     return Err(error);
@@ -755,8 +754,8 @@ impl PipeReader {
 }
 
 impl io::Read for PipeReader {
-    /// Reads at most one block, or what is left of one; of a stream, what there is. A block that may not be read is an
-    /// error, and the next read goes on behind it.
+    /// Reads at most one block, or the rest of one; in a stream, the bytes there are. A block that may not be read is
+    /// an error, and the next read goes on after it.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
             return Ok(0);

@@ -1,9 +1,8 @@
-//! A file descriptor for poll(2) and epoll(7) that says when a ring has room for a block.
+//! A file descriptor for poll(2) and epoll(7) that is writable when a ring has room for a block.
 //!
-//! An eventfd: writable (POLLOUT) while it holds nothing, not writable while it is full; that it is readable then means
-//! nothing. A thread empties it ([`watch`](super::watch)): it sleeps on the bell of the reader that stands in the way, as
-//! the writer itself would, and on the word that changes when readers come and go. The writer says after each call how
-//! things are.
+//! It is an eventfd: writable (POLLOUT) while it holds 0, not writable while it is full. Its being readable means
+//! nothing. A thread empties it ([`watch`](super::watch)). In place of the writer it sleeps on the bell of the reader
+//! in the way, and on the word that changes when readers join or leave. The writer reports its state after each call.
 
 use super::thread::Watching;
 use super::watch::Event;
@@ -30,22 +29,21 @@ impl Locked for SharedSink {
 /// An eventfd: full, or empty when there is room.
 struct EventFd(OwnedFd);
 
-/// What an eventfd can hold at most: full.
+/// Most that an eventfd can hold: full.
 const FULL: u64 = u64::MAX - 1;
 
 impl Event for EventFd {
     fn raise(&self) {
-        // It holds something: that can be read.
+        // It holds something, so it can be read.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 
     fn lower(&self) {
-        // It holds nothing: there is room for all it can hold.
+        // It holds 0, so there is room for all it can hold.
         let _ = rustix::io::write(&self.0, &FULL.to_ne_bytes());
     }
 }
 
-/// The descriptor and the thread behind it.
 pub(super) struct RoomPoller {
     watcher: Watching<EventFd, Writing<SharedSink>>,
     sink: SharedSink,
@@ -58,7 +56,7 @@ impl std::fmt::Debug for RoomPoller {
 }
 
 impl RoomPoller {
-    /// Not writable until it was said what would be written.
+    /// Not writable until [`set`](RoomPoller::set) says what would be written.
     pub fn new(sink: SharedSink) -> io::Result<RoomPoller> {
         let event = EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         event.lower();
@@ -69,7 +67,7 @@ impl RoomPoller {
         self.watcher.event().0.as_fd()
     }
 
-    /// Says what a write would want now.
+    /// Stores what a write would want now.
     pub fn set(&mut self, wanted: Wanted) {
         if wanted.is_there(&self.sink) {
             self.watcher.set_due();

@@ -1,15 +1,15 @@
-//! The thread behind a pollable descriptor, and its end. What it does is said in [`watch`](super::watch).
+//! The thread behind a pollable descriptor, and its end. [`watch`](super::watch) describes its work.
 
 use super::watch::{Event, Waits, Watcher};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A watcher and the thread that runs it, which ends with this.
+/// A watcher and the thread that runs it. Dropping this ends the thread.
 pub(super) struct Watching<E: Event, W: Waits> {
     watcher: Arc<Watcher<E, W>>,
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread. A child that was forked has not, nor may the watcher's lock be free there.
+    /// The process that has the thread. In a forked child it is missing, and the watcher's lock may be held for ever.
     process: u32,
 }
 
@@ -34,12 +34,12 @@ impl<E: Event, W: Waits> Drop for Watching<E, W> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if self.process != std::process::id() {
-            // Neither can it be waited for here, nor let go of.
+            // The thread does not exist in this process: it cannot be joined or detached here.
             std::mem::forget(thread);
             return;
         }
         self.watcher.close();
-        // It panics nowhere; were it so, there would be nothing left of it to end.
+        // The thread does not panic; if it did, it would have ended.
         let _ = thread.join();
     }
 }

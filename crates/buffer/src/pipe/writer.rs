@@ -1,4 +1,4 @@
-//! The end of a pipe that is written.
+//! The writing end of a pipe.
 
 use super::foreign::Origin;
 use super::local::Local;
@@ -16,7 +16,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A ring's writer, and who keeps the ring.
+/// A ring's writer, and the keeper of the ring.
 #[derive(Debug)]
 pub(super) enum Sink {
     Named(Box<NamedWriter>),
@@ -31,7 +31,7 @@ impl Sink {
         }
     }
 
-    /// Which of its rings it writes: each size is another.
+    /// Generation of the ring that it writes: each size is another one.
     pub fn generation(&self) -> u32 {
         match self {
             Sink::Named(named) => named.generation(),
@@ -39,7 +39,7 @@ impl Sink {
         }
     }
 
-    /// Can somebody come to read it?
+    /// Can new readers still come?
     pub fn is_kept(&self) -> bool {
         match self {
             Sink::Named(named) => named.is_kept(),
@@ -57,49 +57,49 @@ impl Sink {
     }
 }
 
-/// Who forwarded to a ring looks, after the writing, how far its readers are: so the writer lies behind a lock.
+/// Behind a lock, because forwarding readers check later how far this ring's readers are.
 pub(super) type SharedSink = Arc<Mutex<Sink>>;
 
 pub(super) fn locked(sink: &SharedSink) -> MutexGuard<'_, Sink> {
     sink.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a writer has done, and what it writes.
+/// Counts of a writer, and facts about its ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriterStat {
     /// Kind of the ring.
     pub kind: RingKind,
-    /// Longest block in bytes; of a stream, bytes the ring holds.
+    /// Longest block in bytes; for a stream, bytes of the ring.
     pub block_bytes: u64,
-    /// Readers there are now.
+    /// Number of readers now.
     pub readers: usize,
     /// The ring's own counters.
     pub ring: WriterCounters,
-    /// Blocks forwarded to it by their descriptor alone.
+    /// Blocks forwarded to this ring by descriptor alone.
     pub forwarded: u64,
-    /// Blocks forwarded to it whose bytes had to be copied: it is no ring of descriptors, or cannot name theirs.
+    /// Forwarded blocks that were copied: the ring has no descriptors, or cannot name their ring.
     pub copied: u64,
-    /// Bytes of payload in use, of a ring of descriptors; 0 for other kinds, which use all.
+    /// Bytes of payload in use by a ring of descriptors; 0 for other kinds, which use all.
     pub window: u64,
 }
 
-/// The end of a pipe that is written. Dropping it ends the ring in order.
+/// The writing end of a pipe. Dropping it ends the ring in order.
 #[derive(Debug)]
 pub struct PipeWriter {
     sink: SharedSink,
     kind: RingKind,
     blocking: bool,
     needs_readers: bool,
-    /// Somebody has read it.
+    /// Has the ring ever had a reader?
     was_read: bool,
     poller: Option<RoomPoller>,
-    /// For how many bytes the poller says that there is room.
+    /// The block length for which the poller reports room.
     room: u64,
-    /// When it looked last whether its readers live, for want of room.
+    /// When it last checked whether its readers live, while there was no room.
     looked: Option<Instant>,
-    /// Numbers of other rings; 0 where there is none to be had. Latest asked for last, as the keeper has them.
+    /// Numbers of other rings; 0 for a ring that got no number. The latest question is last, as in the keeper.
     numbers: VecDeque<(Origin, u16)>,
-    /// One after the last unit that was forwarded.
+    /// One after the last forwarded unit.
     forwarded_to: u64,
     forwarded: u64,
     copied: u64,
@@ -145,18 +145,18 @@ impl PipeWriter {
         }
     }
 
-    /// Calls that would wait fail with [`io::ErrorKind::WouldBlock`] from here on, or wait.
+    /// Makes calls that would wait fail with [`io::ErrorKind::WouldBlock`] from now on, or wait.
     pub fn set_non_blocking(&mut self, non_blocking: bool) {
         self.blocking = !non_blocking;
     }
 
-    /// Is the ring's keeper still there? Without it the ring goes on, and nobody can come.
+    /// Is the ring's keeper still there? Without it the ring goes on, but no readers can join.
     pub fn is_kept(&self) -> bool {
         locked(&self.sink).is_kept()
     }
 
-    /// A descriptor that is readable when somebody came or went, or the keeper is gone; [`readers`](PipeWriter::readers)
-    /// takes note of it. A ring of this process has none.
+    /// A descriptor that is readable when a reader joined or left, or the keeper is gone;
+    /// [`readers`](PipeWriter::readers) takes note of that. A ring of this process has none.
     pub fn news_fd(&self) -> io::Result<OwnedFd> {
         match &*locked(&self.sink) {
             Sink::Named(named) => named.news_fd(),
@@ -164,7 +164,7 @@ impl PipeWriter {
         }
     }
 
-    /// Readers there are now, as the keeper says.
+    /// Number of readers now, as the keeper says.
     pub fn readers(&mut self) -> usize {
         let mut sink = locked(&self.sink);
         sink.writer().meet_now();
@@ -176,7 +176,7 @@ impl PipeWriter {
         self.kind
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn stat(&mut self) -> WriterStat {
         let mut sink = locked(&self.sink);
         let writer = sink.writer();
@@ -191,8 +191,8 @@ impl PipeWriter {
         }
     }
 
-    /// How much of the payload is in use from now on; a ring of another size keeps to it. EINVAL but for a ring of
-    /// descriptors: other kinds always use all.
+    /// Sets how much of the payload is in use; a ring of another size keeps the setting. Fails with EINVAL for other
+    /// kinds than rings of descriptors: they always use all of it.
     pub fn set_window(&mut self, window: ActiveWindow) -> io::Result<()> {
         if locked(&self.sink).writer().set_window(window) {
             return Ok(());
@@ -201,10 +201,13 @@ impl PipeWriter {
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
-    /// Writes one block with what is known of it; of a stream as many bytes as there is room for, all where it waits.
+    /// Writes one block with the facts in `about`; to a stream, as many bytes as there is room for (all, if it waits).
     ///
-    /// EPIPE: all readers have left, or the ring was removed. EAGAIN: there is no room, or nobody has come to read yet, and it may not wait.
-    /// EMSGSIZE: the ring can never hold so long a block. What a DropNewest reader has dropped counts as written here.
+    /// - EPIPE: all readers have left, or the ring was removed.
+    /// - EAGAIN: it would have to wait for room or for a first reader, but may not.
+    /// - EMSGSIZE: the ring can never hold a block of this length.
+    ///
+    /// A block dropped by the contract DropNewest counts as written here.
     pub fn write_block(&mut self, about: Descriptor, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > u64::from(u32::MAX) && self.kind != RingKind::C {
             return Err(too_long());
@@ -226,9 +229,9 @@ impl PipeWriter {
         .or_else(|error| if done > 0 { Ok(done) } else { Err(error) })
     }
 
-    /// Writes blocks of which the same is known, one after the other, as many as have room; all, where it waits. Says how
-    /// many were written (or dropped by a reader's contract) before one had to wait or failed; what that means the next call
-    /// says. Less is done for each than by [`write_block`](PipeWriter::write_block). Not for streams, which have no blocks.
+    /// Writes blocks with the same facts one after the other, as many as have room; all, if it waits. Returns how many
+    /// were written (or dropped by a contract) before one had to wait or failed; the next call reports why. This costs
+    /// less per block than [`write_block`](PipeWriter::write_block). Not for streams, which have no blocks.
     pub fn write_blocks(&mut self, about: Descriptor, blocks: &[&[u8]]) -> io::Result<usize> {
         let mut written = 0;
         let longest = |rest: &[&[u8]]| rest.first().map_or(0, |block| block.len() as u64);
@@ -259,7 +262,7 @@ impl PipeWriter {
         Ok(written)
     }
 
-    /// Tries until it is done or must not wait; `None` where a reader's contract had it dropped.
+    /// Tries until `attempt` succeeds or would have to wait but may not; `None` if a contract dropped the block.
     fn until_written<T>(
         &mut self,
         room: u64,
@@ -307,7 +310,7 @@ impl PipeWriter {
                     return Err(would_block());
                 }
                 Ok(None) | Err(NotWritten::WouldBlock) => {
-                    // However it ends, the next attempt says the same.
+                    // Ignores the result: the next attempt tells the same.
                     if writer.wait_for_room(room, Some(Instant::now())) == Err(NotWritten::WouldBlock) {
                         drop(sink);
                         sleep_for_readers(&self.sink, |writer| writer.sleep_needs(room));
@@ -318,7 +321,7 @@ impl PipeWriter {
         }
     }
 
-    /// Writes a descriptor of another ring's block; says under which unit, `None` where it was dropped.
+    /// Writes a descriptor of another ring's block; returns its unit, or `None` where it was dropped.
     pub(super) fn forward(&mut self, block: &Descriptor) -> io::Result<Option<u64>> {
         let unit = self.until_written(0, |_, writer| {
             let unit = writer.head();
@@ -329,14 +332,14 @@ impl PipeWriter {
         Ok(unit)
     }
 
-    /// Writes the bytes of a block that was to be forwarded.
+    /// Writes the bytes of a block that could not be forwarded.
     pub(super) fn forward_copied(&mut self, about: Descriptor, bytes: &[u8]) -> io::Result<usize> {
         let written = self.write_block(about, bytes)?;
         self.copied += 1;
         Ok(written)
     }
 
-    /// The number by which this ring's descriptors may name that ring; `None` where they cannot. Asks once for each ring.
+    /// The number by which this ring's descriptors may name that ring, if they can. Asks once for each ring.
     pub(super) fn number_of(&mut self, origin: &Origin) -> Option<u16> {
         if self.kind != RingKind::D {
             return None;
@@ -360,12 +363,11 @@ impl PipeWriter {
         &self.sink
     }
 
-    /// A file descriptor that is writable (POLLOUT) when a block of `room` bytes can be written without waiting, or when
-    /// writing it fails at once, as for a pipe; that it is readable means nothing. It belongs to this writer; it is fed by a
-    /// thread that sleeps as long as nothing happens. Asked for again with another `room`, it is the same descriptor.
+    /// A file descriptor that is writable (POLLOUT), like a pipe's, when a block of `room` bytes (in a stream: as many
+    /// bytes) can be written without waiting or its write fails at once. Its being readable means nothing.
     ///
-    /// Of a stream: when as many bytes can be written at once. Readers that hold nothing, or have the newest dropped, are
-    /// never waited for.
+    /// It belongs to this writer. A thread feeds it and sleeps as long as nothing happens. A call with another `room`
+    /// gives the same descriptor. It never waits for Overwrite, Shared and DropNewest readers.
     pub fn poll_fd(&mut self, room: usize) -> io::Result<BorrowedFd<'_>> {
         self.room = room as u64;
         if self.poller.is_none() {
@@ -378,23 +380,23 @@ impl PipeWriter {
         }
     }
 
-    /// Waits until a block of `room` bytes can be written without waiting, or a write fails at once, for at most so long; says
-    /// whether that is so. Not for the first reader: that is what [`news_fd`](PipeWriter::news_fd) is for.
+    /// Waits until a block of `room` bytes can be written without waiting, or a write fails at once, at most for
+    /// `timeout`; says whether that is so. It does not wait for a first reader: see [`news_fd`](PipeWriter::news_fd).
     pub fn wait_for_room(&mut self, room: usize, timeout: Duration) -> bool {
-        // A time that no clock comes to is no limit.
+        // A deadline beyond the clock's range is no limit.
         let deadline = Instant::now().checked_add(timeout);
         locked(&self.sink).writer().wait_for_room(room as u64, deadline) != Err(NotWritten::WouldBlock)
     }
 
-    /// Gives the descriptor up, and what it costs at each call; it is closed.
+    /// Closes the descriptor and saves its cost at each call.
     pub fn close_poll_fd(&mut self) {
         self.poller = None;
     }
 
-    /// Makes the pollable file descriptor say how things are.
+    /// Brings the pollable file descriptor up to date.
     fn settle(&mut self) {
         if let Some(poller) = &mut self.poller {
-            // Nothing is ever to be waited for in a ring without readers that had some: a write fails.
+            // A ring that had readers and has none now needs no waiting: a write fails.
             poller.set(Wanted { room: self.room, reader: self.needs_readers && !self.was_read });
         }
     }
@@ -404,7 +406,7 @@ impl PipeWriter {
         locked(&self.sink).writer().flush();
     }
 
-    /// Goes on in a ring of another size; readers follow by themselves. Waits until what was forwarded is read.
+    /// Goes on in a ring of another size; readers follow by themselves. Waits until forwarded blocks are read.
     pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
         let mut sink = locked(&self.sink);
         let Sink::Named(named) = &mut *sink else {
@@ -431,13 +433,13 @@ impl PipeWriter {
         outcome
     }
 
-    /// Ends the ring in order; as dropping it.
+    /// Ends the ring in order, as dropping it does.
     pub fn close(self) {}
 }
 
 impl Drop for PipeWriter {
     fn drop(&mut self) {
-        // Who has forwarded to it keeps the writer's view of the readers, but writes nothing.
+        // Forwarding readers keep the writer's view of its readers, but write nothing.
         locked(&self.sink).writer().finish_writing();
     }
 }

@@ -1,8 +1,8 @@
 //! A bell wakes one thread that sleeps until another thread has published something. Several threads may ring it.
 //!
-//! The sleeper says that it listens, looks once more, and sleeps. Who publishes looks afterwards whether anybody listens: in
-//! steady state that is one fence and one load. What wakes is a file descriptor, so that the sleeper can poll others beside it.
-//! Under the model checker a futex stands for it (`bell/model.rs`).
+//! The sleeper announces that it listens, looks once more, and sleeps. A thread that has published looks afterwards
+//! whether the sleeper listens: mostly that is one fence and one load. A file descriptor does the waking, so that the
+//! sleeper can poll others as well. Under the model checker a futex replaces it (`bell/model.rs`).
 
 #[cfg(not(loom))]
 mod eventfd;
@@ -27,14 +27,14 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Nobody listens yet.
+    /// A bell without a listener.
     pub fn new() -> io::Result<Bell> {
         Ok(Bell { wire: Wire::new()?, asleep: AtomicBool::new(false) })
     }
 
-    /// There is something to look at, published before this.
+    /// Wakes the sleeper if it listens. The caller has published something before.
     pub fn ring(&self) {
-        // With the fence in `listen`: either this sees that the other sleeps, or the other sees what was published.
+        // Pairs with the fence in `listen`: either this side sees the sleeper, or the sleeper sees what was published.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             self.asleep.store(false, Ordering::Relaxed);
@@ -42,24 +42,24 @@ impl Bell {
         }
     }
 
-    /// Wakes the thread now, or when it next wants to sleep. The caller has published nothing.
+    /// Wakes the thread now, or at its next sleep. The caller need not have published anything.
     pub fn call(&self) {
         self.wire.pull();
     }
 
-    /// From here on it rings. To be followed by one more look.
+    /// Starts listening: from here on rings wake this thread. Look once more before sleeping.
     pub fn listen(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The sleeper is awake again.
+    /// Stops listening: the sleeper is awake again.
     pub fn quiet(&self) {
         self.asleep.store(false, Ordering::Relaxed);
         self.wire.clear();
     }
 
-    /// Sleeps until it rings, or for a moment. Look again afterwards, whatever woke it.
+    /// Sleeps until the bell rings, or for a moment. Look again afterwards in any case.
     pub fn sleep(&self) {
         self.wire.sleep();
     }
@@ -67,7 +67,7 @@ impl Bell {
 
 #[cfg(not(loom))]
 impl AsFd for Bell {
-    /// Readable when it has rung.
+    /// Readable when the bell has rung.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wire.as_fd()
     }

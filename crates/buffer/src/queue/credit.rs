@@ -1,9 +1,17 @@
-//! Credit: a fixed number of places that go from a giver to a taker, full, and come back, free.
-//! A giver that finds no free place waits.
+//! Credit: a fixed number of places that go full from a giver to a taker, and come back free. Without one a giver
+//! waits.
 //!
-//! A place is a number; its user keeps a parcel for each number. A place belongs to the giver from [`Giver::place`] until [`Giver::give`],
-//! and to the taker from [`Taker::take`] until [`Taker::give_back`]. Either end may go: behind a giver that ended the taker
-//! finds the end, and a giver learns that the taker left.
+//! A place is a number; its users keep a parcel for each number.
+//!
+//! | move | from | to |
+//! |---|---|---|
+//! | [`Giver::place`] | free, in a queue | the giver's |
+//! | [`Giver::give`] | the giver's | full, in a queue |
+//! | [`Taker::take`] | full, in a queue | the taker's |
+//! | [`Taker::give_back`] | the taker's | free, in a queue |
+//!
+//! No other moves are allowed: an end that uses a place which is not its own races with the other end. Either end may
+//! go: the taker finds the end after the last full place, and a giver learns that the taker left.
 
 use super::PopError;
 use super::bell::Bell;
@@ -12,22 +20,22 @@ use base::atomic::{AtomicBool, Ordering, spin_loop};
 use std::io;
 use std::sync::Arc;
 
-/// A giver looks so often before it sleeps.
+/// Looks of a giver before it sleeps.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 200 };
 
 /// The words that both ends share.
 #[derive(Debug)]
 pub struct Ends {
-    /// The taker wants no more.
+    /// The taker has left.
     left: AtomicBool,
-    /// Rings where there is a full place, or the end.
+    /// Rings for a full place, or the end.
     full: Arc<Bell>,
-    /// Rings where there is a free one, or the taker left.
+    /// Rings for a free place, or when the taker left.
     free: Bell,
 }
 
 impl Ends {
-    /// The bell that the taker sleeps on.
+    /// The bell on which the taker sleeps.
     pub fn bell(&self) -> &Arc<Bell> {
         &self.full
     }
@@ -41,25 +49,26 @@ impl Ends {
 
 /// The end that fills places.
 pub struct Giver {
-    /// None once it has ended: the taker finds the end.
+    /// `None` once the giver has ended: then the taker finds the end.
     full: Option<Pushes>,
     free: Pops,
     ends: Arc<Ends>,
 }
 
-/// The end that empties them.
+/// The end that empties places.
 pub struct Taker {
     full: Pops,
     free: Pushes,
     ends: Arc<Ends>,
 }
 
-/// Both ends of the places 0 to `places` - 1, all free, over queues of this design. The taker sleeps on the bell `full`; other givers may ring it too.
+/// Both ends of the places 0 to `places` - 1, all free, over queues of this design. The taker sleeps on the bell
+/// `full`, which other givers may ring too.
 pub fn credit(places: usize, queue: Queue, full: &Arc<Bell>) -> io::Result<(Giver, Taker)> {
     let queue = || numbers(queue, places).map_err(|_| io::Error::other("a queue cannot have this number of places"));
     let ends = Arc::new(Ends { left: AtomicBool::new(false), full: Arc::clone(full), free: Bell::new()? });
     let ((full_sender, full), (mut free_sender, free)) = (queue()?, queue()?);
-    // It has room for all of them.
+    // The queue has room for all places.
     (0..places as u64).for_each(|place| free_sender.push(place));
     let giver = Giver { full: Some(full_sender), free, ends: Arc::clone(&ends) };
     Ok((giver, Taker { full, free: free_sender, ends }))
@@ -76,7 +85,7 @@ impl Giver {
         self.ends.has_left()
     }
 
-    /// A free place; waits where there is none, and says so before and after. None where the taker left.
+    /// A free place; `None` where the taker left. Waits if there is none: calls `is_waiting` before and after.
     pub fn place(&mut self, mut is_waiting: impl FnMut(bool)) -> Option<u64> {
         let mut looks = 0;
         loop {
@@ -107,7 +116,7 @@ impl Giver {
         }
     }
 
-    /// Gives a place that is full.
+    /// Gives a full place to the taker.
     pub fn give(&mut self, place: u64) {
         if let Some(full) = &mut self.full {
             // The queue has room for all places; a push fails only where the taker has gone.
@@ -116,7 +125,7 @@ impl Giver {
         }
     }
 
-    /// There will be no more.
+    /// Says that no more places will come.
     pub fn end(&mut self) {
         if self.full.take().is_some() {
             self.ends.full.ring();
@@ -125,7 +134,7 @@ impl Giver {
 }
 
 impl Drop for Giver {
-    /// Also where its thread panicked.
+    /// Also if its thread panicked.
     fn drop(&mut self) {
         self.end();
     }
@@ -146,19 +155,19 @@ impl Taker {
         self.ends.free.ring();
     }
 
-    /// The bell that it sleeps on.
+    /// The bell on which it sleeps.
     pub fn bell(&self) -> &Bell {
         &self.ends.full
     }
 
-    /// The look behind [`Bell::listen`]: rings where there is a full place, or the end, for neither would ring again.
+    /// The look after [`Bell::listen`]: rings if there is a full place or the end, because neither would ring again.
     pub fn ring_if_ready(&mut self) {
         if self.full.is_ready() {
             self.ends.full.ring();
         }
     }
 
-    /// Wants no more.
+    /// Says that the taker wants no more places.
     pub fn leave(&mut self) {
         self.ends.left.store(true, Ordering::Relaxed);
         self.ends.free.ring();
@@ -166,7 +175,7 @@ impl Taker {
 }
 
 impl Drop for Taker {
-    /// Also where its thread panicked.
+    /// Also if its thread panicked.
     fn drop(&mut self) {
         self.leave();
     }

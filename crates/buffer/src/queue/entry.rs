@@ -1,22 +1,22 @@
-//! What travels in a queue: values that are a fixed number of 64-bit words.
+//! Entries of a queue: values that are a fixed number of 64-bit words.
 //!
-//! Words are stored and loaded as relaxed atomics, so that a slot that is read while a peer in another process writes to it
+//! Words are stored and loaded as relaxed atomics. So a slot that is read while a peer in another process writes to it
 //! gives wrong numbers, never undefined behaviour. Not a serialisation: both sides are on one machine.
 
 use crate::Descriptor;
 use base::atomic::{AtomicU64, Ordering};
 
-/// A value that is the same as some words: any words make a value.
+/// A value made of words; any words make a value.
 ///
 /// `from_words(to_words(x))` is `x`. The receiver checks values from memory that another process writes.
 pub trait Entry: Copy + Send + 'static {
     /// An array of `u64`.
     type Words: Words;
 
-    /// As words.
+    /// Encodes the value.
     fn to_words(self) -> Self::Words;
 
-    /// From words, whatever they are.
+    /// Decodes any words.
     fn from_words(words: Self::Words) -> Self;
 }
 
@@ -25,15 +25,15 @@ mod sealed {
     impl<const COUNT: usize> Sealed for [u64; COUNT] {}
 }
 
-/// `[u64; COUNT]`: what a slot holds. One word at least.
+/// `[u64; COUNT]`: the contents of a slot. At least one word.
 pub trait Words: Copy + sealed::Sealed {
-    /// How many.
+    /// Number of words.
     const COUNT: usize;
 
-    /// Into the first cells; others, or words without a cell, are left alone.
+    /// Stores into the first cells. Ignores surplus cells, and words without a cell.
     fn store(self, cells: &[AtomicU64]);
 
-    /// From the first cells; a word without a cell is zero.
+    /// Loads from the first cells; a word without a cell is zero.
     fn load(cells: &[AtomicU64]) -> Self;
 }
 
@@ -93,7 +93,7 @@ impl Entry for Descriptor {
 
     #[inline]
     fn to_words(self) -> [u64; 4] {
-        // SAFETY: 32 bytes of integers in C layout whose offsets, pinned by a test beside them, leave no padding.
+        // SAFETY: 32 bytes of integers in C layout without padding; a test beside `Descriptor` pins the offsets.
         unsafe { std::mem::transmute(self) }
     }
 

@@ -1,10 +1,10 @@
-//! A queue between two threads or processes whose slots say themselves that they are full: FastForward's idea (Giacomoni,
-//! Moseley, Vachharajani, PPoPP 2008), so that an entry and the news of it come in one cache line.
+//! A queue between two threads or processes whose slots are marked as full by a stamp. It is FastForward's idea
+//! (Giacomoni, Moseley, Vachharajani, PPoPP 2008): an entry and the news of it come in one cache line.
 //!
-//! A slot is full by a stamp beside the entry: its position plus one, so every lap has other stamps, zero is a legal
-//! entry and fresh memory is empty. The original writes a null back into each slot it empties; here the receiver says
-//! how far it got in memory of its own instead, where the sender looks once a lap at best: the receiver then writes no line
-//! that the sender is about to use, and no word is written by both, so each side may map the other's memory read-only.
+//! A full slot has its position plus one as stamp beside the entry. So every lap has other stamps, zero is a legal
+//! entry, and fresh memory is empty. The original writes a null back into each slot it empties. Here the receiver
+//! publishes its position in memory of its own, where the sender looks at best once a lap. So the receiver writes to no
+//! line that the sender is about to use. Each word has one writer, so each side may map the other's memory read-only.
 //!
 //! An entry takes one word more than in [`indexed`](super::indexed); `mod.rs` says when that pays.
 
@@ -18,24 +18,22 @@ use std::marker::PhantomData;
 
 /// Not zero once the sender went.
 const GONE: usize = 0;
-/// The first slot.
 const SLOTS: usize = GONE + LINE_WORDS;
-/// In a slot: its stamp, then the entry.
+/// Within a slot: its stamp, then the entry.
 const STAMP: usize = 0;
 const ENTRY: usize = 1;
 
-/// Words of a slot.
 const fn slot_words<T: Entry>() -> usize {
     ENTRY + T::Words::COUNT
 }
 
-/// Words of the sender's memory for a capacity.
+/// Number of words of the sender's memory for a capacity.
 pub fn sender_words<T: Entry>(capacity: usize) -> Result<usize, Misfit> {
     check_capacity(capacity)?;
     Ok(SLOTS + capacity * slot_words::<T>())
 }
 
-/// Words of the receiver's memory.
+/// Number of words of the receiver's memory.
 pub const RECEIVER_WORDS: usize = vacancy::WORDS;
 
 /// Both sides of a new queue in this process. The capacity is a power of two.
@@ -47,7 +45,7 @@ pub fn queue<T: Entry>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), Misf
 
 /// The side that pushes.
 pub struct Sender<T, M = Heap> {
-    /// Where the next entry goes.
+    /// Position of the next entry.
     tail: u64,
     own: Region<M>,
     vacancy: Vacancy<M>,
@@ -55,21 +53,21 @@ pub struct Sender<T, M = Heap> {
 }
 
 impl<T: Entry, M: Memory> Sender<T, M> {
-    /// Over fresh memory of the sender and of the receiver. A second sender over the same memory, or another capacity than
-    /// the receiver's, makes entries come out wrong.
+    /// Uses fresh memory of the sender and of the receiver. A second sender on the same memory, or a capacity other
+    /// than the receiver's, makes entries come out wrong.
     pub fn new(sender: M, receiver: M, capacity: usize) -> Result<Sender<T, M>, Misfit> {
         let own = Region::new(sender, sender_words::<T>(capacity)?)?;
         let vacancy = Vacancy::new(receiver, capacity, slot_words::<T>())?;
         Ok(Sender { tail: 0, own, vacancy, entries: PhantomData })
     }
 
-    /// Writes and publishes one entry for which there is room.
+    /// Writes and publishes one entry, for which there must be room.
     #[inline]
     fn put(&mut self, entry: T) {
         let slot = slot::<T, _>(&self.own, self.tail, self.vacancy.capacity());
         entry.to_words().store(&slot[ENTRY..]);
         self.tail += 1;
-        // Pairs with the Acquire in `is_full`: the entry, and those before it, are there before the stamp.
+        // Pairs with the Acquire in `is_full`: this entry, and those before it, are visible before the stamp.
         slot[STAMP].store(
             self.tail,
             Ordering::Release, // model: entries_come_in_order
@@ -99,7 +97,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
         Ok(())
     }
 
-    /// Each is published as it is written.
+    /// Publishes each entry as it is written.
     #[inline]
     fn push_batch(&mut self, entries: &mut impl Iterator<Item = T>) -> Result<usize, Closed> {
         if self.vacancy.is_closed() {
@@ -115,7 +113,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
 
 impl<T, M> Drop for Sender<T, M> {
     fn drop(&mut self) {
-        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every entry published before it.
+        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every earlier entry.
         self.own.words()[GONE].store(
             1,
             Ordering::Release, // model: closing_loses_nothing
@@ -125,9 +123,9 @@ impl<T, M> Drop for Sender<T, M> {
 
 /// The side that pops.
 pub struct Receiver<T, M = Heap> {
-    /// Where the next entry comes from.
+    /// Position of the next entry.
     head: u64,
-    /// Slots are full up to this position: never before `head`.
+    /// Slots are known to be full up to this position: never less than `head`.
     limit: u64,
     capacity: u64,
     slip: Slip,
@@ -137,7 +135,7 @@ pub struct Receiver<T, M = Heap> {
 }
 
 impl<T: Entry, M: Memory> Receiver<T, M> {
-    /// Over fresh memory of the sender and of the receiver. A second receiver over the same memory, or another capacity
+    /// Uses fresh memory of the sender and of the receiver. A second receiver on the same memory, or a capacity other
     /// than the sender's, makes entries come out wrong.
     pub fn new(sender: M, receiver: M, capacity: usize) -> Result<Receiver<T, M>, Misfit> {
         let sender = Region::new(sender, sender_words::<T>(capacity)?)?;
@@ -162,7 +160,7 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
         self.progress.free(head);
     }
 
-    /// Full slots from `head` on, as far as is easily seen: none only if there is none.
+    /// Number of full slots from `head` on, as far as it is quickly seen; 0 only if there are none.
     #[inline]
     fn ready(&mut self, wanted: u64) -> Result<u64, Closed> {
         let known = self.limit - self.head;
@@ -172,7 +170,7 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
     #[inline(never)]
     fn look(&mut self, wanted: u64) -> Result<u64, Closed> {
         let Receiver { head, capacity, slip, sender, .. } = self;
-        // Slots are filled in order: where a far one is full, so are all before it, and they need not be asked.
+        // Slots are filled in order: if a far one is full, so are all before it, and need no look.
         let full_to = |distance: u64| is_full::<T, M>(sender, *head + distance - 1, *capacity);
         let mut ready = u64::from(full_to(1));
         if ready > 0 {
@@ -219,7 +217,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
         Ok(entry)
     }
 
-    /// Freed together, after the last one.
+    /// Frees all slots together, after the last entry.
     #[inline]
     fn pop_batch(&mut self, limit: usize, mut each: impl FnMut(T)) -> Result<usize, Closed> {
         let limit = (limit as u64).min(self.capacity);
@@ -237,7 +235,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
     }
 }
 
-/// Was the slot of a position filled, in this lap?
+/// Was the slot of a position filled in this lap?
 #[inline]
 fn is_full<T: Entry, M>(sender: &Region<M>, position: u64, capacity: u64) -> bool {
     // Pairs with the Release in `Sender::put`.
@@ -247,7 +245,6 @@ fn is_full<T: Entry, M>(sender: &Region<M>, position: u64, capacity: u64) -> boo
     stamp == position + 1
 }
 
-/// The slot for a position.
 #[inline]
 fn slot<T: Entry, M>(memory: &Region<M>, position: u64, capacity: u64) -> &[AtomicU64] {
     let start = SLOTS + (position & (capacity - 1)) as usize * slot_words::<T>();

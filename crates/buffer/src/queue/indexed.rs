@@ -1,11 +1,12 @@
-//! A queue between two threads or processes that is full or empty by two positions, each on a line of its own.
+//! A queue between two threads or processes that compares two positions, each on a cache line of its own.
 //!
-//! Each side keeps the last position it saw of the other and looks again only when by that it cannot go on, so as long as
-//! the queue is neither full nor empty the two share nothing but slots. A batch is published by one store.
+//! Each side keeps the other's position as last seen, and looks again only when it cannot go on otherwise. So while the
+//! queue is neither full nor empty, the two share only slots. One store publishes a batch.
 //!
-//! The sender's memory has its position, whether it went, and the slots; the receiver's has its position and whether it
-//! went (`vacancy.rs`). No word is written by both, so each side may map the other's memory read-only. A peer's position is
-//! read once and one that cannot be counts as "no": a peer that lies hurts itself.
+//! The sender's memory has its position, a word that says that it went, and the slots. The receiver's memory has its
+//! position and such a word (`vacancy.rs`). Each word has one writer, so each side may map the other's memory
+//! read-only. A peer's position is read once, and an impossible one counts as "no news": a lying peer hurts only
+//! itself.
 
 use super::entry::{Entry, Words};
 use super::memory::{Heap, LINE_WORDS, Memory, Misfit, Region, check_capacity};
@@ -16,27 +17,25 @@ use crate::shared::hints;
 use base::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 
-/// The position up to which everything was published.
+/// Position up to which everything was published.
 const TAIL: usize = 0;
 /// Not zero once the sender went.
 const GONE: usize = LINE_WORDS;
-/// The first slot.
 const SLOTS: usize = GONE + LINE_WORDS;
 
-/// A side asks for a slot this number of words before it needs the slot: four cache lines.
+/// A side prefetches a slot this number of words before it needs the slot: four cache lines.
 const AHEAD_WORDS: usize = 32;
-/// Words of a cache line.
 const CACHE_LINE_WORDS: usize = 8;
-/// A cache line holds one or two entries of this number of words or more.
+/// At most two entries of this number of words or more fit in a cache line.
 const FEW_A_LINE: usize = CACHE_LINE_WORDS / 2;
 
-/// Words of the sender's memory for a capacity.
+/// Number of words of the sender's memory for a capacity.
 pub fn sender_words<T: Entry>(capacity: usize) -> Result<usize, Misfit> {
     check_capacity(capacity)?;
     Ok(SLOTS + capacity * T::Words::COUNT)
 }
 
-/// Words of the receiver's memory.
+/// Number of words of the receiver's memory.
 pub const RECEIVER_WORDS: usize = vacancy::WORDS;
 
 /// Both sides of a new queue in this process. The capacity is a power of two.
@@ -48,7 +47,7 @@ pub fn queue<T: Entry>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), Misf
 
 /// The side that pushes.
 pub struct Sender<T, M = Heap> {
-    /// Where the next entry goes.
+    /// Position of the next entry.
     tail: u64,
     own: Region<M>,
     vacancy: Vacancy<M>,
@@ -56,8 +55,8 @@ pub struct Sender<T, M = Heap> {
 }
 
 impl<T: Entry, M: Memory> Sender<T, M> {
-    /// Over fresh memory of the sender and of the receiver. A second sender over the same memory, or another capacity than
-    /// the receiver's, makes entries come out wrong.
+    /// Uses fresh memory of the sender and of the receiver. A second sender on the same memory, or a capacity other
+    /// than the receiver's, makes entries come out wrong.
     pub fn new(sender: M, receiver: M, capacity: usize) -> Result<Sender<T, M>, Misfit> {
         let own = Region::new(sender, sender_words::<T>(capacity)?)?;
         let vacancy = Vacancy::new(receiver, capacity, T::Words::COUNT)?;
@@ -71,9 +70,9 @@ impl<T: Entry, M: Memory> Sender<T, M> {
         entry.to_words().store(&self.own.words()[slot..slot + T::Words::COUNT]);
     }
 
-    /// Brings a slot ahead of a position here, once a cache line: a store that waits for its line holds up all stores behind
-    /// it, the one that publishes included. One by one this saves a fifth where the processors are near to each other; in
-    /// batches it costs 5 % there and saves 7 % where they are far apart.
+    /// Prefetches a later slot, once a cache line. A store that waits for its line holds up all later stores, the
+    /// publishing one included. Entries one by one take a fifth less time if the processors are near to each other.
+    /// Batches take 5 % more there, and 7 % less if the processors are far apart.
     #[inline]
     fn expect_slots(&self, position: u64) {
         if let Some(ahead) = to_ask_for::<T>(position)
@@ -87,7 +86,7 @@ impl<T: Entry, M: Memory> Sender<T, M> {
     #[inline]
     fn publish(&mut self, tail: u64) {
         self.tail = tail;
-        // Pairs with the Acquire of the position in `Receiver::look`: entries are there before they are said to be.
+        // Pairs with the Acquire of the position in `Receiver::look`: entries are visible before the position.
         self.own.words()[TAIL].store(
             tail,
             Ordering::Release, // model: entries_come_in_order
@@ -118,7 +117,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
         Ok(())
     }
 
-    /// Published together, after the last one.
+    /// Publishes all entries together, after the last one.
     #[inline]
     fn push_batch(&mut self, entries: &mut impl Iterator<Item = T>) -> Result<usize, Closed> {
         if self.vacancy.is_closed() {
@@ -142,7 +141,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
 
 impl<T, M> Drop for Sender<T, M> {
     fn drop(&mut self) {
-        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every entry published before it.
+        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every earlier entry.
         self.own.words()[GONE].store(
             1,
             Ordering::Release, // model: closing_loses_nothing
@@ -152,9 +151,9 @@ impl<T, M> Drop for Sender<T, M> {
 
 /// The side that pops.
 pub struct Receiver<T, M = Heap> {
-    /// Where the next entry comes from.
+    /// Position of the next entry.
     head: u64,
-    /// Entries were published up to this position: never before `head`.
+    /// Entries are known to be published up to this position: never less than `head`.
     limit: u64,
     capacity: u64,
     slip: Slip,
@@ -164,7 +163,7 @@ pub struct Receiver<T, M = Heap> {
 }
 
 impl<T: Entry, M: Memory> Receiver<T, M> {
-    /// Over fresh memory of the sender and of the receiver. A second receiver over the same memory, or another capacity
+    /// Uses fresh memory of the sender and of the receiver. A second receiver on the same memory, or a capacity other
     /// than the sender's, makes entries come out wrong.
     pub fn new(sender: M, receiver: M, capacity: usize) -> Result<Receiver<T, M>, Misfit> {
         let sender = Region::new(sender, sender_words::<T>(capacity)?)?;
@@ -185,9 +184,9 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
         T::from_words(T::Words::load(&self.sender.words()[slot..slot + T::Words::COUNT]))
     }
 
-    /// Brings a slot ahead of a position here, once a cache line, so that the line comes from the sender's processor while
-    /// the ones before it are read. Only if it is known to be published: a line that is still written would be taken from the
-    /// sender. A line holds many entries shorter than `FEW_A_LINE`: asking for them costs more than it saves.
+    /// Prefetches a later slot, once a cache line: the line comes from the sender's processor while earlier ones are
+    /// read. Only a published slot: otherwise the sender, which still writes there, would lose the line. Not for
+    /// entries shorter than `FEW_A_LINE`: a line holds many of them, and the prefetch costs more than it saves.
     #[inline]
     fn expect_slots(&self, position: u64) {
         if T::Words::COUNT < FEW_A_LINE {
@@ -207,7 +206,7 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
         self.progress.free(head);
     }
 
-    /// Entries that can be taken: all there are if fewer are known than wanted.
+    /// Number of entries that can be taken. Looks for more if fewer are known than wanted.
     #[inline]
     fn ready(&mut self, wanted: u64) -> Result<u64, Closed> {
         let known = self.limit - self.head;
@@ -259,7 +258,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
         Ok(entry)
     }
 
-    /// Freed together, after the last one.
+    /// Frees all slots together, after the last entry.
     #[inline]
     fn pop_batch(&mut self, limit: usize, mut each: impl FnMut(T)) -> Result<usize, Closed> {
         let limit = (limit as u64).min(self.capacity);
@@ -269,7 +268,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
         let count = self.ready(limit)?.min(limit);
         for run in runs::<T>(self.sender.words(), self.head, count, self.capacity) {
             if T::Words::COUNT >= FEW_A_LINE {
-                // Asks at once for all lines that the loop below reads, as `expect_slots` does for one.
+                // Prefetches all lines that the loop below reads, as `expect_slots` does for one.
                 for line in run.iter().step_by(CACHE_LINE_WORDS) {
                     hints::will_read(std::ptr::from_ref(line).cast());
                 }
@@ -285,7 +284,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
     }
 }
 
-/// The words of `count` slots (at most all) from `position` on: one run up to the end of the ring, one from its begin.
+/// The words of `count` slots (at most all) from `position` on, in two runs: up to the ring's end, and from its begin.
 #[inline]
 fn runs<T: Entry>(words: &[AtomicU64], position: u64, count: u64, capacity: u64) -> [&[AtomicU64]; 2] {
     let start = position & (capacity - 1);
@@ -297,14 +296,14 @@ fn runs<T: Entry>(words: &[AtomicU64], position: u64, count: u64, capacity: u64)
     [run(start, first), run(0, count - first)]
 }
 
-/// The position whose slot is to be asked for when one is at `position`: one for each cache line.
+/// The position of the slot to prefetch when a side is at `position`; `Some` once for each cache line.
 #[inline]
 fn to_ask_for<T: Entry>(position: u64) -> Option<u64> {
     let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
     begins_line.then_some(position + (AHEAD_WORDS / T::Words::COUNT) as u64)
 }
 
-/// The first word of the slot for a position.
+/// Index of the first word of the slot for a position.
 #[inline]
 fn slot<T: Entry>(position: u64, capacity: u64) -> usize {
     SLOTS + (position & (capacity - 1)) as usize * T::Words::COUNT

@@ -1,26 +1,26 @@
-//! Where a queue lives: words that both sides see, on the heap or in a shared map. The queues give the words a meaning.
+//! The memory of a queue: words on the heap or in a shared map. The queues give the words a meaning.
 
 use base::atomic::AtomicU64;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Words written by different sides are this many apart: two cache lines, for processors fetch lines in pairs.
-/// The model checker has no lines, and is the faster the fewer words there are.
+/// Distance in words between words of different writers: two cache lines, because processors fetch lines in pairs. The
+/// model checker has no lines, and is faster with fewer words.
 pub const LINE_WORDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// Slots of one queue at most.
+/// Most slots of one queue.
 pub const CAPACITY_MAX: usize = 1 << 24;
 
 /// Memory that both sides of a queue see, zero before the first of them looks.
 ///
-/// Each handle of a queue has one of its own, so whatever keeps the words alive must be countable: an `Arc`, or a map
-/// of the same file. For speed, words should begin at a multiple of 128 bytes.
+/// Each side of a queue has its own value, so shared ownership must keep the words alive: an `Arc`, or a map of the
+/// same file. For speed, words should begin at a multiple of 128 bytes.
 ///
 /// # Safety
 ///
-/// `words` gives the same words each time until `self` is dropped, also after `self` was moved, and nobody accesses them
-/// but as atomics. Other processes may do as they like with them.
+/// `words` gives the same words each time until `self` is dropped, also after `self` was moved. In this process they
+/// are accessed as atomics only. Other processes may do as they like with them.
 pub unsafe trait Memory: Send {
     /// The words.
     fn words(&self) -> &[AtomicU64];
@@ -30,7 +30,7 @@ pub unsafe trait Memory: Send {
 #[derive(Clone)]
 pub struct Heap {
     words: Arc<[AtomicU64]>,
-    /// Where the first word is that begins a line.
+    /// Index of the first word that begins a line.
     start: usize,
 }
 
@@ -43,17 +43,17 @@ impl Heap {
     }
 }
 
-// SAFETY: the words lie behind an `Arc` that this value keeps, and can be had by this method only.
+// SAFETY: the words are behind an `Arc` that this value keeps, and only this method gives access to them.
 unsafe impl Memory for Heap {
     fn words(&self) -> &[AtomicU64] {
         &self.words[self.start..]
     }
 }
 
-/// Memory does not fit the queue that is to live in it.
+/// The memory does not fit the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit {
-    /// The capacity is not a power of two, zero, or more than [`CAPACITY_MAX`].
+    /// The capacity is 0, not a power of two, or more than [`CAPACITY_MAX`].
     Capacity(usize),
     /// There are fewer words than the queue needs.
     Words {
@@ -77,18 +77,17 @@ impl fmt::Display for Misfit {
 
 impl std::error::Error for Misfit {}
 
-/// Is this a capacity?
 pub(super) fn check_capacity(capacity: usize) -> Result<(), Misfit> {
     if capacity.is_power_of_two() && capacity <= CAPACITY_MAX { Ok(()) } else { Err(Misfit::Capacity(capacity)) }
 }
 
-/// Memory with its words looked up once, so that each access costs no call.
+/// A memory with its words looked up once, so that an access costs no call.
 pub(super) struct Region<M> {
     words: NonNull<[AtomicU64]>,
     _memory: M,
 }
 
-// SAFETY: the words are atomics, which may be used from any thread, and the memory that keeps them may be sent.
+// SAFETY: the words are atomics, which any thread may use, and the memory that keeps them may be sent.
 unsafe impl<M: Send> Send for Region<M> {}
 
 impl<M: Memory> Region<M> {
@@ -103,10 +102,9 @@ impl<M: Memory> Region<M> {
 }
 
 impl<M> Region<M> {
-    /// All words.
     #[inline]
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `Memory` promises that the words stay where they are as long as the memory is kept, which it is here.
+        // SAFETY: `Memory` promises that the words stay in place as long as the memory is kept, and `_memory` keeps it.
         unsafe { self.words.as_ref() }
     }
 }

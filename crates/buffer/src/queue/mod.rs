@@ -1,15 +1,15 @@
 //! Queues from one sender to one receiver, in two threads or in two processes that share memory.
 //!
-//! - [`Push`] and [`Pop`] — what both queues can do. Start reading here.
-//! - [`indexed`] — full and empty by positions, each side's on a line of its own. What stages of a pipeline use.
-//! - [`fast_forward`] — full by a stamp in the slot.
-//! - [`credit`] — places that go there and come back, over two queues; [`bell`] — wakes who waits for them.
-//! - [`numbers`] — a queue of numbers of either design, by name.
-//! - [`entry`] — what travels: fixed numbers of words; [`memory`] — where a queue lives.
+//! - [`Push`] and [`Pop`] — the calls of both queues. Start reading here.
+//! - [`indexed`] — compares two positions, each on a cache line of its own. Stages of a pipeline use it.
+//! - [`fast_forward`] — marks a full slot by a stamp in the slot.
+//! - [`credit`] — places that go to the other side and come back, over two queues; [`bell`] — wakes a waiting side.
+//! - [`numbers`] — a queue of numbers of either design, chosen by name.
+//! - [`entry`] — entries: values of a fixed number of words; [`memory`] — the memory of a queue.
 //!
-//! Nothing but `credit` sleeps here: who finds a queue full or empty decides what to do, and a call that finds little waits a bounded
-//! fraction of a microsecond for more (`slip.rs`). Not for several senders or receivers: a side can be sent to another
-//! thread, not shared and not cloned.
+//! Only `credit` sleeps. A caller that finds a queue full or empty decides what to do; a call that finds little waits a
+//! bounded fraction of a microsecond for more (`slip.rs`). Not for several senders or receivers: a side can move to
+//! another thread, but cannot be shared or cloned.
 //!
 //! ```
 //! use buffer::queue::{Pop, PopError, Push, indexed};
@@ -29,17 +29,22 @@
 //!
 //! # Which one
 //!
-//! Stages of a pipeline move descriptors in batches, so they use [`indexed`]. In `cargo run --release -p bench -- rings` it
-//! carried descriptors in batches 1.1 times as fast as rtrb's chunks (numbers: between 0.95 and 1.2) and one by one 4 to 5
-//! times as fast as rtrb. [`fast_forward`] is as good one by one, but in batches only 0.3 to 0.9 of rtrb's chunks: its stamps
-//! make a slot of 32 bytes one of 40 and both sides handle them one by one. It is for lone entries for which a receiver
-//! waits: the entry and its news are one cache line instead of two. It went there and back 1.35 times as fast as rtrb,
-//! where [`indexed`] did 1.0 to 1.1. How near the two processors are to each other changes every number fivefold.
+//! Stages of a pipeline move descriptors in batches, so they use [`indexed`]. Measured with `cargo run --release -p
+//! bench -- rings`, relative to rtrb:
+//!
+//! | design | batches, against rtrb's chunks | one by one | one entry there and back |
+//! |---|---|---|---|
+//! | [`indexed`] | 1.1 (numbers: 0.95 to 1.2) | 4 to 5 | 1.0 to 1.1 |
+//! | [`fast_forward`] | 0.3 to 0.9 | 4 to 5 | 1.35 |
+//!
+//! In batches the stamps of [`fast_forward`] cost: a slot of 32 bytes takes 40, and both sides handle slots one by one.
+//! It is for single entries that a receiver waits for: entry and stamp share one cache line instead of two. The
+//! distance between the two processors changes every number fivefold.
 //!
 //! # Memory orderings
 //!
-//! Everything is an atomic word, so a missing order is a wrong value, not undefined behaviour. Each of these, made relaxed,
-//! fails the models of `tests/queue_models.rs` named beside it (with others, which build on the same order):
+//! Everything is an atomic word, so a missing order is a wrong value, not undefined behaviour. Each order below, made
+//! relaxed, fails the named models of `tests/queue_models.rs` (and other models that build on the same order):
 //!
 //! | where | what | the model |
 //! |---|---|---|
@@ -49,8 +54,8 @@
 //! | fast-forward, stamp | Release in `Sender::put`, Acquire in `is_full` | `entries_come_in_order`, `batches_come_in_order` |
 //! | fast-forward, sender went | Release in `Drop for Sender`, Acquire in `Receiver::look` | `closing_loses_nothing` |
 //!
-//! Two accesses are relaxed: the words of an entry, which these orders cover, and "the receiver went". The sender reads no
-//! data because of the latter.
+//! Two accesses are relaxed: the words of an entry, which these orders cover, and "the receiver went", which guards no
+//! data.
 
 pub mod bell;
 pub mod credit;
@@ -69,7 +74,7 @@ pub use memory::{Heap, Memory, Misfit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed;
 
-/// The entry was not taken: here it is.
+/// The entry was not accepted: here it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError<T> {
     /// There is no room now.
@@ -81,9 +86,9 @@ pub enum PushError<T> {
 /// There is no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PopError {
-    /// Now.
+    /// There is none now.
     Empty,
-    /// Any more: the sender was dropped and everything was taken.
+    /// There will be none: the sender was dropped and everything was taken.
     Closed,
 }
 
@@ -93,9 +98,9 @@ impl From<Closed> for PopError {
     }
 }
 
-/// The sending side of a queue. When the receiver goes, the entries that it has not taken are lost.
+/// The sending side of a queue. When the receiver goes, entries that it has not taken are lost.
 pub trait Push<T> {
-    /// Entries the queue holds at most.
+    /// Most entries in the queue.
     fn capacity(&self) -> usize;
 
     /// Was the receiver dropped?
@@ -104,24 +109,23 @@ pub trait Push<T> {
     /// Puts an entry at the end.
     fn push(&mut self, entry: T) -> Result<(), PushError<T>>;
 
-    /// Takes as many entries as there is room for and says how many those were; asks for none where there is no room.
+    /// Takes as many entries from the iterator as there is room for; returns their number. Without room it takes none.
     ///
-    /// The sender runs the iterator after the receiver is done with the slots. So the iterator may recycle the memory that
-    /// their old entries name.
+    /// The iterator runs after the receiver is done with the slots: it may recycle the memory of their old entries.
     fn push_batch(&mut self, entries: &mut impl Iterator<Item = T>) -> Result<usize, Closed>;
 }
 
 /// The receiving side of a queue.
 pub trait Pop<T> {
-    /// Entries the queue holds at most.
+    /// Most entries in the queue.
     fn capacity(&self) -> usize;
 
     /// Takes the oldest entry.
     fn pop(&mut self) -> Result<T, PopError>;
 
-    /// Hands up to `limit` entries to `each`, oldest first, and says how many those were.
+    /// Gives up to `limit` entries to `each`, oldest first; returns their number.
     ///
-    /// Their slots are free only afterwards, so the sender cannot reuse what entries name while `each` runs. If `each`
+    /// The slots become free only afterwards, so the sender cannot reuse what entries name while `each` runs. If `each`
     /// panics, the queue keeps all of them.
     fn pop_batch(&mut self, limit: usize, each: impl FnMut(T)) -> Result<usize, Closed>;
 }

@@ -1,4 +1,4 @@
-//! Queues of numbers of either design: which places of [`credit`](super::credit) are full, and which are free.
+//! Queues of numbers of either design: [`credit`](super::credit) uses them for full and for free places.
 
 use super::{Misfit, Pop, PopError, Push, fast_forward, indexed};
 
@@ -13,10 +13,10 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// As `set queue=` has them.
+    /// The names in `set queue=`.
     pub const WORDS: [&'static str; 2] = ["indexed", "ff"];
 
-    /// The one that a word means.
+    /// The design with this name.
     pub fn of(word: &str) -> Option<Queue> {
         [Queue::Indexed, Queue::FastForward]
             .into_iter()
@@ -26,19 +26,16 @@ impl Queue {
     }
 }
 
-/// The side that pushes.
 pub(super) enum Pushes {
     Indexed(indexed::Sender<u64>),
     FastForward(fast_forward::Sender<u64>),
 }
 
-/// The side that pops.
 pub(super) enum Pops {
     Indexed(indexed::Receiver<u64>),
     FastForward(fast_forward::Receiver<u64>),
 }
 
-/// Both sides of a new queue.
 pub(super) fn numbers(queue: Queue, places: usize) -> Result<(Pushes, Pops), Misfit> {
     Ok(match queue {
         Queue::Indexed => {
@@ -53,7 +50,7 @@ pub(super) fn numbers(queue: Queue, places: usize) -> Result<(Pushes, Pops), Mis
 }
 
 impl Pushes {
-    /// Adds a number. Where the receiver has gone the number is lost.
+    /// Adds a number. If the receiver has gone, the number is lost.
     pub(super) fn push(&mut self, number: u64) {
         let _ = match self {
             Pushes::Indexed(sender) => sender.push(number),
@@ -70,7 +67,7 @@ impl Pops {
         }
     }
 
-    /// Would it find a number, or the end?
+    /// Would a pop find a number, or the end?
     pub(super) fn is_ready(&mut self) -> bool {
         match self {
             Pops::Indexed(receiver) => receiver.is_ready(),

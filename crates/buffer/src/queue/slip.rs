@@ -1,31 +1,35 @@
-//! Temporal slip: two sides that touch the same cache line take it from each other with every entry, so a side that has
+//! Temporal slip: two sides that touch the same cache line take it from each other with every entry. So a side that has
 //! caught up lets the other one get some lines ahead.
 //!
-//! The distance is known from positions, never from time. How far is learnt: twice as far after a wait that paid, half after
-//! one that did not. Waiting ends when the other side does not move for [`IDLE_LOOKS`] (15 pauses, a fraction of a
-//! microsecond), never takes more than [`LOOKS`] (127 pauses), and is tried ever more rarely where it does not pay: of
-//! entries that come alone, every sixty-fourth is late by the shorter time. Nothing sleeps here; doorbells are elsewhere.
+//! The distance follows from positions, never from time. Its goal is learnt: it doubles after a wait that paid, and
+//! halves after one that did not. A wait is bounded:
+//!
+//! - It ends when the other side does not move for [`IDLE_LOOKS`] (15 pauses, a fraction of a microsecond).
+//! - It never takes more than [`LOOKS`] (127 pauses).
+//! - It is tried more rarely the less it pays. Of entries that come singly, every sixty-fourth is late by the shorter
+//!   time.
+//!
+//! This module does not sleep; doorbells are elsewhere.
 
 use base::atomic::spin_loop;
 
-/// Looks in one wait at most, after 1, 2, 4 ... pauses, for each look takes a line from the other side.
+/// Most looks in one wait, after 1, 2, 4 ... pauses, because each look takes a line from the other side.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 7 };
 
-/// Looks in a row that find nothing new, after which the other side counts as idle.
+/// After this number of looks in a row without news, the other side counts as idle.
 const IDLE_LOOKS: u32 = if cfg!(loom) { 1 } else { 4 };
 
-/// Lines that the other side is to be ahead, at least and at most.
+/// Lowest and highest goal: how many lines the other side should be ahead.
 const LINES: [u64; 2] = [2, 16];
 
-/// Words of a cache line.
 const CACHE_LINE_WORDS: u64 = 8;
 
 /// After waits that did not pay, up to two to this power opportunities are left out.
 const RAREST: u32 = 6;
 
-/// How far the other side is to be ahead, and whether waiting for that has paid lately.
+/// How far the other side should be ahead, and whether waiting for that has paid lately.
 pub(super) struct Slip {
-    /// In entries, between the other two.
+    /// In entries, between `least` and `most`.
     goal: u64,
     least: u64,
     most: u64,
@@ -34,21 +38,20 @@ pub(super) struct Slip {
 }
 
 impl Slip {
-    /// For slots of `slot_words` words. The goal is never more than an eighth of `capacity`, so a small queue may have none.
+    /// For slots of `slot_words` words. The goal is at most an eighth of `capacity`, so it may be 0 in a small queue.
     pub(super) fn new(slot_words: usize, capacity: u64) -> Slip {
         let [least, most] =
             LINES.map(|lines| (lines * CACHE_LINE_WORDS / slot_words.max(1) as u64).max(2).min(capacity / 8));
         Slip { goal: least, least, most, failures: 0, skip: 0 }
     }
 
-    /// In entries.
+    /// The goal, in entries.
     #[inline]
     pub(super) fn goal(&self) -> u64 {
         self.goal
     }
 
-    /// Waits a little for more entries if the `ready` ones are few; `look` says how many are ready now.
-    /// Returns how many are ready in the end.
+    /// Waits a little for more entries if the `ready` ones are few; returns how many are ready then, as `look` says.
     #[inline]
     pub(super) fn wait(&mut self, ready: u64, look: impl FnMut() -> u64) -> u64 {
         if ready == 0 || ready >= self.goal {

@@ -1,24 +1,23 @@
-//! What a sender knows of its receiver: how far it got, and whether it is still there. The same for both queues.
+//! The sender's view of its receiver: its position, and whether it is still there. The same for both queues.
 //!
-//! The receiver's memory has its position in the first line and, in the second, whether it went. The sender keeps the last
-//! position it saw and looks again only when by that the queue is full: MCRingBuffer's cached index.
+//! The receiver's memory has its position in the first line and a word that says that it went in the second. The sender
+//! keeps the position it saw last, and looks again only when the queue is full by that: MCRingBuffer's cached index.
 
 use super::memory::{LINE_WORDS, Memory, Misfit, Region};
 use super::slip::Slip;
 use base::atomic::Ordering;
 
-/// The position up to which the receiver has taken everything.
+/// Position up to which the receiver has taken everything.
 const HEAD: usize = 0;
 /// Not zero once the receiver went.
 const GONE: usize = LINE_WORDS;
-/// Words of the receiver's memory.
 pub(super) const WORDS: usize = GONE + LINE_WORDS;
 
 /// Free slots, as the sender sees them.
 pub(super) struct Vacancy<M> {
     receiver: Region<M>,
     capacity: u64,
-    /// There is room up to this position: never before the sender's own.
+    /// Slots are known to be free up to this position: never less than the sender's own.
     limit: u64,
     slip: Slip,
 }
@@ -43,13 +42,13 @@ impl<M> Vacancy<M> {
         self.receiver.words()[GONE].load(Ordering::Relaxed) != 0
     }
 
-    /// Is a position known to be free, for a sender that stands before it?
+    /// Is a position at or after the sender's own known to be free?
     #[inline]
     pub(super) fn is_free(&self, position: u64) -> bool {
         position < self.limit
     }
 
-    /// Free slots from `tail` on, the sender's position: all there are if fewer are known than wanted.
+    /// Free slots from `tail` on, the sender's position. Looks for more if fewer are known than wanted.
     #[inline]
     pub(super) fn room(&mut self, tail: u64, wanted: u64) -> u64 {
         let known = self.limit - tail;
@@ -60,12 +59,12 @@ impl<M> Vacancy<M> {
     fn look(&mut self, tail: u64) -> u64 {
         let Vacancy { receiver, capacity, limit, slip } = self;
         let room = || {
-            // Pairs with the Release in `Progress::free`: a slot is written again after it was read, and so is whatever its
-            // entry named.
+            // Pairs with the Release in `Progress::free`: a slot, and its entry's memory, is written only after it was
+            // read.
             let head = receiver.words()[HEAD].load(
                 Ordering::Acquire, // model: a_slot_is_free_after_it_was_read
             );
-            // A position that cannot be is a receiver's lie: it gets nothing more.
+            // A receiver that states an impossible position lies: it gets no more entries.
             capacity.saturating_sub(tail.wrapping_sub(head))
         };
         let room = slip.wait(room(), room);
@@ -74,7 +73,7 @@ impl<M> Vacancy<M> {
     }
 }
 
-/// The receiver's memory in the receiver's hands.
+/// The receiver's memory, as the receiver has it.
 pub(super) struct Progress<M> {
     own: Region<M>,
 }
@@ -86,7 +85,7 @@ impl<M: Memory> Progress<M> {
 }
 
 impl<M> Progress<M> {
-    /// All slots before `head` may be written again.
+    /// Says that all slots before `head` may be written again.
     #[inline]
     pub(super) fn free(&self, head: u64) {
         // Pairs with the Acquire in `Vacancy::look`.

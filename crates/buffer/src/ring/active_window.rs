@@ -1,60 +1,69 @@
-//! How much of a ring's payload is in use: a writer that goes round in a part of it that fits into the cache is faster than
-//! one that goes through all of it, as long as its readers keep up.
+//! How much of a ring's payload is in use. A writer that goes round in a part that fits into the cache is faster than
+//! one that goes through the whole payload, as long as its readers keep up.
 //!
-//! [`ActiveWindow::Auto`] finds that part by itself, as the papers of Streamline have it: halve it until the ring is full, double it
-//! once, and try again after a while. It is looked at where the writer stops anyhow, every quarter of a ring.
+//! [`ActiveWindow::Auto`] finds that part by itself, as in the papers of Streamline: halve it until the ring is full,
+//! double it once, and try again after a while. The writer looks when it stops anyhow, every quarter of a ring.
 //!
-//! Less room is a loss for readers that the writer does not wait for. So while there is one, all is in use.
+//! | state | at a look | next state | window |
+//! |---|---|---|---|
+//! | any | some reader is not waited for, or there is none | searching | whole payload |
+//! | searching | the ring was full | settled for `SETTLED` looks | doubled |
+//! | searching | less than two laps since the last change | searching | same |
+//! | searching | otherwise | searching | halved, down to `least` |
+//! | settled | looks remain | settled | same, even if the ring was full |
+//! | settled | last look, the ring was full | searching | doubled |
+//! | settled | last look, the ring was not full | searching | same |
+//!
+//! The window is never small while some reader is not waited for: such a reader would lose more with less room.
 
-/// How much of a ring of descriptors is in use.
+/// How much of the payload of a ring of descriptors is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ActiveWindow {
     /// All of it.
     #[default]
     Whole,
-    /// So many bytes, rounded up to a power of two.
+    /// This number of bytes, rounded up to a power of two.
     Bytes(u64),
-    /// As little as will do, but so many bytes at least.
+    /// As few bytes as are enough, but at least `least`.
     Auto {
-        /// The least.
+        /// Lower bound in bytes.
         least: u64,
     },
 }
 
 impl ActiveWindow {
-    /// [`ActiveWindow::Auto`] down to what is surely in a processor's own cache.
+    /// [`ActiveWindow::Auto`] down to a size that surely fits into a processor's own cache.
     pub const AUTO: ActiveWindow = ActiveWindow::Auto { least: 64 << 10 };
 }
 
 /// Looks between one search and the next: some hundred times around the ring.
 const SETTLED: u32 = 1000;
 
-/// The search for a active window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Search {
-    /// Looks until it is begun anew; 0 while it goes on.
+    /// Looks until the next search; 0 during a search.
     settled: u32,
-    /// Where the payload stood when the active window was last changed.
+    /// Payload position at which the active window last changed.
     changed_at: u64,
 }
 
-/// What the ring is like when the active window is looked at.
+/// State of the ring when the writer looks at the active window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     /// Bytes in use now.
     pub window: u64,
-    /// Bytes there are.
+    /// Bytes of the whole payload.
     pub all: u64,
-    /// Bytes written so far, and skipped.
+    /// Bytes written and skipped so far.
     pub bytes: u64,
-    /// Was the ring full for somebody since the last look?
+    /// Was the ring too full for some block since the last look?
     pub was_full: bool,
-    /// Does the writer wait for everybody who reads?
+    /// Are there readers, and does the writer wait for all of them?
     pub waits_for_all: bool,
 }
 
 impl Search {
-    /// How many bytes to use from now on.
+    /// The number of bytes to use from now on.
     pub fn look(&mut self, least: u64, look: Look) -> u64 {
         let Look { window, all, bytes, was_full, waits_for_all } = look;
         if !waits_for_all {
@@ -67,11 +76,11 @@ impl Search {
         }
         if self.settled > 0 {
             self.settled -= 1;
-            // What fills the ring now and then is a reader that is slow now and then: it gets room when the search is over.
+            // A reader that is slow now and then may fill the ring: the window grows only when the pause is over.
             let over = self.settled == 0;
             return if over && was_full { (window * 2).min(all) } else { window };
         }
-        // Whether a active window is too small shows once the writer has come round in it.
+        // A window that is too small shows only after the writer has gone round in it.
         if bytes - self.changed_at < 2 * window {
             return window;
         }

@@ -1,7 +1,7 @@
-//! The writer's view of its readers: who holds the ring, who sleeps, who is to be demoted.
+//! The writer's view of its readers: which ones hold the ring, sleep, or get demoted.
 //!
-//! A reader's page is written by that reader, which may be broken or hostile: its words are read once and believed only
-//! within what the writer knows. A position that moves backwards or past the head is ignored.
+//! Each reader writes its own page, and may be broken or hostile. The writer reads each word once
+//! and ignores implausible values: a position that moves backwards or past the head.
 
 use super::contract::{Hold, OnFull};
 use super::doorbell;
@@ -11,33 +11,33 @@ use crate::shared::words::Shared;
 use base::atomic::Ordering;
 use std::time::Instant;
 
-/// A reader, as its keeper makes it known to the writer.
+/// A reader, as its keeper announces it to the writer.
 #[derive(Clone, Debug)]
 pub struct NewReader {
     /// Its place among the ring's readers.
     pub slot: usize,
-    /// The keeper's number of it: a place is used again, a number is not.
+    /// The keeper's number for it. A place is used again, a number is not.
     pub serial: u32,
     /// Its page.
     pub page: Shared<ReaderPage>,
-    /// Cut when it is gone; a reader without one is gone when the keeper says so, and else never.
+    /// Cut when the reader is gone. A reader without a line is gone only when the keeper says so.
     pub line: Option<Lifeline>,
-    /// What was granted to it.
+    /// The contract that was granted to it.
     pub contract: OnFull,
     /// How long it may hold a full ring.
     pub hold: Hold,
 }
 
-/// What changed among a ring's readers.
+/// A change among a ring's readers.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Somebody came.
+    /// A reader joined.
     Joined(NewReader),
-    /// The reader with this number went, or died.
+    /// The reader with this number left, or died.
     Left(u32),
 }
 
-/// Where a writer learns who joined and left: its keeper. Asked when the ring's epoch has changed.
+/// How a writer learns from its keeper who joined and left. Called when the ring's epoch has changed.
 pub trait Membership: Send {
     /// Everything since the last call, in order.
     fn changes(&mut self) -> Vec<Change>;
@@ -49,13 +49,13 @@ struct Consumer {
     contract: OnFull,
     /// Its position as last believed.
     position: u64,
-    /// Since when it has been holding a full ring, and up to where it must get to have let go of it.
+    /// Since when it has been holding a full ring, and the position that it must reach for a new time limit.
     holding: Option<(Instant, u64)>,
     /// Its group step as last believed.
     stamp: u64,
 }
 
-/// Who stands in the way of a block.
+/// A reader that holds the room a block needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A Wait reader, in this place.
@@ -64,14 +64,14 @@ pub enum Holder {
     DropNewest,
 }
 
-/// Who slept when readers were signalled.
+/// Which readers slept when readers were signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slept {
-    /// Nobody who had to be woken.
+    /// No reader that had to be woken.
     Nobody,
-    /// Somebody who would have woken within its latency bound.
+    /// A reader that would have woken within its latency bound.
     Timed,
-    /// Somebody who would not have woken by itself.
+    /// A reader that would not have woken by itself.
     Untimed,
 }
 
@@ -79,25 +79,23 @@ pub enum Slept {
 #[derive(Debug, Default)]
 pub struct Consumers {
     all: Vec<Consumer>,
-    /// Their pages, close together: looked at for every block.
+    /// The readers' pages, close together because every block reads them.
     pages: Vec<Shared<ReaderPage>>,
-    /// Lowest position of those that hold the ring, as of the last look; what is before it is free.
+    /// Lowest position of the holding readers, as of the last look: everything before it is free.
     held_from: u64,
-    /// Readers that hold.
     holders: usize,
-    /// Readers demoted so far.
     demoted: u64,
 }
 
 impl Consumers {
-    /// Readers there are.
+    /// Number of readers.
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// How far the reader is that is furthest, as it says; none where there is none.
+    /// The furthest position that any reader says it has reached; `None` without readers.
     pub fn furthest(&self, head: u64) -> Option<u64> {
-        // Relaxed: nothing is overwritten, or spared, for what it says.
+        // Relaxed: the writer overwrites nothing, and spares nothing, because of it.
         self.pages.iter().map(|page| page.position.0.load(Ordering::Relaxed).min(head)).max()
     }
 
@@ -106,7 +104,7 @@ impl Consumers {
         self.demoted
     }
 
-    /// Takes note of who came and went. Who came begins at `head`, after `blocks` blocks.
+    /// Applies changes. Readers that joined begin at `head`, after `blocks` blocks.
     pub fn apply(&mut self, changes: Vec<Change>, words: &RingWords, head: u64, blocks: u64) {
         for change in changes {
             match change {
@@ -127,14 +125,13 @@ impl Consumers {
         slot.start.store(head, Ordering::Relaxed);
         slot.number.store(blocks as u32, Ordering::Relaxed);
         slot.contract.store(reader.contract.code(), Ordering::Relaxed);
-        // Release: who sees its number in its place sees where it begins.
+        // Release: a reader that sees its number in its place sees where it begins.
         slot.serial.store(reader.serial, Ordering::Release);
         doorbell::ring(&slot.bell);
         self.all.push(Consumer { contract: reader.contract, reader, position: head, holding: None, stamp: 0 });
     }
 
-    /// Who has gone without the keeper's having said so is gone from here on: the keeper may have died before it. A system
-    /// call for each reader.
+    /// Removes readers whose line is cut: the keeper may have died first. Makes a system call for each reader.
     #[cold]
     pub fn look_after(&mut self, words: &RingWords, head: u64) {
         let lines = self.all.iter().filter(|consumer| consumer.reader.line.as_ref().is_some_and(Lifeline::is_cut));
@@ -149,7 +146,7 @@ impl Consumers {
             let stays = consumer.reader.serial != serial;
             if !stays {
                 let slot = &words.slots[consumer.reader.slot];
-                // Its number, too: were it alive after all, it must not take the next reader's contract for its own.
+                // Its number too: if it lives after all, it must not take the next reader's contract for its own.
                 slot.serial.store(0, Ordering::Relaxed);
                 slot.contract.store(0, Ordering::Relaxed);
             }
@@ -157,13 +154,13 @@ impl Consumers {
         });
     }
 
-    /// Does some reader hold the ring?
+    /// Does any reader hold the ring?
     #[inline]
     pub fn any_holds(&self) -> bool {
         self.holders > 0
     }
 
-    /// Does everybody who reads hold the ring, and does somebody read?
+    /// Are there readers, and do all of them hold the ring?
     pub fn all_hold(&self) -> bool {
         self.holders > 0 && self.holders == self.all.len()
     }
@@ -174,8 +171,8 @@ impl Consumers {
         self.held_from
     }
 
-    /// Looks where the holding readers are now, and says who stands in the way, if `fits` says of no position further back
-    /// that it will do. DropNewest readers come first: for them nobody waits.
+    /// Reads the positions of the holding readers. Gives a reader that is in the way, or `None` if `fits` accepts the
+    /// lowest position. A DropNewest reader comes first, because the writer does not wait for it.
     #[cold]
     pub fn look(&mut self, head: u64, fits: impl Fn(u64) -> bool) -> Option<Holder> {
         self.look_again(head);
@@ -199,7 +196,7 @@ impl Consumers {
             if !consumer.contract.holds() {
                 continue;
             }
-            // Acquire: what it has looked at, it has looked at before we overwrite it.
+            // Acquire: the reader's last look at these bytes comes before this writer overwrites them.
             let position = consumer.reader.page.position.0.load(Ordering::Acquire);
             if (consumer.position..=head).contains(&position) {
                 consumer.position = position;
@@ -208,9 +205,10 @@ impl Consumers {
         }
     }
 
-    /// Demotes who has stood in the way for longer than it may: it becomes an Overwrite reader, and finds that out by its
-    /// place. Its time begins anew when it has taken an eighth of what it held: less is taken by none that reads, and one
-    /// that moved a unit in time, again and again, would have the ring. Says whether somebody was.
+    /// Demotes readers that were in the way for longer than their limit; says whether there was one. A demoted reader
+    /// becomes an Overwrite reader, and sees that in its place. Its time starts again when it has taken an eighth of
+    /// the units it held. A working reader takes more than that. With a smaller step, a reader could keep the ring for
+    /// ever by taking one unit just in time, again and again.
     #[cold]
     pub fn demote(&mut self, words: &RingWords, head: u64, fits: impl Fn(u64) -> bool) -> bool {
         let mut any = false;
@@ -237,7 +235,7 @@ impl Consumers {
         any
     }
 
-    /// The reader in this place, and how long it may still hold.
+    /// The reader in this place, and how much longer it may hold the ring (`None`: without limit).
     pub fn waited_for(&self, place: usize) -> Option<(&NewReader, Option<std::time::Duration>)> {
         let consumer = self.all.get(place)?;
         let left = consumer.reader.hold.map(|limit| match consumer.holding {
@@ -247,10 +245,10 @@ impl Consumers {
         Some((&consumer.reader, left))
     }
 
-    /// Wakes readers that sleep: all of them, or only those that do not wake by themselves. Says who slept.
+    /// Wakes sleeping readers: all if `timed_too`, else those that do not wake by themselves. Says who slept.
     #[inline]
     pub fn signal(&self, words: &RingWords, timed_too: bool) -> Slept {
-        // All of them first, without deciding: with several readers this is what a block costs the writer.
+        // Reads all pages first, without branches: with several readers this is what a block costs the writer.
         let waits = self.pages.iter().fold(0, |waits, page| waits | page.wait.0.wait.load(Ordering::Relaxed));
         match waits {
             AWAKE => Slept::Nobody,
@@ -272,8 +270,8 @@ impl Consumers {
         slept
     }
 
-    /// The position at which Shared readers that were overtaken go on: where the group's latest step began. Who moves
-    /// backwards, or beyond what is written, is ignored.
+    /// The position at which overtaken Shared readers go on: where the group's latest step began. Ignores a reader that
+    /// moves backwards, or beyond what is written.
     pub fn shared(&mut self, before: u64, head: u64, units: u64) -> u64 {
         let mut shared = before;
         for consumer in &mut self.all {
@@ -281,7 +279,7 @@ impl Consumers {
                 continue;
             }
             let page = &consumer.reader.page.wait.0;
-            // Relaxed, both: where a step began is a hint, believed within limits, and one that is a step old does as well.
+            // Relaxed, both: where a step began is a hint, believed within limits, and may be a step old.
             let stamp = page.stamp.load(Ordering::Relaxed);
             if stamp <= consumer.stamp {
                 continue;
@@ -296,12 +294,12 @@ impl Consumers {
         shared.clamp(head.saturating_sub(units), head)
     }
 
-    /// The bell of some holding reader that still needs `unit`, as its value was before its position was looked at.
+    /// A holding reader that still needs `unit`, and its bell as it was before its position was read.
     pub fn needed_by(&mut self, unit: u64, head: u64) -> Option<super::sleeper::Needed> {
         self.all.iter_mut().filter(|consumer| consumer.contract.holds()).find_map(|consumer| {
-            // Acquire: what the reader did before it rang, moved or left, for nobody rings again for that.
+            // Acquire: sees what the reader did before it rang, moved or left; it will not ring again for that.
             let bell = consumer.reader.page.wait.0.bell.load(Ordering::Acquire);
-            // Relaxed: it says whom to wait for. What was passed is overwritten because of another look.
+            // Relaxed: it only chooses the reader to wait for. Another look decides what may be overwritten.
             let position = consumer.reader.page.position.0.load(Ordering::Relaxed);
             if (consumer.position..=head).contains(&position) {
                 consumer.position = position;
@@ -317,18 +315,18 @@ impl Consumers {
         })
     }
 
-    /// The bell of the reader in this place, as it is now: to be looked at before its position.
+    /// The bell of the reader in this place, as it is now. Call before reading the reader's position.
     pub fn bell_of(&self, place: usize) -> Option<super::sleeper::Needed> {
         let (reader, hold) = self.waited_for(place)?;
-        // Acquire: what the reader did before it rang.
+        // Acquire: sees what the reader did before it rang.
         let bell = reader.page.wait.0.bell.load(Ordering::Acquire);
         let (page, has_line) = (reader.page.clone(), reader.line.is_some());
-        // A hair more than it may hold, so that the next look finds that it was too long.
+        // A little longer than it may hold the ring, so that the next look finds its time over.
         let hold = hold.map(|hold| hold + std::time::Duration::from_micros(50));
         Some(super::sleeper::Needed { page, bell, rings: true, has_line, hold })
     }
 
-    /// Lowest position of all holding readers now: what a forwarder's own reading may advance to.
+    /// Lowest position of all holding readers now: a forwarder may advance its own reading to it.
     pub fn passed(&mut self, head: u64) -> u64 {
         self.look_again(head);
         self.held_from

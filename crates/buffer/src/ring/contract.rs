@@ -1,47 +1,50 @@
-//! What a full ring does, reader by reader, and how a writer signals.
+//! What a full ring does for each reader, and when a writer signals.
 
 use std::time::Duration;
 
-/// What happens when a reader is a whole ring behind: its contract.
+/// A reader's contract: what happens when the reader is a whole ring behind.
 ///
-/// Wait and DropNewest hold the ring for all its readers, so they are rights that the ring's owner grants, and end after
-/// a [hold limit](Hold). Overwrite and Shared readers do nothing to anybody, whatever they do.
+/// A Wait or DropNewest reader holds the ring for all its readers. So the ring's owner grants these contracts as
+/// rights, and a [hold limit](Hold) ends them. An Overwrite or Shared reader cannot affect other readers or the writer.
+///
+/// The only change of contract is a demotion from Wait or DropNewest to Overwrite, after the hold limit. No reader gets
+/// its contract back: the writer may already have overwritten its blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum OnFull {
     /// The writer waits for this reader (slow reader preference as back-pressure).
     #[default]
     Wait = 1,
-    /// The newest block is dropped, for every reader (slow reader preference as tail drop).
+    /// The writer drops the newest block, for every reader (slow reader preference as tail drop).
     DropNewest = 2,
-    /// This reader is overtaken; it learns exactly how much it lost (fast reader preference).
+    /// The writer overtakes this reader, which learns exactly how much it lost (fast reader preference).
     Overwrite = 3,
-    /// As Overwrite, and readers that were overtaken go on where the group last was, so that they stay together (medium
-    /// reader preference).
+    /// Like Overwrite, but overtaken readers go on where the group last was, so that they stay together (medium reader
+    /// preference).
     Shared = 4,
 }
 
 impl OnFull {
-    /// All of them.
+    /// All contracts.
     pub const ALL: [OnFull; 4] = [OnFull::Wait, OnFull::DropNewest, OnFull::Overwrite, OnFull::Shared];
 
-    /// Does the writer leave alone what this reader has not taken yet?
+    /// Does the writer spare blocks that this reader has not taken yet?
     #[inline]
     pub const fn holds(self) -> bool {
         matches!(self, OnFull::Wait | OnFull::DropNewest)
     }
 
-    /// As it stands in shared memory.
+    /// Code in shared memory.
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// From shared memory; `None` for what no contract is.
+    /// Decodes a word from shared memory; `None` for an unknown code.
     pub fn from_code(code: u32) -> Option<OnFull> {
         OnFull::ALL.into_iter().find(|contract| contract.code() == code)
     }
 
-    /// As people write it.
+    /// Name in requests and messages.
     pub const fn name(self) -> &'static str {
         match self {
             OnFull::Wait => "wait",
@@ -63,25 +66,26 @@ impl std::str::FromStr for OnFull {
     }
 }
 
-/// How long a reader may hold a full ring, and take less than an eighth of it, before it is demoted to Overwrite, and told.
-/// `None`: as long as it lives.
+/// How long a reader may hold a full ring and take less than an eighth of it. Then it is demoted to Overwrite, and sees
+/// that. `None`: as long as it lives.
 pub type Hold = Option<Duration>;
 
 /// When a writer wakes readers that sleep.
 ///
-/// A reader that has found nothing for one latency period sleeps until it is woken, and is woken by the next block
-/// whatever is chosen here; so an idle edge costs nothing and its first block is never late.
+/// A reader that has found nothing for one latency period sleeps until it is woken, and the next block wakes it
+/// whatever is chosen here. So an idle edge costs nothing, and its first block is never late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signalling {
     /// With every block.
     Every,
-    /// With every so many blocks, and when the writer flushes; in between a reader wakes by itself within its latency bound.
+    /// With each batch of this number of blocks, and when the writer flushes. In between, a reader wakes by itself
+    /// within its latency bound.
     Batched(u32),
-    /// Never but as said above.
+    /// Only as described above.
     Never,
 }
 
-/// Blocks between two signals, if nothing else is said.
+/// Default number of blocks between two signals.
 pub const BATCH: u32 = 32;
 
 impl Default for Signalling {
@@ -91,7 +95,7 @@ impl Default for Signalling {
 }
 
 impl Signalling {
-    /// As it stands in shared memory.
+    /// Code in shared memory.
     pub(crate) fn code(self) -> u32 {
         match self {
             Signalling::Every => 0,

@@ -15,7 +15,7 @@ use base::atomic::{Mutex, MutexGuard};
 use std::io;
 use std::sync::Arc;
 
-/// Who came and went, and which places are taken.
+/// Changes that the writer has not fetched yet, and the places taken.
 #[derive(Debug, Default)]
 struct Members {
     changes: Vec<Change>,
@@ -32,11 +32,11 @@ struct Kept {
 
 impl Kept {
     fn members(&self) -> MutexGuard<'_, Members> {
-        // Nothing panics while it is locked; were it so, the list is whole all the same.
+        // Nothing panics while it is locked; if something did, the list would still be whole.
         self.members.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Lets the writer see that something changed; wakes it if it waits for that, or for this reader.
+    /// Shows the writer that something changed; wakes it if it waits for that, or for this reader.
     fn tell_writer(&self, page: &Shared<ReaderPage>) {
         // Release: the change is in the list before the epoch says so.
         doorbell::ring(&self.words.keeper.0.epoch);
@@ -52,7 +52,7 @@ impl Membership for Queue {
     }
 }
 
-/// Leaves when dropped.
+/// Removes the reader from the ring when dropped.
 struct Leave {
     kept: Arc<Kept>,
     page: Shared<ReaderPage>,
@@ -71,17 +71,17 @@ impl Drop for Leave {
     }
 }
 
-/// How one side of a ring sees its memory.
+/// The memory of a ring, as one side has it mapped.
 struct View<L> {
     words: Shared<RingWords>,
     payload: Payload,
     layout: L,
 }
 
-/// A reader's page as the reader and as the writer see it.
+/// A reader's page as the reader and as the writer have it mapped.
 type TwoViews = (Shared<ReaderPage>, Shared<ReaderPage>);
 
-/// Makes something each time it is asked.
+/// Makes a new value at each call.
 type Maker<T> = Box<dyn FnMut() -> io::Result<T> + Send>;
 
 /// A ring kept by this process.
@@ -98,7 +98,7 @@ impl<L: Layout> std::fmt::Debug for Ring<L> {
 }
 
 impl<L: Layout> Ring<L> {
-    /// Says that the writer died: for a ring whose writer is in a process forked from this one.
+    /// Says that the writer died. For a ring whose writer is in a process forked from this one.
     pub fn retire(&self) {
         retire(&self.kept.words);
     }
@@ -117,7 +117,7 @@ impl<L: Layout + 'static> Ring<L> {
         (Ring { kept, view: Box::new(view), page: Box::new(page) }, writer)
     }
 
-    /// The ring as a reader sees it, for blocks of it that other rings name.
+    /// The ring as a reader has it mapped, for blocks of it that other rings name.
     pub fn view(&mut self) -> io::Result<RingMap>
     where
         AnyLayout: std::convert::From<L>,
@@ -126,7 +126,7 @@ impl<L: Layout + 'static> Ring<L> {
         Ok(RingMap { words, payload, layout: layout.into() })
     }
 
-    /// A reader with this contract, which may hold the full ring for so long.
+    /// Attaches a reader with this contract; it may hold the full ring for as long as `hold` says.
     pub fn attach(&mut self, contract: OnFull, hold: Hold, from: From) -> io::Result<Reader<L>> {
         let View { words, payload, layout } = (self.view)()?;
         let (page, seen_by_writer) = (self.page)()?;
@@ -172,7 +172,7 @@ mod mapped {
     use crate::ring::memory::{Geometry, RingMemory};
     use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
 
-    /// A map whose layout is of the kind wanted.
+    /// A map with the layout of the wanted kind.
     fn view<L: Layout + TryFrom<AnyLayout>>(map: RingMap) -> io::Result<View<L>> {
         let RingMap { words, payload, layout } = map;
         let other = |_| io::Error::new(io::ErrorKind::InvalidInput, "the ring is of another kind");
@@ -180,15 +180,15 @@ mod mapped {
     }
 
     impl Ring {
-        /// A new ring and its writer. Readers' maps can only be read, as in another process.
+        /// Makes a ring and its writer. Readers' maps are read-only, as in another process.
         pub fn create(geometry: Geometry, pages: Pages, signalling: Signalling) -> io::Result<(Ring, Writer)> {
             Ring::create_known(geometry, pages, signalling)
         }
     }
 
     impl<L: Layout + TryFrom<AnyLayout> + 'static> Ring<L> {
-        /// The same where the kind is known when the program is compiled, as `Ring::<Stream>::create_known`: small blocks
-        /// take half the time, for nothing is decided and nothing goes through memory on the way.
+        /// The same for a kind known at compile time, as in `Ring::<Stream>::create_known`. Small blocks take half the
+        /// time: no branches on the kind, and no results passed through memory.
         pub fn create_known(
             geometry: Geometry,
             pages: Pages,

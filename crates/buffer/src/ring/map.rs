@@ -1,5 +1,5 @@
-//! A ring as it lies in this process: its words, its bytes, and where what lies. What is done with it is the writer's and the
-//! reader's; by itself it serves who met a block's place in another ring.
+//! A ring as this process has it mapped: words, bytes and layout. Writers and readers work with it. By itself it serves
+//! a process that has descriptors of the ring's blocks from another ring.
 
 use super::layout::{AnyLayout, Layout};
 use super::words::RingWords;
@@ -13,14 +13,14 @@ pub struct RingMap {
     pub words: Shared<RingWords>,
     /// Bytes.
     pub payload: Payload,
-    /// Where what lies.
+    /// Where blocks and headers lie.
     pub layout: AnyLayout,
 }
 
 impl RingMap {
-    /// Were these bytes written, and nothing of them overwritten up to now? To be asked when one is through with them.
+    /// Were these bytes written, and is no part of them overwritten so far? Ask after using them.
     pub fn payload_intact(&self, pos: u64, len: u64) -> bool {
-        // Acquire: nothing that was looked at before is looked at after this. Pairs with the fence in `Writer::begin`.
+        // Acquire: keeps every earlier read before the check below. Pairs with the fence in `Writer::begin`.
         fence(Ordering::Acquire);
         self.layout.payload_intact(pos, len, &self.words)
     }

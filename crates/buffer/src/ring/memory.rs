@@ -14,11 +14,11 @@ use std::sync::Arc;
 /// Size and kind of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Which kind.
+    /// Kind of ring.
     pub kind: RingKind,
     /// Bytes of payload: a power of two, whole pages.
     pub payload_bytes: u64,
-    /// Slots or descriptors: a power of two; 0 where the kind has none.
+    /// Slots or descriptors: a power of two; 0 for kinds without.
     pub slots: u64,
 }
 
@@ -31,12 +31,12 @@ pub const PAYLOAD_BYTES_MAX: u64 = 1 << 38;
 /// Most slots or descriptors.
 pub const SLOTS_MAX: u64 = 1 << 28;
 
-/// Bytes of one block for which a d- or p-ring has one descriptor or slot, if nothing else is said.
+/// By default a d- or p-ring has one descriptor or slot for this number of payload bytes.
 pub const BYTES_PER_SLOT: u64 = 512;
 
 impl Geometry {
-    /// A ring of this kind with at least `bytes` bytes of payload and, where it has any, `slots` slots (0: one for each
-    /// [`BYTES_PER_SLOT`]). Both are rounded up to what a ring can be, and cut to the largest there is.
+    /// A ring of this kind with at least `bytes` bytes of payload and, if the kind has slots, `slots` of them (0: one
+    /// for each [`BYTES_PER_SLOT`]). Both are rounded up to a valid size and cut to the largest one.
     pub fn new(kind: RingKind, bytes: u64, slots: u64) -> Geometry {
         let payload_bytes = bytes.clamp(PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX).next_power_of_two();
         let slots = match kind {
@@ -48,7 +48,7 @@ impl Geometry {
         Geometry { kind, payload_bytes, slots }
     }
 
-    /// Is this what [`new`](Geometry::new) gives? What comes from elsewhere may be anything.
+    /// Could [`new`](Geometry::new) have given this? A geometry from another process may be anything.
     pub fn is_sound(&self) -> bool {
         *self == Geometry::new(self.kind, self.payload_bytes, self.slots.max(1))
             && (self.slots > 0 || matches!(self.kind, RingKind::C | RingKind::V))
@@ -62,7 +62,7 @@ impl Geometry {
         }
     }
 
-    /// Bytes of words and headers, and of everything, for pages of this size.
+    /// Bytes of words and headers, and of the whole segment, for pages of this size.
     fn bytes(&self, page_bytes: usize) -> Option<(usize, usize)> {
         let words = size_of::<RingWords>().next_multiple_of(PAGE_BYTES);
         let headers = usize::try_from(self.slots).ok()?.checked_mul(self.slot_bytes())?;
@@ -84,11 +84,11 @@ pub struct RingMemory {
 }
 
 impl RingMemory {
-    /// Makes a segment for a ring of this geometry, and says in it what it is. Not sealed against writing yet.
+    /// Makes a segment for a ring of this geometry and writes the keeper's words. It is not sealed against writing yet.
     pub fn create(name: &str, geometry: Geometry, pages: Pages, generation: u32) -> io::Result<RingMemory> {
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "a ring of this size does not fit in memory");
         let huge = match pages {
-            // Less would be mostly slack.
+            // A smaller ring would be mostly slack.
             Pages::HugeIfThere if geometry.payload_bytes >= 16 << 20 => Pages::HugeIfThere,
             _ => Pages::Normal,
         };
@@ -108,7 +108,7 @@ impl RingMemory {
         Ok(memory)
     }
 
-    /// Takes a segment from a keeper, which said what it is. It is checked before anything of it is mapped.
+    /// Accepts a segment from a keeper, which named its geometry. Everything is checked before it is mapped.
     pub fn receive(fd: OwnedFd, geometry: Geometry, access: Access) -> Result<RingMemory, Refused> {
         let wants = geometry.is_sound().then(|| geometry.bytes(PAGE_BYTES)).flatten();
         let (_, bytes) = wants.ok_or_else(|| {
@@ -122,7 +122,7 @@ impl RingMemory {
         Ok(RingMemory { segment, geometry })
     }
 
-    /// The segment, to be handed on or sealed.
+    /// The segment, for handing on or sealing.
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
@@ -132,14 +132,14 @@ impl RingMemory {
         self.geometry
     }
 
-    /// Maps the words alone: no memory is taken for the rest.
+    /// Maps only the words; the rest takes no memory.
     pub fn words(&self, access: Access) -> io::Result<Shared<RingWords>> {
         let bytes = size_of::<RingWords>().next_multiple_of(self.segment.page_bytes());
         let mapping = self.segment.map(0, bytes, access)?;
         Shared::in_mapping(&mapping, 0).ok_or_else(not_its_ring)
     }
 
-    /// Maps all of it.
+    /// Maps the whole segment.
     pub fn map(&self, access: Access) -> io::Result<RingMap> {
         let Geometry { kind, payload_bytes, slots } = self.geometry;
         let (payload_at, _) = self.geometry.bytes(self.segment.page_bytes()).ok_or_else(not_its_ring)?;
@@ -163,7 +163,7 @@ impl RingMemory {
         Ok(RingMap { words, payload, layout })
     }
 
-    /// Is the segment a ring of the ABI this program knows, and of the geometry its keeper said?
+    /// Has the segment the ABI of this program, and the geometry that its keeper named?
     pub fn is_known(&self, words: &RingWords) -> bool {
         let keeper = &words.keeper.0;
         let Geometry { kind, payload_bytes, slots } = self.geometry;

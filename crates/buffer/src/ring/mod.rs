@@ -1,17 +1,19 @@
-//! One writer, many readers, across processes: bytes stay in a ring, and each reader has its own contract.
+//! Rings across processes: one writer, many readers. Bytes stay in the ring, and each reader has its own contract.
 //!
-//! - [`words`] — what lies in shared memory: the ABI.
+//! - [`words`] — the words in shared memory: the ABI.
 //! - [`layout`] — the four kinds: c (stream), p (slots), v (length inline), d (descriptors).
-//! - [`contract`] — what a full ring does, reader by reader; how a writer signals.
+//! - [`contract`] — what a full ring does for each reader; when a writer signals.
 //! - [`writer`], [`reader`] — the two sides. Start reading here.
-//! - [`consumers`] — the writer's view of its readers: who holds, who sleeps, who is demoted.
-//! - [`doorbell`] — sleeping and waking. [`active window`] — how much of the payload is in use.
+//! - [`consumers`] — the writer's view of its readers: which ones hold the ring, sleep, or get demoted.
+//! - [`doorbell`] — sleeping and waking.
+//! - [`active_window`] — how much of the payload is in use.
 //! - [`sleeper`] — sleeping in a reader's place, on several bells at once.
-//! - [`memory`] — a ring's segment: how it is made, sealed, mapped; [`map`] — a ring as it lies in this process.
-//! - [`local`] — a ring whose keeper is this process; rings between processes are kept by [`keeper`](crate::keeper).
+//! - [`memory`] — a ring's segment: how it is made, sealed and mapped.
+//! - [`map`] — a ring as this process has it mapped.
+//! - [`local`] — a ring whose keeper is this process; [`keeper`](crate::keeper) keeps rings between processes.
 //!
-//! The protocols run under a model checker as they ship (`cargo xtask model`); `CRASH.md` lists each shared store and what
-//! recovers it.
+//! The protocols run under a model checker as they ship (`cargo xtask model`). `CRASH.md` lists each shared store and
+//! how its loss is repaired.
 
 pub mod active_window;
 pub mod consumers;

@@ -1,8 +1,8 @@
-//! A reading side of a ring: looks at blocks where they lie, verifies afterwards, takes.
+//! The reading side of a ring: reads blocks in place, verifies afterwards that they were intact, takes them.
 //!
-//! Everything is verified, whatever the contract: a Wait reader that held the ring for too long is demoted, and then
-//! overtaken, while it believes itself safe. What the writer says is read once and checked; a writer that lies gets its
-//! reader an error, never a crash, an endless loop, or bytes outside the ring.
+//! Every block is verified, whatever the contract: a Wait reader that held the ring for too long is demoted and then
+//! overtaken, while it still believes itself safe. The writer's words are read once and checked. A lying writer gets
+//! its reader an error, never a crash, an endless loop, or bytes outside the ring.
 
 use super::contract::{OnFull, Signalling};
 use super::doorbell::{self, Patience};
@@ -22,45 +22,45 @@ pub enum From {
     /// At the next block that is written.
     #[default]
     Next,
-    /// At the oldest that is surely still there. Only for readers that hold nothing.
+    /// At the oldest block that is surely still there. Only for readers that do not hold the ring.
     Oldest,
 }
 
-/// Why there is no block to look at.
+/// Why there is no block to read. Module [`words`](super::words) says which words lead to which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nothing {
-    /// Not yet.
+    /// There is none yet.
     Yet,
-    /// The writer closed the ring, and everything was looked at.
+    /// The writer closed the ring, and the reader has read everything.
     Ended,
-    /// The writer went on in another ring, and everything was looked at.
+    /// The writer went on in another ring, and the reader has read everything.
     Moved,
-    /// The writer died, and everything it published was looked at.
+    /// The writer died, and the reader has read everything that was published.
     Retired,
-    /// The ring was removed, and everything published was looked at.
+    /// The ring was removed, and the reader has read everything that was published.
     Removed,
-    /// The writer's words make no sense.
+    /// The writer's words contradict each other.
     Damaged,
 }
 
-/// The block was overwritten while it was looked at; it counts as lost.
+/// The block was overwritten while it was read; it counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overtaken;
 
-/// What a reader has done so far.
+/// Counts of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReaderCounters {
-    /// Blocks taken (looks, for a stream).
+    /// Blocks taken (in a stream: runs of bytes).
     pub blocks: u64,
     /// Bytes of payload taken.
     pub bytes: u64,
-    /// Blocks lost since the writer overtook this reader (bytes, for a stream). Exact once the next block was looked at.
+    /// Blocks lost because the writer overtook this reader (in a stream: bytes). Exact after the next block was read.
     pub lost: u64,
-    /// Times it slept.
+    /// Number of sleeps.
     pub waits: u64,
 }
 
-/// A reading side of a ring.
+/// The reading side of a ring.
 pub struct Reader<L: Layout = AnyLayout> {
     words: Shared<RingWords>,
     page: Shared<ReaderPage>,
@@ -70,28 +70,26 @@ pub struct Reader<L: Layout = AnyLayout> {
     serial: u32,
     contract: OnFull,
     from: From,
-    /// Cut when the writer is gone, whether or not there is a keeper to say so.
+    /// Cut when the writer is gone, whether or not a keeper is left to say so.
     line: Option<Lifeline>,
-    /// It was found cut.
     is_cut: bool,
-    /// Tells the keeper or the writer, when it is dropped, that this reader is gone.
+    /// When dropped, tells the keeper or the writer that this reader is gone.
     _leave: Box<dyn Send>,
     started: bool,
-    /// Nothing will come any more, as was said once: a writer that wakes late is not believed.
+    /// Set once to why nothing more will come. Never taken back: a writer that wakes up late is not believed.
     over: Option<Nothing>,
-    /// Next unit to look at.
+    /// Next unit to read.
     cursor: u64,
-    /// Everything before is taken.
+    /// Everything before this unit is taken.
     position: u64,
-    /// What of it the writer was told.
+    /// The part of `position` that the writer was told.
     told: u64,
-    /// Where the last block's bytes end, and did when the writer was told, in a ring whose bytes may run out before its
-    /// units do.
+    /// Where the last block's bytes end, now and when the writer was told, if bytes may run out before units do.
     end_bytes: u64,
     told_bytes: u64,
     /// Units published, as of the last look.
     head: u64,
-    /// Steps it made, where a group is to know of them.
+    /// Steps it made, for a reader of a group.
     steps: u64,
     /// Number of the next block, where blocks are numbered and one was seen.
     number: Option<u32>,
@@ -113,7 +111,7 @@ impl<L: Layout> std::fmt::Debug for Reader<L> {
     }
 }
 
-/// What a reader is made of; its keeper gives it.
+/// The parts of a reader; its keeper gives them.
 pub(crate) struct Parts<L> {
     pub words: Shared<RingWords>,
     pub page: Shared<ReaderPage>,
@@ -123,7 +121,7 @@ pub(crate) struct Parts<L> {
     pub serial: u32,
     pub contract: OnFull,
     pub from: From,
-    /// The writer's, where there is one.
+    /// The writer's line, if it has one.
     pub line: Option<Lifeline>,
     pub leave: Box<dyn Send>,
 }
@@ -158,24 +156,24 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// How long to look before sleeping.
+    /// Sets how long to look before sleeping.
     pub fn set_patience(&mut self, patience: Patience) {
         self.patience = patience;
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn counters(&self) -> ReaderCounters {
         self.counters
     }
 
-    /// Carries on the counters and the patience of the reader of the ring before this one.
+    /// Takes over the counters and the patience of the reader of the ring before this one.
     #[cfg(not(loom))]
     pub(crate) fn go_on_from(&mut self, before: &Reader<L>) {
         self.counters = before.counters;
         self.patience = before.patience;
     }
 
-    /// The contract in force: what was granted, or Overwrite after a demotion.
+    /// The contract in force: the granted one, or Overwrite after a demotion.
     pub fn contract(&self) -> OnFull {
         if !self.started {
             return self.contract;
@@ -183,7 +181,7 @@ impl<L: Layout> Reader<L> {
         OnFull::from_code(self.words.slots[self.slot].contract.load(Ordering::Relaxed)).unwrap_or(self.contract)
     }
 
-    /// Does the writer know of this reader, so that it begins no later than here?
+    /// Does the writer know of this reader, so that every later block is meant for it?
     pub fn is_started(&mut self) -> bool {
         self.start();
         self.started
@@ -194,7 +192,7 @@ impl<L: Layout> Reader<L> {
         self.position
     }
 
-    /// Next unit to be looked at.
+    /// Next unit to read.
     pub fn cursor(&self) -> u64 {
         self.cursor
     }
@@ -204,7 +202,7 @@ impl<L: Layout> Reader<L> {
         &self.layout
     }
 
-    /// The ring's payload, for blocks this reader has looked at.
+    /// The ring's payload, for blocks this reader has read.
     pub fn payload(&self) -> &Payload {
         &self.payload
     }
@@ -215,7 +213,7 @@ impl<L: Layout> Reader<L> {
         self.payload.at(seen.block.pos, u64::from(seen.block.len))
     }
 
-    /// The first `len` bytes of what was seen of a stream. Of a block with edges there is only the whole.
+    /// The first `len` bytes of a run of a stream. In other kinds a block is not cut: gives the whole block.
     #[inline]
     #[must_use]
     pub fn first(&self, seen: Seen, len: u32) -> Seen {
@@ -236,7 +234,7 @@ impl<L: Layout> Reader<L> {
     fn start_anew(&mut self) -> bool {
         if self.from == From::Oldest && !self.contract.holds() {
             let head = self.words.writer.0.head.load(Ordering::Acquire);
-            // What is a quarter of a ring from being overwritten is not surely there for long.
+            // A block may be gone soon if less than a quarter of a ring is written before it is overwritten.
             let oldest = head.saturating_sub(self.layout.units() - self.layout.units() / 4);
             self.go_on_at(self.layout.boundary(oldest, head, &self.words).min(head));
             self.head = head;
@@ -244,7 +242,7 @@ impl<L: Layout> Reader<L> {
             return true;
         }
         let slot = &self.words.slots[self.slot];
-        // Acquire: the start was said before the number.
+        // Acquire: the start was stored before the number.
         if slot.serial.load(Ordering::Acquire) != self.serial {
             return false;
         }
@@ -260,11 +258,11 @@ impl<L: Layout> Reader<L> {
         self.cursor = unit;
         self.position = unit;
         self.told = unit;
-        // Relaxed: nothing was looked at yet of what it lets go of, or it holds nothing any more.
+        // Relaxed: the reader gives up only units that it has not read, or it no longer holds the ring.
         self.page.position.0.store(unit, Ordering::Relaxed);
     }
 
-    /// The next block, and on to the one after it. The block is neither verified nor taken yet.
+    /// Gives the next block and moves the cursor past it. The block is neither verified nor taken yet.
     #[inline(always)]
     pub fn next_block(&mut self) -> Result<Seen, Nothing> {
         let seen = self.peek()?;
@@ -272,11 +270,12 @@ impl<L: Layout> Reader<L> {
         Ok(seen)
     }
 
-    /// The next block: again the same until [`next_block`](Reader::next_block) or [`take`](Reader::take).
+    /// Gives the next block without moving: the same one until [`next_block`](Reader::next_block) or
+    /// [`take`](Reader::take).
     ///
-    /// Nearly always the block is known to be there and untouched; then nothing is called, so that what was found stays in
-    /// registers. Returned through memory, field by field, it is read back before it is written: some 10 ns, more than all
-    /// the rest.
+    /// Nearly always the block is known to be there and intact. Then this calls no other function, so that the result
+    /// stays in registers. A result returned through memory field by field stalls the reads that follow: some 10 ns,
+    /// more than all the rest.
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Seen, Nothing> {
         if self.started
@@ -295,7 +294,7 @@ impl<L: Layout> Reader<L> {
     #[cold]
     #[inline(never)]
     fn peek_anew(&mut self) -> Result<Seen, Nothing> {
-        // A writer that overtakes again and again is met by giving up for now, not by looping.
+        // A writer that overtakes again and again makes the reader give up for now, not loop.
         for _ in 0..4 {
             if self.cursor == self.head || !self.started {
                 self.refresh()?;
@@ -315,7 +314,7 @@ impl<L: Layout> Reader<L> {
         Err(Nothing::Yet)
     }
 
-    /// Blocks (bytes, of a stream) that are published and not looked at yet. Looks again where it knows of none.
+    /// Makes sure that there are published blocks (in a stream: bytes) to read; looks at the head again if needed.
     #[inline]
     fn refresh(&mut self) -> Result<(), Nothing> {
         if let Some(over) = self.over {
@@ -335,7 +334,7 @@ impl<L: Layout> Reader<L> {
         self.head = head;
         if head - self.cursor > self.layout.units() {
             self.overtaken();
-            // What is behind the head is not published, whatever lies there.
+            // What lies behind the head is not published, whatever it looks like.
             if self.cursor == self.head {
                 return Err(self.why_nothing());
             }
@@ -345,7 +344,7 @@ impl<L: Layout> Reader<L> {
 
     #[cold]
     fn why_nothing(&mut self) -> Nothing {
-        // What was taken is told before it is said that there is nothing more: the writer may be waiting for it.
+        // Tells the writer what was taken before saying that there is nothing more: the writer may be waiting for it.
         self.tell();
         // Acquire: the last head was published before the end was said.
         let ended = self.words.writer.0.ended.load(Ordering::Acquire);
@@ -353,7 +352,7 @@ impl<L: Layout> Reader<L> {
         if ended == 0 && retired == 0 && !self.is_cut {
             return Nothing::Yet;
         }
-        // Whom the writer met before the end has a place by now, if it had none when we looked: what is published is its.
+        // A reader that the writer met before the end has a place by now: everything published is meant for it.
         if self.start() && self.words.writer.0.head.load(Ordering::Relaxed) != self.cursor {
             return Nothing::Yet;
         }
@@ -367,21 +366,21 @@ impl<L: Layout> Reader<L> {
         why
     }
 
-    /// Was nothing of this block overwritten up to now? To be asked when one is through with its bytes.
+    /// Is no part of this block overwritten so far? Ask after using its bytes.
     #[inline]
     pub fn intact(&self, seen: &Seen) -> bool {
-        // Acquire: nothing that was looked at before is looked at after this.
+        // Acquire: keeps every earlier read before the checks below.
         fence(Ordering::Acquire);
-        // A reader that holds the ring is told that it no longer does before anything of its is overwritten. Its place is
-        // written rarely, the writer's words with every block: looking there would take the line from the writer each time.
+        // A holding reader is told that it no longer holds the ring before any of its blocks is overwritten. Its place
+        // is written rarely; reading the writer's words, written with every block, would take the writer's cache line.
         if self.contract.holds() && self.is_granted() {
             return true;
         }
         self.layout.intact(seen, &self.words)
     }
 
-    /// Is the contract still what was granted? The writer says what a reader is demoted to, and whose place it was when it
-    /// is gone, before it begins to overwrite its blocks, with a fence between (`Writer::begin`).
+    /// Is the granted contract still in force? Before the writer overwrites a reader's blocks it stores the demotion,
+    /// or clears the place of a reader that left, and runs a fence (`Writer::begin`).
     #[inline]
     fn is_granted(&self) -> bool {
         let slot = &self.words.slots[self.slot];
@@ -394,7 +393,7 @@ impl<L: Layout> Reader<L> {
         !self.intact(&at)
     }
 
-    /// Goes on where there is something again, and counts what was lost.
+    /// Goes on where blocks are intact again, and counts the lost ones.
     #[cold]
     fn overtaken(&mut self) {
         // Acquire: as in `refresh`.
@@ -404,12 +403,12 @@ impl<L: Layout> Reader<L> {
             OnFull::Shared => {
                 self.words.writer.0.shared.load(Ordering::Relaxed).clamp(head.saturating_sub(units / 2), head)
             }
-            // Half a ring gives both sides room; the boundary of a layout without an array is the writer's word.
+            // Half a ring gives both sides room. For a layout without an array, only the writer can name the boundary.
             _ => head.saturating_sub(units / 2),
         };
         let to = match self.layout.boundary(wanted, head, &self.words).min(head) {
             to if to > self.cursor => to,
-            // The writer's words changed in between, or lie. It goes on all the same, for the block at the cursor is gone.
+            // The writer's words changed in between, or lie. Go on anyway, because the block at the cursor is gone.
             _ if self.layout.numbered() => head,
             _ => self.cursor.saturating_add(1).min(head.max(self.cursor)),
         };
@@ -421,7 +420,7 @@ impl<L: Layout> Reader<L> {
         self.go_on_at(to);
     }
 
-    /// Where units do not count blocks, the next block says how many there were before it.
+    /// Where units do not count blocks, the next block's number shows how many were lost.
     #[inline]
     fn count_missing(&mut self, seen: &Seen) {
         if let Some(expected) = self.number.filter(|&expected| expected != seen.number) {
@@ -431,8 +430,8 @@ impl<L: Layout> Reader<L> {
         self.number = Some(seen.number);
     }
 
-    /// Everything looked at so far is taken: the writer may overwrite it. Fails where the last block was overwritten while
-    /// it was looked at: what was read of it is worth nothing.
+    /// Takes everything read so far: the writer may overwrite it. Fails where this last block was overwritten while it
+    /// was read: then what was read of it is worthless.
     #[inline]
     pub fn take(&mut self, seen: &Seen) -> Result<(), Overtaken> {
         let whole = self.go_past(seen);
@@ -440,8 +439,8 @@ impl<L: Layout> Reader<L> {
         whole
     }
 
-    /// Goes on behind this block, which stays held: for who has forwarded it, and [passes](Reader::pass) it when others
-    /// are through with it. Fails as [`take`](Reader::take) does.
+    /// Goes on after this block and keeps holding it. For a reader that has forwarded the block and will
+    /// [pass](Reader::pass) it when all readers elsewhere are done with it. Fails as [`take`](Reader::take) does.
     #[inline]
     pub fn go_past(&mut self, seen: &Seen) -> Result<(), Overtaken> {
         let whole = self.intact(seen);
@@ -460,7 +459,7 @@ impl<L: Layout> Reader<L> {
         if whole { Ok(()) } else { Err(Overtaken) }
     }
 
-    /// Everything before `unit` is taken; blocks after it that were looked at are not. For who looks ahead, or forwards.
+    /// Takes everything before `unit`, but not later blocks that were read. For a reader that looks ahead, or forwards.
     #[inline]
     pub fn pass(&mut self, unit: u64) {
         let unit = unit.min(self.cursor);
@@ -475,19 +474,20 @@ impl<L: Layout> Reader<L> {
             wait.stamp.store(self.steps, Ordering::Relaxed);
         }
         match self.contract {
-            // A store and no more: nobody sleeps for such a reader, and what it has not told is dropped for everybody.
+            // Tells at each step, which is only a store: no writer sleeps for it, but its untold blocks cost all
+            // readers.
             OnFull::DropNewest => self.tell(),
-            // A writer that waits is told when it is worth waking.
+            // Other readers tell when enough has come together to be worth waking a writer.
             _ if self.is_worth_telling() => self.tell(),
             _ => {}
         }
     }
 
-    /// Was an eighth of the ring taken since the writer was told, of its units or of its bytes?
+    /// Was an eighth of the ring, in units or in bytes, taken since the writer was told?
     #[inline]
     fn is_worth_telling(&self) -> bool {
         self.position - self.told >= (self.layout.units() / 8).max(1)
-            // What a hostile writer says of its bytes makes this ring too often or too rarely, and no more.
+            // If a hostile writer lies about its bytes, this only tells too often or too rarely.
             || self.layout.window().is_some_and(|(_, bytes)| self.end_bytes.wrapping_sub(self.told_bytes) >= bytes / 8)
     }
 
@@ -499,7 +499,7 @@ impl<L: Layout> Reader<L> {
         }
         self.told = self.position;
         self.told_bytes = self.end_bytes;
-        // Release: what was looked at was looked at before the writer overwrites it.
+        // Release: this reader's reads come before the writer overwrites the bytes.
         self.page.position.0.store(self.position, Ordering::Release);
         if self.contract == OnFull::Wait {
             doorbell::full();
@@ -509,16 +509,15 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Was it said that nothing will come any more, after everything was looked at? Then it is so for ever.
+    /// Has a call returned the end of the ring, after the last block? Then it stays so for ever.
     pub fn is_done(&self) -> bool {
         self.over.is_some()
     }
 
-    /// Looks whether the writer is gone without anybody having said so: its keeper may have died before it. What it has
-    /// published is still there. Makes a system call; [`wait`](Reader::wait) does it where nothing happens for long. Says
-    /// whether it is found gone by this look.
+    /// Checks whether the writer is gone although nothing says so (its keeper may have died first); true if this call
+    /// found it. Its published blocks remain. Makes a system call; [`wait`](Reader::wait) does so after a long silence.
     pub fn look_after_writer(&mut self) -> bool {
-        // What a dead process stored was stored before the kernel cut its line: the head that is looked at next is the last.
+        // A dead process's stores come before the kernel cuts its line: the head read next is the last one.
         let found = !self.is_cut && self.line.as_ref().is_some_and(Lifeline::is_cut);
         self.is_cut |= found;
         found
@@ -530,13 +529,13 @@ impl<L: Layout> Reader<L> {
         self.line.as_ref()
     }
 
-    /// Was the ring removed, so that there will be no other of it?
+    /// Was the ring removed for good?
     pub fn is_removed(&self) -> bool {
-        // Relaxed: nothing that lies in memory is looked at because of it.
+        // Relaxed: no other memory is read because of it.
         self.words.keeper.0.retired.load(Ordering::Relaxed) & REMOVED != 0
     }
 
-    /// What somebody else needs to sleep in this reader's place.
+    /// What another thread needs to sleep in this reader's place.
     pub fn sleeper(&self) -> super::sleeper::Sleeper {
         super::sleeper::Sleeper {
             words: self.words.clone(),
@@ -547,7 +546,7 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Waits until there is a block to look at, or none will come; until `deadline` at most.
+    /// Waits until there is a block to read or none will come, at most until `deadline`.
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Nothing> {
         let mut spins = self.patience.spins;
         while spins > 0 {
@@ -577,11 +576,11 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Says whether it was woken by the bell.
+    /// Sleeps once; says whether the bell rang or something was there already.
     fn sleep(&mut self, timed: bool, left: Option<Duration>) -> bool {
         self.counters.waits += 1;
-        // Relaxed, as all that is looked at up to the sleep: the fence orders it behind what was done before the bell was rung,
-        // and what is found there is looked at again.
+        // Relaxed, like every read up to the sleep: the fence orders it behind what was done before the bell rang.
+        // Whatever it finds is read again later.
         let bell = self.words.slots[self.slot].bell.load(Ordering::Relaxed);
         let wait = &self.page.wait.0.wait;
         let batched = self.words.writer.0.signalling.load(Ordering::Relaxed) != Signalling::Every.code();
@@ -597,7 +596,7 @@ impl<L: Layout> Reader<L> {
                 doorbell::full();
             }
         }
-        // The words that make a look worthwhile, looked at after it was said that we sleep.
+        // The last look: the words that give a reason to stay awake, read after the wait word was stored.
         let words = &self.words;
         let awake = if self.started {
             words.writer.0.head.load(Ordering::Relaxed) != self.cursor

@@ -1,6 +1,6 @@
-//! Sleeping in a reader's place, on its own bell and on others at once (futex_waitv(2), Linux 5.16).
+//! Sleeping in a reader's place, on its bell and on others at once (futex_waitv(2), Linux 5.16).
 //!
-//! Not a reader: it moves nothing. While one of these sleeps, the reader itself must not, for there is one wait word.
+//! Not a reader: it moves nothing. While a sleeper sleeps, its reader must not, because they share one wait word.
 
 use super::doorbell;
 use super::words::{ASLEEP, AWAKE, ReaderPage, RingWords};
@@ -10,27 +10,27 @@ use crate::shared::words::Shared;
 use base::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is needed to sleep in a reader's place.
+/// What a thread needs to sleep in a reader's place.
 #[derive(Clone, Debug)]
 pub struct Sleeper {
     pub(super) words: Shared<RingWords>,
     pub(super) page: Shared<ReaderPage>,
     pub(super) slot: usize,
     pub(super) serial: u32,
-    /// The unit looked at next; `None` where the writer has not met the reader yet.
+    /// The unit to read next; `None` where the writer has not met the reader yet.
     pub(super) cursor: Option<u64>,
 }
 
 impl Sleeper {
-    /// Sleeps until there is something to look at behind the cursor, until one of these other words has another value than
-    /// the one beside it, or until `deadline`. May wake early: look again.
+    /// Sleeps until there is a block at the cursor, until one of `others` no longer has the value beside it, or until
+    /// `deadline`. May wake early: look again.
     pub fn sleep(&self, others: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
         let bell = &self.words.slots[self.slot].bell;
-        // Relaxed, as in `Reader::sleep`: the fence orders it, and what is due is looked at again.
+        // Relaxed, as in `Reader::sleep`: the fence orders it, and the result is looked at again.
         let seen = bell.load(Ordering::Relaxed);
         let wait = &self.page.wait.0.wait;
         wait.store(ASLEEP, Ordering::Relaxed);
-        // Whether the writer's fences are light or full, this one meets them.
+        // A heavy fence pairs with the writer's fences, be they light or full.
         let is_met = doorbell::heavy();
         if !self.is_due() {
             let soon = if is_met { None } else { Instant::now().checked_add(doorbell::LOOK) };
@@ -42,7 +42,7 @@ impl Sleeper {
         wait.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Is there something to look at, or the end?
+    /// Is there a block to read, or the end?
     pub fn is_due(&self) -> bool {
         let there = match self.cursor {
             Some(cursor) => self.words.writer.0.head.load(Ordering::Relaxed) != cursor,
@@ -54,26 +54,26 @@ impl Sleeper {
     }
 }
 
-/// A reader that still needs a unit, and the bell it rings when it has moved, as it was before the look.
+/// A reader that still needs a unit, and the bell that it rings when it moves, with the value from before the look.
 #[derive(Clone, Debug)]
 pub struct Needed {
     pub(super) page: Shared<ReaderPage>,
     pub(super) bell: u32,
-    /// DropNewest readers ring for nobody.
+    /// False for DropNewest readers, which do not ring.
     pub(super) rings: bool,
-    /// It may be gone without anybody's saying so.
+    /// The reader has a line: it may be gone although nothing says so.
     pub(super) has_line: bool,
-    /// How long it may still hold the ring.
+    /// How much longer it may hold the ring.
     pub(super) hold: Option<Duration>,
 }
 
 impl Needed {
-    /// The word to sleep on, and the value it has while nothing changes.
+    /// The word to sleep on, and its value while nothing changes.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (&self.page.wait.0.bell, self.bell)
     }
 
-    /// When to look again even if nobody has rung.
+    /// When to look again even if the bell did not ring.
     pub fn deadline(&self) -> Option<Instant> {
         let longest = if self.rings { self.has_line.then_some(lifeline::LOOK) } else { Some(doorbell::LOOK) };
         [longest, self.hold].into_iter().flatten().min().and_then(|longest| Instant::now().checked_add(longest))

@@ -1,19 +1,31 @@
-//! The words of a ring as they lie in shared memory: an ABI between processes.
+//! The words of a ring in shared memory: an ABI between processes.
 //!
-//! Every word has one writer. Positions count *units* (bytes, slots or blocks, as the ring's [layout](super::layout) says),
-//! are absolute and never wrap. `layout_is_pinned` below fails when anything moves; then [`ABI`] must grow.
+//! Every word has one writer. Positions count *units* (bytes, slots or blocks, as the ring's [layout](super::layout)
+//! says), are absolute and never wrap. `layout_is_pinned` below fails when anything moves; then [`ABI`] must grow.
+//!
+//! How a ring ends, as a reader sees it after the last block:
+//!
+//! | `ended` (by the writer) | `retired` (by the keeper) | reader gets |
+//! |---|---|---|
+//! | 0 | 0 | `Yet`; or `Retired` if the writer's line is cut |
+//! | 0 | [`REMOVED`] alone | `Removed` |
+//! | 0 | [`DIED`], or both | `Retired` |
+//! | [`MOVED`] | any | `Moved` |
+//! | [`ENDED`] | any | `Ended` |
+//!
+//! Neither word ever goes back to 0, and `ended` changes once. A reader keeps the first end it gets: a writer that was
+//! taken for dead and wakes up late must not give it more blocks.
 
 use crate::shared::words::Words;
 use base::atomic::{AtomicU32, AtomicU64};
 
-/// What the first word of a ring says: "slring" and two zero bytes, in memory order on a little-endian machine.
+/// First word of a ring: "slring" and two zero bytes, in memory order on a little-endian machine.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"slring\0\0");
 
 /// Version of everything in this file.
 pub const ABI: u32 = 2;
 
-/// Readers one ring can have at a time. The model checker makes all their words anew for each of its many runs, so there a
-/// ring has a few.
+/// Most readers of one ring at a time. A model has few, because the model checker makes their words again for each run.
 pub const READERS: usize = if cfg!(loom) { 4 } else { 64 };
 
 /// Two cache lines: processors fetch neighbours in pairs.
@@ -21,7 +33,7 @@ pub const READERS: usize = if cfg!(loom) { 4 } else { 64 };
 #[repr(C, align(128))]
 pub struct Apart<T>(pub T);
 
-/// What the keeper says of a ring before it hands it to anybody, and the words it changes later.
+/// Words that the keeper stores before it hands out the ring, and words that it changes later.
 #[derive(Debug)]
 #[repr(C)]
 pub struct KeeperWords {
@@ -35,55 +47,55 @@ pub struct KeeperWords {
     pub payload_bytes: AtomicU64,
     /// Slots of the header or descriptor array, a power of two; 0 where the layout has none.
     pub slots: AtomicU64,
-    /// Which use of the ring's id this is.
+    /// Generation of the ring's id.
     pub generation: AtomicU32,
-    /// Grows whenever readers joined or left: the writer then asks its keeper who.
+    /// Grows whenever readers joined or left: the writer then asks its keeper for the changes.
     pub epoch: AtomicU32,
-    /// Not 0 when nothing will come any more though the writer has not said so: [`DIED`], [`REMOVED`], or both.
+    /// Not 0 when the keeper has ended the ring: [`DIED`], [`REMOVED`], or both.
     pub retired: AtomicU32,
 }
 
-/// What the writer says.
+/// The writer's words that readers need for every batch.
 #[derive(Debug)]
 #[repr(C)]
 pub struct WriterWords {
-    /// Units published: everything before it may be read.
+    /// Units published: readers may read everything before it.
     pub head: AtomicU64,
-    /// Units begun: the writer may be overwriting whatever lies a ring's size before it. Never behind `head`.
+    /// Units begun, never less than `head`: the writer may be overwriting everything up to a ring's size before it.
     pub intent: AtomicU64,
     /// The same in bytes of payload, where the layout has an array of descriptors.
     pub intent_bytes: AtomicU64,
-    /// Where a block begins, a quarter to half a ring back: where a reader of a layout without an array may begin.
+    /// Start of a block, a quarter to half a ring back: readers of a layout without an array may begin there.
     pub mark: AtomicU64,
-    /// The position Shared readers resume at when they were lapped.
+    /// Position at which lapped Shared readers resume.
     pub shared: AtomicU64,
-    /// 0 while the writer goes on; else why not ([`ENDED`], [`MOVED`]).
+    /// 0 while the writer goes on, else [`ENDED`] or [`MOVED`].
     pub ended: AtomicU32,
-    /// How it signals: 0 every block, else blocks in a batch, [`u32::MAX`] never.
+    /// When it signals: 0 every block, [`u32::MAX`] never, else blocks in a batch.
     pub signalling: AtomicU32,
 }
 
-/// The writer closed the ring in order: readers take what there is and are done.
+/// The writer closed the ring in order: readers take the rest and are done.
 pub const ENDED: u32 = 1;
 
-/// The writer went on in another ring (another size): readers take what there is and ask the keeper for that one.
+/// The writer went on in another ring (of another size): readers take the rest and ask the keeper for that one.
 pub const MOVED: u32 = 2;
 
-/// The writer is gone without having said so.
+/// The writer is gone and has not ended the ring.
 pub const DIED: u32 = 1;
 
-/// The ring was removed: there will be no other of it.
+/// The ring was removed for good.
 pub const REMOVED: u32 = 2;
 
-/// What the writer counts, and its word when it waits for room.
+/// The writer's counts, and its wait word when it needs room.
 #[derive(Debug)]
 #[repr(C)]
 pub struct WriterCounts {
     /// [`AWAKE`] or [`ASLEEP`].
     pub wait: AtomicU32,
-    /// Readers it knows of.
+    /// Readers that the writer knows.
     pub readers: AtomicU32,
-    /// Blocks (bytes, where there are no blocks) not written since a DropNewest reader held the ring.
+    /// Blocks (bytes, where there are no blocks) dropped because a DropNewest reader held the ring.
     pub dropped: AtomicU64,
     /// Blocks written.
     pub blocks: AtomicU64,
@@ -93,19 +105,19 @@ pub struct WriterCounts {
     pub window: AtomicU64,
 }
 
-/// What the writer says to one reader.
+/// The writer's words for one reader.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ReaderSlot {
     /// Changed, and woken on, when something was published for a sleeping reader.
     pub bell: AtomicU32,
-    /// The contract in force ([`Contract`](super::contract::OnFull) code); 0 = nobody here yet.
+    /// The contract in force ([`Contract`](super::contract::OnFull) code); 0 = the place is free.
     pub contract: AtomicU32,
     /// First unit meant for this reader.
     pub start: AtomicU64,
-    /// Which reader is meant: the keeper's number of it.
+    /// The keeper's number of the reader in this place.
     pub serial: AtomicU32,
-    /// Blocks written before `start`, modulo 2^32.
+    /// Number of blocks written before `start`, modulo 2^32.
     pub number: AtomicU32,
 }
 
@@ -113,23 +125,23 @@ pub struct ReaderSlot {
 #[derive(Debug)]
 #[repr(C)]
 pub struct RingWords {
-    /// The keeper's.
+    /// The keeper's words.
     pub keeper: Apart<KeeperWords>,
-    /// The writer's, looked at for every batch.
+    /// The writer's words that are read for every batch.
     pub writer: Apart<WriterWords>,
-    /// The writer's, looked at now and then.
+    /// The writer's words that are read now and then.
     pub counts: Apart<WriterCounts>,
-    /// The writer's, one for each reader.
+    /// The writer's words for each reader.
     pub slots: [ReaderSlot; READERS],
 }
 
-/// A reader's own page: the only memory of the ring it can write.
+/// A reader's own page: the only memory of the ring that it can write.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ReaderPage {
-    /// Units taken: this reader looks at nothing before it any more.
+    /// Units taken: this reader no longer reads anything before it.
     pub position: Apart<AtomicU64>,
-    /// What is looked at when it sleeps.
+    /// The words that the writer reads when the reader sleeps or lags.
     pub wait: Apart<ReaderWait>,
 }
 
@@ -141,9 +153,9 @@ pub struct ReaderWait {
     pub wait: AtomicU32,
     /// Changed, and woken on, when room was made for a sleeping writer.
     pub bell: AtomicU32,
-    /// Where it stood before its last step (Shared readers).
+    /// Position before its last step (Shared readers).
     pub previous: AtomicU64,
-    /// Steps it made (Shared readers).
+    /// Number of its steps (Shared readers).
     pub stamp: AtomicU64,
     /// Units it lost.
     pub lost: AtomicU64,
@@ -229,7 +241,7 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// Changes here are changes of the ABI between processes: give [`ABI`] the next number.
+    /// A change here changes the ABI between processes: give [`ABI`] the next number.
     #[test]
     fn layout_is_pinned() {
         assert_eq!(ABI, 2);

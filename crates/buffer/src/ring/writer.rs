@@ -1,7 +1,12 @@
 //! The writing side of a ring: one per ring, and only one.
 //!
-//! Life of a block: is there room (or must somebody be waited for, the block dropped, a reader demoted), tell readers what
-//! will be overwritten, copy the bytes in, write the header, publish, wake who sleeps.
+//! Life of a block:
+//!
+//! 1. Find room. If there is none: wait, drop the block, or demote a reader.
+//! 2. Tell readers what will be overwritten.
+//! 3. Copy the bytes in and write the header.
+//! 4. Publish.
+//! 5. Wake sleepers.
 
 use super::active_window::{ActiveWindow, Look, Search};
 use super::consumers::{Consumers, Holder, Membership, Slept};
@@ -21,15 +26,15 @@ use std::time::{Duration, Instant};
 /// Why a block was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotWritten {
-    /// A Wait reader holds the ring; try again later, or use a call that waits.
+    /// A Wait reader holds the ring: try again later, or use a call that waits.
     WouldBlock,
-    /// A DropNewest reader holds the ring: the block is dropped, and counted, for everybody.
+    /// A DropNewest reader holds the ring: the block is dropped for every reader, and counted.
     Dropped,
-    /// The ring can never hold so long a block.
+    /// The ring can never hold a block of this length.
     TooLong,
-    /// The block cannot be named: the ring has no descriptors, or the block is said to lie in this ring itself.
+    /// The block cannot be named: the ring has no descriptors, or the descriptor names this ring itself.
     CannotName,
-    /// The ring was removed: nobody will read what is written.
+    /// The ring was removed and has no readers any more.
     Removed,
 }
 
@@ -49,18 +54,18 @@ impl std::fmt::Display for NotWritten {
 
 impl std::error::Error for NotWritten {}
 
-/// What a writer has done so far.
+/// Counts of a writer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterCounters {
-    /// Blocks written (calls, for a stream).
+    /// Blocks written (in a stream: calls).
     pub blocks: u64,
     /// Bytes of payload written.
     pub bytes: u64,
-    /// Blocks dropped (bytes, for a stream).
+    /// Blocks dropped (in a stream: bytes).
     pub dropped: u64,
-    /// Readers demoted since they held the ring for too long.
+    /// Readers demoted because they held the ring for too long.
     pub demoted: u64,
-    /// Times it slept for want of room.
+    /// Number of sleeps for want of room.
     pub waits: u64,
 }
 
@@ -73,7 +78,7 @@ fn blocks_between(signalling: Signalling) -> u32 {
     }
 }
 
-/// What is said of a block that lies in this ring, wherever the one lay of which it was said.
+/// The descriptor changed to name a block of this ring.
 #[inline]
 fn ours(about: Descriptor) -> Descriptor {
     Descriptor { ring: RingId(0), generation: Generation(0), ..about }
@@ -92,25 +97,25 @@ pub struct Writer<L: Layout = AnyLayout> {
     /// Bytes of payload used up.
     bytes: u64,
     signalling: Signalling,
-    /// Light fences will do: others can run a fence for this process.
+    /// Light fences are enough: other processes can run a fence for this one.
     registered: bool,
-    /// Blocks since the last signal, and the head then.
+    /// Blocks since the last signal, and the head at that signal.
     unsignalled: u32,
     signalled_head: u64,
-    /// Blocks between two signals now: what was asked for, or more while readers sleep through each of them.
+    /// Blocks between two signals now: the number asked for, or more while readers sleep through each batch.
     distance: u32,
-    /// If any, readers ring when they have moved, also while this side does not wait for room: a forwarder waits for that.
+    /// If not 0, readers ring when they move even if this writer needs no room: a forwarder waits for that.
     watchers: u32,
     patience: Patience,
-    /// Next position at which the mark (a quarter of a ring before it) and the group's position are said anew.
+    /// Next position at which the mark (a quarter of a ring before it) and the group's position are stored.
     next_mark: u64,
     last_mark: u64,
     window: ActiveWindow,
     search: Search,
-    /// The ring was full for somebody since the active window was last looked at.
+    /// Was the ring too full for some block since the last look at the active window?
     was_full: bool,
     counters: WriterCounters,
-    /// What was done in the rings before this one.
+    /// Counts in the rings before this one.
     before: WriterCounters,
 }
 
@@ -122,7 +127,7 @@ impl<L: Layout> std::fmt::Debug for Writer<L> {
 }
 
 impl<L: Layout> Writer<L> {
-    /// The writer of a fresh ring. Whoever makes the ring sees to it that there is one.
+    /// The writer of a fresh ring. The maker of the ring must see to it that there is only one.
     pub(crate) fn new(
         words: Shared<RingWords>,
         payload: Payload,
@@ -157,7 +162,7 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// How long to look for room before sleeping.
+    /// Sets how long to look for room before sleeping.
     pub fn set_patience(&mut self, patience: Patience) {
         self.patience = patience;
     }
@@ -167,7 +172,7 @@ impl<L: Layout> Writer<L> {
         self.head
     }
 
-    /// What it has done so far.
+    /// The counts so far.
     pub fn counters(&self) -> WriterCounters {
         let (now, before) = (self.counters, self.before);
         WriterCounters {
@@ -184,7 +189,7 @@ impl<L: Layout> Writer<L> {
         &self.layout
     }
 
-    /// How much of the payload is in use from now on. False where it is not a ring of descriptors: it always is all.
+    /// Sets how much of the payload is in use. False where the ring has no descriptors, which always uses all of it.
     pub fn set_window(&mut self, window: ActiveWindow) -> bool {
         let Some((_, all)) = self.layout.window() else { return window == ActiveWindow::Whole };
         self.window = window;
@@ -200,7 +205,7 @@ impl<L: Layout> Writer<L> {
         self.words.counts.0.window.store(said, Ordering::Relaxed);
     }
 
-    /// Finds out whether less will do.
+    /// Looks whether a smaller or larger active window is better.
     fn look_at_window(&mut self, least: u64) {
         let Some((window, all)) = self.layout.window() else { return };
         let was_full = std::mem::take(&mut self.was_full);
@@ -211,35 +216,35 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Takes note of readers that are gone without the keeper's having said so: it may have died before them. Makes a
-    /// system call for each reader; waiting for room does it where nothing happens for long.
+    /// Finds readers that are gone although nothing says so: the keeper may have died before them. Makes a system call
+    /// for each reader; a wait for room does so when nothing happens for long.
     pub fn look_after_readers(&mut self) {
         self.consumers.look_after(&self.words, self.head);
     }
 
-    /// Readers it knows of now.
+    /// Number of readers it knows now.
     pub fn readers(&mut self) -> usize {
         let _ = self.meet();
         self.consumers.count()
     }
 
-    /// Units that the reader which is furthest has taken, as it says; none where nobody reads. For who need not write what
-    /// everybody is too far behind to read: it changes nothing here.
+    /// Units that the furthest reader says it has taken; `None` without readers. For a caller that skips blocks that
+    /// all readers are too far behind to read. It does not affect this writer.
     pub fn furthest(&mut self) -> Option<u64> {
         let _ = self.meet();
         self.consumers.furthest(self.head)
     }
 
-    /// Lowest unit that a reader which holds the ring still needs; `head` where there is none.
+    /// Lowest unit that a holding reader still needs; `head` without such readers.
     pub fn passed(&mut self) -> u64 {
         let _ = self.meet();
         self.consumers.passed(self.head)
     }
 
-    /// Writes a block of these bytes if there is room. Only length, class, time, wire length and flags of `about` count.
+    /// Writes a block of these bytes if there is room. Uses only class, time, wire length and flags of `about`.
     #[inline(always)]
     pub fn try_write(&mut self, about: Descriptor, bytes: &[u8]) -> Result<(), NotWritten> {
-        // A descriptor says no more, however large the ring is.
+        // A descriptor cannot hold a longer length, however large the ring is.
         let len = u32::try_from(bytes.len()).map_err(|_| NotWritten::TooLong)?;
         let claim = self.room_for(u64::from(len))?;
         self.begin(&claim);
@@ -249,7 +254,7 @@ impl<L: Layout> Writer<L> {
         Ok(())
     }
 
-    /// Writes a block of these bytes, waiting for room if it must; until `deadline` at most.
+    /// Writes a block of these bytes; waits for room if it must, at most until `deadline`.
     #[inline(always)]
     pub fn write(&mut self, about: Descriptor, bytes: &[u8], deadline: Option<Instant>) -> Result<(), NotWritten> {
         loop {
@@ -260,8 +265,8 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Writes a block whose bytes lie in another ring: 32 bytes, whatever its length. For rings of descriptors; of any other
-    /// kind, and for a block that names this ring (0), nothing is written.
+    /// Writes a descriptor of a block in another ring: 32 bytes, whatever its length. Writes nothing if this is not a
+    /// ring of descriptors, or if the block names this ring (0).
     #[inline]
     pub fn try_forward(&mut self, block: &Descriptor) -> Result<(), NotWritten> {
         self.can_name(block)?;
@@ -271,15 +276,14 @@ impl<L: Layout> Writer<L> {
         Ok(())
     }
 
-    /// May a descriptor of this ring name the block?
     #[inline]
     fn can_name(&self, block: &Descriptor) -> Result<(), NotWritten> {
         let can = self.layout.kind() == super::layout::RingKind::D && block.ring != RingId(0);
         if can { Ok(()) } else { Err(NotWritten::CannotName) }
     }
 
-    /// The same for many blocks, published together; says how many were written before the ring was full. Where one of
-    /// them cannot be named, none is written.
+    /// Forwards many blocks and publishes them together; says how many were written before the ring was full. If one of
+    /// them cannot be named, the call writes no block.
     pub fn forward_batch(&mut self, blocks: &[Descriptor]) -> Result<usize, NotWritten> {
         blocks.iter().try_for_each(|block| self.can_name(block))?;
         let mut written = 0;
@@ -298,8 +302,8 @@ impl<L: Layout> Writer<L> {
         Ok(written)
     }
 
-    /// Begins a block of `len` bytes in place: [`Filling::copy_in`] fills it, [`Filling::publish`] publishes it, dropping it
-    /// leaves no trace.
+    /// Begins a block of `len` bytes in place. [`Filling::copy_in`] fills it, [`Filling::publish`] publishes it, and
+    /// dropping it leaves no trace.
     #[inline]
     pub fn fill(&mut self, len: u32) -> Result<Filling<'_, L>, NotWritten> {
         let claim = self.room_for(u64::from(len))?;
@@ -322,7 +326,7 @@ impl<L: Layout> Writer<L> {
                     return Ok(len);
                 }
                 Err(NotWritten::WouldBlock) => {
-                    // What there is room for, seen from the slowest reader.
+                    // The room that the slowest reader leaves.
                     let free = self.layout.units() - (self.head - self.consumers.held_from());
                     let part = len.min(usize::try_from(free).unwrap_or(usize::MAX));
                     if part == 0 || part == len {
@@ -335,26 +339,27 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Publishes what was [placed](Filling::place) so far, so many blocks: readers are signalled once for all of them.
+    /// Publishes the `blocks` blocks [placed](Filling::place) so far: signals readers once for all of them.
     #[inline]
     pub fn publish_placed(&mut self, blocks: u32) {
         self.publish(blocks);
     }
 
-    /// Who has joined and left? One look at a word that rarely changes. Fails where the ring was removed.
+    /// Notes which readers joined and left: mostly one look at a word that rarely changes. Fails if the ring was
+    /// removed.
     #[inline]
     fn meet(&mut self) -> Result<(), NotWritten> {
-        // Acquire: what the keeper did before it changed the epoch.
-        // ordering: in models a lock orders what is fetched then; the keeper's socket is nothing that C11 knows of.
+        // Acquire: sees what the keeper did before it changed the epoch.
+        // ordering: in models a lock orders the changes fetched then; the keeper's socket is unknown to C11.
         let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
         if epoch != self.epoch { self.meet_anew(epoch) } else { Ok(()) }
     }
 
-    /// Takes note of who joined and left, also where the epoch says that nothing changed.
+    /// Notes which readers joined and left, even if the epoch says that nothing changed.
     pub fn meet_now(&mut self) {
         // ordering: as in `meet`.
         let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
-        // That it was removed is for the next write to say.
+        // The next write says that the ring was removed.
         let _ = self.meet_anew(epoch);
     }
 
@@ -362,16 +367,16 @@ impl<L: Layout> Writer<L> {
     fn meet_anew(&mut self, epoch: u32) -> Result<(), NotWritten> {
         let changes = self.membership.changes();
         self.consumers.apply(changes, &self.words, self.head, self.counters.blocks);
-        // Relaxed: it was said before the epoch changed, and nothing that lies in memory is looked at because of it.
+        // Relaxed: the word was stored before the epoch changed, and no other memory is read because of it.
         if self.words.keeper.0.retired.load(Ordering::Relaxed) & REMOVED != 0 {
-            // The epoch is not taken note of: so each further write comes here, and no other has to look.
+            // Leaves the old epoch: so each further write comes here again, and no other code has to check for removal.
             return Err(NotWritten::Removed);
         }
         self.epoch = epoch;
         Ok(())
     }
 
-    /// Room for a block of `len` bytes, if there is.
+    /// Claims room for a block of `len` bytes, if there is any.
     #[inline]
     fn room_for(&mut self, len: u64) -> Result<Claim, NotWritten> {
         self.meet()?;
@@ -408,7 +413,7 @@ impl<L: Layout> Writer<L> {
     #[inline]
     fn begin(&mut self, claim: &Claim) {
         self.layout.begin(claim, &self.words);
-        // Release: whoever sees one of the bytes written from here on sees, behind a fence, that they were to be written.
+        // Release: a reader that sees one of the bytes written from here on also sees, behind its fence, the claim.
         fence(Ordering::Release);
     }
 
@@ -427,13 +432,13 @@ impl<L: Layout> Writer<L> {
         self.publish(1);
     }
 
-    /// Everything placed may be read; wakes who must be woken.
+    /// Publishes everything placed so far; wakes the readers that need it.
     #[inline]
     fn publish(&mut self, blocks: u32) {
         if self.head >= self.next_mark {
             self.mark();
         }
-        // Release: who sees the new head sees the bytes and headers before it.
+        // Release: a reader that sees the new head sees the bytes and headers before it.
         self.words.writer.0.head.store(self.head, Ordering::Release);
         if self.registered {
             doorbell::light();
@@ -448,9 +453,9 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// After a signal: how many blocks until the next? A reader that a signal finds asleep again and again keeps up, and
-    /// waking it costs more than what it is woken for: the distance doubles, up to a quarter of the ring. How late a block
-    /// may be noticed is bounded by the reader's timed sleep, not by this.
+    /// Chooses the distance to the next signal. A reader that each signal finds asleep keeps up, and waking it costs
+    /// more than the blocks that wait for it. So the distance doubles, up to a quarter of the ring. The reader's timed
+    /// sleep, not the distance, bounds how late a block may be noticed.
     #[inline]
     fn pace(&mut self, slept: Slept) {
         self.unsignalled = 0;
@@ -467,20 +472,20 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Every quarter of a ring: where a block began a quarter before, for readers that must find one; where the group of
-    /// Shared readers is.
+    /// Every quarter of a ring: stores where a block began a quarter before, for readers that must find one, and where
+    /// the group of Shared readers is.
     #[cold]
     fn mark(&mut self) {
         self.say_counts();
         let units = self.layout.units();
-        // Relaxed: readers go on there only where the head they have seen is beyond it (`Inline::boundary`).
+        // Relaxed: readers use the mark only where the head they have seen is beyond it (`Inline::boundary`).
         self.words.writer.0.mark.store(self.last_mark, Ordering::Relaxed);
         self.last_mark = self.head;
         self.next_mark = self.head.saturating_add((units / 4).max(1));
         self.share();
         if let ActiveWindow::Auto { least } = self.window {
             self.look_at_window(least);
-            // Once more when the writer has come round in it, if blocks go on to be as long as they are.
+            // Look again when the writer has gone round in the window, if blocks keep their average length.
             let (window, _) = self.layout.window().unwrap_or_default();
             let long = (self.bytes / self.head.max(1)).max(1);
             self.next_mark = self.next_mark.min(self.head.saturating_add((2 * window / long).max(1)));
@@ -494,32 +499,32 @@ impl<L: Layout> Writer<L> {
         words.shared.store(shared, Ordering::Relaxed);
     }
 
-    /// Wakes every reader that sleeps: before pausing, and before waiting for anything else.
+    /// Wakes every reader that sleeps. Call before pausing, and before waiting for anything else.
     pub fn flush(&mut self) {
         let _ = self.meet();
-        // ordering: behind a light fence it lets who sleeps for its latency bound be seen. Models have no light fences, and no
-        // such bound: what is lost without it is time.
+        // ordering: behind a light fence it makes readers visible that sleep for their latency bound. Models have
+        // neither light fences nor such a bound: without it only time is lost.
         doorbell::full();
         self.consumers.signal(&self.words, true);
         self.unsignalled = 0;
         self.say_counts();
     }
 
-    /// Lets others see what was written so far.
+    /// Publishes the counts so far.
     fn say_counts(&self) {
         let counts = &self.words.counts.0;
         counts.blocks.store(self.counters.blocks, Ordering::Relaxed);
         counts.bytes.store(self.counters.bytes, Ordering::Relaxed);
     }
 
-    /// Waits until a block of `len` bytes (a byte, where there are no blocks) may have room, until `deadline` at most.
+    /// Waits until a block of `len` bytes (in a stream: one byte) may have room, at most until `deadline`.
     #[cold]
     pub fn wait_for_room(&mut self, len: u64, deadline: Option<Instant>) -> Result<(), NotWritten> {
         let len = if self.layout.kind() == super::layout::RingKind::C { len.min(1) } else { len };
         self.wait_for_all(len, deadline)
     }
 
-    /// The same, also in a stream for all of `len` bytes.
+    /// The same, but in a stream too it waits for room for all `len` bytes.
     #[cold]
     fn wait_for_all(&mut self, len: u64, deadline: Option<Instant>) -> Result<(), NotWritten> {
         self.flush();
@@ -527,7 +532,7 @@ impl<L: Layout> Writer<L> {
         loop {
             match self.room_for(len) {
                 Err(NotWritten::WouldBlock) => {}
-                // A block that is to be dropped is for the write to drop, and count.
+                // The write itself drops the block, and counts it.
                 Ok(_) | Err(NotWritten::Dropped) => return Ok(()),
                 Err(never) => return Err(never),
             }
@@ -558,14 +563,14 @@ impl<L: Layout> Writer<L> {
         };
         let Some((reader, hold)) = self.consumers.waited_for(place) else { return Ok(()) };
         let (page, watched) = (reader.page.clone(), reader.line.is_some());
-        // Relaxed, as all that is looked at up to the sleep: the fence orders it behind what the reader did before it rang.
+        // Relaxed, like every read up to the sleep: the fence orders it behind what the reader did before it rang.
         let bell = page.wait.0.bell.load(Ordering::Relaxed);
         self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);
         doorbell::full();
         let still = self.consumers.look(head, |holder| layout.fits(&claim, holder, head)) == Some(Holder::Wait(place));
         if still && self.words.keeper.0.epoch.load(Ordering::Relaxed) == self.epoch {
             self.counters.waits += 1;
-            // A hair more than it may hold, so that the next look finds that it was too long.
+            // A little longer than it may hold the ring, so that the next look finds its time over.
             let hold = hold.map(|hold| hold + Duration::from_micros(50));
             let timeout = [left, hold, watched.then_some(lifeline::LOOK)].into_iter().flatten().min();
             futex::wait(&page.wait.0.bell, bell, timeout);
@@ -577,8 +582,8 @@ impl<L: Layout> Writer<L> {
         Ok(())
     }
 
-    /// From here on readers that wait ring when they have moved, also while this side does not wait for room; until as
-    /// many calls of [`unwatch`](Writer::unwatch).
+    /// Makes Wait readers ring when they have moved, also while this writer does not wait for room, until
+    /// [`unwatch`](Writer::unwatch) was called as often.
     pub fn watch(&mut self) {
         self.watchers += 1;
         if self.watchers == 1 {
@@ -595,14 +600,14 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Some reader that holds the ring and still needs `unit`. `None` where all have passed it.
+    /// A holding reader that still needs `unit`; `None` where all have passed it.
     pub fn needed_by(&mut self, unit: u64) -> Option<super::sleeper::Needed> {
         loop {
             let is_removed = self.meet().is_err();
             let needed = self.consumers.needed_by(unit, self.head)?;
-            // Who leaves changes the epoch before it rings for the last time. Has it done both since we met, then nobody will
-            // ring again after the value that is to be slept on. Each turn takes a reader that came or left; of a ring that was
-            // removed the epoch is not taken note of.
+            // A reader that leaves changes the epoch before it rings for the last time. If it did both after `meet`,
+            // this bell will not ring again, so the epoch must still be the one met. Each turn meets a reader that
+            // joined or left. The exception is a removed ring, whose epoch `meet` does not take over.
             // Relaxed: the look at the bell was Acquire, its ringing Release.
             if is_removed || self.words.keeper.0.epoch.load(Ordering::Relaxed) == self.epoch {
                 return Some(needed);
@@ -610,12 +615,12 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Was the ring removed? Nobody will read what is written.
+    /// Was the ring removed, so that it has no readers any more?
     pub fn is_removed(&mut self) -> bool {
         self.meet() == Err(NotWritten::Removed)
     }
 
-    /// Who has to be waited for until a block of `len` bytes has room; `None` where a write would not wait. Between
+    /// The reader that a block of `len` bytes must wait for; `None` where a write would not wait. Call between
     /// [`watch`](Writer::watch) and [`unwatch`](Writer::unwatch), so that readers ring.
     pub fn room_needs(&mut self, len: u64) -> Result<Option<super::sleeper::Needed>, NotWritten> {
         self.meet()?;
@@ -634,28 +639,26 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// The same for who is about to sleep on nothing but that reader's bell, which is counted; `None` also where it is better
-    /// to look again.
+    /// The same for a caller about to sleep on that reader's bell alone; counts the sleep. `None` also: look again.
     pub fn sleep_needs(&mut self, len: u64) -> Option<super::sleeper::Needed> {
         let needed = self.room_needs(len).ok()?;
-        // As in `needed_by`: who leaves changes the epoch before it rings for the last time.
+        // As in `needed_by`: a reader that leaves changes the epoch before it rings for the last time.
         let is_known = self.words.keeper.0.epoch.load(Ordering::Relaxed) == self.epoch;
         let needed = needed.filter(|_| is_known);
         self.counters.waits += u64::from(needed.is_some());
         needed
     }
 
-    /// The word that changes when somebody joins or leaves, and its value as of the last look.
+    /// The word that changes when a reader joins or leaves, and its value as of the last look.
     pub fn membership_word(&self) -> (Shared<RingWords>, u32) {
         (self.words.clone(), self.epoch)
     }
 
-    /// Carries on the counters, the patience, the way of using the payload and the watching of the writer of the ring
-    /// before this one.
+    /// Takes over counters, patience, active window setting and watchers from the writer of the ring before.
     pub fn go_on_from(&mut self, before: &Writer<L>) {
         self.before = before.counters();
         self.patience = before.patience;
-        // Of another size: what was found there says nothing here.
+        // This ring has another size, so the search starts again.
         self.set_window(before.window);
         self.watchers = before.watchers;
         if self.watchers > 0 {
@@ -664,19 +667,18 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Ends the ring: readers take what there is and are done.
+    /// Ends the ring: readers take the rest and are done.
     pub fn close(mut self) {
         self.end(ENDED);
     }
 
-    /// Ends the ring as [`close`](Writer::close) does, and keeps what is known of its readers; nothing is to be written
-    /// any more.
+    /// Ends the ring as [`close`](Writer::close) does, but keeps the list of its readers. Write no more afterwards.
     #[cfg(not(loom))]
     pub(crate) fn finish_writing(&mut self) {
         self.end(ENDED);
     }
 
-    /// Ends the ring in favour of another: readers take what there is and ask the keeper for that one.
+    /// Ends the ring in favour of another: readers take the rest and ask the keeper for the other one.
     pub fn close_moved(mut self) {
         self.end(MOVED);
     }
@@ -684,10 +686,10 @@ impl<L: Layout> Writer<L> {
     fn end(&mut self, how: u32) {
         if self.words.writer.0.ended.load(Ordering::Relaxed) == 0 {
             self.say_counts();
-            // Release: who sees the end sees the last head.
+            // Release: a reader that sees the end sees the last head.
             self.words.writer.0.ended.store(how, Ordering::Release);
-            // Whatever anybody's wait word says: who is about to sleep on a bell that has changed does not, and who sees the
-            // change sees the end. Who sleeps is woken, also who came and was not met yet.
+            // Rings every bell, whatever the wait words say. A changed bell keeps a reader that is about to sleep
+            // awake, and a reader that sees the change sees the end. This also wakes readers that were not met yet.
             self.words.slots.iter().for_each(|slot| doorbell::ring(&slot.bell));
         }
     }
@@ -699,7 +701,7 @@ impl<L: Layout> Drop for Writer<L> {
     }
 }
 
-/// A block in the making. Its readers see it when it is published.
+/// A block that is being filled. Readers see it when it is published.
 pub struct Filling<'a, L: Layout> {
     writer: &'a mut Writer<L>,
     claim: Claim,
@@ -707,35 +709,36 @@ pub struct Filling<'a, L: Layout> {
 }
 
 impl<'a, L: Layout> Filling<'a, L> {
-    /// Copies these bytes to `offset` within the block; what does not fit in it is left out.
+    /// Copies these bytes to `offset` within the block, as far as they fit.
     #[inline]
     pub fn copy_in(&self, offset: u32, bytes: &[u8]) {
         let room = self.len.saturating_sub(offset) as usize;
         self.writer.payload.copy_in(self.claim.pos + u64::from(offset), &bytes[..bytes.len().min(room)]);
     }
 
-    /// The block's memory, to be filled where it lies; what is there before is what an older block left.
+    /// The block's memory, for filling it in place. At first it holds bytes of an older block.
     ///
     /// # Safety
     ///
-    /// Nobody in this process has a slice of these bytes ([`SharedBytes::as_slice`](crate::shared::payload::SharedBytes)).
-    /// Readers that were overtaken may copy them meanwhile: they find out, and throw the copy away.
+    /// No other slice of these bytes exists in this process
+    /// ([`SharedBytes::as_slice`](crate::shared::payload::SharedBytes)). Overtaken readers may copy the bytes
+    /// meanwhile: they find out, and throw the copy away.
     #[cfg(not(loom))]
     #[inline]
     pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: `claim` is room for `len` bytes, which is at most the ring's size; that nobody else has a slice is the
-        // caller's word.
+        // SAFETY: `claim` is room for `len` bytes, which is at most the ring's size; the caller promises that there is
+        // no other slice.
         unsafe { self.writer.payload.slice_mut(self.claim.pos, self.len) }
     }
 
-    /// Publishes the first `len` bytes of it (at most what was asked for) with what is known of them.
+    /// Publishes the first `len` bytes of the block (at most its length), with what `about` says of them.
     #[inline]
     pub fn publish(self, about: Descriptor, len: u32) {
         let writer = self.place(about, len);
         writer.publish(1);
     }
 
-    /// The same without publishing it: it waits for [`Writer::publish_placed`], or for the next block that is published.
+    /// The same without publishing: [`Writer::publish_placed`], or the next block that is published, does that.
     #[inline]
     pub fn place(self, about: Descriptor, len: u32) -> &'a mut Writer<L> {
         let len = len.min(self.len);

@@ -1,7 +1,7 @@
-//! Sleeping until a word changes, and waking who sleeps: futex(2), between threads and between processes.
+//! Sleeping until a word changes, and waking sleepers: futex(2), between threads and between processes.
 //!
-//! Both work through maps that can only be read: the kernel compares the word, it does not write it. Under the model
-//! checker the kernel's part is played by `futex/model.rs`.
+//! Both work through read-only maps, because the kernel compares the word and does not write it. Under the model
+//! checker `futex/model.rs` plays the kernel's part.
 
 #[cfg(not(loom))]
 mod kernel;

@@ -1,8 +1,8 @@
-//! A line that is cut when a process dies: a pipe whose one end that process holds, and whose other end others watch.
+//! Notice that a process died: the process holds one end of a pipe, and other processes watch the other end.
 //!
-//! The kernel closes what a dead process held, whatever it died of, and at once; a child that it forked holds the line as
-//! well, for as long as that may go on in its place. Nothing is ever written to it. Not a proof of life: whoever holds it
-//! may be stopped, or may have let go of the line alone.
+//! The kernel closes at once what a dead process held, whatever it died of. A child that it forked holds the line as
+//! well, for as long as the child may go on in its place. The pipe stays empty. An uncut line does not prove that the
+//! process works (it may be stopped), nor a cut one that it died (it may have closed this file alone).
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io;
@@ -10,21 +10,21 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long somebody sleeps at most before it looks whether the line of who should wake it is cut.
+/// Longest sleep before a sleeper checks whether the line of the process that should wake it is cut.
 pub const LOOK: Duration = Duration::from_secs(1);
 
-/// The end that is watched; the same end, however often it is cloned.
+/// The watched end. Clones share one file descriptor.
 #[derive(Clone, Debug)]
 pub struct Lifeline(Arc<OwnedFd>);
 
 impl Lifeline {
-    /// A new line, and the end that is to be held.
+    /// Makes a line: gives the watched end, and the end to hold.
     pub fn new() -> io::Result<(Lifeline, OwnedFd)> {
         let (watched, held) = io::pipe()?;
         Ok((Lifeline::from(OwnedFd::from(watched)), held.into()))
     }
 
-    /// Does nobody hold it any more? A system call.
+    /// Has every holder closed it? Makes a system call.
     pub fn is_cut(&self) -> bool {
         let mut polled = [PollFd::new(&*self.0, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -34,14 +34,14 @@ impl Lifeline {
 }
 
 impl From<OwnedFd> for Lifeline {
-    /// From another process. What is no pipe is never cut, or always.
+    /// From another process. A file that is not a pipe counts as never cut or as always cut.
     fn from(watched: OwnedFd) -> Lifeline {
         Lifeline(Arc::new(watched))
     }
 }
 
 impl AsFd for Lifeline {
-    /// Says POLLHUP when the line is cut, whatever else it is asked for.
+    /// Gives POLLHUP when the line is cut, whatever events a poll asks for.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

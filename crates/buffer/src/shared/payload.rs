@@ -1,12 +1,12 @@
 //! A ring's bytes, by absolute position.
 //!
-//! Others may write them while they are looked at, so safe code never gets a `&[u8]` into them: it copies in, copies out,
-//! or takes a [`SharedBytes`], which knows the place and copies on demand. Whether what was read was whole is for the
-//! ring's protocol to say afterwards.
+//! Another process may write the bytes while they are read, so safe code never gets a `&[u8]` into them. It copies in,
+//! copies out, or takes a [`SharedBytes`], which knows the place and copies on demand. Afterwards the ring's protocol
+//! says whether the copy is whole.
 //!
-//! The copies are inline assembly on x86-64: to the compiler that memory is none of its own, so that a write by a peer in
-//! the middle is no data race of the language (there is no atomic memcpy in Rust yet, RFC 3301). Elsewhere, and under the
-//! model checker, they go word by word or byte by byte through relaxed atomics.
+//! On x86-64 the copies are inline assembly. To the compiler this is foreign memory, so a peer's write in the middle is
+//! no data race of the language (Rust has no atomic memcpy yet, RFC 3301). Elsewhere, and under the model checker, they
+//! use relaxed atomics, word by word or byte by byte.
 
 use super::segment::{Access, Segment};
 use std::io;
@@ -30,7 +30,8 @@ impl Payload {
         Ok(Payload { memory: memory::Memory::map(segment, offset, bytes, access)?, mask: bytes as u64 - 1 })
     }
 
-    /// The `bytes` bytes (a power of two) from `at` on of a segment that is mapped [with a ring](Segment::map_with_ring) there.
+    /// The `bytes` bytes (a power of two) from `at` on of a segment that is mapped [with a
+    /// ring](Segment::map_with_ring) there.
     #[cfg(not(loom))]
     pub fn of_ring(mapping: &Arc<super::segment::Mapping>, at: usize, bytes: usize) -> io::Result<Payload> {
         let end = bytes.checked_mul(2).and_then(|twice| twice.checked_add(at));
@@ -46,13 +47,13 @@ impl Payload {
         self.mask + 1
     }
 
-    /// Copies `from` to position `pos`. More than the ring holds is cut to what it holds.
+    /// Copies `from` to position `pos`; at most as many bytes as the ring has.
     #[inline]
     pub fn copy_in(&self, pos: u64, from: &[u8]) {
         let from = &from[..from.len().min(self.bytes() as usize)];
         #[cfg(feature = "kill-points")]
         let (from, pos) = {
-            // A death in the middle of a copy leaves a part of the bytes.
+            // A process that dies in the middle of a copy leaves a part of the bytes.
             let (first, rest) = from.split_at(from.len() / 2);
             base::atomic::kill_points::point();
             self.memory.copy_in((pos & self.mask) as usize, first);
@@ -62,18 +63,18 @@ impl Payload {
         self.memory.copy_in((pos & self.mask) as usize, from);
     }
 
-    /// Copies what lies at position `pos` into `to`, as many bytes as `to` has and the ring holds.
+    /// Fills `to` with the bytes at position `pos`; at most as many as the ring has.
     #[inline]
     pub fn copy_out(&self, pos: u64, to: &mut [u8]) {
         let len = to.len().min(self.bytes() as usize);
         self.memory.copy_out((pos & self.mask) as usize, &mut to[..len]);
     }
 
-    /// The `len` bytes at `pos`, for writing where they lie; cut to what the ring holds.
+    /// The `len` bytes at `pos`, at most the whole ring, for writing in place.
     ///
     /// # Safety
     ///
-    /// Nobody else in this process has a slice of them.
+    /// No other slice of these bytes exists in this process.
     #[cfg(not(loom))]
     #[inline]
     #[expect(
@@ -82,18 +83,19 @@ impl Payload {
     )]
     pub unsafe fn slice_mut(&self, pos: u64, len: u32) -> &mut [u8] {
         let start = self.memory.address_for_writing((pos & self.mask) as usize);
-        // SAFETY: inside the double map (len <= ring size, start < ring size), which is writable; the rest is the caller's word.
+        // SAFETY: inside the writable double map (len <= ring size, start < ring size); the rest is the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts_mut(start, (len as usize).min(self.bytes() as usize)) }
     }
 
-    /// The `len` bytes at `pos`, not looked at yet; cut to what the ring holds.
+    /// The `len` bytes at `pos`, at most the whole ring, without reading them.
     #[inline]
     pub fn at(&self, pos: u64, len: u64) -> SharedBytes<'_> {
         SharedBytes { payload: self, pos, len: len.min(self.bytes()) as usize }
     }
 }
 
-/// Bytes in a row, mapped once: a place is a plain offset.
+/// Bytes mapped once: a place is a plain offset.
 #[derive(Clone, Debug)]
 pub struct Span {
     memory: memory::Memory,
@@ -101,13 +103,13 @@ pub struct Span {
 }
 
 impl Span {
-    /// All of a map.
+    /// The whole map.
     #[cfg(not(loom))]
     pub fn new(mapping: Arc<super::segment::Mapping>) -> Span {
         Span { bytes: mapping.bytes(), memory: memory::Memory::of(mapping, 0) }
     }
 
-    /// The part of a map from `at` on; none where it lies outside.
+    /// `bytes` bytes of a map from `at` on; `None` where they are not inside.
     #[cfg(not(loom))]
     pub fn part(mapping: &Arc<super::segment::Mapping>, at: usize, bytes: usize) -> Option<Span> {
         let inside = at.checked_add(bytes).is_some_and(|end| end <= mapping.bytes());
@@ -120,7 +122,7 @@ impl Span {
         Span { memory: memory::Memory::private(bytes), bytes }
     }
 
-    /// Copies `from` to `offset`; what does not fit is left out.
+    /// Copies `from` to `offset`, as far as it fits.
     #[inline]
     pub fn copy_in(&self, offset: usize, from: &[u8]) {
         let len = from.len().min(self.bytes.saturating_sub(offset));
@@ -129,7 +131,7 @@ impl Span {
         }
     }
 
-    /// Copies what lies at `offset` into `to`; what lies outside stays as it is.
+    /// Fills `to` with the bytes at `offset`; where those end, the rest of `to` stays as it is.
     #[inline]
     pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
         let len = to.len().min(self.bytes.saturating_sub(offset));
@@ -138,7 +140,7 @@ impl Span {
         }
     }
 
-    /// Asks the processor to fetch the line at `offset`, which changes nothing but time.
+    /// Asks the processor to fetch the line at `offset`; this saves time only.
     #[inline]
     pub fn prefetch(&self, offset: usize) {
         #[cfg(not(loom))]
@@ -160,19 +162,19 @@ pub struct SharedBytes<'a> {
 const PIECE_BYTES: usize = 4096;
 
 impl<'a> SharedBytes<'a> {
-    /// Bytes in it.
+    /// Length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Are there none?
+    /// Is the length 0?
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The part from `from` on, at most `len` bytes of it.
+    /// At most `len` of the bytes, from `from` on.
     #[inline]
     #[must_use]
     pub fn part(self, from: usize, len: usize) -> SharedBytes<'a> {
@@ -180,7 +182,7 @@ impl<'a> SharedBytes<'a> {
         SharedBytes { payload: self.payload, pos: self.pos.wrapping_add(from as u64), len: len.min(self.len - from) }
     }
 
-    /// Copies the first bytes into `to`, as many as both have; says how many.
+    /// Copies the first bytes into `to`, as many as both have; returns their number.
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
         let len = self.len.min(to.len());
@@ -188,14 +190,14 @@ impl<'a> SharedBytes<'a> {
         len
     }
 
-    /// A copy of all of it.
+    /// Copies all the bytes.
     pub fn copy_to_vec(&self) -> Vec<u8> {
         let mut copy = vec![0; self.len];
         self.copy_to(&mut copy);
         copy
     }
 
-    /// Shows all of it piece by piece, through a copy that stays in the innermost cache.
+    /// Calls `see` with one piece after the other, through a buffer that stays in the innermost cache.
     #[inline]
     pub fn pieces(&self, mut see: impl FnMut(&[u8])) {
         let mut scratch = [0; PIECE_BYTES];
@@ -207,23 +209,24 @@ impl<'a> SharedBytes<'a> {
         }
     }
 
-    /// Address of the first byte; the others follow, also past the end of the ring.
+    /// Address of the first byte; the others follow it, also past the end of the ring.
     #[cfg(not(loom))]
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {
         self.payload.memory.address((self.pos & self.payload.mask) as usize)
     }
 
-    /// The bytes where they lie.
+    /// The bytes in place.
     ///
     /// # Safety
     ///
-    /// Nobody writes them as long as the slice lives: the reader holds the ring (its contract is Wait or DropNewest and
+    /// No process writes them while the slice lives: the reader holds the ring (its contract is Wait or DropNewest and
     /// it has not taken the block yet), and the writer is trusted to keep to the protocol.
     #[cfg(not(loom))]
     #[inline]
     pub unsafe fn as_slice(&self) -> &'a [u8] {
-        // SAFETY: inside the double map (len <= ring size, start < ring size); that nobody writes is the caller's word.
+        // SAFETY: inside the double map (len <= ring size, start < ring size); the caller promises that there is no
+        // writer.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 }
@@ -234,7 +237,7 @@ mod memory {
     use crate::shared::segment::Mapping;
     use std::ptr::NonNull;
 
-    /// Two maps of the bytes in a row, or (between threads) as much memory of the process's own.
+    /// The bytes mapped twice in a row, or (between threads) as much memory of the process's own.
     #[derive(Clone, Debug)]
     pub struct Memory {
         mapping: Arc<Mapping>,
@@ -251,9 +254,9 @@ mod memory {
             Ok(Memory::of(segment.map_twice(offset, bytes, access)?, 0))
         }
 
-        /// The bytes from `at` on, which lie inside.
+        /// The bytes from `at` on; `at` lies inside the map.
         pub fn of(mapping: Arc<Mapping>, at: usize) -> Memory {
-            // SAFETY: inside the map, by the caller's word.
+            // SAFETY: inside the map, as the caller promises.
             let first = unsafe { mapping.first().add(at) };
             Memory { mapping, first }
         }
@@ -272,20 +275,20 @@ mod memory {
         #[inline]
         pub fn copy_in(&self, offset: usize, from: &[u8]) {
             assert!(self.mapping.is_writable(), "the writer's map is writable");
-            // SAFETY: the range lies in the map, which is writable: by `Payload`, offset < ring size and from.len() <= ring size,
-            // and the map has two ring sizes from `first` on; by `Span`, offset + from.len() <= bytes of its part of the map, where
-            // from is not empty.
+            // SAFETY: the range lies in the map, which is writable. From `Payload`: offset < ring size, from.len() <=
+            // ring size, and the map has two ring sizes from `first` on. From `Span`: `from` is not empty, and offset +
+            // from.len() is at most the bytes of its part of the map.
             unsafe { copy(from.as_ptr(), self.first.as_ptr().add(offset), from.len()) }
         }
 
         #[inline]
         pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
-            // SAFETY: as in `copy_in`; `to` is ours alone.
+            // SAFETY: as in `copy_in`; `to` is this caller's alone.
             unsafe { copy(self.first.as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
         }
     }
 
-    /// Copies `len` bytes; one side may be written by another process meanwhile.
+    /// Copies `len` bytes; another process may write one side meanwhile.
     ///
     /// # Safety
     ///
@@ -293,7 +296,7 @@ mod memory {
     #[cfg(target_arch = "x86_64")]
     #[inline]
     unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-        // SAFETY: the caller's word; each branch touches exactly the `len` bytes of both ranges.
+        // SAFETY: the caller's promise; each branch touches exactly the `len` bytes of both ranges.
         unsafe {
             match len {
                 // Processors with fast short `rep movsb` still take some 30 cycles to start it.
@@ -342,7 +345,7 @@ mod memory {
         }
     }
 
-    /// 16 bytes or more, in moves of 16 of which the last may overlap the one before.
+    /// 16 bytes or more, in moves of 16; the last one may overlap the one before.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     unsafe fn vectors(from: *const u8, to: *mut u8, len: usize) {
@@ -367,13 +370,13 @@ mod memory {
         }
     }
 
-    /// The same where there is no assembly of ours: byte by byte, relaxed.
+    /// Copies byte by byte, relaxed, on processors without the assembly above.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline]
     unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         use std::sync::atomic::{AtomicU8, Ordering};
         for at in 0..len {
-            // SAFETY: the caller's word; an `AtomicU8` may lie at any address.
+            // SAFETY: the caller's promise; an `AtomicU8` may lie at any address.
             unsafe {
                 let byte = AtomicU8::from_ptr(from.add(at).cast_mut()).load(Ordering::Relaxed);
                 AtomicU8::from_ptr(to.add(at)).store(byte, Ordering::Relaxed);
@@ -387,10 +390,10 @@ mod memory {
     use super::*;
     use base::atomic::{AtomicU64, Ordering};
 
-    /// Bytes that move at once in a ring that has room for headers: as on a processor, and far less to try than one by one.
+    /// Bytes of a word in a ring with room for headers: moved at once, as by a processor, for fewer cases.
     const WORD_BYTES: usize = 8;
 
-    /// The bytes as the model checker's atomics: a word for each byte of a small ring, else for each eight.
+    /// The bytes as the model checker's atomics: one word for each byte of a small ring, else one for each eight.
     #[derive(Clone, Debug)]
     pub struct Memory {
         words: Arc<[AtomicU64]>,
@@ -407,7 +410,8 @@ mod memory {
             Memory { words: (0..bytes.div_ceil(word_bytes)).map(|_| AtomicU64::new(0)).collect(), word_bytes }
         }
 
-        /// The words that `len` bytes from `offset` on lie in: each with the bytes of it and those of the `len` that it has.
+        /// The words that hold `len` bytes from `offset` on: each with its range of the word, and its range of the
+        /// `len` bytes.
         fn parts(&self, offset: usize, len: usize) -> impl Iterator<Item = (&AtomicU64, Range<usize>, Range<usize>)> {
             let mut at = 0;
             std::iter::from_fn(move || {
@@ -421,7 +425,7 @@ mod memory {
 
         pub fn copy_in(&self, offset: usize, from: &[u8]) {
             for (word, within, of_bytes) in self.parts(offset, from.len()) {
-                // Only one writes: what it reads of a word is what it wrote.
+                // There is only one writer, so it reads back what it wrote.
                 let whole = within.len() == self.word_bytes;
                 let before = if whole { 0 } else { word.load(Ordering::Relaxed) };
                 let mut bytes = before.to_ne_bytes();

@@ -1,8 +1,8 @@
 //! A segment: one memfd, its seals, and maps of it.
 //!
-//! Whoever makes a segment fixes its size before anybody maps it (a file cut under a map would be SIGBUS) and, once the
-//! writer has mapped it, forbids further writable maps: from then on the kernel's word is that a reader cannot write.
-//! What comes from another process is checked before it is mapped: seals, size, access.
+//! The process that makes a segment fixes its size before anybody maps it, because a map of a file that was cut gives
+//! SIGBUS. Once the writer has mapped it, further writable maps are forbidden: then the kernel guarantees that a reader
+//! cannot write. A segment from another process is checked before it is mapped: seals, size, access.
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -17,7 +17,7 @@ pub const PAGE_BYTES: usize = 4096;
 /// Bytes of a huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Which pages a segment is made of.
+/// The page size of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
     /// 4 KiB.
@@ -27,27 +27,27 @@ pub enum Pages {
     HugeIfThere,
 }
 
-/// What a map may be used for.
+/// The access that a map allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Looking only; the kernel refuses more.
+    /// Reading only; the kernel refuses more.
     Read,
-    /// Looking and writing.
+    /// Reading and writing.
     Write,
 }
 
-/// Why a file descriptor from another process is not taken for a segment.
+/// Why a file descriptor from another process is refused as a segment.
 #[derive(Debug)]
 pub enum Refused {
-    /// It could not be looked at.
+    /// Its size or file system could not be read.
     Io(io::Error),
-    /// It may still shrink, grow, be unsealed, or (where it is for reading) be mapped for writing by others.
+    /// It may still shrink, grow or get other seals, or (when it is for reading) be mapped for writing.
     Unsealed,
-    /// It is smaller than what it should hold.
+    /// It is smaller than its contents need.
     TooShort {
-        /// Bytes there are.
+        /// Its bytes.
         has: u64,
-        /// Bytes there should be.
+        /// The bytes needed.
         wants: u64,
     },
 }
@@ -76,12 +76,12 @@ pub struct Segment {
     fd: OwnedFd,
     bytes: usize,
     page_bytes: usize,
-    /// Do maps have all their pages from the beginning?
+    /// Are all pages of a map present from the beginning?
     populates: bool,
 }
 
 impl Segment {
-    /// A new segment of at least `bytes` zero bytes, whose size can no more change. `name` is for people (`/proc/PID/maps`).
+    /// Makes a segment of at least `bytes` zero bytes, of fixed size. `name` shows in `/proc/PID/maps`.
     pub fn create(name: &str, bytes: usize, pages: Pages) -> io::Result<Segment> {
         if pages == Pages::HugeIfThere
             && let Ok(segment) = Segment::create_of(name, bytes, MemfdFlags::HUGETLB, HUGE_PAGE_BYTES)
@@ -105,33 +105,33 @@ impl Segment {
         Ok(Segment { fd, bytes, page_bytes, populates: true })
     }
 
-    /// Maps get each page when it is first touched: for memory of which little may ever be used.
+    /// Maps get each page at the first touch. For memory of which little may ever be used.
     #[must_use]
     pub fn paged_on_use(mut self) -> Segment {
         self.populates = false;
         self
     }
 
-    /// Nobody may map this for writing any more; maps there are still write. For the payload, once its writer has mapped it.
+    /// Forbids further maps for writing; present ones can still write. For the payload, once its writer has mapped it.
     pub fn seal_for_readers(&self) -> io::Result<()> {
         Ok(rustix::fs::fcntl_add_seals(&self.fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
     }
 
-    /// No further seals may be added: whoever gets it cannot take the right to write from its rightful writer.
+    /// Forbids further seals, so that a process that receives the segment cannot seal it against its writer.
     pub fn seal_for_writer(&self) -> io::Result<()> {
         Ok(rustix::fs::fcntl_add_seals(&self.fd, SealFlags::SEAL)?)
     }
 
-    /// Its size is fixed, and no process of another user may open it again for writing (`/proc/self/fd`). A process that is given this
-    /// descriptor can map it for writing, which [`seal_for_readers`](Self::seal_for_readers) forbids; one that is given a
-    /// [read-only one](Self::read_only_fd) cannot. For a writer that another process is to follow.
+    /// For a writer that may have a successor in another process: forbids further seals, and other users to reopen the
+    /// file for writing (`/proc/self/fd`). A process with this descriptor can map it for writing, which
+    /// [`seal_for_readers`](Self::seal_for_readers) forbids; one with a [read-only one](Self::read_only_fd) cannot.
     pub fn seal_for_successors(&self) -> io::Result<()> {
         rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)?;
         self.seal_for_writer()
     }
 
-    /// Takes a file descriptor from elsewhere for a segment of at least `bytes` bytes, if it is sealed as it must be: for
-    /// [`Access::Read`] so that nobody can map it for writing any more, for [`Access::Write`] so that its size is fixed.
+    /// Accepts a file descriptor from another process as a segment of at least `bytes` bytes, if its seals are right.
+    /// For [`Access::Read`] no process may map it for writing any more; for [`Access::Write`] its size must be fixed.
     pub fn receive(fd: OwnedFd, bytes: usize, access: Access) -> Result<Segment, Refused> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Refused::Unsealed)?;
         let wanted = match access {
@@ -144,8 +144,8 @@ impl Segment {
         Segment::of_size(fd, bytes)
     }
 
-    /// Takes memory that other processes may map for writing: a reader's page from its keeper, a segment of a writer that may have a successor.
-    /// Its size is fixed.
+    /// Accepts memory that other processes may map for writing: a reader's page from its keeper, or a segment whose
+    /// writer may have a successor. Its size must be fixed.
     pub fn receive_page(fd: OwnedFd, bytes: usize) -> Result<Segment, Refused> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Refused::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {
@@ -160,7 +160,7 @@ impl Segment {
         if has < bytes as u64 {
             return Err(Refused::TooShort { has, wants: bytes as u64 });
         }
-        // Not by its block size: that is as large where the system may give ordinary memory huge pages by itself.
+        // The block size alone does not tell: it is as large where the system may give ordinary memory huge pages.
         let system = rustix::fs::fstatfs(&fd)?;
         let is_huge = system.f_type == libc::HUGETLBFS_MAGIC && system.f_bsize as usize == HUGE_PAGE_BYTES;
         let page_bytes = if is_huge { HUGE_PAGE_BYTES } else { PAGE_BYTES };
@@ -168,23 +168,23 @@ impl Segment {
         Ok(Segment { fd, bytes, page_bytes, populates: true })
     }
 
-    /// The file descriptor, to be handed on.
+    /// The file descriptor, for handing on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The file descriptor alone.
+    /// The file descriptor without the rest.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }
 
-    /// The same memory by a file descriptor that can only be mapped for reading.
+    /// Another file descriptor of the same memory, which can be mapped for reading only.
     pub fn read_only_fd(&self) -> io::Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// Bytes in it.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -194,23 +194,23 @@ impl Segment {
         self.page_bytes
     }
 
-    /// Maps `bytes` bytes from `offset` on, all pages present, unless they are there [on use](Self::paged_on_use) only.
+    /// Maps `bytes` bytes from `offset` on, with all pages present unless they come [on use](Self::paged_on_use).
     pub fn map(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
         self.map_parts(&[(offset, bytes)], access)
     }
 
-    /// The same twice, one after the other: a run of up to `bytes` bytes is contiguous wherever in the ring it begins.
+    /// Like [`map`](Self::map), but twice in a row: up to `bytes` bytes are contiguous, from any place in the ring.
     pub fn map_twice(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
         self.map_parts(&[(offset, bytes), (offset, bytes)], access)
     }
 
-    /// Maps all of it, and behind it the part from `offset` on once more: a ring there is contiguous, as by
-    /// [`map_twice`](Self::map_twice).
+    /// Maps the whole segment, and after it the part from `offset` on once more. So a ring at `offset` is contiguous as
+    /// with [`map_twice`](Self::map_twice).
     pub fn map_with_ring(&self, offset: usize, access: Access) -> io::Result<Arc<Mapping>> {
         self.map_parts(&[(0, self.bytes), (offset, self.bytes.saturating_sub(offset))], access)
     }
 
-    /// Maps parts, each an offset and bytes, one behind the other.
+    /// Maps `parts`, each an offset and a length in bytes, one after the other.
     fn map_parts(&self, parts: &[(usize, usize)], access: Access) -> io::Result<Arc<Mapping>> {
         let is_part = |&(offset, bytes): &(usize, usize)| {
             let whole_pages = offset.is_multiple_of(self.page_bytes) && bytes.is_multiple_of(self.page_bytes);
@@ -221,16 +221,16 @@ impl Segment {
         let Some(all) = all else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a part of the shared memory"));
         };
-        // Room for one huge page more, so that maps of huge pages can begin at a multiple of their size.
+        // Room for one more huge page, so that maps of huge pages can begin at a multiple of their size.
         let slack = self.page_bytes - PAGE_BYTES;
         let reserved = all + slack;
-        // SAFETY: a fresh range that nothing else lies in.
+        // SAFETY: a fresh range, which holds no other memory.
         let start = unsafe {
             rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE)?
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let first = start.as_ptr().wrapping_add(start.as_ptr().align_offset(self.page_bytes));
-        // From here on dropping it unmaps the range whatever lies in it.
+        // From here on, dropping `mapping` unmaps the whole range, whatever was mapped into it.
         let mapping = Mapping {
             start,
             reserved,
@@ -256,7 +256,7 @@ impl Segment {
     }
 }
 
-/// A range of addresses that show a part of a segment. Unmapped with its last owner.
+/// A range of addresses at which a part of a segment is mapped. Unmapped with its last owner.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
@@ -266,20 +266,20 @@ pub struct Mapping {
     writable: bool,
 }
 
-// SAFETY: an address range belongs to the process, not to a thread; what lies in it is touched through atomics and copies
-// that expect others to write at the same time.
+// SAFETY: an address range belongs to the process, not to a thread. Its bytes are touched through atomics and copies
+// that expect other processes to write at the same time.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` bytes of what a file descriptor names, all pages present: a memfd, or a map of the kernel's.
-    /// That it is as long and stays so is for the caller to know.
+    /// Maps the first `bytes` bytes of a file descriptor, with all pages present: of a memfd, or of a ring of the
+    /// kernel's. The caller must know that it is that long and stays so.
     pub fn of(fd: BorrowedFd<'_>, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
         Mapping::at(fd, 0, bytes, access)
     }
 
-    /// The same from `offset` on, a multiple of a page.
+    /// Like [`of`](Self::of), from `offset` on, which is a multiple of a page.
     pub fn at(fd: BorrowedFd<'_>, offset: u64, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
@@ -301,22 +301,22 @@ impl Mapping {
         Ok(Arc::new(Mapping { start, reserved: bytes, first: start, bytes, writable }))
     }
 
-    /// Address of the first byte. What lies there may be written by other processes at any time.
+    /// Address of the first byte. Other processes may write there at any time.
     pub fn first(&self) -> NonNull<u8> {
         self.first
     }
 
-    /// Bytes of addresses, both copies counted where it was mapped twice.
+    /// Length of the address range; a part that was mapped twice counts twice.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// May it be written through?
+    /// Is the map writable?
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Takes the right to write away from this map, for good only where the segment is sealed.
+    /// Makes this map read-only. That is final only if the segment is sealed.
     pub fn make_read_only(&self) -> io::Result<()> {
         // SAFETY: the range is ours; taking rights away can only make later writes fail.
         unsafe { rustix::mm::mprotect(self.first.as_ptr().cast(), self.bytes, MprotectFlags::READ)? };
@@ -326,7 +326,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was reserved by `map_parts` and nothing else lies in it; all users hold an owner of this.
+        // SAFETY: the range was reserved by `map_parts` and holds no other memory; all its users hold an owner of it.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.reserved) };
     }
 }
@@ -341,7 +341,7 @@ mod tests {
         let at = CString::new(folder.to_str().expect("a temporary folder's name is text"))?;
         let check = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         let none = std::ptr::null();
-        // SAFETY: strings that end, and a thread whose folders are its own before any of them changes.
+        // SAFETY: the strings end, and the thread gets its own mounts before any of them changes.
         unsafe {
             check(libc::unshare(libc::CLONE_NEWNS))?;
             check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Where the system gives shared memory huge pages by itself (`shmem_enabled`), it says so in each file's block size.
+    /// If the system may give shared memory huge pages (`shmem_enabled`), each file's block size is a huge page.
     #[test]
     fn memory_that_may_have_huge_pages_is_laid_out_as_any_other() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Pages of words that several processes read and one (or two) write: atomics only.
 //!
-//! A peer may store anything at any time. A word is therefore loaded once, checked, and used from the local copy; nothing
-//! here or above may crash, loop or read out of bounds because of what it says.
+//! A peer may store anything at any time. So each word is loaded once, checked, and used from the local copy. No value
+//! may make the code here or above crash, loop or read out of bounds.
 
 use super::segment::Mapping;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The type is `repr(C)`, made of atomics (and padding) only, and all bytes zero is a value of it.
 pub unsafe trait Words: Send + Sync + 'static {}
 
-/// A page of words and what keeps it there.
+/// A page of words, and the owner of its memory.
 pub struct Shared<T> {
     words: NonNull<T>,
     _owner: Arc<dyn Send + Sync>,
@@ -27,7 +27,7 @@ unsafe impl<T: Words> Send for Shared<T> {}
 unsafe impl<T: Words> Sync for Shared<T> {}
 
 impl<T: Words> Shared<T> {
-    /// The words that lie `offset` bytes into a map; `None` where they do not fit or are not aligned there.
+    /// The words at `offset` of a map; `None` where they do not fit or are not aligned.
     pub fn in_mapping(mapping: &Arc<Mapping>, offset: usize) -> Option<Shared<T>> {
         let fits = offset.checked_add(size_of::<T>()).is_some_and(|end| end <= mapping.bytes());
         let words = mapping.first().as_ptr().wrapping_add(offset).cast::<T>();
@@ -55,8 +55,8 @@ impl<T> Deref for Shared<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: it lies inside what `_owner` keeps, aligned (checked when made); as `Words` it consists of atomics, so that
-        // other processes may store to it at any time.
+        // SAFETY: it lies in memory that `_owner` keeps, and is aligned (checked when made). As `Words` it consists of
+        // atomics, so other processes may store to it at any time.
         unsafe { self.words.as_ref() }
     }
 }
@@ -67,7 +67,7 @@ impl<T> std::fmt::Debug for Shared<T> {
     }
 }
 
-/// An array of words in shared memory whose length is a power of two, by absolute index.
+/// An array of words in shared memory, by absolute index; its length is a power of two.
 pub struct SharedArray<T> {
     first: NonNull<T>,
     mask: u64,
@@ -80,7 +80,7 @@ unsafe impl<T: Words> Send for SharedArray<T> {}
 unsafe impl<T: Words> Sync for SharedArray<T> {}
 
 impl<T: Words> SharedArray<T> {
-    /// The `count` (a power of two) elements that lie `offset` bytes into a map; `None` where they do not fit.
+    /// The `count` (a power of two) elements at `offset` of a map; `None` where they do not fit.
     pub fn in_mapping(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Option<SharedArray<T>> {
         let bytes = count.checked_mul(size_of::<T>())?;
         let fits = count.is_power_of_two() && offset.checked_add(bytes).is_some_and(|end| end <= mapping.bytes());
@@ -96,20 +96,20 @@ impl<T: Words> SharedArray<T> {
     ///
     /// # Panics
     ///
-    /// Where the number of elements is no power of two.
+    /// Where the number of elements is not a power of two.
     pub fn private(elements: Vec<T>) -> SharedArray<T> {
         assert!(elements.len().is_power_of_two(), "indices wrap by masking");
         let owner: Arc<Vec<T>> = Arc::new(elements);
         SharedArray { first: NonNull::from(&owner[0]), mask: owner.len() as u64 - 1, _owner: owner }
     }
 
-    /// Elements in it.
+    /// Number of elements.
     #[inline]
     pub fn count(&self) -> u64 {
         self.mask + 1
     }
 
-    /// The element that `index` falls on.
+    /// The element at `index` modulo the length.
     #[inline]
     pub fn at(&self, index: u64) -> &T {
         // SAFETY: the masked index is below the length, and `_owner` keeps all elements; as for `Shared`.

@@ -1,5 +1,4 @@
-//! Blocks whose bytes follow from their number, and a reader that checks what it sees: whole, in order, once, and what is
-//! missing is counted.
+//! Blocks whose bytes follow from their number, and a reader that checks that they come whole, in order and once.
 
 use base::id::{Class, RingId};
 use buffer::Descriptor;
@@ -12,7 +11,7 @@ use std::time::Instant;
 pub const BYTES: u64 = 4096;
 pub const SLOTS: u64 = 16;
 
-/// What is written and never published.
+/// Fills blocks that are never published.
 #[cfg(feature = "kill-points")]
 pub const JUNK: u8 = 0xee;
 
@@ -20,12 +19,12 @@ pub fn ring(kind: RingKind, signalling: Signalling) -> (Ring, Writer) {
     Ring::create(Geometry::new(kind, BYTES, SLOTS), Pages::Normal, signalling).expect("a small ring can be made")
 }
 
-/// Bytes of block `n`. Now and then a long one: then bytes run out before slots do.
+/// Bytes of block `n`. A long one now and then makes bytes run out before slots do.
 pub fn len(kind: RingKind, n: u64) -> usize {
     if kind != RingKind::P && n % 11 == 7 { 1500 } else { 1 + (n * 37 % 200) as usize }
 }
 
-/// One byte, of block `n` or (a stream) at position `n + at`. Never [`JUNK`].
+/// One byte of block `n` at offset `at`. Never [`JUNK`].
 fn byte(n: u64, at: u64) -> u8 {
     ((n.wrapping_mul(0x9e37_79b9) >> 7).wrapping_add(at.wrapping_mul(7)) % 0xee) as u8
 }
@@ -34,7 +33,7 @@ fn stream_byte(position: u64) -> u8 {
     ((position.wrapping_mul(0x9e37_79b9) >> 9) % 0xee) as u8
 }
 
-/// The bytes of block `n`; for a stream those that come after `head`.
+/// The bytes of block `n`; for a stream, those after position `head`.
 pub fn bytes(kind: RingKind, n: u64, head: u64) -> Vec<u8> {
     let len = len(kind, n) as u64;
     match kind {
@@ -43,12 +42,12 @@ pub fn bytes(kind: RingKind, n: u64, head: u64) -> Vec<u8> {
     }
 }
 
-/// What is said of block `n`.
+/// The descriptor's facts about block `n`.
 pub fn about(n: u64) -> Descriptor {
     Descriptor { time: n, class: Class(n as u32 ^ 0x5555), ..Descriptor::default() }
 }
 
-/// A descriptor of a block that lies in another ring.
+/// A descriptor of a block in another ring.
 pub fn elsewhere(n: u64) -> Descriptor {
     Descriptor { pos: n.wrapping_mul(0x1_0001), len: n as u32 | 1, ring: RingId(9), ..about(n) }
 }
@@ -68,25 +67,25 @@ pub fn write(writer: &mut Writer, n: u64, deadline: Instant) -> Result<(), NotWr
     writer.write(about(n), &bytes, Some(deadline))
 }
 
-/// What was seen so far, and what may come next.
+/// Blocks seen so far, and the next one to expect.
 #[derive(Debug)]
 pub struct Seeing {
     kind: RingKind,
-    /// Number (a stream: position) of what came first, once it came.
+    /// Number (in a stream: position) of the first block, once it came.
     first: Option<u64>,
-    /// Blocks (bytes) seen.
+    /// Number of blocks (in a stream: bytes) seen.
     pub got: u64,
-    /// Number after the last block seen; position, of a stream.
+    /// Number after the last block seen (in a stream: position).
     pub next: u64,
 }
 
 impl Seeing {
-    /// Of a reader that sees everything from `first` on, or whatever comes first.
+    /// For a reader that sees everything from block `first` on (`None`: from any block on).
     pub fn new(kind: RingKind, first: Option<u64>) -> Seeing {
         Seeing { kind, first, got: 0, next: first.unwrap_or(0) }
     }
 
-    /// Are these the bytes, and is that what was said of them?
+    /// Are these the bytes and the facts of the block?
     pub fn is_right(&self, seen: &Seen, bytes: &[u8]) -> bool {
         let n = seen.block.time;
         let class = match self.kind {
@@ -104,7 +103,7 @@ impl Seeing {
             && bytes.iter().enumerate().all(|(at, found)| *found == byte(n, at as u64))
     }
 
-    /// Reads a block (some bytes) if there is one.
+    /// Reads a block (in a stream: some bytes) if there is one.
     pub fn step(&mut self, reader: &mut Reader) -> Result<(), Nothing> {
         let seen = reader.peek()?;
         let seen = reader.first(seen, 300);
@@ -133,7 +132,7 @@ impl Seeing {
         loop {
             let outcome = reader.wait(Some(deadline)).and_then(|()| self.step(reader));
             match outcome {
-                // Overtaken after it was woken, perhaps.
+                // Perhaps it was overtaken after it was woken.
                 Err(Nothing::Yet) if Instant::now() < deadline => {}
                 Err(nothing) => return nothing,
                 Ok(()) => {}
@@ -142,7 +141,7 @@ impl Seeing {
     }
 }
 
-/// A reader that checks.
+/// A reader that checks each block.
 #[derive(Debug)]
 pub struct Checker {
     pub reader: Reader,
@@ -150,13 +149,13 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A reader that is there from the first block on.
+    /// A reader that is attached before the first block.
     pub fn attach(ring: &mut Ring, kind: RingKind, contract: OnFull, hold: Hold) -> Checker {
         let reader = ring.attach(contract, hold, From::Next).expect("there is room for readers");
         Checker { reader, seeing: Seeing::new(kind, Some(0)) }
     }
 
-    /// A reader that begins wherever it does.
+    /// A reader that begins anywhere.
     #[cfg(feature = "kill-points")]
     pub fn attach_late(ring: &mut Ring, kind: RingKind, from: From) -> Checker {
         let reader = ring.attach(OnFull::Overwrite, None, from).expect("there is room for readers");
@@ -171,12 +170,12 @@ impl Checker {
         self.seeing.step(&mut self.reader)
     }
 
-    /// Reads all there is, and says why there is no more.
+    /// Reads all blocks, and returns why there are no more.
     pub fn drain(&mut self) -> Nothing {
         for _ in 0..100_000 {
             match self.step() {
                 Ok(()) => {}
-                // A reader that is overtaken on and on may be told so; here nobody writes.
+                // An overtaken reader may give up for now; here no writer goes on.
                 Err(Nothing::Yet) if self.reader.peek().is_ok() => {}
                 Err(nothing) => return nothing,
             }

@@ -1,5 +1,6 @@
-//! One side of a flow channel dies at each store in turn. In the place of a driver another goes on: packets are published whole and once,
-//! each buffer is in use again, and what was not done is done. The death of an application is noticed, and it leaves no half of a packet.
+//! One side of a flow channel dies at each store in turn. Another driver takes a dead driver's place: packets are
+//! published whole and once, each buffer is in use again, and the rest of the work is done. The death of an application
+//! is noticed, and leaves no part of a packet.
 
 use crate::process::{Child, Scoreboard, Status, alone, die};
 use base::atomic::kill_points;
@@ -10,23 +11,23 @@ use std::sync::Arc;
 
 const SIZE: Geometry = Geometry { send_records: 8, send_bytes: 4096, receive_buffers: 8, buffer_bytes: 64 };
 
-/// Bytes of the packets that the child delivers: of one buffer, of several, and one that waits for buffers given back.
+/// Lengths of the packets that the child delivers: in one buffer, in several, and one that waits for returned buffers.
 const LENGTHS: [usize; 5] = [10, 130, 64, 100, 1];
 
-/// Word of the scoreboard: packets of which the child knows that they were published.
+/// Word of the scoreboard: packets that the child knows to be published.
 const PUBLISHED: usize = 0;
 
-/// Another: the child knows that it closed its flow.
+/// Word of the scoreboard: the child knows that it closed its flow.
 const CLOSED: usize = 1;
 
-/// A channel of the doorbells that the others ring for.
+/// The channel for which the other side rings.
 const CHANNEL: usize = 70;
 
 fn packet(number: usize) -> Vec<u8> {
     (0..LENGTHS[number]).map(|at| (at * 7 + number * 31) as u8).collect()
 }
 
-/// What a driver does: it looks at its doorbells, sends one packet, delivers all, and sends the rest.
+/// The driver's work: it looks at its doorbells, sends one packet, delivers all, and sends the rest.
 fn drive(mut driver: Driver, bells: &Bells, board: Scoreboard) {
     look(bells);
     driver.take().unwrap().unwrap();
@@ -49,7 +50,7 @@ fn drive(mut driver: Driver, bells: &Bells, board: Scoreboard) {
     driver.close(libc::ENETDOWN);
 }
 
-/// What an application does: it sends all, reads what it received, and closes the flow.
+/// The application's work: it sends all packets, reads those it received, and closes the flow.
 fn apply(mut application: Application, bells: &Bells, board: Scoreboard) {
     look(bells);
     for number in 0..LENGTHS.len() {
@@ -64,7 +65,7 @@ fn apply(mut application: Application, bells: &Bells, board: Scoreboard) {
     board.set(CLOSED, 1);
 }
 
-/// What each side does before it sleeps.
+/// Each side's preparation for a sleep.
 fn look(bells: &Bells) {
     assert!(!bells.fall_asleep());
     bells.news(|channel| assert_eq!(channel, CHANNEL));
@@ -76,7 +77,7 @@ fn copies<const N: usize>(fds: [&Arc<OwnedFd>; N]) -> [OwnedFd; N] {
     fds.map(|fd| fd.try_clone().unwrap())
 }
 
-/// Has this side nothing to wake up for, and nobody who could wake it?
+/// Has the other side closed its end of the pipe, and is no ring left to read?
 fn hangs_up(bells: &Bells) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(bells.fd(), PollFlags::empty())];
     rustix::event::poll(&mut fds, Some(&Timespec::default())).unwrap();
@@ -94,7 +95,7 @@ fn received(application: &mut Application) -> Vec<(u64, Vec<u8>)> {
     all
 }
 
-/// Runs this in a child that dies at this store. Did it?
+/// Runs `body` in a child that dies at this store; says whether it died.
 fn dies(at: u64, body: impl FnOnce()) -> bool {
     let mut child = Child::fork(|| {
         kill_points::arm(at, die);
@@ -105,11 +106,11 @@ fn dies(at: u64, body: impl FnOnce()) -> bool {
     ended != Status::Exited(0)
 }
 
-/// A run in which the driver dies at this store; `false`: it came through.
+/// A run in which the driver dies at this store; `false`: it survived.
 fn driver_dies_at(at: u64) -> bool {
     let (mut driver, fds) = Driver::create(SIZE).unwrap();
     let mut application = Application::attach(SIZE, fds).unwrap();
-    // Four buffers were used and given back: the child takes them back when the other four are used up.
+    // Four buffers were used and given back: the child takes them back when it has used up the other four.
     for _ in 0..4 {
         assert_eq!(driver.deliver(&[&[1]], 0), Ok(Delivered::Yes));
     }
@@ -127,7 +128,7 @@ fn driver_dies_at(at: u64) -> bool {
 
     let (mut driver, bells) = (Driver::restore(SIZE, segments).unwrap(), Bells::restore(kept).unwrap());
     assert!(!hangs_up(&rings) && !hangs_up(&bells), "{at}");
-    // Whatever was rung for, or not: each side is woken by the other.
+    // Whether or not a ring was lost, each side can wake the other.
     rings.awake();
     for (one, other) in [(&rings, &bells), (&bells, &rings)] {
         one.ring(CHANNEL + 1);
@@ -148,7 +149,7 @@ fn driver_dies_at(at: u64) -> bool {
     for (number, (time, bytes)) in got.iter().enumerate() {
         assert_eq!((*time, bytes), (number as u64, &packet(number)), "{at}");
     }
-    // Each packet that was not done is sent, in order; the last of the dead driver's may be sent again.
+    // Each packet that was not done is sent, in order; the dead driver's last one may be sent again.
     let mut next = 5 - driver.waiting() as u8;
     while let Some(outgoing) = driver.take().unwrap() {
         let mut frame = [0; 30];
@@ -166,7 +167,7 @@ fn driver_dies_at(at: u64) -> bool {
         assert_eq!(driver.deliver(&[&[0]], 9), Ok(Delivered::Dropped(Drop::NoBuffer)), "{at}");
         assert_eq!(received(&mut application), (0..8).map(|number| (9, vec![number; 64])).collect::<Vec<_>>(), "{at}");
     }
-    // No third driver comes.
+    // No third driver takes over.
     let [_, ours] = copies(driver.segments().each_ref());
     drop(driver);
     close_abandoned(ours, libc::ENETDOWN).unwrap();
@@ -174,7 +175,7 @@ fn driver_dies_at(at: u64) -> bool {
     died
 }
 
-/// A run in which the application dies at this store; `false`: it came through.
+/// A run in which the application dies at this store; `false`: it survived.
 fn application_dies_at(at: u64) -> bool {
     let (mut driver, fds) = Driver::create(SIZE).unwrap();
     for _ in 0..4 {
@@ -197,7 +198,7 @@ fn application_dies_at(at: u64) -> bool {
     }
     assert!(sent == known || died && sent == known + 1, "{at}: {sent} of {known}");
     assert!(driver.is_closed() || died && board.get(CLOSED) == 0, "{at}");
-    // Four buffers were never given, and perhaps four came back.
+    // Four buffers were never given to the application, and up to four came back.
     let delivered = (0..9).filter(|_| driver.deliver(&[&[0]], 9) == Ok(Delivered::Yes)).count();
     assert!((4..=8).contains(&delivered) && (died || delivered == 8), "{at}: {delivered}");
     died

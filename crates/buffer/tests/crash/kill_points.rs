@@ -1,5 +1,5 @@
-//! A death at each store in turn: the first run ends the child before its first store to shared memory, the next before the
-//! second, and so on until it comes through. Every run is checked by those who are left.
+//! A death at each store in turn: the first run kills the child before its first store to shared memory, the next
+//! before the second, and so on until a child survives. The surviving processes check every run.
 
 use crate::blocks::{self, Checker, JUNK};
 use crate::process::{Child, Scoreboard, Status, alone, die, soon, stop_here};
@@ -7,15 +7,15 @@ use base::atomic::kill_points;
 use buffer::ring::{From, NotWritten, Nothing, OnFull, Patience, RingKind, Seen, Signalling, Writer};
 use std::time::{Duration, Instant};
 
-/// Words of the scoreboard: what the writer had begun and what it had published, as number of blocks or (a stream)
-/// position; that a sleeper goes to sleep, and what it has seen.
+/// Words of the scoreboard. `BEGUN` and `PUBLISHED` are the writer's, as number of blocks or (in a stream) position. A
+/// sleeping reader sets `SLEEPS` before it sleeps, and `SEEN` to what it has seen.
 const BEGUN: usize = 0;
 const PUBLISHED: usize = 1;
 const SLEEPS: usize = 2;
 const SEEN: usize = 3;
 const GO: usize = 4;
 
-/// What the writer does.
+/// The writer's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writes {
     Write,
@@ -23,11 +23,11 @@ enum Writes {
     Forward,
     Flush,
     Close,
-    /// A part of what there is, for streams.
+    /// Writes only a part of its bytes, for streams.
     Some,
     /// Waits for a reader that holds the ring.
     Wait,
-    /// Drops what a reader has no room for.
+    /// Drops blocks for which a reader leaves no room.
     Drop,
     /// Demotes a reader.
     Demote,
@@ -57,7 +57,7 @@ impl Writes {
         }
     }
 
-    /// Who reads.
+    /// The contracts of the readers.
     fn contracts(self, scene: Scene) -> &'static [OnFull] {
         match (self, scene) {
             (Writes::Wait | Writes::Demote, _) => &[OnFull::Wait, OnFull::Overwrite, OnFull::Shared],
@@ -70,11 +70,11 @@ impl Writes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
-    /// Readers have read all there is.
+    /// Readers have read all blocks.
     Caught,
-    /// What is written overwrites what a reader is looking at.
+    /// The writer overwrites blocks that a reader is reading.
     Lapping,
-    /// One reader, a process of its own, sleeps.
+    /// One reader, in a process of its own, sleeps.
     Asleep,
 }
 
@@ -82,7 +82,7 @@ fn mark(kind: RingKind, writer: &Writer, n: u64, word: usize, board: Scoreboard)
     board.set(word, if kind == RingKind::C { writer.head() } else { n });
 }
 
-/// Writes one block by `write`, and says on the scoreboard that it is begun and that it is published.
+/// Writes one block with `write`, and notes on the scoreboard that it is begun and that it is published.
 fn publish(
     writer: &mut Writer,
     board: Scoreboard,
@@ -96,7 +96,7 @@ fn publish(
     outcome
 }
 
-/// What the child does. `n` blocks are written already.
+/// The child's work. `n` blocks are written already.
 fn run_writer(writes: Writes, kind: RingKind, mut writer: Writer, mut n: u64, board: Scoreboard) {
     let stream = kind == RingKind::C;
     let begun = |writer: &Writer, n: u64| if stream { writer.head() + blocks::len(kind, n) as u64 } else { n + 1 };
@@ -177,11 +177,11 @@ fn run_writer(writes: Writes, kind: RingKind, mut writer: Writer, mut n: u64, bo
             }
         }
     }
-    // Nobody closes the ring of a writer that dies.
+    // A writer that dies does not close its ring.
     std::mem::forget(writer);
 }
 
-/// What a reader looked at before its writer went on; whole if it says so.
+/// Blocks that readers saw before the writer went on: their bytes must be right if the reader finds them intact.
 fn check_outstanding(readers: &[Checker], outstanding: &[Option<Seen>]) {
     for (checker, seen) in readers.iter().zip(outstanding) {
         let Some(seen) = seen else { continue };
@@ -190,7 +190,7 @@ fn check_outstanding(readers: &[Checker], outstanding: &[Option<Seen>]) {
     }
 }
 
-/// One death (or stop) of a writer, at the `at`-th point. Says whether there was one: else the child came through.
+/// One death (or stop) of a writer, at the `at`-th point. `false`: the child survived.
 fn one_writer(kind: RingKind, writes: Writes, scene: Scene, at: u64, then: fn(), board: Scoreboard) -> bool {
     board.clear();
     let (mut ring, mut writer) = blocks::ring(kind, Signalling::Batched(2));
@@ -230,7 +230,7 @@ fn one_writer(kind: RingKind, writes: Writes, scene: Scene, at: u64, then: fn(),
     });
     mark(kind, &writer, before, BEGUN, board);
     mark(kind, &writer, before, PUBLISHED, board);
-    // This process's copy says nothing until all is checked: then that it ended, to nobody.
+    // This process's copy of the writer stays silent until all is checked; its end then reaches no reader.
     let mut writer = Some(writer);
     let mut child = Child::fork(|| {
         let writer = writer.take().expect("it is there until here");
@@ -269,7 +269,7 @@ fn one_writer(kind: RingKind, writes: Writes, scene: Scene, at: u64, then: fn(),
         assert!(board.get(SEEN) <= begun && (!is_sure(sleeps_by) || board.get(SEEN) >= published));
     }
     if stopped {
-        // The readers have gone on; what the old writer does then is seen by nobody.
+        // The readers have gone on; no reader sees what the old writer does then.
         let (mut ring, mut writer) = blocks::ring(kind, Signalling::Batched(2));
         let mut reader = Checker::attach(&mut ring, kind, OnFull::Wait, None);
         (0..3).for_each(|n| blocks::try_write(&mut writer, n).unwrap());
@@ -331,7 +331,7 @@ fn a_writer_may_stop_at_each_store_and_wake_when_its_ring_is_retired() {
     }
 }
 
-/// What the reader does.
+/// The reader's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
     Peek,
@@ -369,7 +369,7 @@ fn one_reader(kind: RingKind, contract: OnFull, reads: Reads, at: u64) -> bool {
     let (mut ring, mut writer) = blocks::ring(kind, Signalling::Batched(2));
     let mut victim = Some(Checker::attach(&mut ring, kind, contract, None));
     let mut others = [OnFull::Wait, OnFull::Overwrite].map(|contract| Checker::attach(&mut ring, kind, contract, None));
-    // Who can be overtaken is.
+    // Readers that can be overtaken are.
     let before = if contract.holds() { 6 } else { 60 };
     let mut n = 0;
     let mut write_and_read = |writer: &mut Writer, others: &mut [Checker]| {
@@ -390,7 +390,7 @@ fn one_reader(kind: RingKind, contract: OnFull, reads: Reads, at: u64) -> bool {
     });
     let ended = child.wait();
     assert!(matches!(ended, Status::Exited(0) | Status::Killed(libc::SIGKILL)), "{ended:?}");
-    // Who held the ring holds it until its keeper says that it is gone; nobody else ever does.
+    // A holding reader holds the ring until its keeper says that it is gone; other readers never do.
     let full = (0..100).find_map(|_| write_and_read(&mut writer, &mut others).err());
     let expected = match contract {
         OnFull::Wait => Some(NotWritten::WouldBlock),
@@ -414,7 +414,7 @@ fn a_reader_may_die_at_each_store() {
     for kind in RingKind::ALL {
         for contract in OnFull::ALL {
             for reads in [Reads::Peek, Reads::Take, Reads::Tell, Reads::Wait, Reads::Leave] {
-                // Who holds nothing new stores nothing when it only looks.
+                // A reader that holds no new block makes no store when it only looks.
                 let points = (1..).take_while(|at| one_reader(kind, contract, reads, *at)).count();
                 eprintln!("{points:5} points: reader dies: {} {} {reads:?}", kind.name(), contract.name());
                 assert!(points > 0 || reads == Reads::Peek);
@@ -425,7 +425,7 @@ fn a_reader_may_die_at_each_store() {
     eprintln!("{all:5} points: reader, in all");
 }
 
-/// A writer sleeps for want of room; its reader dies while it tells of some.
+/// A writer sleeps for want of room; its reader dies while it tells what it took.
 fn one_waker(kind: RingKind, at: u64, board: Scoreboard) -> bool {
     board.clear();
     let (mut ring, mut writer) = blocks::ring(kind, Signalling::Batched(2));
@@ -462,7 +462,7 @@ fn a_reader_may_die_at_each_store_that_wakes_its_writer() {
     let _alone = alone();
     let board = Scoreboard::new();
     for kind in RingKind::ALL {
-        // How many there are depends on how fast the writer fills what it is told of; these are the first, and all of a step.
+        // The number of points depends on how fast the writer fills the room; the first ones cover a whole step.
         let points = (1..=12).take_while(|at| one_waker(kind, *at, board)).count();
         eprintln!("{points:5} points: reader dies: {} wakes its writer", kind.name());
         assert!(points >= 3);

@@ -1,5 +1,5 @@
-//! The same with a keeper: a process of its own, which learns of deaths by its sockets and does what a parent does in the
-//! other tests.
+//! The same with a keeper: a separate process, which learns of deaths by its sockets and does what the parent does in
+//! the other tests.
 
 use crate::blocks::{self, Seeing};
 use crate::process::{Child, Scoreboard, Status, alone, soon};
@@ -16,7 +16,7 @@ const BEGUN: usize = 0;
 const PUBLISHED: usize = 1;
 const READY: usize = 2;
 
-/// A keeper in a child, and the ring it keeps.
+/// A keeper in a child, and its ring.
 fn keep(kind: RingKind, folder: &tempfile::TempDir, board: Scoreboard) -> (Child, Named) {
     board.clear();
     let path = folder.path().join(kind.name());
@@ -89,7 +89,7 @@ fn the_writer_of_a_named_ring_is_not_held_by_a_reader_that_died() {
             let mut child = Child::fork(|| {
                 let mut reader = named.open_reader(OnFull::Wait, From::Next, Some(soon())).unwrap();
                 board.set(READY, 1);
-                // What was written before it came is not for it.
+                // Blocks written before it came are not meant for it.
                 Seeing::new(kind, None).read_to_the_end(reader.reader(), soon());
             });
             board.await_set(READY);
@@ -102,7 +102,7 @@ fn the_writer_of_a_named_ring_is_not_held_by_a_reader_that_died() {
             let (mut n, deadline) = (0, soon());
             while writer.writer().readers() > 0 {
                 assert!(Instant::now() < deadline, "{kind:?}: its keeper says that it is gone");
-                // Without a deadline of its own it would wait for as long as the reader lives.
+                // Without its own deadline it would wait for as long as the reader lives.
                 blocks::write(writer.writer(), n, deadline).unwrap();
                 n += 1;
             }
@@ -112,7 +112,7 @@ fn the_writer_of_a_named_ring_is_not_held_by_a_reader_that_died() {
     }
 }
 
-/// How long a side may take to find out that the other died when their keeper is dead as well.
+/// How long a side may take to find out that the other died, if their keeper is dead as well.
 const FOUND_OUT: Duration = Duration::from_secs(5);
 
 #[test]
@@ -149,7 +149,7 @@ fn readers_whose_keeper_died_before_their_writer_read_on_and_are_told_of_its_dea
         retried.set_non_blocking(true);
         board.await_set(READY);
         assert_eq!(keeper.kill(), Status::Killed(libc::SIGKILL));
-        // A writer that lives is read on, whoever keeps the ring.
+        // A living writer's ring is read on, with or without a keeper.
         board.set(BEGUN, 3);
         let mut eight = [0; 8];
         let until = soon();
@@ -177,7 +177,7 @@ fn readers_whose_keeper_died_before_their_writer_read_on_and_are_told_of_its_dea
             got += seen.block.len;
             plain.reader().take(&seen).unwrap();
         }
-        // All of them sleep, for longer than they look themselves.
+        // All of them sleep, for longer than the interval at which they check by themselves.
         std::thread::scope(|scope| {
             let waiting = [
                 scope.spawn(|| blocking.read(&mut [0; 9]).unwrap_err().kind()),

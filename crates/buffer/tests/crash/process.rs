@@ -1,18 +1,18 @@
-//! Children forked from this process: a ring's memory is theirs as well. Not for programs: what a child does between
-//! fork(2) and its end must need no lock that another thread could have held.
+//! Children forked from this process, which share a ring's memory. For tests only: between fork(2) and its end a child
+//! must not need a lock that another thread could have held.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tests that fork run one at a time: the locks of this process are free when it forks.
+/// Tests that fork run one at a time: so the locks of this process are free when it forks.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    // A test that failed holds nothing the others need.
+    // A failed test holds no lock that other tests need.
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a child ended, or that it did not.
+/// How a child ended, or that it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Exited(i32),
@@ -20,7 +20,7 @@ pub enum Status {
     Stopped,
 }
 
-/// A child process; it is killed when this is dropped.
+/// A child process; dropping this kills it.
 #[derive(Debug)]
 pub struct Child {
     pid: libc::pid_t,
@@ -36,7 +36,7 @@ impl Child {
         if pid > 0 {
             return Child { pid, ended: None };
         }
-        // SAFETY: prctl and write take what they are given here; _exit never returns.
+        // SAFETY: prctl and write get valid arguments; _exit never returns.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             std::panic::set_hook(Box::new(|panic| {
@@ -55,7 +55,7 @@ impl Child {
         }
     }
 
-    /// How it has ended, if it has.
+    /// How it has ended; `None` if it has not.
     pub fn ended(&mut self) -> Option<Status> {
         self.look(libc::WNOHANG)
     }
@@ -94,13 +94,13 @@ impl Child {
         self.ended
     }
 
-    /// Kills it, and says what had become of it.
+    /// Kills it, and returns how it ended.
     pub fn kill(&mut self) -> Status {
         self.signal(libc::SIGKILL);
         self.wait()
     }
 
-    /// Stops it where it is, unless it has ended.
+    /// Stops it at its present place, unless it has ended.
     pub fn stop(&mut self) -> Status {
         self.signal(libc::SIGSTOP);
         self.wait()
@@ -126,14 +126,14 @@ pub fn die() {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// Stops this process until somebody lets it go on.
+/// Stops this process until another one lets it go on.
 #[cfg(feature = "kill-points")]
 pub fn stop_here() {
     // SAFETY: kill takes numbers.
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
 }
 
-/// Words that this process and its children share, outside of any ring. Not counted as stores.
+/// Words that this process and its children share, outside of any ring. Stores to them are no kill points.
 #[derive(Clone, Copy, Debug)]
 pub struct Scoreboard {
     words: &'static [AtomicU64; Scoreboard::WORDS],
@@ -142,9 +142,9 @@ pub struct Scoreboard {
 impl Scoreboard {
     const WORDS: usize = 16;
 
-    /// All zero; as long as this process lives.
+    /// All words are zero; they live as long as this process.
     pub fn new() -> Scoreboard {
-        // SAFETY: a fresh map that is never unmapped, of a page, zero, which 16 words fit in.
+        // SAFETY: a fresh map of a zero page that is never unmapped; 16 words fit in it.
         let words = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
             let start = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -166,7 +166,7 @@ impl Scoreboard {
         (0..Scoreboard::WORDS).for_each(|index| self.set(index, 0));
     }
 
-    /// Waits until a word is something else than 0.
+    /// Waits until a word is not 0.
     pub fn await_set(&self, index: usize) {
         let deadline = soon();
         while self.get(index) == 0 {
@@ -176,12 +176,12 @@ impl Scoreboard {
     }
 }
 
-/// Later than anything takes on however busy a machine, for who will be told of what went wrong otherwise.
+/// A deadline later than any machine should take, however busy, for a test that learns of failures in another way.
 pub fn some_day() -> Instant {
     Instant::now() + Duration::from_secs(300)
 }
 
-/// Later than anything in these tests should take.
+/// A deadline later than anything in these tests should take.
 pub fn soon() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }

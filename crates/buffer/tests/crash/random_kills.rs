@@ -1,7 +1,7 @@
-//! Deaths at random times: one writer and three readers of mixed contracts, each a process of its own.
+//! Deaths at random times: one writer and three readers of mixed contracts, each in a process of its own.
 //!
-//! In every other round the writer dies: its readers must end, with all it published. In the rounds between a reader dies:
-//! the writer, which is then this process, must go on, and so must the other two.
+//! In every other round the writer dies: its readers must get everything it published, and end. In the other rounds a
+//! reader dies: the writer, which is this process then, and the other two readers must go on.
 
 use crate::blocks::{self, Checker};
 use crate::process::{Child, Scoreboard, Status, alone, soon};
@@ -13,13 +13,13 @@ const KILLS: u64 = 200;
 /// Longest time before a death.
 const LATEST_US: u64 = 1500;
 
-/// Words of the scoreboard: what was begun and what was published (blocks, or bytes of a stream); what each reader has seen.
+/// Words of the scoreboard: blocks (in a stream: bytes) begun, and published; the last block that each reader has seen.
 const BEGUN: usize = 0;
 const PUBLISHED: usize = 1;
 const READY: usize = 2;
 const SEEN: usize = 5;
 
-/// A few random numbers (xorshift), the same in each run: a failure can be looked at again.
+/// Random numbers (xorshift), the same in each run, so that a failure can be repeated.
 struct Dice(u64);
 
 impl Dice {
@@ -39,7 +39,7 @@ fn pause(us: u64) {
     }
 }
 
-/// What a reader process does: reads until nothing comes any more.
+/// The work of a reader process: reads until the end.
 fn read(checker: &mut Checker, board: Scoreboard, place: usize) {
     board.set(READY + place, 1);
     let why = checker.read_to_the_end(soon());
@@ -47,7 +47,7 @@ fn read(checker: &mut Checker, board: Scoreboard, place: usize) {
     if checker.reader.contract().holds() {
         assert_eq!(checker.lost(), 0, "{checker:?}");
     }
-    // Of who was overtaken, the last it saw.
+    // For an overtaken reader, the last block it saw.
     board.set(SEEN + place, checker.seeing.next);
 }
 
@@ -120,7 +120,7 @@ impl Round {
             if ended.is_none() && Instant::now() >= dies_at {
                 ended = Some(readers[victim].kill());
                 checkers[victim] = None;
-                // What is written from here on is written without it.
+                // From here on blocks are written without it.
                 let deadline = soon();
                 while writer.readers() != 2 {
                     assert!(Instant::now() < deadline);

@@ -1,4 +1,4 @@
-//! Processes that are stopped, not dead: their memory is still mapped, and they go on when somebody lets them.
+//! Processes that are stopped, not dead: their memory stays mapped, and they go on when another process lets them.
 
 use crate::blocks::{self, Checker};
 use crate::process::{Child, Scoreboard, Status, alone, some_day, soon};
@@ -22,7 +22,7 @@ fn a_stopped_writer_that_wakes_late_alters_nothing_live() {
         let mut before = Checker::attach(&mut old, kind, OnFull::Overwrite, None);
         let mut child = Child::fork(|| {
             let mut n = 0;
-            // Who stopped it says when it is enough.
+            // The parent says when it is enough.
             while board.get(ENOUGH) == 0 {
                 blocks::try_write(&mut writer, n).unwrap();
                 n += 1;
@@ -36,8 +36,8 @@ fn a_stopped_writer_that_wakes_late_alters_nothing_live() {
 
         let (mut new, mut writer) = blocks::ring(kind, Signalling::Every);
         let mut after = Checker::attach(&mut new, kind, OnFull::Wait, None);
-        // It writes some laps of its old ring while we write the new one, however long it takes on a machine that has other
-        // things to do: only a child that has ended will never get there, and a deadline far off is for one that hangs.
+        // The child writes some laps of its old ring while this process writes the new one, however long that takes on
+        // a busy machine. Only a child that has ended will never get there; the far deadline is for one that hangs.
         let laps_later = board.get(WRITTEN) + 500;
         child.go_on();
         let mut n = 0;
@@ -59,7 +59,7 @@ fn a_stopped_writer_that_wakes_late_alters_nothing_live() {
     }
 }
 
-/// The stopped reader and another one, each a process; the writer is this one.
+/// The stopped reader and another one, each in a process; the writer is this process.
 fn one_mix(kind: RingKind, stopped: OnFull, other: OnFull, board: Scoreboard) {
     board.clear();
     let (mut ring, mut writer) = blocks::ring(kind, Signalling::Every);

@@ -1,13 +1,13 @@
-//! `CRASH.md` names each store to shared memory, each with what a death there leaves and the test that shows it: a store
-//! without a row, a row without a store and a test that is not there fail here.
+//! `CRASH.md` names each store to shared memory, with the consequences of a death there and the test that shows them. A
+//! store without a row, a row without a store, or a missing test fails here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where shared words and bytes are stored to. Every Rust file below these folders is looked at.
+/// Folders with stores to shared words and bytes. Checks every Rust file below them.
 const FOLDERS: [&str; 3] = ["ring", "keeper", "flow"];
 
-/// What stores: calls on words, on bytes, and what does so for its caller.
+/// Calls that store: to words, to bytes, or on behalf of their caller.
 const STORES: [&str; 7] =
     [".store(", ".fetch_add(", ".fetch_or(", ".swap(", ".compare_exchange(", ".copy_in(", "doorbell::ring("];
 
@@ -24,7 +24,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What is stored to in a line of code: `head` of `self.words.writer.0.head.store(x, y)`.
+/// The targets of the stores in a line of code: `head` of `self.words.writer.0.head.store(x, y)`.
 fn stores(line: &str) -> Vec<String> {
     let code = line.split("//").next().unwrap_or_default();
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ fn stores(line: &str) -> Vec<String> {
     found
 }
 
-/// How often what is stored to, by file.
+/// How often each target is stored to, by file.
 type Counts = BTreeMap<(String, String), usize>;
 
 fn in_code() -> Counts {

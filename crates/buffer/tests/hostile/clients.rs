@@ -1,4 +1,4 @@
-//! Clients of a keeper that say what no client of ours says, in an order in which none says it.
+//! Clients of a keeper that send impossible messages, or messages in an impossible order.
 
 use buffer::control;
 use buffer::keeper::client::Named;
@@ -15,10 +15,10 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long anything may take that should not be waited for at all.
+/// Time limit for anything that should not need waiting at all.
 const LONG: Duration = Duration::from_secs(5);
 
-/// A keeper in a thread of its own, and the ring it keeps.
+/// A keeper in a thread of its own, and its ring.
 struct Kept {
     named: Named,
     keeper: Option<JoinHandle<io::Result<()>>>,
@@ -30,7 +30,7 @@ impl Kept {
         Kept::after(|_| {})
     }
 
-    /// One that begins to listen to its clients when this was done.
+    /// A keeper that serves its clients only after `first` has returned.
     fn after(first: impl FnOnce(&Path)) -> Kept {
         Kept::with(Policy::default(), first)
     }
@@ -59,7 +59,7 @@ impl Drop for Kept {
     }
 }
 
-/// One that says what it is told to.
+/// A client that sends what the test tells it to.
 struct Client(OwnedFd);
 
 impl Client {
@@ -107,7 +107,7 @@ fn a_reader_that_asks_to_write_as_well_holds_nothing_when_it_is_gone() {
     assert!(matches!(client.call(wants_to_read(OnFull::Wait)), Message::Reader(_)));
     drop(writer);
     let began = Instant::now();
-    // As long as the keeper has not seen that the writer is gone it has another answer.
+    // Until the keeper has seen that the writer is gone, its answer is another one.
     while kept.named.state().unwrap().writing {
         assert!(began.elapsed() < LONG);
     }
@@ -124,7 +124,7 @@ fn a_reader_that_asks_to_write_as_well_holds_nothing_when_it_is_gone() {
     }
 }
 
-/// The last to close a socket that lingers waits for its peer, for as long as whoever made the socket has said.
+/// The last process to close a lingering socket waits for its peer, for as long as the socket's maker has set.
 #[test]
 fn a_file_that_takes_long_to_close_is_not_for_the_keeper_to_close() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -149,7 +149,7 @@ fn a_file_that_takes_long_to_close_is_not_for_the_keeper_to_close() {
         control::send(&client.0, &Message::Hello(PROTOCOL), &[]).unwrap();
         if let Err(error) = control::send(&client.0, &Message::AskState, &[lingers.as_fd()]) {
             assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
-            // Nobody has it but us: it need not linger here.
+            // Only this process has it: it need not linger here.
             rustix::net::sockopt::set_socket_linger(&lingers, None).unwrap();
         }
         drop(lingers);
@@ -162,15 +162,15 @@ fn a_file_that_takes_long_to_close_is_not_for_the_keeper_to_close() {
 const NOBODY: u32 = 65_534;
 const SOMEBODY: u32 = 54_321;
 
-/// Runs as this user, of this group alone, in a thread that ends with it.
+/// Runs `work` as this user, in this group alone, in a thread that ends with it.
 fn as_user<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
     as_user_in(user, group, &[], work)
 }
 
-/// The same in these groups as well.
+/// The same in additional groups.
 fn as_user_in<T: Send>(user: u32, group: u32, groups: &[libc::gid_t], work: impl FnOnce() -> T + Send) -> T {
     let change = move || {
-        // SAFETY: changes this thread alone; the list has as many groups as is said.
+        // SAFETY: changes this thread alone; the list's length is right.
         let changed = unsafe {
             libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
                 && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
@@ -204,7 +204,7 @@ fn crowds_of_those_who_may_do_nothing_shut_nobody_out() {
         std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
     });
     let _idle = as_user(NOBODY, NOBODY, || crowd(kept.named.path()));
-    // A member of root's group, which may read it.
+    // A member of root's group, which may read the ring.
     let _members = as_user(SOMEBODY, 0, || {
         kept.named.state().unwrap();
         crowd(kept.named.path())
@@ -230,7 +230,7 @@ fn readers_of_others_leave_places_for_the_rings_own_user() {
     assert_eq!((others.len(), own.len()), (48, 16));
 }
 
-/// One user connects and reads as often as it is let in: other users, root and the ring's owner come in all the same.
+/// One user connects and reads as often as it can: other users, root and the ring's owner still get in.
 #[test]
 fn one_user_that_takes_every_place_it_gets_leaves_places_to_others() {
     if !is_root() {
@@ -257,14 +257,14 @@ fn one_user_that_takes_every_place_it_gets_leaves_places_to_others() {
         }
     };
     let users = [NOBODY, SOMEBODY, OWNER, 0];
-    // Of readers: one user has 48 of 64.
+    // Of the readers' places, one user may have 48 of 64.
     let (readers, refused) = as_user(NOBODY, NOBODY, take_all);
     assert_eq!((readers.len(), refused.kind()), (48, io::ErrorKind::QuotaExceeded), "{refused}");
     assert!(refused.to_string().contains("as many as one user may have: a place is free when"), "{refused}");
     let others = users.map(|user| as_user(user, user, || read().map(drop).map_err(|error| error.kind())));
     assert_eq!(others, [Err(io::ErrorKind::QuotaExceeded), Ok(()), Ok(()), Ok(())]);
     drop(readers);
-    // Of connections that say nothing: 128.
+    // Of the connections, one user may have 128.
     let crowd = as_user(NOBODY, NOBODY, || crowd(&path));
     let others = users.map(|user| as_user(user, user, || named.state().map(drop).map_err(|error| error.kind())));
     assert_eq!(others, [Err(io::ErrorKind::QuotaExceeded), Ok(()), Ok(()), Ok(())]);
@@ -278,7 +278,7 @@ fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
     let kept = Kept::new();
     let writer = kept.client();
     control::send(&writer.0, &Message::OpenWriter(WantedWriter::default()), &[]).unwrap();
-    // Its end of the line, which somebody else has as well: only the keeper knows of its death.
+    // The end of the writer's line is also open in this process, so only the keeper notices that the writer dies.
     let line = control::receive::<Message>(&writer.0).unwrap().unwrap().1;
     assert_eq!(writer.call(Message::Mapped), Message::Sealed);
     let mut reader = kept.named.open_reader(OnFull::Overwrite, From::Next, Some(Instant::now() + LONG)).unwrap();
@@ -294,7 +294,7 @@ fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
     drop(line);
 }
 
-/// A member is who is in the group, whatever group it acts for now.
+/// A member of the group counts as one, whichever group it acts for now.
 #[test]
 fn members_of_the_group_are_all_who_are_in_it() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! What a file descriptor lets its holder do, error by error; which file descriptors are taken for a ring's memory.
+//! The rights that a file descriptor gives, error by error; and which file descriptors are accepted as a ring's memory.
 
 use buffer::ring::RingKind;
 use buffer::ring::memory::{Geometry, RingMemory};
@@ -19,7 +19,7 @@ fn sealed() -> (Segment, OwnedFd) {
 }
 
 fn map(fd: BorrowedFd<'_>, protection: ProtFlags) -> Result<*mut std::ffi::c_void, Errno> {
-    // SAFETY: a fresh range; what is mapped is looked at by nobody.
+    // SAFETY: a fresh range; the test does not read what is mapped.
     unsafe { rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, MapFlags::SHARED, fd, 0) }
 }
 
@@ -41,7 +41,7 @@ fn whoever_has_the_descriptor_of_a_reader_cannot_change_a_byte() {
     assert_eq!(rustix::fs::fcntl_add_seals(&fd, SealFlags::WRITE), Err(Errno::PERM));
 }
 
-/// The permissions of a memfd let its owner open it again for writing; the seals leave nothing that could be done with it.
+/// A memfd's permissions let its owner open it again for writing; the seals make that useless.
 #[test]
 fn opened_again_for_writing_it_is_as_useless() {
     let (_segment, fd) = sealed();
@@ -138,7 +138,7 @@ fn a_segment_of_another_geometry_is_refused() {
     let memory = RingMemory::create("hostile", sound, Pages::Normal, 0).unwrap();
     memory.segment().seal_for_readers().unwrap();
     let receive = |geometry| RingMemory::receive(memory.segment().read_only_fd().unwrap(), geometry, Access::Read);
-    // None that a ring can have: refused before anything is mapped.
+    // Invalid geometries: refused before anything is mapped.
     let unsound = [
         Geometry { payload_bytes: 0, ..sound },
         Geometry { payload_bytes: 5000, ..sound },
@@ -154,7 +154,7 @@ fn a_segment_of_another_geometry_is_refused() {
     for geometry in unsound {
         assert!(matches!(receive(geometry), Err(Refused::Io(_))), "{geometry:?}");
     }
-    // Others fit into what there is, but are not what the segment says of itself.
+    // Other geometries fit into the memory, but differ from the segment's own words.
     for geometry in
         [Geometry { slots: 8, ..sound }, Geometry { payload_bytes: 4096, ..sound }, Geometry::new(RingKind::V, 8192, 0)]
     {

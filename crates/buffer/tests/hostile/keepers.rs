@@ -1,4 +1,4 @@
-//! Keepers that answer with what no keeper of ours says. A reader meets any that the ring's writer names.
+//! Keepers that give impossible answers. A ring's writer can make a reader connect to any keeper.
 
 use buffer::control;
 use buffer::keeper::client::Named;
@@ -20,7 +20,7 @@ fn a_keeper_that_talks_without_end_is_not_listened_to_without_end() {
         control::send(&client, &Message::Done, &[]).unwrap();
         let began = Instant::now();
         let talk = || {
-            // Until nobody listens.
+            // Until the other side closes.
             while control::send(&client, &Message::Left(7), &[]).is_ok() && began.elapsed() < Duration::from_secs(5) {}
         };
         std::thread::scope(|scope| {

@@ -1,22 +1,22 @@
-//! Finds memory as a hostile peer would: by looking where this process has mapped what is shared.
+//! Finds memory as a hostile peer would: by looking where this process has mapped shared memory.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Tests that look for maps run one at a time, so that they find only their own.
+/// Tests that look for maps run one at a time, so that each finds only its own.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A writable map of shared memory, which must stay mapped as long as this is used.
+/// A writable map of shared memory, which must stay mapped as long as this value is used.
 #[derive(Clone, Copy, Debug)]
 pub struct Victim {
     start: usize,
     pub len: usize,
 }
 
-/// The writable maps of memfds of this name, those of its beginning first.
+/// The writable maps of memfds with this name, those of the file's beginning first.
 pub fn writable(name: &str) -> Vec<Victim> {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux says what is mapped");
     let mut found: Vec<(usize, Victim)> = maps
@@ -35,10 +35,10 @@ pub fn writable(name: &str) -> Vec<Victim> {
 }
 
 impl Victim {
-    /// The word of eight bytes with this index, wrapped to what there is.
+    /// The eight-byte word with this index, modulo the number of words.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         let offset = index % (self.len / 8) * 8;
-        // SAFETY: inside a writable map, which stays as long as the test uses it; aligned; others use it as atomics too.
+        // SAFETY: inside a writable map, which stays as long as the test uses it; aligned; all users use it as atomics.
         unsafe { AtomicU64::from_ptr((self.start + offset) as *mut u64) }
     }
 
@@ -64,7 +64,7 @@ impl Dice {
     }
 }
 
-/// Ends what runs beside a test when the test ends, however it does.
+/// When dropped, ends what runs beside a test, also if the test panicked.
 pub struct Until<'a>(pub &'a AtomicBool);
 
 impl Drop for Until<'_> {

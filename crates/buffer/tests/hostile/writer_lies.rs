@@ -1,5 +1,5 @@
-//! A writer that lies: anything, at any time, in all of its ring's memory: words, headers, bytes. Readers of every kind and
-//! contract get a block (of bytes that lie in the ring), an error or nothing, and always get it in bounded time.
+//! A writer that lies: anything, at any time, anywhere in its ring's memory (words, headers, bytes). Readers of every
+//! kind and contract get a block with bytes of the ring, an error, or no block, and always in bounded time.
 
 use crate::maps::{self, Dice, Until, Victim};
 use buffer::Descriptor;
@@ -17,7 +17,7 @@ struct Scene {
     _ring: Ring,
     writer: Writer,
     readers: Vec<Reader>,
-    /// Words and headers; bytes, twice.
+    /// Words and headers; the bytes, mapped twice.
     victims: Vec<Victim>,
 }
 
@@ -37,7 +37,7 @@ fn scene(kind: RingKind, signalling: Signalling) -> Scene {
     Scene { _ring: ring, writer, readers, victims }
 }
 
-/// How looks ended.
+/// Counts of how looks ended.
 #[derive(Debug, Default)]
 struct Tally {
     good: u64,
@@ -52,7 +52,7 @@ impl Tally {
     }
 }
 
-/// All that a reader can do, a few times.
+/// Makes every call of a reader, a few times.
 fn use_reader(reader: &mut Reader, scratch: &mut Vec<u8>, tally: &mut Tally) {
     let began = Instant::now();
     for _ in 0..3 {
@@ -64,7 +64,7 @@ fn use_reader(reader: &mut Reader, scratch: &mut Vec<u8>, tally: &mut Tally) {
             let mut pieces = 0;
             bytes.pieces(|piece| pieces += piece.len());
             assert_eq!(pieces, bytes.len());
-            // What is found may be overwritten already: either is right.
+            // The block may be overwritten already: either outcome is right.
             let (_whole, _taken) = (reader.intact(&seen), reader.take(&reader.first(seen, 10)));
         }
         if let Some(seen) = tally.count(reader.next_block()) {
@@ -77,7 +77,7 @@ fn use_reader(reader: &mut Reader, scratch: &mut Vec<u8>, tally: &mut Tally) {
     assert!(began.elapsed() < Duration::from_secs(5), "{reader:?} takes its time");
 }
 
-/// A value that is likely to be taken for something: near to an edge, near to what is there, or anything.
+/// A plausible value: near an edge, near the present value, or random.
 fn value() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -93,7 +93,7 @@ fn value() -> impl Strategy<Value = u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Words of the first page (those that readers look at come first), then bytes anywhere, between any two looks.
+    /// Between any two looks: words of the first page (those that readers look at come first), then bytes anywhere.
     #[test]
     fn a_writer_that_lies_now_and_then_harms_no_reader(
         kind in 0usize..4,
@@ -114,20 +114,20 @@ proptest! {
     }
 }
 
-/// Lies until `done`. What is looked at most is lied about most; now and then the truth is said.
+/// Lies until `done`, most often about the words that readers look at most; sometimes tells the truth.
 fn lie_on_and_on(dice: &mut Dice, writer: &mut Writer, victims: &[Victim], done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let (which, at, value) = (dice.roll(), dice.roll(), dice.roll());
         match which % 8 {
-            // Head, intents, mark, place of the group: near to what they are, or anything.
+            // Head, intents, mark, position of the group: near their values, or random.
             0..=2 => {
                 let value = if value % 4 > 0 { writer.head().wrapping_add(value % 64) } else { value >> (value % 64) };
                 victims[0].word(16 + (at % 5) as usize).store(value, Ordering::Release);
             }
-            // Any word. Once the end is said a reader is done: not too often.
+            // Any word. Not too often, because a reader that sees an end is done.
             3 if at % 256 == 0 => victims[0].word((value % 512) as usize).store(at, Ordering::Release),
             4 | 5 => {
-                // Refused is as good: somebody holds the ring.
+                // A refusal is as good: some reader holds the ring.
                 let _ = writer.try_write(Descriptor::default(), &[at as u8; 50]);
             }
             _ => {

@@ -1,4 +1,4 @@
-//! Rings in the manner of pipes: what pipes do, and what they do not: peek, forward, follow.
+//! Rings used like pipes: what pipes can do, and what they cannot: peek, forward, follow.
 
 #![cfg(not(loom))]
 
@@ -21,7 +21,7 @@ fn pair(kind: RingKind) -> (Local, PipeWriter, PipeReader) {
     Local::pair(Geometry::new(kind, 4096, 16), Signalling::default()).unwrap()
 }
 
-/// A keeper in a thread of its own, and the ring it keeps.
+/// A keeper in a thread of its own, and its ring.
 struct Kept {
     name: String,
     keeper: Option<JoinHandle<io::Result<()>>>,
@@ -63,13 +63,13 @@ fn kind_of<T>(result: io::Result<T>) -> Result<T, i32> {
     result.map_err(|error| error.raw_os_error().unwrap_or_else(|| panic!("{error} is none of the system's")))
 }
 
-/// Readable now?
+/// Is the reader's descriptor readable now?
 fn readable(reader: &mut PipeReader) -> bool {
     let fd = reader.poll_fd().unwrap();
     rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() > 0
 }
 
-/// Becomes readable soon?
+/// Does the reader's descriptor become readable soon?
 fn becomes_readable(reader: &mut PipeReader) -> bool {
     let fd = reader.poll_fd().unwrap();
     let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -251,7 +251,7 @@ fn an_idle_descriptor_costs_nothing() {
         }
         all
     };
-    // Other tests of this process have such threads too: only its own share is looked at where it runs alone.
+    // Other tests of this process have such threads too, so the time is checked only if this test runs alone.
     let before = used();
     std::thread::sleep(Duration::from_millis(200));
     let after = used();
@@ -399,7 +399,7 @@ fn a_tee_gives_everything_to_each_and_goes_on_where_it_had_to_stop() {
             second_reader.read_exact(&mut got).unwrap();
             assert!(got == block(n - 2));
             second_reader.set_non_blocking(true);
-            // It says that it took what it took when it looks for more; there is one more.
+            // The look for another block tells the writer what was taken; there is one more.
             let more = second_reader.peek().unwrap().unwrap();
             assert_eq!(more.len(), block(n - 1).len());
         }
@@ -486,7 +486,7 @@ fn who_holds_nothing_finds_out_from_the_ring_the_bytes_lie_in() {
 
 #[test]
 fn a_sleeping_forwarder_is_woken_when_what_it_forwarded_was_read() {
-    // The first ring is full of forwarded blocks: its writer goes on only when the forwarder, asleep, passes them.
+    // The first ring is full of forwarded blocks: its writer goes on only when the sleeping forwarder passes them.
     let (_local, mut writer, mut forwarder) = pair(RingKind::D);
     for contract in [OnFull::Wait, OnFull::DropNewest] {
         let (to, mut forwarded, unused) = pair(RingKind::D);
@@ -528,21 +528,21 @@ fn who_leaves_in_order_waits_until_what_it_forwarded_was_read() {
     closing.join().unwrap();
 }
 
-/// Every policy, for every identity: may it map a ring, hold it, and get the bytes of its blocks by way of another ring that
-/// it may read?
+/// Every policy with every user: may the user map a ring, hold it, and get the bytes of its blocks through another ring
+/// that it may read?
 #[test]
 fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
     use buffer::keeper::policy::Reach;
     use std::os::unix::fs::PermissionsExt;
     const NOBODY: u32 = 65534;
     const SOMEBODY: u32 = 65533;
-    // SAFETY: takes nothing and changes nothing.
+    // SAFETY: takes no arguments and changes nothing.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("skipped (rights): only root can try what others may do");
         return;
     }
-    // Runs as this user, in a thread of its own that ends with it: credentials are a thread's, and a keeper goes by who
-    // connects.
+    // Runs `work` as this user, in a thread that ends with it: credentials are per thread, and a keeper goes by those
+    // of the thread that connects.
     fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
@@ -565,7 +565,7 @@ fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
         let path = folder.path().join(name);
         let geometry = Geometry::new(RingKind::D, 4096, 16);
         let options = RingOptions { policy, ..RingOptions::new(geometry) };
-        // The ring belongs to nobody, so that there are an owner, somebody else, and root.
+        // The ring belongs to `NOBODY`, so that there is an owner, another user, and root.
         let mut keeper = as_user(NOBODY, || Keeper::create(&path, options)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
         keeper.set_owner_process(0);
@@ -573,7 +573,7 @@ fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
         (path.to_str().unwrap().to_owned(), keeper)
     };
     let everybody = Policy { read: Reach::Other, hold: Reach::Other, write: Reach::Other };
-    // (who may read and hold, [root, the owner's user, somebody else] may map, may wait)
+    // (reach of reading, reach of holding, may [root, the owner, another user] map, may they wait)
     let rows = [
         (Reach::Process, Reach::Process, [true, false, false], [true, false, false]),
         (Reach::User, Reach::User, [true, true, false], [true, true, false]),
@@ -600,7 +600,7 @@ fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
                 forwarder.forward(&block, &mut forwarded).unwrap();
             }
             let forward = as_user(user, || {
-                // That there is a block, and how long it is, may be seen by who may read the ring it was forwarded to.
+                // A reader of the other ring may see that there is a block and how long it is.
                 assert_eq!(end.peek().unwrap().unwrap().len(), 6);
                 let mut got = [0; 9];
                 let outcomes = [(); 3].map(|()| end.read(&mut got).map_or_else(denied, |len| &got[..len] == b"secret"));
@@ -660,7 +660,7 @@ fn a_removed_ring_is_read_to_its_end_and_written_no_more() {
             writer.write_all(b"all there is").unwrap();
             assert!(becomes_readable(&mut polling));
             let writing = std::thread::spawn(move || {
-                // It is held by who polls, and hears nothing more of it.
+                // The polling reader holds the ring, and tells the writer nothing more.
                 let error = loop {
                     if let Err(error) = writer.write(&[9; 100]) {
                         break error;
@@ -741,7 +741,7 @@ fn many_blocks_at_a_time_are_the_same_blocks() {
                 }
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{kind:?}"),
             }
-            // A part of what there is, and then the rest.
+            // First a part of the blocks, then the rest.
             let some = got.len() + 300;
             assert!(reader.copy_blocks_to(&mut got, some).unwrap(), "{kind:?}");
             assert!(kind != RingKind::C || got.len() <= some);
@@ -795,7 +795,7 @@ fn who_forwarded_to_a_ring_is_not_kept_waiting_by_who_waits_to_write_to_it() {
     reader.set_non_blocking(true);
     let (said, heard) = std::sync::mpsc::channel();
     let looks = std::thread::spawn(move || {
-        // For as long as it takes the other thread to go to sleep, and longer.
+        // Longer than the other thread takes to go to sleep.
         let began = std::time::Instant::now();
         while began.elapsed() < Duration::from_millis(200) {
             let nothing = reader.peek().unwrap_err();
@@ -807,7 +807,7 @@ fn who_forwarded_to_a_ring_is_not_kept_waiting_by_who_waits_to_write_to_it() {
     let looked = heard.recv_timeout(Duration::from_secs(5));
     far.set_non_blocking(true);
     while !waits.is_finished() {
-        // Telling what it took, also where nothing more is there.
+        // A read tells what was taken, even if there is nothing more.
         let _ = far.read(&mut [0; 16]);
         far.tell();
     }
@@ -843,7 +843,7 @@ fn a_reader_that_must_not_wait_is_not_cloned_by_waiting_for_a_writer() {
     assert_eq!(refused, Ok(Err(io::ErrorKind::WouldBlock)));
 }
 
-/// The kernel lets nobody sleep on more than 128 words.
+/// The kernel lets no thread sleep on more than 128 words.
 #[test]
 fn who_forwarded_to_many_rings_sleeps_until_they_are_read() {
     let (_source, mut writer, mut reader) = pair(RingKind::D);

@@ -1,8 +1,8 @@
-//! Polling both ends: when a reader's descriptor and a writer's are ready, also while the ring changes its size.
+//! Polling both ends: when the descriptors of a reader and a writer are ready, also while the ring changes its size.
 
 use super::*;
 
-/// Writable within so long? For so many bytes.
+/// Does the writer's descriptor become writable within `wait`, for `room` bytes?
 fn writable_in(writer: &mut PipeWriter, room: usize, wait: Duration) -> bool {
     let fd = writer.poll_fd(room).unwrap();
     let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
@@ -20,7 +20,7 @@ fn the_descriptor_is_writable_as_long_as_there_is_room() {
             reader.set_non_blocking(true);
             for round in 0..20 {
                 let mut full = 0;
-                // A slot of a p-ring has 256 bytes; of a stream a part is written where not all has room.
+                // A slot of a p-ring has 256 bytes; a stream takes a part if there is no room for all.
                 while writable_in(&mut writer, 200, Duration::ZERO) {
                     assert_eq!(writer.write(&[7; 200]).unwrap(), 200, "{kind:?} {signalling:?} {round}");
                     full += 200;
@@ -35,7 +35,7 @@ fn the_descriptor_is_writable_as_long_as_there_is_room() {
                 assert!(!writable_in(&mut writer, 200, Duration::ZERO), "{kind:?}");
                 let mut rest = vec![0; full];
                 reader.read_exact(&mut rest).unwrap();
-                // Looking for more says what was taken.
+                // The look for more tells the writer what was taken.
                 assert!(reader.peek().is_err());
                 assert!(writable_in(&mut writer, 200, LONG), "{kind:?} {signalling:?}");
             }
@@ -81,7 +81,7 @@ fn who_polls_for_room_writes_everything_whoever_is_faster() {
                 match writer.write(&bytes[done..]) {
                     Ok(len) => done += len,
                     Err(error) => {
-                        // Room for one byte is not room for all of a block.
+                        // Room for one byte is not enough for a whole block.
                         assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{kind:?}");
                         assert!(writable_in(&mut writer, bytes.len() - done, LONG), "{kind:?}: block {n}");
                     }
@@ -205,7 +205,7 @@ fn a_forwarder_that_polls_goes_on_when_the_ring_it_forwarded_to_changes_its_size
         let block = forwarder.peek().unwrap().unwrap();
         forwarder.forward(&block, &mut forwarded).unwrap();
         assert_eq!(forwarder.stat().outstanding, 1);
-        // Nothing to read: its thread watches who has to read what was forwarded.
+        // Nothing to read: the poller's thread watches the readers of the forwarded block.
         assert!(!readable(&mut forwarder), "round {round}");
         let reading = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(10));
@@ -218,10 +218,10 @@ fn a_forwarder_that_polls_goes_on_when_the_ring_it_forwarded_to_changes_its_size
         std::thread::sleep(Duration::from_millis(2));
         forwarded.resize(4096 << (round % 3), 16).unwrap();
         end = reading.join().unwrap();
-        // Who polls is woken for what was passed, and finds nothing to read.
+        // The poller wakes when forwarded blocks were passed, and the reader finds nothing to read.
         while forwarder.stat().outstanding > 0 {
             let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // SAFETY: one element, as is said.
+            // SAFETY: one element, as its length says.
             assert_eq!(unsafe { libc::poll(&mut polled, 1, 5000) }, 1, "round {round}");
             assert!(forwarder.peek().is_err());
         }
@@ -237,10 +237,10 @@ fn who_polls_follows_a_ring_that_changes_its_size_at_any_time() {
     let writing = std::thread::spawn(move || {
         for n in 0..2000u64 {
             writer.write_all(&n.to_le_bytes()).unwrap();
-            // As the reader finds that there is nothing more, or a little before or after that.
+            // At about the time at which the reader finds the ring empty.
             let until = Instant::now() + Duration::from_micros(n % 40);
             while Instant::now() < until {}
-            // A reader that is many sizes behind is waited for.
+            // The keeper refuses a new size while a reader is many sizes behind.
             while let Err(error) = writer.resize(4096, 16) {
                 assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
                 std::thread::yield_now();
@@ -278,7 +278,7 @@ fn a_descriptor_is_right_also_after_a_wait_in_vain() {
             Err(error) => assert!(error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until),
         }
     };
-    // This takes the answer, and finds that nothing is written yet.
+    // Takes the answer, and finds that nothing was written yet.
     while reader.stat().generation == 1 {
         assert!(!reader.wait(Duration::ZERO).unwrap() && Instant::now() < until);
     }

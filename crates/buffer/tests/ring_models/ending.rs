@@ -1,11 +1,11 @@
-//! The end of a ring, in order, by moving to another one, or by the writer's death: readers get what was published, and
-//! are told what became of it.
+//! The end of a ring: in order, by a move to another ring, or by the writer's death. Readers get what was published,
+//! and learn which end it was.
 
 use crate::{check, newcomer, read_to_the_end, reader, ring, take, write};
 use buffer::ring::{Nothing, OnFull, RingKind, Signalling};
 use loom::thread;
 
-/// Who ends a ring need not be the thread that wrote to it.
+/// The thread that ends a ring need not be the one that wrote to it.
 #[test]
 fn what_was_published_before_the_end_is_read() {
     for signalling in [Signalling::Every, Signalling::Never] {
@@ -23,8 +23,8 @@ fn what_was_published_before_the_end_is_read() {
     }
 }
 
-/// A writer that goes on in a ring of another size: who held the first ring misses nothing, and has it all in order. Its
-/// keeper has given it a place in the second before the writer gets to it.
+/// A writer goes on in a ring of another size: a holding reader of the first ring gets all blocks of both, in order.
+/// Its keeper has given it a place in the second ring before the writer starts there.
 #[test]
 fn who_follows_a_writer_to_another_ring_misses_nothing() {
     for kind in [RingKind::C, RingKind::P, RingKind::V] {
@@ -36,7 +36,7 @@ fn who_follows_a_writer_to_another_ring_misses_nothing() {
             let thread = thread::spawn(move || {
                 write(&mut writer, 1);
                 writer.close_moved();
-                // Blocks are numbered anew.
+                // Block numbers start again.
                 write(&mut next_writer, 1);
                 next_writer
             });
@@ -49,7 +49,7 @@ fn who_follows_a_writer_to_another_ring_misses_nothing() {
     }
 }
 
-/// The writer dies, and its keeper, another process, learns of it: who sleeps is woken, and gets what was published.
+/// The writer dies, and its keeper, another process, learns of it: sleepers are woken, and get what was published.
 #[test]
 fn a_retired_ring_wakes_who_sleeps() {
     for (signalling, is_met) in [(Signalling::Every, true), (Signalling::Never, true), (Signalling::Never, false)] {
@@ -63,7 +63,7 @@ fn a_retired_ring_wakes_who_sleeps() {
                 if is_met {
                     write(&mut writer, 1);
                 }
-                // It dies: nothing of it is dropped in order.
+                // It dies: no destructor runs.
                 std::mem::forget(writer);
             });
             let reading = thread::spawn(move || read_to_the_end(&mut reader));
@@ -75,7 +75,7 @@ fn a_retired_ring_wakes_who_sleeps() {
     }
 }
 
-/// A writer that was only stopped wakes late: what it writes then is not believed.
+/// A writer that was only stopped wakes up late: readers do not believe what it writes then.
 #[test]
 fn what_a_writer_writes_after_it_was_retired_is_not_read_for_ever() {
     check(|| {

@@ -6,8 +6,7 @@ use buffer::ring::layout::Layout;
 use buffer::ring::{OnFull, RingKind, Signalling};
 use loom::thread;
 
-/// Whoever gets a descriptor sees the bytes it names, or finds that they were overwritten: the ring they lie in is held
-/// by nobody.
+/// A reader of a descriptor sees its bytes, or finds that they were overwritten: no reader holds their ring.
 #[test]
 fn bytes_in_another_ring_are_whole_or_known_not_to_be() {
     for kind in [RingKind::C, RingKind::P, RingKind::D] {

@@ -1,4 +1,4 @@
-//! Nothing is overwritten under a reader that holds the ring; who holds it for too long is demoted, and told.
+//! The writer overwrites nothing under a holding reader. A reader that holds for too long is demoted, and sees that.
 
 use crate::{check, read_to_the_end, reader, ring, take, try_write, write};
 use buffer::Descriptor;
@@ -8,7 +8,7 @@ use loom::thread;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is read was written, all of it, in order.
+/// The reader gets all blocks, as they were written, in order.
 #[test]
 fn a_wait_reader_gets_every_block_whole() {
     for kind in RingKind::ALL {
@@ -39,7 +39,7 @@ fn a_wait_reader_gets_every_block_whole() {
     }
 }
 
-/// What a DropNewest reader has no room for is dropped, and counted; the rest it gets.
+/// A block for which a DropNewest reader leaves no room is dropped and counted; the reader gets all others.
 #[test]
 fn a_drop_newest_reader_gets_every_block_that_was_not_dropped() {
     for kind in [RingKind::C, RingKind::P, RingKind::D] {
@@ -64,10 +64,10 @@ fn a_drop_newest_reader_gets_every_block_that_was_not_dropped() {
     }
 }
 
-/// Memory beside the ring that blocks stand for, as payload does that the model's bytes are not.
+/// Memory beside the ring that blocks stand for: accesses to it are checked, unlike those to the model's bytes.
 struct Beside(Vec<UnsafeCell<u8>>);
 
-// SAFETY: not claimed but tested: the checker's cells tell every access that is not ordered behind the one before.
+// SAFETY: tested instead of proven: the checker's cells report every access that is not ordered after the one before.
 unsafe impl Sync for Beside {}
 
 /// A unit is written again after it was read, and not before.
@@ -84,7 +84,7 @@ fn a_unit_is_free_after_it_was_taken() {
                     let mut written = 0;
                     while written < 2 {
                         if tells_late && writer.passed() < u64::from(written) {
-                            // What others are through with is free as well, for who forwards.
+                            // For a forwarder, units that all readers have passed are free as well.
                             thread::yield_now();
                             continue;
                         }
@@ -93,7 +93,7 @@ fn a_unit_is_free_after_it_was_taken() {
                             continue;
                         };
                         written += 1;
-                        // SAFETY: the checker's cells find out whether anybody reads meanwhile.
+                        // SAFETY: the checker's cells find out whether the reader reads meanwhile.
                         beside.0[0].with_mut(|cell| unsafe { *cell = written });
                         filling.copy_in(0, &[written]);
                         filling.publish(Descriptor::default(), 1);
@@ -116,8 +116,8 @@ fn a_unit_is_free_after_it_was_taken() {
     }
 }
 
-/// A reader that holds the full ring beyond its limit is overtaken: it takes nothing for whole that is not, knows what its
-/// contract is now, and counts what it lost.
+/// A reader that holds the full ring beyond its limit is overtaken. It finds out which blocks are not whole and what
+/// its contract is now, and counts its losses.
 #[test]
 fn a_demoted_reader_finds_out() {
     for (kind, contract) in [
@@ -129,13 +129,13 @@ fn a_demoted_reader_finds_out() {
     ] {
         check(move || {
             let (mut ring, mut writer) = ring(kind, 1, Signalling::Every);
-            // No time at all: it is demoted when the writer finds it in the way for the second time.
+            // A limit of zero: the writer demotes it when it finds it in the way for the second time.
             let mut reader = ring.attach(contract, Some(Duration::ZERO), From::Next).unwrap();
             reader.set_patience(Patience::NONE);
             assert_eq!(writer.readers(), 1);
             write(&mut writer, 1);
             let thread = thread::spawn(move || {
-                // Each call is a look of its own: a dropped block is one more.
+                // Each call looks once; a dropped block counts as a look.
                 while try_write(&mut writer, 2).is_err() {
                     thread::yield_now();
                 }
@@ -159,7 +159,7 @@ fn a_demoted_reader_finds_out() {
     }
 }
 
-/// Of two readers the slower one is waited for.
+/// The writer waits for the slower one of two readers.
 #[test]
 fn the_slowest_of_two_is_waited_for() {
     check(|| {

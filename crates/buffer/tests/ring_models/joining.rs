@@ -1,11 +1,11 @@
-//! Readers that come and go while the writer writes, or waits for room.
+//! Readers that join and leave while the writer writes, or waits for room.
 
 use crate::{check, newcomer, read_to_the_end, reader, ring, take, try_write, write};
 use buffer::ring::{Nothing, OnFull, RingKind, Signalling};
 use loom::thread;
 
-/// Who comes while the writer writes begins at some block and gets every later one. The ring has one unit, so that one
-/// that began where it is not held would see other blocks in it.
+/// A reader that joins while the writer writes begins at some block and gets every later one. The ring has one unit: a
+/// reader that began at a unit it does not hold would see other blocks in it.
 #[test]
 fn who_comes_gets_everything_from_its_first_block_on() {
     for kind in [RingKind::P, RingKind::V] {
@@ -32,7 +32,7 @@ fn who_comes_gets_everything_from_its_first_block_on() {
     }
 }
 
-/// Who was met gets what was written then, also where the end comes right after it. Who was not, gets nothing.
+/// A reader that the writer has met gets the blocks written then, even if the end follows at once. Others get none.
 #[test]
 fn who_comes_at_the_end_gets_what_was_written_for_it() {
     check(|| {
@@ -45,13 +45,13 @@ fn who_comes_at_the_end_gets_what_was_written_for_it() {
         let (got, nothing) = read_to_the_end(&mut reader);
         let is_met = thread.join().unwrap() == 1;
         assert_eq!((nothing, reader.is_started()), (Nothing::Ended, is_met));
-        // It begins before block 1 or behind it, and is through with that.
+        // It begins before block 1 or after it, and has taken it by now.
         assert!(got.is_empty() || got == [1]);
         assert_eq!(reader.position(), u64::from(is_met));
     });
 }
 
-/// A writer that sleeps for a reader goes on when that one leaves, and meets who came meanwhile before it writes.
+/// A writer that sleeps for a reader goes on when that one leaves, and meets new readers before it writes.
 #[test]
 fn who_comes_while_the_ring_is_full_gets_what_is_written_next() {
     check(|| {
@@ -70,7 +70,7 @@ fn who_comes_while_the_ring_is_full_gets_what_is_written_next() {
     });
 }
 
-/// The place of a reader that left is given to the next: neither takes the other's contract for its own.
+/// The next reader gets the place of one that left: neither mistakes the other's contract for its own.
 #[test]
 fn a_place_is_used_again() {
     check(|| {

@@ -1,18 +1,20 @@
-//! The protocols of a ring under a model checker, as they ship: what may happen between any two steps of two or three
-//! threads, in every order that C11 allows, up to some preemptions. `cargo xtask model` runs them.
+//! The protocols of a ring under a model checker, as they ship. It runs two or three threads in every order that C11
+//! allows, up to some preemptions. `cargo xtask model` runs them.
 //!
-//! A model holds a few units, and its threads do a few things each: what is tried grows with every step. The checker has no
-//! time (what waits for a while gives others a turn and looks again), lets no load see a store that was not made yet (so
-//! `holding` watches memory beside the ring), and has light fences for full ones. `cargo xtask model --mutations` shows
-//! which memory orderings they need.
+//! A model has a few units, and its threads do a few things each, because each step multiplies the cases. The checker
+//! differs from a machine:
 //!
-//! - `holding` — nothing is overwritten under a reader that holds the ring, until it is demoted.
-//! - `overwriting` — what was overwritten is never taken for whole, and is counted.
-//! - `joining` — who comes and goes while the writer writes, or waits.
+//! - It has no time: a timed wait lets other threads run and looks again.
+//! - No load sees a store that was not made yet. So `holding` watches memory beside the ring.
+//! - Light fences are full ones. `cargo xtask model --mutations` shows which memory orderings are needed.
+//!
+//! - `holding` — the writer overwrites nothing under a holding reader, until it demotes the reader.
+//! - `overwriting` — readers never take overwritten blocks as whole, and count them.
+//! - `joining` — readers join and leave while the writer writes or waits.
 //! - `sleeping` — no wake-up is lost.
 //! - `ending` — the end, the move to another ring, the writer's death.
 //! - `forwarding` — blocks whose bytes lie in another ring.
-//! - `watching` — sleeping in a reader's place, and what a pollable descriptor says.
+//! - `watching` — sleeping in a reader's place, and readiness of a pollable descriptor.
 
 #![cfg(loom)]
 
@@ -35,20 +37,20 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A ring of this kind with room for `blocks` blocks of a byte.
+/// A ring of this kind with room for `blocks` blocks of one byte.
 fn ring(kind: RingKind, blocks: usize, signalling: Signalling) -> (Ring, Writer) {
-    // Behind its header a block of a v-ring takes 24 bytes.
+    // With its header, a block of a v-ring takes 24 bytes.
     let bytes = if kind == RingKind::V { 32 * blocks } else { blocks };
     let (ring, mut writer) = Ring::model(kind, bytes, blocks, signalling);
     writer.set_patience(Patience::NONE);
     (ring, writer)
 }
 
-/// How a writer that signals may do so.
+/// Signalling modes in which the writer wakes sleepers by itself.
 const SIGNALLINGS: [Signalling; 2] = [Signalling::Every, Signalling::Batched(8)];
 
-/// Tries every order of a writer and an Overwrite reader of a ring of two blocks, however the writer signals, and whether it
-/// has met the reader or not.
+/// Tries every order of a writer and an Overwrite reader in a ring of two blocks: with each way of signalling, and with
+/// and without the writer having met the reader.
 fn check_meetings(kind: RingKind, model: impl Fn(Ring, Writer, Reader) + Copy + Sync + Send + 'static) {
     for (signalling, is_met) in SIGNALLINGS.into_iter().flat_map(|one| [(one, true), (one, false)]) {
         check(move || {
@@ -62,7 +64,7 @@ fn check_meetings(kind: RingKind, model: impl Fn(Ring, Writer, Reader) + Copy + 
     }
 }
 
-/// A reader whom the writer knows.
+/// A reader that the writer knows.
 fn reader(ring: &mut Ring, writer: &mut Writer, contract: OnFull) -> Reader {
     let before = writer.readers();
     let reader = newcomer(ring, contract);
@@ -70,14 +72,14 @@ fn reader(ring: &mut Ring, writer: &mut Writer, contract: OnFull) -> Reader {
     reader
 }
 
-/// A reader whom the writer has to meet yet.
+/// A reader that the writer has yet to meet.
 fn newcomer(ring: &mut Ring, contract: OnFull) -> Reader {
     let mut reader = ring.attach(contract, None, buffer::ring::From::Next).unwrap();
     reader.set_patience(Patience::NONE);
     reader
 }
 
-/// What is known of block `n`: the first is 1.
+/// The facts about block `n`; the first block is 1.
 fn about(n: u8) -> Descriptor {
     Descriptor { time: n.into(), ..Descriptor::default() }
 }
@@ -91,7 +93,7 @@ fn write(writer: &mut Writer, n: u8) {
     writer.write(about(n), &[n], None).unwrap();
 }
 
-/// Which block, or byte of a stream, this must be the first of: they are numbered from 1 on.
+/// The number of the block (in a stream: byte) that this must be; they are numbered from 1.
 fn first_of(reader: &Reader, seen: &Seen) -> u8 {
     use buffer::ring::layout::Layout;
     match reader.layout().kind() {
@@ -100,9 +102,9 @@ fn first_of(reader: &Reader, seen: &Seen) -> u8 {
     }
 }
 
-/// Looks at what is next and takes it: its bytes, if they were whole up to the end.
+/// Reads the next block and takes it: gives its bytes if they were intact to the end.
 ///
-/// What is taken for whole must be what was written there, its header too.
+/// Checks that an intact block is the one written there, with its header.
 fn take(reader: &mut Reader) -> Result<Option<Vec<u8>>, Nothing> {
     use buffer::ring::layout::Layout;
     let seen = reader.peek()?;
@@ -119,7 +121,7 @@ fn take(reader: &mut Reader) -> Result<Option<Vec<u8>>, Nothing> {
     Ok(Some(bytes))
 }
 
-/// Sleeps for blocks and takes them until none will come: what they were, and why there are no more.
+/// Waits for blocks and takes them until none will come: gives the blocks, and why there are no more.
 fn read_to_the_end(reader: &mut Reader) -> (Vec<u8>, Nothing) {
     let mut got = Vec::new();
     loop {
@@ -128,7 +130,7 @@ fn read_to_the_end(reader: &mut Reader) -> (Vec<u8>, Nothing) {
         }
         match take(reader) {
             Ok(bytes) => got.extend(bytes.unwrap_or_default()),
-            // What was there is overwritten meanwhile.
+            // The block was overwritten meanwhile.
             Err(nothing) => assert_eq!(nothing, Nothing::Yet),
         }
     }

@@ -1,10 +1,10 @@
-//! Readers that hold nothing: what was overwritten is never taken for whole, and what they did not get they count.
+//! Readers that do not hold the ring never take overwritten blocks as whole, and count those they did not get.
 
 use crate::{about, check, newcomer, reader, ring, take, try_write};
 use buffer::ring::{From, Nothing, OnFull, Reader, RingKind, Signalling};
 use loom::thread;
 
-/// Takes what there is; how much was whole.
+/// Takes all blocks; gives the number of intact ones (in a stream: bytes).
 fn take_all(reader: &mut Reader) -> u64 {
     let mut got = 0;
     loop {
@@ -28,7 +28,7 @@ fn what_was_overwritten_is_never_taken_for_whole() {
             });
             let mut got = take(&mut reader).map_or(0, |bytes| u64::from(bytes.is_some()));
             let mut writer = thread.join().unwrap();
-            // The next block says of a ring without an array how many there were before.
+            // In a ring without an array, the next block says how many there were before.
             try_write(&mut writer, 3).unwrap();
             got += take_all(&mut reader);
             assert_eq!(got + reader.counters().lost, 3, "{kind:?}");
@@ -36,7 +36,7 @@ fn what_was_overwritten_is_never_taken_for_whole() {
     }
 }
 
-/// A reader that is several blocks behind, and overtaken while it finds that out.
+/// A reader that is several blocks behind is overtaken again while it finds that out.
 #[test]
 fn who_is_overtaken_twice_counts_both() {
     check(|| {
@@ -55,7 +55,7 @@ fn who_is_overtaken_twice_counts_both() {
     });
 }
 
-/// A block that was begun and given up may have overwritten what a reader looks at; that reader finds out.
+/// A block that was begun and given up may have overwritten what a reader is reading; that reader finds out.
 #[test]
 fn what_was_begun_and_given_up_counts_as_overwritten() {
     for kind in [RingKind::P, RingKind::V] {
@@ -73,7 +73,7 @@ fn what_was_begun_and_given_up_counts_as_overwritten() {
     }
 }
 
-/// Shared readers are overtaken one by one, and hold nothing.
+/// Shared readers are overtaken one by one, and do not hold the ring.
 #[test]
 fn shared_readers_hold_nothing_and_count_exactly() {
     check(|| {
@@ -92,8 +92,8 @@ fn shared_readers_hold_nothing_and_count_exactly() {
     });
 }
 
-/// Who begins at the oldest block that is surely still there finds whole blocks, wherever that is meanwhile, and also where
-/// it was asked whether it has begun before it looks.
+/// A reader that begins at the oldest safe block finds whole blocks, even if that place moves meanwhile, and also if it
+/// was asked before its first look whether it has begun.
 #[test]
 fn who_begins_at_the_oldest_finds_whole_blocks() {
     for (kind, is_asked) in [(RingKind::C, false), (RingKind::P, true), (RingKind::D, false)] {
@@ -116,11 +116,11 @@ fn who_begins_at_the_oldest_finds_whole_blocks() {
     }
 }
 
-/// In a v-ring only the writer's word says where blocks begin: at its mark, or at the head.
+/// In a v-ring only the writer can tell where blocks begin: at its mark, or at the head.
 #[test]
 fn who_is_overtaken_in_a_v_ring_goes_on_where_a_block_begins() {
     check(|| {
-        // Two blocks fit, and a mark is made with each.
+        // Two blocks fit, and the writer makes a mark with each.
         let (mut ring, mut writer) = ring(RingKind::V, 2, Signalling::Never);
         let mut reader = newcomer(&mut ring, OnFull::Overwrite);
         for n in 1..=2 {

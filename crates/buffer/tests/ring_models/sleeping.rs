@@ -1,11 +1,11 @@
-//! No wake-up is lost. Who wakes is kept alive: a ring that ends wakes everybody, and would hide what was lost.
+//! No wake-up is lost. The waking side stays alive, because the end of a ring wakes all sleepers and would hide a loss.
 
 use crate::{SIGNALLINGS, check, check_meetings, reader, ring, take, write};
 use buffer::ring::{Nothing, OnFull, Patience, RingKind, Signalling};
 use loom::thread;
 use std::time::Duration;
 
-/// A reader that sleeps is woken by what comes, also one that the writer has yet to meet.
+/// A block wakes a sleeping reader, also one that the writer has yet to meet.
 #[test]
 fn no_wake_up_of_a_reader_is_lost() {
     check_meetings(RingKind::D, |_ring, mut writer, mut reader| {
@@ -21,8 +21,8 @@ fn no_wake_up_of_a_reader_is_lost() {
     });
 }
 
-/// A reader that sleeps for its latency bound is woken as well by a writer that signals each block and has full fences: here
-/// the bound is never over.
+/// A writer that signals each block with full fences also wakes a reader that sleeps for its latency bound. Here the
+/// bound never ends.
 #[test]
 fn no_wake_up_of_a_timed_sleeper_is_lost() {
     check(|| {
@@ -39,7 +39,7 @@ fn no_wake_up_of_a_timed_sleeper_is_lost() {
     });
 }
 
-/// A reader that sleeps is woken by the end.
+/// The end wakes a sleeping reader.
 #[test]
 fn no_end_is_slept_through() {
     check_meetings(RingKind::D, |_ring, writer, mut reader| {
@@ -49,7 +49,7 @@ fn no_end_is_slept_through() {
     });
 }
 
-/// A writer that sleeps for want of room is woken by what a reader takes.
+/// A reader that takes a block wakes a writer that sleeps for want of room.
 #[test]
 fn no_wake_up_of_a_writer_is_lost() {
     check(|| {
@@ -66,7 +66,7 @@ fn no_wake_up_of_a_writer_is_lost() {
     });
 }
 
-/// The same by a reader that leaves without having taken anything.
+/// So does a reader that leaves without having taken anything.
 #[test]
 fn a_writer_that_sleeps_is_woken_by_who_leaves() {
     check(|| {

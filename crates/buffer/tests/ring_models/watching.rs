@@ -1,4 +1,4 @@
-//! Sleeping in a reader's place on several bells, as pipes do, and the thread that says when a descriptor is readable.
+//! Sleeping in a reader's place on several bells, as pipes do, and the thread that makes a descriptor readable.
 
 use crate::{check, check_meetings, newcomer, reader, ring, take, write};
 use base::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ use loom::sync::Mutex;
 use loom::thread;
 use std::sync::Arc;
 
-/// A sleeper is woken by what comes for its reader, whether the writer has met that or not.
+/// A block for its reader wakes a sleeper, whether or not the writer has met the reader.
 #[test]
 fn a_sleeper_is_woken_by_what_comes() {
     check_meetings(RingKind::P, |_ring, mut writer, mut reader| {
@@ -32,7 +32,7 @@ fn a_sleeper_is_woken_by_what_comes() {
     });
 }
 
-/// A sleeper is woken by the end, and by any of the other words.
+/// The end wakes a sleeper, and so does any of the other words.
 #[test]
 fn a_sleeper_is_woken_by_the_end_and_by_other_words() {
     #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ fn a_sleeper_is_woken_by_the_end_and_by_other_words() {
     }
 }
 
-/// A ring that was forwarded to, whose unit 0 is waited for.
+/// A ring to which unit 0 was forwarded.
 #[derive(Clone)]
 struct Sink(Arc<Mutex<Writer>>);
 
@@ -89,7 +89,7 @@ impl Front for Sink {
     }
 }
 
-/// Who waits for a reader of another ring is woken when that reader has moved, though the writer there waits for nothing.
+/// A forwarder wakes when a reader of another ring moves, even if the writer there needs no room.
 #[test]
 fn who_waits_for_a_reader_elsewhere_is_woken_when_it_moves() {
     for takes in [true, false] {
@@ -101,7 +101,7 @@ fn who_waits_for_a_reader_elsewhere_is_woken_when_it_moves() {
                 if takes {
                     assert_eq!(take(&mut reader), Ok(Some(vec![1])));
                 }
-                // Else it leaves.
+                // Otherwise it leaves.
                 if takes { Some(reader) } else { None }
             });
             let sink = Sink(Arc::new(Mutex::new(writer)));
@@ -118,7 +118,7 @@ fn who_waits_for_a_reader_elsewhere_is_woken_when_it_moves() {
     }
 }
 
-/// What stands for an eventfd: its value, slept on.
+/// Stands for an eventfd: a word to sleep on.
 struct Word(AtomicU32);
 
 impl Event for Word {
@@ -133,7 +133,7 @@ impl Event for Word {
 }
 
 impl Word {
-    /// As poll(2).
+    /// Like poll(2).
     fn wait(&self) {
         while self.0.load(Ordering::Acquire) == 0 {
             futex::wait(&self.0, 0, None);
@@ -141,7 +141,7 @@ impl Word {
     }
 }
 
-/// Says how things are, as a pipe does after each look, and waits until the event is raised.
+/// Reports the reader's state, as a pipe does after each look, and waits until the event is raised.
 fn wait_for(watcher: &Watcher<Word, Reading<Sink>>, reader: &Reader, fronts: Vec<Sink>) {
     let is_over = reader.is_done();
     watcher.set_watched(Reading { sleeper: reader.sleeper(), is_over, fronts });
@@ -173,7 +173,7 @@ fn a_descriptor_is_readable_when_something_comes() {
     });
 }
 
-/// It is raised as well when who was forwarded to has moved, also after the end of the ring itself.
+/// It is also raised when the reader of a forwarded block has moved, even after the end of the ring itself.
 #[test]
 fn a_descriptor_is_readable_when_what_was_forwarded_is_passed() {
     for is_over in [false, true] {
@@ -214,7 +214,7 @@ impl Locked for Sink {
     }
 }
 
-/// A writer's event is raised when the reader that stands in the way has moved or left, and when the first reader comes.
+/// A writer's event is raised when the reader in the way has moved or left, and when the first reader joins.
 #[test]
 fn a_descriptor_is_writable_when_there_is_room() {
     #[derive(Clone, Copy, PartialEq)]
@@ -255,7 +255,7 @@ fn a_descriptor_is_writable_when_there_is_room() {
     }
 }
 
-/// A writer that sleeps for room and has nobody wait for it meanwhile is woken by who takes, and by who leaves.
+/// A writer that sleeps for room without its lock wakes when a reader takes a block, and when it leaves.
 #[test]
 fn a_writer_that_sleeps_without_its_lock_is_woken() {
     for takes in [true, false] {
@@ -280,7 +280,7 @@ fn a_writer_that_sleeps_without_its_lock_is_woken() {
     }
 }
 
-/// A writer that goes on in another ring waits for all that hold the first, whoever of them is slower.
+/// A writer that goes on in another ring waits for all holding readers of the first, whichever is slower.
 #[test]
 fn who_waits_for_two_readers_is_woken_by_the_slower_one() {
     check(|| {
@@ -302,7 +302,7 @@ fn who_waits_for_two_readers_is_woken_by_the_slower_one() {
     });
 }
 
-/// Whoever watched the ring before is rung for in the ring that its writer goes on in.
+/// Watchers of a ring are also rung for in the ring in which its writer goes on.
 #[test]
 fn who_watches_goes_on_watching_in_another_ring() {
     check(|| {

@@ -1,8 +1,8 @@
-//! One change of a ring: a reader comes or asks for something else, or everything is kept from now on, or no more.
+//! One change of a ring: a reader comes or changes its expression, or the ring begins or ends keeping everything.
 //!
-//! While there is a [`Change`] of a ring nobody else changes it, and it is not given up for want of readers. The kernel
-//! verifies programs meanwhile, which may take seconds; the lock of [`super::CaptureRegistry`] is held for moments in between, so that
-//! readers are woken, let go and told of, and other rings change.
+//! While there is a [`Change`] of a ring, there is no other, and the ring is not given up for want of readers.
+//! Meanwhile the kernel verifies programs, which may take seconds. The lock of [`super::CaptureRegistry`] is held only
+//! for moments in between, so that readers are woken, dropped and listed, and other rings change.
 
 use super::ring::{New, Reader, Ring, Written};
 use super::turn::Turn;
@@ -41,19 +41,19 @@ impl Drop for Change<'_> {
             state.turns.remove(&self.key);
         }
         self.shared.release(state);
-        // There may be readers to be listened to that were not there before, and some may have gone meanwhile.
+        // There may be new readers to listen to, and some may have gone meanwhile.
         self.shared.stir();
     }
 }
 
-/// What expressions that a change has put out of force may still decide on.
+/// For waiting until expressions that a change replaced have decided on their last packet.
 pub(super) struct Earlier {
     grace: fn(),
     memory: LiveMemory,
 }
 
 impl Earlier {
-    /// Waits until that is written; the number of the first packet behind it.
+    /// Waits until their packets are written; gives the number of the first packet after them.
     pub(super) fn await_end(self) -> u64 {
         (self.grace)();
         self.memory.next()
@@ -61,12 +61,12 @@ impl Earlier {
 }
 
 impl Change<'_> {
-    /// Others may change the ring.
+    /// Ends the change, so that another may begin.
     pub(super) fn end(self) -> Result<Earlier, CaptureError> {
         self.ring(|ring| Earlier { grace: ring.written.writer.grace(), memory: ring.memory.clone() })
     }
 
-    /// Does something with the ring, under the lock.
+    /// Calls `with` with the ring, under the lock.
     pub(super) fn ring<T>(&self, with: impl FnOnce(&mut Ring) -> T) -> Result<T, CaptureError> {
         let mut state = self.shared.lock();
         state.rings.get_mut(&self.key).map(with).ok_or_else(|| self.gone())
@@ -76,7 +76,7 @@ impl Change<'_> {
         CaptureError::new(CaptureErrorKind::System, format!("`{}` has gone", self.key.device))
     }
 
-    /// Makes the ring if there is none; was there none?
+    /// Makes the ring if there is none; says whether it did.
     pub(super) fn make(
         &self,
         asked: &CaptureRequest,
@@ -96,20 +96,20 @@ impl Change<'_> {
             let text = format!("`{}` was another device a moment ago", asked.device);
             return Err(CaptureError::new(CaptureErrorKind::System, text));
         }
-        // Before it has any expression: nothing is in it yet.
+        // Set before it has any expression, while it is still empty.
         (ring.permission, ring.shown) = (permission.clone(), permission.shown(&ring.device)?);
         self.shared.lock().rings.insert(self.key.clone(), ring);
         Ok(true)
     }
 
-    /// Puts in force what the ring's readers want. This is what takes long.
+    /// Puts the readers' expressions in force. This is the slow step.
     fn set(&self) -> Result<(), CaptureError> {
         let (written, expressions) = self.ring(|ring| (Arc::clone(&ring.written), ring.expressions()))?;
         written.writer.set(&expressions)?;
         self.ring(|ring| ring.put_in_force(&expressions))
     }
 
-    /// Has the device hear what its readers want to hear.
+    /// Switches the device's promiscuous mode as its readers want it.
     fn set_promiscuous(&self) -> Result<(), CaptureError> {
         let of = |ring: &mut Ring| (Arc::clone(&ring.written), ring.wants_promiscuous(), ring.promiscuous);
         let (written, wanted, is): (Arc<Written>, bool, bool) = self.ring(of)?;
@@ -120,22 +120,22 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Takes back what is done for readers that went. Fewer expressions are never refused for their own sake; should the
-    /// system fail, bits are set that nobody looks at, until the next change.
+    /// Makes the writer stop working for readers that went. It never refuses fewer expressions as such. If the system
+    /// fails, it goes on setting unused bits until the next change.
     pub(super) fn settle(&self) {
         let is_stale = self.ring(|ring| ring.is_stale()).unwrap_or(false);
         if is_stale && self.set().and_then(|()| self.set_promiscuous()).is_err() {
-            // Where the ring has gone, nothing is left to be settled.
+            // If the ring has gone, its writer has gone too.
             let _ = self.ring(Ring::be_stuck);
         }
     }
 
-    /// A bit for an expression.
+    /// A free bit for an expression.
     fn bit(&self) -> Result<u8, CaptureError> {
         if let Some(bit) = self.ring(|ring| ring.free_bit())? {
             return Ok(bit);
         }
-        // Some readers may have gone, and the thread that tends them not have come to it.
+        // The thread may not have noticed yet that some readers went.
         self.shared.look();
         self.settle();
         if self.ring(|ring| ring.has_resting())? {
@@ -146,18 +146,18 @@ impl Change<'_> {
         self.ring(|ring| ring.free_bit().ok_or_else(|| ring.full(EXPRESSIONS)))?
     }
 
-    /// Lets a reader in, whose number is new; all or nothing.
+    /// Lets in a reader with a new number; all or nothing.
     pub(super) fn admit(&self, new: New<'_>) -> Result<Attachment, CaptureError> {
         let (id, user, last_ns) = (new.id, new.user, new.asked.last_ns);
         if self.ring(|ring| ring.place_for(user).is_err())? {
-            // Some may have gone, and the thread that tends them not have come to it.
+            // The thread may not have noticed yet that some readers went.
             self.shared.look();
             self.ring(|ring| ring.place_for(user))??;
         }
         let bit = self.bit()?;
         let (written, memory, since, is_whole) =
             self.ring(|ring| (Arc::clone(&ring.written), ring.memory.clone(), ring.since, ring.standing.is_some()))?;
-        // Looking through a ring is nothing to be done under the lock.
+        // Scanning a ring takes too long for doing it under the lock.
         let (mut first, mut past) = (memory.next(), attachment::Past::default());
         if last_ns > 0 {
             let now = written.writer.now();
@@ -175,20 +175,20 @@ impl Change<'_> {
             return Err(error);
         }
         self.ring(|ring| ring.reader(id).map(|reader| reader.is_in = true))??;
-        // Who looks back takes what was written for others, too; who does not begins before its expression was set, so that
-        // it misses nothing.
+        // A reader that looks back also takes packets that were written for other readers. One that does not begins
+        // before its expression was set, so that it misses nothing.
         let decided = if last_ns > 0 { memory.next() } else { first };
         Ok(Attachment { decided, past, ..attachment })
     }
 
-    /// A place for a reader, where the device's budget has room for it.
+    /// Makes a place for a reader, if the device's budget has room for it.
     fn let_in(&self, new: New<'_>, bit: u8, first: u64) -> Result<Attachment, CaptureError> {
         let mut state = self.shared.lock();
         self.shared.afford(&state, &self.key, (new.user, None), new.cost)?;
         state.rings.get_mut(&self.key).ok_or_else(|| self.gone())?.let_in(new, bit, first)
     }
 
-    /// Gives a reader another expression, which costs so much; all or nothing.
+    /// Gives a reader another expression with this cost; all or nothing.
     pub(super) fn exchange(&self, id: u64, program: Option<Arc<Program>>, cost: u32) -> Result<Exchange, CaptureError> {
         let bit = self.bit()?;
         let (matched_before, cost_before) = self.propose(id, bit, program, cost)?;
@@ -198,7 +198,7 @@ impl Change<'_> {
             let next = reader.next.take();
             reader.cost = if set.is_ok() { cost } else { cost_before };
             set?;
-            // It was put there above, and nobody else changes it.
+            // `propose` put it there, and no other change runs.
             reader.expression = next.unwrap_or_else(|| reader.expression.clone());
             reader.matched_before = matched_before.0;
             // It may sleep on a bit that is set no more.
@@ -207,8 +207,8 @@ impl Change<'_> {
         })?
     }
 
-    /// Puts an expression beside the one that a reader has, where the device's budget has room for it. Gives what this bit was
-    /// set on before, and what the reader's expression costs.
+    /// Notes a reader's next expression beside its present one, if the device's budget has room. Gives the bit's
+    /// earlier counts, and the cost of the present expression.
     fn propose(
         &self,
         id: u64,
@@ -229,7 +229,7 @@ impl Change<'_> {
         Ok((matched_before, before))
     }
 
-    /// Takes every packet that the ring's readers may see from now on; all or nothing.
+    /// Takes from now on every packet that the ring's readers may see; all or nothing.
     pub(super) fn keep(&self) -> Result<(), CaptureError> {
         if self.ring(|ring| ring.standing.is_some())? {
             return Ok(());
@@ -246,7 +246,7 @@ impl Change<'_> {
         }
     }
 
-    /// Takes what the ring's readers want, and no more; did it take more?
+    /// Takes from now on only what the ring's readers want; did it take more before?
     pub(super) fn forget(&self) -> bool {
         let kept = self.ring(|ring| ring.standing.take()).ok().flatten().is_some();
         if kept {
@@ -258,7 +258,7 @@ impl Change<'_> {
 }
 
 impl State {
-    /// Gives up a ring that is neither read nor to stay.
+    /// Gives up a ring that is unused.
     fn give_up_unused(&mut self, key: &Key) {
         if self.rings.get(key).is_some_and(Ring::is_unused) {
             self.given_up.extend(self.rings.remove(key));

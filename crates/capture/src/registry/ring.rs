@@ -1,7 +1,19 @@
-//! One device's ring for one group: its writer, its readers, the bit that each of them has.
+//! One device's ring for one group: its writer, its readers, and the bits of their expressions.
 //!
-//! Everything here is done under the lock of [`super::CaptureRegistry`], and nothing here waits. What the writer is given to do that
-//! takes long, [`super::change`] gives it without the lock.
+//! Everything here runs under the lock of [`super::CaptureRegistry`], and nothing here waits. Slow work is given to the
+//! writer by [`super::change`], without the lock.
+//!
+//! Life of a bit:
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | free | taken | a reader, its next expression or the standing expression gets the bit |
+//! | taken | taken and in force | the writer sets the bit (`put_in_force`) |
+//! | taken and in force | in force | the reader went, or has another expression |
+//! | in force | resting | the writer sets the bit no more; packets under way may still have it |
+//! | resting | free | all packets that were under way are done (`end_rest`) |
+//!
+//! A bit in force or resting must not be taken: packets that the old expression matched would count as the new one's.
 
 use super::{Consumed, READERS_OF_USERS, ring_bytes};
 use crate::attachment::{Attachment, Device, Past};
@@ -16,17 +28,17 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Who writes a ring. A change of its expressions holds on to it while the ring is being taken down.
+/// The writer of a ring. A change of the expressions keeps it alive while the ring is being taken down.
 pub(super) struct Written {
     pub(super) writer: Box<dyn Writer>,
-    /// Where it takes packets away. Dropped behind the writer.
+    /// Set if it takes packets away. Dropped after the writer.
     _consumed: Option<Consumed>,
 }
 
-/// One ring of a device, and who reads it.
+/// One ring of a device, and its readers.
 pub(super) struct Ring {
     pub(super) written: Arc<Written>,
-    /// The writer's bell and events, to sleep by without the lock.
+    /// The writer's bell and events, for sleeping on them without the lock.
     pub(super) bells: Vec<Arc<OwnedFd>>,
     pub(super) device: Device,
     pub(super) memory: LiveMemory,
@@ -35,38 +47,38 @@ pub(super) struct Ring {
     leaving: Vec<Leaving>,
     /// Bits that the writer sets.
     in_force: u64,
-    /// Bits that it sets no more, and that packets under way may still have.
+    /// Bits that it sets no more, but that packets under way may still have.
     resting: u64,
-    /// What its readers may see, and what that is of this device; none: everything.
+    /// What its readers may see, and that for this device; `None`: everything.
     pub(super) permission: Permission,
     pub(super) shown: Option<Shown>,
-    /// The bit of all packets that its readers may see, where they are all kept: the ring stays without readers.
+    /// The bit of all packets that its readers may see, if all are kept: then the ring stays without readers.
     pub(super) standing: Option<u8>,
-    /// Since when what it takes is what it takes now, by the writer's clock.
+    /// Since when it has taken what it takes now, by the writer's clock.
     pub(super) since: u64,
-    /// The device hears everything.
+    /// Is the device in promiscuous mode?
     pub(super) promiscuous: bool,
-    /// The writer could not stop setting bits that nobody wants any more: it is asked again with the next change.
+    /// The writer failed to stop setting unneeded bits: it is asked again with the next change.
     pub(super) is_stuck: bool,
 }
 
 /// One reader of a ring.
 pub(super) struct Reader {
     pub(super) id: u64,
-    /// Whose it is.
+    /// Its user.
     pub(super) user: u32,
     pub(super) expression: Expression,
-    /// The expression that takes its place, until that is in force.
+    /// The expression that will replace its own, until that is in force.
     pub(super) next: Option<Expression>,
-    /// What its expression costs a packet, in instructions, without what the policy adds; of both, the dearer.
+    /// Cost of its expression for a packet, in instructions, without the policy's part; the higher of old and new.
     pub(super) cost: u32,
-    /// Is its first expression in force, so that it is there for others?
+    /// Is its first expression in force, so that it shows in states?
     pub(super) is_in: bool,
     pub(super) promiscuous: bool,
     pub(super) line: Arc<OwnedFd>,
     pub(super) asleep: bool,
     pub(super) matched_before: u64,
-    /// The first packet it may look at.
+    /// The first packet that it may look at.
     first: u64,
     progress: Progress,
 }
@@ -78,18 +90,18 @@ struct Leaving {
     matched_before: u64,
 }
 
-/// A reader that is to be let in.
+/// A reader that asks to be let in.
 pub(super) struct New<'a> {
     pub(super) id: u64,
     pub(super) user: u32,
     pub(super) asked: &'a CaptureRequest,
-    /// That of the capture request.
+    /// The program of the capture request.
     pub(super) program: Option<Arc<Program>>,
-    /// What it costs a packet, in instructions.
+    /// Its cost for a packet, in instructions.
     pub(super) cost: u32,
 }
 
-/// What is needed to say what a reader has lost, without the lock: that takes time for each packet of the ring.
+/// Everything for finding out a reader's losses without the lock, which takes time for each packet of the ring.
 pub(super) struct Reads {
     memory: LiveMemory,
     bit: u8,
@@ -98,51 +110,51 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Of so many packets that were matched.
+    /// The losses among `matched` packets.
     pub(super) fn lost(&self, matched: u64) -> u64 {
         self.progress.lost(&self.memory, self.bit, matched, self.first)
     }
 }
 
-/// What is known of one reader, for people.
+/// State of one reader, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderState {
     /// Its number.
     pub id: u64,
     /// Its bit.
     pub bit: u8,
-    /// Packets its expression wanted since it is in force.
+    /// Packets that its expression wanted since it is in force.
     pub matched: u64,
-    /// Those of them that were overwritten before it came to them, as far as that is sure now.
+    /// Those of them that were overwritten before it got to them, as far as that is certain now.
     pub lost: u64,
     /// Does it sleep?
     pub asleep: bool,
 }
 
-/// What is known of one ring, for people.
+/// State of one ring, for users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingState {
     /// The device.
     pub device: Device,
-    /// Who shares it.
+    /// The group that shares it.
     pub group: u32,
     /// Bytes of packets it holds.
     pub ring_bytes: u64,
-    /// Packets its writer was shown, and their bytes: of a packet socket that has a filter which does not count, those it
-    /// let in.
+    /// Packets that its writer saw, and their bytes. If a packet socket filters and cannot count, only the packets that
+    /// it let in.
     pub seen: (u64, u64),
     /// Packets written.
     pub written: u64,
-    /// It takes all packets that its readers may see, and stays without readers.
+    /// Does it take all packets that its readers may see, and stay without readers?
     pub kept: bool,
     /// Its readers.
     pub readers: Vec<ReaderState>,
-    /// What the writer and its device count besides, by name.
+    /// Other counts of the writer and its device, by name.
     pub statistics: Vec<(String, u64)>,
 }
 
 impl Ring {
-    /// Opens a device, which takes some 50 ms. Nobody reads it yet.
+    /// Opens a device, which takes some 50 ms. The ring has no readers yet.
     pub(super) fn open(
         opener: &dyn Opened,
         asked: &CaptureRequest,
@@ -173,7 +185,7 @@ impl Ring {
         })
     }
 
-    /// What its readers want from now on.
+    /// The expressions that are wanted from now on.
     pub(super) fn expressions(&self) -> Vec<Expression> {
         let program = self.shown.as_ref().map(Shown::program);
         let all = |bit| Expression { bit, program, direction: Direction::Both, sample: 1, counts: None };
@@ -181,7 +193,7 @@ impl Ring {
         wanted.cloned().chain(self.standing.map(all)).collect()
     }
 
-    /// The writer sets the bits of these expressions, and no others.
+    /// Notes that the writer sets the bits of these expressions, and no others.
     pub(super) fn put_in_force(&mut self, expressions: &[Expression]) {
         let bits = expressions.iter().fold(0, |bits, expression| bits | 1u64 << expression.bit);
         self.resting |= self.in_force & !bits;
@@ -190,47 +202,47 @@ impl Ring {
         self.is_stuck = false;
     }
 
-    /// The writer could not hear of those that went: they are no readers any more all the same.
+    /// Notes that the writer could not be told of readers that went. They are no longer listed.
     pub(super) fn be_stuck(&mut self) {
         self.is_stuck = true;
         self.leaving.clear();
     }
 
-    /// Lets readers go. What they wanted is in force until the writer has heard of it.
+    /// Drops readers. Their expressions are in force until the writer was told.
     pub(super) fn dismiss(&mut self, is_gone: impl Fn(&Reader) -> bool) {
         let gone = self.readers.extract_if(.., |reader| is_gone(reader)).filter(|reader| reader.is_in);
         let leaving =
             |Reader { id, expression, matched_before, .. }| Leaving { id, bit: expression.bit, matched_before };
         self.leaving.extend(gone.map(leaving));
-        // With fewer readers the writer may be able to hear of it.
+        // With fewer readers the writer may accept the change now.
         self.is_stuck &= self.leaving.is_empty();
     }
 
-    /// Bits that are somebody's.
+    /// Bits of readers, of their next expressions and of the standing one.
     fn taken(&self) -> u64 {
         let of = |reader: &Reader| 1u64 << reader.expression.bit | reader.next.as_ref().map_or(0, |next| 1 << next.bit);
         let standing = self.standing.map_or(0, |bit| 1u64 << bit);
         self.readers.iter().fold(standing, |taken, reader| taken | of(reader))
     }
 
-    /// Does its writer do for readers that went what need not be done any more?
+    /// Does the writer still work for readers that went?
     pub(super) fn is_stale(&self) -> bool {
         self.in_force & !self.taken() != 0 || self.promiscuous != self.wants_promiscuous()
     }
 
-    /// Neither read, nor to stay without readers.
+    /// It has no readers, and does not have to stay without any.
     pub(super) fn is_unused(&self) -> bool {
         self.readers.is_empty() && self.standing.is_none()
     }
 
-    /// Is there a place for one more reader of this user's? Users who fill a ring together leave places there to root.
+    /// Is there a place for one more reader of this user? Users who fill a ring together leave places there to root.
     pub(super) fn place_for(&self, user: u32) -> Result<(), CaptureError> {
         let places = if user == 0 { EXPRESSIONS } else { READERS_OF_USERS };
         let taken = self.readers.len() + usize::from(self.standing.is_some());
         if taken < places { Ok(()) } else { Err(self.full(places)) }
     }
 
-    /// That it has so many readers already.
+    /// The error for a ring that has `places` readers already.
     pub(super) fn full(&self, places: usize) -> CaptureError {
         let left = if places < EXPRESSIONS { ", and the last places are root's" } else { "" };
         let text = format!(
@@ -241,23 +253,23 @@ impl Ring {
         CaptureError::new(CaptureErrorKind::Full, text)
     }
 
-    /// A bit that nobody has, and that no packet under way can have.
+    /// A bit that is not taken and that no packet under way can have.
     pub(super) fn free_bit(&self) -> Option<u8> {
         let used = self.taken() | self.in_force | self.resting;
         (0..EXPRESSIONS as u8).find(|bit| used & 1 << bit == 0)
     }
 
-    /// Bits that nobody has, and that packets under way may have.
+    /// Are there bits that are not taken but that packets under way may have?
     pub(super) fn has_resting(&self) -> bool {
         self.resting != 0
     }
 
-    /// All packets that were under way when the last expressions were put in force have come to their end.
+    /// Notes that all packets under way at the last change of expressions are done.
     pub(super) fn end_rest(&mut self) {
         self.resting = 0;
     }
 
-    /// What passes a reader's own expression, of what it may see.
+    /// The program for a reader's own expression within what it may see.
     pub(super) fn of_shown(&self, own: Option<Arc<Program>>) -> Result<Option<Arc<Program>>, CaptureError> {
         match &self.shown {
             None => Ok(own),
@@ -265,7 +277,7 @@ impl Ring {
         }
     }
 
-    /// Does somebody want every packet, and get it?
+    /// Does some reader want every packet, and get it?
     pub(super) fn takes_all(&self) -> bool {
         let wants_all = |reader: &Reader| reader.expression.program.is_none();
         self.shown.is_none() && (self.standing.is_some() || self.readers.iter().any(wants_all))
@@ -276,8 +288,8 @@ impl Ring {
         (count.packets, count.wire_bytes)
     }
 
-    /// A place for a reader, which nobody knows of before its expression is in force. `first` is the first packet it may look
-    /// at.
+    /// Makes a place for a reader, which shows in states only once its expression is in force. `first`: the first
+    /// packet that it may look at.
     pub(super) fn let_in(&mut self, new: New<'_>, bit: u8, first: u64) -> Result<Attachment, CaptureError> {
         let New { id, user, asked, program, cost } = new;
         let program = self.of_shown(program)?;
@@ -323,19 +335,19 @@ impl Ring {
         })
     }
 
-    /// Its reader of this number.
+    /// The reader with this number.
     pub(super) fn reader(&mut self, id: u64) -> Result<&mut Reader, CaptureError> {
         let reader = self.readers.iter_mut().find(|reader| reader.id == id);
         reader.ok_or_else(|| CaptureError::new(CaptureErrorKind::Request, "there is no such reader"))
     }
 
-    /// Must the device hear packets for others, too?
+    /// Must the device be in promiscuous mode?
     pub(super) fn wants_promiscuous(&self) -> bool {
         self.standing.is_some() || self.readers.iter().any(|reader| reader.promiscuous)
     }
 
-    /// What those readers say whose lines may have something: that they sleep, and where they are. One message each, so that
-    /// none can keep others waiting.
+    /// Receives messages of readers whose lines may have one: that they sleep, and where they are. One message each, so
+    /// that no reader can keep other readers waiting.
     pub(super) fn hear(&mut self, may_say: impl Fn(&OwnedFd) -> bool, gone: &mut Vec<u64>) {
         let Ring { written, memory, readers, .. } = self;
         for reader in readers.iter_mut().filter(|reader| may_say(&reader.line)) {
@@ -347,19 +359,19 @@ impl Ring {
                     let Line::Asleep(position) = Line::from_bytes(bytes);
                     reader.asleep = true;
                     written.writer.arm(1 << reader.expression.bit);
-                    // What came before the bit was armed rings no bell.
+                    // Packets from before the bit was armed ring no bell.
                     if memory.next() != position {
                         reader.wake();
                     }
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-                // Closed, or something a reader of ours does not say.
+                // Closed, or a message that no correct reader sends.
                 _ => gone.push(reader.id),
             }
         }
     }
 
-    /// By reader, as in [`state`](Self::state); none of one whose packets are only counted, for they are all it wants.
+    /// In the order of [`state`](Self::state). `None` for a reader that only counts: it loses nothing.
     pub(super) fn reads(&self) -> Vec<Option<Reads>> {
         let reads = |reader: &Reader| {
             let Expression { bit, counts, .. } = reader.expression;
@@ -369,12 +381,12 @@ impl Ring {
         self.known().map(reads).collect()
     }
 
-    /// Readers that others may know of.
+    /// Readers that show in states.
     pub(super) fn known(&self) -> impl Iterator<Item = &Reader> {
         self.readers.iter().filter(|reader| reader.is_in)
     }
 
-    /// Without what readers have lost.
+    /// The state, without the readers' losses.
     pub(super) fn state(&self, group: u32) -> RingState {
         let seen = self.memory.seen();
         let writer = &self.written.writer;
@@ -383,7 +395,7 @@ impl Ring {
             ReaderState { id, bit, matched, lost: 0, asleep }
         };
         let readers = self.known().map(|one| state(one.id, one.expression.bit, one.matched_before, one.asleep));
-        // Of these it is not known what they lost.
+        // The losses of these readers are unknown.
         let readers = readers.chain(self.leaving.iter().map(|one| state(one.id, one.bit, one.matched_before, false)));
         let mut statistics = writer.statistics();
         let cost: u64 = self.readers.iter().map(|reader| u64::from(reader.cost)).sum();
@@ -411,14 +423,14 @@ impl Reader {
         self.say(Word::Wake);
     }
 
-    /// The last word, before its line is closed.
+    /// Sends the last message, before the line is closed.
     pub(super) fn bid(&self, close_reason: CloseReason) {
         self.say(Word::CloseReason(close_reason));
     }
 
     fn say(&self, word: Word) {
         let (bytes, len) = word.to_bytes();
-        // No room means that it has not looked at earlier words: it will.
+        // No room means that the reader has unread messages, and will look anyway.
         let _ = rustix::net::send(&self.line, &bytes[..len], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }

@@ -1,13 +1,13 @@
-//! Whose turn it is to change a ring: one change at a time, and users one after the other.
+//! Turns for changing a ring: one change at a time, and users one after the other.
 //!
-//! A change may take seconds, for the kernel verifies programs. A user who changes a ring again and again, by however many
-//! clients, has one of these changes come between two changes of another user.
+//! A change may take seconds, because the kernel verifies programs. A user may ask for change after change, from any
+//! number of clients: between two changes of another user, only one of these runs.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The line of those that want to change one ring.
+/// The queue of those that want to change one ring.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     line: Mutex<Line>,
@@ -17,15 +17,15 @@ pub(super) struct Turns {
 #[derive(Debug, Default)]
 struct Line {
     taken: bool,
-    /// The user who had the last turn.
+    /// The user of the last turn.
     last_user: u32,
     last_ticket: u64,
-    /// User and ticket of each who waits.
+    /// User and ticket of each waiter.
     waiting: BTreeSet<(u32, u64)>,
 }
 
 impl Line {
-    /// The first of the next user's.
+    /// The next user's first ticket.
     fn next(&self) -> Option<(u32, u64)> {
         let behind = (Excluded((self.last_user, u64::MAX)), Unbounded);
         self.waiting.range(behind).next().or_else(|| self.waiting.first()).copied()
@@ -53,13 +53,13 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
-        // Nothing panics half way through a change of it.
+        // No panic can interrupt a change of the queue.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turn {
-    /// Does nobody else wait? Whoever asks must keep others from coming, and holds one more reference to the line.
+    /// Is no one waiting? The caller must keep new waiters away, and holds one more reference to the queue.
     pub(super) fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 2
     }

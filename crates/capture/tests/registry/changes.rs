@@ -1,4 +1,4 @@
-//! Readers that come, go, and ask for something else: nobody waits, and nothing is left.
+//! Readers that come, go, and change their expressions: none of them waits for another, and they leave nothing behind.
 
 use crate::played::*;
 use capture::CaptureErrorKind;
@@ -21,7 +21,7 @@ fn nobody_waits_for_programs_that_are_loaded_for_somebody_else() {
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     while sleeps.rest() != Rest::Sleep {}
     let id = sleeps.id();
-    // On the same device: a reader comes, and one asks for something else.
+    // On the same device, a reader comes, and another changes its expression.
     let comes = || open(2, "played0").map(drop);
     let asks = || registry.exchange(id, &first_byte(1)).map(drop);
     let changes: [&(dyn Fn() -> Result<(), CaptureError> + Sync); 2] = [&comes, &asks];
@@ -32,7 +32,7 @@ fn nobody_waits_for_programs_that_are_loaded_for_somebody_else() {
             begun.recv_timeout(Duration::from_secs(30)).unwrap();
             assert_eq!(registry.states()[0].readers.len(), if exchanges { 1 } else { 3 });
             if !exchanges {
-                // Who is awake is found, who sleeps is woken, who goes is let go, and is known to have gone.
+                // Packets reach awake readers, sleepers are woken, and readers that go are dropped and listed as gone.
                 publish(&mut half, 0..1);
                 let mut fds = [PollFd::from_borrowed_fd(sleeps.line(), PollFlags::IN)];
                 let woken = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap();
@@ -76,7 +76,7 @@ fn a_reader_that_went_while_programs_were_loaded_is_not_served_for_ever() {
     let before = memory.matched(usize::from(goes.bit)).packets;
     publish(&mut half, 0..10);
     assert_eq!(memory.matched(usize::from(goes.bit)).packets, before);
-    // Another device's end does not leave one who is being let in behind, either.
+    // If another device ends while a reader is let in there, that reader does not stay behind either.
     std::thread::scope(|scope| {
         let (begun, go_on) = player.does.be_slow("played1");
         let opening =
@@ -205,12 +205,12 @@ fn one_group_takes_away_and_others_are_told() {
     assert!(registry.open(&capture_request(), 1).unwrap().note.contains("does not come here"));
     let refused = registry.open(&taking, 1).unwrap_err();
     assert!(refused.kind == CaptureErrorKind::Full && refused.text.contains("another reader already"), "{refused}");
-    // Who may see what the first sees joins it: one ring, each with an expression of its own.
+    // A reader with the same permission as the first joins its ring; each has its own expression.
     let joined = registry.open(&CaptureRequest { program: first_byte(3), ..taking.clone() }, 0).unwrap();
     assert_ne!(joined.bit, first.bit);
     assert_eq!(registry.states().iter().filter(|ring| ring.readers.len() == 2).count(), 1);
     drop(first);
-    // What is left is a part: who copies is told so.
+    // Only a part is taken away now, and copying readers are told so.
     until(
         || registry.states().iter().any(|ring| ring.readers.len() == 1 && ring.readers[0].id == joined.id),
         "one goes",
@@ -221,7 +221,7 @@ fn one_group_takes_away_and_others_are_told() {
     let first = joined;
     let hows: Vec<String> = registry.states().into_iter().map(|state| state.device.how).collect();
     assert_eq!(hows.iter().filter(|how| how.contains("taken away by another")).count(), 1, "{hows:?}");
-    // It goes, and its writer takes its time: who comes next waits for that.
+    // The reader goes, but its writer takes its time: the next reader waits for that.
     drop(first);
     until(|| registry.states().len() == 1, "its ring is given up");
     let alive = Arc::strong_count(&player.alive);
@@ -240,7 +240,7 @@ fn one_group_takes_away_and_others_are_told() {
     ] {
         assert_eq!(registry.open(&wrong, 0).unwrap_err().kind, CaptureErrorKind::Request);
     }
-    // What fails leaves the device to who comes next.
+    // A failure leaves the device free for the next reader.
     drop(next);
     until(|| registry.states().len() == 1, "its ring is given up");
     player.does.fails.store(1, Ordering::SeqCst);
@@ -262,7 +262,7 @@ fn whichever_step_fails_nothing_is_changed_or_left() {
         let attachment = registry.open(asked, 0)?;
         let sets = player.does.sets.load(Ordering::SeqCst);
         registry.close(&[attachment.id]);
-        // Where somebody else reads, the device hears of it a moment later.
+        // If other readers remain, the device hears of it a moment later.
         let hears = || asked.device != "played0" || player.does.sets.load(Ordering::SeqCst) > sets;
         until(hears, "its expression is given up");
         Ok(())
@@ -273,7 +273,7 @@ fn whichever_step_fails_nothing_is_changed_or_left() {
         for step in 1.. {
             player.does.fails.store(step, Ordering::SeqCst);
             let outcome = attempt();
-            // What is done to undo a failure does not fail, and what a reader leaves behind is not asked about.
+            // Steps that undo a failure do not fail, and the step after a reader went is not part of the test.
             if player.does.fails.swap(0, Ordering::SeqCst) > 0 {
                 outcome.unwrap();
                 break;
@@ -284,7 +284,7 @@ fn whichever_step_fails_nothing_is_changed_or_left() {
                 publish(&mut half, sent..sent + 8);
                 sent += 8;
             }
-            // Where the device does not hear that one went, what that one wanted stays in force until something else changes.
+            // If the device was not told that a reader went, its expression stays in force until the next change.
             let states = registry.states();
             assert_eq!((states.len(), states[0].readers[0].id), (1, reader.id()), "{failures:?}");
             assert_eq!(Arc::strong_count(&player.alive), alive, "{failures:?}");
@@ -296,7 +296,7 @@ fn whichever_step_fails_nothing_is_changed_or_left() {
     assert_eq!(failures.iter().collect::<Vec<_>>(), expected);
     until(|| player.does.promiscuous.load(Ordering::SeqCst) == 0, "who wanted it is gone");
     until(|| registry.states()[0].readers.len() == 1, "nobody else is left");
-    // By the expression that was in force all the time.
+    // The expression that was in force all the time decided on all packets.
     assert_eq!(take(&mut reader), (0..sent).filter(|n| n % 4 == 1).collect::<Vec<_>>());
 }
 
@@ -307,7 +307,7 @@ fn who_is_let_go_hears_why() {
         let open = || CaptureReader::new(registry.open(&capture_request(), 0).unwrap(), None, None).unwrap();
         let (mut stopped, mut unplugged) = (open(), open());
         if busy {
-            // Where that is not read before the owner closes, the kernel reports it before the last word.
+            // If the owner closes with this message unread, the kernel reports that before the last message.
             assert!(stopped.announce() && unplugged.announce());
         }
         registry.dismiss(&[stopped.id()], CloseReason::Stopped(7));
@@ -315,7 +315,7 @@ fn who_is_let_go_hears_why() {
         player.does.gone.store(true, Ordering::SeqCst);
         until(|| registry.states().is_empty() || registry.gone(&[unplugged.id()]).len() == 1, "the device has gone");
         for (reader, why) in [(&mut stopped, CloseReason::Stopped(7)), (&mut unplugged, CloseReason::DeviceGone)] {
-            // Its line is closed a moment after it is no reader any more.
+            // Its line is closed a moment after it is no longer listed.
             until(
                 || {
                     reader.announce();

@@ -1,4 +1,4 @@
-//! Readers of one ring, over a device that a test plays: each gets what it asked for, nobody disturbs anybody.
+//! Readers of one ring, on a device that a test plays: each gets its packets, and none disturbs another.
 
 mod changes;
 mod permissions;

@@ -1,4 +1,4 @@
-//! What readers may see, and what their expressions may cost.
+//! Limits on what readers may see, and on what their expressions may cost.
 
 use crate::played::*;
 use capture::CaptureErrorKind;
@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Compiles `3` to what passes packets whose first byte is that, `~3` to what passes all others, `all` to something long that
-/// passes all; for Ethernet alone.
+/// Compiles `3` to a program that passes packets whose first byte is 3, `~3` to one that passes all others, and `all`
+/// to a long one that passes all; for Ethernet only.
 struct FirstBytes;
 
 impl Compile for FirstBytes {
@@ -35,10 +35,10 @@ impl Compile for FirstBytes {
     }
 }
 
-/// Passes all packets, by so many instructions.
+/// Passes all packets, in this number of instructions.
 fn long(instructions: u32) -> Vec<Instruction> {
     let at = |code, k| Instruction { code, jt: 0, jf: 0, k };
-    // Adds to A, which nobody asks.
+    // Adds to A, which has no effect.
     (1..instructions).map(|number| at(0x04, number)).chain([at(0x06, 1)]).collect()
 }
 
@@ -46,19 +46,19 @@ fn shown(group: u32, text: &str) -> Permission {
     Permission { group, only: Some(Arc::new(Only::new(text, &FirstBytes).unwrap())) }
 }
 
-/// Which packets' payloads lie in a ring's memory, whoever they were for: those whose first byte is this.
+/// Finds the packets that lie in a ring's memory, of whichever reader: gives their first bytes.
 fn lies_in(attachment: &Attachment) -> impl Fn() -> Vec<u8> + use<> {
     let file = std::fs::File::from(attachment.areas.data.try_clone().unwrap());
     let bytes = attachment.geometry.ring_bytes as usize;
     move || {
         let mut memory = vec![0; bytes];
         file.read_exact_at(&mut memory, 0).unwrap();
-        // What has not been written is 0.
+        // Unwritten memory is 0.
         (1..4).filter(|byte| memory.windows(8).any(|run| run == [*byte; 8])).collect()
     }
 }
 
-/// Passes packets whose first byte is one of so many from 1 on; costs as many instructions.
+/// Passes packets whose first byte is 1 to `count`; costs `count` instructions.
 fn first_bytes(count: u8) -> Vec<Instruction> {
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let tests = (1..=count).map(|byte| at(0x15, count - byte, u8::from(byte == count), byte.into()));
@@ -81,7 +81,7 @@ fn what_a_group_is_not_shown_never_comes_into_its_ring() {
     };
     let reader = |attachment| CaptureReader::new(attachment, None, None).unwrap();
     let mut plain = reader(plain);
-    // However they ask for more.
+    // Whatever more they ask for.
     let mut others = reader(open(&CaptureRequest { program: first_byte(2), ..capture_request() }));
     let mut same = reader(open(&CaptureRequest { program: first_byte(3), ..capture_request() }));
     let mut half_of_it = reader(open(&CaptureRequest { sample: 2, promiscuous: true, ..capture_request() }));
@@ -94,14 +94,14 @@ fn what_a_group_is_not_shown_never_comes_into_its_ring() {
     assert_eq!((take(&mut others), take(&mut incoming), counting.counted().packets), (vec![], vec![], 100));
     let ledger = plain.ledger();
     assert_eq!((ledger.seen, ledger.matched, ledger.filtered), (400, 100, 300));
-    // By another expression, and by none again.
+    // With another expression, and with none again.
     for (begins, code) in [(400, first_byte(1)), (500, vec![])] {
         let exchange = registry.exchange(plain.id(), &code).unwrap();
         plain.exchange(exchange, program::Interpreter::from_cbpf(&code).ok());
         publish(begins..begins + 100);
     }
     assert_eq!(take(&mut plain), threes(500..600));
-    // Who looks back finds what others of its group wanted.
+    // A reader that looks back finds packets that other readers of its group wanted.
     let looking_back = CaptureRequest { last_ns: u64::MAX, ..capture_request() };
     let mut late = reader(open(&looking_back));
     assert_eq!((take(&mut late), late.past().whole), (threes(0..600), false));
@@ -130,7 +130,7 @@ fn who_is_shown_a_part_takes_a_part_away() {
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     publish(&mut half, 0..40);
     assert_eq!((take(&mut taking), lies()), ((0..40).filter(|n| n % 4 != 2).collect(), vec![1, 3]));
-    // Others are told that something is left, and those it shares with what there is for them as well.
+    // Other groups are told that only a part comes; readers of the same group are also told what they may see.
     let told = registry.open(&capture_request(), 0).unwrap().note;
     assert!(told.starts_with("a part of what `played0` receives is taken away"), "{told}");
     let told = registry.open(&capture_request(), permission).unwrap().note;
@@ -171,13 +171,13 @@ fn one_users_expressions_leave_room_for_those_of_others() {
     );
     assert!(registry.states().is_empty() && player.does.sets.load(Ordering::SeqCst) == 0, "nothing was opened for it");
     let first = registry.open_for(anna, &costs(40), 0).unwrap();
-    // On whichever of the device's rings, whichever way packets go.
+    // The budget counts on all rings of the device and for every direction.
     let _second = registry.open_for(anna, &CaptureRequest { direction: Direction::Out, ..costs(20) }, 1).unwrap();
     let third = registry.open_for(anna, &CaptureRequest { sample: 2, by: By::PacketSocket, ..costs(5) }, 0).unwrap();
     assert!(refused(anna, &costs(1)).contains("75 of the 75"));
     assert!(refused(anna, &CaptureRequest { sample: 2, ..capture_request() }).contains("it costs 10 more"));
     assert!(registry.open_for(anna, &capture_request(), 0).is_ok(), "who wants all packets takes nothing");
-    // Others have the rest.
+    // Other users have the rest.
     assert!(
         refused(bert, &costs(26))
             .contains("the expressions of all readers on `played0` cost each packet 75 of the 100")
@@ -185,7 +185,7 @@ fn one_users_expressions_leave_room_for_those_of_others() {
     let other = registry.open_for(bert, &costs(20), 0).unwrap();
     assert_eq!(registry.budget(1, root).map(|budget| (budget.user.taken, budget.all.taken)), Some((0, 95)));
     assert!(registry.open_for(root, &costs(5), 0).is_ok());
-    // What is refused leaves what was there in force.
+    // A refused change leaves the old expression in force.
     for _ in 0..3 {
         assert_eq!(registry.exchange(first.id, &first_bytes(41)).unwrap_err().kind, CaptureErrorKind::Cannot);
         assert_eq!(registry.exchange(third.id, &first_bytes(6)).unwrap_err().kind, CaptureErrorKind::Cannot);
@@ -194,7 +194,7 @@ fn one_users_expressions_leave_room_for_those_of_others() {
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     publish(&mut half, 0..8);
     assert_eq!(take(&mut reader), [1, 2, 3, 5, 6, 7]);
-    // Its own expression makes room for the one that takes its place, and who goes for all others.
+    // A reader's own expression makes room for its successor; one of a reader that went makes room for all.
     assert!(
         registry.exchange(reader.id(), &first_bytes(40)).is_ok()
             && registry.exchange(reader.id(), &first_bytes(10)).is_ok()
@@ -220,9 +220,9 @@ fn beyond_the_budget_a_reader_gets_what_it_may_see_and_never_more() {
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     publish(&mut half, 0..40);
     assert_eq!((take(&mut all), lies()), ((0..40).filter(|n| n % 4 == 3).collect(), vec![3]));
-    // What the policy asks is nobody's to pay for.
+    // The policy's part of an expression costs users nothing.
     assert_eq!(registry.budget(1, 1000).map(|budget| budget.all.taken), Some(0));
-    // What is to be taken away is chosen there, or not taken.
+    // If the kernel cannot choose the packets to take away, the reader is refused.
     let taking = CaptureRequest { mode: Mode::Consume, ..dear };
     let refused = registry.open_for(1000, &taking, permission).unwrap_err();
     assert!(

@@ -1,4 +1,4 @@
-//! A device that a test plays, and what its readers are asked.
+//! A device that a test plays, and common requests of its readers.
 
 use buffer::live::{Areas, Facts, Geometry, SlotFlags};
 use capture::CaptureErrorKind;
@@ -21,29 +21,29 @@ pub(crate) struct Played {
     name: String,
     does: Does,
     promiscuous: AtomicBool,
-    /// Its end waits for a word from here.
+    /// Its end waits for a message from here.
     lingers: Mutex<Option<mpsc::Receiver<()>>>,
     _alive: Arc<()>,
 }
 
-/// What devices are asked to do, and what of it they do.
+/// Orders for the played devices, and counts of the calls that they got.
 #[derive(Default, Clone)]
 pub(crate) struct Does {
-    /// The step from now on that fails, from 1; 0 for none.
+    /// The step that fails, counted from 1 from now on; 0 for none.
     pub(crate) fails: Arc<AtomicU32>,
     /// How often they were given expressions.
     pub(crate) sets: Arc<AtomicU32>,
-    /// Tests that the last of them make.
+    /// Number of tests in the programs of the last expressions.
     pub(crate) blocks: Arc<AtomicU32>,
-    /// How many are promiscuous.
+    /// Number of promiscuous devices.
     pub(crate) promiscuous: Arc<AtomicI32>,
-    /// They are unplugged.
+    /// The devices are unplugged.
     pub(crate) gone: Arc<AtomicBool>,
-    /// The device of this name takes its time with the next expressions: it says so, and goes on when it is told to.
+    /// The device of this name pauses at its next expressions: it reports that, and waits for permission to go on.
     pub(crate) slow: Arc<Mutex<Option<Slow>>>,
 }
 
-/// What a device waits for.
+/// A device's pause.
 pub(crate) struct Slow {
     device: &'static str,
     says: mpsc::Sender<()>,
@@ -51,7 +51,7 @@ pub(crate) struct Slow {
 }
 
 impl Does {
-    /// Makes a device slow: hears when it has begun, and tells it to go on.
+    /// Makes a device slow: gives a receiver of its report, and a sender of the permission to go on.
     pub(crate) fn be_slow(&self, device: &'static str) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
         let ((says, begun), (go_on, goes_on)) = (mpsc::channel(), mpsc::channel());
         *self.slow.lock().unwrap() = Some(Slow { device, says, goes_on });
@@ -93,7 +93,7 @@ impl Opened for Player {
         Ok(1)
     }
 
-    /// One for each block but the last two, which are where all programs here end.
+    /// One for each block except the last two, in which all programs here end.
     fn cost(&self, program: Option<&Program>, sample: u32) -> u32 {
         program.map_or(0, |program| (program.blocks().len() as u32).saturating_sub(2)) + if sample > 1 { 10 } else { 0 }
     }
@@ -199,7 +199,7 @@ pub(crate) fn publish(half: &mut Copying, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-/// Waits until something is so.
+/// Waits until `is_so` is true; `what` says what failed if it never is.
 #[track_caller]
 pub(crate) fn until(mut is_so: impl FnMut() -> bool, what: &str) {
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What readers get, and what their books say.
+//! The packets that readers get, and their books.
 
 use crate::played::*;
 use buffer::live::{Facts, SlotFlags};
@@ -44,7 +44,7 @@ fn who_only_counts_is_written_nothing() {
     let open = |asked: &CaptureRequest| {
         CaptureReader::new(registry.open(asked, 0).unwrap(), None, None).unwrap().that_counts()
     };
-    // The ring stays, and bits are used again: nobody's count is another's.
+    // The ring stays, and bits are used again: no count passes to the next reader.
     let _stays = open(&capture_request());
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     for round in 0..35 {
@@ -113,7 +113,7 @@ fn who_sleeps_is_woken_by_what_it_wants_and_by_nothing_else() {
     )
     .unwrap();
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
-    // The first wait is a nap, the second sleeps.
+    // The first wait is a nap, the second a sleep.
     let began = Instant::now();
     reader.wait(Some(began + Duration::from_secs(5)));
     assert!(began.elapsed() < Duration::from_secs(1));
@@ -132,7 +132,7 @@ fn who_sleeps_is_woken_by_what_it_wants_and_by_nothing_else() {
         assert!(began.elapsed() > Duration::from_millis(190), "{waits} waits");
         assert!(began.elapsed() < Duration::from_secs(5) && waits < 20, "{waits} waits");
     });
-    // Found at once where there is something already.
+    // A packet that is there already is found at once.
     publish(&mut half, 7..8);
     assert!(!reader.announce());
 }
@@ -147,7 +147,7 @@ fn who_is_woken_naps_while_packets_come_instead_of_being_woken_for_each() {
         rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: wait, tv_nsec: 0 })).unwrap() > 0
     };
     while reader.rest() != Rest::Sleep {}
-    // Who polls the line for it need not read what is on it.
+    // A program that polls the line need not read its messages.
     publish(&mut half, 0..1);
     assert!(line_is_readable(&reader, 10));
     assert_eq!(take(&mut reader), [0]);
@@ -181,7 +181,7 @@ fn who_sleeps_is_woken_while_another_device_is_taken_down() {
             publish(&mut half, number..number + 1);
             let mut fds = [PollFd::from_borrowed_fd(reader.line(), PollFlags::IN)];
             let woken = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap();
-            // It was not through by then.
+            // The thread had not finished by then.
             assert!(let_go.send(()).is_ok());
             assert_eq!(woken, 1);
         });
@@ -241,10 +241,10 @@ fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
     publish(&mut half, 0..100);
     let mut reader = CaptureReader::new(registry.open(&looking_back, 3).unwrap(), None, None).unwrap();
     assert_eq!(take(&mut reader), (0..100).collect::<Vec<u64>>());
-    // Of who has another ring, nothing.
+    // A reader of another ring does not find them.
     let other = CaptureReader::new(registry.open(&looking_back, 4).unwrap(), None, None).unwrap();
     assert_eq!((other.position(), other.past().whole), (0, false));
-    // Once round the ring: the clock of the past begins with the oldest packet.
+    // Once round the ring: the past begins with the oldest packet.
     let began = reader.past().reaches_ns;
     publish(&mut half, 100..20_000);
     drop(reader);
@@ -252,7 +252,7 @@ fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
     let taken = take(&mut reader);
     assert!(taken[0] > 100 && taken.last() == Some(&19_999), "{taken:?}");
     assert!(reader.past().whole && reader.past().reaches_ns < began + 60_000_000_000);
-    // A step that fails leaves the ring as it was. It is not that of taking away who read first.
+    // A failed step leaves the ring as it was. Wait first, so that the step is not the removal of the first reader.
     until(|| registry.states().iter().all(|ring| ring.readers.len() == 1), "who read first is gone");
     player.does.fails.store(1, Ordering::SeqCst);
     assert!(registry.keep("played0", By::WhatIsBest, 1 << 18, 4).is_err());
@@ -278,7 +278,7 @@ fn what_a_reader_that_looks_no_more_has_lost_is_known_to_others() {
     assert_eq!(told()[0], (250, 0), "what waits is not lost");
     assert_eq!(take(&mut slow).len(), 250);
     publish(&mut half, 1000..40_000);
-    // A MiB of ring has 4096 slots, and nobody else wants one.
+    // A ring of one MiB has 4096 slots, and no other expression takes one.
     assert_eq!(told()[0], (10_000, 10_000 - 250 - 4096), "before it looks again");
     let got = take(&mut slow).len() as u64;
     let ledger = slow.ledger();
@@ -286,7 +286,7 @@ fn what_a_reader_that_looks_no_more_has_lost_is_known_to_others() {
     slow.look();
     assert_eq!(told()[0], (10_000, ledger.lost), "and behind that");
     assert_eq!(told()[1].1, 0, "who only counts loses nothing");
-    // Another expression begins to count anew.
+    // Another expression starts counting from 0.
     let code = first_byte(1);
     let exchange = registry.exchange(slow.id(), &code).unwrap();
     slow.exchange(exchange, Some(program::Interpreter::from_cbpf(&code).unwrap()));
@@ -309,7 +309,7 @@ fn what_is_under_way_is_not_lost() {
         let writing = scope.spawn(|| publish(&mut half, 0..PACKETS));
         while !writing.is_finished() {
             got += take(&mut reader).len() as u64;
-            // Some packet is counted and cannot be read yet in many of these moments.
+            // In many of these moments some packet is counted but cannot be read yet.
             assert_eq!((reader.ledger().lost, registry.states()[0].readers[0].lost), (0, 0), "after {looks} looks");
             looks += 1;
         }
@@ -335,7 +335,7 @@ fn who_says_that_it_sleeps_again_and_again_is_woken_no_more_often_than_the_owner
             }
         });
         while began.elapsed() < Duration::from_millis(300) {
-            // Looks at nothing between two sleeps.
+            // Reads no packets between two sleeps.
             let asleep = capture::line::Line::Asleep(busy.memory().next()).to_bytes();
             let _ = rustix::net::send(busy.line(), &asleep, rustix::net::SendFlags::DONTWAIT);
             let mut word = [0; 8];

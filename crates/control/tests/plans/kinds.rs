@@ -1,4 +1,4 @@
-//! Kinds that exist only here, with every property the control plane looks at; none of them can be run.
+//! Kinds that exist only in these tests, with every property that the control plane reads. They cannot run.
 
 use control::Registry;
 use filter::prelude::*;
@@ -20,7 +20,7 @@ static DIR: [Param; 2] = [
     Param::new("hash", ParamType::Flag, "how").default("yes"),
 ];
 
-/// Where these have a daemon, it runs more than programs.
+/// If the tests have a daemon, it runs more than programs.
 const IN_DAEMON: Spaces = Spaces::UNPRIVILEGED.with(Spaces::DAEMON);
 
 static PCAP: Kind = Kind::new("pcap", "a source", nothing).source(Type::Frame).params(&FILE).runs_in(IN_DAEMON);

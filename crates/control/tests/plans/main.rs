@@ -1,4 +1,4 @@
-//! The control plane over kinds that exist only here: from texts to plans, and plans carried out or not.
+//! The control plane with kinds that exist only here: texts become plans, and plans are carried out or fail.
 
 mod kinds;
 mod planning;

@@ -1,4 +1,4 @@
-//! From a request's text to a plan: what is inserted, merged, rewritten, placed and refused.
+//! From a request's text to a plan: inserted, merged, rewritten, placed and refused filters.
 
 use control::{Design, Space, design, explain};
 use filter::Spaces;
@@ -20,7 +20,7 @@ fn plan_in(request: &str, spaces: &[Box<dyn Space>]) -> Result<Design, String> {
     design(&text, &registry, spaces).map_err(|wrong| wrong.render(request, "request"))
 }
 
-/// The plan as one line for each node: label, then where its edges lead.
+/// The plan, one line for each node: its label, then the targets of its edges.
 fn shape(design: &Design) -> Vec<String> {
     let node = |node: &engine::Node| {
         let edges = node.edges.iter().map(|edge| {
@@ -53,7 +53,7 @@ fn what_a_kind_wants_is_inserted() {
 #[test]
 fn what_is_to_stand_before_a_kind_is_put_in_once() {
     check("pcap x | sctp | files out", &["pcap x -> decap", "decap -> sctp", "sctp -> files out", "files out"]);
-    // Behind selectors, not before them; not where it stands already, on each way; once for two that begin alike.
+    // Behind selectors, not before them. Not if it is there already, on each path. Once for two that begin alike.
     check(
         "pcap x | ip | sctp | files a",
         &["pcap x -> ip", "ip -> decap", "decap -> sctp", "sctp -> files a", "files a"],
@@ -77,7 +77,7 @@ fn what_is_to_stand_before_a_kind_is_put_in_once() {
             "files a",
         ],
     );
-    // What it rejects came through it.
+    // The rejected blocks came through it.
     check(
         "pcap x | sctp |! sctp | files a",
         &["pcap x -> decap", "decap -> sctp", "sctp -> |! sctp", "sctp -> files a", "files a"],
@@ -93,7 +93,7 @@ fn what_is_to_stand_before_a_kind_is_put_in_once() {
     );
 }
 
-/// Each of many forks meets again: looking back must not take each way.
+/// Many forks that meet again: looking back must not follow each path.
 #[test]
 fn a_plan_of_many_ways_is_looked_through_in_no_time() {
     let forks = "{ ip + not ip } | ".repeat(40);
@@ -127,7 +127,7 @@ fn frames_of_a_source_with_a_sink_of_its_own_go_back_by_that() {
         "bridge a b | { bridge + tcp | count }",
         &["bridge a b -> bridge a b, tcp", "bridge a b", "tcp -> count", "count -> json", "json"],
     );
-    // What a filter passes by rejecting it goes back, and its records go where records go.
+    // The frames that `ips` passes by rejecting them go back; its records go to `json`.
     let whole = ["bridge a b -> ips", "ips -> json, |! bridge a b", "json", "bridge a b"];
     check("bridge a b | ips", &whole);
     check("bridge a b | ips | json", &whole);
@@ -143,7 +143,7 @@ fn frames_of_a_source_with_a_sink_of_its_own_go_back_by_that() {
         let error = plan(request).unwrap_err();
         assert!(error.contains(wrong), "{error}");
     }
-    // Of two sources it is not clear which is meant.
+    // With two sources it is not clear which of them is meant.
     check(
         "{ bridge a b + bridge c d } | bridge a b",
         &["bridge a b -> bridge a b", "bridge c d -> bridge a b", "bridge a b"],
@@ -156,7 +156,7 @@ fn what_begins_alike_runs_once() {
         "pcap x | count; pcap x | ip | count",
         &["pcap x -> count, ip", "count -> json", "ip -> count", "count -> json", "json", "json"],
     );
-    // Two sinks stay two, two different files too; streams inserted twice are one.
+    // Two sinks stay two, and so do two different files; a stream filter that was inserted twice becomes one.
     check(
         "pcap x | { http | files a + http | files b }",
         &["pcap x -> tcp", "tcp -> http", "http -> files a, files b", "files a", "files b"],
@@ -179,14 +179,15 @@ fn selectors_on_edges_and_branches() {
 
 #[test]
 fn what_is_rejected_goes_along_edges_of_its_own() {
-    // A class selector where an edge beside it selects by number, as ever.
+    // A class selector, if an edge beside it selects by number.
     check(
         "pcap x | port | { |22 count + |! inspect }",
         &["pcap x -> port", "port -> |22 count, |! inspect", "count -> json", "inspect", "json"],
     );
     let design = plan("pcap x | port | { |22 count + |! inspect }").unwrap();
     assert!(design.plan.nodes.iter().all(|node| node.edges.iter().all(|edge| !edge.rejected)));
-    // Else what the filter rejects: of the type that it takes, with what that needs, selected by the class before it.
+    // Else the filter's rejected blocks: of the type that it takes, with the filters that this type needs, selected by
+    // the class before it.
     check("pcap x | tcp |! files rest", &["pcap x -> tcp", "tcp -> |! files rest", "files rest"]);
     check(
         "pcap x | tcp name=t | count; @t |! http | files out",
@@ -209,12 +210,12 @@ fn what_is_rejected_goes_along_edges_of_its_own() {
     let rest = design.plan.nodes[2].edges[1].select.clone().unwrap();
     assert!(!rest.accepts(base::id::Class(1)) && rest.accepts(base::id::Class(2)));
     assert!(explain::tree(&design).contains("├─|! |1 count") && explain::tree(&design).contains("└─|! |! inspect"));
-    // What begins alike runs once, whatever of it is wanted.
+    // Equal beginnings run once, for passed and for rejected blocks.
     check(
         "pcap x | ip | count; pcap x | ip |! inspect",
         &["pcap x -> ip", "ip -> count, |! inspect", "count -> json", "inspect", "json"],
     );
-    // A selection stays one: what it rejects no part of it rejects alone.
+    // A selection with wanted rejects stays whole: no single part rejects all blocks that the whole rejects.
     check(
         "pcap x | ip and bpf a | { count + |! inspect }",
         &[
@@ -243,7 +244,7 @@ fn a_selector_that_only_rejects_is_turned_round() {
     }
     let design = plan("pcap x | bpf a |! count").unwrap();
     assert!(explain::tree(&design).contains("written as: bpf a |!"), "{}", explain::tree(&design));
-    // Not where what it passes is wanted, too, nor a filter that is no selector.
+    // Not if the passed blocks are wanted, too, and not for a filter that is no selector.
     check("pcap x | head |! count", &["pcap x -> head", "head -> |! count", "count -> json", "json"]);
 }
 
@@ -263,13 +264,13 @@ fn booleans_take_their_simplest_form() {
 
 #[test]
 fn rewriting_changes_neither_what_passes_nor_classes() {
-    // A program that looks behind a frame's end rejects as a whole: `or` and `not` stay outside of it.
+    // A program that reads behind a frame's end rejects the frame: `or` and `not` stay outside of it.
     check(
         "pcap x | bpf a or bpf b | inspect",
         &["pcap x -> bpf a or bpf b", "bpf a", "bpf b", "bpf a or bpf b -> inspect", "inspect"],
     );
     check("pcap x | not bpf a | inspect", &["pcap x -> not bpf a", "bpf a", "not bpf a -> inspect", "inspect"]);
-    // The selector after a selection refers to the class set before it, also where the selection is of one filter.
+    // The selector after a selection refers to the class set before the selection, even if that is of one filter.
     let design = plan("pcap x | vlan | not not port 53 |17 count").unwrap();
     let choice = design.plan.nodes.iter().find_map(|node| match &node.task {
         engine::Task::Choose(choice) => Some(choice.clone()),
@@ -302,7 +303,7 @@ fn the_lowest_space_that_may_run_it_wins_and_blocks_never_go_down() {
         Box::new(FussySpace::new("parser-2", Spaces::PARSER, Refusals::default()).0),
     ];
     let design = plan_in("pcap x | bpf tcp | http | ip | files out", &spaces);
-    // http gives messages, which ip does not take: the refusal names both.
+    // http gives messages, which ip does not take: the error names both.
     assert!(design.unwrap_err().contains("`ip` takes frame, but `http` gives message"));
     let design = plan_in("pcap x | bpf a | count", &spaces).unwrap();
     let spaces_of = |design: &Design| design.plan.nodes.iter().map(|node| node.space.clone()).collect::<Vec<_>>();

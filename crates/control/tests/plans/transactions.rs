@@ -1,4 +1,4 @@
-//! A design is carried out whole or not at all: every step is made to fail in turn.
+//! A design is carried out completely or not at all: each step is made to fail in turn.
 
 use control::place::Refused;
 use control::{Design, Space, carry_out, carry_out_change, design, transaction};
@@ -9,7 +9,7 @@ use testkit::{FussySpace, Refusals};
 
 type Watched = (Vec<Box<dyn Space>>, Vec<Arc<Mutex<Contents>>>);
 
-/// A daemon with requests and an application without.
+/// A daemon that may refuse requests, and an application that does not.
 fn spaces(all_asked: Refusals) -> Watched {
     let (daemon, in_daemon) = FussySpace::new("daemon", Spaces::DAEMON, all_asked);
     let (app, in_app) = FussySpace::new("app", Spaces::APP, Refusals::default());
@@ -83,7 +83,7 @@ fn sinks_are_active_before_sources() {
     assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
 }
 
-/// The labels of nodes that go on, with their numbers before.
+/// The labels of nodes that go on, with their numbers in the running plan.
 fn kept(change: &control::Change) -> Vec<(&str, u32)> {
     let nodes = change.design.plan.nodes.iter().zip(&change.kept);
     nodes.filter_map(|(node, running)| Some((node.label.as_str(), running.as_ref()?.0))).collect()
@@ -173,7 +173,7 @@ fn sinks_of_a_change_are_active_before_what_is_above_them_and_what_goes_on_is_le
     assert!(!log(0).iter().any(|step| step == "activate 0" || step == "activate 1"), "{:?}", log(0));
 }
 
-/// A sink that restarts goes on where other filters lead to it, with the same parameters and types.
+/// A sink that restarts goes on when other filters lead to it, if its parameters and types stay the same.
 #[test]
 fn sinks_go_on_where_what_leads_to_them_changes() {
     let check = |from: &str, to: &str, expected: &[(&str, bool)]| {
@@ -213,7 +213,7 @@ fn what_is_still_written_is_not_written_anew() {
     }
 }
 
-/// What is wrong with the request is said before what is wrong with a place that it writes to.
+/// An error in the request is reported before an error about a place that it writes to.
 #[test]
 fn sinks_are_prepared_last() {
     let (mut all, contents) = spaces(Refusals::default());

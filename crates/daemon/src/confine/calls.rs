@@ -1,19 +1,22 @@
-//! The system calls the daemon makes once it listens, and no others (seccomp): whoever gets it to run code of theirs can
-//! execute nothing, make no process, trace none, signal none but the daemon, load no module, open no file for writing (but
-//! `/dev/net/tun`, for taps, where Landlock keeps all others away), and connect to nobody. It does not stop what the daemon does itself: `bpf`, packet sockets and devices' settings are its work.
+//! The only system calls that the daemon may make once it listens (seccomp). An attacker whose code runs in the daemon
+//! can:
+//! - execute no program, make, trace and signal no process (except to signal the daemon itself), and load no module;
+//! - open no file for writing. `/dev/net/tun` for taps is the exception; Landlock keeps all other files away;
+//! - make no connection.
 //!
-//! What refusing means is in [`guard::calls`].
+//! The daemon's own work stays possible: `bpf`, packet sockets, and devices' settings. [`guard::calls`] says what a
+//! refused call means.
 
 use guard::Guard;
 use guard::calls::{Argument, Calls, SOCKETS};
 
-/// What people are told.
+/// The guard's name for people.
 const NAME: &str = "the system calls it makes (seccomp)";
 
-/// Calls that may be made with any arguments, beside those of any program.
+/// Calls allowed with any arguments, besides those of any program.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_memfd_create,
-    // Files that are open, and what can be known of others.
+    // Use of open files, and facts about others.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -32,7 +35,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_getdents64,
     libc::SYS_getcwd,
-    // Its socket goes when it goes.
+    // It removes its socket when it ends.
     libc::SYS_unlinkat,
     // Devices and programs.
     libc::SYS_bpf,
@@ -43,7 +46,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_eventfd2,
     libc::SYS_pipe2,
-    // What holds of this process.
+    // Facts about this process.
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
@@ -51,18 +54,18 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_capget,
 ];
 
-/// The same, by the numbers that only this processor's kernels have.
+/// Older calls that only this processor's kernels have.
 #[cfg(target_arch = "x86_64")]
 const OLDER_CALLS: &[libc::c_long] =
     &[libc::SYS_poll, libc::SYS_unlink, libc::SYS_readlink, libc::SYS_stat, libc::SYS_lstat];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_CALLS: &[libc::c_long] = &[];
 
-/// The sockets it makes: for clients, devices' settings, packets.
+/// Domains of the sockets that it makes: for clients, devices' settings, packets.
 const DOMAINS: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP];
 
-/// What sockets and devices are asked, and told: their names, what they are and can, time stamps of the device's own, which
-/// tap a file is; and whether a client took all. Not who is signalled when one is ready (FIOSETOWN), for root may name anybody.
+/// Requests to sockets and devices: names, properties, the device's own time stamps, which tap a file is, and whether a
+/// client has taken all data. Not the choice of a process to signal (FIOSETOWN), since root may name any process.
 const REQUESTS: [u32; 11] = [
     libc::SIOCGIFNAME as u32,
     libc::SIOCGIFINDEX as u32,
@@ -77,7 +80,7 @@ const REQUESTS: [u32; 11] = [
     libc::FIONBIO as u32,
 ];
 
-/// What may be called. `files_are_confined` says that something else decides which files may be written to.
+/// The calls that are allowed. `files_are_confined`: another guard decides which files may be written.
 fn permitted(files_are_confined: bool) -> Calls {
     let calls = Calls::of_any_program()
         .and(CALLS)
@@ -90,13 +93,13 @@ fn permitted(files_are_confined: bool) -> Calls {
     if files_are_confined { calls.and_to_read_and_write() } else { calls }
 }
 
-/// Permits nothing but what is listed from now on, to this thread and those it will start. Where files are confined already, those
-/// that are there may be opened for writing.
+/// Allows only the listed calls from now on, in this thread and those it will start. If files are confined already, the
+/// files that are left may be opened for writing.
 pub(super) fn confine(files_are_confined: bool) -> Guard {
     permitted(files_are_confined).confine(NAME)
 }
 
-/// Does this kernel confine calls? Nothing is confined by asking.
+/// Can this kernel confine calls? Confines nothing.
 pub(super) fn supported() -> Guard {
     guard::calls::supported(NAME)
 }
@@ -105,7 +108,7 @@ pub(super) fn supported() -> Guard {
 mod tests {
     use super::*;
 
-    /// What can be tried in this process without being confined for good: a thread of its own, which ends with it.
+    /// Runs `work` in a confined thread, which ends with the test, so that this process stays free.
     fn confined<T: Send + 'static>(files_are_confined: bool, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let thread = std::thread::spawn(move || {
             rustix::thread::set_no_new_privs(true).ok()?;
@@ -128,7 +131,7 @@ mod tests {
                 std::net::UdpSocket::bind("127.0.0.1:0").map(drop).map_err(error),
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
                     .map_err(|errno| errno.kind()),
-                // Having the kernel signal whom one likes.
+                // Asking the kernel to send a signal to any process.
                 rustix::fs::fcntl_setfl(&pair.0, rustix::fs::OFlags::from_bits_retain(libc::O_ASYNC as u32))
                     .map_err(|errno| errno.kind()),
                 rustix::thread::move_into_link_name_space(

@@ -1,22 +1,26 @@
-//! The files there are for the daemon once it listens (Landlock): its socket, which it may remove, what `/proc` and `/sys`
-//! say, for that is where much of what it tells is known, and `/dev/net/tun`, by which it makes taps. None else to change, none
-//! to execute, no secrets of root's to read. What else it cannot reach is in [`guard::files`].
+//! The files that the daemon may use once it listens (Landlock):
+//! - its socket, to remove it;
+//! - `/proc` and `/sys`, the source of many of its reports;
+//! - `/dev/net/tun`, to make taps.
+//!
+//! It may change and execute no other file, and read no secret of root's. [`guard::files`] says what else it cannot
+//! reach.
 
 use guard::Guard;
 use guard::files::{AccessFs, BitFlags, Permitted};
 use std::path::{Path, PathBuf};
 
-/// What people are told.
+/// The guard's name for people.
 const NAME: &str = "its socket, /dev/net/tun, /proc and /sys (Landlock)";
 
-/// What may be read.
+/// Folders that may be read.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
-/// Where devices are made that are files to their maker. It stays /dev/net/tun in every namespace.
+/// The device file that makes taps. It is /dev/net/tun in every namespace.
 const TAPS: &str = "/dev/net/tun";
 
-/// Permits no use of files from now on, to this thread and those it will start, but to remove some of this folder, to read what
-/// the kernel says, and to make taps.
+/// Restricts the use of files, in this thread and those it will start. They may only remove files from `folder`, read
+/// the kernel's reports, and make taps.
 pub(super) fn confine(folder: Option<&Path>) -> Guard {
     let removed = folder.map(|folder| (folder, BitFlags::from(AccessFs::RemoveFile)));
     let read = READ.map(|place| (Path::new(place), AccessFs::ReadFile | AccessFs::ReadDir));
@@ -24,20 +28,20 @@ pub(super) fn confine(folder: Option<&Path>) -> Guard {
     guard::files::confine(NAME, &removed.into_iter().chain(read).chain([taps]).collect::<Vec<_>>())
 }
 
-/// The same for the process that starts interface processes, and for these until they are confined themselves: beside what the kernel
-/// says and taps, they read and execute these files.
+/// Restricts the process that starts interface processes, and these until they confine themselves. They may read the
+/// kernel's reports, make taps, and read and execute these files.
 pub(crate) fn confine_to_start(programs: &[PathBuf]) -> Guard {
     let read = BitFlags::from(AccessFs::ReadFile);
     let mut permitted: Vec<Permitted<'_>> = READ.map(|place| (Path::new(place), read | AccessFs::ReadDir)).to_vec();
     permitted
         .extend([TAPS, "/dev/null"].map(|file| (Path::new(file), read | AccessFs::WriteFile | AccessFs::IoctlDev)));
-    // Where the loader finds libraries.
+    // The loader looks here for libraries.
     permitted.push((Path::new("/etc/ld.so.cache"), read));
     permitted.extend(programs.iter().map(|program| (program.as_path(), read | AccessFs::Execute)));
     guard::files::confine(NAME, &permitted)
 }
 
-/// Does this kernel confine files? Nothing is confined by asking.
+/// Can this kernel confine files? Confines nothing.
 pub(super) fn supported() -> Guard {
     guard::files::supported(NAME)
 }
@@ -70,7 +74,7 @@ mod tests {
                 std::fs::read("/proc/thread-self/status").map(drop).map_err(kind),
                 std::fs::read("/sys/devices/system/cpu/possible").map(drop).map_err(kind),
                 std::fs::File::open("/proc/thread-self/ns/net").map(drop).map_err(kind),
-                // It may be absent, or not for this user: that is as before.
+                // It may be absent or not allowed for this user: then that must not change.
                 if open_taps() == before { Ok(()) } else { Err(ErrorKind::Other) },
                 std::fs::remove_file(&own).map_err(kind),
             ])

@@ -1,7 +1,6 @@
 //! A block of a TPACKET_V3 ring: the frames in it, one after the other (`linux/if_packet.h`, packet_mmap.rst).
 //!
-//! Pure: bytes in, frames out. The kernel wrote them and is trusted; every offset is checked all the same, and a block in
-//! which something does not fit ends there.
+//! Pure: bytes in, frames out. The kernel wrote them, but every offset is checked; a block ends at a wrong one.
 
 use crate::frame::{Clock, Frame, OpenChecksum, PACKET_OUTGOING, TAG_BYTES};
 use buffer::live::SlotFlags;
@@ -12,23 +11,23 @@ const FRAME_COUNT: usize = 12;
 const FIRST_FRAME: usize = 16;
 pub(super) const BLOCK_HEADER_BYTES: usize = 48;
 
-/// struct tpacket3_hdr and, behind it, struct sockaddr_ll.
+/// struct tpacket3_hdr, followed by struct sockaddr_ll.
 const FRAME_HEADER_BYTES: usize = 48 + 20;
 
-/// struct virtio_net_hdr, right before the frame where it was asked for.
+/// struct virtio_net_hdr, right before the frame if it was asked for.
 pub(super) const OFFLOAD_HEADER_BYTES: usize = 10;
 const OFFLOAD_NEEDS_CHECKSUM: u8 = 1;
 const OFFLOAD_GSO_NONE: u8 = 0;
 
-/// Where a block's status stands.
+/// Offset of a block's status.
 pub(super) const STATUS_OFFSET: usize = BLOCK_STATUS;
 
-/// What the ring's owner asked for, as far as reading needs it.
+/// The ring's options, as far as reading needs them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// The frames begin with Ethernet's header, so that a tag has its place.
+    /// Frames begin with an Ethernet header, so that a tag has a place.
     pub(super) ethernet: bool,
-    /// A struct virtio_net_hdr stands before each frame.
+    /// A struct virtio_net_hdr precedes each frame.
     pub(super) offloads: bool,
 }
 
@@ -40,7 +39,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// The beginning of a block that the kernel has given over.
+    /// Begins at the start of a block that the kernel has handed over.
     pub(super) fn begin(block: &[u8]) -> Walk {
         let word = |at: usize| block.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes);
         // No more than there is room for, whatever the block says.
@@ -53,8 +52,7 @@ impl Walk {
         self.left
     }
 
-    /// The next frame; `None` when there are no more, or when what stands there is none: then some are
-    /// [`left`](Walk::left).
+    /// The next frame; `None` if none are [`left`](Walk::left), or if the next one is invalid: then some are.
     #[inline]
     pub(super) fn next<'a>(&mut self, block: &'a [u8], shape: Shape) -> Option<Frame<'a>> {
         if self.left == 0 {
@@ -74,13 +72,13 @@ impl Walk {
         let tag = Tag { status: header.status, value: header.vlan_tci, protocol: header.vlan_tpid };
         let frame = complete(frame, shape, tag, offloads);
         self.left -= 1;
-        // The last says 0; where another should follow, that leads nowhere.
+        // The last frame says 0; if another should follow, this position leads nowhere.
         self.at = if header.next == 0 { usize::MAX } else { self.at.saturating_add(header.next as usize) };
         Some(frame)
     }
 }
 
-/// What the kernel says of a tag that stands beside a frame.
+/// The kernel's description of a tag beside a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tag {
     /// TP_STATUS of the frame: whether there is a tag, and whether its protocol is known.
@@ -89,7 +87,7 @@ pub(super) struct Tag {
     pub(super) protocol: u16,
 }
 
-/// The frame with its tag, and with what is known of its offloads.
+/// Adds a frame's tag, and its facts about offloads.
 #[inline]
 pub(super) fn complete<'a>(
     mut frame: Frame<'a>,
@@ -110,7 +108,7 @@ pub(super) fn complete<'a>(
     frame
 }
 
-/// Protocol of a tag where the kernel names none.
+/// Protocol of a tag if the kernel names none.
 const VLAN: u16 = libc::ETH_P_8021Q as u16;
 
 struct Header {
@@ -173,7 +171,7 @@ const TP_STATUS_GSO_TCP: u32 = 1 << 8;
 fn describe_offloads(header: &[u8; OFFLOAD_HEADER_BYTES], frame: &mut Frame<'_>) {
     let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     if header[0] & OFFLOAD_NEEDS_CHECKSUM != 0 {
-        // The kernel counts without the tag that stands beside the frame.
+        // The kernel's offset does not include the tag beside the frame.
         let start = half(6).saturating_add(if frame.tag().is_some() { TAG_BYTES as u16 } else { 0 });
         frame.open_checksum = Some(OpenChecksum { start, field: start.saturating_add(half(8)) });
     }
@@ -189,7 +187,7 @@ mod tests {
 
     const SHAPE: Shape = Shape { ethernet: true, offloads: false };
 
-    /// A block with frames of these bytes, as the kernel lays it out.
+    /// A block with these frames, as the kernel lays it out.
     fn block(frames: &[&[u8]]) -> Vec<u8> {
         let mut block = vec![0; BLOCK_HEADER_BYTES];
         block[FRAME_COUNT..FRAME_COUNT + 4].copy_from_slice(&(frames.len() as u32).to_ne_bytes());
@@ -243,7 +241,7 @@ mod tests {
         assert_eq!(untagged, (bytes.map(<[u8]>::to_vec).to_vec(), 0));
     }
 
-    /// Whatever stands in a block: it ends, and nothing outside is looked at.
+    /// Whatever a block contains, walking it ends and stays inside.
     #[test]
     fn blocks_of_any_bytes_end() {
         let whole = block(&[&[1; 60], &[2; 1500], &[3; 14]]);

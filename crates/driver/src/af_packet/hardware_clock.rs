@@ -1,6 +1,6 @@
-//! Time stamps by the device's own clock, for as long as somebody wants them: `ioctl(SIOCSHWTSTAMP)`.
+//! Times from the device's own clock, as long as a receiver wants them: `ioctl(SIOCSHWTSTAMP)`.
 //!
-//! Stamping is the device's setting, not the socket's: what it was before is set again at the end. Who is killed leaves it on.
+//! Stamping is a setting of the device: at the end the earlier one is restored. A killed process leaves it on.
 
 use super::socket::PacketSocket;
 use crate::sys::{ioctl, name_bytes, set_option};
@@ -16,17 +16,17 @@ struct Request {
 
 /// `linux/net_tstamp.h`: all received packets.
 const ALL_RECEIVED: i32 = 1;
-/// The same: stamps of the device's clock as it is.
+/// `linux/net_tstamp.h`: times of the device's clock, unconverted.
 const RAW_HARDWARE: i32 = libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32;
 
-/// A device whose clock was asked to stamp what it receives.
+/// A device whose clock stamps received frames.
 #[derive(Debug)]
 pub(super) struct HardwareClock {
     before: libc::hwtstamp_config,
 }
 
 impl HardwareClock {
-    /// Asks the device and has the socket take its stamps; an error if the device has no such clock.
+    /// Switches the device's stamps on and makes the socket use them; an error if the device has no such clock.
     pub(super) fn start(socket: &PacketSocket, device: &str) -> io::Result<HardwareClock> {
         let mut before = libc::hwtstamp_config { flags: 0, tx_type: 0, rx_filter: 0 };
         command(socket, device, libc::SIOCGHWTSTAMP, &mut before)?;
@@ -42,7 +42,7 @@ impl HardwareClock {
         }
     }
 
-    /// Sets what was set before, where the device is still there.
+    /// Restores the earlier setting, if the device still exists.
     pub(super) fn stop(mut self, socket: &PacketSocket) {
         if let Ok(Some((device, _))) = socket.look_up() {
             let _ = command(socket, &device, libc::SIOCSHWTSTAMP, &mut self.before);
@@ -58,6 +58,6 @@ fn command(
 ) -> io::Result<()> {
     let name = name_bytes(device).ok_or(io::ErrorKind::InvalidInput)?;
     let mut request = Request { name, data: config, _rest: [0; 2] };
-    // SAFETY: the shape of an ifreq that points to what both commands take, which lives for the call.
+    // SAFETY: the shape of an ifreq that points to the argument of both commands, which lives for the call.
     unsafe { ioctl(socket.as_fd(), command, &mut request) }
 }

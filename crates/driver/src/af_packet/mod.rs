@@ -1,8 +1,9 @@
-//! Packet sockets: the device every Linux offers. A tap: the host's own stack sees every frame as well.
+//! Packet sockets, which work on every Linux device. They copy frames: the host's own stack gets every frame as well.
 //!
-//! - [`Receiver`] — from a ring that the kernel fills, and what lets frames into it ([`SocketFilter`]); [`options`] — what may be asked of it; `block.rs` — what it writes; `queue.rs` — without a ring.
-//! - [`Sender`] — many frames with one system call.
-//! - [`socket`] — what receiving and sending share.
+//! - [`Receiver`] — receives from a ring that the kernel fills; [`SocketFilter`] — changes its filter.
+//! - [`options`] — its options; `block.rs` — a block of the ring; `queue.rs` — receiving without a ring.
+//! - [`Sender`] — sends many frames with one system call.
+//! - [`socket`] — the part that receiving and sending share.
 
 mod block;
 mod hardware_clock;

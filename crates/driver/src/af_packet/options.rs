@@ -1,48 +1,48 @@
-//! What may be said when a packet socket is opened for receiving.
+//! Options of a packet socket that receives.
 
 use crate::error::Error;
 use crate::filter::{Instruction, everything};
 use std::time::Duration;
 
-/// How to receive. [`Options::default`] suits a tap: everything both ways, 8 MiB of memory, given after 10 ms at the latest.
+/// How to receive. [`Options::default`] suits a capture: both directions, 8 MiB of memory, frames at most 10 ms late.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of one block, which is given over to the receiver as a whole: a multiple of 4 KiB, at least
-    /// [`BLOCK_BYTES_MIN`], so that the largest frame fits.
+    /// Bytes of a block, which the receiver gets as a whole: a multiple of 4 KiB, and at least [`BLOCK_BYTES_MIN`], so
+    /// that the largest frame fits.
     pub block_bytes: usize,
-    /// Blocks in the ring. All of them together are what the receiver may be late.
+    /// Blocks in the ring. Together they are how far the receiver may be behind.
     pub block_count: usize,
-    /// A block that is not full is given over after this long: how late a frame may be.
+    /// The receiver gets a block that is not full after this time: how late a frame may be.
     pub block_timeout: Duration,
-    /// Gives each frame as soon as it has come, by a system call for up to 64, and not in blocks of a ring. The kernel keeps as many bytes
-    /// as all blocks have.
+    /// Gives each frame as soon as it has come, up to 64 with a system call, instead of in blocks of a ring. The kernel
+    /// keeps as many bytes as all blocks have.
     pub at_once: bool,
-    /// Which way the frames go.
+    /// Direction of the frames.
     pub direction: Direction,
-    /// Has the device receive what is for others, too, as long as the receiver is open.
+    /// Makes the device receive frames for other hosts too, as long as the receiver is open.
     pub promiscuous: bool,
-    /// Has the device receive what is for any group, as long as the receiver is open.
+    /// Makes the device receive frames for every multicast group, as long as the receiver is open.
     pub all_groups: bool,
-    /// What is let through.
+    /// The filter program.
     pub filter: Vec<Instruction>,
     /// Shares the device's frames with other receivers of the same group.
     pub fanout: Option<Fanout>,
-    /// Whose clock stamps the frames.
+    /// The clock of the frames' times.
     pub timestamps: Timestamps,
-    /// Has the kernel compute a hash of each frame's flow.
+    /// Makes the kernel compute a hash of each frame's flow.
     pub flow_hash: bool,
-    /// Has the kernel say how long the segments of a super-frame are. It then refuses, counted as dropped, the few sorts of
-    /// super-frames it has no words for.
+    /// Makes the kernel give the segment length of super-frames. It then refuses the few kinds of super-frames that it
+    /// cannot describe, and counts them as dropped.
     pub segment_sizes: bool,
 }
 
-/// Bytes of a block at least: a frame of 64 KiB with all that stands before it.
+/// Fewest bytes of a block: a frame of 64 KiB with everything before it.
 pub const BLOCK_BYTES_MIN: usize = 128 << 10;
 
-/// Bytes of a ring at most.
+/// Most bytes of a ring.
 pub const RING_BYTES_MAX: usize = 2 << 30;
 
-/// Bytes of a frame that are kept, if no filter says otherwise.
+/// Bytes kept of a frame, unless a filter says otherwise.
 const SNAP_BYTES: u32 = 1 << 18;
 
 const PAGE_BYTES: usize = 4096;
@@ -66,10 +66,10 @@ impl Default for Options {
     }
 }
 
-/// Which way frames go.
+/// Direction of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Received and sent. On a loopback device each frame is both, and given once, as received.
+    /// Received and sent. On a loopback device each frame is both, and comes once, as received.
     Both,
     /// Received.
     In,
@@ -77,41 +77,41 @@ pub enum Direction {
     Out,
 }
 
-/// Whose clock stamps the frames.
+/// The clock of frames' times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timestamps {
-    /// The kernel's, when it first sees the frame.
+    /// The kernel's, at the time when it first sees the frame.
     Kernel,
-    /// The device's where it has one; what it does not stamp, the kernel does. Each frame says which.
+    /// The device's, if it has one; the kernel stamps all other frames. Each frame tells its clock.
     HardwareIfThere,
 }
 
-/// A group of receivers that share a device's frames, each of which goes to one of them.
+/// A group of receivers that share a device's frames; each frame goes to one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fanout {
-    /// The group's number in the network namespace; others that know it and may, can join.
+    /// The group's number in the network namespace; other programs that know it, and have the right, can join.
     pub group: u16,
-    /// To which member a frame goes.
+    /// The rule that chooses the member for a frame.
     pub by: FanoutBy,
-    /// Puts IP fragments together first, so that they go where their flow goes.
+    /// Reassembles IP fragments first, so that they go where their flow goes.
     pub defragment: bool,
 }
 
-/// To which member of a group a frame goes.
+/// Chooses the member of a group that gets a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FanoutBy {
-    /// By its flow: both directions to the same.
+    /// By flow; both directions go to the same member.
     Hash,
-    /// By the processor it came by.
+    /// By the processor that handled it.
     Cpu,
-    /// To one after the other.
+    /// One after the other.
     RoundRobin,
-    /// By the device's queue it came by.
+    /// By the device's queue.
     Queue,
 }
 
 impl Fanout {
-    /// As the kernel takes it.
+    /// Encodes the group for the kernel.
     pub(super) fn word(self) -> u32 {
         let by = match self.by {
             FanoutBy::Hash => libc::PACKET_FANOUT_HASH,
@@ -125,7 +125,7 @@ impl Fanout {
 }
 
 impl Options {
-    /// The ring as the kernel is asked for it.
+    /// The ring in the kernel's structure.
     pub(super) fn ring(&self) -> Result<libc::tpacket_req3, Error> {
         let bytes = self.block_bytes.checked_mul(self.block_count).filter(|&bytes| bytes <= RING_BYTES_MAX);
         let sound = self.block_bytes.is_multiple_of(PAGE_BYTES) && self.block_bytes >= BLOCK_BYTES_MIN;
@@ -137,7 +137,7 @@ impl Options {
             )));
         }
         let timeout_ms = self.block_timeout.as_millis().clamp(1, 10_000) as u32;
-        // Frames lie one after the other; their size is asked for, and used for nothing.
+        // Frames follow each other directly; the kernel wants their size, but does not use it.
         let frame_bytes = PAGE_BYTES;
         Ok(libc::tpacket_req3 {
             tp_block_size: self.block_bytes as u32,

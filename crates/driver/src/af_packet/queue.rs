@@ -1,10 +1,10 @@
-//! Frames of a packet socket without a ring: up to 64 with one system call (`recvmmsg`), each as soon as it has come.
+//! Receives from a packet socket without a ring: up to 64 frames a system call (`recvmmsg`), as soon as they come.
 //!
-//! A ring of blocks gives frames over when a block is full or its time is over, which is a millisecond at least. Here the kernel
-//! keeps them in the socket's queue until they are asked for. It costs a system call for each batch and a copy of each frame by
-//! the caller's thread.
+//! A ring's block is handed over when it is full or its time is over, which is a millisecond at least. Here the kernel
+//! keeps frames in the socket's queue until they are asked for. That costs a system call for each batch, and a copy of
+//! each frame by the caller's thread.
 //!
-//! What the kernel wrote is trusted; every length is checked all the same.
+//! The kernel's data are trusted, but every length is checked.
 
 use super::block::{OFFLOAD_HEADER_BYTES, Shape, Tag, complete};
 use crate::frame::{Frame, PACKET_OUTGOING};
@@ -15,31 +15,31 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes of one frame at most: a super-frame of 64 KiB with its link header. Of a longer one the rest is cut off.
+/// Most bytes of one frame: a super-frame of 64 KiB with its link header. A longer one is cut.
 const SLOT_BYTES: usize = 66 << 10;
 
-/// Room for what the kernel says of a frame: two messages, each behind a header of 16 bytes.
+/// Room for the kernel's facts about a frame: two messages, each after a header of 16 bytes.
 const CONTROL_BYTES: usize = 96;
 const CONTROL_HEADER_BYTES: usize = 16;
 
-/// `struct sockaddr_ll`, and in it the type of packet.
+/// `struct sockaddr_ll`, and the offset of the packet type in it.
 const ADDRESS_BYTES: usize = 20;
 const PACKET_TYPE: usize = 10;
 
-/// What the kernel says of a frame, aligned as it wants it.
+/// The kernel's facts about a frame, aligned as it wants them.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// What is known of a received frame besides its bytes.
+/// Lengths of a received frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Bytes before any were cut off.
+    /// Bytes before it was cut.
     len: usize,
     control_bytes: usize,
 }
 
-/// Room for 64 frames, and those that came last.
+/// Room for 64 frames, and the frames of the last call.
 #[derive(Debug)]
 pub(super) struct Queue {
     bytes: Vec<u8>,
@@ -50,10 +50,10 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Has the kernel keep `queue_bytes` of frames, and say with each when it came and what stands beside it.
+    /// Makes the kernel keep `queue_bytes` of frames, and add to each its time and the tag beside it.
     pub(super) fn new(fd: BorrowedFd<'_>, queue_bytes: usize) -> io::Result<Queue> {
         let wanted = i32::try_from(queue_bytes).unwrap_or(i32::MAX);
-        // Beyond the host's limit where that is permitted.
+        // Beyond the host's limit if that is permitted.
         set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted)
             .or_else(|_| set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted))?;
         set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
@@ -67,7 +67,7 @@ impl Queue {
         })
     }
 
-    /// Takes frames that are there; an error of the kind "would block" where none is. A system call.
+    /// Receives frames; an error of kind "would block" if there are none. Makes a system call.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, shape: Shape) -> io::Result<usize> {
         let mut pieces = [const { MaybeUninit::<[libc::iovec; 2]>::uninit() }; BATCH_BLOCKS];
         let mut messages = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH_BLOCKS];
@@ -89,8 +89,9 @@ impl Queue {
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         let (fd, count) = (fd.as_raw_fd(), BATCH_BLOCKS as u32);
-        // SAFETY: all messages were written; each names an array of two pieces, a slot, the bytes before it, and room for an address and
-        // for control messages, which live for the call, are nobody else's, and have the lengths that are said.
+        // SAFETY: all messages were written. Each names an array of two pieces (the bytes before a frame, and its
+        // slot), and room for an address and for control messages. These live for the call, are not used elsewhere, and
+        // have the stated lengths.
         let count = check(unsafe {
             libc::recvmmsg(fd, messages.as_mut_ptr().cast(), count, flags as _, std::ptr::null_mut())
         })?;
@@ -106,7 +107,7 @@ impl Queue {
         Ok(count)
     }
 
-    /// One of the frames that came last.
+    /// One of the frames of the last call.
     #[inline]
     pub(super) fn frame(&self, index: usize, shape: Shape, interface: u32) -> Frame<'_> {
         let Known { len, control_bytes } = self.known[index];
@@ -130,7 +131,7 @@ impl Queue {
 fn describe(mut messages: &[u8], frame: &mut Frame<'_>, tag: &mut Tag) {
     while let Some((header, rest)) = messages.split_first_chunk::<CONTROL_HEADER_BYTES>() {
         let word = |at: usize| i32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        // The length is a `size_t` and counts the header.
+        // The length is a `size_t` and includes the header.
         let length = header.first_chunk().map_or(0, |length| usize::from_ne_bytes(*length));
         let Some(len) = length.checked_sub(CONTROL_HEADER_BYTES).filter(|len| *len <= rest.len()) else { return };
         let body = &rest[..len];

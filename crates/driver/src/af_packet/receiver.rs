@@ -1,8 +1,9 @@
-//! Receiving by a packet socket with a TPACKET_V3 ring: blocks of frames that the kernel fills and gives over whole.
+//! Receives through a packet socket with a TPACKET_V3 ring: the kernel fills blocks with frames and hands them over.
 //!
-//! Tiers of [`Receiver::receive`]: most calls find a block that is theirs already, read its headers and give up to 64
-//! frames, without a system call. Where there is no block, one `ppoll`; where the device is said to be down, a few calls
-//! more. A frame is never copied here: whoever keeps it does. With [`Options::at_once`] there is no ring: see `queue.rs`.
+//! Tiers of [`Receiver::receive`]: most calls find a block that was handed over, read its headers and give up to 64
+//! frames, without a system call. Without a block they make one `ppoll`; if the device may be down, a few more calls.
+//! This module never copies a frame: a caller that keeps one does. With [`Options::at_once`] there is no ring: see
+//! `queue.rs`.
 
 use super::block::{BLOCK_HEADER_BYTES, STATUS_OFFSET, Shape, Walk};
 use super::hardware_clock::HardwareClock;
@@ -22,16 +23,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// While a device is down, it is looked at this often.
+/// Time between two looks at a device that is down.
 const DOWN_LOOK: Duration = Duration::from_millis(100);
 
-/// Blocks given back between two looks at the kernel's counters, which are 32 bits wide and begin anew with each look.
+/// Blocks given back between two looks at the kernel's counters, which have 32 bits and start again with each look.
 const BLOCKS_PER_LOOK: u32 = 1 << 10;
 
-/// Frames of one device, by a ring that the kernel fills.
+/// Receives frames of one device from a ring that the kernel fills.
 ///
-/// The packet socket is more than a way to read: whoever holds it can bind it to another device, send, and write to the
-/// ring. It stays in this process.
+/// The packet socket gives more rights than reading: its holder can bind it to another device, send, and write to the
+/// ring. So it stays in this process.
 #[derive(Debug)]
 pub struct Receiver {
     memory: Memory,
@@ -58,7 +59,15 @@ enum Memory {
     Queue(Box<Queue>),
 }
 
-/// What was last known of the device, and since when.
+/// The device's last known state, and since when.
+///
+/// | from | to | when |
+/// |---|---|---|
+/// | `Up` | `Down` | the socket reported an error, and the device is switched off |
+/// | `Down` | `Up` | a look, at least every `DOWN_LOOK` of a call, finds it switched on |
+/// | `Up`, `Down` | `Removed` | a look finds the device gone |
+///
+/// `Removed` is final: a device of the same name is another one, and the socket is not bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
@@ -67,7 +76,7 @@ enum State {
 }
 
 impl Receiver {
-    /// Opens the device of this name in `namespace`. Frames are let in from now on.
+    /// Opens the device with this name in `namespace`. Frames are let in from now on.
     pub fn open(namespace: &Namespace, name: &str, options: &Options) -> Result<Receiver, Error> {
         let opened = namespace.enter(|| Receiver::open_here(namespace, name, options));
         opened.map_err(Error::doing(format!("enter the network namespace of `{name}`")))?
@@ -96,7 +105,7 @@ impl Receiver {
                 .map_err(system("have a ring of frames"))?;
             Memory::Ring(Blocks::map(&socket, options).map_err(system("map a ring of frames"))?)
         };
-        // On a loopback device every frame is sent and received; libpcap, too, gives it once.
+        // On a loopback device every frame is sent and received; libpcap too gives it once.
         if options.direction == Direction::In || (device.is_loopback() && options.direction == Direction::Both) {
             set(libc::PACKET_IGNORE_OUTGOING, 1).map_err(system("leave sent frames out"))?;
         }
@@ -124,7 +133,7 @@ impl Receiver {
         Ok(receiver)
     }
 
-    /// The order matters: nothing comes before the filter stands, nor alone what is meant for all of a group.
+    /// The order matters: no frame may come before the filter is in place, nor before this receiver is in its group.
     fn let_frames_in(&mut self, options: &Options, wanted: &[libc::sock_filter]) -> Result<(), Error> {
         let (socket, name) = (&self.socket, &self.device.name);
         let system = |what: &str| Error::doing(format!("{what} for `{name}`"));
@@ -150,29 +159,29 @@ impl Receiver {
         }
     }
 
-    /// Its device, as it was when it was opened.
+    /// Its device, as it was when the receiver was opened.
     pub fn device(&self) -> &Link {
         &self.device
     }
 
-    /// LINKTYPE number of its frames; `None` where there is no number that fits.
+    /// LINKTYPE number of its frames; `None` if no number fits.
     pub fn link_type(&self) -> Option<u16> {
         self.device.link_type()
     }
 
-    /// What another thread can change its filter by.
+    /// A handle with which another thread can change its filter.
     pub fn socket_filter(&self) -> Result<SocketFilter, Error> {
         let socket = self.socket.as_fd().try_clone_to_owned();
         let socket = socket.map_err(|error| self.failed("change the filter", error))?;
         Ok(SocketFilter { socket, direction: self.direction })
     }
 
-    /// Whose clock stamps its frames, as far as that could be had.
+    /// The clock of its frames' times, as far as the wanted one was available.
     pub fn clock(&self) -> Clock {
         if self.hardware_clock.is_some() { Clock::Hardware } else { Clock::Realtime }
     }
 
-    /// Gives what is there, if something is.
+    /// Gives the frames that are there; `None` if there are none.
     fn give(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Result<Option<usize>, Error> {
         match self.memory {
             Memory::Ring(_) => Ok(self.give_block(take)),
@@ -202,21 +211,21 @@ impl Receiver {
             }
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) => Ok(None),
-                // A super-frame of a sort that the kernel has no words for: it is gone.
+                // A kind of super-frame that the kernel cannot describe: it is lost.
                 Some(libc::EINVAL) => {
                     self.statistics.damaged += 1;
                     Ok(None)
                 }
-                // What was said about the device: said once.
+                // An error report about the device, which comes once.
                 _ => self.look_at_device().map(|()| None).map_err(|error| self.failed("look at the state", error)),
             },
         }
     }
 
-    /// Gives what is in the ring, if something is.
+    /// Gives frames of the ring; `None` if there are none.
     fn give_block(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Option<usize> {
         let Memory::Ring(blocks) = &mut self.memory else { return None };
-        // No more blocks than there are; one without frames is passed over.
+        // At most as many blocks as there are; those without frames are skipped.
         for _ in 0..blocks.count {
             let block = blocks.ready()?;
             let mut walk = self.walk.unwrap_or_else(|| Walk::begin(block));
@@ -248,7 +257,7 @@ impl Receiver {
         None
     }
 
-    /// Reads the kernel's counters, which begins them anew, and adds them up.
+    /// Reads the kernel's counters, which resets them, and adds them up.
     fn look_at_counters(&mut self) -> io::Result<()> {
         let counted: libc::tpacket_stats_v3 = option(self.socket.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         self.statistics.seen += u64::from(counted.tp_packets);
@@ -258,9 +267,9 @@ impl Receiver {
         Ok(())
     }
 
-    /// Something was said about the device, or it was down: is it up, down or removed?
+    /// After an error report, or while the device is down: is it up, down or removed?
     fn look_at_device(&mut self) -> io::Result<()> {
-        // Clears it; what it says is asked for below.
+        // Clears the report; the calls below find out what happened.
         sys::take_error(self.socket.as_fd())?;
         let is_up = |(_, flags)| flags & libc::IFF_UP != 0;
         self.state = match self.state {
@@ -272,9 +281,9 @@ impl Receiver {
         Ok(())
     }
 
-    /// Frames of a device that went away which the kernel has not given over yet: they come before that is said.
+    /// Gives frames of a device that went away and that the kernel has not handed over yet: they come before the error.
     fn give_last(&mut self, since: Instant, take: &mut dyn FnMut(Batch<'_>)) -> Result<Option<usize>, Error> {
-        // A block that is not full is given over after one to two of its timeouts.
+        // The kernel hands over a block that is not full after one to two of its timeouts.
         let end = since + 4 * self.block_timeout + DOWN_LOOK;
         loop {
             if let Some(given) = self.give(take)? {
@@ -328,7 +337,7 @@ impl Receive for Receiver {
         let attached = attach_filter(self.socket.as_fd(), &program).and_then(|()| sys::grace_period());
         attached.map_err(|error| self.failed("change the filter", error))?;
         self.look_at_counters().map_err(|error| self.failed("read the counters", error))?;
-        // Counted while the ring is locked: whatever the old filter let through is among these.
+        // Counted while the ring is locked: it includes every frame that the old filter passed.
         Ok(self.statistics.seen - self.statistics.dropped)
     }
 
@@ -343,7 +352,7 @@ impl Receive for Receiver {
 
     fn counters(&mut self) -> Result<Vec<Counter>, Error> {
         let mut counters = self.statistics()?.all().to_vec();
-        // A process that gave up its rights may not ask: these are left out then.
+        // A process that gave up its rights may not ask: then these counters are missing.
         let links = self.namespace.enter(link::list).and_then(|links| links).unwrap_or_default();
         if let Some(now) = links.into_iter().find(|link| link.index == self.device.index) {
             counters.extend(now.counters.since(&self.before).all());
@@ -359,7 +368,7 @@ impl Receive for Receiver {
     }
 }
 
-/// A receiver's filter, for who does not have the receiver.
+/// A receiver's filter, for a thread that does not have the receiver.
 #[derive(Debug)]
 pub struct SocketFilter {
     socket: OwnedFd,
@@ -367,14 +376,14 @@ pub struct SocketFilter {
 }
 
 impl SocketFilter {
-    /// From now on only what `program` wants is let in. Frames that are on their way through the filter before, or behind it,
-    /// still come. On an error the filter is what it was.
+    /// Lets in only frames that `program` wants from now on. Frames that are passing the earlier filter, or have passed
+    /// it, still come. An error leaves the earlier filter in place.
     pub fn set(&self, program: &[Instruction]) -> Result<(), Error> {
         let program = self::program(self.direction, program)?;
         attach_filter(self.socket.as_fd(), &program).map_err(Error::doing("attach a filter"))
     }
 
-    /// The same of a program that is loaded already, of the kind for sockets.
+    /// The same with a loaded program, of the kind for sockets.
     pub fn set_loaded(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         let attached = set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd());
         attached.map_err(Error::doing("attach a filter"))
@@ -389,7 +398,7 @@ impl Drop for Receiver {
     }
 }
 
-/// A filter as the kernel takes it, with the direction in it where only a filter can tell it.
+/// A filter for the kernel; it checks the direction if only a filter can.
 fn program(direction: Direction, program: &[Instruction]) -> Result<Vec<libc::sock_filter>, Error> {
     match direction {
         Direction::Out => filter::for_kernel(&filter::outgoing_only(program)),
@@ -397,13 +406,13 @@ fn program(direction: Direction, program: &[Instruction]) -> Result<Vec<libc::so
     }
 }
 
-/// The ring: blocks in a row, each the kernel's or ours.
+/// The ring: consecutive blocks, each of which belongs to the kernel or to this process.
 #[derive(Debug)]
 struct Blocks {
     map: Map,
     block_bytes: usize,
     count: usize,
-    /// The block that is, or will be, ours next.
+    /// The block that this process gets next, or has.
     next: usize,
 }
 
@@ -422,21 +431,21 @@ impl Blocks {
         unsafe { AtomicU32::from_ptr(block.add(STATUS_OFFSET).cast().as_ptr()) }
     }
 
-    /// The next block, if it is ours.
+    /// The next block, if it belongs to this process.
     fn ready(&self) -> Option<&[u8]> {
-        // Acquire: with the kernel's barrier before it gives a block over.
+        // Acquire: pairs with the kernel's barrier before it hands over a block.
         if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return None;
         }
         let block = self.map.at(self.next * self.block_bytes, self.block_bytes)?;
-        // SAFETY: inside the map; the kernel does not write to a block that is ours until `give_back`, which needs this
-        // borrow to be over.
+        // SAFETY: inside the map; the kernel does not write to a block of this process until `give_back`, which needs
+        // this borrow to be over.
         Some(unsafe { std::slice::from_raw_parts(block.as_ptr(), self.block_bytes) })
     }
 
-    /// The kernel may fill the block again.
+    /// Lets the kernel fill the block again.
     fn give_back(&mut self) {
-        // Release: everything that was read in it.
+        // Release: orders everything that was read in the block before this store.
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) % self.count;
     }

@@ -1,10 +1,13 @@
-//! Sending by a packet socket: many frames with one system call (`sendmmsg`), each copied by the kernel.
+//! Sends through a packet socket: many frames with one system call (`sendmmsg`), each copied by the kernel.
 //!
-//! Not by a ring (PACKET_TX_RING): tried side by side on a veth pair, batches of 64, it took 0.96 to 0.98 of this one's
-//! processor time for frames of 60 bytes and 1.09 to 1.11 for 1,514, where the kernel takes pages of the ring instead of a
-//! copy; one by one, 0.97 to 1.03 and 1.11 to 1.13.
+//! It does not use a ring (PACKET_TX_RING). Side by side on a veth pair, a ring took this share of its processor time:
 //!
-//! It never waits by itself: what the kernel has no room for is not taken, and for how long to wait is for the caller to say.
+//! | frames | batches of 64 | one by one |
+//! |---|---|---|
+//! | 60 bytes | 0.96 to 0.98 | 0.97 to 1.03 |
+//! | 1,514 bytes, for which the kernel takes pages of the ring instead of a copy | 1.09 to 1.11 | 1.11 to 1.13 |
+//!
+//! It never waits by itself: without room the kernel takes no frame, and the caller decides how long to wait.
 
 use super::socket::PacketSocket;
 use crate::contract::{Transmit, TransmitStatistics, Turn};
@@ -18,28 +21,28 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// How long to wait before trying again where the kernel says that a queue is full, but not when it will have room.
+/// Time before another attempt, if the kernel says that a queue is full but not when it will have room.
 const RETRY: Duration = Duration::from_micros(100);
 
 /// How to send.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SenderOptions {
-    /// Goes round the device's queueing discipline: faster, not shaped, and not seen by packet sockets of this host.
+    /// Bypasses the device's queueing discipline: faster, not shaped, and not seen by packet sockets of this host.
     pub bypass_queues: bool,
 }
 
-/// Frames to one device.
+/// Sends frames to one device.
 #[derive(Debug)]
 pub struct Sender {
     socket: PacketSocket,
     name: String,
     statistics: TransmitStatistics,
-    /// The kernel had no room last time, and cannot say when there is.
+    /// The kernel had no room last time, and cannot report when it has.
     pushed_back: bool,
 }
 
 impl Sender {
-    /// Opens the device of this name in `namespace`.
+    /// Opens the device with this name in `namespace`.
     pub fn open(namespace: &Namespace, name: &str, options: SenderOptions) -> Result<Sender, Error> {
         let opened = namespace.enter(|| {
             let device = link::find(name).map_err(Error::doing(format!("look for `{name}`")))?;
@@ -55,7 +58,7 @@ impl Sender {
         opened.map_err(Error::doing(format!("enter the network namespace of `{name}`")))?
     }
 
-    /// What becomes of the first frame, which the kernel refused; `None`: it was taken, and counted.
+    /// Decides about the first frame, which the kernel refused; `None`: it was taken, and counted.
     fn refused(&mut self, error: &io::Error) -> Result<Option<Turn>, Error> {
         let statistics = &mut self.statistics;
         match error.raw_os_error() {
@@ -87,7 +90,7 @@ impl Sender {
         }
         let (fd, messages) = (self.socket.as_fd().as_raw_fd(), messages.as_mut_ptr().cast());
         // SAFETY: the first `count` messages were written, each with one piece, which names a frame's bytes; the kernel
-        // writes nothing but the messages' lengths.
+        // writes only the messages' lengths.
         let sent = sys::check(unsafe { libc::sendmmsg(fd, messages, count as u32, libc::MSG_DONTWAIT) })?;
         Ok(sent as usize)
     }
@@ -99,7 +102,7 @@ impl Transmit for Sender {
         while taken < frames.len() {
             let rest = &frames[taken..];
             match self.send(rest) {
-                // None at all would be neither progress nor an error.
+                // Zero frames would be neither progress nor an error.
                 Ok(0) => break,
                 Ok(sent) => {
                     self.pushed_back = false;

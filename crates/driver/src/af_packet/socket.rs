@@ -1,17 +1,17 @@
-//! A packet socket: what receiving and sending share. Opening, binding, memberships, whether its device is still there.
+//! A packet socket, as receivers and senders share it: opening, binding, memberships, and a removed device.
 //!
-//! It is made for no protocol and thereby deaf; only binding lets frames in, when filter and ring are
-//! set up: nothing arrives that nobody asked for.
+//! It is made for no protocol, so that it receives nothing at first. Binding lets frames in, after filter and ring are
+//! set up: no frame arrives that was not asked for.
 
 use crate::error::Error;
 use crate::sys::{check, ioctl, set_option, socket};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// All protocols, as the kernel wants them: in network byte order.
+/// All protocols, in network byte order as the kernel wants them.
 pub(crate) const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
-/// A packet socket (packet(7)) of one device, which gives and takes whole frames.
+/// A packet socket (packet(7)) of one device, which receives and sends whole frames.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -19,7 +19,7 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// A socket for the device with this number in this thread's network namespace. Nothing arrives yet.
+    /// A socket for the device with this number in this thread's network namespace. It receives nothing yet.
     pub fn new(index: u32) -> Result<PacketSocket, Error> {
         let fd = socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(Error::doing("open a packet socket"))?;
         Ok(PacketSocket { fd, index })
@@ -30,7 +30,7 @@ impl PacketSocket {
         self.index
     }
 
-    /// Binds it to its device; frames of `protocol` (in network byte order, 0 for none) arrive from now on.
+    /// Binds it to its device; frames of `protocol` (in network byte order, 0: none) arrive from now on.
     pub(crate) fn bind(&self, protocol: u16) -> io::Result<()> {
         let address = address(self.index, protocol);
         let length = size_of::<libc::sockaddr_ll>() as u32;
@@ -39,17 +39,17 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Binds it for sending alone.
+    /// Binds it for sending only.
     pub fn bind_to_send(&self) -> Result<(), Error> {
         self.bind(0).map_err(Error::doing("bind a packet socket"))
     }
 
-    /// Has the device receive what is for others, too, for as long as this socket is open.
+    /// Makes the device receive frames for other hosts too, as long as this socket is open.
     pub fn become_promiscuous(&self) -> io::Result<()> {
         self.join(libc::PACKET_MR_PROMISC)
     }
 
-    /// Has the device receive what is for any group, for as long as this socket is open.
+    /// Makes the device receive frames for every multicast group, as long as this socket is open.
     pub fn join_all_groups(&self) -> io::Result<()> {
         self.join(libc::PACKET_MR_ALLMULTI)
     }
@@ -60,7 +60,7 @@ impl PacketSocket {
         set_option(self.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
     }
 
-    /// Is its device still there? Once it was removed, it is gone for this socket even if one of that name comes back.
+    /// Does its device still exist? After a removal the answer stays no, even if a device with that name comes back.
     pub(crate) fn device_is_there(&self) -> io::Result<bool> {
         let mut address = address(0, 0);
         let mut length = size_of::<libc::sockaddr_ll>() as u32;
@@ -69,12 +69,12 @@ impl PacketSocket {
         Ok(address.sll_ifindex > 0)
     }
 
-    /// The device's flags (IFF), and the name it has now; `None` if there is no such device.
+    /// The device's present name and its flags (IFF); `None` if there is no such device.
     pub(crate) fn look_up(&self) -> io::Result<Option<(String, i32)>> {
         // SAFETY: integers; zeroes are a value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_ifru.ifru_ifindex = self.index as i32;
-        // The first fills in the name that the second asks by.
+        // The first command fills in the name that the second one uses.
         for command in [libc::SIOCGIFNAME, libc::SIOCGIFFLAGS] {
             // SAFETY: both take an ifreq.
             match unsafe { ioctl(self.as_fd(), command, &mut request) } {
@@ -83,13 +83,13 @@ impl PacketSocket {
                 Err(error) => return Err(error),
             }
         }
-        // SAFETY: what the second command fills in.
+        // SAFETY: the second command filled this field in.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
         let name = request.ifr_name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect::<Vec<u8>>();
         Ok(Some((String::from_utf8_lossy(&name).into_owned(), i32::from(flags))))
     }
 
-    /// Sends one frame, as it is; blocks until the kernel took it. For a few frames.
+    /// Sends one frame unchanged; blocks until the kernel took it. For a few frames.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         let address = address(self.index, 0);
         let length = size_of::<libc::sockaddr_ll>() as u32;
@@ -118,7 +118,7 @@ fn address(index: u32, protocol: u16) -> libc::sockaddr_ll {
     }
 }
 
-/// Attaches a filter: from now on only frames that it wants arrive, cut to as many bytes as it gives. Replaces the one before at once.
+/// Attaches a filter, replacing the one before: it decides which frames arrive, and cuts them to the length it returns.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };

@@ -1,18 +1,18 @@
-//! Whose XDP program it is that a device has already: its name. The kernel tells that to CAP_SYS_ADMIN alone, so whoever is
-//! going to give that up looks at all of them before ([`remember`]); of programs that came later there is only the number.
+//! Names of XDP programs that devices have already. The kernel tells them only to CAP_SYS_ADMIN. So a process that will
+//! give that up reads all names before ([`remember`]); for later programs only the number is known.
 
 use bpf::inventory::{self, Object};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::OnceLock;
 
-/// Programs that are looked at.
+/// Most programs to look at.
 const PROGRAMS: usize = 4096;
 
-/// Names by number, as of when they were looked at. Numbers are not given again for a long time.
+/// Names by number, as of the call of `remember`. The kernel does not use a number again for a long time.
 static SEEN: OnceLock<BTreeMap<u32, String>> = OnceLock::new();
 
-/// Looks at the names of all XDP programs there are, for later. Nothing is remembered where that is not permitted.
+/// Reads the names of all XDP programs, for later. Remembers no names if that is not permitted.
 pub fn remember() {
     SEEN.get_or_init(|| {
         let mut names = BTreeMap::new();
@@ -26,7 +26,7 @@ pub fn remember() {
     });
 }
 
-/// The name of an XDP program, where it can be known.
+/// The name of an XDP program; `None` if it cannot be found out.
 pub(super) fn name(number: u32) -> Option<String> {
     let seen = || SEEN.get().and_then(|seen| seen.get(&number)).cloned();
     look_up(number).ok().flatten().or_else(seen).filter(|name| !name.is_empty())

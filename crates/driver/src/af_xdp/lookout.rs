@@ -1,7 +1,7 @@
-//! Looking out for what happens to the device: an AF_XDP socket itself says nothing of it.
+//! Watches a device's state for an AF_XDP socket, which reports nothing about its device.
 //!
-//! A netlink socket is told when something changes; only then is it asked what. So a look costs one system call, and the
-//! state is never older than the last change that was made before it.
+//! A netlink socket gets a message when something changes; only then is the state asked for. So a look costs one system
+//! call, and its result includes every change made before it.
 
 use crate::af_packet::PacketSocket;
 use crate::netlink::Netlink;
@@ -10,10 +10,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Messages read in one go; more are read at the next look.
+/// Most messages read in one look; the next look reads more.
 const MESSAGES: usize = 64;
 
-/// What is known of a device.
+/// The known state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) there: bool,
@@ -21,7 +21,7 @@ pub(super) struct Known {
     pub(super) mtu: u32,
 }
 
-/// Looks out for one device.
+/// Watches one device.
 #[derive(Debug)]
 pub(super) struct Lookout {
     netlink: Netlink,
@@ -30,7 +30,7 @@ pub(super) struct Lookout {
 }
 
 impl Lookout {
-    /// Begins in this thread's network namespace. `socket` is a packet socket of the device, by which it is asked.
+    /// Starts in this thread's network namespace. `socket` is a packet socket of the device, used for asking.
     pub(super) fn new(socket: PacketSocket) -> io::Result<Lookout> {
         let known = Known { there: true, up: true, mtu: 0 };
         let mut lookout = Lookout { netlink: Netlink::route(libc::RTMGRP_LINK as u32)?, socket, known };
@@ -38,14 +38,14 @@ impl Lookout {
         Ok(lookout)
     }
 
-    /// What is so now.
+    /// The state now.
     pub(super) fn look(&mut self) -> io::Result<Known> {
         let mut told = false;
         for _ in 0..MESSAGES {
             match self.netlink.listen(Duration::ZERO, |_, _| {}) {
                 Ok(false) => break,
                 Ok(true) => told = true,
-                // More was said than there was room for: something changed.
+                // There were more messages than fit: something changed.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => told = true,
                 Err(error) => return Err(error),
             }
@@ -63,7 +63,7 @@ impl Lookout {
         };
         self.known = match found {
             Some((flags, mtu)) => Known { there: self.known.there, up: flags & libc::IFF_UP != 0, mtu },
-            // Should one with its number come back, it is another.
+            // If a device with its number comes back, it is another device.
             None => Known { there: false, up: false, ..self.known },
         };
         Ok(())
@@ -71,7 +71,7 @@ impl Lookout {
 }
 
 impl AsFd for Lookout {
-    /// Can be read when there is reason to look.
+    /// Readable when there is a reason to look.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.netlink.as_fd()
     }
@@ -83,19 +83,19 @@ fn mtu(socket: &PacketSocket, name: &str) -> io::Result<Option<u32>> {
     request.ifr_name = name_bytes(name).ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: takes an ifreq.
     match unsafe { ioctl(socket.as_fd(), libc::SIOCGIFMTU as libc::c_ulong, &mut request) } {
-        // SAFETY: what the command fills in.
+        // SAFETY: the command filled this field in.
         Ok(()) => Ok(u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).ok()),
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Several file descriptors by one: it can be read when one of them can.
+/// Joins several file descriptors into one, which is readable when one of them is.
 pub(super) fn any_of(fds: &[BorrowedFd<'_>]) -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     // SAFETY: takes no pointers.
     let epoll = sys::check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just made, without another owner.
     let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
     for fd in fds {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };

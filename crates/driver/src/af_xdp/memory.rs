@@ -1,7 +1,8 @@
-//! The memory that frames lie in (UMEM): chunks of one size in a sealed memfd, so that it can be shown to other processes.
+//! The memory of frames (UMEM): chunks of one size in a sealed memfd, so that other processes can get to see it.
 //!
-//! The seals the kernel allows beside its own map and ours: `SHRINK`, `GROW`, `SEAL` and `FUTURE_WRITE`. Nobody can map it
-//! for writing after us, nor change its size; `WRITE` is refused for as long as anybody can write, which we do.
+//! It has the seals that the kernel allows beside its own map and ours: `SHRINK`, `GROW`, `SEAL` and `FUTURE_WRITE`. No
+//! process can map it for writing after this one, or change its size. `WRITE` is refused while a writable map exists,
+//! and this process keeps one.
 
 use buffer::shared::segment::{Access, Mapping, Pages, Segment};
 use std::io;
@@ -28,7 +29,7 @@ impl Memory {
         &self.segment
     }
 
-    /// As the kernel takes it.
+    /// Describes the memory for the kernel.
     pub(super) fn registration(&self) -> libc::xdp_umem_reg {
         libc::xdp_umem_reg {
             addr: self.mapping.first().as_ptr() as u64,
@@ -40,7 +41,7 @@ impl Memory {
         }
     }
 
-    /// The chunk a place is in.
+    /// Start of the chunk that contains `address`.
     pub(super) fn chunk(&self, address: u64) -> u64 {
         address & !u64::from(self.chunk_bytes - 1)
     }
@@ -50,7 +51,7 @@ impl Memory {
         self.chunk_bytes
     }
 
-    /// Is this a place in the memory whose `len` bytes lie in one chunk?
+    /// Checks that the `len` bytes at `address` are inside one chunk; gives their offset.
     fn offset(&self, address: u64, len: u32) -> Option<usize> {
         let end_of_chunk = self.chunk(address).checked_add(self.chunk_bytes.into())?;
         let end = address.checked_add(len.into())?;
@@ -58,26 +59,26 @@ impl Memory {
         fits.then_some(address as usize)
     }
 
-    /// The bytes of a frame that was received.
+    /// The bytes of a received frame.
     ///
     /// # Safety
     ///
-    /// The kernel said that it received a frame there, and its chunk is not given back while the bytes are looked at.
+    /// The kernel said that it received a frame there, and gets its chunk back only after the bytes were used.
     pub(super) unsafe fn frame(&self, address: u64, len: u32) -> Option<&[u8]> {
         let offset = self.offset(address, len)?;
-        // SAFETY: inside the map; the caller's word that nobody writes there.
+        // SAFETY: inside the map; the caller promises that there is no writer.
         Some(unsafe { std::slice::from_raw_parts(self.mapping.first().add(offset).as_ptr(), len as usize) })
     }
 
-    /// Copies a frame to where it is to be sent from; says whether it fits there.
+    /// Copies a frame to a chunk for sending; says whether it fits.
     ///
     /// # Safety
     ///
-    /// The chunk is ours: the kernel is neither filling it nor sending from it.
+    /// The chunk belongs to this process: the kernel is neither filling it nor sending from it.
     pub(super) unsafe fn copy_in(&self, address: u64, frame: &[u8]) -> bool {
         let offset = u32::try_from(frame.len()).ok().and_then(|len| self.offset(address, len));
         let Some(offset) = offset else { return false };
-        // SAFETY: inside the map, as many bytes as the frame has; nobody else looks there, the caller says.
+        // SAFETY: inside the map, as many bytes as the frame has; the caller promises that they are not used elsewhere.
         unsafe {
             std::ptr::copy_nonoverlapping(frame.as_ptr(), self.mapping.first().add(offset).as_ptr(), frame.len())
         };

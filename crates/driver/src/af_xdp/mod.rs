@@ -1,13 +1,13 @@
-//! AF_XDP sockets: frames from the device's driver straight into memory of this process, and back. They are *taken*: the
-//! host's own stack does not see what is received here (`mode=consume`).
+//! AF_XDP sockets: frames go from the device's driver straight into memory of this process, and back. Received frames
+//! are *taken*: the host's own stack does not see them (`mode=consume`).
 //!
-//! - [`Device::open`] — a program on the device, and a socket for each of its queues. Start reading here.
-//! - [`Receiver`], [`Sender`] — the two ways of a queue; `rings.rs` — what they share with the kernel.
-//! - `memory.rs` — where the frames lie; `redirect.rs` — the program; `lookout.rs` — what happens to the device;
-//!   [`foreign`] — whose program is in the way.
+//! - [`Device::open`] — puts a program on the device, and opens a socket for each of its queues. Start reading here.
+//! - [`Receiver`], [`Sender`] — the two directions of a queue; `rings.rs` — their rings, shared with the kernel.
+//! - `memory.rs` — memory for frames; `redirect.rs` — the program; `lookout.rs` — changes of the device.
+//! - [`foreign`] — names of other owners' programs that are in the way.
 //!
-//! A frame lies in one chunk: devices whose packets are longer than that cannot be opened in native mode, and lose the longer
-//! ones, counted, in generic mode. XDP sees what a device receives, never what the host sends by it.
+//! A frame is in one chunk. A device with longer packets cannot be opened in native mode; in generic mode it loses the
+//! longer packets, counted. XDP sees what a device receives, never what the host sends through it.
 
 pub mod foreign;
 mod lookout;
@@ -36,38 +36,38 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Chunks of one direction of a queue at most.
+/// Most chunks of one direction of a queue.
 const CHUNKS_MAX: u32 = 1 << 20;
 
-/// Entries of a ring that nothing goes through.
+/// Entries of a ring that is not used.
 const UNUSED_ENTRIES: u32 = 64;
 
-/// How long the kernel may take to set a queue free after its last socket was closed, which it does on the side.
+/// How long the kernel may take to free a queue after its last socket was closed; it does that in the background.
 const RELEASE: Duration = Duration::from_millis(500);
 
-/// How often that is looked for.
+/// Time between two looks whether it is free.
 const RELEASE_LOOK: Duration = Duration::from_millis(2);
 
 /// How to open a device.
 #[derive(Debug)]
 pub struct Options {
-    /// Which of its queues; none stands for all.
+    /// Numbers of its queues; an empty list stands for all.
     pub queues: Vec<u32>,
-    /// Chunks to receive into, for each queue: a power of two. As many frames may be late.
+    /// Chunks for receiving, for each queue: a power of two. The receiver may be as many frames behind.
     pub receive_chunks: u32,
-    /// Chunks to send from, for each queue: a power of two.
+    /// Chunks for sending, for each queue: a power of two.
     pub transmit_chunks: u32,
-    /// Bytes of a chunk, 2,048 or 4,096; a frame has up to 256 less.
+    /// Bytes of a chunk, 2,048 or 4,096; a frame has up to 256 fewer.
     pub chunk_bytes: u32,
-    /// Where the program is to run.
+    /// Where the program should run.
     pub place: Place,
-    /// Whether frames are to be copied.
+    /// Whether frames may be copied.
     pub copying: Copying,
-    /// Has the device receive what is for others, too, as long as it is open.
+    /// Makes the device receive frames for other hosts too, as long as it is open.
     pub promiscuous: bool,
-    /// Has the device receive what is for any group, as long as it is open.
+    /// Makes the device receive frames for every multicast group, as long as it is open.
     pub all_groups: bool,
-    /// Another program than the one that takes every frame.
+    /// A program to use instead of the one that takes every frame.
     pub program: Option<Program>,
 }
 
@@ -87,32 +87,32 @@ impl Default for Options {
     }
 }
 
-/// Where the program is to run.
+/// Where the program should run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the device's driver if that can, else behind it.
+    /// In the device's driver if possible, otherwise after it.
     NativeIfThere,
     /// In the device's driver.
     Native,
-    /// Behind it, where every device can.
+    /// After the driver, which works for every device.
     Generic,
 }
 
 /// Whether frames are copied between the device's memory and this process's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copying {
-    /// Not if the driver can do without.
+    /// Only if the driver cannot avoid it.
     NoneIfThere,
-    /// Never: a driver that cannot do without is an error.
+    /// Never: an error if the driver cannot avoid it.
     None,
     /// Always.
     Always,
 }
 
-/// A device, open.
+/// An open device.
 #[derive(Debug)]
 pub struct Device {
-    /// What the kernel says of it.
+    /// The kernel's description.
     pub link: Link,
     /// Where the program runs.
     pub mode: XdpMode,
@@ -121,21 +121,21 @@ pub struct Device {
     redirect: Arc<Redirect>,
 }
 
-/// A queue of a device, both ways.
+/// A queue of a device, with both directions.
 #[derive(Debug)]
 pub struct Queue {
     /// Its number.
     pub number: u32,
-    /// Do frames go without being copied?
+    /// Do frames travel without being copied?
     pub zero_copy: bool,
-    /// What the device receives by it.
+    /// Receives through the queue.
     pub receiver: Receiver,
-    /// What the device sends by it.
+    /// Sends through the queue.
     pub sender: Sender,
 }
 
 impl Device {
-    /// Opens the device of this name in `namespace`. What it receives by the queues comes here from now on.
+    /// Opens the device with this name in `namespace`. Frames received by the queues come here from now on.
     pub fn open(namespace: &Namespace, name: &str, options: Options) -> Result<Device, Error> {
         let opened = namespace.enter(|| Device::open_here(namespace, name, options));
         opened.map_err(Error::doing(format!("enter the network namespace of `{name}`")))?
@@ -149,7 +149,7 @@ impl Device {
             [] => (0..receiving_queues(&link)).collect(),
             queues => queues.to_vec(),
         };
-        // First the program: who is refused that has taken nothing.
+        // The program first: if it is refused, no frame has been taken.
         let modes: &[XdpMode] = match options.place {
             Place::NativeIfThere => &[XdpMode::Native, XdpMode::Generic],
             Place::Native => &[XdpMode::Native],
@@ -161,21 +161,21 @@ impl Device {
         Ok(Device { mode: redirect.mode(), link, queues, redirect })
     }
 
-    /// Puts another program, which redirects by the same map of sockets, in the place of the one that is there: between two
-    /// frames, none of which is lost by it. On an error the program is what it was.
+    /// Replaces the program by another one that redirects with the same map of sockets. The change happens between two
+    /// frames and loses none. An error leaves the earlier program in place.
     pub fn exchange(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         let exchanged = self.redirect.exchange(program);
         exchanged.map_err(Error::doing(format!("exchange the XDP program of `{}`", self.link.name)))
     }
 
-    /// Holds the program on the device as long as it is open, also in another process.
+    /// The link that holds the program on the device as long as it is open, also in another process.
     pub fn attachment(&self) -> BorrowedFd<'_> {
         self.redirect.link()
     }
 }
 
 impl Sender {
-    /// Sends by one queue of a device and receives nothing: what the device receives stays the host's, and no program is attached.
+    /// Sends through one queue of a device without receiving: the host keeps receiving, and no program is attached.
     /// Frames are copied. `chunks` is a power of two: as many frames may be under way.
     pub fn open(namespace: &Namespace, name: &str, queue: u32, chunks: u32) -> Result<Sender, Error> {
         let opened = namespace.enter(|| {
@@ -191,7 +191,7 @@ impl Sender {
         options.check()?;
         let doing = |what: &str| Error::doing(format!("{what} for queue {number} of `{}`", device.name));
         let (fd, memory) = register(chunks, options.chunk_bytes, &device.name, number)?;
-        // The kernel wants a ring for chunks to receive into even where nothing is received.
+        // The kernel demands a ring of chunks for receiving, even if it is not used.
         let sizes = [(Which::Fill, UNUSED_ENTRIES), (Which::Completion, chunks), (Which::Transmit, chunks)];
         for (which, entries) in sizes {
             rings::ask_for(fd.as_fd(), which, entries).map_err(doing("have rings"))?;
@@ -206,10 +206,10 @@ impl Sender {
     }
 }
 
-/// Queues by which the device receives now; it may have been made with more.
+/// Number of queues with which the device receives now; it may have been made with more.
 fn receiving_queues(link: &Link) -> u32 {
     let [receiving, _, both] = Ethtool::new().and_then(|tool| tool.channels(&link.name)).unwrap_or_default().in_use;
-    // Not every driver says.
+    // Not every driver tells.
     let queues = if receiving + both > 0 { receiving + both } else { link.receive_queues };
     queues.clamp(1, link.receive_queues.max(1))
 }
@@ -227,7 +227,7 @@ impl Options {
     }
 }
 
-/// What both ways of a queue share.
+/// The state that both directions of a queue share.
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
@@ -293,7 +293,7 @@ impl Queue {
     }
 }
 
-/// A socket, and memory for its frames that the kernel knows.
+/// A socket, and memory for its frames that is registered with the kernel.
 fn register(chunks: u32, chunk_bytes: u32, device: &str, queue: u32) -> Result<(OwnedFd, Memory), Error> {
     let doing = |what: &str| Error::doing(format!("{what} for queue {queue} of `{device}`"));
     let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(doing("open an AF_XDP socket"))?;
@@ -323,9 +323,9 @@ struct Address {
     shared: u32,
 }
 
-/// Binds a socket to a queue; says whether frames go without being copied.
+/// Binds a socket to a queue; says whether frames travel without being copied.
 fn bind(fd: BorrowedFd<'_>, device: u32, queue: u32, copying: Copying) -> io::Result<bool> {
-    // Without either word the kernel does without copying where it can.
+    // With neither flag the kernel avoids copying if it can.
     let copying = match copying {
         Copying::NoneIfThere => 0,
         Copying::None => libc::XDP_ZEROCOPY,

@@ -1,7 +1,7 @@
-//! Receiving by an AF_XDP socket: the kernel puts frames into chunks that we gave it, and says where.
+//! Receives through an AF_XDP socket: the kernel puts frames into chunks that it was given, and tells which.
 //!
-//! A call that finds frames makes no system call. Chunks go back to the kernel when the caller is through with them: at the
-//! end of the call, or with [`Receiver::receive_keeping`] when it says so.
+//! A call that finds frames makes no system call. Chunks go back to the kernel at the end of the call or, with
+//! [`Receiver::receive_keeping`], when the caller gives them back.
 
 use super::Socket;
 use super::lookout::{Lookout, any_of};
@@ -21,14 +21,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What one queue of a device receives.
+/// Receives through one queue of a device.
 ///
-/// Frames are stamped when they are received here.
+/// Frames get their time when they are received here.
 #[derive(Debug)]
 pub struct Receiver {
     receive: Ring<Descriptor>,
     fill: Ring<u64>,
-    /// Chunks that were kept, by number.
+    /// For each chunk: was it kept?
     kept: Vec<bool>,
     lookout: Lookout,
     events: OwnedFd,
@@ -61,14 +61,14 @@ impl Receiver {
         self.redirect.mode()
     }
 
-    /// The memory its frames lie in: sealed, so that a map of it elsewhere can only be read.
+    /// The memory of its frames. It is sealed, so that other processes can map it only for reading.
     pub fn segment(&self) -> &Segment {
         self.socket.memory.segment()
     }
 
-    /// As [`receive`](Receive::receive), but `take` also gets each frame's place in the [`segment`](Receiver::segment) and
-    /// says by bits which frames it keeps: their bytes stay until [`give_back`](Receiver::give_back). Who keeps everything
-    /// will receive nothing more.
+    /// Like [`receive`](Receive::receive), but `take` also gets each frame's position in the
+    /// [`segment`](Receiver::segment), and returns a bit for each frame that it keeps. A kept frame's bytes stay until
+    /// [`give_back`](Receiver::give_back). A caller that keeps every frame will receive no more.
     pub fn receive_keeping(
         &mut self,
         wait: Duration,
@@ -92,7 +92,7 @@ impl Receiver {
         }
     }
 
-    /// Gives the chunk of a frame that was kept back, by any place in it; says whether it was kept.
+    /// Gives back the chunk of a kept frame, by any position in it; says whether it was kept.
     pub fn give_back(&mut self, position: u64) -> bool {
         let chunk = self.socket.memory.chunk(position);
         let number = usize::try_from(chunk / u64::from(self.socket.memory.chunk_bytes())).unwrap_or(usize::MAX);
@@ -188,7 +188,7 @@ impl Receive for Receiver {
             counter("xdp.tx_invalid_descs", counted.tx_invalid_descs, Meaning::Lost),
             counter("xdp.tx_ring_empty_descs", counted.tx_ring_empty_descs, Meaning::Traffic),
         ]);
-        // A process that gave up its rights may not ask: these are left out then.
+        // A process that gave up its rights may not ask: then these counters are missing.
         let links = self.socket.namespace.enter(link::list).and_then(|links| links).unwrap_or_default();
         if let Some(now) = links.into_iter().find(|link| link.index == self.socket.device.index) {
             counters.extend(now.counters.since(&self.before).all());
@@ -203,7 +203,7 @@ impl Receive for Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // The map may outlive this queue; where the device is gone, so is what was in it.
+        // The map may outlive this queue; if the device is gone, so are the map's entries for it.
         let _ = self.redirect.remove(self.socket.queue);
     }
 }

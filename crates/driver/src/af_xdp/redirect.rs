@@ -1,5 +1,5 @@
-//! The program that sends what a device receives to AF_XDP sockets: five instructions, or one that somebody else made; a map
-//! from the device's queues to sockets; and the link that holds the program on the device. Closing the link takes it off.
+//! Sends received frames to AF_XDP sockets, by a program (five instructions, or the caller's), a map from the device's
+//! queues to sockets, and a link that holds the program on the device. Closing the link takes the program off.
 
 use super::foreign;
 use crate::error::Error;
@@ -12,31 +12,31 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 const XDP_PASS: i32 = 2;
 const REDIRECT_MAP: i32 = 51;
 
-/// A program that the caller brings along.
+/// A program from the caller.
 #[derive(Debug)]
 pub struct Program {
-    /// Loaded, of the kind XDP. What it does not redirect goes where it says.
+    /// The loaded program, of the kind XDP. It decides about frames that it does not redirect.
     pub program: OwnedFd,
-    /// The map of sockets it redirects by: a key for each queue.
+    /// The map of sockets by which it redirects: a key for each queue.
     pub sockets: OwnedFd,
-    /// The link of a process that ended, which holds the program of that process on the device: it is not exchanged for this one, which
-    /// the caller does ([`replace`]). None: the program is attached where there is none.
+    /// The link of a process that ended, which still holds that process's program on the device. Opening leaves that
+    /// program in place; the caller exchanges it ([`replace`]). `None`: attach the program to a device without one.
     pub link: Option<OwnedFd>,
 }
 
-/// Puts a program in the place of the one that this link holds on its device, between two frames.
+/// Replaces the program that this link holds on its device, between two frames.
 ///
 /// # Errors
 ///
-/// It is no link, or no program of its kind.
+/// If it is not a link, or the program is of the wrong kind.
 pub fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     bpf::Link::from(link.try_clone_to_owned()?).update(program)
 }
 
-/// A program on a device, and the map of sockets it redirects by. Both go when this is dropped.
+/// A program on a device, and the map of sockets by which it redirects. Both go when this is dropped.
 #[derive(Debug)]
 pub(super) struct Redirect {
-    // In this order: first nothing is redirected any more.
+    // Dropped in this order: the link first, so that redirecting ends.
     link: bpf::Link,
     _program: OwnedFd,
     sockets: OwnedFd,
@@ -44,7 +44,7 @@ pub(super) struct Redirect {
 }
 
 impl Redirect {
-    /// Attaches a program to a device that has none, in the first of `modes` that it can.
+    /// Attaches a program to a device without one, in the first of `modes` that works.
     pub(super) fn attach(device: &Link, program: Option<Program>, modes: &[XdpMode]) -> Result<Redirect, Error> {
         let name = &device.name;
         let doing = |what: &str| Error::doing(format!("{what} for `{name}`"));
@@ -66,7 +66,7 @@ impl Redirect {
         for &mode in modes {
             match bpf::Link::attach_xdp(program.as_fd(), device.index, mode == XdpMode::Generic) {
                 Ok(link) => return Ok(Redirect { link, _program: program, sockets, mode }),
-                // Somebody was faster.
+                // Another program was faster.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                     let now = link::find(name).ok().flatten().and_then(|link| link.xdp);
                     return Err(occupied(name, now.map(|foreign| foreign.program)));
@@ -77,13 +77,12 @@ impl Redirect {
         Err(refused)
     }
 
-    /// Puts another program in the place of the one that is there, between two frames. It should redirect by the same map:
-    /// sockets are not moved.
+    /// Replaces the program, between two frames. The new one should use the same map: sockets are not moved.
     pub(super) fn exchange(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         self.link.update(program)
     }
 
-    /// Holds a program on the device as long as it is open.
+    /// The link that holds the program on the device as long as it is open.
     pub(super) fn link(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
@@ -93,12 +92,12 @@ impl Redirect {
         self.mode
     }
 
-    /// What a queue receives goes to this socket from now on.
+    /// Sends a queue's received frames to this socket from now on.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         bpf::update(self.sockets.as_fd(), queue, &socket.as_raw_fd().to_ne_bytes())
     }
 
-    /// What a queue receives goes to the host from now on.
+    /// Leaves a queue's received frames to the host from now on.
     pub(super) fn remove(&self, queue: u32) -> io::Result<()> {
         match bpf::delete(self.sockets.as_fd(), queue) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -107,7 +106,7 @@ impl Redirect {
     }
 }
 
-/// Has a device no XDP program as yet? An error says whose it is.
+/// Checks that a device has no XDP program; the error names the program that is there.
 pub fn check_free(device: &Link) -> Result<(), Error> {
     device.xdp.map_or(Ok(()), |foreign| Err(occupied(&device.name, Some(foreign.program))))
 }
@@ -120,7 +119,7 @@ fn occupied(name: &str, program: Option<u32>) -> Error {
     Error::Invalid(format!("{whose} is attached to `{name}`; a device has one: detach it, or use a packet socket"))
 }
 
-/// An instruction: operation, registers, offset and constant, as the kernel takes them.
+/// An instruction in the kernel's form: operation, registers, offset and constant.
 const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
     Instruction { code, registers: to | from << 4, offset, immediate }
 }
@@ -133,7 +132,7 @@ fn load(sockets: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         // r1 = sockets, in two parts
         instruction(0x18, 1, 1, 0, sockets.as_raw_fd()),
         instruction(0, 0, 0, 0, 0),
-        // r3 = what to do where there is no socket
+        // r3 = the action if there is no socket
         instruction(0xb7, 3, 0, 0, XDP_PASS),
         instruction(0x85, 0, 0, 0, REDIRECT_MAP),
         instruction(0x95, 0, 0, 0, 0),

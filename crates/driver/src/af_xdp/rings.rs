@@ -1,7 +1,7 @@
-//! The rings of an AF_XDP socket: arrays of fixed size with a producer's and a consumer's count, one side of each the kernel
-//! (`linux/if_xdp.h`, af_xdp.rst).
+//! The rings of an AF_XDP socket: arrays of fixed size with a producer's and a consumer's count; the kernel is one of
+//! the two (`linux/if_xdp.h`, af_xdp.rst).
 //!
-//! The kernel's counts are trusted; that they are no further apart than the ring is long is checked all the same.
+//! The kernel's counts are trusted, but the code checks that they differ by at most the ring's length.
 
 use crate::sys::{self, Map};
 use std::io;
@@ -10,12 +10,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a ring holds.
+/// An entry of a ring.
 pub(super) trait Entry: Copy {}
-/// Places in the frames' memory: those to be filled, and those sent.
+/// Addresses in the frames' memory: of chunks to fill, and of sent frames.
 impl Entry for u64 {}
 
-/// A frame that was received or is to be sent (struct xdp_desc).
+/// A frame that was received or that will be sent (struct xdp_desc).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Descriptor {
@@ -25,7 +25,7 @@ pub(super) struct Descriptor {
 }
 impl Entry for Descriptor {}
 
-/// Where the parts of one ring lie in its map (struct xdp_ring_offset).
+/// Offsets of the parts of one ring in its map (struct xdp_ring_offset).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Offsets {
@@ -35,7 +35,7 @@ struct Offsets {
     flags: u64,
 }
 
-/// The same of all rings (struct xdp_mmap_offsets).
+/// The same for all rings (struct xdp_mmap_offsets).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct AllOffsets {
@@ -48,7 +48,7 @@ pub(super) struct AllOffsets {
 // SAFETY: integers in a row.
 unsafe impl sys::Plain for AllOffsets {}
 
-/// Which ring.
+/// The four rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Receive,
@@ -77,15 +77,15 @@ impl Which {
     }
 }
 
-/// Asks for a ring of `entries`, a power of two, before they are mapped.
+/// Asks for a ring of `entries`, a power of two. Before mapping.
 pub(super) fn ask_for(fd: BorrowedFd<'_>, which: Which, entries: u32) -> io::Result<()> {
     sys::set_option(fd, libc::SOL_XDP, which.option(), &entries)
 }
 
-/// Where everything lies in the maps.
+/// Offsets of all parts in the maps.
 pub(super) fn offsets(fd: BorrowedFd<'_>) -> io::Result<AllOffsets> {
     let offsets: AllOffsets = sys::option(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
-    // Kernels before 5.4 know no flags, and say less.
+    // Kernels before 5.4 have no flags, and return a shorter structure.
     if offsets.completion.entries == 0 {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -98,7 +98,7 @@ pub(super) struct Ring<T> {
     map: Map,
     offsets: Offsets,
     size: u32,
-    /// Our count: of what was produced, or consumed.
+    /// This side's count: of produced or of consumed entries.
     own: u32,
     _entries: PhantomData<T>,
 }
@@ -108,7 +108,7 @@ impl<T: Entry> Ring<T> {
         let (at, offsets) = which.place(offsets);
         let bytes = offsets.entries as usize + size as usize * size_of::<T>();
         let ring = Ring { map: Map::new(fd, at, bytes)?, offsets, size, own: 0, _entries: PhantomData };
-        // Everything below relies on it.
+        // All methods rely on this.
         let inside = [offsets.producer, offsets.consumer, offsets.flags]
             .into_iter()
             .all(|word| word % 4 == 0 && ring.map.at(word as usize, 4).is_some());
@@ -132,67 +132,67 @@ impl<T: Entry> Ring<T> {
         entry.expect("an index below the size it was mapped with").cast()
     }
 
-    /// Entries at most.
+    /// Most entries.
     pub(super) fn size(&self) -> u32 {
         self.size
     }
 
-    /// Does the kernel sleep, and want to be told that there is something?
+    /// Does the kernel sleep, and need a call when there is work?
     pub(super) fn wants_wakeup(&self) -> bool {
         self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Of a ring that we consume: entries that are there.
+    /// For a consuming side: number of entries that are there.
     pub(super) fn filled(&self) -> u32 {
-        // Acquire: with the kernel's release when it says that it has produced.
+        // Acquire: pairs with the kernel's release after it has produced.
         self.word(self.offsets.producer).load(Ordering::Acquire).wrapping_sub(self.own).min(self.size)
     }
 
-    /// The entry `ahead` of those that are there; only below what [`filled`](Ring::filled) gave.
+    /// The entry `ahead` after the first; `ahead` must be less than the result of [`filled`](Ring::filled).
     pub(super) fn look(&self, ahead: u32) -> T {
-        // SAFETY: inside the map and aligned; the kernel wrote it before it said so, and leaves it until `consume`.
+        // SAFETY: inside the map and aligned; the kernel wrote it before it counted it, and leaves it until `consume`.
         unsafe { self.entry(self.own.wrapping_add(ahead)).read() }
     }
 
-    /// Gives the first `count` entries back.
+    /// Gives back the first `count` entries.
     pub(super) fn consume(&mut self, count: u32) {
         self.own = self.own.wrapping_add(count);
-        // Release: after everything that was looked at.
+        // Release: orders all reads of the entries before this store.
         self.word(self.offsets.consumer).store(self.own, Ordering::Release);
     }
 
-    /// Of a ring that we produce: entries there is room for.
+    /// For a producing side: number of entries for which there is room.
     pub(super) fn free(&self) -> u32 {
-        // Acquire: with the kernel's release when it says that it has consumed.
+        // Acquire: pairs with the kernel's release after it has consumed.
         let consumed = self.word(self.offsets.consumer).load(Ordering::Acquire);
         self.size.saturating_sub(self.own.wrapping_sub(consumed))
     }
 
-    /// Adds entries, as many as there is room for, and shows them to the kernel; says how many.
+    /// Adds entries, as many as there is room for, and shows them to the kernel; returns their number.
     pub(super) fn produce(&mut self, entries: impl IntoIterator<Item = T>) -> u32 {
         let mut count = 0;
         for entry in entries.into_iter().take(self.free() as usize) {
-            // SAFETY: inside the map and aligned; the kernel does not look before it is told.
+            // SAFETY: inside the map and aligned; the kernel does not read it before it is counted.
             unsafe { self.entry(self.own.wrapping_add(count)).write(entry) };
             count += 1;
         }
         self.own = self.own.wrapping_add(count);
-        // Release: the entries come first.
+        // Release: the entries come before the count.
         self.word(self.offsets.producer).store(self.own, Ordering::Release);
         count
     }
 }
 
-/// Tells the kernel that there is something to send.
+/// Tells the kernel that there are frames to send.
 pub(super) fn wake_to_send(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no bytes, no address.
     let sent = unsafe { libc::sendto(fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Tells the kernel that there is memory to fill.
+/// Tells the kernel that there are chunks to fill.
 pub(super) fn wake_to_receive(fd: BorrowedFd<'_>) {
-    // What it says is said again by whatever is done next.
+    // The next call reports any error again.
     // SAFETY: no bytes, no address.
     let _ = unsafe {
         let (nobody, nothing) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -209,7 +209,7 @@ mod tests {
     const SIZE: u32 = 8;
     const OFFSETS: Offsets = Offsets { producer: 0, consumer: 64, entries: 192, flags: 128 };
 
-    /// A ring in memory of our own; the other side is played through a second one.
+    /// A ring in this process's memory, mapped a second time to play the other side.
     fn rings() -> (Ring<u64>, Ring<u64>) {
         let offsets = AllOffsets { receive: OFFSETS, ..AllOffsets::default() };
         let memory = Segment::create("test", 4096, Pages::Normal).expect("a little memory");

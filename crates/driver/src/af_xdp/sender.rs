@@ -1,4 +1,4 @@
-//! Sending by an AF_XDP socket: frames are copied into chunks, which the kernel gives back when they are sent.
+//! Sends through an AF_XDP socket: frames are copied into chunks, which the kernel gives back once it has sent them.
 
 use super::Socket;
 use super::lookout::Lookout;
@@ -11,21 +11,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The kernel does not say when a frame has been sent: how often that is looked for.
+/// Time between two looks for sent frames: the kernel does not report them.
 const RETRY: Duration = Duration::from_micros(100);
 
-/// Frames the kernel sends for one call, at least.
+/// Fewest frames that the kernel sends for one call.
 const BUDGET: u32 = 32;
 
 /// Bytes of a tag, which do not count towards a device's limit.
 const TAG_BYTES: u32 = 4;
 
-/// What one queue of a device sends.
+/// Sends through one queue of a device.
 #[derive(Debug)]
 pub struct Sender {
     transmit: Ring<Descriptor>,
     completion: Ring<u64>,
-    /// Chunks that nothing is sent from.
+    /// Chunks without a frame under way.
     free: Vec<u64>,
     lookout: Lookout,
     statistics: TransmitStatistics,
@@ -46,7 +46,7 @@ impl Sender {
         Sender { transmit, completion, free, lookout, statistics: TransmitStatistics::default(), socket }
     }
 
-    /// Takes chunks back that were sent from.
+    /// Takes back the chunks of sent frames.
     fn reclaim(&mut self) {
         let count = self.completion.filled();
         // Never more than there are, whatever the kernel says.
@@ -57,7 +57,7 @@ impl Sender {
         self.statistics.sent = self.statistics.taken - self.statistics.refused_for_good() - self.statistics.under_way;
     }
 
-    /// Has the kernel send what is in the ring, as far as it goes on.
+    /// Makes the kernel send the frames in the ring, as far as it can.
     fn push(&mut self) -> Result<(), Error> {
         for _ in 0..=self.transmit.size() / BUDGET {
             if !self.transmit.wants_wakeup() || self.transmit.free() == self.transmit.size() {
@@ -66,9 +66,9 @@ impl Sender {
             match rings::wake_to_send(self.socket.as_fd()) {
                 Ok(()) => return Ok(()),
                 Err(error) => match error.raw_os_error() {
-                    // There is more than it sends for one call.
+                    // There are more frames than it sends for one call.
                     Some(libc::EAGAIN) => self.reclaim(),
-                    // No memory, or no room in the device: later. It is down or gone: the next call says so.
+                    // No memory, or no room in the device: try later. Down or gone: the next call reports it.
                     Some(libc::ENOBUFS | libc::EBUSY | libc::ENOMEM | libc::EINTR) => return Ok(()),
                     Some(libc::ENETDOWN | libc::ENXIO) => return Ok(()),
                     _ => return Err(self.socket.failed("send on", error)),
@@ -103,7 +103,7 @@ impl Transmit for Sender {
                     self.statistics.full += 1;
                     break;
                 };
-                // SAFETY: the chunk was free: the kernel has given it back, or never had it. It is no receiver's, either.
+                // SAFETY: the chunk was free: the kernel gave it back, or never had it, and it is not a receiver's.
                 let fits = unsafe { self.socket.memory.copy_in(chunk, frame) };
                 let descriptor = Descriptor { address: chunk, len: frame.len() as u32, options: 0 };
                 if !fits || self.transmit.produce([descriptor]) == 0 {

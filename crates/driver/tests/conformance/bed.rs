@@ -1,43 +1,43 @@
-//! What a device is tried in: how frames get to it, how those it sends are seen, and the device itself to be switched off.
+//! The setting of a check: sends frames to a device, observes the frames that it sends, and controls the device.
 
 use driver::{Error, Instruction, Receive, Transmit, Turn};
 use std::time::{Duration, Instant};
 use testkit::network::End;
 
-/// How long anything may take before the test fails.
+/// Longest time for anything before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a device may be able to do beside giving and taking frames.
+/// Abilities of a device beyond giving and taking frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
-    /// See what the host sends.
+    /// See frames that the host sends.
     Outgoing,
-    /// Let through what a filter wants.
+    /// Apply a filter.
     Filter,
     /// Give frames of 64 KiB.
     LargestFrames,
-    /// Be switched off, on and away.
+    /// Be switched off and on, and be removed.
     Link,
-    /// Receive what is for others only while that is wanted.
+    /// Receive frames for other hosts only while that is wanted.
     Promiscuity,
     /// Refuse frames that are too long or too short.
     Limits,
     /// Stamp frames with the time.
     Times,
-    /// Drop what there is no room for.
+    /// Drop frames without room.
     Overload,
-    /// Give what was there before the device was removed.
+    /// Give the frames from before the device was removed.
     LastFrames,
 }
 
-/// A receiver's options, as far as the checks want some.
+/// A receiver's options, as far as the checks need them.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// What is let through.
+    /// The filter program.
     pub filter: Option<Vec<Instruction>>,
-    /// As little memory as there can be.
+    /// As little memory as possible.
     pub small: bool,
-    /// What is for others, too.
+    /// Frames for other hosts too.
     pub promiscuous: bool,
     /// The device is down when it is opened.
     pub down: bool,
@@ -50,22 +50,22 @@ pub type Inject = Box<dyn FnMut(&[u8])>;
 
 /// A device under test.
 pub struct Bed {
-    /// Frames from it.
+    /// Receives frames from it.
     pub receiver: Box<dyn Receive>,
-    /// Frames to it.
+    /// Sends frames to it.
     pub sender: Box<dyn Transmit>,
-    /// Sends a frame that the receiver then has.
+    /// Sends a frame that the receiver then gets.
     pub inject: Inject,
-    /// Frames that the sender sent, as somebody else sees them.
+    /// Receives the frames that the sender sent.
     pub observer: Box<dyn Receive>,
-    /// The device, where it is one of the kernel's.
+    /// The device; `None` if it is not one of the kernel's.
     pub device: Option<End>,
-    /// Is a frame there as soon as it was injected? Else the kernel may deliver it later, on the side.
+    /// Is a frame there as soon as it was injected? Otherwise the kernel may deliver it later, in the background.
     pub prompt: bool,
 }
 
 impl Bed {
-    /// Waits until the receiver has been shown so many frames in all.
+    /// Waits until the receiver has seen `count` frames in all.
     pub fn await_seen(&mut self, count: u64) {
         let end = Instant::now() + PATIENCE;
         while !self.prompt && self.receiver.statistics().expect("it is there").seen < count {
@@ -75,20 +75,20 @@ impl Bed {
     }
 }
 
-/// A device, and what it cannot do.
+/// A device, and its missing abilities.
 pub struct Subject {
     /// Makes it.
     pub open: fn(&Wanted) -> Bed,
-    /// Why not.
+    /// Missing abilities, each with the reason.
     pub cannot: &'static [(Ability, &'static str)],
-    /// Why it cannot be tried here at all.
+    /// The reason why it cannot be tested here at all.
     pub absent: Option<String>,
-    /// Bytes of the largest packet it can be set to.
+    /// Most bytes of the largest packet that can be set.
     pub mtu_max: u32,
 }
 
 impl Subject {
-    /// Can it? If not, says on standard error why this check is skipped.
+    /// Does it have this ability? If not, prints why this check is skipped.
     pub fn can(&self, ability: Ability) -> bool {
         let reason = self.cannot.iter().find(|(cannot, _)| *cannot == ability);
         if let Some((_, reason)) = reason {
@@ -97,17 +97,17 @@ impl Subject {
         reason.is_none()
     }
 
-    /// The same, where a check can do with less.
+    /// The same without printing, for a check that can do with less.
     pub fn has(&self, ability: Ability) -> bool {
         self.cannot.iter().all(|(cannot, _)| *cannot != ability)
     }
 
-    /// Opens it with nothing said.
+    /// Opens it with default options.
     pub fn open(&self) -> Bed {
         (self.open)(&Wanted::default())
     }
 
-    /// Opens it as it is wanted.
+    /// Opens it with these options.
     pub fn open_with(&self, wanted: Wanted) -> Bed {
         (self.open)(&wanted)
     }
@@ -122,7 +122,7 @@ pub fn run(device: fn() -> Subject, check: fn(&Subject)) {
     }
 }
 
-/// A frame as it came out, with what was said of it.
+/// A received frame, with its facts.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub bytes: Vec<u8>,
@@ -133,7 +133,7 @@ pub struct Seen {
     pub truncated: bool,
 }
 
-/// One batch, if there is one within `wait`.
+/// Receives one batch, if there is one within `wait`.
 pub fn receive_once(receiver: &mut dyn Receive, wait: Duration, seen: &mut Vec<Seen>) -> Result<Turn, Error> {
     receiver.receive(wait, &mut |batch| {
         for (frame, number) in batch.frames.iter().zip(batch.first_number..) {
@@ -147,11 +147,11 @@ pub fn receive_once(receiver: &mut dyn Receive, wait: Duration, seen: &mut Vec<S
     })
 }
 
-/// The next `count` frames.
+/// Receives the next `count` frames.
 ///
 /// # Panics
 ///
-/// Where they do not come.
+/// If they do not come.
 pub fn receive(receiver: &mut dyn Receive, count: usize) -> Vec<Seen> {
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     while seen.len() < count {
@@ -163,7 +163,7 @@ pub fn receive(receiver: &mut dyn Receive, count: usize) -> Vec<Seen> {
     seen
 }
 
-/// Stops once so many frames have been seen in all, and gives what is left of them.
+/// Stops once `count` frames have been seen in all, and gives the frames that are left.
 pub fn receive_rest(bed: &mut Bed, count: u64) -> Vec<Seen> {
     bed.await_seen(count);
     let receiver = &mut *bed.receiver;
@@ -176,7 +176,7 @@ pub fn receive_rest(bed: &mut Bed, count: u64) -> Vec<Seen> {
     seen
 }
 
-/// Are these the frames that were sent, in order?
+/// Checks that these are the frames that were sent, in order.
 pub fn check(seen: &[Seen], sent: &[Vec<u8>]) {
     for (at, (seen, sent)) in seen.iter().zip(sent).enumerate() {
         assert_eq!((seen.wire, seen.truncated), (sent.len(), false), "frame {at}");

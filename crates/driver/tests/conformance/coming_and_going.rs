@@ -1,4 +1,4 @@
-//! What becomes of a receiver and a sender when their device is switched off, changed or removed.
+//! A receiver and a sender while their device is switched off, changed or removed.
 
 use crate::bed::{Ability, Bed, PATIENCE, Seen, Subject, Wanted, check, receive, receive_once, receive_rest};
 use crate::frames::numbered;
@@ -53,7 +53,7 @@ pub fn a_device_that_was_down_goes_on(subject: &Subject) {
     let sent = five(100);
     sent.iter().for_each(|frame| (bed.inject)(frame));
     check(&receive(&mut *bed.receiver, sent.len()), &sent);
-    // Nothing comes, and nothing is said of a device that is well.
+    // A healthy device without frames gives no frame and no report.
     let mut none = Vec::new();
     let turn = receive_once(&mut *bed.receiver, Duration::from_millis(20), &mut none).expect("it is there");
     assert_eq!((turn, none.len()), (Turn::Nothing, 0));
@@ -83,7 +83,7 @@ pub fn a_device_that_was_removed_ends(subject: &Subject) {
         check(&seen, if down_before { &[] } else { &sent });
         let Error::Removed(name) = &error else { panic!("{error}") };
         assert_eq!((name, error.to_string()), (&device.name, format!("the device `{name}` was removed")));
-        // It stays so, and the ledger can still be read.
+        // The device stays removed, and the statistics can still be read.
         assert!(matches!(receive_until_error(&mut *bed.receiver).1, Error::Removed(_)));
         assert!(matches!(bed.sender.transmit(&[&numbered(1, 60)]), Err(Error::Removed(_))));
         let counted = bed.receiver.statistics().expect("the receiver is there");
@@ -123,7 +123,7 @@ pub fn another_mtu_is_no_interruption(subject: &Subject) {
     if !subject.has(Ability::Limits) {
         return;
     }
-    // What is sent keeps to the new limit.
+    // Frames to send must keep to the new limit.
     bed.sender.transmit(&[&numbered(1, 2014), &numbered(2, 2019)]).expect("it is up");
     let counted = bed.sender.statistics().expect("as above");
     assert_eq!((counted.sent, counted.too_long), (1, 1));

@@ -1,4 +1,4 @@
-//! The devices the suite is run on.
+//! The devices on which the suite runs.
 
 use crate::bed::{Ability, Bed, Subject, Wanted};
 use driver::Transmit;
@@ -15,13 +15,13 @@ fn absent_without_privileges() -> Option<String> {
     (!may_make_networks()).then(|| "no networks can be made here".into())
 }
 
-/// Frames that come out of the other end of a pair.
+/// Receives frames that come out of the other end of a pair.
 fn observer(end: &End) -> Receiver {
     let options = Options { direction: Direction::In, block_timeout: Duration::from_millis(1), ..Options::default() };
     Receiver::open(&end.namespace, &end.name, &options).expect("root may observe")
 }
 
-/// A pair as it is wanted.
+/// A pair with these options.
 fn pair(wanted: &Wanted) -> Pair {
     let pair = Pair::new();
     if let Some(mtu) = wanted.mtu {
@@ -81,7 +81,7 @@ pub fn af_xdp() -> Subject {
     af_xdp_at(|wanted| open_af_xdp(wanted, Place::Native))
 }
 
-/// The same, its program behind the driver.
+/// The same with the program after the driver.
 pub fn af_xdp_generic() -> Subject {
     af_xdp_at(|wanted| open_af_xdp(wanted, Place::Generic))
 }
@@ -120,7 +120,7 @@ fn open_af_xdp(wanted: &Wanted, place: Place) -> Bed {
     }
 }
 
-/// A tap: what the host sends on the device comes here.
+/// A tap: it receives what the host sends on the device.
 pub fn tap() -> Subject {
     let open = |wanted: &Wanted| {
         let namespace = quiet_namespace();
@@ -153,7 +153,7 @@ pub fn tap() -> Subject {
 /// A pair of devices inside this process.
 pub fn loopback() -> Subject {
     let open = |_: &Wanted| {
-        // As much room as a check puts in before it takes out.
+        // Room for everything that a check sends before it receives.
         let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
         let (mut injector, observer) = (far.sender, far.receiver);
         Bed {

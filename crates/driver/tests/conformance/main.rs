@@ -1,8 +1,9 @@
-//! One suite that holds every device to [`Receive`](driver::Receive) and [`Transmit`](driver::Transmit).
+//! One suite that checks every device against [`Receive`](driver::Receive) and [`Transmit`](driver::Transmit).
 //!
-//! - [`bed`] — what a device is tried in: how frames get to it, and how those it sends are seen.
-//! - [`devices`] — the devices, and what each cannot do, with the reason.
-//! - [`frames`] — frames that can be told apart. [`receiving`], [`sending`], [`coming_and_going`] — the checks.
+//! - [`bed`] — the setting of a check: sends frames to a device, and observes those that it sends.
+//! - [`devices`] — the devices, and their missing abilities with the reasons.
+//! - [`frames`] — distinguishable frames.
+//! - [`receiving`], [`sending`], [`coming_and_going`] — the checks.
 //!
 //! To add a device: a function in `devices.rs`, and a line in `conformance!` below.
 

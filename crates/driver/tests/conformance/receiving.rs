@@ -1,4 +1,4 @@
-//! What every receiver does.
+//! Checks of every receiver.
 
 use crate::bed::{Ability, PATIENCE, Subject, Wanted, check, receive, receive_once, receive_rest};
 use crate::frames::{number, numbered, of_protocol, sizes, tagged};
@@ -33,13 +33,13 @@ pub fn tags_are_where_they_were(subject: &Subject) {
     let frame = || numbered(1, 80);
     let sent = [
         tagged(frame(), 0x8100, 7),
-        // Priority alone; everything set.
+        // Priority alone; all bits set.
         tagged(frame(), 0x8100, 0xe000),
         tagged(frame(), 0x8100, 0xffff),
         tagged(frame(), 0x88a8, 100),
         tagged(tagged(frame(), 0x8100, 5), 0x88a8, 100),
         tagged(tagged(tagged(frame(), 0x8100, 6), 0x8100, 5), 0x8100, 4),
-        // With less behind a tag the kernel drops the frame before anybody sees it.
+        // With fewer bytes after a tag the kernel drops the frame before any receiver sees it.
         tagged(numbered(1, 16), 0x8100, 1),
         frame(),
     ];
@@ -75,7 +75,7 @@ pub fn everything_is_accounted_for(subject: &Subject) {
         (bed.inject)(&frame);
         sent.push(frame);
         if number % 256 == 255 {
-            // As fast as it is taken, and no faster: nothing can be lost.
+            // No faster than they are received, so that no frame is lost.
             while seen.len() + 1024 < sent.len() {
                 receive_once(&mut *bed.receiver, PATIENCE, &mut seen).expect("the device is there");
             }
@@ -88,13 +88,13 @@ pub fn everything_is_accounted_for(subject: &Subject) {
     let bytes: usize = sent.iter().map(Vec::len).sum();
     assert_eq!((counted.seen, counted.given, counted.given_bytes), (FRAMES as u64, FRAMES as u64, bytes as u64));
     assert_eq!((counted.dropped, counted.damaged, counted.waiting()), (0, 0, 0));
-    // Asking does not begin anything anew.
+    // Asking does not reset the counts.
     assert_eq!(bed.receiver.statistics().expect("as above"), counted);
     let named = bed.receiver.counters().expect("as above");
     assert!(named.iter().any(|counter| counter.name == "receiver.given" && counter.value == counted.given));
 }
 
-/// Frames of this protocol; all of them.
+/// Passes frames of this protocol whole.
 fn only(protocol: u16) -> Vec<Instruction> {
     let one = |code, jump_false, k| Instruction { code, jump_true: 0, jump_false, k };
     // ldh [12]; jeq protocol; ret all; ret none
@@ -115,7 +115,7 @@ pub fn only_what_the_filter_wants_comes(subject: &Subject) {
     let seen = receive(&mut *bed.receiver, 100);
     assert!(seen.iter().all(|seen| number(&seen.bytes).is_multiple_of(2)));
 
-    // Of frames that lie there when the filter is changed, the number says by which they may have been let in.
+    // Frames from before the filter changed: their numbers tell which of them the old filter may have passed.
     (0..50).for_each(|number| (bed.inject)(&frame(ONE, number)));
     bed.await_seen(150);
     let boundary = bed.receiver.set_filter(&only(OTHER)).expect("it has a filter");
@@ -152,7 +152,7 @@ pub fn a_slow_reader_loses_exactly_what_is_counted(subject: &Subject) {
     let mut bed = subject.open_with(Wanted { small: true, ..Wanted::default() });
     for round in 0..3 {
         (0..FRAMES).for_each(|number| (bed.inject)(&numbered(round * FRAMES + number, 1000)));
-        // The counters are read in between, which takes nothing from them.
+        // Reading the counters in between does not change them.
         let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
         while bed.receiver.statistics().expect("it is there").seen < (round + 1) * FRAMES
             || bed.receiver.statistics().expect("as above").waiting() > 0
@@ -200,7 +200,7 @@ pub fn waiting_ends(subject: &Subject) {
     assert!((Duration::from_millis(30)..PATIENCE).contains(&begin.elapsed()));
     (bed.inject)(&numbered(1, 60));
     assert!(can_be_read(&bed, PATIENCE));
-    // With frames there, a call gives them without waiting.
+    // If frames are there, a call gives them without waiting.
     assert_eq!(receive_once(&mut *bed.receiver, Duration::ZERO, &mut none).expect("as above"), Turn::Frames(1));
     assert!(!can_be_read(&bed, Duration::ZERO));
 }
@@ -214,7 +214,7 @@ pub fn times_go_forward(subject: &Subject) {
     let begin = now();
     (0..100).for_each(|number| (bed.inject)(&numbered(number, 60)));
     let seen = receive(&mut *bed.receiver, 100);
-    // The kernel's clock of stamps ticks in steps.
+    // The kernel's clock for these times ticks in steps.
     let around = begin.saturating_sub(10_000_000)..=now();
     assert!(seen.iter().all(|seen| around.contains(&seen.time)));
     assert!(seen.is_sorted_by_key(|seen| seen.time));

@@ -1,11 +1,11 @@
-//! What every sender does.
+//! Checks of every sender.
 
 use crate::bed::{Ability, Bed, PATIENCE, Subject, Wanted, check, receive};
 use crate::frames::{numbered, sizes, tagged};
 use driver::Turn;
 use std::time::Instant;
 
-/// Sends all of these, however many go at a time.
+/// Sends all frames, however many go at a time.
 pub fn send_all(bed: &mut Bed, frames: &[Vec<u8>]) {
     let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
     let (mut sent, end) = (0, Instant::now() + PATIENCE);

@@ -1,8 +1,8 @@
-//! The ends of channels to and from shares of the flows: one divides, each share begins and ends, one puts together.
+//! The ends of channels to and from shares of the flows: one divides, each share has two ends, and one puts together.
 //!
 //! - [`Splitter`] — the last sink of the stage before: numbers runs of blocks of one share.
 //! - [`ShareSource`], [`Outlet`] — the source and the sink of a share.
-//! - [`Join`] — the source of the stage behind: puts what shares give in the order of one thread.
+//! - [`Join`] — the source of the stage behind: restores the order of one thread.
 
 use super::{NAP, PATIENCE_NS, Part, Receiver, Sender};
 use base::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,17 +13,18 @@ use filter::{Batch, Context, Failure, Filter, Made, Moment, Order, Pull, Source,
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// Divides blocks among shares: a sink of the stage that gives them. Blocks that come one after the other and go to the same
-/// share are one run, and runs are numbered; each share hears of every pull, so that all look at the same moments.
+/// Divides blocks among shares: a sink of the stage that gives them. Blocks that follow each other and go to the same
+/// share are one run, and runs are numbered. Each share learns of every pull, so that all shares check timers at the
+/// same moments.
 pub(crate) struct Splitter {
     shares: Shares,
     senders: Vec<Sender>,
-    /// Edges behind it in each share: blocks go along one after the other, as they do in one thread.
+    /// Number of edges behind it in each share. Blocks go along one after the other, as in one thread.
     edges: Arc<AtomicUsize>,
     sequence: u64,
     /// Blocks in the fullest parcel.
     most: usize,
-    /// Blocks came since shares were told the time, and what that was.
+    /// There were blocks since the shares were told the time; `told` is that time.
     is_news: bool,
     told: u64,
 }
@@ -34,7 +35,7 @@ impl Splitter {
         Splitter { shares, senders, edges, sequence: 0, most: 0, is_news: false, told: 0 }
     }
 
-    /// Tells every share how far this is.
+    /// Tells each share how far this end is.
     fn mark(&mut self, cx: &mut Context<'_>) -> bool {
         self.sequence += 1;
         (self.is_news, self.told) = (false, cx.now);
@@ -42,7 +43,7 @@ impl Splitter {
         self.senders.iter_mut().all(|sender| sender.mark(order, cx))
     }
 
-    /// Sends every share its parcel. All shares get the same number of parcels, and each parcel ends with a mark.
+    /// Sends each share its parcel. All shares get the same number of parcels, and each parcel ends with a mark.
     fn send(&mut self, cx: &Context<'_>) {
         self.most = 0;
         self.senders.iter_mut().for_each(|sender| sender.send(cx.now));
@@ -55,7 +56,7 @@ impl Filter for Splitter {
         self.shares.begin_batch();
         let mut shares = [0; BATCH_BLOCKS];
         batch.iter().for_each(|(place, block)| shares[place] = self.shares.of(cx.rings, block));
-        // Relaxed: a replacement changes it while no stage runs.
+        // Relaxed: a replacement changes it only while no stage runs.
         for edge in 0..self.edges.load(Ordering::Relaxed) {
             let mut left = batch.live();
             while left != 0 {
@@ -114,14 +115,14 @@ impl Filter for Splitter {
     }
 }
 
-/// The source of a share: it gives, at once, all runs of one pull that go along the same edge, with their numbers.
-/// It tells the ends of the share (`Outlet`) when a parcel is through.
+/// The source of a share: gives all runs of one pull that go along the same edge at once, with their numbers. Tells the
+/// share's end (`Outlet`) when a parcel is through.
 pub(crate) struct ShareSource {
     receiver: Receiver,
     moment: Moment,
     /// See [`Source::runs`].
     runs: Vec<(usize, u64)>,
-    /// The part under way is the last of its parcel.
+    /// The present part is the last of its parcel.
     is_last: Arc<AtomicBool>,
 }
 
@@ -154,7 +155,7 @@ impl Source for ShareSource {
                 break true;
             }
             match self.receiver.part() {
-                // Joins the mark behind the pull, and blocks of the same pull along the same edge.
+                // Take in the mark behind the pull, and blocks of the same pull along the same edge.
                 Some(part) if last.is_within && (!part.is_within || part.edge == first.edge) => last = part,
                 _ => break false,
             }
@@ -207,8 +208,8 @@ impl Source for ShareSource {
     }
 }
 
-/// The end of a share: it tells for each block which run of the input the block came of. After each parcel of the share
-/// it sends a mark that tells how far the share is, even if the share gave no blocks.
+/// The end of a share: notes for each block from which run of the input it came. After each parcel of the share it
+/// sends a mark that says how far the share is, even if the share gave no blocks.
 pub(crate) struct Outlet {
     sender: Sender,
     is_last: Arc<AtomicBool>,
@@ -232,7 +233,7 @@ impl Filter for Outlet {
 
     fn pulled(&mut self, cx: &mut Context<'_>) -> Made {
         if self.is_last.load(Ordering::Relaxed) {
-            // The mark goes behind the blocks that the share's timers gave.
+            // The mark goes behind blocks that the share's timers gave.
             let order = Order { node: u32::MAX, ..*cx.order };
             if !self.sender.mark(order, cx) {
                 return Ok(Status::Finished);
@@ -255,7 +256,8 @@ impl Filter for Outlet {
     }
 }
 
-/// Puts what shares give in order: a source of the stage behind them. It waits for a share only until that says how far it is.
+/// Restores the order of blocks from shares: a source of the stage behind them. It waits for a share only until the
+/// share says how far it is.
 pub(crate) struct Join {
     shares: Vec<Receiver>,
     now: u64,
@@ -266,7 +268,7 @@ impl Join {
         Join { shares, now: 0 }
     }
 
-    /// The share whose part comes next: nothing where one of them has to be waited for, or where all have ended.
+    /// The share with the next part. `None`: one of the shares has to be waited for, or all have ended.
     fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<(usize, Part)>, Box<Failure>> {
         let mut next: Option<(usize, Part)> = None;
         for (index, share) in self.shares.iter_mut().enumerate() {
@@ -274,7 +276,7 @@ impl Join {
                 match share.part() {
                     Some(part) => break Some(part),
                     None if share.ended || share.is_switch => break None,
-                    // The blocks given of the parcel before have to be through first.
+                    // The blocks of the parcel before have to go through first.
                     None if !cx.out.is_empty() => return Ok(None),
                     None => {
                         share.give_back(cx);

@@ -1,8 +1,8 @@
-//! The planner chooses threads by the costs of filters, for `workers=pipeline` and `workers=auto`.
+//! Chooses threads by the costs of filters, for `workers=pipeline` and `workers=auto`.
 //!
-//! Costs come from a profile of an earlier run, or from the kind; other filters count as cheap. All decisions are estimates
-//! for one block of the input. Only cuts after which output stays the same to the byte are considered: one edge leads across,
-//! and nothing branches behind it.
+//! Costs come from a profile of an earlier run, or from the kind; other filters count as cheap. All decisions are
+//! estimates for one block of the input. Only cuts that keep the output the same to the byte are considered: one edge
+//! leads across, and no node behind it branches.
 
 use super::Stages;
 use super::shares::Shared;
@@ -10,34 +10,35 @@ use crate::plan::{NodeId, Plan, Task, Workers};
 use base::limits::WORKERS;
 use filter::share::Sharing;
 
-/// A block takes so long through a channel, on both sides together, in ns.
+/// Time of a block through a channel, on both sides together, in ns.
 const HOP_NS: f64 = 80.0;
 
-/// The same through a splitter and an ordered join.
+/// Time of a block through a splitter and an ordered join.
 const SHARE_NS: f64 = 250.0;
 
-/// `auto` takes threads where the expected time is at most this part of the time on one thread.
+/// `auto` uses threads if the expected time is at most this part of the time on one thread.
 const WORTH: f64 = 0.8;
 
-/// A pipeline gets another stage where that lowers the time of the slowest stage to at most this part.
+/// A pipeline gets another stage if that lowers the slowest stage's time to at most this part.
 const ANOTHER: f64 = 0.9;
 
-/// `auto` takes threads that save at least this number of ns a block; threads that wait for each other lose a smaller gain.
+/// `auto` uses threads only if they save at least this time for each block, in ns. Threads that wait for each other
+/// lose a smaller gain.
 const SAVES_NS: f64 = 150.0;
 
-/// Expected costs of filters without a known cost, in ns a block: a source, a filter in place, one that gives new blocks, one
+/// Expected ns a block of filters without a known cost: a source, a filter in place, one that gives new blocks, one
 /// that parses payload.
 const CHEAP_NS: [f64; 4] = [40.0, 20.0, 80.0, 150.0];
 
 /// The space of this process.
 const APP: &str = "app";
 
-/// What each node costs for one block of the input, in ns.
+/// The cost of each node for one block of the input, in ns.
 struct Load {
     of: Vec<f64>,
-    /// Blocks that come to each node, for one of the input.
+    /// Blocks that come to each node, for each block of the input.
     blocks: Vec<f64>,
-    /// The cost of some node was measured, or is known from its parameters.
+    /// The cost of at least one node was measured, or is known from its parameters.
     is_known: bool,
     is_measured: bool,
 }
@@ -55,7 +56,7 @@ impl Load {
                 let along = edges.map(|edge| if edge.rejected { (1.0 - gives).max(0.0) } else { gives });
                 load.blocks[from.index()] * along.sum::<f64>()
             };
-            // A node without edges into it is a source, or an operand: the choice counts its blocks.
+            // A node without edges into it is a source, or an operand whose blocks the choice counts.
             let blocks = if above[index].is_empty() { 1.0 } else { above[index].iter().map(given).sum() };
             let ns = match (node.how.cost, &node.task) {
                 _ if node.space != APP => 0.0,
@@ -89,20 +90,20 @@ impl Load {
     }
 }
 
-/// Stages in a row: before which nodes they begin, and how long the slowest of them takes.
+/// Stages in a row: the nodes before which they begin, and the time of the slowest.
 struct Row {
     begins: Vec<usize>,
     slowest: f64,
 }
 
 impl Row {
-    /// By node, the first of its stage.
+    /// For each node: the first node of its stage.
     fn pieces(&self, plan: &Plan) -> Vec<usize> {
         let begin = |index: usize| self.begins.iter().copied().rfind(|begin| *begin <= index).unwrap_or(0);
         (0..plan.nodes.len()).map(begin).collect()
     }
 
-    /// The part of the time of each stage, as people read it.
+    /// Each stage's part of the time, for people.
     fn describe(&self, load: &Load) -> String {
         let ends = self.begins.iter().copied().chain([load.of.len()]);
         let starts = std::iter::once(0).chain(self.begins.iter().copied());
@@ -113,7 +114,7 @@ impl Row {
     }
 }
 
-/// Before which nodes the plan can be cut so that output stays the same.
+/// Nodes before which the plan can be cut without changing the output.
 fn cuts(plan: &Plan) -> Vec<usize> {
     let crossing = |at: usize| {
         let before = plan.nodes[..at].iter().enumerate();
@@ -143,14 +144,14 @@ fn cuts(plan: &Plan) -> Vec<usize> {
     (1..plan.nodes.len()).filter(can).collect()
 }
 
-/// The best row of at most `most` stages; each stage has to lower the time of the slowest.
+/// The best row of at most `most` stages; each stage has to lower the slowest stage's time.
 fn best_row(plan: &Plan, load: &Load, most: usize) -> Row {
     let end = plan.nodes.len();
     let mut borders = cuts(plan);
     borders.insert(0, 0);
     let hop = |at: usize| if at == 0 || at == end { 0.0 } else { HOP_NS / 2.0 * load.blocks[at] };
     let stage = |start: usize, end: usize| load.of[start..end].iter().sum::<f64>() + hop(start) + hop(end);
-    // By border: the best row from there to the end, with one stage more in each turn.
+    // For each border: the best row from there to the end, with one more stage in each turn.
     let mut rows: Vec<Option<Row>> =
         borders.iter().map(|start| Some(Row { begins: Vec::new(), slowest: stage(*start, end) })).collect();
     let mut best = Row { begins: Vec::new(), slowest: load.total() };
@@ -172,7 +173,7 @@ fn best_row(plan: &Plan, load: &Load, most: usize) -> Row {
     best
 }
 
-/// For `workers=pipeline`.
+/// The stages for `workers=pipeline`.
 pub(super) fn pipeline(plan: &Plan, single: Stages) -> Stages {
     let why = |text: &str| Stages { unshared: Some(text.to_string()), ..single.clone() };
     if plan.processors < 2 {
@@ -189,7 +190,7 @@ pub(super) fn pipeline(plan: &Plan, single: Stages) -> Stages {
     Stages { why: Some(row.describe(&load)), ..Stages::of_pieces(plan, &row.pieces(plan)) }
 }
 
-/// For `workers=auto`.
+/// The stages for `workers=auto`.
 pub(super) fn auto(plan: &Plan, single: Stages) -> Stages {
     let one = |text: &str| Stages { why: Some(format!("one thread: {text}")), ..single.clone() };
     if plan.processors < 2 {
@@ -222,13 +223,13 @@ pub(super) fn auto(plan: &Plan, single: Stages) -> Stages {
     Stages { why: Some(text), ..stages }
 }
 
-/// Shares of the flows, as many as processors, and how long a block of the input takes then; none where there can be none, or
-/// where two ways of the plan could take turns in another order.
+/// Shares of the flows, one for each processor, and the time of an input block with them. `None`: shares are not
+/// possible, or two paths of the plan could take turns in another order.
 fn of_shares(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
     takes(plan, load, Shared::of_flows(plan, plan.processors.min(WORKERS)).ok()?)
 }
 
-/// The same of copies of the filter that takes most.
+/// Copies of the most costly filter, and the time of an input block with them.
 fn of_spread(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
     let most = (0..plan.nodes.len()).max_by(|one, other| load.of[*one].total_cmp(&load.of[*other]))?;
     let is_operand = plan.sources_of()[most].is_empty();
@@ -241,7 +242,7 @@ fn of_spread(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
     takes(&plan, load, Shared::by_hand(&plan).ok()?)
 }
 
-/// Groups, and how long a block of the input takes with them.
+/// Groups, and the time of an input block with them.
 fn takes(plan: &Plan, load: &Load, shared: Shared) -> Option<(Shared, f64)> {
     let is_shared = |index: usize| shared.group_of(NodeId(index as u32)).is_some();
     let first = (0..plan.nodes.len()).find(|index| is_shared(*index))?;
@@ -257,7 +258,7 @@ fn takes(plan: &Plan, load: &Load, shared: Shared) -> Option<(Shared, f64)> {
     Some((shared, slowest.max((load.total() + 2.0 * split) / count)))
 }
 
-/// Stages that a plan is given by itself; `single` has those that it has without.
+/// The stages that the planner chooses; `single` are those without its choice.
 pub(super) fn choose(plan: &Plan, single: Stages) -> Stages {
     match plan.workers {
         Workers::Pipeline => pipeline(plan, single),

@@ -1,11 +1,11 @@
-//! Shares: the planner finds the nodes of a plan that each share of the blocks has copies of, or says why there are none.
+//! Shares: finds the nodes that each share of the blocks has copies of, or says why there are none.
 //!
-//! A splitter divides blocks in front of a group of nodes. One stage behind puts together what the copies give, in the order of
-//! one thread. The order needs one way into the group, and one way from the group to each stage behind.
+//! A splitter divides blocks in front of a group of nodes. One stage behind puts the copies' blocks together, in the
+//! order of one thread. The order needs one path into the group, and one path from the group to each stage behind.
 //!
-//! - `workers=N` makes one group. It begins with the filters that make streams of frames (`tcp`, `udp`), and ends before the
-//!   first filter that sees all blocks (sinks, `count`).
-//! - `spread=N` makes a group of each filter that has it, and one group of neighbours that have the same.
+//! - `workers=N` makes one group. It begins with the filters that make streams from frames (`tcp`, `udp`), and ends
+//!   before the first filter that sees all blocks (sinks, `count`).
+//! - `spread=N` makes a group of each filter that has it; neighbours with the same number form one group.
 
 use super::{each_operand, is_border, join, join_circles, root};
 use crate::plan::{Edge, NodeId, Plan, Task};
@@ -15,19 +15,19 @@ use filter::{Mode, Parts};
 
 /// The groups of a plan.
 pub(super) struct Shared {
-    /// By node: its group.
+    /// For each node: its group.
     of: Vec<Option<usize>>,
     groups: Vec<Group>,
 }
 
-/// Nodes of which each share has copies.
+/// Nodes that each share has copies of.
 pub(super) struct Group {
     pub(super) threads: usize,
     pub(super) division: Division,
 }
 
 impl Shared {
-    /// For `workers=N`; else why there are no shares.
+    /// The groups for `workers=N`. The error says why there are no shares.
     pub(super) fn of_flows(plan: &Plan, threads: usize) -> Result<Shared, String> {
         let above = plan.sources_of();
         let mut shared = vec![false; plan.nodes.len()];
@@ -71,7 +71,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// For `spread=N` of filters; else one of them, and why it cannot be spread.
+    /// The groups for `spread=N` of filters. The error names a filter that cannot be spread, and says why.
     pub(super) fn by_hand(plan: &Plan) -> Result<Shared, (NodeId, String)> {
         let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
         let spread = |index: usize| plan.nodes[index].how.spread;
@@ -96,7 +96,7 @@ impl Shared {
             if first == index {
                 shared.groups.push(Group { threads: spread(index), division: mine });
             }
-            // Roots come before the other nodes of their groups.
+            // The first node of a group comes before the others.
             let group = if first == index { shared.groups.len() - 1 } else { shared.of[first].unwrap_or(0) };
             let division = &mut shared.groups[group].division;
             *division = (*division).max(mine);
@@ -110,12 +110,12 @@ impl Shared {
         self.of[id.index()].map(|group| &self.groups[group])
     }
 
-    /// Blocks come to each group by one way, and each stage behind gets what goes on by one. Else a node of the group, and
-    /// why that cannot be.
+    /// Checks that blocks come to each group by one path, and that each stage behind gets its blocks by one path. The
+    /// error names a node of the group.
     fn check(&self, plan: &Plan) -> Result<(), (NodeId, String)> {
         let pieces = self.pieces(plan);
         (0..self.groups.len()).try_for_each(|group| self.check_group(plan, group, &pieces))?;
-        // What gives to a group and also gets from it would have to be one stage with it.
+        // A piece that both gives to a group and gets from it would have to be one stage with it.
         let joined = join_circles(plan, &pieces);
         let circle = (0..pieces.len()).find(|index| {
             let is_joined = |other: usize| joined[*index] == joined[other] && pieces[*index] != pieces[other];
@@ -145,7 +145,8 @@ impl Shared {
                 return wrong(edge.to.index(), why);
             }
         }
-        // In one thread a batch goes along one edge after the other; where that is in a batch the shares cannot tell.
+        // In one thread a batch goes along one edge after the other. Shares do not know where in the batch that
+        // happens.
         let branches = |index: usize| plan.nodes[index].edges.iter().filter(|edge| is_in(edge.to.index()));
         for index in (0..plan.nodes.len()).filter(|index| is_in(*index)) {
             let mut seen = vec![false; plan.nodes.len()];
@@ -165,7 +166,7 @@ impl Shared {
             }
         }
         let before = ways.first().map(|(index, _)| pieces[*index]);
-        // By stage behind: by which way it gets what goes on.
+        // For each stage behind: the path by which it gets blocks.
         let mut behind: Vec<(usize, (usize, bool))> = Vec::new();
         for (index, edge) in edges(plan).filter(|(index, edge)| is_in(*index) && !is_in(edge.to.index())) {
             let to = pieces[edge.to.index()];
@@ -187,12 +188,12 @@ impl Shared {
         Ok(())
     }
 
-    /// By node, a number that all nodes of its stage have: a group is one stage, and so is what is joined before or behind it
-    /// without a cut.
+    /// For each node, a number that all nodes of its stage share. A group is one stage. So are nodes that are joined
+    /// before or behind it without a cut.
     pub(super) fn pieces(&self, plan: &Plan) -> Vec<usize> {
         let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
         let mut firsts: Vec<Option<usize>> = vec![None; self.groups.len()];
-        // A program's ends are in one stage; where that is before and behind the shares, `check_group` says so.
+        // A program's ends are in one stage. If that stage is both before and behind the shares, `check_group` says so.
         plan.caller.windows(2).for_each(|two| join(&mut pieces, two[0].index(), two[1].index()));
         for (index, node) in plan.nodes.iter().enumerate() {
             if let Some(group) = self.of[index] {
@@ -211,8 +212,7 @@ impl Shared {
     }
 }
 
-/// All edges, with the nodes that they leave.
-/// Labels for two nodes that differ: those of the nodes above, where the nodes' own are the same.
+/// Different labels for two nodes: their own, or those of nodes above if their own are the same.
 fn told_apart(plan: &Plan, mut one: usize, mut other: usize) -> (&str, &str) {
     let label = |index: usize| plan.nodes[index].label.as_str();
     let above = plan.sources_of();
@@ -225,6 +225,7 @@ fn told_apart(plan: &Plan, mut one: usize, mut other: usize) -> (&str, &str) {
     (label(one), label(other))
 }
 
+/// All edges, with the indexes of the nodes that they leave.
 fn edges(plan: &Plan) -> impl Iterator<Item = (usize, &Edge)> {
     plan.nodes.iter().enumerate().flat_map(|(index, node)| node.edges.iter().map(move |edge| (index, edge)))
 }

@@ -1,14 +1,15 @@
-//! Another plan in place of one that runs in stages, or that is to: all stages stop at one block.
+//! Replaces a plan that runs in stages, or by one that will: all stages stop at one block.
 //!
-//! 1. *stop*: the sources of the plan rest, and each stage sends a mark along its channels, behind its last block. A stage stops
-//!    when it has the marks of all its channels. Then no channel has a block, and all stages are in the caller's thread.
-//! 2. *retire*: the stages run once more. Sources that end give what is theirs, what retires is finished from the sources
-//!    down, and all stages stop again.
-//! 3. *assemble*: `team` makes the stages of the next plan. A stage goes on as the thread that had its nodes before,
-//!    with rings, streams and clock; so the nodes that go on are divided among stages as they were ([`stages_fit`]).
-//!    A sink that restarts may move.
+//! 1. *stop*: the sources of the plan rest, and each stage sends a mark along its channels, behind its last block. A
+//!    stage stops when it has the marks of all its channels. Then no channel has a block, and all stages are in the
+//!    caller's thread.
+//! 2. *retire*: the stages run once more. Ending sources give their last blocks, retired nodes are finished from the
+//!    sources down, and all stages stop again.
+//! 3. *assemble*: `team` makes the stages of the next plan. A stage goes on in the thread that had its nodes before,
+//!    with rings, streams and clock. So nodes that go on must be divided into stages as before ([`stages_fit`]). A sink
+//!    that restarts may move.
 //!
-//! A stage that has ended meanwhile gives the replacement up, and the others go on.
+//! If a stage ends meanwhile, the replacement is cancelled, and the other stages go on.
 
 use super::{Before, Layout, Line, Place, Team, needs_numbers};
 use crate::gauge::Gauges;
@@ -21,12 +22,13 @@ use filter::run::Instance;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Can this plan take the place of the other one, as far as their stages go? Else which filters they divide differently.
+/// Checks that a plan can replace another one, as far as their stages go. The error says which filters they divide
+/// differently.
 pub fn stages_fit(old: &Plan, new: &Plan, parts: &[Part]) -> Result<(), String> {
     let (before, now) = (Stages::of(old), Stages::of(new));
     for (stage, from) in pair(&before, &now, new, parts)?.into_iter().enumerate() {
         let numbered = |from| needs_numbers(old, &before, from);
-        // A channel that goes on has given streams their numbers already.
+        // A channel that goes on has already given numbers to streams.
         if from.is_some_and(|from| !numbered(from)) && needs_numbers(new, &now, stage) {
             let mut nodes = now.stages[stage].nodes.iter().map(|id| id.index());
             let node = nodes.find(|node| matches!(parts[*node], Part::Kept(_))).unwrap_or_default();
@@ -39,9 +41,9 @@ pub fn stages_fit(old: &Plan, new: &Plan, parts: &[Part]) -> Result<(), String> 
     Ok(())
 }
 
-/// By stage of the new plan: the one of the old plan that it goes on from.
+/// For each stage of the new plan: the old stage that it goes on from.
 fn pair(old: &Stages, new: &Stages, plan: &Plan, parts: &[Part]) -> Result<Vec<Option<usize>>, String> {
-    // The stage, and a node of it that says so.
+    // The old stage, and a node that goes on from it.
     let mut pairs: Vec<Option<(usize, usize)>> = vec![None; new.stages.len()];
     let label = |node: usize| plan.nodes[node].label.as_str();
     for (index, part) in parts.iter().enumerate() {
@@ -72,10 +74,10 @@ fn pair(old: &Stages, new: &Stages, plan: &Plan, parts: &[Part]) -> Result<Vec<O
 }
 
 impl Part {
-    /// What begins.
+    /// The instance of a node that begins.
     ///
     /// # Panics
-    /// When it goes on: then its stage does.
+    /// When the node goes on: then its stage does, too.
     pub(super) fn into_new(self) -> Option<Instance> {
         match self {
             Part::New(instance) => instance,
@@ -85,7 +87,7 @@ impl Part {
 }
 
 impl Before {
-    /// The channel of the old plan that goes on as `channel`. A channel whose receiver has left does not go on: it may still
+    /// The channel of the old plan that goes on as `channel`. A channel whose receiver has left does not: it may still
     /// hold blocks, and marks of this replacement.
     pub(super) fn line_of(&self, channel: &Channel, parts: &[Part]) -> Option<&Line> {
         let (Part::Kept(from) | Part::Goes(from, _)) = &parts[channel.from.1.index()] else { return None };
@@ -96,13 +98,13 @@ impl Before {
         self.layout.lines.iter().find(is_it).filter(|line| !has_left(line))
     }
 
-    /// Does this stage of the new plan go on from one that gives streams their own numbers?
+    /// Does this stage of the new plan go on from one that numbers its streams itself?
     pub(super) fn numbers(&self, stage: usize) -> bool {
         let old = self.pairs[stage];
         self.layout.lines.iter().any(|line| Some(line.between.1) == old && line.renumber)
     }
 
-    /// By thread of its stage, what a node that goes on is there.
+    /// For each thread of its stage: the part for a node that goes on.
     pub(super) fn parts_of(&mut self, part: Part, stage: &Range<usize>, goes_on: &[Option<usize>]) -> Vec<Part> {
         match part {
             Part::New(instance) => vec![Part::New(instance)],
@@ -115,7 +117,7 @@ impl Before {
                 }
                 let node = self.workers[thread].as_mut().map(|worker| &mut worker.nodes[node]);
                 let node = node.expect("a stage goes on once its sinks have moved");
-                // What stays behind is retired.
+                // The node that stays behind is retired.
                 let nothing = Runner::Choice(Arc::new(Choice::All(Vec::new())));
                 match std::mem::replace(&mut node.runner, nothing) {
                     Runner::Filter(filter) => vec![Part::New(Some(Instance::Filter(filter)))],
@@ -127,7 +129,7 @@ impl Before {
 }
 
 impl Team {
-    /// A team of a worker that has one stage.
+    /// A team for a worker with one stage.
     fn alone(worker: &Worker) -> Team {
         let nodes = worker.nodes.len();
         let stages = vec![(Stage::single((0..nodes).map(|node| NodeId(node as u32)).collect()), 0..1)];
@@ -154,7 +156,7 @@ impl Team {
         }
     }
 
-    /// Where a node of the plan is first: thread, and node there.
+    /// The first place of a node of the plan: thread, and index there.
     pub(crate) fn place(&self, node: usize) -> Option<(usize, usize)> {
         self.layout.places.get(node)?.first().copied()
     }
@@ -170,7 +172,7 @@ impl Team {
         }
     }
 
-    /// Sources of the plan whose stages are here.
+    /// Sources of the plan in stages that are here.
     pub(crate) fn plan_sources(&self, first: &Worker) -> Vec<usize> {
         let is_source = |node: &usize| {
             let (thread, at) = self.layout.places[*node][0];
@@ -180,7 +182,7 @@ impl Team {
         (0..self.layout.places.len()).filter(is_source).collect()
     }
 
-    /// Those of them that will give nothing any more.
+    /// Those of them that have ended.
     pub(crate) fn ended(&self, first: &Worker) -> Vec<usize> {
         let has_ended = |node: &usize| {
             let (thread, at) = self.layout.places[*node][0];
@@ -189,7 +191,7 @@ impl Team {
         self.plan_sources(first).into_iter().filter(has_ended).collect()
     }
 
-    /// By stage of this plan: the one of the running plan that it goes on from.
+    /// For each stage of the next plan: the running stage that it goes on from.
     fn pair(&self, next: &Replacement) -> Vec<Option<usize>> {
         let stages = self.layout.stages.iter().map(|(stage, _)| stage.clone());
         let old = Stages { stages: stages.collect(), ..Stages::default() };
@@ -199,7 +201,7 @@ impl Team {
 }
 
 impl Worker {
-    /// Has this plan take the place of the running one, where one of both has several stages.
+    /// Replaces the running plan, if one of both has several stages.
     pub(crate) fn replace_stages(&mut self, replacement: Replacement) {
         if self.team.is_none() {
             let team = Team::alone(self);
@@ -207,14 +209,14 @@ impl Worker {
             self.team = Some(Box::new(team));
         }
         let switching: &Switching = self.team.as_ref().map(|team| &team.switching).expect("it is there by now");
-        // In the step *retire* it is too late for another one: the sender of `done` is dropped, and the asker hears of it.
+        // In the step *retire* it is too late for another one: `done` is dropped, which tells the asker.
         if switching.step() != Step::Retire {
             switching.set(Step::Stop);
             self.next = Some(replacement);
         }
     }
 
-    /// All stages have stopped: lets them run on until what retires has given its last blocks.
+    /// All stages have stopped: lets them run on until retired nodes have given their last blocks.
     pub(super) fn retire_stages(&mut self, mut next: Replacement) {
         self.end_sources(&mut next);
         let Some(team) = &mut self.team else { return };
@@ -248,7 +250,7 @@ impl Worker {
         self.next = Some(next);
     }
 
-    /// All stages have stopped, and what retires is through: puts the team for the next plan together.
+    /// All stages have stopped, and retired nodes are through: makes the team for the next plan.
     pub(super) fn switch_stages(&mut self, next: Replacement) {
         self.keep_report();
         let Some(mut team) = self.team.take() else { return };

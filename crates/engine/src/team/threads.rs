@@ -1,4 +1,4 @@
-//! The threads of a team: each runs one stage, the caller's the first.
+//! The threads of a team: each runs one stage; the caller's thread runs the first.
 
 use super::{Team, lock};
 use crate::replace::Step;
@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// The first stage looks around so often while it waits for the others.
+/// How often the first stage looks around while it waits for the others.
 const LOOK: Duration = Duration::from_millis(50);
 
 type Ended = Result<End, Box<Failure>>;
@@ -39,7 +39,7 @@ impl Team {
             };
             match std::thread::Builder::new().name(format!("thread {}", index + 2)).spawn(run) {
                 Ok(thread) => self.running.push((index, thread)),
-                // Those that wait for their start hear that there is none.
+                // The threads that wait for their start learn that there is none.
                 Err(error) => {
                     let text = format!("cannot start a thread for a stage: {error}");
                     return Err(Box::new(Failure::System(text)));
@@ -57,7 +57,7 @@ impl Team {
         for (index, thread) in self.running.drain(..) {
             match thread.join() {
                 Ok((mut worker, end)) => {
-                    // The board may have a watch that came last.
+                    // The board may have a watch that came late.
                     lock(&self.boards[index]).look(&mut worker);
                     self.ends[index + 1] = end;
                     self.others[index] = Some(worker);
@@ -70,13 +70,13 @@ impl Team {
         }
     }
 
-    /// How a run ended of which all stages have ended.
+    /// How a run ended; all its stages have ended.
     fn end(&mut self) -> Ended {
         let mut ends = Vec::new();
         for end in &mut self.ends {
             match end {
                 Some(Ok(end)) => ends.push(*end),
-                // A failure is told once.
+                // Report a failure once.
                 Some(Err(_)) => return end.replace(Ok(End::Stopped)).unwrap_or(Ok(End::Stopped)),
                 None => {}
             }
@@ -92,18 +92,18 @@ impl Team {
 }
 
 impl Drop for Team {
-    /// The caller's stage went already, and so did its ends of channels: the others end.
+    /// The caller's stage and its channel ends are gone already, so the other stages end.
     fn drop(&mut self) {
         self.halt.stop();
         for (_, thread) in self.running.drain(..) {
-            // A panic was shown by its thread, and this one may be about to end by it.
+            // Its thread has shown a panic; this thread may be unwinding because of it.
             let _ = thread.join();
         }
     }
 }
 
 impl Worker {
-    /// Runs all stages, each in a thread of its own. None where another plan has taken the place of the running one.
+    /// Runs all stages, each in a thread of its own. `None`: another plan has replaced the running one.
     pub(crate) fn run_team(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Option<Ended> {
         loop {
             let team = self.team.as_mut().expect("the caller looked");
@@ -138,7 +138,7 @@ impl Worker {
         }
     }
 
-    /// Carries a run of several stages on a little: see [`turn`](Worker::turn).
+    /// Carries on a run of several stages for a while: see [`turn`](Worker::turn).
     pub(crate) fn turn_team(&mut self, run: &mut Run, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Turn {
         let team = self.team.as_mut().expect("the caller looked");
         let is_first = team.running.is_empty() && team.ends.iter().all(Option::is_none);
@@ -168,26 +168,27 @@ impl Worker {
         Turn::End(team.end())
     }
 
-    /// All stages are here, and some of them have stopped for a replacement: goes on with it, or gives it up where it cannot be,
-    /// or where the run is to end.
+    /// All stages are here, and some have stopped for a replacement: goes on with it. Cancels it if it is not possible,
+    /// or if the run has to end.
     fn go_on_switching(&mut self, is_to_end: bool) {
         let Some(team) = &self.team else { return };
         let has_ended = team.ends.iter().any(Option::is_some);
         match (team.switching.step(), self.next.take()) {
             (Step::Stop, Some(next)) if !has_ended && !is_to_end => self.retire_stages(next),
             (Step::Retire, Some(next)) if !has_ended => self.switch_stages(next),
-            // The asker hears that there is no request to replace.
+            // This tells the asker that there is no request to replace.
             _ => team.switching.set(Step::Run),
         }
     }
 
-    /// Runs this stage. A stage that fails stops the others. One that panics ends its channels first, so that the others end.
+    /// Runs this stage. A failure stops the other stages. A panic closes this stage's channels first, so that the other
+    /// stages end.
     fn run_whole<T>(
         &mut self,
         halt: &StopFlag,
         run: impl FnOnce(&mut Worker) -> Option<Result<T, Box<Failure>>>,
     ) -> Option<Result<T, Box<Failure>>> {
-        // Of a worker that panicked only its channels are touched.
+        // Of a worker that panicked, only its channels are used.
         match catch_unwind(AssertUnwindSafe(|| run(self))) {
             Ok(end) => {
                 if matches!(end, Some(Err(_))) {

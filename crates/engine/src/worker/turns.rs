@@ -1,4 +1,5 @@
-//! The turns of a run: one batch of each source at a time, then each filter is finished; in between the thread looks, or sleeps.
+//! The turns of a run: one batch of each source at a time, and at the end each filter is finished. In between the
+//! thread looks or sleeps.
 
 use super::{End, Node, Runner, Worker};
 use crate::replace::{Fate, Step};
@@ -7,10 +8,10 @@ use filter::{Failure, Pull, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::time::{Duration, Instant};
 
-/// `set wait=adaptive` looks again and again for so long before it sleeps: some times what it costs to sleep and to be woken.
+/// How long `set wait=adaptive` polls before it sleeps: a few times the cost of sleeping and being woken.
 const LOOKING: Duration = Duration::from_micros(50);
 
-/// Sleep at most this long at a time while the input pauses, so that a capture request to stop is heard.
+/// Longest sleep while the input pauses, so that a stop is noticed.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Batches between two calls of a run's `look`.
@@ -21,13 +22,13 @@ const LOOK_BATCHES: u32 = 256;
 pub enum Turn {
     /// The run goes on.
     Ready,
-    /// No source gives anything now; ask again after this long. [`Duration::MAX`]: only the caller can change that.
+    /// No source has a block now; ask again after this long. [`Duration::MAX`]: only the caller can change that.
     Idle(Duration),
-    /// The run is over, and how it ended. A failure is told once.
+    /// The run has ended in this way. A failure is reported once.
     End(Result<End, Box<Failure>>),
 }
 
-/// How far a run is between two turns.
+/// The state of a run between two turns.
 #[derive(Clone, Debug)]
 pub struct Run {
     phase: Phase,
@@ -47,32 +48,32 @@ impl Run {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// Sources are asked.
+    /// The sources give blocks.
     Sources,
-    /// They have ended, like this; nodes before this one are finished.
+    /// All sources have ended, for this reason; nodes before this one are finished.
     Finishing(End, usize),
     Ended(End),
 }
 
 impl Worker {
-    /// A run that has not begun, to be carried on by [`turn`](Worker::turn) with the same `stop`.
+    /// Starts a run, which [`turn`](Worker::turn) carries on with the same `stop`.
     pub fn begin(&mut self, stop: &StopFlag) -> Run {
         self.shared.stop = stop.clone();
         let left = self.sources.iter().copied().filter(|at| !self.nodes[*at].ended).collect();
         Run { phase: Phase::Sources, left, batches: 0, stopping: false, is_at_switch: false }
     }
 
-    /// Carries a run on a little, in the caller's thread: one batch of each source. At the end of the run, a turn carries
-    /// the blocks that one filter gives at a time. These blocks have gone all the way down when this returns. The
-    /// other arguments are those of [`run`](Worker::run).
+    /// Carries a run on for a while, in the caller's thread: one batch of each source. At the end of the run, a turn
+    /// finishes one filter at a time. All blocks of a turn have gone through all nodes when it returns. The other
+    /// arguments are those of [`run`](Worker::run).
     ///
-    /// Where the plan has several stages, the others run on threads from the first turn on, and this runs only the caller's. The
-    /// end comes when all have ended. Such a plan is not replaced.
+    /// If the plan has several stages, the others run on threads from the first turn on, and this runs only the
+    /// caller's stage. The run ends when all stages have ended. Such a plan cannot be replaced.
     pub fn turn(&mut self, run: &mut Run, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Turn {
         if self.team.is_some() { self.turn_team(run, stop, look) } else { self.turn_stage(run, stop, look) }
     }
 
-    /// The same of this stage alone.
+    /// Carries on this stage alone.
     pub(crate) fn turn_stage(&mut self, run: &mut Run, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Turn {
         match run.phase {
             Phase::Sources => match self.turn_of_sources(run, stop, look) {
@@ -82,7 +83,7 @@ impl Worker {
                     run.phase = self.finishing(end, 0);
                 }
             },
-            // Nodes stand in topological order. A filter that fails does not keep the others from being finished.
+            // Nodes are in topological order. A filter that fails does not keep the others from being finished.
             Phase::Finishing(end, at) if at < self.nodes.len() => {
                 if !self.finish_some(at) {
                     run.phase = self.finishing(end, at + 1);
@@ -94,7 +95,7 @@ impl Worker {
                 self.bound_notices();
                 self.end_watches();
                 look(self);
-                // A caller that still waits for its replacement learns that the run is over.
+                // This tells a caller that still waits for its replacement that the run is over.
                 self.next = None;
                 self.tell_blocks();
                 self.gauge.iter().for_each(|gauge| gauge.end());
@@ -111,8 +112,8 @@ impl Worker {
         Phase::Finishing(end, at)
     }
 
-    /// A turn while there are sources. Where every source was idle, it returns how long until the worker asks one again;
-    /// `None`: the next turn may follow at once. The error is the end.
+    /// A turn while there are sources. If all sources were idle, gives how long the worker waits until it asks again.
+    /// `None`: the next turn may follow at once. The error is the end of the run.
     fn turn_of_sources(
         &mut self,
         run: &mut Run,
@@ -142,7 +143,7 @@ impl Worker {
                 return Err(End::Stopped);
             }
             if (stop.is_set() || self.halt.as_ref().is_some_and(StopFlag::is_set)) && !run.stopping {
-                // Blocks that have come before still go all the way down.
+                // Blocks that came before the stop still go through.
                 run.stopping = true;
                 if !self.is_to_switch() {
                     self.next = None;
@@ -174,7 +175,7 @@ impl Worker {
         }
         run.batches = run.batches.wrapping_add(1);
         self.tell_blocks();
-        // Those that were told to end where nothing more is to be had of them.
+        // Leave out sources that were told to end and have given their last blocks.
         run.left.retain(|at| !self.nodes[*at].ended);
         let begins_to_idle = idle.is_some() && self.idle_since.is_none();
         if run.batches.is_multiple_of(LOOK_BATCHES) || begins_to_idle {
@@ -193,8 +194,9 @@ impl Worker {
         self.switching.as_ref().is_some_and(|switching| switching.step() != Step::Run)
     }
 
-    /// In a replacement, the stage lets its own sources rest. It stops as soon as all blocks of other stages are through. Says
-    /// whether it has stopped. A run that is to end stops here as well: a stage that has stopped before has blocks to finish.
+    /// In a replacement, the stage rests its own sources, and stops as soon as all blocks of other stages are through.
+    /// Gives whether it has stopped. A run that has to end stops here as well: a stage that stopped earlier still has
+    /// blocks to finish.
     fn stops_for_switch(&mut self, run: &mut Run) -> bool {
         let step = self.switching.as_ref().map_or(Step::Run, |switching| switching.step());
         if step == Step::Run || self.failure.is_some() {
@@ -218,7 +220,7 @@ impl Worker {
         true
     }
 
-    /// A turn was idle: looks again, or sleeps, as the request wants it.
+    /// After an idle turn: polls or sleeps, as the request says.
     pub fn rest(&mut self, run: &Run, nap: Duration) {
         let looking = match self.wait {
             Wait::Sleep => Duration::ZERO,
@@ -233,10 +235,10 @@ impl Worker {
         self.sleep(&run.left, nap.min(NAP));
     }
 
-    /// Sleeps until one of these sources rings; where not all of them can, for `nap` at most.
+    /// Sleeps until one of these sources rings; for at most `nap` if not all of them can ring.
     fn sleep(&mut self, sources: &[usize], nap: Duration) {
         let mut bells = Vec::new();
-        // Another stage rings for every event, its own end included. A watcher does not ring when it goes.
+        // Another stage rings for every event, including its own end. A watcher does not ring when it goes.
         let (mut all_ring, mut all_stages) = (true, self.watches.iter().all(Option::is_none));
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let Runner::Source(source) = &mut node.runner else { continue };
@@ -252,21 +254,21 @@ impl Worker {
         let most = if all_ring { NAP } else { nap };
         let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
         let timeout = (!(all_ring && all_stages)).then_some(&timeout);
-        // Every outcome means the same: look again.
+        // Every outcome has the same effect: look again.
         let tell = |asleep| self.gauge.iter().for_each(|gauge| gauge.set_asleep(asleep));
         tell(true);
         let _ = rustix::event::poll(&mut bells, timeout);
         tell(false);
     }
 
-    /// Tells the gauge, for other threads, how many blocks came.
+    /// Updates the gauge's number of blocks.
     fn tell_blocks(&self) {
         if let Some(gauge) = &self.gauge {
             gauge.set_blocks(self.blocks_given());
         }
     }
 
-    /// Blocks that its sources gave so far.
+    /// Blocks that its sources have given so far.
     pub(crate) fn blocks_given(&self) -> u64 {
         self.sources.iter().map(|at| self.nodes[*at].counters.blocks_made).sum()
     }

@@ -1,9 +1,10 @@
-//! Instructions a block and hop in one stage, against `tests/instructions.golden`: 2 % more and this fails. Less is told.
+//! Counts instructions for each block and hop in one stage, and compares them with `tests/instructions.golden`. The
+//! test fails at 2 % more, and reports a smaller count.
 //!
 //!     cargo test --release -p engine --test run instructions
 //!
-//! The test runs its own program under valgrind, which counts every instruction. `UPDATE=1` writes the file. The source copies
-//! 100 bytes into each block.
+//! The test runs its own program under valgrind, which counts every instruction. `UPDATE=1` writes the file. The source
+//! copies 100 bytes into each block.
 
 use crate::parts::{Graph, Passes};
 use engine::End;
@@ -11,16 +12,16 @@ use filter::prelude::*;
 use std::path::Path;
 use std::process::Command;
 
-/// The variable that says which run to count: blocks, filters in place, filters that give new blocks.
+/// The variable that tells the program which run to count: blocks, filters in place, filters that give new blocks.
 const RUN: &str = "STREAMLINE_COUNTED";
 
-/// Blocks of the shorter of two runs; the other has twice as many.
+/// Blocks of the shorter run; the longer one has twice this number.
 const BLOCKS: u64 = 64 * 1024;
 
 /// Filters of a long path.
 const HOPS: usize = 8;
 
-/// The part by which a count may exceed that of the golden file.
+/// How much a count may exceed that of the golden file.
 const MORE: f64 = 0.02;
 
 struct Blocks(u64);
@@ -70,7 +71,7 @@ fn counted_run() {
     assert_eq!((end, report.nodes.last().unwrap().counters.blocks_in), (Ok(End::Input), blocks));
 }
 
-/// Instructions of such a run.
+/// The instructions of such a run.
 fn instructions(blocks: u64, in_place: usize, makers: usize) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(std::env::current_exe().unwrap());
@@ -82,7 +83,7 @@ fn instructions(blocks: u64, in_place: usize, makers: usize) -> u64 {
     counted.unwrap_or_else(|| panic!("valgrind does not say how many instructions:\n{said}"))
 }
 
-/// The same for each block, without what a run takes anyway.
+/// The instructions for each block, without the fixed part of a run.
 fn of_a_block(in_place: usize, makers: usize) -> f64 {
     let more = instructions(2 * BLOCKS, in_place, makers) - instructions(BLOCKS, in_place, makers);
     more as f64 / BLOCKS as f64

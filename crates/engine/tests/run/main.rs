@@ -1,4 +1,4 @@
-//! The engine over graphs made by hand: how blocks go through, and which sessions there are.
+//! The engine with graphs made by hand: how blocks go through, and which sessions exist.
 
 mod instructions;
 mod organisations;

@@ -1,7 +1,7 @@
 //! Numbered frames through every organisation of a plan: one to four stages, shares of the flows, both.
 //!
-//! Filters stall, fail and panic in the middle of a batch, sources end, sinks want no more. Frames come out in order, and the
-//! run reports each frame that it loses. The report agrees with what each filter counts by itself.
+//! Filters stall, fail and panic in the middle of a batch, sources end, sinks want no more. Frames come out in order,
+//! and the run reports each lost frame. The report agrees with each filter's own counters.
 
 use crate::parts::Graph;
 use crate::stages::Frames;
@@ -20,7 +20,7 @@ fn frames() -> u64 {
     std::env::var("STREAMLINE_FRAMES").ok().map_or(FRAMES, |text| text.parse().expect("a number of frames"))
 }
 
-/// What goes wrong, at which frame.
+/// A fault, and the frame at which it happens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     Nothing,
@@ -38,7 +38,7 @@ fn random(seed: &mut u64) -> u64 {
     *seed >> 32
 }
 
-/// What a filter, in all its copies, saw and did, by its own count.
+/// The counters of a filter, over all its copies.
 #[derive(Default)]
 struct Seen {
     blocks: AtomicU64,
@@ -46,7 +46,7 @@ struct Seen {
     failed: AtomicU64,
 }
 
-/// A source that may end, or fail, before all is given.
+/// A source that may end, or fail, before it has given all frames.
 struct Begins {
     frames: Frames,
     fails: bool,
@@ -64,7 +64,7 @@ impl Source for Begins {
     }
 }
 
-/// Gives the number in each frame; or hands on what comes. Stalls now and then, and may go wrong at a block.
+/// Gives the number in each frame, or hands blocks on. Stalls now and then, and may fail at a block.
 struct Works {
     seed: u64,
     parses: bool,
@@ -105,21 +105,21 @@ impl Filter for Works {
     }
 }
 
-/// Counts numbers, and those that do not come after the one before.
+/// Counts numbers, and numbers out of order.
 struct Ends {
     enough: Option<u64>,
-    /// The number that should come next.
+    /// The number that has to come next.
     next: u64,
     order: Arc<Order>,
     seen: Arc<Seen>,
 }
 
-/// Numbers that did not come where they should.
+/// Numbers at a wrong place.
 #[derive(Default)]
 struct Order {
-    /// Again, or behind a larger one.
+    /// Repeated, or behind a larger number.
     back: AtomicU64,
-    /// Behind some that are missing.
+    /// Behind missing numbers.
     gaps: AtomicU64,
 }
 
@@ -141,18 +141,18 @@ impl Filter for Ends {
 /// A plan in stages and shares.
 #[derive(Clone, Copy, Debug)]
 struct Organisation {
-    /// A bit for each of the edges behind the first filter: it is cut.
+    /// One bit for each edge behind the first filter: the edge is cut.
     cuts: u32,
     workers: usize,
 }
 
 /// The result of a run.
 struct Outcome {
-    /// None where it panicked.
+    /// How it ended. `None`: it panicked.
     end: Option<Result<End, Box<Failure>>>,
     report: Report,
     gave: u64,
-    /// By node behind the source.
+    /// For each node behind the source: its counters.
     seen: [Arc<Seen>; 4],
     order: Arc<Order>,
 }
@@ -171,7 +171,7 @@ fn run(organisation: Organisation, count: u64, fault: Fault, seed: u64) -> Outco
         gave: Arc::clone(&gave),
     });
     let seen: [Arc<Seen>; 4] = Default::default();
-    // What goes wrong goes wrong in the second of them.
+    // The second filter has the fault.
     let works = |place: usize, share: usize| Works {
         seed: seed * 64 + (place * 8 + share) as u64,
         parses: place == 0,
@@ -217,13 +217,13 @@ fn run(organisation: Organisation, count: u64, fault: Fault, seed: u64) -> Outco
     Outcome { end, report: worker.report(), gave: gave.load(Ordering::Relaxed), seen, order }
 }
 
-/// Runs it, and says what is wrong.
+/// Runs it, and checks the outcome.
 fn check(organisation: Organisation, count: u64, fault: Fault, seed: u64) {
     let Outcome { end, report, gave, seen, order } = run(organisation, count, fault, seed);
     let what = format!("{organisation:?}, {fault:?}");
     let came = seen[3].blocks.load(Ordering::Relaxed);
     let (back, gaps) = (order.back.load(Ordering::Relaxed), order.gaps.load(Ordering::Relaxed));
-    // Where one share is gone, the others carry through what they have got.
+    // If one share is gone, the others still carry their blocks through.
     let is_share_gone = organisation.workers > 1 && matches!(fault, Fault::FilterFails(_) | Fault::FilterPanics(_));
     assert!(back == 0 && (gaps == 0 || is_share_gone), "{what}: {back} and {gaps} of {came} numbers are not in order");
     let failure = |text: &str| Some(Err(Box::new(Failure::System(text.into()))));
@@ -235,7 +235,7 @@ fn check(organisation: Organisation, count: u64, fault: Fault, seed: u64) {
         Fault::SinkHasEnough(_) => Some(Ok(End::Enough)),
         Fault::Stopped(_) => Some(Ok(End::Stopped)),
     };
-    // All may be under way already when a sink has enough.
+    // All frames may be under way already when a sink has enough.
     let is_late = matches!(fault, Fault::SinkHasEnough(_)) && end == Some(Ok(End::Input));
     assert!(end == expected || is_late, "{what}: {end:?}");
     match fault {
@@ -253,7 +253,7 @@ fn check(organisation: Organisation, count: u64, fault: Fault, seed: u64) {
     for (node, seen) in report.nodes[1..].iter().zip(&seen) {
         let counters = &node.counters;
         let (blocks, failed) = (seen.blocks.load(Ordering::Relaxed), seen.failed.load(Ordering::Relaxed));
-        // Blocks that came after the filter, or all filters below it, had finished; those in the channel included.
+        // Blocks that came after the filter, or all filters below it, had finished; including those in the channel.
         let late = counters.blocks_rejected + counters.drops.total() - failed;
         assert_eq!(blocks + late, counters.blocks_in, "{what}: `{}` {counters:?}", node.label);
     }

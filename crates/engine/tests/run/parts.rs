@@ -6,10 +6,10 @@ use engine::{Choice, Edge, End, Node, NodeId, Plan, Report, Select, Task, Worker
 use filter::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// What a sink saw: (name of the sink, class, bytes).
+/// The blocks that sinks saw: (name of the sink, class, bytes).
 pub type Seen = Arc<Mutex<Vec<(&'static str, u32, Vec<u8>)>>>;
 
-/// A graph under construction. Nodes must be added in topological order.
+/// A graph under construction. Add nodes in topological order.
 #[derive(Default)]
 pub struct Graph {
     plan: Plan,
@@ -52,7 +52,7 @@ impl Graph {
         self.add(label, Task::Filter { kind, params: Params::new() }, Some(instance))
     }
 
-    /// Blocks of these classes and bytes, one a millisecond from 1 s on.
+    /// A source of blocks with these classes and bytes, one each millisecond from 1 s on.
     pub fn source(&mut self, blocks: &[(u32, &[u8])]) -> NodeId {
         let second = 1_000_000_000;
         let timed = blocks
@@ -62,12 +62,12 @@ impl Graph {
         self.timed_source(timed.collect())
     }
 
-    /// Blocks of (time, class, flags, bytes).
+    /// A source of blocks of (time, class, flags, bytes).
     pub fn timed_source(&mut self, blocks: Vec<(u64, u32, Flags, Vec<u8>)>) -> NodeId {
         self.filter("source", &SOURCE, Instance::source(Blocks { blocks, at: 0, made: false }))
     }
 
-    /// A source of its own kind.
+    /// Any source.
     pub fn broken_source(&mut self, source: impl Source + 'static) -> NodeId {
         self.filter("broken", &SOURCE, Instance::source(source))
     }
@@ -77,28 +77,28 @@ impl Graph {
         self.filter(label, &IN_PLACE, Instance::filter(filter))
     }
 
-    /// The same, of a kind that says that it changes nothing.
+    /// A filter that works in place, whose kind says that it changes nothing.
     pub fn modest(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
         self.filter(label, &MODEST, Instance::filter(filter))
     }
 
-    /// Any instance that gives new blocks.
+    /// A filter that gives new blocks, of any instance.
     pub fn maker(&mut self, label: &str, instance: Instance) -> NodeId {
         self.filter(label, &MAKER, instance)
     }
 
-    /// A filter that makes streams of frames, each flow by itself.
+    /// A filter that makes streams from frames, each flow by itself.
     pub fn streams(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
         self.filter(label, &STREAMS, Instance::filter(filter))
     }
 
-    /// A sink that writes down what it sees.
+    /// A sink that writes down its blocks.
     pub fn sink(&mut self, name: &'static str) -> NodeId {
         let seen = Arc::clone(&self.seen);
         self.filter(name, &SINK, Instance::filter(Watch { name, seen }))
     }
 
-    /// A sink of its own kind.
+    /// Any sink.
     pub fn own_sink(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
         self.filter(label, &SINK, Instance::filter(filter))
     }
@@ -121,12 +121,12 @@ impl Graph {
         self.plan.nodes[from.index()].edges.push(Edge { cut: true, ..Edge::plain(to) });
     }
 
-    /// An edge along which goes what a node rejects.
+    /// An edge for the blocks that a node rejects.
     pub fn rejected(&mut self, from: NodeId, to: NodeId, select: Option<Select>) {
         self.plan.nodes[from.index()].edges.push(Edge { select, rejected: true, ..Edge::plain(to) });
     }
 
-    /// Runs it; gives the most bytes of memory its rings had after a batch.
+    /// Runs the graph. Gives the most bytes of memory that its rings had after any batch.
     pub fn run_and_measure(self) -> usize {
         let mut worker = Worker::new(&self.plan, self.instances);
         let mut most = 0;
@@ -134,12 +134,12 @@ impl Graph {
         most
     }
 
-    /// A worker that would run it.
+    /// A worker for this graph.
     pub fn worker(self) -> Worker {
         Worker::new(&self.plan, self.instances)
     }
 
-    /// A graph whose sinks write down beside those of others what they see.
+    /// A graph whose sinks write down their blocks beside those of others.
     pub fn beside(seen: &Seen) -> Graph {
         Graph { seen: Arc::clone(seen), ..Graph::default() }
     }
@@ -149,12 +149,12 @@ impl Graph {
         (self.plan, self.instances)
     }
 
-    /// Runs it. The counters add up, or this panics.
+    /// Runs the graph. Panics unless the counters add up.
     pub fn run(self) -> (Result<End, Box<Failure>>, Report) {
         self.run_until(&StopFlag::new())
     }
 
-    /// The same, until the flag is set.
+    /// Runs the graph until the flag is set.
     pub fn run_until(self, stop: &StopFlag) -> (Result<End, Box<Failure>>, Report) {
         let mut worker = Worker::new(&self.plan, self.instances);
         let end = worker.run(stop, &mut |_| {});
@@ -165,12 +165,12 @@ impl Graph {
     }
 }
 
-/// Exactly this class.
+/// A selector for exactly this class.
 pub fn exactly(number: u32) -> Select {
     Select::Classes { low: number, high: number, invert: false, halves: false }
 }
 
-/// What one sink saw, as text.
+/// The blocks that one sink saw, as text.
 pub fn texts(seen: &Seen, sink: &str) -> Vec<String> {
     let seen = seen.lock().unwrap();
     let own = seen.iter().filter(|(name, ..)| *name == sink);
@@ -214,7 +214,7 @@ impl Filter for Watch {
     }
 }
 
-/// Keeps blocks whose first byte it likes, and may set the class to that byte.
+/// Keeps blocks whose first byte `like` accepts, and may set the class to that byte.
 pub struct Keep {
     pub like: fn(u8) -> bool,
     pub set_class: bool,
@@ -233,7 +233,7 @@ impl Filter for Keep {
     }
 }
 
-/// Hands on what comes.
+/// Hands blocks on.
 pub struct Passes;
 
 impl Filter for Passes {

@@ -1,4 +1,5 @@
-//! Edges along which goes what a filter rejects: those blocks, as they came and in order; nothing that was dropped or held.
+//! Edges for a filter's rejected blocks: they carry exactly these, unchanged and in order, without dropped or held
+//! blocks.
 
 use crate::parts::{Graph, Keep, Shout, exactly, texts};
 use crate::watching::{self, Ring};
@@ -9,12 +10,12 @@ use std::sync::mpsc::sync_channel;
 
 const WORDS: [(u32, &[u8]); 6] = [(1, b"anna"), (2, b"bert"), (1, b"carl"), (3, b"dora"), (2, b"emil"), (1, b"fred")];
 
-/// What a sink saw, with classes.
+/// The classes of the blocks that a sink saw.
 fn classes(graph: &crate::parts::Seen, sink: &str) -> Vec<u32> {
     graph.lock().unwrap().iter().filter(|(name, ..)| *name == sink).map(|(_, class, _)| *class).collect()
 }
 
-/// `source | filter | gives` and, from the same filter, what it rejects to `rejects`.
+/// `source | filter | gives`, and the filter's rejected blocks go to `rejects`.
 fn sorted(add: impl FnOnce(&mut Graph) -> NodeId, blocks: &[(u32, &[u8])]) -> (Graph, [NodeId; 4]) {
     let mut graph = Graph::default();
     let source = graph.source(blocks);
@@ -34,7 +35,7 @@ fn what_a_filter_in_place_rejects_goes_on_as_it_came() {
     let (_, report) = graph.run();
     assert_eq!(texts(&seen, "gives"), ["bert", "dora"]);
     assert_eq!(texts(&seen, "rejects"), ["anna", "carl", "emil", "fred"]);
-    // The filter set the class of every block it looked at.
+    // The filter set the class of each block that it read.
     assert_eq!(classes(&seen, "gives"), [u32::from(b'b'), u32::from(b'd')]);
     assert_eq!(classes(&seen, "rejects"), [1, 1, 2, 1]);
     let edges: Vec<_> = report.nodes[1].edges.iter().map(|edge| (edge.blocks, edge.refused, edge.rejected)).collect();
@@ -58,11 +59,11 @@ fn edges_divide_what_is_rejected_by_the_class_before() {
     assert_eq!(texts(&seen, "one"), ["anna", "carl", "fred"]);
     assert_eq!(texts(&seen, "rest"), ["bert", "emil"]);
     assert_eq!(texts(&seen, "all"), ["anna", "bert", "carl", "emil", "fred"]);
-    // What it keeps goes nowhere.
+    // Kept blocks have no edge to go along.
     assert_eq!((report.nodes[1].counters.blocks_passed, report.nodes[1].edges.len()), (1, 3));
 }
 
-/// Drops what begins with `c`, writes over what begins with `d`, rejects what begins with `e`.
+/// Drops blocks that begin with `c`, writes over those with `d`, rejects those with `e`.
 struct Odd;
 
 impl Filter for Odd {
@@ -89,7 +90,7 @@ fn what_is_dropped_is_not_among_it() {
     assert_eq!(report.nodes[1].counters.drops.get("odd"), 1);
 }
 
-/// Gives each block twice, a few a call; rejects every third, and drops every fifth.
+/// Gives each block twice, a few in each call. Rejects every third, and drops every fifth.
 #[derive(Default)]
 struct Twice {
     dealt_with: u64,
@@ -128,7 +129,7 @@ fn what_a_maker_rejects_in_several_calls_goes_on_in_order() {
     assert_eq!(classes(&seen, "gives").len() as u64, 2 * counters.blocks_taken);
 }
 
-/// Of each session the first block passes.
+/// Passes the first block of each session.
 struct OnlyFirst;
 
 impl SessionFilter for OnlyFirst {
@@ -141,7 +142,7 @@ impl SessionFilter for OnlyFirst {
     fn run(&mut self, is_first: &mut bool, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let live = batch.live();
         let keep = if std::mem::take(is_first) { live & live.wrapping_neg() } else { 0 };
-        // As one that gives new blocks, or as one in place: whichever it is, the other is not looked at.
+        // It fills both `cx.out` and the marks; the engine uses only the one for its kind.
         filter::batch::places(live & keep).for_each(|place| cx.out.push(*batch.block(place)));
         filter::batch::places(live & !keep).for_each(|place| cx.reject(place));
         Ok(Status::Done)
@@ -161,7 +162,7 @@ fn sessions_reject_what_is_not_for_them() {
     assert_eq!(texts(&seen, "rejects"), ["carl", "emil", "fred"]);
 }
 
-/// Passes so many blocks, then wants no more.
+/// Passes this number of blocks, then wants no more.
 struct First(usize);
 
 impl Filter for First {
@@ -180,7 +181,7 @@ fn a_filter_that_is_finished_rejects_the_rest() {
     assert_eq!(end, Ok(End::Input), "what it rejects is still wanted");
     assert_eq!((texts(&seen, "gives").len(), texts(&seen, "rejects").len()), (100, 900));
     assert_eq!(report.nodes[1].counters.blocks_rejected, 900);
-    // Who wants ten of those, and nobody the others: that is enough.
+    // One node wants ten of the rejected blocks, and then no node wants any: that is enough.
     let mut graph = Graph::default();
     let source = graph.source(&vec![block; 1000]);
     let first = graph.in_place("first", First(1));
@@ -221,7 +222,7 @@ fn a_filter_that_fails_rejects_nothing() {
     assert_eq!(report.nodes[1].counters.drops.get("the filter failed"), 64);
 }
 
-/// Its place to write is gone after the first batch.
+/// Loses its place to write after the first batch.
 struct Loses(u64);
 
 impl Filter for Loses {
@@ -264,7 +265,7 @@ fn what_comes_behind_a_loss_is_lost_and_not_rejected() {
         let (end, report) = graph.run();
         assert_eq!(end, Ok(End::Enough));
         let gone: u64 = report.nodes.iter().map(|node| node.counters.drops.get("gone")).sum();
-        // The stage before may hear of it while blocks are on their way through it: those it rejects.
+        // The stage before may learn of it while blocks are on their way: it rejects those.
         let before = report.nodes[1].counters.blocks_rejected;
         assert!(before == 0 || cut);
         assert_eq!((gone + before, report.nodes[2].counters.blocks_rejected), (500 - 64, 0), "{cut}");
@@ -294,7 +295,7 @@ fn selections_reject_as_filters_do() {
 fn copies_made_of_what_is_rejected_go_with_the_batch() {
     let text = vec![b'a'; 64 << 10];
     let blocks: Vec<(u32, &[u8])> = (0..2000).map(|_| (0, &text[..])).collect();
-    // Rejected by one in place, and by one that gives new blocks.
+    // Rejected by a filter in place, and by one that gives new blocks.
     for in_place in [true, false] {
         let mut graph = Graph::default();
         let source = graph.source(&blocks);
@@ -338,7 +339,7 @@ fn a_plan_that_takes_anothers_place_may_want_what_is_rejected() {
     let keep = || Keep { like: |first| first == b'a', set_class: false };
     let (first, _) = sorted(|graph| graph.in_place("keep", keep()), &blocks);
     let seen = first.seen.clone();
-    // Without the edge for what it rejects, and with one to another sink: the filter goes on.
+    // First without the edge for rejected blocks, then with one to another sink: the filter goes on.
     let plan = |with: bool| {
         let mut graph = Graph::beside(&seen);
         let source = graph.source(&[]);

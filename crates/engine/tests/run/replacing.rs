@@ -1,5 +1,5 @@
-//! Plans that take a running one's place: what goes on keeps its state and its numbers, what is retired is finished, what
-//! is new begins, and the counters of all of them add up.
+//! Plans that replace a running one: nodes that go on keep their state and numbers, retired nodes are finished, new
+//! nodes begin, and the counters of all of them add up.
 
 use crate::parts::{Graph, Keep, Seen, exactly, texts};
 use crate::watching::{self, Ring};
@@ -11,12 +11,12 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A device's packets: numbers, as text. Readers that are made from it read the same ones.
+/// A device whose packets are numbers, as text. All its readers read the same packets.
 #[derive(Clone, Default)]
 struct Device(Arc<Mutex<u64>>);
 
 impl Device {
-    /// So many more come.
+    /// Adds `count` packets.
     fn come(&self, count: u64) {
         *self.0.lock().unwrap() += count;
     }
@@ -30,9 +30,9 @@ struct Reader {
     device: Device,
     next: u64,
     end: u64,
-    /// Packets given at a time.
+    /// Most packets given at a time.
     most: u64,
-    /// What it has said of them, where it was asked.
+    /// Packets that it has counted when it was asked to.
     booked: u64,
 }
 
@@ -80,7 +80,7 @@ impl Source for Reader {
     }
 }
 
-/// Gives what it has in the end: how many blocks it got.
+/// Gives its number of blocks at the end.
 struct Tally(u64);
 
 impl Filter for Tally {
@@ -100,10 +100,10 @@ fn all() -> Keep {
     Keep { like: |_| true, set_class: false }
 }
 
-/// What is done between two batches.
+/// A step between two batches.
 type Look = Box<dyn FnMut(&mut Worker)>;
 
-/// A run that is told, look by look, what to do; it is stopped after the last.
+/// Runs a graph with one of `looks` after each batch, and stops it after the last.
 fn run(graph: Graph, mut looks: Vec<Look>) -> (Report, Vec<Report>) {
     let stop = StopFlag::new();
     let mut worker = graph.worker();
@@ -121,7 +121,7 @@ fn run(graph: Graph, mut looks: Vec<Look>) -> (Report, Vec<Report>) {
     (report, past)
 }
 
-/// A replacement by what a graph plans, with these parts in place of its own where they are not [`Part::New`].
+/// A replacement by a graph's plan. `kept` replaces those of its parts that go on.
 fn replacement(
     graph: Graph,
     kept: &[(usize, usize)],
@@ -185,7 +185,8 @@ fn what_goes_on_keeps_its_state_and_what_is_retired_is_finished() {
     assert_eq!((edges[0].blocks, edges[0].before, edges[1].blocks, edges[1].before), (15, 0, 5, 10));
 }
 
-/// A sink that other filters lead to from now on: it hears it behind what the old ones still gave, and counts anew.
+/// Other filters lead to a sink from now on. It learns of that behind the old filters' last blocks, and starts counting
+/// again.
 #[test]
 fn a_sink_goes_on_where_others_lead_to_it() {
     struct Note(Arc<Mutex<Vec<String>>>);
@@ -241,7 +242,7 @@ fn a_sink_goes_on_where_others_lead_to_it() {
 
 #[test]
 fn sources_of_one_device_take_turns_at_one_packet() {
-    // The new reader knows everything from packet 4 or 7 on, when the old one has given some of 10, or all of them.
+    // The new reader knows all packets from 4 or 7 on. By then the old one has given some of 10, or all.
     for (first, begin) in [(4, 2), (7, 0), (10, 10)] {
         let device = Device::default();
         let mut graph = Graph::default();
@@ -320,7 +321,7 @@ fn who_watches_what_goes_on_goes_on_and_who_watches_what_is_retired_comes_to_the
         graph
     };
     let seen = Seen::default();
-    // The filter's edge to `both` is its first, and then its second.
+    // The filter's edge to `both` is its first edge, and then its second.
     let (replacement, _done) = replacement(plan(["new", "both"], &seen), &[(0, 0), (1, 1), (3, 2)], Vec::new());
     let mut replacement = Some(replacement);
     let rings = [Ring::new(), Ring::new(), Ring::new()];

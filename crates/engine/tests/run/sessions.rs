@@ -1,4 +1,4 @@
-//! Sessions: which blocks a state sees, when it is opened and closed, timers by packet time.
+//! Sessions: the blocks that a state sees, when it is opened and closed, and timers by packet time.
 
 use crate::parts::{Graph, texts};
 use base::id::Class;
@@ -6,7 +6,7 @@ use base::limits::{SECOND_NS, SESSION_IDLE_NS};
 use buffer::Descriptor;
 use filter::prelude::*;
 
-/// Collects the bytes of a session and gives them, with the reason of its end, when it is closed.
+/// Collects the bytes of a session. Gives them with the reason of its end when it is closed.
 struct Collect;
 
 impl SessionFilter for Collect {
@@ -89,7 +89,7 @@ fn a_connection_ends_when_both_directions_have() {
     );
 }
 
-/// Blocks of class 6 for `seconds`, a batch of 64 a second, after one of class 4.
+/// Blocks of class 6 for `seconds`, a batch of 64 a second, after one block of class 4.
 fn a_quiet_and_a_busy_one(seconds: u64) -> Vec<(u64, u32, Flags, Vec<u8>)> {
     let busy = (0..seconds * 64).map(|step| (step / 64 * SECOND_NS, 6, PLAIN, b"b".to_vec()));
     std::iter::once((0, 4, FIRST, b"quiet".to_vec())).chain(busy).collect()
@@ -136,7 +136,7 @@ fn classes_that_no_stream_can_have_are_counted_drops() {
     assert_eq!(report.nodes[1].counters.drops.get("no stream class"), 1);
 }
 
-/// Asks to be woken a second after each block, and gives a block when it is.
+/// Asks to be woken a second after each block, and gives a block then.
 struct Alarm;
 
 impl Filter for Alarm {
@@ -174,7 +174,7 @@ fn timers_go_by_packet_time() {
 #[test]
 fn two_sources_of_different_times_do_not_make_the_clock_run() {
     let mut graph = Graph::default();
-    // 20 s each, a day apart, pulled in turns; an alarm a minute after the beginning must not go off.
+    // 20 s each, a day apart, pulled in turns. An alarm a minute after the beginning must not go off.
     let day = 86_400 * SECOND_NS;
     let blocks = |start: u64| {
         (0..20 * 64u64).map(move |step| (start + step / 64 * SECOND_NS, 0, PLAIN, b"x".to_vec())).collect()
@@ -212,7 +212,7 @@ fn another_connection_with_the_same_number_is_another_session() {
     let facts = testkit::packets::facts(testkit::packets::CLIENT, testkit::packets::SERVER);
     let mut graph = Graph::default();
     let block = |class: u32, text: &str| (0, class, PLAIN, text.as_bytes().to_vec());
-    // Number 0 is given anew before the second block; nobody saw the first connection end.
+    // Number 0 is reused before the second block. The end of the first connection was not seen.
     let mut blocks = vec![block(0, "old")];
     blocks.extend((0..63).map(|_| block(2, "-")));
     blocks.push(block(0, "new"));
@@ -230,7 +230,7 @@ fn another_connection_with_the_same_number_is_another_session() {
     assert!(texts.contains(&"0:unfinished:new".to_string()), "{texts:?}");
 }
 
-/// Opens connection 0 before the first batch and gives its number to another one before the second.
+/// Opens connection 0 before the first batch, and gives its number to another one before the second.
 struct NewEpoch {
     facts: StreamFacts,
     calls: u32,
@@ -243,7 +243,7 @@ impl Filter for NewEpoch {
         if self.calls == 2 {
             cx.streams.close(0);
             cx.streams.sweep();
-            // Numbers come back late: use them up.
+            // Numbers are reused late, so use them up.
             while cx.streams.epoch(Class(0)) < 2 {
                 let number = cx.streams.open(self.facts.clone()).unwrap();
                 if number != 0 {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use testkit::packets::{CLIENT, SERVER, udp};
 
-/// Gives numbered blocks; says how many it gave.
+/// Gives numbered blocks, and counts them.
 struct Numbered {
     next: u64,
     count: u64,
@@ -67,7 +67,7 @@ impl Filter for Stalls {
     }
 }
 
-/// Checks that numbers come one after the other.
+/// Checks that numbers follow each other.
 struct InOrder(Arc<AtomicU64>);
 
 impl Filter for InOrder {
@@ -135,7 +135,7 @@ fn branches_and_classes_are_those_of_one_stage() {
     assert_eq!(run(false), run(true), "counted alike, too");
 }
 
-/// Wants so many blocks and no more; or fails, or panics, there.
+/// Wants this number of blocks and no more; or fails, or panics, there.
 struct Ends {
     left: u64,
     how: fn() -> Made,
@@ -148,7 +148,7 @@ impl Filter for Ends {
     }
 }
 
-/// An endless source, so many stages, and one that ends by itself; beside it another stage that goes on.
+/// An endless source, several stages, and a sink that ends by itself. A further stage beside it goes on.
 fn ending(how: fn() -> Made, stop: &StopFlag) -> (Result<End, Box<Failure>>, u64) {
     let mut graph = Graph::default();
     let source = numbered(u64::MAX);
@@ -207,7 +207,7 @@ fn a_wish_to_stop_ends_all_stages_and_nothing_under_way_is_lost() {
 
 // --- shares of the flows ---
 
-/// Gives numbered UDP frames of some hundred flows.
+/// Gives numbered UDP frames of a few hundred flows.
 #[derive(Default)]
 pub struct Frames {
     pub next: u64,
@@ -226,7 +226,7 @@ impl Source for Frames {
             let port = 1000 + (self.next * 7919 % 331) as u16;
             let frame = udp((CLIENT.0, port), SERVER, &self.next.to_le_bytes());
             let mut block = cx.rings.append_copy(view, &[&frame]).unwrap();
-            // Time stands still now and then, and goes back.
+            // Time stands still now and then, and also goes back.
             block.time = 1_000_000_000 + self.next / 50 * 1_000_000 - self.next % 3 * 1000;
             cx.emit(block);
             self.next += 1;
@@ -235,12 +235,12 @@ impl Source for Frames {
     }
 }
 
-/// Makes streams: gives the number in each frame, and at the end, and when a flow was silent for long, what the flow ends
-/// with. Stalls now and then.
+/// Makes streams: gives the number in each frame. When a flow ends, or was silent for long, gives the flow's last
+/// block. Stalls now and then.
 #[derive(Default)]
 struct Flows {
     stalls: u64,
-    /// Port, and in which run it was touched last, longest silent first.
+    /// Port, the run that last touched it, and its last number; the longest silence first.
     known: Vec<(u16, u64, u64)>,
 }
 
@@ -273,7 +273,7 @@ impl Filter for Flows {
             let port = u16::from_be_bytes([bytes[34], bytes[35]]);
             self.known.retain(|(known, ..)| *known != port);
             self.known.push((port, cx.now, cx.order.sequence));
-            // Some frames give nothing, others two blocks.
+            // Some frames give no block, others two.
             for _ in 0..bytes[42] % 3 {
                 let mut number = block.part(42, 8);
                 number.time = block.time;
@@ -295,7 +295,7 @@ impl Filter for Flows {
     }
 }
 
-/// What a sink sees of numbered frames with so many shares, and how many blocks came to each filter.
+/// The numbered frames that a sink sees with this number of shares, and the number of blocks that came to each filter.
 fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
     let mut graph = Graph::default();
     let source = graph.broken_source(Frames { count, ..Frames::default() });
@@ -321,7 +321,7 @@ fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
     (seen, came)
 }
 
-/// A source, filters in place and a sink in a row. `ns` has the cost of each filter for a block.
+/// A source, filters in place and a sink in a row. `ns` has the cost of a block for each filter.
 fn costly(ns: &[u32]) -> engine::Plan {
     let mut graph = Graph::default();
     let mut last = graph.broken_source(numbered(1));

@@ -1,5 +1,5 @@
-//! Plans in stages and shares that take each other's place again and again while numbered frames go through: none is lost,
-//! doubled or out of order, what goes on keeps its state, and all that was counted adds up.
+//! Plans in stages and shares replace each other again and again while numbered frames go through. No frame is lost,
+//! doubled or out of order. Nodes that go on keep their state, and all counters add up.
 
 use crate::parts::Graph;
 use base::atomic::StopFlag;
@@ -19,7 +19,7 @@ fn random(seed: &mut u64) -> u64 {
     *seed >> 33
 }
 
-/// A device that has as many numbered frames as anybody wants, and pauses now and then.
+/// A device with endless numbered frames that pauses now and then.
 struct Frames {
     next: u64,
     end: u64,
@@ -68,7 +68,7 @@ impl Source for Frames {
     }
 }
 
-/// Gives each block some hundred blocks later, and what it still has in the end.
+/// Gives each block a few hundred blocks later, and the rest at the end.
 #[derive(Default)]
 struct Delay(VecDeque<Descriptor>);
 
@@ -112,7 +112,7 @@ impl Filter for Numbers {
     }
 }
 
-/// Hands on what comes, and lets others run before it now and then.
+/// Hands blocks on, and lets other threads run first now and then.
 struct Yields(u64);
 
 impl Filter for Yields {
@@ -124,11 +124,11 @@ impl Filter for Yields {
     }
 }
 
-/// Checks that each number comes behind the one before it.
+/// Checks that each number follows the one before.
 struct Ends {
-    /// The next number, of all that take turns at it.
+    /// The next number; filters that take turns share it.
     next: Arc<AtomicU64>,
-    /// Numbers may be missing in front of it.
+    /// Numbers may be missing before its first.
     is_late: bool,
 }
 
@@ -159,7 +159,7 @@ impl Filter for Counts {
     }
 }
 
-/// How the filters of a plan are divided: a bit for each edge that is cut, and shares.
+/// How the filters of a plan are divided: one bit for each edge that is cut, and the shares.
 #[derive(Clone, Copy, Debug)]
 struct Organisation {
     cuts: u32,
@@ -225,7 +225,7 @@ fn parts_of(instances: Instances, kept: usize, restarts: bool) -> Vec<Part> {
     instances.into_iter().enumerate().map(part).collect()
 }
 
-/// Runs a plan that others replace: `next` makes one, until it has none left; then `is_over` ends the input.
+/// Runs a plan that others replace. `next` makes one after the other; after the last, `is_over` ends the input.
 fn run(mut worker: Worker, mut next: impl FnMut() -> Option<Replacement>, is_over: &AtomicBool) -> Vec<usize> {
     let mut memory = Vec::new();
     let mut waiting: Option<(u64, Receiver<_>)> = None;
@@ -279,7 +279,7 @@ fn plans_of_all_organisations_take_turns_at_one_frame() {
         let worker = Worker::with_copies(&running, instances, copies);
         let next = || {
             left = left.checked_sub(1)?;
-            // Every other turn only what follows the kept filters is new.
+            // In every other turn only the nodes behind the kept filters are new.
             let wanted = organisation(&mut roll);
             let (mut kept, restarts) = (roll(NODES + 1), roll(2) == 0);
             loop {
@@ -364,7 +364,7 @@ fn a_thousand_switches_of_stages_leave_no_memory() {
     let next = || {
         left = left.checked_sub(1)?;
         let (plan, instances, copies) = bench.chain(cut);
-        // The second stage stays, and what comes behind it begins, or the other way round.
+        // The second stage stays and the stage behind it begins, or the other way round.
         let parts = parts_of(instances, 2, true);
         Some(Replacement { plan, parts, copies, hand_overs: Vec::new(), done: sync_channel(1).0 })
     };
@@ -408,11 +408,11 @@ fn a_stage_that_goes_on_lets_go_of_what_it_got_by_ways_that_end() {
     assert!(bench.next.load(Ordering::Relaxed) > 10_000);
 }
 
-/// Opens a stream for each flow, and gives the number in each frame as a block of it.
+/// Opens a stream for each flow, and gives the number in each frame as a block of that stream.
 #[derive(Default)]
 struct Opens(BTreeMap<u32, u32>);
 
-/// Of a frame with this number; see `Frames`.
+/// The flow of a frame with this number; see `Frames`.
 fn flow_of(number: u64) -> u32 {
     (number * 7919 % 331) as u32
 }
@@ -517,7 +517,7 @@ fn a_wish_to_stop_amid_a_switch_loses_nothing() {
                 stop.stop();
             })
         };
-        // A replacement follows the other as soon as it has taken place.
+        // Each replacement follows as soon as the one before has taken place.
         let mut waiting: Option<Receiver<_>> = None;
         let end = worker.run(&stop, &mut |worker| {
             if waiting.as_ref().is_some_and(|done| matches!(done.try_recv(), Err(TryRecvError::Empty))) {

@@ -39,7 +39,7 @@ fn selectors_divide_by_class() {
     assert_eq!(report.nodes[0].edges.iter().map(|edge| (edge.blocks, edge.refused)).collect::<Vec<_>>(), [(2, 2); 2]);
 }
 
-/// A planner goes by what kinds say: one that says too little must not get through a test.
+/// A planner relies on kinds: one that says too little must not get through a test.
 #[test]
 #[cfg(debug_assertions)]
 fn a_filter_that_changes_what_its_kind_does_not_say_ends_in_a_panic() {
@@ -60,7 +60,7 @@ fn a_filter_that_changes_what_its_kind_does_not_say_ends_in_a_panic() {
 
 #[test]
 fn one_branch_edits_and_the_other_sees_what_was() {
-    // Who else gets the blocks: nobody, or a branch behind or before the one that edits.
+    // The other receiver of the blocks: none, or a branch behind or before the one that edits.
     for other in [None, Some("behind"), Some("before")] {
         let mut graph = Graph::default();
         let source = graph.source(&WORDS);
@@ -162,7 +162,7 @@ fn a_source_stops_when_nobody_wants_more() {
     }
 }
 
-/// Gives each block `times` times, a few at a call.
+/// Gives each block `times` times, a few in each call.
 struct Repeat {
     times: usize,
     given: usize,
@@ -268,7 +268,7 @@ fn a_source_that_fails_does_not_end_the_others() {
     assert_eq!(texts(&seen, "sink").len(), 201);
 }
 
-/// Gives a block a call, for ever; once it is to stop, two more.
+/// Gives one block in each call, for ever; after a stop, two more.
 struct Endless {
     stop: StopFlag,
     given: usize,
@@ -309,7 +309,7 @@ fn who_asks_to_stop_still_gets_what_was_there() {
     let (end, _) = graph.run_until(&stop);
     assert_eq!(end, Ok(End::Stopped));
     assert_eq!(texts(&seen, "endless").len(), 4 + 2);
-    // A file has nothing that would be lost.
+    // A file has no blocks that a stop could lose.
     assert_eq!(texts(&seen, "file").len(), 3 * base::limits::BATCH_BLOCKS);
 }
 

@@ -1,4 +1,4 @@
-//! Watching edges: each block that goes along is copied once, whoever reads or does not, and the path does not notice.
+//! Watching edges: each block is copied once, whatever the readers do, and the path does not notice.
 
 use crate::parts::{Graph, Keep, Seen, Shout, exactly, texts};
 use base::atomic::StopFlag;
@@ -47,7 +47,8 @@ impl Ring {
     }
 }
 
-/// Everything there is in a ring: number, class, bytes; what only says how many there were is left out, but for the last.
+/// Reads a whole ring: number, class and bytes of each block. Marks are left out; the last number is given with the
+/// list.
 pub fn all(reader: &mut NamedReader) -> (Vec<(u64, u32, String)>, u64) {
     let (mut found, mut last) = (Vec::new(), 0);
     while let Ok(seen) = reader.reader().peek() {
@@ -65,12 +66,12 @@ pub fn all(reader: &mut NamedReader) -> (Vec<(u64, u32, String)>, u64) {
 
 const WORDS: [(u32, &[u8]); 4] = [(1, b"anna"), (2, b"bert"), (1, b"carl"), (3, b"dora")];
 
-/// A source, a filter in place that keeps what begins with a letter before `d`, one that shouts, and sinks by class.
+/// A source, a filter in place that keeps blocks with a first letter before `d`, one that shouts, and sinks by class.
 fn graph() -> (Graph, Seen) {
     graph_of(false)
 }
 
-/// The same; `cut` has those who shout run in a thread of its own.
+/// The same graph; `cut` runs the filters that shout in a thread of their own.
 fn graph_of(cut: bool) -> (Graph, Seen) {
     let mut graph = Graph::default();
     let source = graph.source(&WORDS);
@@ -162,7 +163,7 @@ fn no_more_is_copied_than_somebody_reads_and_the_rest_is_counted() {
         })
         .unwrap();
     drop(worker);
-    // In half the ring there was room for half a thousand; what was not read then was not written over.
+    // Half the ring has room for about 500 blocks; unread blocks were not overwritten.
     assert!((100..600).contains(&seen.len()) || seen.is_empty(), "{}", seen.len());
     let (rest, end) = all(&mut reader);
     seen.extend(rest);

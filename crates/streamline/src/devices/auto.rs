@@ -1,4 +1,4 @@
-//! Devices through the daemon where there is one, else by this process itself.
+//! Opens devices through the daemon if there is one, else in this process.
 
 use super::{LocalDevices, reader, sure};
 use capture::client::Client;
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Where devices are opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Place {
-    /// By the daemon that listens at the usual place, if there is one; else by this process.
+    /// The daemon at the usual place opens devices if it listens; else this process does.
     #[default]
     Anywhere,
-    /// By the daemon that listens here.
+    /// The daemon that listens at this path.
     Daemon(PathBuf),
-    /// By this process.
+    /// This process.
     Here,
 }
 
-/// Decides when a device is first asked for.
+/// Opens devices through a daemon or here; it decides when the first device is asked for.
 pub(crate) struct AutoDevices {
     place: Place,
     purpose: Mutex<String>,
@@ -37,12 +37,12 @@ enum Chosen {
 enum NoDaemon {
     NotAsked,
     Absent,
-    /// Its socket is there, and nobody listens.
+    /// The daemon's socket is there, and no process listens.
     Dead,
 }
 
 impl NoDaemon {
-    /// What this process may not do, a daemon might.
+    /// Adds to a refusal that a daemon might be allowed what this process is not.
     fn explain(self, device: &str, error: CaptureError) -> CaptureError {
         if error.kind != CaptureErrorKind::Denied {
             return error;
@@ -66,7 +66,7 @@ impl AutoDevices {
         AutoDevices { place, purpose: Mutex::default(), chosen: Mutex::default() }
     }
 
-    /// The socket of the daemon that devices are opened by, where it is not this process that opens them.
+    /// The socket of the daemon that opens devices. `None`: this process opens them.
     pub(crate) fn daemon(&self) -> Option<PathBuf> {
         match &self.place {
             Place::Daemon(path) => Some(path.clone()),
@@ -76,7 +76,7 @@ impl AutoDevices {
     }
 
     fn choose(&self) -> Result<Chosen, CaptureError> {
-        // Nothing that panics under it leaves it half made.
+        // No panic under this lock leaves a half-made value.
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(chosen) = &*chosen {
             return Ok(chosen.clone());
@@ -133,13 +133,13 @@ impl Devices for AutoDevices {
         match self.choose()? {
             Chosen::Daemon(client) => {
                 let mut reader = reader(client.open(asked)?, asked, share)?;
-                // The connection is as long-lived as the reader.
+                // The connection lives as long as the reader.
                 reader.keep(client);
                 Ok(reader)
             }
             Chosen::Here(local, why) => {
                 let mut reader = local.open(asked, share).map_err(|error| why.explain(&asked.device, error))?;
-                // So are those who write its ring.
+                // The ring's writers live as long as the reader, too.
                 reader.keep(local);
                 Ok(reader)
             }
@@ -168,12 +168,13 @@ impl Devices for AutoDevices {
         matches!(self.choose(), Ok(Chosen::Daemon(_)))
     }
 
-    /// A daemon is told what this process is for.
+    /// Tells the daemon what this process is for.
     fn set_purpose(&self, purpose: &str) {
         let purpose = purpose.split_whitespace().collect::<Vec<_>>().join(" ");
         let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(Chosen::Daemon(client)) = chosen {
-            // For people: it does no harm if the daemon goes on to say what it was for before.
+            // The daemon shows this text to people. If telling fails, it keeps showing the old one, which does no
+            // harm.
             let _ = client.set_purpose(&purpose);
         }
         *self.purpose.lock().unwrap_or_else(PoisonError::into_inner) = purpose;

@@ -1,13 +1,17 @@
-//! A device's ring of packets that are taken away from the host: by AF_XDP sockets, and from their memory copied into the
-//! ring by a thread for each of the device's queues.
+//! A device's ring of packets that are taken away from the host. AF_XDP sockets receive them; a thread for each queue
+//! of the device copies them into the ring.
 //!
-//! What none of the readers' expressions wants stays the host's: the device's program asks them all ([`kernel::ConsumeProgram`]), and is
-//! exchanged when readers come, go or ask for something else. Above they are asked one by one, for whom a packet is. What was
-//! taken for a reader that went meanwhile is nobody's.
+//! The device's program asks all readers' expressions ([`kernel::ConsumeProgram`]); a packet that matches none stays
+//! with the host. The program is replaced when readers come, go or change their expressions. The ring's writer then
+//! asks the expressions one by one to mark each packet's readers. A packet taken for a reader that has left meanwhile
+//! has no reader.
 //!
-//! The sockets' memory itself is not handed out, for whoever holds it holds the device: chunks that a reader does not give
-//! back are missing where packets arrive, and a reader from whom they were taken by force could not find out that what it
-//! looks at has been written anew, for the kernel does not say beforehand what it will write. ARCHITECTURE.md has more.
+//! Readers do not get the sockets' memory itself, since its holder controls the device:
+//! - Chunks that a reader does not give back are missing where packets arrive.
+//! - Chunks could be taken back by force, but the kernel does not announce what it will write. A reader could not
+//!   notice that the bytes it looks at were overwritten.
+//!
+//! ARCHITECTURE.md has more.
 
 use super::Promiscuous;
 use super::kernel_writer::cannot_choose;
@@ -29,16 +33,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A thread looks this often whether it is still needed, and says what it has counted.
+/// How often a thread checks that it is still needed, and reports its counters.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Chunks for what arrives at a queue: the first of these for which memory may be locked.
+/// Chunks for packets that arrive at a queue: the first of these sizes for which memory may be locked.
 const CHUNKS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 
-/// Nothing is sent; fewer make no ring.
+/// The smallest number for a ring. It stays unused: this writer sends no packets.
 const TRANSMIT_CHUNKS: u32 = 64;
 
-/// What a chunk of 2,048 bytes has room for, and of a packet its Ethernet header with two tags.
+/// Room in a chunk of 2,048 bytes; and the size of an Ethernet header with two tags.
 const SMALL_CHUNK: (u32, u32) = (2048 - 256, 14 + 8);
 
 pub(crate) struct ConsumeWriter {
@@ -46,29 +50,29 @@ pub(crate) struct ConsumeWriter {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     promiscuous: Promiscuous,
-    /// Where the program is; its sockets are the threads'.
+    /// The device with the attached program; the threads have its sockets.
     attached: af_xdp::Device,
     chooses: Chooses,
 }
 
-/// Who chooses what is taken.
+/// What chooses the packets to take.
 enum Chooses {
     /// This program.
     Program(Chosen),
-    /// Nobody: everything is taken, for this kernel runs no such program.
+    /// No program: this kernel does not run one, so every packet is taken.
     Nobody(CaptureError),
 }
 
 /// The program that chooses.
 struct Chosen {
     counting: Counting,
-    /// It, and what any of these wants; all, where it is not said. Held while another takes its place.
+    /// The program, and what any reader wants (`None` = everything). Locked while another program takes its place.
     consume_program: Mutex<(ConsumeProgram, Option<Vec<Arc<Program>>>)>,
 }
 
 impl Chosen {
     fn consume_program(&self) -> MutexGuard<'_, (ConsumeProgram, Option<Vec<Arc<Program>>>)> {
-        // Whoever panicked under it had not changed it yet.
+        // A thread that panicked under this lock had not changed the value yet.
         self.consume_program.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -77,7 +81,7 @@ impl Chosen {
 struct Shared {
     ended: AtomicBool,
     gone: AtomicBool,
-    /// By place of the queue.
+    /// One entry for each queue.
     statistics: Mutex<Vec<ReceiveStatistics>>,
 }
 
@@ -90,7 +94,7 @@ impl ConsumeWriter {
     ) -> Result<Copied<ConsumeWriter>, CaptureError> {
         let link = &device.link;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
-        // Nobody wants anything yet.
+        // No reader wants anything yet.
         let chooses = match ConsumeProgram::new(link.receive_queues, Wanted::Any(&[])) {
             Ok(consume_program) => Chooses::Program(Chosen {
                 counting: consume_program.counting(),
@@ -107,7 +111,7 @@ impl ConsumeWriter {
         let statistics = vec![ReceiveStatistics::default(); opened.queues.len()];
         *shared.statistics.lock().unwrap_or_else(PoisonError::into_inner) = statistics;
         let queues = std::mem::take(&mut opened.queues);
-        // From here on dropping it ends the threads that were started.
+        // From here on, dropping `writer` ends the threads that were started.
         let mut writer = ConsumeWriter {
             device,
             shared,
@@ -118,7 +122,7 @@ impl ConsumeWriter {
         };
         let copying = Arc::new(Mutex::new(copying));
         for (place, queue) in queues.into_iter().enumerate() {
-            // One of them keeps the program's books.
+            // The first queue's thread keeps the program's counters.
             let counting = match &writer.chooses {
                 Chooses::Program(chosen) if place == 0 => Some(chosen.consume_program().0.counting()),
                 _ => None,
@@ -177,7 +181,7 @@ fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Resul
     Err(capture_error(refused.unwrap_or_else(|| driver::Error::Absent(name.into()))))
 }
 
-/// A thread: from a queue's chunks into the ring.
+/// A thread that copies from a queue's chunks into the ring.
 fn copy(
     mut receiver: impl Receive,
     place: usize,
@@ -186,7 +190,7 @@ fn copy(
     shared: &Shared,
     counting: Option<&Counting>,
 ) {
-    // Whoever panicked while publishing left a packet that nobody sees.
+    // A thread that panicked while publishing left a packet that no reader sees.
     let lock = || copying.lock().unwrap_or_else(PoisonError::into_inner);
     let mut left = Count::default();
     while !shared.ended.load(Ordering::Acquire) {
@@ -210,10 +214,10 @@ fn copy(
         match turn {
             Ok(Turn::Frames(_)) => continue,
             Ok(Turn::Nothing) => {}
-            // It says so at once, again and again.
+            // A device that is down says so at once, again and again.
             Ok(Turn::Down) => std::thread::sleep(LOOK),
             Err(_) => {
-                // The device is gone, or the socket is of no more use: readers are told by their owner.
+                // The device is gone, or the socket is unusable. The readers' owner tells them.
                 shared.gone.store(true, Ordering::Release);
                 lock().ring();
                 return;
@@ -229,7 +233,7 @@ fn left_to_host(counted: ConsumeCounts) -> Count {
     Count { packets: counted.left, wire_bytes: counted.left_bytes }
 }
 
-/// What any of these wants, each once; none for everything.
+/// The different programs of these expressions. `None`: one of them wants everything.
 fn programs(expressions: &[&Expression]) -> Option<Vec<Arc<Program>>> {
     let mut different: Vec<Arc<Program>> = Vec::new();
     for expression in expressions {
@@ -245,7 +249,7 @@ impl Drop for ConsumeWriter {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // It has no way to panic that could be mended here.
+            // A panic there could not be mended here.
             let _ = thread.join();
         }
     }
@@ -264,7 +268,7 @@ impl Copier for ConsumeWriter {
         let wanted = programs(expressions);
         let mut chosen = match &self.chooses {
             Chooses::Program(chosen) => chosen.consume_program(),
-            // Nobody asks for more than is taken anyway.
+            // Refuse a choice that no program can make; wanting everything is fine.
             Chooses::Nobody(error) if wanted.as_ref().is_some_and(|wanted| !wanted.is_empty()) => {
                 return Err(error.clone());
             }

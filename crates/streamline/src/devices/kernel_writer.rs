@@ -1,4 +1,4 @@
-//! A device's ring written by the kernel's program.
+//! Has the kernel's program write a device's ring.
 
 use super::Promiscuous;
 use buffer::live::{Areas, Geometry};
@@ -16,7 +16,7 @@ pub(crate) struct KernelWriter {
     device: Device,
     promiscuous: Promiscuous,
     watch: Mutex<Watch>,
-    /// The watch's, to sleep by.
+    /// The watch's file descriptor, to sleep on.
     events: OwnedFd,
 }
 
@@ -31,7 +31,7 @@ impl KernelWriter {
         let watch = Watch::new(namespace).map_err(super::opener::capture_error)?;
         let mut capture = CaptureProgram::new(ring_bytes, link_type == ETHERNET).map_err(capture_error)?;
         capture.attach(link.index, Way::In).map_err(capture_error)?;
-        // What is sent on a loopback device is received on it: once is enough.
+        // A loopback device receives what it sends: one direction is enough.
         if !link.is_loopback() {
             capture.attach(link.index, Way::Out).map_err(capture_error)?;
         }
@@ -48,7 +48,7 @@ impl KernelWriter {
     }
 }
 
-/// Of a program that the kernel did not take.
+/// Converts the error of a program that the kernel refused.
 fn capture_error(error: ProgramError) -> CaptureError {
     let kind = match &error {
         ProgramError::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -67,7 +67,8 @@ fn capture_error(error: ProgramError) -> CaptureError {
     CaptureError::new(kind, error.to_string())
 }
 
-/// Of a program that was to choose what is taken away from the host: nobody does without, for that would take what nobody said.
+/// Converts the error of a program that was to choose what is taken from the host. There is no way without it: that
+/// would take packets that no request named.
 pub(crate) fn cannot_choose(error: ProgramError) -> CaptureError {
     match capture_error(error) {
         denied @ CaptureError { kind: CaptureErrorKind::Denied, .. } => denied,
@@ -79,7 +80,7 @@ pub(crate) fn cannot_choose(error: ProgramError) -> CaptureError {
     }
 }
 
-/// As the kernel's programs take it.
+/// Converts an expression to the form that the kernel's programs take.
 pub(crate) fn to_kernel(expression: &Expression) -> kernel::Expression {
     kernel::Expression {
         bit: expression.bit,
@@ -122,7 +123,7 @@ impl Writer for KernelWriter {
 
     fn gone(&self) -> bool {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        // Everything there is to hear, so that the file descriptor is quiet again.
+        // Read all events, so that the file descriptor is quiet again.
         while let Ok(Some(_)) = watch.next(Duration::ZERO) {}
         !watch.links().any(|link| link.index == self.device.index)
     }

@@ -1,10 +1,11 @@
-//! Live devices in this process: which writer serves a device, and readers' way to it without a daemon.
+//! Live devices in this process: which writer serves a device, and how readers reach it without a daemon.
 //!
 //! - `auto` — through the daemon or not; [`Place`].
 //! - [`opener`] — chooses the writer for a device.
 //! - `present` — devices as they come and go; [`Present`].
-//! - `kernel_writer` — the kernel's program; `packet_writer` — a thread that copies from a packet socket;
-//!   `consume_writer` — threads that take packets away.
+//! - `kernel_writer` — the kernel's program.
+//! - `packet_writer` — a thread that copies from a packet socket.
+//! - `consume_writer` — threads that take packets away.
 
 pub(crate) mod auto;
 mod consume_writer;
@@ -24,7 +25,7 @@ use opener::Opener;
 use program::Interpreter;
 use std::sync::{Mutex, PoisonError};
 
-/// The socket by which a device receives what is for others, too, as long as that is wanted.
+/// A socket that keeps a device in promiscuous mode for as long as a reader wants frames for other hosts.
 #[derive(Default)]
 struct Promiscuous(Mutex<Option<PacketSocket>>);
 
@@ -45,14 +46,14 @@ impl Promiscuous {
     }
 }
 
-/// Devices opened by this process itself.
+/// Devices that this process opens itself.
 #[derive(Default)]
 pub struct LocalDevices {
     registry: Mutex<Option<CaptureRegistry>>,
 }
 
 impl LocalDevices {
-    /// None is open yet.
+    /// Starts with no device open.
     pub fn new() -> LocalDevices {
         LocalDevices::default()
     }
@@ -79,7 +80,7 @@ impl LocalDevices {
         &self,
         ask: impl FnOnce(&CaptureRegistry) -> Result<T, CaptureError>,
     ) -> Result<T, CaptureError> {
-        // Nothing that panics under it leaves it half made.
+        // No panic under this lock leaves a half-made value.
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         ask(match &mut *registry {
             Some(registry) => registry,
@@ -98,7 +99,7 @@ fn interpreter(asked: &CaptureRequest) -> Result<Option<Interpreter>, CaptureErr
     }
 }
 
-/// The reader's half of what a capture request was granted.
+/// Makes the reader for a granted capture request.
 pub fn reader(
     attachment: capture::Attachment,
     asked: &CaptureRequest,
@@ -109,8 +110,9 @@ pub fn reader(
     Ok(if asked.counts.is_some() { reader.that_counts() } else { reader })
 }
 
-/// A reader whose expression was exchanged for itself: when that was answered, no program that did not know it was running
-/// any more, so from there on it gets everything it wants. A packet that came meanwhile may have been decided on by one.
+/// Makes a reader whose expression was exchanged for it alone. When the exchange was answered, all running programs
+/// knew the expression, so from there on the reader gets everything it wants. A program that did not know it may have
+/// decided on packets that came meanwhile.
 fn sure(
     mut reader: CaptureReader,
     exchange: capture::Exchange,

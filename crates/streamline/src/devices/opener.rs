@@ -8,14 +8,14 @@ use driver::device::{self, Device};
 use driver::namespace::Namespace;
 use program::Program;
 
-/// Why a device is copied from a packet socket, whose program the kernel would take.
+/// Why a device is copied from a packet socket although the kernel would take the program.
 const CUTS: &str = "the kernel cuts what is sent into segments behind its programs";
 
 /// Opens devices of the network namespace this process is in.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opener;
 
-/// A device, its network namespace, and the LINKTYPE number of its frames.
+/// Finds a device, its network namespace, and the LINKTYPE number of its frames.
 fn find(name: &str) -> Result<(Namespace, Device, u16), CaptureError> {
     let namespace = Namespace::current()
         .map_err(|error| CaptureError::system("this process's network namespace cannot be found", &error))?;
@@ -29,7 +29,7 @@ fn find(name: &str) -> Result<(Namespace, Device, u16), CaptureError> {
     }
 }
 
-/// What is known of a device before it is opened.
+/// Describes a device before it is opened.
 pub fn device(name: &str) -> Result<capture::Device, CaptureError> {
     let (_, device, link_type) = find(name)?;
     let copied = !sees_segments_alike(&device);
@@ -66,19 +66,19 @@ impl Opened for Opener {
             By::Kernel => by_kernel(),
             By::PacketSocket => by_copying("by=socket"),
             By::WhatIsBest if !sees_segments_alike(&device) => by_copying(CUTS),
-            // What the kernel's program cannot do, or may not, a packet socket may: it takes other rights.
+            // A packet socket may do what the kernel's program cannot or may not: it takes other rights.
             By::WhatIsBest => by_kernel()
                 .or_else(|error| by_copying(&format!("no program of the kernel: {}", error.text)).map_err(|_| error)),
         }
     }
 }
 
-/// Has the names of others' programs known later, when the right to ask for them may have been given up.
+/// Remembers the names of other processes' programs now, since the right to ask for them may be given up later.
 pub fn remember_foreign_programs() {
     driver::af_xdp::foreign::remember();
 }
 
-/// Of a driver's error.
+/// Converts a driver's error.
 pub fn capture_error(error: driver::Error) -> CaptureError {
     let kind = match &error {
         driver::Error::Absent(_) => CaptureErrorKind::Absent,
@@ -90,9 +90,10 @@ pub fn capture_error(error: driver::Error) -> CaptureError {
     CaptureError::new(kind, error.to_string())
 }
 
-/// Does the kernel's program see outgoing frames as a packet socket would? It stands before segmentation: where the device
-/// does not cut TCP itself, but the kernel does for it, a packet socket sees the pieces. Of a loopback device it sees what is
-/// received.
+/// Does the kernel's program see outgoing frames as a packet socket would?
+///
+/// The program stands before segmentation. Where the kernel cuts TCP for a device that cannot, a packet socket sees the
+/// pieces and the program does not. Of a loopback device the program sees what is received.
 pub fn sees_segments_alike(device: &Device) -> bool {
     device.link.is_loopback() || device.offloads.tso || !device.offloads.gso
 }

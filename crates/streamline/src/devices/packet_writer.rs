@@ -1,10 +1,14 @@
-//! A device's ring written by a thread that copies from a packet socket: for devices and kernels whose programs cannot, or
-//! would see packets otherwise than a packet socket does.
+//! A device's ring, written by a thread that copies from a packet socket. It serves devices and kernels that run no
+//! program of ours, or whose programs would see other packets than a packet socket does.
 //!
-//! What nobody wants is not copied: all expressions together are the socket's filter. Where programs may be loaded that is
-//! one which lets in exactly what is wanted and counts the rest ([`kernel::SocketFilter`]). Where not, it is cBPF, which takes no
-//! right beyond that of having the socket ([`program::any_of`]): it may let in more, and never less, and counts nothing.
-//! Either way expressions are asked one by one above.
+//! All readers' expressions together are the socket's filter, so unwanted packets are not copied. There are two kinds
+//! of filter:
+//! - Where programs may be loaded, a program that lets in exactly what is wanted and counts the rest
+//!   ([`kernel::SocketFilter`]).
+//! - Else cBPF, which needs no right beyond having the socket ([`program::any_of`]). It may let in more but never less,
+//!   and counts nothing.
+//!
+//! Either way the copying thread asks the expressions one by one for each packet that came in.
 
 use super::Promiscuous;
 use super::kernel_writer::to_kernel;
@@ -24,10 +28,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The thread looks this often whether it is still needed.
+/// How often the thread checks that it is still needed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Longest packet there is, with tags.
+/// The longest packet there is, with tags.
 const PACKET_BYTES: usize = buffer::live::words::PACKET_BYTES;
 
 pub(crate) struct PacketWriter {
@@ -36,26 +40,26 @@ pub(crate) struct PacketWriter {
     thread: Option<JoinHandle<()>>,
     promiscuous: Promiscuous,
     socket_filter: SocketFilter,
-    /// What the filter lets in; held while it is exchanged.
+    /// The expressions that the filter lets in; locked while the filter is exchanged.
     filtered: Mutex<Vec<Expression>>,
-    /// The filter's counters, where programs may be loaded.
+    /// The filter's counters. `None`: programs may not be loaded.
     counting: Option<Arc<kernel::SocketFilter>>,
     how: Mutex<How>,
 }
 
-/// For people: that a packet socket is copied from, and why.
+/// Says for people that a packet socket is copied from, and why.
 pub fn how(why: &str) -> String {
     format!("copied from a packet socket (TPACKET_V3): {why}")
 }
 
-/// What the filter is.
+/// The kind of the socket's filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// A program that counts.
+    /// A loaded program that counts.
     Loaded,
-    /// So many instructions of the classic machine.
+    /// A cBPF program with this number of instructions.
     Classic(usize),
-    /// None: everything comes.
+    /// No filter: every packet comes in.
     None,
 }
 
@@ -67,7 +71,7 @@ struct Shared {
 }
 
 impl PacketWriter {
-    /// `why` is why it is this one that writes.
+    /// Opens a device; `why` says why this writer serves it.
     pub(crate) fn open(
         namespace: &Namespace,
         device: &DriverDevice,
@@ -76,14 +80,14 @@ impl PacketWriter {
         why: &str,
     ) -> Result<Copied<PacketWriter>, CaptureError> {
         let link = &device.link;
-        // Nobody wants anything yet.
+        // No reader wants anything yet.
         let options = Options { filter: filter::nothing(), ..Options::default() };
         let receiver = Receiver::open(namespace, &link.name, &options).map_err(capture_error)?;
         let socket_filter = receiver.socket_filter().map_err(capture_error)?;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
         let shared = Arc::<Shared>::default();
         let theirs = Arc::clone(&shared);
-        // Who may load none, or has no memory for it, does without.
+        // Without the right to load programs, or the memory for one, use cBPF.
         let counting = kernel::SocketFilter::new(link_type == ETHERNET).ok().map(Arc::new);
         let counted = counting.clone();
         let thread = std::thread::Builder::new()
@@ -114,7 +118,7 @@ impl PacketWriter {
     }
 }
 
-/// The thread: from the socket's ring into the live one.
+/// The thread that copies from the socket's ring into the live ring.
 fn copy(
     mut receiver: Receiver,
     ethernet: bool,
@@ -155,7 +159,7 @@ fn copy(
                 }
             }
             Err(_) => {
-                // The device is gone, or the socket is of no more use: readers are told by their owner.
+                // The device is gone, or the socket is unusable. The readers' owner tells them.
                 shared.gone.store(true, Ordering::Release);
                 copying.ring();
                 return;
@@ -168,7 +172,7 @@ impl Drop for PacketWriter {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // It has no way to panic that could be mended here.
+            // A panic there could not be mended here.
             let _ = thread.join();
         }
     }
@@ -184,7 +188,7 @@ impl Copier for PacketWriter {
     }
 
     fn sift(&self, expressions: &[&Expression]) -> Result<(), CaptureError> {
-        // Whoever panicked under it had not changed it yet.
+        // A thread that panicked under this lock had not changed the value yet.
         let mut filtered = self.filtered.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted: Vec<Expression> = Vec::new();
         for expression in expressions {
@@ -221,7 +225,7 @@ impl Copier for PacketWriter {
 }
 
 impl PacketWriter {
-    /// Has the socket let in what any of these wants, in the best way there is.
+    /// Attaches the best filter that lets in all packets these expressions want.
     fn attach(&self, wanted: &[Expression]) -> Result<How, CaptureError> {
         if let Some(counting) = &self.counting
             && let Ok(program) = counting.program(&wanted.iter().map(to_kernel).collect::<Vec<_>>())
@@ -234,13 +238,13 @@ impl PacketWriter {
         {
             return Ok(How::Classic(program.len()));
         }
-        // Too long together, or something that only this side knows how to do.
+        // The expressions are too long together, or one of them can only be asked by this process.
         self.socket_filter.set(&filter::everything(WHOLE)).map_err(capture_error)?;
         Ok(How::None)
     }
 }
 
-/// Do these two let in the same?
+/// Do these two let in the same packets?
 fn is_same(one: &Expression, other: &Expression) -> bool {
     let same_program = match (&one.program, &other.program) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -249,7 +253,8 @@ fn is_same(one: &Expression, other: &Expression) -> bool {
     same_program && (one.bit, one.direction) == (other.bit, other.direction)
 }
 
-/// The socket's filter in the classic machine: what any of these wants. None where one program cannot say that, or need not.
+/// The cBPF program that lets in all packets these expressions want. `None`: one program cannot express it, or no
+/// filter is needed.
 fn socket_filter(expressions: &[Expression]) -> Option<Vec<filter::Instruction>> {
     let all = Program::constant(WHOLE);
     let of = |way: Direction| -> Option<Vec<filter::Instruction>> {

@@ -1,7 +1,8 @@
-//! The process of isolated filters: runs an ordinary request between two rings, after it has given up everything else.
+//! The process of isolated filters: it gives up everything it does not need, then runs an ordinary request between two
+//! rings.
 //!
-//! Standard input gives the request: a number of lines, then the lines. When it closes, the process that wrote it is gone, and
-//! this one ends. Standard output tells that one what happened, a line each.
+//! Standard input gives the request: a number of lines, then the lines. When it closes, the parent process is gone, and
+//! this one ends. On standard output this process reports to its parent, one line for each event.
 
 use super::process::{END, LINES};
 use crate::parser::confine;
@@ -16,22 +17,22 @@ use std::io::{BufRead, Read, Write};
 /// The process is ready to run.
 pub(super) const READY: &str = "ready";
 
-/// What failed follows.
+/// Followed by the error.
 pub(super) const FAILED: &str = "failed: ";
 
-/// A line for people follows.
+/// Followed by a line for people.
 pub(super) const NOTE: &str = "note: ";
 
-/// A number and what it counts follow.
+/// Followed by a number and what it counts.
 pub(super) const COUNT: &str = "count: ";
 
-/// Bytes of a line for people at most.
+/// Most bytes of a line for people.
 const NOTE_BYTES: usize = 512;
 
-/// Status of a process that has said what failed.
+/// Exit status after an error was reported.
 const STATUS: i32 = 1;
 
-/// Tells the other process something. Where that process is gone, the write fails without effect.
+/// Reports to the parent process. Where that is gone, the write fails without effect.
 fn say(word: &str, text: &str) {
     let line = format!("{word}{}\n", text.replace('\n', "; "));
     let mut output = std::io::stdout().lock();
@@ -39,7 +40,7 @@ fn say(word: &str, text: &str) {
     let _ = output.flush();
 }
 
-/// Runs until the ring that it reads ends. Gives the status that the process is to end with.
+/// Runs until the ring that it reads ends. Gives the process's exit status.
 pub fn run() -> i32 {
     std::panic::set_hook(Box::new(|panic| {
         say(FAILED, &format!("a filter has panicked: {panic}"));
@@ -49,7 +50,7 @@ pub fn run() -> i32 {
         Ok(()) => 0,
         Err(why) => {
             say(FAILED, &why);
-            // Without a word to the rings: the other side is to learn that this was no proper end.
+            // Exit without closing the rings properly: the other side has to see that this was no proper end.
             std::process::exit(STATUS)
         }
     }
@@ -60,7 +61,7 @@ fn run_request() -> Result<(), String> {
     guard::keep_capabilities(CapabilitySet::empty()).map_err(|error| error.to_string())?;
     let text = request()?;
     let session = Session::with_output(Output::new(Box::new(std::io::sink()), false));
-    // libpcap is loaded while libraries can be.
+    // Load libpcap now, while libraries can still be loaded.
     let _ = crate::describe_compiler();
     let mut job = session.prepare(&text, &BTreeMap::new()).map_err(|error| error.to_string())?;
     confine::make_for_user_alone();
@@ -69,7 +70,7 @@ fn run_request() -> Result<(), String> {
     std::thread::Builder::new().name("lifeline".into()).spawn(wait_for_end).map_err(|error| error.to_string())?;
     say(READY, "");
     let mut notices = Vec::new();
-    // The other process reads this one's words after its end: more than a pipe holds would keep it from ending.
+    // The parent reads these lines only after this process has ended. More than a pipe holds would block its end.
     let (ended, report) = job.run_to_end(&StopFlag::new(), &mut |worker| {
         notices.extend(worker.take_notices().into_iter().take(LINES - notices.len()));
     });
@@ -94,16 +95,16 @@ fn request() -> Result<String, String> {
     (0..lines).map(|_| next()).collect()
 }
 
-/// Ends this process when the other one has.
+/// Ends this process when its parent has ended.
 fn wait_for_end() {
     let mut byte = [0];
     while let Ok(1) = std::io::stdin().lock().read(&mut byte) {}
-    // A proper end closes standard input too, and has the process end by itself first.
+    // A proper end closes standard input too. Give the main thread time to end by itself first.
     std::thread::sleep(END + std::time::Duration::from_secs(1));
     std::process::exit(STATUS)
 }
 
-/// Tells what the filters between the rings counted.
+/// Reports what the filters between the rings counted.
 fn tell(report: &Report) {
     let inner: Vec<&NodeReport> =
         report.nodes.iter().filter(|node| !node.source && !node.operand && !node.edges.is_empty()).collect();

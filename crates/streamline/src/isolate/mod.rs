@@ -1,8 +1,8 @@
-//! Filters with `isolate=yes`: they run in a process of their own, which reads one ring and writes another and can do nothing
+//! Filters with `isolate=yes` run in a process of their own. It reads one ring, writes another, and can do nothing
 //! else.
 //!
-//! - here — puts both ends of a process in the place of its filters in a plan.
-//! - `process` — starts the process, hears why it ended, and starts another.
+//! - here — replaces the filters in a plan by the two ends of a process.
+//! - `process` — starts the process, learns why it ended, and starts another.
 //! - [`child`] — the process itself: an ordinary request between two rings, confined.
 
 pub mod child;
@@ -19,13 +19,14 @@ use process::{Child, Recipe};
 use request::Diagnostic;
 use std::ffi::OsString;
 
-/// Refuses filters with `isolate=yes` where no process can be had for them.
+/// Refuses filters with `isolate=yes` where no process can be started for them.
 pub(crate) fn refuse(design: &Design, why: &str) -> Result<(), Diagnostic> {
     let isolated = design.plan.nodes.iter().position(|node| node.how.isolate);
     isolated.map_or(Ok(()), |index| Err(control::isolate::wrong(design, NodeId(index as u32), why.into())))
 }
 
-/// Starts the processes of a design, and puts their ends into what is left for the worker. Gives the nodes that run there.
+/// Starts the processes of a design, and puts their ends into the worker's part of the plan. Gives the nodes that run
+/// in a process.
 pub(crate) fn carve(design: &Design, command: &[OsString], rest: &mut Rest) -> Result<Vec<NodeId>, Error> {
     let mut away = Vec::new();
     for group in groups(design)? {
@@ -51,7 +52,7 @@ pub(crate) fn carve(design: &Design, command: &[OsString], rest: &mut Rest) -> R
     Ok(away)
 }
 
-/// Puts a sink and a source in the place of the first node of a group, and takes the others out.
+/// Replaces the first node of a group by a sink and a source, and removes the group's other nodes.
 fn put_in(rest: &mut Rest, group: &Group, sink: Instance, source: Instance) {
     let (first, last) = (group.entries[0], group.last);
     let end = |kind: &'static Kind, label: String, like: &Node| Node {
@@ -63,10 +64,10 @@ fn put_in(rest: &mut Rest, group: &Group, sink: Instance, source: Instance) {
     };
     let mut instances = Some((sink, source));
     let nodes = std::mem::take(&mut rest.plan.nodes);
-    // By node as it was: where what goes to it goes now.
+    // For each old node: the new node that gets its input.
     let mut places = Vec::new();
     let mut source_at = 0;
-    // Each entry gets all blocks, and they are to come once.
+    // Each entry gets all blocks, but the sink must get each block once.
     let is_double: Vec<bool> =
         rest.left.iter().map(|left| group.entries[1..].iter().any(|entry| left.is_node(*entry))).collect();
     for (node, left) in nodes.into_iter().zip(std::mem::take(&mut rest.left)) {

@@ -1,8 +1,8 @@
-//! Starts a process for isolated filters, with a ring into it and one out of it, and hears how it ended.
+//! Starts a process for isolated filters, with a ring into it and one out of it, and learns how it ended.
 //!
-//! The process gets its request by its standard input, which stays open: its closing tells the process that this one is gone.
-//! By its standard output it says that it is ready, or why not; and in the end what it counted, or what failed. No file is left:
-//! the rings' sockets lose their names as soon as both sides have opened them.
+//! The process gets its request on standard input, which stays open; when it closes, the process knows that this one is
+//! gone. On standard output it says that it is ready, or why not. At its end it says what it counted, or what failed.
+//! No file is left over: the rings' sockets lose their names as soon as both sides have opened them.
 
 use super::child::{COUNT, FAILED, NOTE, READY};
 use crate::kept_ring::KeptRing;
@@ -24,28 +24,28 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes and blocks of each ring: the longest block there is has room twice.
+/// Bytes and blocks of each ring: twice the room of the longest block.
 const RING: (u64, u64) = (32 << 20, 1 << 16);
 
-/// So long a process may take until it is ready.
+/// How long a process may take until it is ready.
 const START: Duration = Duration::from_secs(20);
 
-/// So long a process may take to end when its rings have.
+/// How long a process may take to end after its rings have ended.
 pub(super) const END: Duration = Duration::from_secs(2);
 
-/// What a process says is read so far at most: it may say anything.
+/// Most bytes read from a process's output; it may be hostile.
 const WORDS: u64 = 64 << 10;
 
-/// Lines of a process that people are shown.
+/// Most lines of a process that people are shown.
 pub(super) const LINES: usize = 32;
 
 /// Rings that this process has named so far.
 static NAMES: AtomicU64 = AtomicU64::new(0);
 
-/// How to start a process, again and again.
+/// Everything needed to start a process, and to start it again.
 pub(super) struct Recipe {
     pub(super) command: Vec<OsString>,
-    /// The filters.
+    /// The filters, as a request.
     pub(super) request: String,
     pub(super) input: Type,
     pub(super) output: Type,
@@ -56,21 +56,21 @@ pub(super) struct Recipe {
 pub(super) struct Child {
     recipe: Recipe,
     process: std::process::Child,
-    /// It was killed from here, or has ended.
+    /// Set once this process has killed it, or has seen it end.
     status: Option<ExitStatus>,
-    /// Gone when another process gets others.
+    /// Dropped when a restarted process gets new rings.
     _rings: [KeptRing; 2],
 }
 
 impl Child {
-    /// Starts a process, and opens this side of its rings.
+    /// Starts a process, and opens this side's ends of its rings.
     pub(super) fn start(recipe: Recipe) -> Result<(Child, Rings), String> {
         let rings = [ring()?, ring()?];
         let (process, opened) = start(&recipe, &rings)?;
         Ok((Child { recipe, process, status: None, _rings: rings }, opened))
     }
 
-    /// Its status, where it has ended.
+    /// Its exit status. `None`: it runs.
     fn look(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.process.try_wait().ok().flatten();
@@ -78,11 +78,11 @@ impl Child {
         self.status
     }
 
-    /// The lines that the process wrote after its first word. The process has ended.
+    /// The lines that the process wrote after its first word. It must have ended.
     fn words(&mut self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(output) = self.process.stdout.take() {
-            // Whatever it is, there is no more of it.
+            // An error ends the output like its proper end.
             let _ = output.take(WORDS).read_to_end(&mut words);
         }
         String::from_utf8_lossy(&words).lines().map(|line| base::terminal::line(line).into_owned()).collect()
@@ -123,7 +123,7 @@ impl Process for Child {
 
     fn kill(&mut self) {
         if self.look().is_none() {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = self.process.kill();
             self.status = self.process.wait().ok();
         }
@@ -177,7 +177,7 @@ fn name(signal: i32) -> Option<&'static str> {
     names.iter().find(|(number, _)| *number == signal).map(|(_, name)| *name)
 }
 
-/// Makes a ring that both sides may hold: its writer waits.
+/// Makes a ring that both sides may hold: the writer waits when it is full.
 fn ring() -> Result<KeptRing, String> {
     let (bytes, blocks) = RING;
     let options = RingOptions {
@@ -201,12 +201,12 @@ fn path() -> std::io::Result<PathBuf> {
     Ok(folder.join(format!("{}.{number}.ring", std::process::id())))
 }
 
-/// Takes away what a request left that was killed while it started a process.
+/// Removes what was left by a request that was killed while it started a process.
 fn clear(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "ring") {
-            // One that is in use is somebody's.
+            // A ring in use is not removed.
             let _ = clear_dead(&path);
         }
     }
@@ -217,7 +217,7 @@ fn start(recipe: &Recipe, rings: &[KeptRing; 2]) -> Result<(std::process::Child,
     let [program, arguments @ ..] = &*recipe.command else { return Err("there is no program".into()) };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // The terminal's signals are for the request, which ends its processes itself.
+    // Signals from the terminal are for the request, which ends its processes itself.
     command.process_group(0);
     let mut process = command.spawn().map_err(|error| error.to_string())?;
     let opened = greet(&mut process, recipe, rings);
@@ -235,7 +235,7 @@ fn start(recipe: &Recipe, rings: &[KeptRing; 2]) -> Result<(std::process::Child,
     }
 }
 
-/// Says what the process is to do, waits until it is ready, and opens the rings as well.
+/// Sends the process its request, waits until it is ready, and opens this side's ends of the rings.
 fn greet(process: &mut std::process::Child, recipe: &Recipe, rings: &[KeptRing; 2]) -> Result<Rings, String> {
     let [into, from] = [&rings[0], &rings[1]].map(|ring| ring.path().to_str().ok_or("the folder's path is not text"));
     let (into, from) = (into?, from?);
@@ -256,7 +256,7 @@ fn greet(process: &mut std::process::Child, recipe: &Recipe, rings: &[KeptRing; 
         .map_err(|error| format!("a ring cannot be opened: {error}"))
 }
 
-/// The first line that the process says, as far as it says one in time.
+/// The first line that the process writes, if it writes one in time.
 fn first_word(process: &mut std::process::Child) -> Result<String, String> {
     let Some(output) = &mut process.stdout else { return Err("it has no output".into()) };
     let until = Instant::now() + START;
@@ -266,7 +266,7 @@ fn first_word(process: &mut std::process::Child) -> Result<String, String> {
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         match rustix::event::poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return Err(format!("it is not ready within {} s", START.as_secs())),
-            // A signal is for others.
+            // Interrupted by a signal: try again.
             Err(_) => continue,
             Ok(_) => {}
         }

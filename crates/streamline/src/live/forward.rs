@@ -1,8 +1,8 @@
-//! Frames that go from one device to another without leaving the kernel: a program on the first (XDP) has them go out by the
-//! second. What can be done so is decided before anything is opened ([`check`]); here it is also opened ([`open`]).
+//! Sends frames from one device to another without their leaving the kernel: an XDP program on the first device
+//! redirects them to the second. [`check`] decides what can be done before anything is opened; [`open`] opens it.
 //!
-//! A driver may say that it takes such frames and drop all of them, and the kernel tells nobody: so some are sent that way
-//! before the program takes any of the host's.
+//! A driver may claim that it takes such frames and then drop all of them, without an error from the kernel. So some
+//! test frames go that way before the program takes any of the host's.
 
 use super::lowering::is_own;
 use capture::ETHERNET;
@@ -19,16 +19,18 @@ use kernel::{ConsumeProgram, To, Wanted};
 use program::Program;
 use std::time::{Duration, Instant};
 
-/// Frames that are sent to see whether any come out.
+/// Test frames sent to see whether any come out.
 const TEST_FRAMES: u32 = 3;
 
-/// A device counts what it sends within so long: a virtual one at once, hardware when it is asked by its driver.
+/// How long to wait until a device has counted what it sent. A virtual device counts at once, hardware when its driver
+/// is asked.
 const COUNTED: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
 
-/// How often that is looked for.
+/// How often to look at the counter meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// A frame of the ether type for experiments, from nobody to nobody (IEEE 802, table of ether types).
+/// A frame of the EtherType for experiments (IEEE 802, table of ether types), with locally administered addresses that
+/// no host has.
 const TEST_FRAME: [u8; 60] = {
     let mut frame = [0; 60];
     (frame[0], frame[6], frame[7], frame[12], frame[13]) = (2, 2, 1, 0x88, 0xb5);
@@ -48,7 +50,7 @@ fn found(name: &str) -> Result<Link, String> {
     link.ok_or_else(|| format!("there is no device `{name}`"))
 }
 
-/// Can frames that come by these filters go out by this device? Else why not.
+/// Checks that frames that come by these filters can go out by this device. The error says why not.
 pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
     let [(device, params), rest @ ..] = before else { return Err("nothing comes to it from a device here".into()) };
     if !device.takes_away(params) {
@@ -75,7 +77,7 @@ pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
         return Err(format!("`{}` is down", down.name));
     }
     let features = |link: &Link| driver::features::xdp(link.index).ok().flatten();
-    // An old kernel does not say: the test frames will.
+    // An old kernel does not say; the test frames will show it.
     if features(&from).is_some_and(|features| !features.redirects()) {
         return Err(format!("the driver of `{}` redirects nothing", from.name));
     }
@@ -85,7 +87,7 @@ pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
     }
 }
 
-/// That a device takes nothing that is redirected to it, and what would help.
+/// Says that a device takes no redirected frames, and what would help.
 fn takes_nothing(to: &Link) -> String {
     let name = &to.name;
     match to.kind.as_deref() {
@@ -96,7 +98,7 @@ fn takes_nothing(to: &Link) -> String {
     }
 }
 
-/// Has what a device receives, and this program wants, go out by another; an error says what cannot be done.
+/// Redirects what a device receives, and `wanted` matches, to another device. The error says what cannot be done.
 pub(super) fn open(from: &Params, to: &str, wanted: Option<&Program>) -> Result<Instance, String> {
     let (input, output) = (found(name_of(from))?, found(to)?);
     driver::af_xdp::check_free(&input).map_err(|error| error.to_string())?;
@@ -128,7 +130,7 @@ fn promiscuous(device: &Link) -> Result<PacketSocket, String> {
     Ok(socket)
 }
 
-/// Sends some frames the way all will go, and looks whether the device sends them.
+/// Sends some frames the way all will go, and checks that the device sends them.
 fn try_out(consume_program: &ConsumeProgram, output: &Link) -> Result<(), String> {
     let sent = || found(&output.name).map(|link| link.counters.get("tx_packets").unwrap_or(0));
     let before = sent()?;
@@ -147,14 +149,14 @@ fn try_out(consume_program: &ConsumeProgram, output: &Link) -> Result<(), String
 
 /// A program that forwards.
 struct Forward {
-    /// None once it has stopped.
+    /// `None` once it has stopped.
     link: Option<sys::Link>,
     consume_program: ConsumeProgram,
     _promiscuous: Option<PacketSocket>,
     watch: Watch,
-    /// The two devices, as they were when it began.
+    /// The two devices, as they were at the start.
     before: [Link; 2],
-    /// What they had dropped when they were last there.
+    /// How many frames the devices had dropped when they were last present.
     dropped: u64,
 }
 
@@ -171,7 +173,7 @@ impl Forwards for Forward {
             self.dropped = there + here;
         }
         let Forward { dropped, .. } = *self;
-        // What the program itself dropped the first device may count, or not.
+        // The first device may or may not count what the program itself dropped.
         let own = counted.too_long + counted.nowhere;
         Forwarded {
             seen: counted.seen,
@@ -198,7 +200,7 @@ impl Forwards for Forward {
     }
 }
 
-/// Is it a device whose frames can be taken from the host by a program of this process's own?
+/// Can this process take the device's frames from the host by a program of its own?
 pub(super) fn is_here(before: &[Before<'_>], is_elsewhere: bool) -> bool {
     !is_elsewhere || before.first().is_some_and(|(kind, _)| is_own(kind))
 }

@@ -1,12 +1,16 @@
-//! What of a plan the kernel does, or the daemon where it copies: decided from the plan, before anything is opened, and asked
-//! by who explains a request and by who runs it.
+//! Decides from the plan which filters the kernel runs, or the daemon where it copies. It decides before anything is
+//! opened, both to explain a request and to run it.
 //!
-//! In: filters, one after the other from a device on ([`lowered`]); what stands behind the edges that leave the kernel
-//! ([`Behind`], [`wanted`]); a whole plan ([`Judge`]). Out: programs, and what people should know. Not opening: that is
-//! `space`, which makes of the same programs what it opens.
+//! In:
+//! - filters, one after the other from a device on ([`lowered`]);
+//! - the filters behind the edges that leave the kernel ([`Behind`], [`wanted`]);
+//! - a whole plan ([`Judge`]).
 //!
-//! What stands behind an edge decides by itself; the kernel leaves out what it cannot want. Where that is *taken away* from
-//! the host, only what is written as a program counts: what a filter like `tcp` does not want nobody said to leave to the host.
+//! Out: programs, and notes for people. Not opening: `space` opens what it makes of the same programs.
+//!
+//! The filters behind an edge decide by themselves; the kernel leaves out packets that they cannot want. Where packets
+//! are *taken away* from the host, only filters written as a program count. A request with a filter like `tcp` does not
+//! ask to leave all other packets with the host.
 
 use super::ration::Rationed;
 use super::selection::{Selection, is_typed};
@@ -31,20 +35,20 @@ use std::sync::Arc;
 pub(crate) const KERNEL: &str = "kernel";
 pub(crate) const DAEMON: &str = "daemon";
 
-/// More ways from devices to one node are not followed: a device has no more readers.
+/// Most paths from devices to one node that are followed: a device has no more readers.
 const WAYS: usize = buffer::live::EXPRESSIONS;
 
-/// Is it a device that a request has for itself?
+/// Does a request have this device to itself?
 pub(crate) fn is_own(kind: &Kind) -> bool {
     matches!(kind.device, Some(DeviceAccess::Exclusive(_)))
 }
 
-/// Does it give numbers of packets, and no packets?
+/// Does this filter give numbers of packets, and no packets?
 pub(crate) fn counts(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Counts))
 }
 
-/// The device that a sink has frames go out by without their leaving the kernel, where it is one.
+/// The device by which a sink sends frames without their leaving the kernel. `None`: it is no such sink.
 pub(crate) fn forwards_to(kind: &Kind, params: &Params) -> Option<String> {
     match kind.lower {
         Some(Lower::Forwards(target)) => target(params).ok(),
@@ -52,19 +56,19 @@ pub(crate) fn forwards_to(kind: &Kind, params: &Params) -> Option<String> {
     }
 }
 
-/// What filters are together.
+/// Several filters combined into one step of the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lowered {
-    /// A packet passes all of these.
+    /// A packet has to pass all of these.
     pub(crate) chosen: Vec<Expression>,
-    /// And of those one in so many.
+    /// Of the packets that pass, take the first of each `sample`.
     pub(crate) sample: u32,
-    /// They are only counted.
+    /// Packets are only counted.
     pub(crate) counts: bool,
 }
 
 impl Lowered {
-    /// What they choose.
+    /// All expressions of `chosen` as one.
     pub(crate) fn expression(&self) -> Expression {
         match &self.chosen[..] {
             [one] => one.clone(),
@@ -77,7 +81,8 @@ fn cannot(text: impl Into<String>) -> CaptureError {
     CaptureError::new(CaptureErrorKind::Cannot, text)
 }
 
-/// What filters are together, one after the other, over frames of a link type; else why the kernel cannot do it.
+/// Combines filters that stand one after the other, over frames of a link type. The error says why the kernel cannot do
+/// it.
 pub(crate) fn lowered<'a>(
     filters: impl IntoIterator<Item = &'a Selection>,
     compiler: &dyn Compile,
@@ -93,7 +98,8 @@ pub(crate) fn lowered<'a>(
                 let sample = one_in(params).map_err(cannot)?.checked_mul(all.sample);
                 all.sample = sample.ok_or_else(|| cannot("so few packets are not counted there"))?;
             }
-            // Those are counted before it: it is the reader alone that asks it.
+            // A typed filter behind `sample` is not lowered: the packets are counted before it, and the reader alone
+            // asks it.
             Selection::Filter(kind, _) if is_typed(kind) && all.sample > 1 => {}
             _ => {
                 let expression = filter.expression(compiler, link_type).map_err(cannot)?;
@@ -119,18 +125,19 @@ fn repeats(expression: &Expression) -> bool {
     }
 }
 
-/// What stands behind an edge that leaves the kernel, as far as it says what it can want.
+/// The packets that filters behind an edge can want, as far as the filters tell.
 #[derive(Clone, Debug)]
 pub(crate) struct Behind {
-    /// Selectors: what is wanted passes all of them.
+    /// Selectors; a wanted packet passes all of them.
     written: Vec<Selection>,
-    /// What packets must be otherwise.
+    /// What a wanted packet must be besides.
     pre_filter: Option<Expression>,
-    /// A filter behind those that turns packets into others.
+    /// A filter behind the selectors that turns packets into others.
     opened: Option<Opened>,
 }
 
-/// What is wanted behind a filter that turns packets into others: those that it does, and those that are wanted as they are.
+/// Wanted packets at a filter that turns packets into others: those that it turns (`others`), and those that the
+/// filters behind it want as they are (`behind`).
 #[derive(Clone, Debug)]
 struct Opened {
     others: Vec<Expression>,
@@ -138,16 +145,17 @@ struct Opened {
 }
 
 impl Behind {
-    /// Of an edge of a plan.
+    /// Reads what an edge of a plan leads to.
     pub(crate) fn of(plan: &Plan, edge: &Edge) -> Behind {
         Behind::find(plan, edge, true)
     }
 
-    /// `may_open`: it may look behind a filter that turns packets into others. Not behind two of them: a plan has many ways.
+    /// `may_open`: look behind a filter that turns packets into others. Not behind two of them, since a plan has many
+    /// paths.
     fn find(plan: &Plan, edge: &Edge, may_open: bool) -> Behind {
         let mut behind = Behind { written: Vec::new(), pre_filter: None, opened: None };
         let mut at = edge.to;
-        // Plans lead nowhere back: this ends.
+        // Plans have no cycles, so this ends.
         while behind.add(plan, at, may_open) {
             let [Edge { to, select: None, .. }] = &plan.nodes[at.index()].edges[..] else { break };
             at = *to;
@@ -155,10 +163,11 @@ impl Behind {
         behind
     }
 
-    /// Adds what has to pass a node; is all of that known, so that what comes behind it can be added, too?
+    /// Adds what a packet has to pass at a node. Gives whether that is known completely, so that the next node can be
+    /// added.
     fn add(&mut self, plan: &Plan, at: NodeId, may_open: bool) -> bool {
         if plan.nodes[at.index()].edges.iter().any(|edge| edge.rejected) {
-            // What it rejects is wanted as well.
+            // The rejected packets are wanted as well.
             return false;
         }
         if let Some(selection) = selection(plan, at) {
@@ -186,8 +195,8 @@ impl Behind {
         false
     }
 
-    /// Those that may pass all that it can want; `None` where that may be everything. Packets are cut to `snap_len` bytes, 0
-    /// for none, before it sees them.
+    /// An expression that passes at least what the filters can want. `None`: that may be everything. Packets are cut to
+    /// `snap_len` bytes before the filters see them (0 = not cut).
     fn expression(
         &self,
         only_written: bool,
@@ -196,7 +205,7 @@ impl Behind {
         snap_len: u32,
     ) -> Option<Expression> {
         let written = self.written.iter().filter(|one| snap_len == 0 || one.is_of_cut_packets());
-        // A selector that has no expression says itself what is wrong with it.
+        // A selector without an expression reports its error itself.
         let written = written.filter_map(|one| one.expression(compiler, link_type).ok());
         let pre_filter = self.pre_filter.clone().filter(|_| !only_written && link_type == ETHERNET);
         let opened = self.opened.as_ref().filter(|_| link_type == ETHERNET).and_then(|opened| {
@@ -213,7 +222,7 @@ impl Behind {
     }
 }
 
-/// What stands at a node of a plan, as far as it may run below.
+/// The selection at a node of a plan. `None`: no program can know it.
 fn selection(plan: &Plan, at: NodeId) -> Option<Selection> {
     match &plan.nodes[at.index()].task {
         Task::Filter { kind, params } => Some(Selection::Filter(kind, params.clone())),
@@ -224,8 +233,9 @@ fn selection(plan: &Plan, at: NodeId) -> Option<Selection> {
     }
 }
 
-/// What is wanted behind edges that leave the kernel at one place: what any of these passes. None where that may be
-/// everything. `only_written` leaves out what filters can want that are no selectors.
+/// Which packets the filters behind these edges want; the edges leave the kernel at one place. A packet has to pass any
+/// of the expressions. `None`: all packets may be wanted. `only_written`: count only selectors, not what other filters
+/// can want.
 pub(crate) fn wanted(
     behind: &[&Behind],
     only_written: bool,
@@ -243,11 +253,12 @@ pub(crate) fn wanted(
     (!all.is_empty()).then_some(all)
 }
 
-/// What an expression costs whose reader may have it as a rough one of a dearer one: as much as each of a device's readers has
-/// on average, where the daemon's policy does not say otherwise.
+/// Above this cost, a reader's expression may be replaced by a cheap, rough one. It is the average share of each of a
+/// device's readers, unless the daemon's policy says otherwise.
 const ROUGH: u32 = INSTRUCTIONS / WAYS as u32;
 
-/// Pass all that these pass, by as much of their programs as costs little. `None` where one of them would pass everything.
+/// Replaces costly expressions by the beginnings of their programs, which are cheap and pass at least the same packets.
+/// `None`: one of them would pass everything.
 pub(crate) fn roughly(wanted: Vec<Expression>) -> Option<Vec<Expression>> {
     let is_cheap = |program: &Program| kernel::cost(Some(program), 1) <= ROUGH;
     let rough = |expression: Expression| {
@@ -262,17 +273,17 @@ pub(crate) fn roughly(wanted: Vec<Expression>) -> Option<Vec<Expression>> {
     wanted.into_iter().map(rough).collect()
 }
 
-/// The program of what was chosen, and of that of what is wanted behind it; no longer than one may be. `None` where that is
-/// everything.
+/// The program for packets that `chosen` and any of `wanted` pass, no longer than a program may be. `None`: everything
+/// passes.
 pub(crate) fn program(chosen: &Expression, wanted: Option<&[Expression]>, passes: Passes) -> Option<Program> {
     let both = wanted.map(|wanted| Expression::All(vec![chosen.clone(), Expression::Any(wanted.to_vec())]));
-    // Where both are too much, what was chosen alone.
+    // Where both together are too long, use `chosen` alone.
     let mut programs = both.iter().chain([chosen]).filter_map(|expression| expression.program(passes));
     let program = programs.find(|program| program::to_cbpf(program).len() <= PROGRAM_INSTRUCTIONS)?;
     program.always().is_none_or(|length| length == 0).then_some(program)
 }
 
-/// The same as several programs: what passes any of them.
+/// Like [`program()`], but with one program for each of `wanted`; a packet has to pass any of them.
 pub(crate) fn programs(chosen: &Expression, wanted: Option<&[Expression]>) -> Option<Vec<Program>> {
     let each = |wanted: &Expression| program(chosen, Some(std::slice::from_ref(wanted)), Passes::Perhaps);
     match wanted {
@@ -281,13 +292,13 @@ pub(crate) fn programs(chosen: &Expression, wanted: Option<&[Expression]>) -> Op
     }
 }
 
-/// The filter of a packet socket that these are to come by, and what counts what it keeps out.
+/// Makes the filter of a packet socket for these programs, which also counts what it keeps out.
 pub(crate) fn socket_filter(
     wanted: &[Program],
     (incoming, outgoing): (bool, bool),
     link_type: u16,
 ) -> Result<(OwnedFd, SocketFilter), ProgramError> {
-    // Whose bit it is nobody asks.
+    // The bits do not matter here.
     let expression = |(at, program): (usize, &Program)| kernel::Expression {
         incoming,
         outgoing,
@@ -298,22 +309,22 @@ pub(crate) fn socket_filter(
     Ok((socket_filter.program(&expressions)?, socket_filter))
 }
 
-/// Judges a plan.
+/// Decides which nodes of a plan a space runs.
 pub(crate) struct Judge<'a> {
-    /// For the space of this name.
+    /// The name of the space.
     space: &'static str,
     plan: &'a Plan,
     devices: &'a dyn Devices,
     compiler: &'a dyn Compile,
-    /// By node: those that give to it.
+    /// For each node: the nodes that give to it.
     above: Vec<Vec<NodeId>>,
-    /// By device: LINKTYPE of its frames.
+    /// For each device: the LINKTYPE of its frames.
     link_types: BTreeMap<NodeId, u16>,
     verdict: Verdict,
 }
 
 impl<'a> Judge<'a> {
-    /// Of a plan.
+    /// Starts to judge a plan.
     pub(crate) fn new(
         space: &'static str,
         plan: &'a Plan,
@@ -324,8 +335,8 @@ impl<'a> Judge<'a> {
         Judge { space, plan, devices, compiler, above, link_types: BTreeMap::new(), verdict: Verdict::default() }
     }
 
-    /// Which of its nodes the space will not run where they stand; else what it does for those above it. `ration` says what a
-    /// plan that is not refused otherwise is given.
+    /// Gives the nodes that the space refuses to run where they stand; if there are none, what it does for the nodes
+    /// above. `ration` fits a plan into the budgets; it is asked last.
     pub(super) fn judge(mut self, ration: &dyn Fn() -> Rationed) -> Verdict {
         let here: Vec<NodeId> = self.ids().filter(|id| self.is_here(*id)).collect();
         self.refuse_by_operand(&here);
@@ -335,7 +346,7 @@ impl<'a> Judge<'a> {
         self.refuse_behind_forks(&here);
         self.refuse_forwards(&here);
         if !self.verdict.refused.is_empty() {
-            // The others are judged where they stand then.
+            // The plan is placed again, and judged then.
             return self.verdict;
         }
         let mut all_ways = Vec::new();
@@ -377,21 +388,21 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Choices by class stay above: no program knows it.
+    /// Refuses choices by class: no program knows the class.
     fn refuse_by_operand(&mut self, here: &[NodeId]) {
         for id in here.iter().copied().filter(|id| selection(self.plan, *id).is_none()).collect::<Vec<_>>() {
             self.refuse(id, "it does not know the class");
         }
     }
 
-    /// Is there something about it that only its reader can tell?
+    /// Is there something about this node that only its reader can tell?
     fn is_decided_above(&self, id: NodeId) -> bool {
         let is_exact = |expression: Expression| expression.is_exact();
         let selection = selection(self.plan, id).filter(Selection::is_typed);
         selection.is_some_and(|one| !one.expression(self.compiler, ETHERNET).is_ok_and(is_exact))
     }
 
-    /// Only what gets all its packets from here goes on here: nobody carries any from one of these spaces to the other.
+    /// Refuses nodes that get packets from elsewhere: no path carries packets from one of these spaces to the other.
     fn refuse_from_elsewhere(&mut self, here: &[NodeId]) {
         let gets_others = |id: &NodeId| self.above[id.index()].iter().any(|from| !self.is_here(*from));
         for id in here.iter().copied().filter(gets_others).collect::<Vec<_>>() {
@@ -399,7 +410,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Edges that ask for a class lead out of it: whoever reads looks at that.
+    /// Refuses nodes behind edges for one class: only the reader can check the class.
     fn refuse_by_class(&mut self, here: &[NodeId]) {
         let edges = here.iter().flat_map(|id| &self.plan.nodes[id.index()].edges);
         let asking = edges.filter(|edge| edge.select.is_some() && self.is_here(edge.to)).map(|edge| edge.to);
@@ -408,7 +419,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What a selector rejects down there nobody sees any more.
+    /// Refuses selectors whose rejected packets are wanted: packets rejected down there do not come up.
     fn refuse_by_rejects(&mut self, here: &[NodeId]) {
         let rejects = |id: &NodeId| self.node(*id).edges.iter().any(|edge| edge.rejected);
         for id in here.iter().copied().filter(rejects).collect::<Vec<_>>() {
@@ -416,8 +427,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What a device of one's own gives is chosen once, by all that stands on every packet's way. Whatever stands behind a
-    /// fork decides above, about what any of its branches wants.
+    /// Refuses nodes behind forks of a device that the request has to itself. Such a device chooses its packets once,
+    /// by the filters on every packet's path. Filters behind a fork run above, on what any of the branches wants.
     fn refuse_behind_forks(&mut self, here: &[NodeId]) {
         for device in here.iter().copied() {
             if !self.filter(device).is_some_and(|(kind, _)| is_own(kind)) {
@@ -442,7 +453,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A frame that goes out by another device is nobody else's.
+    /// Refuses a forwarding sink whose frames have another reader: a forwarded frame is gone.
     fn refuse_forwards(&mut self, here: &[NodeId]) {
         for id in here.iter().copied() {
             if self.filter(id).is_none_or(|(kind, params)| forwards_to(kind, params).is_none()) {
@@ -464,7 +475,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The ways to a node from the devices before it, each with what stands on it; none where they are too many.
+    /// The paths to a node from the devices before it, each with the nodes on it. `None`: there are too many.
     fn ways(&self, to: NodeId) -> Option<Vec<Vec<NodeId>>> {
         let above: Vec<NodeId> = self.above[to.index()].iter().copied().filter(|id| self.is_here(*id)).collect();
         if above.is_empty() {
@@ -481,13 +492,13 @@ impl<'a> Judge<'a> {
         Some(ways)
     }
 
-    /// What stands on a way behind its device.
+    /// Combines the filters on a path behind its device.
     fn lowered(&self, way: &[NodeId], link_type: u16) -> Result<Lowered, CaptureError> {
         let selections: Vec<Selection> = way[1..].iter().filter_map(|id| selection(self.plan, *id)).collect();
         lowered(&selections, self.compiler, link_type)
     }
 
-    /// Of a device that need not be there, and that another process may know: Ethernet, where nobody can tell.
+    /// The link type of a device, which may be absent or known to another process only. Ethernet if unknown.
     fn link_type(&mut self, device: NodeId) -> u16 {
         if let Some(known) = self.link_types.get(&device) {
             return *known;
@@ -503,7 +514,7 @@ impl<'a> Judge<'a> {
         *self.link_types.entry(device).or_insert(known.unwrap_or(ETHERNET))
     }
 
-    /// Is it something that cannot be done there, on one of its ways?
+    /// Refuses a node when something on one of its paths cannot be done in this space.
     fn refuse_ways(&mut self, id: NodeId, ways: &[Vec<NodeId>]) -> bool {
         for way in ways {
             let [device, _, ..] = way[..] else { continue };
@@ -524,12 +535,12 @@ impl<'a> Judge<'a> {
         false
     }
 
-    /// Does the kernel take these programs, as far as that can be tried? Of what is taken away from the host they choose, or
-    /// nothing is taken.
+    /// Checks that the kernel takes these programs, as far as that can be tried. Programs that take packets away from
+    /// the host are not tried: without them the device takes no packets.
     fn keeps_out(&self, device: NodeId, wanted: &[Program], link_type: u16) -> Result<(), String> {
         let asked = match self.filter(device).and_then(|(kind, params)| Some((kind.device?, params))) {
             Some((DeviceAccess::Exclusive(Exclusive { choice: Choice::SocketFilter { ways, .. }, .. }), params)) => {
-                // Whoever may not load programs may still have a packet socket, without any.
+                // Without the right to load programs there may still be a packet socket, with no program.
                 return socket_filter(wanted, ways(params), link_type).map(drop).map_err(|error| error.to_string());
             }
             Some((DeviceAccess::Shared(shared), params)) => (shared.asked)(params).map_err(|error| error.message)?.0,
@@ -545,11 +556,11 @@ impl<'a> Judge<'a> {
             }
         }
         if asked.by == By::PacketSocket {
-            // The thread that copies asks what its socket's filter cannot.
+            // The copying thread asks what its socket's filter cannot.
             return Ok(());
         }
         match socket_filter(wanted, (asked.direction != Direction::Out, asked.direction != Direction::In), link_type) {
-            // Who may not load any has a daemon, which may.
+            // This process may not load programs; the daemon may.
             Ok(_) | Err(ProgramError::System(..)) => Ok(()),
             Err(ProgramError::Load(error))
                 if error.error.kind() == ErrorKind::PermissionDenied && error.reason.is_empty() =>
@@ -560,14 +571,14 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Says of a node what its reader does, and of those right above it what is left out before them.
+    /// Notes what a node's reader does, and for the nodes right above what is left out before them.
     fn note(&mut self, id: NodeId, ways: &[Vec<NodeId>], rationed: &Rationed) {
         if self.is_decided_above(id) {
             let note = "the reader decides about packets that the program cannot tell about";
             self.verdict.notes.push((id, note.into()));
         }
         let leaving = self.node(id).edges.iter().filter(|edge| !self.is_here(edge.to));
-        // Who shares takes his packets from a reader of his own.
+        // The parser process has a reader of its own, so its edges are noted apart.
         let (shared, own): (Vec<&Edge>, Vec<&Edge>) = leaving.partition(|edge| self.node(edge.to).space == PARSER);
         for (edges, to_shared) in [(shared, true), (own, false)].into_iter().filter(|(edges, _)| !edges.is_empty()) {
             let Some(where_to) = self.left_out(&edges, ways) else { continue };
@@ -584,7 +595,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What becomes of what nobody behind these edges can want, where it does not come up.
+    /// What happens to packets that no filter behind these edges can want. `None`: they come up.
     fn left_out(&mut self, edges: &[&Edge], ways: &[Vec<NodeId>]) -> Option<String> {
         let behind: Vec<Behind> = edges.iter().map(|edge| Behind::of(self.plan, edge)).collect();
         let behind: Vec<&Behind> = behind.iter().collect();

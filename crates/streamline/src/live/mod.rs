@@ -1,11 +1,12 @@
-//! The spaces `kernel` and `daemon`: devices, and selectors on what they give, run where the packets are.
+//! The spaces `kernel` and `daemon`: devices, and selectors that run where the packets are.
 //!
-//! - `lowering` — what can be done there: decided from the plan, before anything is opened.
+//! - `lowering` — decides from the plan what can be done there, before anything is opened.
 //! - `forward` — frames that go from one device to another.
-//! - `ration` — what the daemon's budget has room for.
+//! - `ration` — fits a plan into the daemon's budgets.
 //! - `selection` — selectors as expressions, and what decides in the reader where a program cannot.
-//! - `space` — one of the two: steps of a transaction, in which what was decided is opened.
-//! - here — both, and the part of a plan that is left for a worker ([`rest`]): all that runs further down is a source there.
+//! - `space` — one of the two spaces: the steps of a transaction open what was decided.
+//! - here — both spaces, and the worker's part of a plan ([`rest`]), in which everything that runs further down is a
+//!   source.
 
 mod forward;
 mod lowering;
@@ -28,7 +29,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Both of them.
+/// Both spaces.
 pub(crate) struct LiveSpaces([LiveSpace; 2]);
 
 impl LiveSpaces {
@@ -38,20 +39,20 @@ impl LiveSpaces {
         )
     }
 
-    /// The same for a request whose packets may be found so much later than they came (`set latency=`).
+    /// Sets how much later than it came a packet may be found (`set latency=`).
     pub(crate) fn latency(mut self, latency: Option<Duration>) -> LiveSpaces {
         self.0.iter_mut().for_each(|space| space.set_latency(latency));
         self
     }
 
-    /// The same beside sources that run, and whose places are to be taken: who wants what one of them reads gets that one,
-    /// and who reads the same device otherwise takes over at one packet.
+    /// Prepares a plan beside running sources that it will replace. A new source that reads the same as a running one
+    /// is that one. A source that reads the same device differently takes over at one packet.
     pub(crate) fn beside(mut self, running: &[RunningSource]) -> LiveSpaces {
         self.0.iter_mut().for_each(|space| space.set_beside(running));
         self
     }
 
-    /// For a design that is not carried out.
+    /// The spaces for a design that is only planned, not carried out.
     pub(crate) fn into_boxes(self) -> impl Iterator<Item = Box<dyn Space>> {
         self.0.into_iter().map(|space| Box::new(space) as Box<dyn Space>)
     }
@@ -61,12 +62,12 @@ impl LiveSpaces {
     }
 }
 
-/// The part of a plan that is left for a worker: what runs in the kernel or the daemon, and what others run for this request
-/// (by node of the plan: its name and its source), have become sources.
+/// Makes the worker's part of a plan. Sources replace what runs in the kernel or the daemon. They also replace what
+/// other processes run for this request: `inlets` has their names and sources, by node of the plan.
 pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
     let mut rest = Plan { nodes: Vec::new(), ..plan.clone() };
     let mut left = Vec::new();
-    // By node of the whole plan; only those that stay have one.
+    // For each node of the whole plan, its new id; only nodes that stay have one.
     let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
     let is_below = |id: NodeId| [KERNEL, DAEMON, PARSER].contains(&plan.nodes[id.index()].space.as_str());
     let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
@@ -95,7 +96,7 @@ pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, O
             left.push(source);
         };
         if let Some((label, inlet)) = inlets.remove(&id) {
-            // Its kind says that it is a source, and nothing else of it counts here.
+            // This kind marks it as a source; its other properties are not used here.
             push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, Left::Given(id, inlet));
         }
         let Some(live) = live.0.iter_mut().find(|space| space.name() == node.space) else { continue };

@@ -1,8 +1,10 @@
-//! What of a plan the daemon's budgets have room for, before anything is opened: each reader that the plan would open is asked
-//! what its expression costs, in the order in which readers are opened. What there is no room for runs in the reader.
+//! Fits a plan into the daemon's budgets, before anything is opened. It sums the costs of the expressions of all
+//! readers that the plan would open, in the order in which they are opened. A filter that does not fit runs in the
+//! reader.
 //!
-//! In: a plan, and the budgets of its devices as they are now. Out: what will not run here, and where more comes up than is
-//! wanted. Should a budget change before the plan is carried out, the daemon refuses what does not fit, and it is placed again.
+//! In: a plan, and the present budgets of its devices. Out: the nodes that will not run here, and the places where more
+//! packets come up than are wanted. If a budget changes before the plan is carried out, the daemon refuses the excess,
+//! and the plan is placed again.
 
 use super::space::{LiveSpace, PreFiltering, Reads, Why};
 use capture::CaptureErrorKind;
@@ -10,22 +12,23 @@ use capture::{Budget, CaptureError, CaptureRequest, Devices, Mode};
 use engine::{NodeId, Plan};
 use std::collections::BTreeMap;
 
-/// What a plan is given.
+/// What fits of a plan.
 #[derive(Debug, Default)]
 pub(super) struct Rationed {
     /// Nodes that run in the reader, and why.
     pub(super) refused: Vec<(NodeId, String)>,
-    /// How much is left out at least where packets leave the space: at a node, and whether what is above is shared.
+    /// How much is left out at least where packets leave the space. The key is the node, and whether the nodes above
+    /// are shared.
     pub(super) pre_filtering: BTreeMap<(NodeId, bool), PreFiltering>,
 }
 
-/// What this plan is given in this space.
+/// Fits this plan into this space.
 pub(super) fn ration(space: &LiveSpace, plan: &Plan) -> Rationed {
     let mut rationed = Rationed::default();
     let mut budgets = Budgets { devices: space.devices(), known: BTreeMap::new() };
     for to_shared in [true, false] {
         let Some(mut rehearsed) = space.rehearsed(plan, to_shared) else { continue };
-        // Nodes are activated from the last up.
+        // Nodes are activated from the last to the first.
         for id in (0..plan.nodes.len()).rev().map(|index| NodeId(index as u32)) {
             for paths in rehearsed.leaving(id) {
                 let taken = rehearsed.narrowest(&paths, |reads| match rehearsed.goes_on(&reads) {
@@ -43,7 +46,7 @@ pub(super) fn ration(space: &LiveSpace, plan: &Plan) -> Rationed {
                     Err(Why::CaptureError(error)) if error.kind == CaptureErrorKind::Cannot => {
                         rationed.refused.push((id, format!("it runs in the reader: {}", error.text)));
                     }
-                    // A device that is not there is not there: who opens it says so.
+                    // A missing device is reported when it is opened.
                     Err(_) => {}
                 }
             }
@@ -52,14 +55,14 @@ pub(super) fn ration(space: &LiveSpace, plan: &Plan) -> Rationed {
     rationed
 }
 
-/// What is left of each device's budget.
+/// The rest of each device's budget.
 struct Budgets<'a> {
     devices: &'a dyn Devices,
     known: BTreeMap<String, Option<Budget>>,
 }
 
 impl Budgets<'_> {
-    /// Takes what all readers of a source cost, or nothing.
+    /// Takes the costs of all readers of a source, or nothing when they do not fit.
     fn take(&mut self, reads: &Reads) -> Result<(), CaptureError> {
         let all_asked = reads.all_asked();
         for asked in &all_asked {
@@ -67,7 +70,8 @@ impl Budgets<'_> {
             self.known.entry(asked.device.clone()).or_insert_with(budget);
         }
         let mut left = self.known.clone();
-        // What is to be taken away from the host is chosen in the kernel, or not taken at all: whoever opens it says so.
+        // The kernel must choose the packets that are taken from the host, so the reader cannot. Opening reports an
+        // expression that does not fit.
         for asked in all_asked.into_iter().filter(|asked| asked.mode == Mode::Tap) {
             if let Some(Some(budget)) = left.get_mut(&asked.device) {
                 budget.take(&asked.device, cost(asked)?)?;
@@ -78,7 +82,7 @@ impl Budgets<'_> {
     }
 }
 
-/// What a reader's expression costs, as the daemon counts it.
+/// The cost of a reader's expression, as the daemon counts it.
 fn cost(asked: &CaptureRequest) -> Result<u32, CaptureError> {
     let program = match asked.program.as_slice() {
         [] => None,

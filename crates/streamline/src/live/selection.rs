@@ -1,6 +1,6 @@
-//! Selectors that run below: alone, or joined by `and`, `or` and `not`.
+//! Selectors that run below: single ones, and those joined by `and`, `or` and `not`.
 //!
-//! In: nodes of a plan. Out: the expression that a program is made of, and what decides in the reader about packets that the
+//! In: nodes of a plan. Out: the expression for a program, and what decides in the reader about packets that the
 //! program cannot tell about.
 
 use capture::ETHERNET;
@@ -9,21 +9,21 @@ use filter::prelude::Class;
 use filter::{Decides, Kind, Lower, Malformed, Params};
 use program::{Compile, Expression, Interpreter};
 
-/// What stands at one place of a plan, as far as it may run below.
+/// A selector or a combination of selectors at one place of a plan, as far as it may run below.
 #[derive(Clone, Debug)]
 pub(crate) enum Selection {
     /// A filter.
     Filter(&'static Kind, Params),
-    /// What all of these pass.
+    /// Passes what all of these pass.
     All(Vec<Selection>),
-    /// What any of these passes.
+    /// Passes what any of these passes.
     Any(Vec<Selection>),
-    /// What this does not pass.
+    /// Passes what this does not pass.
     Not(Box<Selection>),
 }
 
 impl Selection {
-    /// Of a choice whose operands are these nodes. `None` where it looks at classes, which no program knows.
+    /// Reads a choice whose operands are these nodes. `None`: it looks at classes, which no program knows.
     pub(crate) fn of(choice: &Choice, node: &dyn Fn(NodeId) -> Option<(&'static Kind, Params)>) -> Option<Selection> {
         let all = |parts: &[Choice]| parts.iter().map(|part| Selection::of(part, node)).collect::<Option<Vec<_>>>();
         Some(match choice {
@@ -35,12 +35,12 @@ impl Selection {
             Choice::All(parts) => Selection::All(all(parts)?),
             Choice::Any(parts) => Selection::Any(all(parts)?),
             Choice::Not(part) => Selection::Not(Box::new(Selection::of(part, node)?)),
-            // Nothing in it looks at classes.
+            // Nothing in this part looks at classes.
             Choice::KeepClass(part) => Selection::of(part, node)?,
         })
     }
 
-    /// Its expression over frames of a link type; else why there is none.
+    /// Its expression over frames of a link type. The error says why there is none.
     pub(crate) fn expression(&self, compiler: &dyn Compile, link_type: u16) -> Result<Expression, String> {
         let all = |parts: &[Selection]| {
             parts.iter().map(|part| part.expression(compiler, link_type)).collect::<Result<Vec<_>, _>>()
@@ -66,7 +66,7 @@ impl Selection {
         })
     }
 
-    /// What decides in the reader, and gives the class. `None` where a program tells about all packets, and there is none.
+    /// Makes what decides in the reader and gives the class. `None`: a program tells about all packets.
     pub(crate) fn decider(&self, compiler: &dyn Compile, link_type: u16) -> Result<Option<Box<dyn Decides>>, String> {
         match self {
             Selection::Filter(Kind { lower: Some(Lower::Selects(make)), .. }, params) => {
@@ -96,7 +96,7 @@ impl Selection {
         })
     }
 
-    /// Is there a typed selector in it?
+    /// Does it contain a typed selector?
     pub(crate) fn is_typed(&self) -> bool {
         match self {
             Selection::Filter(kind, _) => is_typed(kind),
@@ -105,7 +105,8 @@ impl Selection {
         }
     }
 
-    /// Does it pass all that it passes of a packet also of the packet whole? A packet that was cut passes fewer selectors.
+    /// Does a packet pass whole if it passes cut? Cutting makes a packet pass fewer selectors, so a `Not` may pass cut
+    /// packets only.
     pub(crate) fn is_of_cut_packets(&self) -> bool {
         match self {
             Selection::Filter(..) => true,
@@ -120,7 +121,7 @@ pub(crate) fn is_typed(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Selects(_)))
 }
 
-/// Is it one about some of whose packets only the reader can tell?
+/// Is it a typed selector that only the reader can decide for some packets?
 pub(crate) fn is_undecided(kind: &Kind, params: &Params) -> bool {
     let predicate = kind.pre_filter.and_then(|pre_filter| pre_filter(params));
     is_typed(kind) && !predicate.is_some_and(|predicate| Expression::Packet(predicate).is_exact())
@@ -130,7 +131,7 @@ fn no_program(kind: &Kind) -> String {
     format!("there is no program for `{}`", kind.name)
 }
 
-/// A selection as it is asked of a packet.
+/// A selection that can be asked about a packet.
 enum Test {
     Selector(Box<dyn Decides>),
     Program(Interpreter),
@@ -143,7 +144,7 @@ impl Test {
     fn passes(&self, link_type: u16, bytes: &[u8], wire_len: u32) -> bool {
         let passes = |test: &Test| test.passes(link_type, bytes, wire_len);
         match self {
-            // What cannot be read does not pass.
+            // An unreadable packet does not pass.
             Test::Selector(test) => matches!(test.read(link_type, bytes, wire_len, Class(0)), Ok(Some(_))),
             Test::Program(test) => test.run(bytes, wire_len) != 0,
             Test::All(parts) => parts.iter().all(passes),
@@ -160,7 +161,7 @@ impl Decides for Test {
     }
 }
 
-/// Selections one after the other.
+/// Asks selections one after the other.
 pub(crate) struct OneByOne(pub(crate) Vec<Box<dyn Decides>>);
 
 impl Decides for OneByOne {
@@ -233,7 +234,7 @@ mod tests {
         assert_eq!(class(&[&ip, &port]), Some(Class(ports)));
         assert_eq!(class(&[&port, &ip]), Some(Class(17)));
         assert_eq!(class(&[&port, &Selection::Not(Box::new(ip.clone()))]), None);
-        // Ports alone tell about one selector.
+        // Ports alone decide for one selector only.
         assert_eq!(OneByOne(vec![make(&port)]).by_ports(ports), Some(Some(Class(ports))));
         assert_eq!(OneByOne(vec![make(&port), make(&ip)]).by_ports(ports), None);
     }

@@ -1,24 +1,24 @@
 //! One of the spaces `kernel` and `daemon`.
 //!
-//! Which of the two a device is in, and all that follows it there, is who writes its packets: the kernel's program, or a
-//! thread of the daemon's that copies them from a packet socket, because that was asked for or because the program would see
-//! them otherwise. (Without a daemon this process's own thread copies, and the kernel decides in front of it as far as it can:
-//! that stands as `kernel`.)
+//! A device, and everything that follows it there, is in the space of its ring's writer: the kernel's program, or a
+//! thread of the daemon that copies from a packet socket. The thread writes where that was asked for, or where the
+//! program would see other packets. Without a daemon this process's own thread copies, and the kernel filters in front
+//! of it as far as it can. That counts as `kernel`.
 //!
 //! In: steps of a transaction. Out: a source for every place where packets leave this space.
 //!
-//! Nothing is opened before everything is connected: which selectors stand between a device and an edge that leaves is
-//! known only then. Whatever a selector cannot do here is refused, and placed one space higher.
+//! The space connects all nodes before it opens any device. Only then does it know which selectors stand between a
+//! device and an edge that leaves. A selector that this space cannot run is refused, and placed one space higher.
 //!
-//! Where packets are only counted (`count`), none is copied: its record is all that leaves.
+//! Where packets are only counted (`count`), they are not copied: only the record of the counts leaves.
 //!
-//! A device that a request has for itself (`af_xdp`, `af_packet`) is here, too: the expressions behind it choose what it
+//! A device that a request has to itself (`af_xdp`, `af_packet`) is here, too: the expressions behind it choose what it
 //! takes away from the host, or what its socket lets in.
 //!
-//! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
-//! ([`filter::Kind::pre_filter`], or an expression), and what is something else for sure is not captured.
+//! Packets that the filters above cannot want stay here as well, even if those filters cannot run here. They say what a
+//! packet must be ([`filter::Kind::pre_filter`], or an expression); anything else is not captured.
 //!
-//! What can be done here is decided in [`lowering`](super::lowering), before anything is opened; here it is opened.
+//! [`lowering`](super::lowering) decides what can be done here before anything is opened; this module opens it.
 
 use super::forward;
 use super::lowering::{self, Behind, DAEMON, Judge, Lowered, counts, forwards_to, is_own};
@@ -45,15 +45,15 @@ pub(crate) struct LiveSpace {
     name: &'static str,
     devices: Arc<dyn Devices>,
     compiler: Arc<dyn Compile>,
-    /// May anything but devices run here?
+    /// May filters run here besides devices?
     push_down: bool,
     nodes: BTreeMap<NodeId, Prepared>,
-    /// Edges that leave a node of this space; whether they stay in it is known by `nodes`.
+    /// Edges that leave a node of this space. They stay in the space when `nodes` has their target.
     edges: Vec<Laid>,
     opened: BTreeMap<NodeId, Vec<Reading>>,
-    /// What runs, where a plan is to take its place.
+    /// The sources of the running plan that this plan is to replace; empty without one.
     running: Vec<RunningSource>,
-    /// How much later than it came a packet may be found, where that was said.
+    /// How much later than it came a packet may be found. `None`: not set.
     latency: Option<Duration>,
 }
 
@@ -62,28 +62,28 @@ pub(crate) struct LiveSpace {
 pub(crate) enum Reads {
     /// Packets of a device.
     Packets(CaptureRequest, Option<Share>, Given),
-    /// Numbers of packets, of so many readers.
+    /// Numbers of packets, from one reader for each entry.
     Counts(Vec<Counted>),
-    /// A device that nobody shares, as people know it with what chooses of it.
+    /// A device that only this request has.
     Own {
-        /// Its name, and what stands behind it.
+        /// The device's name and the filters behind it, for people.
         label: String,
-        /// It gives what any of these passes; without them, all.
+        /// It gives what any of these passes. `None`: everything.
         wanted: Option<Vec<Program>>,
     },
     /// Nothing: frames go from one device to another.
     Forward {
-        /// As people know it.
+        /// For people.
         label: String,
-        /// What goes; without one, all.
+        /// The frames to forward. `None`: all.
         wanted: Option<Program>,
-        /// Where to.
+        /// The other device.
         to: String,
     },
 }
 
 impl Reads {
-    /// What its readers ask the owner of a device for.
+    /// The capture requests that its readers send to the device's owner.
     pub(super) fn all_asked(&self) -> Vec<&CaptureRequest> {
         match self {
             Reads::Packets(asked, ..) => vec![asked],
@@ -96,12 +96,12 @@ impl Reads {
     }
 }
 
-/// What a source gives of the packets it reads.
+/// What a source gives of each packet that it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
-    /// Bytes of each at most, 0 for all.
+    /// Most bytes of each packet, 0 = all.
     snap_len: u32,
-    /// What these selectors pass, as people know them.
+    /// The selectors that decide in the reader, for people. `None`: none do.
     decided_by: Option<String>,
 }
 
@@ -110,20 +110,19 @@ pub(crate) struct Given {
 pub(crate) struct Counted {
     asked: CaptureRequest,
     share: Option<Share>,
-    /// Packets that its program cannot tell about: these selectors decide about them.
+    /// A reader for packets that the program cannot decide about, and the selectors that decide.
     undecided: Option<(CaptureRequest, String)>,
 }
 
 /// A source of the running plan.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningSource {
-    /// Where it is in the worker.
+    /// Its node in the worker.
     pub(crate) node: usize,
-    /// What it reads.
     pub(crate) reads: Reads,
 }
 
-/// What comes out at the end of a path, or of several that are counted together.
+/// A source at the end of a path, or of several paths that are counted together.
 struct Reading {
     paths: Vec<Vec<NodeId>>,
     reads: Reads,
@@ -133,24 +132,24 @@ struct Reading {
 enum How {
     /// A reader.
     CaptureReader(Box<CaptureReader>),
-    /// Readers that count, and those of packets that none of them can tell about.
+    /// Readers that count, and readers of packets that only they can decide about.
     Counts(Vec<CaptureReader>, Vec<filters::count::Undecided>),
-    /// One that can take over from others of its device, from this packet on.
+    /// A reader that can replace other readers of its device, from this packet on.
     Sure(Box<CaptureReader>, u64),
-    /// A device that nobody shares.
+    /// A device that only this request has.
     Own(Instance),
-    /// This source of the running plan reads the same.
+    /// This source of the running plan, which reads the same.
     Running(usize),
 }
 
-/// How much of what nobody above can want is left out.
+/// How many packets are left out, of those that no filter above can want.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PreFiltering {
-    /// All of it that a program can tell.
+    /// All those that a program can tell.
     Wanted,
-    /// As much as costs little.
+    /// Those that cheap programs can tell.
     Roughly,
-    /// Nothing.
+    /// Leave none out.
     None,
 }
 
@@ -176,13 +175,13 @@ struct Prepared {
 struct Laid {
     from: NodeId,
     to: NodeId,
-    /// What stands behind it can want so much; none if that is not asked.
+    /// The packets that filters behind it can want. `None`: not asked.
     behind: Option<Behind>,
 }
 
 enum What {
     Device(Shared, CaptureRequest, Option<Share>, Params),
-    /// A device that nobody shares.
+    /// A device that only this request has.
     Own(Exclusive, Params),
     Filter(Selection),
 }
@@ -198,8 +197,8 @@ impl LiveSpace {
         LiveSpace { name, devices, compiler, push_down, nodes, edges, opened, running: Vec::new(), latency: None }
     }
 
-    /// The same space, in which this plan is prepared up to where something would be opened. Edges that leave it are those to
-    /// what is shared, or all others. None where the plan cannot be prepared.
+    /// A copy of the space in which this plan is prepared up to the point where something would be opened. Edges that
+    /// leave it are those to shared nodes (`to_shared`), or all others. `None`: the plan cannot be prepared.
     pub(super) fn rehearsed(&self, plan: &Plan, to_shared: bool) -> Option<LiveSpace> {
         let (devices, compiler) = (Arc::clone(&self.devices), Arc::clone(&self.compiler));
         let mut space = LiveSpace::new(self.name, devices, compiler, self.push_down);
@@ -219,12 +218,12 @@ impl LiveSpace {
         Some(space)
     }
 
-    /// A source that would go on is taken.
+    /// Marks a running source as taken, as going on with it would.
     pub(super) fn takes_over(&mut self, id: NodeId, paths: Vec<Vec<NodeId>>, reads: Reads, node: usize) {
         self.opened.entry(id).or_default().push(Reading { paths, reads, how: How::Running(node) });
     }
 
-    /// Who has devices.
+    /// The owner of the devices.
     pub(super) fn devices(&self) -> &dyn Devices {
         self.devices.as_ref()
     }
@@ -239,7 +238,7 @@ impl LiveSpace {
         self.running = running.to_vec();
     }
 
-    /// What leaves this space at a node, for the worker: each source's label, its task, and itself.
+    /// Takes what leaves this space at a node: each source's label, task, and the source itself.
     pub(super) fn take_sources(&mut self, id: NodeId, plan: &Plan) -> Vec<(String, Task, Left)> {
         let node = &plan.nodes[id.index()];
         let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
@@ -247,7 +246,7 @@ impl LiveSpace {
         let source = |Reading { paths, reads, how }: Reading| {
             let first = paths.first()?;
             let (kind, params) = self.device(plan, *first.first()?)?;
-            // One record, wherever its packets come from.
+            // All paths are counted in one record.
             let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
             let labels: Vec<String> = paths.iter().map(|path| self.label(path)).collect();
             let given = |reader: CaptureReader| {
@@ -266,21 +265,21 @@ impl LiveSpace {
         readings.into_iter().filter_map(source).collect()
     }
 
-    /// Why a thread of the daemon copies the packets of this capture request. `None`: no thread does, as far as that is known
-    /// before the device is open.
+    /// Why a thread of the daemon copies the packets of this capture request. `None`: no thread does, as far as that is
+    /// known before the device is open.
     fn copied_in_daemon(&self, asked: &CaptureRequest) -> Option<String> {
-        // What is taken away from the host the kernel's program chooses, whoever copies it then.
+        // The kernel's program chooses what is taken away from the host, even if a thread copies it then.
         if asked.mode == Mode::Consume || asked.by == By::Kernel || !self.devices.is_elsewhere() {
             return None;
         }
         if asked.by == By::PacketSocket {
             return Some("its packets are copied from a packet socket, as was asked for".into());
         }
-        // A device that is not there is not there: who opens it says so.
+        // A missing device is reported when it is opened.
         self.devices.device(&asked.device).ok().filter(|device| device.copied).map(|device| device.how)
     }
 
-    /// The ways from a device to this node, all inside this space; each begins with the device.
+    /// The paths from a device to this node that are completely inside this space; each begins with the device.
     fn paths(&self, to: NodeId) -> Vec<Vec<NodeId>> {
         let above: Vec<NodeId> = self.edges.iter().filter(|edge| edge.to == to).map(|edge| edge.from).collect();
         let above: Vec<NodeId> = above.into_iter().filter(|id| self.nodes.contains_key(id)).collect();
@@ -297,8 +296,8 @@ impl LiveSpace {
         paths
     }
 
-    /// Does something for what comes out at the end of these paths, which is one source: that of several where packets are
-    /// counted. Where it cannot be done for what is wanted above, it is done for more than that.
+    /// Calls `open` for the source at the end of these paths: one source, even of several paths that are counted
+    /// together. If `open` cannot do it for just the wanted packets, it is called again for more packets.
     pub(super) fn narrowest<T>(
         &self,
         paths: &[Vec<NodeId>],
@@ -326,7 +325,7 @@ impl LiveSpace {
         }
         let mut how = match &reads {
             Reads::Packets(asked, share, _) if self.running.iter().any(|source| hands_over(&source.reads, asked)) => {
-                // What had come before was the other's.
+                // Earlier packets belong to the reader before this one.
                 let (reader, first) =
                     self.devices.open_sure(&CaptureRequest { last_ns: 0, ..asked.clone() }, *share)?;
                 How::Sure(Box::new(reader), first)
@@ -354,16 +353,16 @@ impl LiveSpace {
         Ok(Reading { paths, reads, how })
     }
 
-    /// What it would refuse to read of a plan, whatever the device says: found out by the steps that would read it, none of
-    /// which opens anything.
+    /// Finds a node whose reading this space would refuse on any device. It tries the steps that lead to reading,
+    /// without opening a device.
     fn refused_request(&self, plan: &Plan) -> Option<(NodeId, ParamError)> {
         let is_taken = |node: &Node| matches!(&node.task, Task::Filter { kind, params } if kind.takes_away(params));
-        // Nothing else is refused whatever the device says.
+        // Only taking packets away can be refused without knowing the device.
         if !plan.nodes.iter().any(|node| node.space == self.name && is_taken(node)) {
             return None;
         }
         [true, false].into_iter().find_map(|to_shared| {
-            // Whatever else is wrong is said when it is prepared.
+            // Other errors are reported when the plan is prepared.
             let trial = self.rehearsed(plan, to_shared)?;
             let refused = |id: NodeId| {
                 trial.leaving(id).iter().find_map(|paths| match trial.reads(paths, PreFiltering::Wanted) {
@@ -381,7 +380,7 @@ impl LiveSpace {
             || self.edges.iter().any(|edge| edge.from == id && !self.nodes.contains_key(&edge.to))
     }
 
-    /// The source of the running plan that reads this, unless it goes on elsewhere already.
+    /// The running plan's source that reads this, unless it is in use already.
     pub(super) fn goes_on(&self, reads: &Reads) -> Option<usize> {
         let is_taken = |node: usize| {
             let mut readings = self.opened.values().flatten();
@@ -391,24 +390,24 @@ impl LiveSpace {
         same.next().map(|source| source.node)
     }
 
-    /// What leaves this space at a node: for each source the paths that lead to it.
+    /// What leaves this space at a node: for each source, the paths that lead to it.
     pub(super) fn leaving(&self, id: NodeId) -> Vec<Vec<Vec<NodeId>>> {
         if !self.leaves(id) {
             return Vec::new();
         }
         let paths = self.paths(id);
-        // Where packets are counted, one source counts those of all paths.
+        // Where packets are counted, one source counts the packets of all paths.
         let is_count = matches!(self.nodes.get(&id), Some(Prepared { what: What::Filter(Selection::Filter(kind, _)), .. }) if counts(kind));
         if is_count { vec![paths] } else { paths.into_iter().map(|path| vec![path]).collect() }
     }
 
-    /// Lays an edge of a plan.
+    /// Adds an edge of a plan.
     pub(super) fn lay(&mut self, from: NodeId, edge: &Edge, plan: &Plan) {
         let behind = self.push_down.then(|| Behind::of(plan, edge));
         self.edges.push(Laid { from, to: edge.to, behind });
     }
 
-    /// Readers that count, one for each path, and those of packets that they cannot tell about.
+    /// Opens readers that count, one for each path, and readers of packets that those cannot decide about.
     fn open_counts(&self, paths: &[Vec<NodeId>], all: &[Counted]) -> Result<How, CaptureError> {
         let (mut registry, mut undecided) = (Vec::new(), Vec::new());
         for (path, counted) in paths.iter().zip(all) {
@@ -421,8 +420,8 @@ impl LiveSpace {
         Ok(How::Counts(registry, undecided))
     }
 
-    /// What comes out at the end of these paths, before anything is opened. Of what is taken away from the host, what nobody
-    /// above can want is left out always.
+    /// How to read the source at the end of these paths; opens no device. Packets that no filter above can want are
+    /// never taken away from the host.
     fn reads(&self, paths: &[Vec<NodeId>], pre_filtering: PreFiltering) -> Result<Reads, Why> {
         if let [path] = paths
             && let Some(to) = self.forwards_to(path)
@@ -461,7 +460,7 @@ impl LiveSpace {
         Ok(Reads::Counts(all))
     }
 
-    /// What is counted at the end of a path.
+    /// The packets to count at the end of a path.
     fn counted(
         &self,
         asked: &CaptureRequest,
@@ -471,7 +470,7 @@ impl LiveSpace {
         lowered: &Lowered,
     ) -> Result<Counted, CaptureError> {
         let chosen = lowered.expression();
-        // Both programs or neither: what one is sure of the other leaves out.
+        // Use both programs or neither: what one surely counts, the other leaves out.
         let of = |passes| {
             let program = chosen.program(passes).filter(|program| to_cbpf(program).len() <= PROGRAM_INSTRUCTIONS);
             program
@@ -490,7 +489,7 @@ impl LiveSpace {
         Ok(Counted { asked, share, undecided })
     }
 
-    /// The device that frames of a path go out by, where it ends so.
+    /// The device by which a path's frames are forwarded. `None`: the path does not end so.
     fn forwards_to(&self, path: &[NodeId]) -> Option<String> {
         match &self.nodes.get(path.last()?)?.what {
             What::Filter(Selection::Filter(kind, params)) => forwards_to(kind, params),
@@ -506,7 +505,7 @@ impl LiveSpace {
         Given { snap_len, decided_by: self.decided_by(path) }
     }
 
-    /// The selectors on a path whose reader decides about packets, as people know them.
+    /// The selectors on a path that decide in the reader, for people.
     fn decided_by(&self, path: &[NodeId]) -> Option<String> {
         let is_typed = |node: &&Prepared| matches!(&node.what, What::Filter(selection) if selection.is_typed());
         let nodes = path.iter().filter_map(|id| self.nodes.get(id)).filter(is_typed);
@@ -514,7 +513,7 @@ impl LiveSpace {
         (!labels.is_empty()).then(|| labels.join(" | "))
     }
 
-    /// What decides in the reader about packets at the end of a path; `None` where programs tell about all of them.
+    /// Makes what decides in the reader at the end of a path. `None`: programs decide about all packets.
     fn decides(&self, path: &[NodeId], link_type: u16) -> Result<Option<Box<dyn Decides>>, CaptureError> {
         let mut all = Vec::new();
         for node in path.iter().filter_map(|id| self.nodes.get(id)) {
@@ -525,12 +524,12 @@ impl LiveSpace {
         Ok((!all.is_empty()).then(|| Box::new(OneByOne(all)) as Box<dyn Decides>))
     }
 
-    /// What a path begins with.
+    /// The first node of a path.
     fn first(&self, path: &[NodeId]) -> Option<&What> {
         path.first().and_then(|first| self.nodes.get(first)).map(|node| &node.what)
     }
 
-    /// What the filters of a path are together, over frames of a link type.
+    /// Combines the filters of a path, over frames of a link type.
     fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, CaptureError> {
         let filters = path[1..].iter().map(|id| match self.nodes.get(id).map(|node| &node.what) {
             Some(What::Filter(selection)) => Ok(selection),
@@ -539,14 +538,14 @@ impl LiveSpace {
         lowering::lowered(filters.collect::<Result<Vec<_>, _>>()?, self.compiler.as_ref(), link_type)
     }
 
-    /// What is wanted of what leaves this space at a node; none where that may be everything.
+    /// The packets wanted behind this node, of those that leave the space there. `None`: all may be.
     fn wanted(&self, node: NodeId, only_written: bool, link_type: u16, snap_len: u32) -> Option<Vec<Expression>> {
         let leaving = self.edges.iter().filter(|edge| edge.from == node && !self.nodes.contains_key(&edge.to));
         let behind: Option<Vec<&Behind>> = leaving.map(|edge| edge.behind.as_ref()).collect();
         lowering::wanted(&behind?, only_written, self.compiler.as_ref(), link_type, snap_len)
     }
 
-    /// What filters behind a device make of a capture request for it.
+    /// Completes a device's capture request with the filters behind the device.
     fn capture_request(
         &self,
         mut asked: CaptureRequest,
@@ -558,7 +557,7 @@ impl LiveSpace {
         let chosen = lowered.expression();
         asked.sample = lowered.sample;
         let is_taken = asked.mode == Mode::Consume;
-        // What is left out before packets are counted would make others the first of so many.
+        // No pre-filter before `sample`: it would change which packets are the first of each `sample`.
         let last = path.last().filter(|_| (pre_filtering != PreFiltering::None || is_taken) && lowered.sample == 1);
         let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, snap_len(device)));
         let wanted = wanted.and_then(|wanted| match pre_filtering {
@@ -570,7 +569,7 @@ impl LiveSpace {
         asked
     }
 
-    /// What is wanted of a device that nobody shares: what any of these passes; none for all.
+    /// The packets wanted of a device that only this request has: those that any of these programs passes. `None`: all.
     fn of_own(
         &self,
         own: Exclusive,
@@ -578,7 +577,7 @@ impl LiveSpace {
         path: &[NodeId],
         pre_filtering: PreFiltering,
     ) -> Result<Option<Vec<Program>>, CaptureError> {
-        // A device that is not there is not there: who opens it says so.
+        // A missing device is reported when it is opened.
         let link_type = (own.link_type)(params).unwrap_or(ETHERNET);
         let chosen = self.lowered(path, link_type)?.expression();
         let is_taken = matches!(own.choice, Choice::Xdp { .. });
@@ -587,7 +586,7 @@ impl LiveSpace {
         Ok(lowering::programs(&chosen, wanted.as_deref()))
     }
 
-    /// What people know a path by.
+    /// The labels of a path, for people.
     fn label(&self, path: &[NodeId]) -> String {
         let labels = path.iter().filter_map(|id| self.nodes.get(id)).map(|node| node.label.as_str());
         labels.collect::<Vec<_>>().join(" | ")
@@ -603,14 +602,14 @@ impl LiveSpace {
     }
 }
 
-/// Opens a device that nobody shares: for what any of these programs passes, or for all.
+/// Opens a device that only this request has. `wanted`: give what any of these programs passes; `None` = everything.
 fn open_own(device: Exclusive, params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
     let opened = match (device.choice, wanted) {
         (Choice::SocketFilter { open, .. }, None) => open(params, None),
         (Choice::Xdp { open, .. }, None) => open(params, None),
         (Choice::SocketFilter { ways, open }, Some(wanted)) => {
             let link_type = (device.link_type)(params).map_err(Why::Param)?;
-            // Whoever may not load programs may still have the socket: the expressions are asked above then.
+            // Without the right to load programs the socket may still open; the expressions are then asked above.
             let socket_filter = lowering::socket_filter(wanted, ways(params), link_type);
             let (filter, socket_filter) =
                 socket_filter.map_err(|error| CaptureError::new(CaptureErrorKind::Cannot, error.to_string()))?;
@@ -629,7 +628,7 @@ fn open_own(device: Exclusive, params: &Params, wanted: Option<&[Program]>) -> R
     opened.map_err(Why::Param)
 }
 
-/// Is any of these one that takes one packet in so many?
+/// Does any of these filters take one packet in N?
 fn samples(filters: &[Before<'_>]) -> bool {
     filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
 }
@@ -638,15 +637,15 @@ fn nothing_comes() -> CaptureError {
     CaptureError::new(CaptureErrorKind::Cannot, "nothing comes from a device here")
 }
 
-/// Does a source that reads this number its packets as a reader for this capture request would, so that such a reader can take
-/// over? Rings are of a device and of who writes them.
+/// Can a reader for this capture request take over from a source that reads `reads`? It can if both number their
+/// packets alike, which takes the same ring: the same device and the same writer.
 pub(crate) fn hands_over(reads: &Reads, asked: &CaptureRequest) -> bool {
     let is_same =
         |other: &CaptureRequest| (&other.device, other.by) == (&asked.device, asked.by) && other.mode == asked.mode;
     matches!(reads, Reads::Packets(other, ..) if is_same(other))
 }
 
-/// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
+/// Checks that a device's program decides on every packet. The error says which packets the reader chooses.
 fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
     for (kind, params) in before {
         let Some(DeviceAccess::Shared(shared)) = kind.device else { continue };
@@ -661,7 +660,7 @@ fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// What it offers whatever it offers: nothing is cheaper.
+/// The offer of this space for anything it can run: no other space is cheaper.
 const OFFER: Option<Offer> = Some(Offer { cost: 1 });
 
 fn refused(text: impl Into<String>) -> StepError {
@@ -678,7 +677,7 @@ impl Space for LiveSpace {
     }
 
     fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Option<Offer>, String> {
-        // Only what begins there goes on there.
+        // In the daemon, only nodes behind a source of the daemon can run.
         if self.name == DAEMON && !kind.is_source() && !before.iter().any(|(kind, _)| kind.is_source()) {
             return Ok(None);
         }
@@ -746,7 +745,7 @@ impl Space for LiveSpace {
                 .judge(&|| ration::ration(self, plan)),
             false => Verdict::default(),
         };
-        // Of what it refuses it will be asked again.
+        // Refused nodes are placed elsewhere, and the new plan is judged again.
         let wrong = if verdict.refused.is_empty() { self.refused_request(plan) } else { None };
         Verdict { wrong, ..verdict }
     }
@@ -755,7 +754,7 @@ impl Space for LiveSpace {
         let (kind, params) = match &node.task {
             Task::Filter { kind, params } => (kind, params),
             Task::Choose(choice) => {
-                // Its operands are prepared already.
+                // The operands have been prepared already.
                 let selection = Selection::of(choice, &|id| match &self.nodes.get(&id)?.what {
                     What::Filter(Selection::Filter(kind, params)) => Some((*kind, params.clone())),
                     _ => None,
@@ -774,7 +773,7 @@ impl Space for LiveSpace {
             }
             Some(DeviceAccess::Made) | None => {
                 if let Some(Lower::Selects(make)) = kind.lower {
-                    // From here on it is known to be made.
+                    // Fail now if the selector cannot be made.
                     make(params).map_err(|error| StepError { refused: false, error })?;
                 }
                 What::Filter(Selection::Filter(kind, params.clone()))
@@ -789,7 +788,7 @@ impl Space for LiveSpace {
     }
 
     fn connect(&mut self, from: NodeId, edge: &Edge, plan: &Plan) -> Result<(), StepError> {
-        // Whoever runs what is shared takes its packets from the kernel, too.
+        // The parser process takes packets for shared nodes from the kernel itself.
         if plan.nodes[edge.to.index()].space != PARSER {
             self.lay(from, edge, plan);
         }
@@ -808,7 +807,7 @@ impl Space for LiveSpace {
         for paths in self.leaving(id) {
             let opened = self.narrowest(&paths, |reads| self.open_reading(paths.clone(), reads));
             let opened = opened.map(|(reading, _)| reading).map_err(|why| match why {
-                // A selector that cannot run here may run one space higher; a device that is not there is not there.
+                // A refused selector may run one space higher. A missing device is an error in any space.
                 Why::CaptureError(error) if error.kind == CaptureErrorKind::Cannot && !is_device => refused(error.text),
                 Why::CaptureError(error) => StepError { refused: false, error: error.into() },
                 Why::Param(error) => StepError { refused: false, error },

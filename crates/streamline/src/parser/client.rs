@@ -1,4 +1,4 @@
-//! A request's way to the parser process: finds it, starts it where there is none, asks it.
+//! A request's way to the parser process: finds it, starts it if there is none, and asks it.
 
 use super::protocol::{Answer, PROTOCOL, ParserState, Place, Question};
 use super::space::{Join, Joined};
@@ -17,13 +17,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// A parser process that does not answer within this time is stopped, or none.
+/// How long to wait for an answer. A parser process that takes longer counts as stopped.
 const ANSWER: Duration = if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(5) };
 
-/// One that is started listens within this time, or says why it does not.
+/// How long a new parser process may take to listen, or to say why it does not.
 const START: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
 
-/// A parser process that ends before anybody comes is started so often: another may have been there, and have gone.
+/// How often to start one that ends before it has a client. It ends when it finds another, and that one may have gone
+/// meanwhile.
 const STARTS: u32 = 3;
 
 const CANNOT_START: &str = "the process that is to run it for several requests cannot start";
@@ -35,16 +36,19 @@ pub struct Client {
 
 struct Said {
     socket: OwnedFd,
-    /// What it said unasked.
+    /// Readings that the process has ended, unasked.
     over: Vec<(u64, String)>,
-    /// Answers that nobody waits for any more, and that will come before all others.
+    /// Answers to questions that timed out; they come before all others.
     late: usize,
 }
 
 impl Client {
-    /// Connects to the parser process that listens at `path`; `purpose` says to people what this client is for. An error of kind
-    /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end, `PermissionDenied`
-    /// that it is somebody else's: what prefixes give would be what that one likes.
+    /// Connects to the parser process that listens at `path`; `purpose` says to people what this client is for.
+    ///
+    /// # Errors
+    /// - `NotFound` or `ConnectionRefused`: there is none.
+    /// - `UnexpectedEof`: it is about to end.
+    /// - `PermissionDenied`: it belongs to another user, who could put anything into what prefixes give.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
         let socket =
             control::connect(path, None, SocketFlags::empty(), ANSWER).map_err(|error| match error.kind() {
@@ -60,7 +64,8 @@ impl Client {
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {
-        // Who panicked while holding it left a question without its answer; the next answer is then refused as unexpected.
+        // A thread that panicked under this lock left a question without its answer. The next answer is then refused as
+        // unexpected.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,7 +84,7 @@ impl Client {
         }
     }
 
-    /// Says to people that this client is for something else from now on.
+    /// Changes what this client is for, for people.
     pub(crate) fn set_purpose(&self, purpose: &str) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION").to_string();
         match self.ask(&Question::Hello(PROTOCOL, version, on_one_line(purpose)))? {
@@ -89,7 +94,7 @@ impl Client {
         }
     }
 
-    /// What is going on.
+    /// Asks for the process's state.
     pub fn state(&self) -> io::Result<ParserState> {
         match self.ask(&Question::State)? {
             Answer::State(state) => Ok(state),
@@ -100,7 +105,7 @@ impl Client {
 }
 
 impl Said {
-    /// What answers the last question, if this does.
+    /// Gives the answer back if it answers the last question; else handles it.
     fn sort(&mut self, answer: Answer) -> Option<Answer> {
         match answer {
             Answer::Over(id, why) => self.over.push((id, why)),
@@ -108,7 +113,7 @@ impl Said {
             answer => {
                 self.late -= 1;
                 if let Answer::Joined(Place { id, .. }) = answer {
-                    // Nobody reads there.
+                    // A prefix joined too late has no reader: leave it.
                     let _ = control::send(&self.socket, &Question::Leave(id), &[]);
                 }
             }
@@ -116,7 +121,7 @@ impl Said {
         None
     }
 
-    /// One message, within this time; `None` where there is none.
+    /// Receives one message. `None`: none came within `timeout`.
     fn hear(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -133,7 +138,7 @@ impl Said {
     }
 }
 
-/// Everything that comes before the other end is closed, which is before this time.
+/// Reads until the other end is closed. Fails when that takes longer than `deadline`.
 fn read_until_closed(mut from: impl Read + AsFd, deadline: Instant) -> io::Result<String> {
     let (mut said, mut some) = (Vec::new(), [0; 4096]);
     while is_readable(&from, deadline)? {
@@ -155,7 +160,7 @@ fn unexpected() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "it says what cannot be understood")
 }
 
-/// What keeps a reading: as long as this lives, the parser process goes on with the prefix.
+/// Keeps a reading: while this lives, the parser process runs the prefix.
 struct Member {
     client: Arc<Client>,
     id: u64,
@@ -165,7 +170,7 @@ impl Keeper for Member {
     fn last_word(&mut self) -> Option<String> {
         let mut said = self.client.said();
         while let Ok(Some(answer)) = said.hear(Duration::ZERO) {
-            // Nobody waits for an answer.
+            // No question waits for this answer.
             let _ = said.sort(answer);
         }
         said.over.iter().find(|(id, _)| *id == self.id).map(|(_, why)| why.clone())
@@ -174,20 +179,20 @@ impl Keeper for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // Where it is gone there is nobody to tell.
+        // If the process is gone, the reading has ended anyway.
         let _ = control::send(&self.client.said().socket, &Question::Leave(self.id), &[]);
     }
 }
 
-/// Joins prefixes at a parser process, which is started for it if need be.
+/// Joins prefixes at a parser process, and starts one if there is none.
 pub(crate) struct Joiner {
-    /// The daemon it takes packets from.
+    /// The daemon that the parser process takes packets from.
     daemon: PathBuf,
-    /// The program that becomes a parser process when it is called with the daemon's socket as one more argument.
+    /// The command that starts a parser process; the daemon's socket is added as its last argument.
     start: Option<Vec<OsString>>,
     purpose: String,
     client: Option<Arc<Client>>,
-    /// Why none can be used; it is not tried again.
+    /// Why no parser process can be used. It is not tried again.
     failed: Option<String>,
 }
 
@@ -196,18 +201,17 @@ impl Joiner {
         Joiner { daemon, start, purpose: purpose.into(), client: None, failed: None }
     }
 
-    /// The same over a connection that this process has already, as long as it is one: whoever asks twice is still one who
-    /// asks.
+    /// Uses this process's connection if it still works. One process is one client, however often it asks.
     pub(crate) fn over(mut self, client: Option<Arc<Client>>) -> Joiner {
         self.client = client.filter(|client| client.state().is_ok());
         if let Some(client) = &self.client {
-            // Where it is gone, nothing can be joined either.
+            // If the process is gone, joining will fail as well.
             let _ = control::send(&client.said().socket, &Question::Forget, &[]);
         }
         self
     }
 
-    /// The connection, for as long as something is read by it.
+    /// The connection, which lives as long as one of its readings.
     pub(crate) fn connection(&self) -> Weak<Client> {
         self.client.as_ref().map(Arc::downgrade).unwrap_or_default()
     }
@@ -225,7 +229,7 @@ impl Joiner {
         }
     }
 
-    /// Connects to the parser process there is, or to one that is started. One that is about to end goes, and another comes.
+    /// Connects to the parser process, or starts one. One that is about to end is replaced by another.
     fn connect(&self) -> Result<Client, String> {
         let none = |error: io::Error| format!("no process that runs filters for several requests can be used: {error}");
         let path = super::socket(&self.daemon).map_err(none)?;
@@ -252,13 +256,13 @@ impl Joiner {
                     starts += 1;
                     started = Some(self.start(start)?);
                 }
-                // It has left its place in a moment, or is about to end.
+                // It frees its place in a moment, or is about to end.
                 _ => std::thread::sleep(Duration::from_millis(5)),
             }
         }
     }
 
-    /// Starts a parser process, and waits until it listens, or says why it does not.
+    /// Starts a parser process. Waits until it listens, or says why it does not.
     fn start(&self, command: &[OsString]) -> Result<Child, String> {
         let failed = |error: io::Error| format!("{CANNOT_START}: {error}");
         let Some((program, arguments)) = command.split_first() else { return Err("there is no program for it".into()) };
@@ -272,11 +276,11 @@ impl Joiner {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(failed)?;
-        // It closes its standard error when it listens, or says there why it does not.
+        // It closes its standard error when it listens, or writes there why it does not.
         let said =
             child.stderr.take().map_or(Ok(String::new()), |said| read_until_closed(said, Instant::now() + START));
         let said = said.inspect_err(|_| {
-            // Nobody would wait for it any more.
+            // A process that timed out has no use any more.
             let _ = child.kill();
             let _ = child.wait();
         });
@@ -288,14 +292,15 @@ impl Joiner {
     }
 }
 
-/// Has somebody wait until a parser process that this process started ends, which may be before this process does.
+/// Starts a thread that waits for the end of a parser process, which may come before this process's own end.
 fn await_end(mut started: Child) {
     let waiting = std::thread::Builder::new().name("parser-end".into());
-    // Where there is no thread for it, the system waits when this process ends.
+    // Without a thread, init waits for it after this process has ended.
     let _ = waiting.spawn(move || drop(started.wait()));
 }
 
-/// Has the parser process that was started ended, if any was? An error where it did not end as one does that found another there.
+/// Has the started parser process ended? `true` without one. An error if it did not end as a process does that finds
+/// another one running.
 fn has_ended(started: Option<&mut Child>) -> Result<bool, String> {
     match started.map(Child::try_wait) {
         None => Ok(true),
@@ -320,12 +325,12 @@ impl Join for Joiner {
     }
 }
 
-/// A reader of a shared ring: one that holds nothing.
+/// Opens a reader of a shared ring that holds nothing.
 pub(crate) fn open(ring: &str) -> Result<PipeReader, String> {
     loop {
         match OpenOptions::new().contract(OnFull::Overwrite).read(ring) {
             Ok(ring) => return Ok(ring),
-            // As above.
+            // Interrupted by a signal, as above.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(format!("its ring cannot be read: {error}")),
         }
@@ -352,7 +357,7 @@ mod tests {
         }
     }
 
-    /// The first answer to who wants to join comes late, and so to who asks again meanwhile; the others at once.
+    /// Answers the first join late, and so any repeated one; answers others at once.
     fn answer_late(listener: &OwnedFd) -> Vec<u64> {
         let socket = rustix::net::accept(listener).unwrap();
         let (mut joined, mut left) = (0, Vec::new());

@@ -1,13 +1,16 @@
-//! What the parser process gives up once it listens: it reads packets that anybody may have sent, for all requests of its user, and
-//! does it without that user's files, programs and network.
+//! Confines the parser process once it listens. It reads packets that anyone may have sent, for all requests of its
+//! user. It does so without that user's files, programs and network.
 //!
-//! What it still can: make threads and memory, take packets from the daemon and give blocks to its clients, over Unix sockets
-//! that keep packets apart. That leaves out those at which others of this user listen who execute what they are told (D-Bus,
-//! systemd, terminals, agents): they take streams. It makes and removes its rings' sockets, in a folder of its own, and
-//! looks names up that stand in tcpdump expressions. A name that is asked of the network is not found here: such a prefix is
-//! refused, and its request runs it by itself.
+//! It can still:
+//! - make threads and memory;
+//! - take packets from the daemon and give blocks to its clients, over Unix sockets that keep packets apart. Services
+//!   that execute commands for this user (D-Bus, systemd, terminals, agents) take stream sockets, so it cannot reach
+//!   them;
+//! - make and remove its rings' sockets, in a folder of its own;
+//! - look up names in tcpdump expressions from files. A name that needs the network is not found: the prefix is
+//!   refused, and its request runs it by itself.
 //!
-//! How it is done, and what refusing means, is for [`guard`]; the daemon does the same (`daemon/confine.rs`).
+//! [`guard`] says how this is done, and what a refused call means; the daemon does the same (`daemon/confine.rs`).
 
 use guard::Guard;
 use guard::calls::{Argument, Calls};
@@ -15,35 +18,36 @@ use guard::files::{AccessFs, BitFlags};
 use rustix::fs::Mode;
 use std::path::Path;
 
-/// What people are told of files, and of calls.
+/// What people are told about files, and about calls.
 const NAMES: [&str; 2] = ["the sockets of its rings (Landlock)", "the system calls it makes (seccomp)"];
 
-/// Names in expressions: `port http`, `ip proto ospf`, `host localhost`, `net loopback`, and what says where names are.
+/// Files of names in expressions (`port http`, `ip proto ospf`, `host localhost`, `net loopback`), and the file that
+/// says where names are.
 const NAME_FILES: [&str; 6] =
     ["/etc/services", "/etc/protocols", "/etc/hosts", "/etc/networks", "/etc/ethers", "/etc/nsswitch.conf"];
 
-/// Calls by which it waits for rings and wakes others, and asks who it is.
+/// Calls that wait for rings, wake other processes, and ask for its own identity.
 const WAITING: &[libc::c_long] = &[
     libc::SYS_futex_waitv,
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
-    // Is the process that started it there still?
+    // To check that its parent process still lives.
     libc::SYS_getppid,
     libc::SYS_pidfd_open,
     libc::SYS_getgroups,
 ];
 
-/// Calls that may be made with any arguments, beside those, those of any program and those of a keeper of rings.
+/// Calls allowed with any arguments, besides those of any program and those of a ring's keeper.
 const CALLS: &[libc::c_long] = &[
-    // Beside what is done with sockets anyhow; which it may make is below.
+    // Socket calls besides the usual ones; which sockets it may make is below.
     libc::SYS_listen,
     libc::SYS_connect,
-    // Whose a ring's name is.
+    // To find the owner of a ring's name.
     libc::SYS_flock,
 ];
 
-/// Kinds of sockets, without the flags beside them (SOCK_TYPE_MASK).
+/// Bits of the socket type, without the flags (SOCK_TYPE_MASK).
 const SOCKET_TYPES: libc::c_int = 0xf;
 
 fn permitted() -> Calls {
@@ -52,31 +56,31 @@ fn permitted() -> Calls {
         .and(WAITING)
         .and(CALLS)
         .and_to_keep_rings()
-        // A lock is a file that is made and never written: even without Landlock no file of the user's is changed.
+        // A lock is a file that is made and never written. Even without Landlock no file of the user's changes.
         .and_to_read_and_make()
         .and_if(libc::SYS_socket, [vec![Argument::is(0, libc::AF_UNIX as u32), packets]])
 }
 
-/// What this process makes from now on is for its user alone: it may change no modes any more.
+/// Makes this process's new files accessible to its user alone; it may not change modes later.
 pub(crate) fn make_for_user_alone() {
     rustix::process::umask(Mode::from_raw_mode(0o177));
 }
 
-/// Confines this thread and those it will start, for good, to two rings that are open: it makes no file and no socket, and
-/// connects to none. New privileges have to be given up before.
+/// Confines this thread and those it will start, for good, to two open rings. They make no file and no socket, and
+/// connect to none. New privileges must be given up first.
 pub(crate) fn confine_between_rings() -> [Guard; 2] {
     let calls = Calls::of_any_program().and(WAITING).and_to_use_rings().and_to_read();
     [confine_files(None), calls.confine(NAMES[1])]
 }
 
-/// Confines this thread and those it will start, for good: it makes and removes sockets and locks in this folder, and changes
-/// nothing else. New privileges have to be given up before.
+/// Confines this thread and those it will start, for good. The only changes they can make are to sockets and locks in
+/// this folder. New privileges must be given up first.
 pub(crate) fn confine(folder: &Path) -> [Guard; 2] {
-    // The second takes away the calls that the first makes.
+    // The second guard takes away the calls that the first needs.
     [confine_files(Some(folder)), permitted().confine(NAMES[1])]
 }
 
-/// Files: those of names, and its own in this folder.
+/// Allows the files of names, and its own files in this folder.
 fn confine_files(folder: Option<&Path>) -> Guard {
     let own = AccessFs::MakeSock | AccessFs::MakeReg | AccessFs::ReadFile | AccessFs::RemoveFile;
     let names = NAME_FILES.map(|file| (Path::new(file), BitFlags::from(AccessFs::ReadFile)));
@@ -90,7 +94,8 @@ mod tests {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     use std::io::ErrorKind;
 
-    /// A thread of its own, which ends with it, is confined; gives what is tried there, unless a guard is not to be had.
+    /// Confines a thread that ends after the test, and gives what `work` gives there. `None`: this kernel lacks a
+    /// guard.
     fn confined<T: Send + 'static>(
         confine: impl FnOnce() -> Vec<Guard> + Send + 'static,
         work: impl FnOnce() -> T + Send + 'static,

@@ -1,17 +1,19 @@
-//! Prefixes that several requests of one user begin with, run once: the space `parser`.
+//! The space `parser`: runs prefixes that several requests of one user begin with, once for all.
 //!
-//! One process for each user (and set of groups, and daemon), the *parser process*, runs them without privileges. The first request
-//! that asks for it starts it, and it ends some seconds after its last client. It takes packets from the daemon as that user,
-//! and gives what a prefix gives into a ring that all clients map for reading; the rest of each request, with all that
-//! touches files and the terminal, runs in the request's own process.
+//! The *parser process* runs them without privileges; there is one for each user, set of groups, and daemon. The first
+//! request that asks for it starts it, and it ends some seconds after its last client. It takes packets from the daemon
+//! as that user. It writes each prefix's blocks into a ring that all clients map for reading. The rest of each request
+//! runs in the request's own process, and with it all access to files and the terminal.
 //!
 //! - `prefix` — which part of a plan can be shared, and how it is written as a request.
-//! - `space` — the space, as placement and the transaction see it.
-//! - [`client`] — a request's way to the parser process: found, started, asked.
-//! - [`protocol`] — what is said between them.
-//! - [`server`] — the parser process; `stage` — one prefix that runs in it; `confine` — what it gives up before.
+//! - `space` — the space, for placement and for transactions.
+//! - [`client`] — a request's way to the parser process: finds it, starts it, asks it.
+//! - [`protocol`] — their messages.
+//! - [`server`] — the parser process.
+//! - `stage` — one prefix that runs in it.
+//! - `confine` — what it gives up first.
 //!
-//! What the blocks look like on their way is for [`filters::parser`].
+//! [`filters::parser`] has the form of the blocks on their way.
 
 pub mod client;
 pub(crate) mod confine;
@@ -24,16 +26,16 @@ pub(crate) mod stage;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
-/// The variable that asks for it on behalf of every request of a process, as `--share` does of one.
+/// The variable that turns sharing on for every request of a process, as `--share` does for one.
 pub const VARIABLE: &CStr = c"STREAMLINE_SHARE";
 
-/// Does the variable's value ask for it? As the command line takes it: anything but a word for no.
+/// Does this value of the variable turn sharing on? As on the command line, anything but a word for no does.
 pub fn is_asked_for(value: &str) -> bool {
     !["", "0", "f", "false", "n", "no", "off"].iter().any(|no| value.eq_ignore_ascii_case(no))
 }
 
-/// Where the parser process that this process may use listens: it takes packets from the daemon at this socket, as this user and with
-/// these groups, for what a policy permits may depend on each of them.
+/// The socket of the parser process that this process may use. That process takes packets from the daemon at `daemon`,
+/// as this user and with these groups: a policy may depend on each of them.
 pub fn socket(daemon: &Path) -> std::io::Result<PathBuf> {
     let daemon = std::path::absolute(daemon)?;
     let mut hash = Fnv::default();
@@ -44,7 +46,7 @@ pub fn socket(daemon: &Path) -> std::io::Result<PathBuf> {
     Ok(buffer::keeper::place::folder().join("shared").join(format!("{:016x}.control", hash.0)))
 }
 
-/// Every group this process is in, each once, in order.
+/// All groups of this process, sorted, without duplicates.
 pub(crate) fn groups() -> std::io::Result<Vec<u32>> {
     let mut groups: Vec<u32> = rustix::process::getgroups()?.into_iter().map(|group| group.as_raw()).collect();
     groups.push(rustix::process::getegid().as_raw());
@@ -53,7 +55,7 @@ pub(crate) fn groups() -> std::io::Result<Vec<u32>> {
     Ok(groups)
 }
 
-/// FNV-1a, 64 bits: a name, not a secret.
+/// FNV-1a, 64 bits: makes a name, not a secret.
 struct Fnv(u64);
 
 impl Default for Fnv {

@@ -1,8 +1,8 @@
-//! Which part of a design can run once for several requests, and that part as request text: the same text for every request
-//! that begins alike.
+//! Finds the part of a design that can run once for several requests, and writes it as request text. Requests that
+//! begin alike get the same text.
 //!
-//! In: a placed design. Out: for each node what leads to it, written canonically (no names, no defaults), and where a prefix
-//! may end.
+//! In: a placed design. Out: for each node the text that leads to it, in canonical form (no names, no defaults), and
+//! the places where a prefix may end.
 
 use crate::parser::space::NAME;
 use control::Design;
@@ -13,19 +13,19 @@ use filter::{DeviceAccess, Kind, Mode, ParamType, Params, Types};
 use filters::parser::Continuity;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A text that is longer is no prefix that anybody shares: it has to fit a message.
+/// Longest text of a prefix: it has to fit a message. A longer one is not shared.
 pub(crate) const TEXT_BYTES: usize = 2048;
 
-/// What leads to a node, and what comes out of it.
+/// A prefix: the text that leads to a node, and the blocks that come out of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Prefix {
     /// As a request.
     pub(crate) text: String,
-    /// What comes out, where that can be shared.
+    /// How a reader notices missing blocks. `None`: the blocks cannot be shared.
     pub(crate) continuity: Option<Continuity>,
 }
 
-/// Why a filter cannot run for several requests; `Ok` where it can.
+/// Checks that a filter can run for several requests. The error says why not.
 pub(crate) fn is_shareable(kind: &Kind, params: &Params) -> Result<(), String> {
     if !kind.shared || kind.is_source() || kind.is_sink() {
         return Err(format!("`{}` touches the world", kind.name));
@@ -40,18 +40,21 @@ pub(crate) fn is_shareable(kind: &Kind, params: &Params) -> Result<(), String> {
     Ok(())
 }
 
-/// What is parsed depends on nothing but the stream it is parsed from. Else what is kept of all blocks depends on the first of
-/// them, and each request begins at another.
+/// Does this filter's state depend on the first block that it sees?
+///
+/// The state of a parser depends on nothing but the stream it parses. Other serial filters keep state over all blocks,
+/// and each request starts at another block.
 fn depends_on_its_beginning(kind: &Kind) -> bool {
     kind.mode == Mode::Serial && !kind.parses && !kind.is_sink()
 }
 
-/// By node of the plan: what leads to it, where that can be written as one request that begins at devices.
+/// For each node of the plan: the prefix that leads to it. `None`: it cannot be written as one request that begins at
+/// devices.
 pub(crate) fn prefixes(design: &Design) -> Vec<Option<Prefix>> {
     let plan = &design.plan;
     let above = plan.sources_of();
     let mut found: Vec<Option<Prefix>> = Vec::with_capacity(plan.nodes.len());
-    // Nodes stand in topological order: what leads to one is known before it.
+    // Nodes are in topological order, so the prefixes before this node are known.
     for (index, above) in above.iter().enumerate() {
         let id = NodeId(index as u32);
         let prefix = written(&design.graph, design.sites[index].vertex, &plan.nodes[index].task).and_then(|own| {
@@ -65,8 +68,8 @@ pub(crate) fn prefixes(design: &Design) -> Vec<Option<Prefix>> {
     found
 }
 
-/// A node by itself as canonical text, and what comes out of it; none for operands of a selection, and for what gives other
-/// blocks to each who asks.
+/// A node by itself as canonical text, and the types that it gives. `None`: it is an operand of a selection, or it
+/// gives each asker other blocks.
 fn written(graph: &Graph, vertex: NodeId, task: &engine::Task) -> Option<(String, Types)> {
     let vertex = graph.nodes.get(vertex.index())?.as_ref()?;
     let label = match (&vertex.task, task) {
@@ -85,14 +88,14 @@ fn written(graph: &Graph, vertex: NodeId, task: &engine::Task) -> Option<(String
     Some((label, vertex.output()))
 }
 
-/// Does a source share a device's packets from when it comes, and neither asks for what was before, nor for something to stay,
-/// nor for packets to be taken away?
+/// Does a source give just a device's packets from now on? Not if it asks for past packets, for a reader that stays, or
+/// for packets to be taken away.
 fn gives_what_comes(kind: &Kind, params: &Params) -> bool {
     let Some(DeviceAccess::Shared(shared)) = kind.device else { return false };
     (shared.asked)(params).is_ok_and(|(asked, _)| asked.last_ns == 0 && !asked.keep && asked.mode == capture::Mode::Tap)
 }
 
-/// What comes before a node, up to and with the arrow to it.
+/// The text before a node, including the arrow to it. `None`: it cannot be written.
 fn before(design: &Design, to: NodeId, above: &[NodeId], found: &[Option<Prefix>]) -> Option<String> {
     let mut texts = Vec::new();
     let mut arrows = Vec::new();
@@ -100,7 +103,7 @@ fn before(design: &Design, to: NodeId, above: &[NodeId], found: &[Option<Prefix>
         texts.push(found.get(from.index())?.as_ref()?.text.as_str());
         let edges: Vec<_> = design.plan.nodes[from.index()].edges.iter().filter(|edge| edge.to == to).collect();
         if edges.iter().any(|edge| edge.rejected) {
-            // The process that runs prefixes gives what filters give.
+            // The parser process gives out what filters pass, not what they reject.
             return None;
         }
         arrows.extend(edges.iter().map(|edge| edge.select.as_ref()));
@@ -110,7 +113,7 @@ fn before(design: &Design, to: NodeId, above: &[NodeId], found: &[Option<Prefix>
     let select = match arrows.first()? {
         None => String::new(),
         Some(select @ Select::Classes { .. }) => select.to_string(),
-        // Written out, it would say something about other arrows, too.
+        // Written out, this selection would change the meaning of other arrows.
         Some(_) => return None,
     };
     if texts.len() != arrows.len() || arrows.iter().any(|arrow| *arrow != arrows[0]) {
@@ -122,7 +125,8 @@ fn before(design: &Design, to: NodeId, above: &[NodeId], found: &[Option<Prefix>
     })
 }
 
-/// What was placed in the space `parser` and does not pay or cannot be: each node of the graph, and why.
+/// Nodes of the graph that were placed in the space `parser` but cannot run there or are not worth it, each with the
+/// reason.
 pub(crate) fn unfit(design: &Design) -> Refused {
     let prefixes = prefixes(design);
     let nodes = &design.plan.nodes;
@@ -151,8 +155,8 @@ pub(crate) fn unfit(design: &Design) -> Refused {
     Refused(unfit)
 }
 
-/// What was placed in the space `parser` and runs in this process already, by its text: each node of the graph. It goes on
-/// where it is, with its state and all that stands behind it.
+/// Nodes of the graph that were placed in the space `parser` but whose prefix already runs in this process. They go on
+/// where they are, with their state and everything behind them.
 pub(crate) fn running_here(design: &Design, texts: &BTreeSet<String>) -> Refused {
     let prefixes = prefixes(design);
     let is_here = |index: &usize| {
@@ -164,7 +168,7 @@ pub(crate) fn running_here(design: &Design, texts: &BTreeSet<String>) -> Refused
     Refused(here.map(|index| ((design.sites[index].vertex, NAME.to_string()), why.to_string())).collect())
 }
 
-/// Places of nodes that are operands of selections: they are where the selection is.
+/// The indexes of nodes that are operands of selections; they run where the selection runs.
 fn operands(design: &Design) -> Vec<usize> {
     let is_choice = |vertex: NodeId| matches!(design.graph.node(vertex).task, Task::Choose(_));
     let nodes = design.plan.nodes.iter().zip(&design.sites).enumerate();
@@ -230,7 +234,8 @@ mod tests {
             ("ethernet e0 + ethernet e1 | udp | inspect", &["ethernet e1 | decap | udp"]),
             ("ethernet e0 | match \"a b|c\" | inspect", &[]),
             ("ethernet e0 | tcp | match \"a \\\"b\" | inspect", &["ethernet e0 | decap | tcp | match \"a \\\"b\""]),
-            // What depends on who asks, or on when, is for each by itself; so are frames, which all read from one ring.
+            // Each request runs by itself what depends on the asker or on the time. Frames are not shared either: all
+            // read them from one ring.
             ("set share=no; ethernet e0 | http | json", &[]),
             ("ethernet e0 | tcp | count", &["ethernet e0 | decap | tcp"]),
             ("ethernet e0 | tcp | head 3 | http | json", &["ethernet e0 | decap | tcp"]),

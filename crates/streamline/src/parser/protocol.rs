@@ -1,89 +1,89 @@
-//! What a parser process and its clients say to each other. A client says hello, then asks; every question but leaving and
-//! forgetting has one answer. When what a client reads comes to its end, the process tells it why, unasked.
+//! The messages between a parser process and its clients. A client says hello, then asks. Each question has one answer,
+//! except `Leave` and `Forget`, which have none. When a reading ends, the process tells its client why, unasked.
 
 use buffer::control::Message;
 use buffer::control::codec::{self, In, Out, Wire};
 use buffer::{wire_enum, wire_struct};
 use filters::parser::Continuity;
 
-/// Version of these messages, of the headers of blocks, and of what the texts of prefixes mean.
+/// Version of these messages, of the blocks' headers, and of the meaning of prefix texts.
 pub const PROTOCOL: u32 = 5;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 64 << 10;
 
-/// What a client asks.
+/// A client's question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// First word: the version it speaks, the program's version, and what it is for, for people.
+    /// First message: the version it speaks, the program's version, and the client's purpose for people.
     Hello(u32, String, String),
-    /// Let me read what this prefix gives.
+    /// Asks to read what this prefix gives.
     Join(String),
-    /// I need no more what I joined under this number.
+    /// Ends the reading with this number.
     Leave(u64),
-    /// What is going on?
+    /// Asks for the process's state.
     State,
-    /// What I asked for until now, and did not get, I want no more: another request takes the place of mine.
+    /// Withdraws everything that was asked for and refused: another request takes the place of this one.
     Forget,
 }
 
-/// A place to read what a prefix gives.
+/// Where a client can read what a prefix gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The number of this reading.
     pub id: u64,
     /// The socket of the ring's keeper.
     pub ring: String,
-    /// How one finds out that blocks are missing.
+    /// How a reader notices missing blocks.
     pub continuity: Continuity,
 }
 
-/// A prefix that somebody reads.
+/// A prefix that has readers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixState {
-    /// As a request.
+    /// The prefix as a request.
     pub text: String,
-    /// What it goes on from, where its first filters run as another prefix.
+    /// The prefix that it goes on from; empty if it begins at a device.
     pub base: String,
     /// The socket of its ring's keeper.
     pub ring: String,
-    /// Since when it runs, ns since 1970 UTC.
+    /// When it started, ns since 1970 UTC.
     pub since: u64,
-    /// Blocks it gave, and their bytes.
+    /// Blocks given, and their bytes.
     pub given: (u64, u64),
-    /// Packets that it lost before they could be looked at, or blocks of what it goes on from.
+    /// Packets lost before a filter saw them, or lost blocks of the prefix that it goes on from.
     pub lost: u64,
-    /// Who reads it: process and purpose.
+    /// Its readers: process and purpose.
     pub readers: Vec<(i32, String)>,
 }
 
-/// What is going on.
+/// The state of a parser process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParserState {
-    /// Its process.
+    /// The process.
     pub process: i32,
-    /// What that is confined by, for people.
+    /// What confines it, for people.
     pub confined: String,
-    /// What runs.
+    /// The prefixes that run.
     pub prefixes: Vec<PrefixState>,
 }
 
-/// What a parser process says.
+/// A message of a parser process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To a hello: the version it speaks.
+    /// Answers a hello: the version it speaks.
     Hello(u32),
-    /// Read there.
+    /// Answers a join: read there.
     Joined(Place),
-    /// What is going on.
+    /// Answers a question for the state.
     State(ParserState),
-    /// Not done, and why.
+    /// The question was refused, and why.
     Refused(String),
-    /// Unasked: what was joined under this number has come to its end, and why.
+    /// Unasked: the reading with this number has ended, and why.
     Over(u64, String),
 }
 
-/// Readers that are listed of one prefix.
+/// Most readers listed for one prefix.
 const READERS_LISTED: usize = 64;
 
 wire_struct!(Place { id, ring, continuity });
@@ -100,8 +100,8 @@ impl Message for Answer {
 }
 
 impl Wire for ParserState {
-    /// Prefixes that do not fit are left out, and of what readers are for there is as much as there is room for: none that
-    /// says much hides others.
+    /// Leaves out prefixes that do not fit, and cuts purposes to the room there is, so that one long purpose hides no
+    /// others.
     fn put(&self, out: &mut Out) {
         let prefix = |prefix: &PrefixState, purpose_bytes: usize| {
             let purpose = |text: &String| text[..text.floor_char_boundary(purpose_bytes)].to_string();

@@ -1,11 +1,15 @@
-//! The parser process: runs what several requests of one user begin with, once, and tells each where to read.
+//! The parser process: runs common beginnings of one user's requests once, and tells each request where to read.
 //!
-//! Who asks for a prefix is sent to where it comes out already; to what it begins with, where only that runs and nobody else
-//! wants the rest; else it is started, as far as the asker goes. So no filter runs for more than one request that runs for one
-//! of them alone in that one's process, and no request waits for another.
+//! A client that asks for a prefix gets one of these:
+//! - the place to read it, if it runs already;
+//! - a refusal that names the longest beginning that runs, if no other client wants more than that. The client reads
+//!   there;
+//! - else a new stage, which goes on from the beginnings that run.
 //!
-//! One thread listens and decides; each stage has a thread, each ring one that keeps it. Nothing a client says or does not
-//! read makes anybody wait.
+//! So a filter that one request alone needs runs in that request's own process, and no request waits for another.
+//!
+//! One thread listens and decides. Each stage has a thread, and each ring has a thread for its keeper. No message of a
+//! client, and no client that does not read, holds up another.
 
 use super::confine;
 use super::protocol::{Answer, PROTOCOL, ParserState, Place, PrefixState, Question};
@@ -28,34 +32,34 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Clients at a time.
+/// Most clients at a time.
 const CLIENTS: usize = 256;
 
-/// Readings one client may have at a time.
+/// Most readings of one client at a time.
 const READINGS: usize = 64;
 
-/// Stages at a time: each is a thread, and has a ring for each place where it is read.
+/// Most stages at a time. Each is a thread, and has a ring for each place where it is read.
 const STAGES: usize = 64;
 
-/// Names that are tried for one ring.
+/// Most names tried for one ring.
 const RING_NAMES: u32 = 256;
 
-/// What nobody reads any more goes on for so long: requests are often started anew.
+/// How long an unused prefix goes on: requests are often restarted.
 const UNUSED: Duration = Duration::from_secs(1);
 
-/// A parser process of which nobody reads stays for so long.
+/// How long a parser process without readers stays.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How often it looks after its stages.
+/// How often it checks its stages.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// So long it leaves those who come alone, where the system has nothing more to give to them (file descriptors, mostly).
+/// How long it accepts no client after the system ran out of something (file descriptors, mostly).
 const REST: Duration = Duration::from_millis(50);
 
 /// Why a parser process could not go on.
 #[derive(Debug)]
 pub enum ServerError {
-    /// Another one is there already.
+    /// Another one runs already.
     Present,
     /// The system failed.
     System(io::Error),
@@ -70,20 +74,21 @@ impl From<io::Error> for ServerError {
 /// A parser process.
 pub struct Server {
     daemon: PathBuf,
-    /// Of tcpdump text: loaded while libraries can be. It compiles each text once, for all clients wait meanwhile.
+    /// Compiles tcpdump text; loaded while libraries can be. It caches answers, since all clients wait while it
+    /// compiles.
     compiler: Arc<dyn Compile>,
-    /// What holds of this process, for people.
+    /// What confines this process, for people.
     confined: String,
     path: PathBuf,
     claimed: Option<Claimed>,
-    /// The system had nothing more to give to who came in the last turn.
+    /// The system ran out of something for the last new client.
     is_short: bool,
     groups: Vec<u32>,
     clients: BTreeMap<u64, Client>,
     stages: Vec<Stage>,
     last_id: u64,
     last_ring: u64,
-    /// Since when nobody reads anything.
+    /// Since when there have been no readers.
     alone: Instant,
 }
 
@@ -92,18 +97,18 @@ struct Client {
     process: i32,
     purpose: String,
     greeted: bool,
-    /// By number: the prefix.
+    /// For each reading: its prefix.
     readings: BTreeMap<u64, String>,
-    /// What it would have had run, prefix by prefix.
+    /// Prefixes that the client has asked for and that may not run yet.
     wanted: Vec<String>,
 }
 
-/// A client is not listened to any more.
+/// A client that is to be dropped.
 struct Gone;
 
 impl Server {
-    /// Listens where clients of the daemon at this socket look for it. Payload is parsed here: this thread and those it starts
-    /// keep no capability, nor can they get one again.
+    /// Listens where clients of the daemon at this socket look for it. This process parses payload, so this thread and
+    /// those it starts drop all capabilities for good.
     pub fn listen(daemon: &Path) -> Result<Server, ServerError> {
         guard::keep_capabilities(CapabilitySet::empty())?;
         let path = super::socket(daemon)?;
@@ -133,21 +138,22 @@ impl Server {
         Ok(server)
     }
 
-    /// Gives up, for good, all that it does not need to serve; where the kernel has a guard not, it serves without.
+    /// Gives up, for good, everything it does not need to serve. Where the kernel lacks a guard, it serves without.
     pub fn confine(&mut self) {
-        // For what it says nobody has to know; where there is none, filters given as tcpdump text are refused later.
+        // Load the compiler now; its description is not needed. Without one, filters given as tcpdump text are refused
+        // later.
         let _ = self.compiler.describe();
         let Some(folder) = self.path.parent() else { return };
         confine::make_for_user_alone();
         self.confined = guard::describe("no capabilities", &confine::confine(folder));
     }
 
-    /// The path of a ring.
+    /// The path of a ring's socket.
     fn ring_path(&self, number: u64) -> PathBuf {
         self.path.with_extension(format!("{number}.ring"))
     }
 
-    /// Takes away what a parser process that was killed left: the name is ours, so nobody keeps a ring under it.
+    /// Removes the rings that a killed parser process left. This process owns the name, so no keeper uses it.
     fn clear_rings(&self) {
         let Some((folder, stem)) = self.path.parent().zip(self.path.file_stem()) else { return };
         let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -155,13 +161,13 @@ impl Server {
             let name = entry.file_name();
             let is_ours = name.as_encoded_bytes().starts_with(stem.as_encoded_bytes());
             if is_ours && entry.path().extension().is_some_and(|extension| extension == "ring") {
-                // What cannot be taken away does not stand in the way: numbers go on until one is free.
+                // A ring that cannot be removed is no obstacle: numbers go on until one is free.
                 let _ = clear_dead(&entry.path());
             }
         }
     }
 
-    /// Answers until nobody has needed it for a while.
+    /// Answers questions until it has been without clients for a while.
     pub fn run(&mut self) -> io::Result<()> {
         let mut looked = Instant::now();
         while !self.is_done() {
@@ -171,7 +177,7 @@ impl Server {
                 looked = Instant::now();
             }
         }
-        // Whoever connects from here on finds the next one.
+        // A client that connects from here on finds the next process.
         if let Some(claimed) = self.claimed.take() {
             give_up(&self.path, claimed);
         }
@@ -186,10 +192,10 @@ impl Server {
         self.alone.elapsed() > LINGER
     }
 
-    /// Waits for something to do, does it.
+    /// Waits for something to do, and does it.
     fn turn(&mut self) -> io::Result<()> {
         let Some(claimed) = &self.claimed else { return Ok(()) };
-        // Who comes is there still: looking again and again would take a processor.
+        // The client is still waiting: polling the listener again at once would take a whole processor.
         let rests = std::mem::take(&mut self.is_short);
         let mut polled = vec![PollFd::new(&claimed.listener, if rests { PollFlags::empty() } else { PollFlags::IN })];
         polled.extend(self.clients.values().map(|client| PollFd::new(&client.socket, PollFlags::IN)));
@@ -225,7 +231,7 @@ impl Server {
         peer.groups.sort_unstable();
         peer.groups.dedup();
         let refuse = |why: &str| control::send_last(&socket, &Answer::Refused(why.into()));
-        // What this process may read, all its clients read: they must be who may read the same.
+        // All clients read what this process may read, so each must have the same rights.
         if peer.user != rustix::process::geteuid().as_raw() || peer.groups != self.groups {
             return refuse("it runs for another user, or for one in other groups");
         }
@@ -244,7 +250,7 @@ impl Server {
         self.clients.insert(self.last_id, client);
     }
 
-    /// One message of a client that has something to say.
+    /// Handles one message of a client.
     fn hear(&mut self, id: u64) -> Result<(), Gone> {
         let client = self.clients.get_mut(&id).ok_or(Gone)?;
         let question = match control::receive(&client.socket) {
@@ -279,7 +285,7 @@ impl Server {
             Question::State => Answer::State(self.state()),
         };
         let client = self.clients.get(&id).ok_or(Gone)?;
-        // Who does not read its answers is let go: it has asked for each.
+        // A client that does not read its answers is dropped: it has asked for each of them.
         control::send(&client.socket, &answer, &[]).map_err(|_| Gone)
     }
 
@@ -287,7 +293,7 @@ impl Server {
         self.stages.iter_mut().flat_map(|stage| &mut stage.outlets).find(|outlet| outlet.text == text)
     }
 
-    /// Where a client reads what this prefix gives.
+    /// Gives a client the place to read this prefix.
     fn join(&mut self, id: u64, text: &str) -> Result<Place, String> {
         self.alone = Instant::now();
         self.look_after_stages();
@@ -307,7 +313,7 @@ impl Server {
         Ok(Place { id: reading, ring, continuity })
     }
 
-    /// The ring of an outlet.
+    /// Opens the ring of an outlet.
     fn open(&mut self, text: &str) -> Result<(PathBuf, filters::parser::Continuity), String> {
         for _ in 0..RING_NAMES {
             self.last_ring += 1;
@@ -317,7 +323,7 @@ impl Server {
             let continuity = outlet.continuity;
             match outlet.open(|| path) {
                 Ok(ring) => return Ok((ring.to_owned(), continuity)),
-                // A parser process that is ending has it still.
+                // A parser process that is ending still has this name.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(format!("there is no ring for it: {error}")),
             }
@@ -325,7 +331,7 @@ impl Server {
         Err(format!("there is no ring for it: {RING_NAMES} names are others'"))
     }
 
-    /// Starts what a client wants and nobody runs yet, unless it is better off by itself.
+    /// Starts a prefix that does not run yet, unless this client had better run the rest by itself.
     fn begin(&mut self, id: u64, text: &str) -> Result<(), String> {
         if self.stages.len() >= STAGES {
             return Err(format!("{STAGES} prefixes run already"));
@@ -352,7 +358,7 @@ impl Server {
         }
         let mut bases = Vec::new();
         for part in &running {
-            // What another one of them goes on from is not read itself.
+            // Where another running part goes on from this one, read only that other part.
             if running.iter().all(|other| !other.starts_with(&format!("{part} |"))) {
                 let (ring, continuity) = self.open(part)?;
                 let stage = self.stages.iter().find(|stage| stage.outlets.iter().any(|outlet| outlet.text == **part));
@@ -365,13 +371,13 @@ impl Server {
         Ok(())
     }
 
-    /// Who reads what this prefix gives: clients' readings, and stages that go on from it.
+    /// Does any client or any other stage read this prefix?
     fn is_used(&self, text: &str) -> bool {
         self.clients.values().any(|client| client.readings.values().any(|reading| reading == text))
             || self.stages.iter().any(|stage| stage.bases.iter().any(|base| base == text))
     }
 
-    /// Lets go of what has ended, and of what nobody reads any more.
+    /// Drops stages that have ended, and closes outlets that have been unused for a while.
     fn look_after_stages(&mut self) {
         let mut index = 0;
         while index < self.stages.len() {
@@ -400,12 +406,12 @@ impl Server {
         }
     }
 
-    /// Tells who reads there why nothing more will come, before its ring ends.
+    /// Tells a prefix's readers why nothing more will come, before its ring ends.
     fn tell_end(&mut self, stage: &Stage, why: &str) {
         for client in self.clients.values() {
             for (reading, text) in &client.readings {
                 if stage.outlets.iter().any(|outlet| outlet.text == *text) {
-                    // Who does not listen finds that the ring has ended.
+                    // A client that does not listen sees that the ring has ended.
                     let _ = control::send(&client.socket, &Answer::Over(*reading, why.into()), &[]);
                 }
             }

@@ -1,8 +1,8 @@
 //! The space `parser`: filters that run once for several requests, in the parser process.
 //!
-//! In: steps of a transaction. Out: a source for every place where blocks leave this space for the request's own process.
-//! Nothing of the filters placed here is made in this process, nor of what stands before them in the kernel: the parser process has
-//! the same text, and does that itself.
+//! In: steps of a transaction. Out: a source for each place where blocks leave this space for the request's own
+//! process. This process makes neither the filters placed here nor those before them in the kernel. The parser process
+//! has the same text and makes them.
 
 use crate::parser::prefix::{Prefix, is_shareable};
 use crate::session::Opened;
@@ -17,65 +17,65 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The name of this space.
 pub(crate) const NAME: &str = "parser";
 
-/// Where what a prefix gives can be read.
+/// A prefix that is open to read.
 pub(crate) struct Joined {
     pub(crate) ring: PipeReader,
     pub(crate) continuity: Continuity,
     pub(crate) keeper: Box<dyn Keeper>,
 }
 
-/// Whoever runs prefixes for several requests.
+/// Runs prefixes for several requests.
 pub(crate) trait Join {
-    /// What this prefix gives, from now on; else why not.
+    /// Opens a prefix to read what it gives from now on. The error says why not.
     fn join(&mut self, text: &str) -> Result<Joined, String>;
 }
 
 /// The space `parser`.
 pub(crate) struct ParserSpace<'a> {
     parser: Option<&'a mut dyn Join>,
-    /// Why there is nobody to ask, for this whole design.
+    /// Why no parser process can be asked for this whole design.
     nobody: Option<String>,
-    /// By node of the plan.
+    /// For each node of the plan: its prefix.
     prefixes: Vec<Option<Prefix>>,
     nodes: BTreeSet<NodeId>,
     edges: Vec<(NodeId, NodeId)>,
     inlets: BTreeMap<NodeId, Opened>,
-    /// What is read already, where a plan is to take the place of one that runs: by prefix, the nodes of its worker.
+    /// The prefixes that the running plan reads: for each, the nodes of its worker. Empty without a running plan.
     running: BTreeMap<String, Vec<usize>>,
 }
 
 impl<'a> ParserSpace<'a> {
-    /// For a design in which these prefixes lead to its nodes. Without somebody to ask nothing can be carried out.
+    /// The space for a design with these prefixes. Without `parser` it can plan but not open anything.
     pub(crate) fn new(parser: Option<&'a mut dyn Join>, nobody: Option<String>, prefixes: Vec<Option<Prefix>>) -> Self {
         let (nodes, edges, inlets) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
         ParserSpace { parser, nobody, prefixes, nodes, edges, inlets, running: BTreeMap::new() }
     }
 
-    /// The same beside what reads these prefixes: who wants what one of them gives goes on with it.
+    /// Prepares a plan beside running readings: a new source for a running prefix goes on with that reading.
     pub(crate) fn beside(mut self, running: BTreeMap<String, Vec<usize>>) -> Self {
         self.running = running;
         self
     }
 
-    /// The sources that blocks of this space come from, by the node they come from, each with its text.
+    /// The sources for the blocks that leave this space: for each node, its text and its source.
     pub(crate) fn into_inlets(self) -> BTreeMap<NodeId, (String, Opened)> {
         let text =
             |id: NodeId| self.prefixes.get(id.index()).and_then(Option::as_ref).map(|prefix| prefix.text.clone());
         self.inlets.into_iter().map(|(id, inlet)| (id, (text(id).unwrap_or_default(), inlet))).collect()
     }
 
-    /// The source that gives what this prefix gives, unless it goes on elsewhere already.
+    /// The running source of this prefix. `None`: there is none, or it is in use already.
     fn goes_on(&self, text: &str) -> Option<usize> {
         let is_taken =
             |node: usize| self.inlets.values().any(|inlet| matches!(inlet, Opened::Running(taken) if *taken == node));
-        // Nodes are activated from the last up.
+        // Nodes are activated from the last to the first.
         self.running.get(text)?.iter().rev().copied().find(|node| !is_taken(*node))
     }
 
     fn join(&mut self, id: NodeId) -> Result<Opened, String> {
         let prefix =
             self.prefixes.get(id.index()).and_then(Option::as_ref).filter(|prefix| prefix.continuity.is_some());
-        let prefix = prefix.ok_or("what comes out of it cannot be shared")?;
+        let prefix = prefix.ok_or("its blocks cannot be shared")?;
         if let Some(node) = self.goes_on(&prefix.text) {
             return Ok(Opened::Running(node));
         }

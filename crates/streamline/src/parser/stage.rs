@@ -1,7 +1,8 @@
-//! One prefix that runs in the parser process: a thread of its own, an outlet at each place where a request may go on by itself.
+//! One prefix that runs in the parser process: a thread, and an outlet at each place where a request may go on by
+//! itself.
 //!
-//! In: the prefix as a request; perhaps another prefix that it goes on from. Out: rings, each made when somebody wants to read
-//! there, and gone when nobody does any more.
+//! In: the prefix as a request, and perhaps another prefix that it goes on from. Out: rings. A ring is made for its
+//! first reader, and removed when it has had none for a while.
 
 use crate::kept_ring::KeptRing;
 use crate::parser::client::open;
@@ -23,31 +24,32 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of a ring, as many as the least a daemon gives a device: so much each reader may be behind before it loses blocks.
+/// Bytes of a ring, which is how far a reader may be behind before it loses blocks. The same as the smallest ring of a
+/// device.
 const RING_BYTES: u64 = 32 << 20;
 
-/// Blocks of a ring: as many as there is room for where they are short, as datagrams are.
+/// Blocks of a ring; it has room for this number of short blocks, such as datagrams.
 const RING_BLOCKS: u64 = 1 << 16;
 
-/// Root may hold any ring: so long, and then it is overtaken like all others.
+/// How long root may hold a ring; then root is overtaken like any reader.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// How often it is counted what a stage lost.
+/// How often lost blocks are counted.
 const COUNT_LOST: Duration = Duration::from_millis(500);
 
-/// A place where what a prefix gives can be read.
+/// A place where a prefix can be read.
 pub(crate) struct Outlet {
-    /// The prefix up to here.
+    /// The prefix up to this place.
     pub(crate) text: String,
     pub(crate) continuity: Continuity,
     slot: Arc<Slot>,
     ring: Option<KeptRing>,
-    /// Since when nobody reads here.
+    /// Since when it has had no readers. `None`: it has some.
     pub(crate) unused: Option<Instant>,
 }
 
 impl Outlet {
-    /// The socket of its ring's keeper; a ring is made at `path` if there is none.
+    /// Gives the socket of its ring's keeper. Makes the ring at `path` if there is none.
     pub(crate) fn open(&mut self, path: impl FnOnce() -> PathBuf) -> io::Result<&Path> {
         let ring = match self.ring.take() {
             Some(ring) => ring,
@@ -62,27 +64,27 @@ impl Outlet {
         Ok(self.ring.insert(ring).path())
     }
 
-    /// The socket of its ring's keeper, where it has one.
+    /// The socket of its ring's keeper. `None`: there is no ring.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.ring.as_ref().map(KeptRing::path)
     }
 
-    /// Ends its ring: readers take what there is.
+    /// Ends its ring; readers can still take what is in it.
     pub(crate) fn close(&mut self) {
         self.slot.close();
         self.ring = None;
     }
 
-    /// Blocks it gave, and their bytes.
+    /// Blocks given, and their bytes.
     pub(crate) fn given(&self) -> (u64, u64) {
         self.slot.written()
     }
 }
 
-/// A ring that only this process writes, and that holds up nobody.
+/// Makes a ring that only this process writes, and whose readers hold up no one.
 fn make_ring(path: PathBuf) -> io::Result<KeptRing> {
     let options = RingOptions {
-        // Whoever holds would make others wait: that may only this process, and it does not.
+        // A holding reader makes others wait. Only this process has the right to hold, and does not use it.
         policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::Process },
         hold: Some(HOLD),
         ..RingOptions::new(Geometry::new(RingKind::D, RING_BYTES, RING_BLOCKS))
@@ -95,23 +97,23 @@ pub(crate) struct Stage {
     pub(crate) text: String,
     /// The prefixes that it goes on from.
     pub(crate) bases: Vec<String>,
-    /// From the source down.
+    /// In order, from the source down.
     pub(crate) outlets: Vec<Outlet>,
-    /// Since when, ns since 1970 UTC.
+    /// When it started, ns since 1970 UTC.
     pub(crate) since: u64,
-    /// What its sources lost so far.
+    /// Packets or blocks that its sources have lost.
     lost: Arc<AtomicU64>,
     stop: StopFlag,
-    /// Gives why it ended.
+    /// Returns why it ended.
     thread: Option<JoinHandle<()>>,
-    /// Why it ended, once it has.
+    /// Set once it has ended: why.
     last_word: LastWord,
 }
 
-/// Why a stage ended: for who reads there, and for the stages that go on from it.
+/// Why a stage ended, for its readers and for the stages that go on from it.
 pub(crate) type LastWord = Arc<OnceLock<String>>;
 
-/// The ring of another stage, as a stage reads it that goes on from there.
+/// The ring of another stage, for a stage that goes on from it.
 pub(crate) struct Base {
     pub(crate) text: String,
     pub(crate) continuity: Continuity,
@@ -119,13 +121,13 @@ pub(crate) struct Base {
     pub(crate) last_word: LastWord,
 }
 
-/// Of a stage of this process: as long as that is read, it goes on.
+/// Keeps nothing; gives the last word of the stage below, which runs while it is read.
 struct Below(LastWord);
 
 impl Keeper for Below {
     fn last_word(&mut self) -> Option<String> {
-        // Set before its ring ends, but where it panicked.
-        Some(self.0.get().map_or("what it goes on from has ended", |why| why).into())
+        // The stage sets it before its ring ends, unless it panicked.
+        Some(self.0.get().map_or("the stage it reads from has ended", |why| why).into())
     }
 }
 
@@ -158,7 +160,7 @@ impl Stage {
         let run = move || {
             let mut counted_at = Instant::now();
             let mut look = |worker: &mut Worker| {
-                // There is nobody to tell.
+                // No one reads notices here.
                 drop(worker.take_notices());
                 if counted_at.elapsed() >= COUNT_LOST {
                     counted_at = Instant::now();
@@ -170,7 +172,7 @@ impl Stage {
                 Ok(_) => format!("`{what}` was stopped"),
                 Err(error) => error.to_string(),
             };
-            // Nobody else sets it.
+            // Only this thread sets it.
             let _ = says.set(why);
         };
         let thread = std::thread::Builder::new().name("shared-prefix".into()).spawn(run);
@@ -188,30 +190,30 @@ impl Stage {
         })
     }
 
-    /// Where it will say why it ended.
+    /// Where it will write why it ended.
     pub(crate) fn last_word(&self) -> LastWord {
         Arc::clone(&self.last_word)
     }
 
-    /// Packets that its sources lost before they could be looked at, or blocks of what it goes on from.
+    /// Packets lost before a filter saw them, or lost blocks of the prefixes that it goes on from.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Why it ended by itself, where it did.
+    /// Why it ended by itself. `None`: it runs.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let thread = self.thread.take_if(|thread| thread.is_finished())?;
         let panicked = || format!("the thread that ran `{}` has panicked", self.text);
-        // It is finished: there is nothing to wait for, and its panic has been told.
+        // The thread has finished: joining does not wait, and its panic has been reported.
         let _ = thread.join();
         Some(self.last_word.get().cloned().unwrap_or_else(panicked))
     }
 
-    /// Ends it: its source first, then its rings.
+    /// Ends the source first, then the rings.
     pub(crate) fn end(mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
-            // Why it ended nobody wants to know any more.
+            // The reason is no longer needed.
             let _ = thread.join();
         }
         self.outlets.iter_mut().for_each(Outlet::close);

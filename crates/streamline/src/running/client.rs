@@ -1,4 +1,4 @@
-//! The side of who asks: finds running requests, asks one something.
+//! The asking side: finds running requests, and asks one of them something.
 
 use super::place::{self, Found};
 use super::protocol::{Answer, Asked, EdgeLine, Question, RingPlace, StageLines};
@@ -12,45 +12,45 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A request that somebody runs.
+/// A running request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The process that runs it.
     pub process: i32,
     /// Its user.
     pub user: u32,
-    /// What it says of itself; else why it says nothing.
+    /// Its answer. The error says why there is none.
     pub told: Result<Told, String>,
 }
 
-/// What a request says of itself.
+/// What a request says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// Its text.
     pub request: String,
     /// Its edges.
     pub edges: Vec<EdgeLine>,
-    /// Its stages, where it has several.
+    /// Its stages; empty if it runs on one thread.
     pub stages: StageLines,
 }
 
-/// Who lists requests waits so long for all of one folder: a process that is stopped does not answer.
+/// How long listing waits for all requests of one folder: a stopped process does not answer.
 const LIST: Duration = Duration::from_millis(500);
 
-/// And so long for those of all folders: there are as many as there are users who would have root wait.
+/// How long listing waits for all folders: any number of users could make root wait.
 const LIST_ALL: Duration = Duration::from_secs(5);
 
-/// Requests that are asked at a time: each takes a file descriptor.
+/// Most requests asked at a time; each takes a file descriptor.
 const LISTED_AT_A_TIME: usize = 256;
 
-/// Who asks one request something waits so long: longer than that waits for its worker.
+/// How long to wait for one request's answer: longer than that request waits for its worker.
 const ASK: Duration = Duration::from_secs(15);
 
-/// The same of who replaces it: what is to be prepared may take some time besides.
+/// How long to wait for a replacement, which has to be prepared first.
 const REPLACE: Duration = Duration::from_secs(60);
 
-/// Requests that this user may look at, by process; what those that were killed have left is not there. Who does not answer
-/// in time is listed as such, and nobody waits for one after the other.
+/// The requests that this user may look at, sorted by process. A request that does not answer in time is listed without
+/// its answer. All are asked at once, so slow ones do not add up. Sockets of killed processes are left out.
 pub fn list() -> Vec<Request> {
     let end = Instant::now() + LIST_ALL;
     let mut requests = Vec::new();
@@ -91,20 +91,20 @@ fn list_some(sockets: &[Found], deadline: Instant) -> Vec<Request> {
     requests.collect()
 }
 
-/// Where the request that a process runs can be asked; none if there is none.
+/// Finds the socket of the request that a process runs. `None`: it runs none.
 pub fn find(process: i32) -> Option<Found> {
     let mut sockets = place::sockets().into_iter().flatten().filter(|found| found.process == process);
     sockets.find(|found| connect(found, SocketFlags::empty(), LIST).is_ok())
 }
 
-/// Asks a request.
+/// Asks one request.
 pub fn ask(found: &Found, question: &Question) -> Result<Answer, String> {
     let patience = if matches!(question, Question::Replace(_)) { REPLACE } else { ASK };
     speak(found, question, patience).map_err(|error| told_of(&error))
 }
 
-/// The ring that a request names. The process that runs it might name any socket: only one beside the request's own, and of
-/// the same user, is believed.
+/// Opens a ring that a request has named. Its process might name any socket; only one beside the request's own, and of
+/// the same user, is accepted.
 pub fn ring(found: &Found, place: &RingPlace) -> Result<Named, String> {
     let path = Path::new(&place.path);
     match path.parent() == found.socket.parent() {
@@ -113,7 +113,7 @@ pub fn ring(found: &Found, place: &RingPlace) -> Result<Named, String> {
     }
 }
 
-/// Nobody listens there: it was killed, or has ended by now.
+/// No process listens: the request was killed, or has ended by now.
 fn is_nobody(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
@@ -128,7 +128,7 @@ fn told_of(error: &io::Error) -> String {
 fn connect(found: &Found, flags: SocketFlags, patience: Duration) -> io::Result<OwnedFd> {
     let another = || io::Error::new(io::ErrorKind::NotFound, "another process listens there");
     let socket = match control::connect(&found.socket, Some(found.user), flags, patience) {
-        // The socket in the user's folder is no request of that user.
+        // A process of another user listens at the socket in this user's folder.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(another()),
         connected => connected?,
     };
@@ -139,7 +139,7 @@ fn connect(found: &Found, flags: SocketFlags, patience: Duration) -> io::Result<
     Ok(socket)
 }
 
-/// One question and its answer.
+/// Sends one question and receives its answer.
 fn speak(found: &Found, question: &Question, patience: Duration) -> io::Result<Answer> {
     let socket = connect(found, SocketFlags::empty(), patience)?;
     control::ask(&socket, &Asked::Question(question.clone()))?;
@@ -152,7 +152,8 @@ fn answer(socket: &OwnedFd) -> io::Result<Answer> {
     Ok(for_people(answer))
 }
 
-/// The same without what a terminal obeys: who answers may be another user's process, and root's terminal shows it.
+/// Removes terminal control codes from an answer: another user's process may have written it, and root's terminal shows
+/// it.
 fn for_people(answer: Answer) -> Answer {
     let line = |text: String| terminal::line(&text).into_owned();
     let lines = |text: String| terminal::text(&text).into_owned();

@@ -1,22 +1,24 @@
-//! What the edges of a running request are called: by the filter that gives, which is a number (that of
-//! `streamline explain --json`), the filter's kind, or what `name=` calls it; where it gives to several, by the one that gets
-//! as well: `tcp`, `2`, `port.count`, `1.3`. What a filter rejects goes along edges that are called in the second way.
+//! Names of a running request's edges.
+//!
+//! An edge is named by the filter that gives: by number (as in `streamline explain --json`), by kind, or by its
+//! `name=`. If that filter gives to several, the filter that gets follows a dot: `tcp`, `2`, `port.count`, `1.3`. The
+//! edge of rejected blocks is always named with both.
 
 use crate::parser::space::NAME as PARSER;
 use control::Design;
 use engine::{Choice, Edge, Edges, NodeId, Plan, Task};
 use filter::Types;
 
-/// What a name of an edge stands for.
+/// The edges that a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where it is in the worker.
+    /// Their places in the worker.
     pub(crate) edges: Vec<Edges>,
-    /// What goes along it.
+    /// The types of the blocks that go along it.
     pub types: Types,
-    /// Its name in numbers: one for one edge.
+    /// Its name in numbers, the same for each name of the edge.
     pub name: String,
-    /// The filter that gives, as people know it.
+    /// The label of the filter that gives, for people.
     pub label: String,
 }
 
@@ -25,21 +27,22 @@ pub struct Found {
 pub struct Giver {
     /// Its number.
     pub number: u32,
-    /// Its kind, and what the request calls it.
+    /// Its kind, and its name in the request.
     names: Vec<String>,
-    /// As people know it.
+    /// Its label, for people.
     pub label: String,
-    /// What it gives.
+    /// The types that it gives.
     pub types: Types,
-    /// What comes to it, and so what it rejects.
+    /// The types that it gets, and so rejects.
     input: Types,
-    /// The numbers of those who get it, in the order of the request, and whether they get what it rejects.
+    /// The numbers of the filters that get its blocks, in the request's order; `true`: that filter gets the rejected
+    /// blocks.
     pub to: Vec<(u32, bool)>,
     /// The space it runs in.
     space: String,
-    /// Where it is in the worker: nowhere, where what it gives stays in a space below.
+    /// Its nodes in the worker; empty if what it gives stays in a space below.
     at: Vec<usize>,
-    /// For each of `to` and each of `at`, which edge it is there.
+    /// For each of `to` and each of `at`: which edge it is there.
     edges: Vec<Vec<usize>>,
 }
 
@@ -47,12 +50,13 @@ pub struct Giver {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EdgeNames {
     givers: Vec<Giver>,
-    /// Number and names of every node.
+    /// Number and names of each node.
     names: Vec<Vec<String>>,
 }
 
 impl EdgeNames {
-    /// Of a design, the rest of it that a worker runs, and for each node of that the node of the design it is.
+    /// Names the edges of a design. `rest` is the worker's part of it; `origins` says for each node of `rest` which
+    /// node of the design it is.
     pub(crate) fn new(design: &Design, rest: &Plan, origins: &[NodeId]) -> EdgeNames {
         let mut operands = vec![false; design.plan.nodes.len()];
         for node in &design.plan.nodes {
@@ -78,7 +82,7 @@ impl EdgeNames {
                 Task::Filter { kind, params } => kind.output(node.input, params),
                 Task::Choose(_) => node.input,
             };
-            // The end of a process that takes blocks gives none.
+            // The sink end of an isolated process gives no blocks.
             let gives = |worker: &usize| !rest.nodes[*worker].edges.is_empty();
             let at: Vec<usize> =
                 (0..origins.len()).filter(|worker| origins[*worker].index() == index).filter(gives).collect();
@@ -102,18 +106,18 @@ impl EdgeNames {
         EdgeNames { givers, names }
     }
 
-    /// Those that can be watched.
+    /// The filters whose edges can be watched.
     pub fn givers(&self) -> impl Iterator<Item = &Giver> {
         self.givers.iter().filter(|giver| !giver.at.is_empty())
     }
 
-    /// The name that is shortest and means this filter alone.
+    /// The shortest name that means this filter alone.
     pub fn name(&self, giver: &Giver) -> String {
         let alone = |name: &&String| self.givers().filter(|other| other.names.contains(name)).count() == 1;
         giver.names.iter().rev().find(alone).cloned().unwrap_or_else(|| giver.number.to_string())
     }
 
-    /// The edges along which goes what a filter rejects: name, number, and what goes along.
+    /// The edges of a filter's rejected blocks: name, number, and types.
     pub fn rejects<'a>(&'a self, giver: &'a Giver) -> impl Iterator<Item = (String, String, Types)> + 'a {
         giver.to.iter().filter(|(_, rejected)| *rejected).map(|(to, _)| {
             let is_called = |name: &&String| {
@@ -125,7 +129,7 @@ impl EdgeNames {
         })
     }
 
-    /// What a text means; else what is wrong with it, without what there is.
+    /// Finds the edge that a text names. The error says what is wrong, but does not list the edges there are.
     pub fn find(&self, text: &str) -> Result<Found, String> {
         let (from, to) = match text.split_once('.') {
             None => (text, None),

@@ -1,15 +1,15 @@
-//! Running requests as others see them: each process that runs one listens at a socket of its own, where its user and root
-//! may look at its edges, put another request in its place, and end it.
+//! Running requests as other processes see them. Each process that runs a request listens at a socket of its own. There
+//! its user and root may look at its edges, replace the request, and end it.
 //!
-//! - [`place`] — where those sockets are, and what a request is called.
-//! - [`edges`] — what the edges of a request are called.
-//! - [`protocol`] — what is said: one question and one answer a connection.
-//! - [`server`] — the side of who runs a request. Start reading here.
-//! - [`client`] — the side of who asks.
-//! - `rings` — rings for copies, kept as long as somebody reads them.
-//! - [`watched`] — such a ring as a source, for who watches.
+//! - [`place`] — where the sockets are, and what a request is called.
+//! - [`edges`] — what a request's edges are called.
+//! - [`protocol`] — one question and one answer for each connection.
+//! - [`server`] — the side that runs a request. Start reading here.
+//! - [`client`] — the side that asks.
+//! - `rings` — rings for copies, kept while they have readers.
+//! - [`watched`] — such a ring as a source, for the watching side.
 //!
-//! Not the daemon: that knows devices and their readers, and nothing of what becomes of the packets.
+//! Not the daemon: it knows devices and their readers, but not what happens to the packets.
 
 pub mod client;
 pub mod edges;
@@ -21,7 +21,7 @@ pub mod watched;
 
 pub use server::Running;
 
-/// The text of a request as people are shown it.
+/// The text of a request on one line, for people.
 pub(crate) fn on_one_line(request: &str) -> String {
     request.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,5 @@
-//! Where running requests are found: `requests/PROCESS.sock` in the folder of the user's keepers; and what they are called:
-//! the number of the process that runs them.
+//! Where running requests are found, and what they are called. The socket is `requests/PROCESS.sock` in the folder of
+//! the user's keepers; the name is the number of the process that runs the request.
 
 use buffer::control::name::{self, Claimed};
 use buffer::keeper::place;
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Requests of one folder that are looked for at most.
+/// Most requests read from one folder.
 const REQUESTS: usize = 4096;
 
 /// How long to try for a name that should be free.
 const CLAIM: Duration = Duration::from_secs(1);
 
-/// What a running request is called: the number of its process, above 0. Written `4711`, or as before `p4711`.
+/// Names a running request by its process number, above 0. Written `4711`, or in the older form `p4711`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(pub i32);
 
@@ -40,12 +40,12 @@ pub(crate) fn folder() -> PathBuf {
     place::folder().join("requests")
 }
 
-/// The socket of what a process runs.
+/// The socket of a process's request.
 pub(crate) fn socket_in(folder: &Path, process: i32) -> PathBuf {
     folder.join(format!("{process}.sock"))
 }
 
-/// Makes the folder if it is not there, and takes away what processes that were killed have left in it.
+/// Makes the folder if it is missing, and removes what killed processes left in it.
 pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     if let Some(above) = folder.parent() {
         place::make_folder(above)?;
@@ -53,7 +53,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     place::make_folder(folder)?;
     for entry in std::fs::read_dir(folder)?.flatten() {
         let path = entry.path();
-        // Fails where it belongs to somebody who lives.
+        // Fails for a socket that is in use.
         let _ = match path.extension().and_then(|ending| ending.to_str()) {
             Some("sock") => name::clear_dead(&path),
             Some("lock") => name::clear_dead(&path.with_extension("")),
@@ -63,8 +63,8 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Listens at the socket of this process. Who takes away what the dead have left holds its lock for a moment, and nobody else
-/// does, for the name is this process's.
+/// Listens at the socket of this process. The name belongs to this process; another process holds its lock only for a
+/// moment, while it removes leftovers.
 pub(crate) fn claim(path: &Path) -> io::Result<Claimed> {
     let until = Instant::now() + CLAIM;
     loop {
@@ -77,8 +77,8 @@ pub(crate) fn claim(path: &Path) -> io::Result<Claimed> {
     }
 }
 
-/// Folders of requests, each with its user: this user's own; for root, those of every user. Only folders that belong to the
-/// user of their name count, so a user can add none to another's.
+/// Folders of requests, each with its user: this user's own, or for root those of all users. A folder counts only if it
+/// belongs to the user in its name, so a user cannot add a folder for another user.
 fn folders() -> Vec<(PathBuf, u32)> {
     let user = rustix::process::geteuid();
     let mut folders = Vec::from_iter(place::check_folder(&place::folder()).is_ok().then(|| (folder(), user.as_raw())));
@@ -98,13 +98,13 @@ fn folders() -> Vec<(PathBuf, u32)> {
     folders
 }
 
-/// The user of a folder `streamline-USER`, if it belongs to that user.
+/// The user in the name of a folder `streamline-USER`. `None`: the folder belongs to another user.
 fn owner(path: &Path) -> Option<u32> {
     let user = path.file_name()?.to_str()?.strip_prefix("streamline-")?.parse::<u32>().ok()?;
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user).then_some(user)
 }
 
-/// Where a request may be asked.
+/// A running request that may be asked.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Found {
     /// The process that runs it.
@@ -115,7 +115,7 @@ pub struct Found {
     pub user: u32,
 }
 
-/// The sockets of requests there may be, folder by folder, one's own first, by process.
+/// The sockets that may belong to requests, one list for each folder, sorted by process. The own folder comes first.
 pub(crate) fn sockets() -> Vec<Vec<Found>> {
     let in_one = |(folder, user): (PathBuf, u32)| {
         let mut sockets: Vec<Found> = std::fs::read_dir(folder)
@@ -124,7 +124,7 @@ pub(crate) fn sockets() -> Vec<Vec<Found>> {
             .flatten()
             .filter_map(|entry| {
                 let socket = entry.path();
-                // A ring's has more than a number before its ending.
+                // The socket of a ring has more than a number before its ending.
                 let process = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
                 Some(Found { process, socket, user })
             })

@@ -1,4 +1,4 @@
-//! What is said at the socket of a running request: one question, one answer.
+//! The messages at the socket of a running request: one question, one answer.
 
 use buffer::control::Message;
 use buffer::control::codec::{In, Out, Wire};
@@ -7,39 +7,39 @@ use filter::Types;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Version of these messages and of what is in the rings.
+/// Version of these messages and of the blocks in the rings.
 pub const PROTOCOL: u32 = 4;
 
-/// What is asked.
+/// A question to a running request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What is it, and which edges has it?
+    /// Asks for the request's text, edges and stages.
     Edges,
-    /// Let me see what goes along this edge; all of it, where that is said, and the request waits for me.
+    /// Asks to watch this edge. `true`: to see all of it; the request then waits for this reader.
     Watch(String, bool),
-    /// Finish what has come, and end: what a first SIGINT asks for.
+    /// Asks to finish what has come and end, as a first SIGINT does.
     Stop,
-    /// Go on as this request.
+    /// Asks to go on as this request.
     Replace(NewRequest),
 }
 
-/// A question behind the version of who asks.
+/// A question behind the asker's version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// In this version.
+    /// Of this version.
     Question(Question),
-    /// In another one.
+    /// Of another version.
     OtherVersion(u32),
 }
 
-/// A request that is to take the place of the one that runs.
+/// A request that is to replace the running one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRequest {
     /// Its text.
     pub source: String,
-    /// What people call where the text stands.
+    /// The name of the text's place, for people.
     pub name: String,
-    /// What `$x` stands for.
+    /// The values of variables such as `$x`.
     pub variables: BTreeMap<String, String>,
 }
 
@@ -50,51 +50,51 @@ pub struct EdgeLine {
     pub name: String,
     /// Its number.
     pub number: String,
-    /// What goes along it.
+    /// The types of the blocks that go along it.
     pub types: Types,
-    /// The filter that gives, as people know it.
+    /// The label of the filter that gives, for people.
     pub label: String,
 }
 
 /// The stages of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StageLines {
-    /// For how long there have been stages.
+    /// How long the stages have run.
     pub age: Duration,
-    /// In the order of their threads; none where the request runs on one.
+    /// The stages, in the order of their threads; empty if the request runs on one thread.
     pub stages: Vec<StageLine>,
-    /// Threads of stages behind these, for which an answer has no room; 0: none.
+    /// Threads of further stages for which the answer has no room.
     pub left_out: u32,
 }
 
 /// A stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageLine {
-    /// Its filters, as people know them.
+    /// Its filters, for people.
     pub filters: String,
-    /// Its threads; several where it has shares of the flows.
+    /// Its threads; several if the flows are shared out among them.
     pub threads: Vec<ThreadLine>,
 }
 
 /// A thread of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadLine {
-    /// What it does now.
+    /// Its present state.
     pub doing: Doing,
-    /// Blocks that it read, or got from other stages.
+    /// Blocks that it has read, or got from other stages.
     pub blocks: u64,
-    /// The channels that it gets blocks from.
+    /// The channels that bring it blocks.
     pub channels: Vec<ChannelLine>,
 }
 
-/// What is in a channel to a thread.
+/// The state of a channel to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelLine {
     /// The thread that gives, from 1.
     pub from: u32,
     /// Parcels that wait in it.
     pub full: u64,
-    /// Parcels that it has.
+    /// Parcels that it has room for.
     pub room: u64,
 }
 
@@ -111,33 +111,33 @@ pub enum Doing {
     Ended,
 }
 
-/// Where copies are to be had.
+/// A ring of copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingPlace {
     /// The socket of the ring's keeper.
     pub path: String,
-    /// What is in it.
+    /// The types of its blocks.
     pub types: Types,
-    /// Its edge's number.
+    /// The number of its edge.
     pub number: String,
-    /// The filter that gives, as people know it.
+    /// The label of the filter that gives, for people.
     pub label: String,
 }
 
-/// What is answered.
+/// The answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The request's text, its edges and its stages.
     Edges(String, Vec<EdgeLine>, StageLines),
-    /// A ring with what goes along the edge.
+    /// The ring with the edge's blocks.
     Ring(RingPlace),
-    /// It goes on as was asked.
+    /// The request was replaced as asked.
     Replaced,
-    /// It is about to end.
+    /// The request is about to end.
     Stopping,
-    /// Not done, and why; the request or the name is wrong.
+    /// Not done, and why: the request or the name is wrong.
     Wrong(String),
-    /// Not done, and why: it would not work.
+    /// Not done, and why: it did not work.
     Failed(String),
 }
 

@@ -1,9 +1,8 @@
-//! Rings for copies of what goes along a request's edges, each kept by a thread of its own for as long as somebody reads
-//! it, or may come to.
+//! Rings for copies of an edge's blocks. A thread keeps each ring while it has readers, or may soon have some.
 //!
-//! Nobody can hold such a ring: what it takes to hold is a right of a process that there is none of, and were root to take
-//! it, the engine leaves out what finds no room. But for rings without loss: those the request's user may hold, for
-//! [`HOLD`] at a time.
+//! No reader can hold such a ring: holding is reserved to a process that does not exist. Root could still hold it, but
+//! then the engine leaves out blocks that find no room. The exception is a ring without loss: the request's user may
+//! hold it, for up to [`HOLD`] at a time.
 
 use base::limits::WATCH_RING;
 use buffer::keeper::client::{Named, NamedWriter};
@@ -19,21 +18,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A ring that nobody reads stays so long: who was told of it is on its way.
+/// How long a ring without readers stays: a reader that was told of it may be on its way.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How often it is looked at whether it has readers.
+/// How often a ring's readers are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A reader that wants everything may keep the request waiting so long; then it is overtaken.
+/// How long a reader that wants everything may make the request wait; then it is overtaken.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Every ring of one request.
+/// All rings of one request.
 pub(super) struct WatchRings {
     folder: PathBuf,
     all: Arc<Mutex<Known>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Readable when the keepers are to end, for its other end is closed then.
+    /// Becomes readable when the keepers have to end, because its other end is closed.
     ending: Arc<OwnedFd>,
     going_on: Option<OwnedFd>,
 }
@@ -50,7 +49,7 @@ struct Entry {
     asked: Instant,
 }
 
-/// What the ring of this edge is called that has everything.
+/// The key of this edge's ring without loss.
 pub(super) fn without_loss(edge: &str) -> String {
     format!("{edge}!")
 }
@@ -60,7 +59,7 @@ fn is_without_loss(name: &str) -> bool {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that panics under these locks leaves anything half made.
+    // No panic under these locks leaves a half-made value.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -76,8 +75,8 @@ impl WatchRings {
         })
     }
 
-    /// Where the ring of this edge is; made, and to be written from then on, if it is not there. A ring without loss is one of
-    /// its own, with [`without_loss`] as its name.
+    /// Gives the path of this edge's ring; makes the ring if it is missing, and then gives its writer as well. A ring
+    /// without loss is a separate one, with [`without_loss`] as its key.
     pub(super) fn open(&self, edge: &str) -> io::Result<(PathBuf, Option<NamedWriter>)> {
         let (serial, path) = {
             let mut known = locked(&self.all);
@@ -98,12 +97,12 @@ impl WatchRings {
         made.map(|ring| (path, Some(ring)))
     }
 
-    /// Whoever asks for this edge next gets another ring.
+    /// Drops the ring of this edge from the list; the next asker gets another ring.
     pub(super) fn forget(&self, edge: &str) {
         locked(&self.all).by_edge.remove(edge);
     }
 
-    /// The same of every edge: what their names meant, they mean no more. Who reads a ring goes on.
+    /// Drops all rings from the list, since the edges' names have changed their meaning. Present readers go on.
     pub(super) fn forget_all(&self) {
         locked(&self.all).by_edge.clear();
     }
@@ -134,13 +133,13 @@ impl Drop for WatchRings {
     fn drop(&mut self) {
         drop(self.going_on.take());
         for thread in std::mem::take(&mut *locked(&self.threads)) {
-            // It has no way to panic that could be mended here.
+            // A panic there could not be mended here.
             let _ = thread.join();
         }
     }
 }
 
-/// A ring's thread.
+/// The thread of one ring.
 struct Keeping {
     edge: String,
     serial: u64,
@@ -175,7 +174,8 @@ impl Keeping {
         keeper.remove();
     }
 
-    /// Nobody reads, and nobody was told of it of late: from now on nobody will be.
+    /// Removes the ring from the list, unless it has readers or a reader was told of it lately. Once removed, it gets
+    /// no more.
     fn gives_up(&self) -> bool {
         let mut known = locked(&self.all);
         let mine = known.by_edge.get(&self.edge).filter(|entry| entry.serial == self.serial);

@@ -1,7 +1,7 @@
-//! The side of who runs a request: a thread that listens, one more for each question, and orders to the worker, which takes
-//! them between batches.
+//! The side that runs a request: a thread that listens, one more thread for each question, and orders to the worker.
 //!
-//! Nothing here keeps the worker waiting: it looks now and then whether there is an order.
+//! The worker takes orders between batches. Nothing here makes it wait: it looks now and then whether there is an
+//! order.
 
 use super::edges::{EdgeNames, Found, Giver};
 use super::protocol::{
@@ -29,35 +29,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Questions that are answered at a time.
+/// Most questions answered at a time.
 const ASKING: usize = 32;
 
-/// Who connects has so long to ask, and to take the answer.
+/// How long a client may take to ask, and to read the answer.
 const ASK: Duration = Duration::from_secs(5);
 
-/// A worker takes orders within this time, unless it is stopped or one batch takes that long.
+/// How long a worker takes to look at an order, unless it is stopped or one batch takes longer.
 const ORDER: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
 
-/// Who watches while it is being replaced is served by the plan that runs then, after so many tries.
+/// Most tries to watch a request that is being replaced; after each failed try the name is looked up in the new plan.
 const WATCH_TRIES: u32 = 100;
 
-/// Longest label of a filter that is told, in characters.
+/// Longest label of a filter in an answer, in characters.
 const LABEL: usize = 200;
 
-/// Longest text of a request that is told, in characters.
+/// Longest text of a request in an answer, in characters.
 const REQUEST: usize = 4096;
 
-/// Bytes of a list of edges that are told at most.
+/// Most bytes of a list of edges in an answer.
 const EDGES_BYTES: usize = 64 << 10;
 
-/// The same of a list of stages.
+/// Most bytes of a list of stages in an answer.
 const STAGES_BYTES: usize = 24 << 10;
 
-/// A request that runs, as others see it.
+/// A running request, open for other processes.
 pub struct Running {
     shared: Arc<Shared>,
     path: PathBuf,
-    /// Says that the socket is somebody's who lives.
+    /// Shows that the process of this socket lives.
     _lock: OwnedFd,
     going_on: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -66,41 +66,41 @@ pub struct Running {
 struct Shared {
     session: Arc<Session>,
     runs: Mutex<Runs>,
-    /// Sources of the worker that will give nothing any more, as of the plan that runs after so many others.
+    /// Sources of the worker that have ended, and the number of requests replaced before the plan they belong to.
     ended: Mutex<(u64, Vec<usize>)>,
     /// Ends the run.
     stop: StopFlag,
-    /// Held by who replaces what runs.
+    /// Locked by the thread that replaces the request.
     replacing: Mutex<()>,
     rings: WatchRings,
     orders: Mutex<Orders>,
     asking: AtomicUsize,
 }
 
-/// What runs.
+/// The request that runs now.
 #[derive(Clone)]
 struct Runs {
     request: String,
     edges: EdgeNames,
     plan: RunningPlan,
-    /// Requests that ran before it.
+    /// How many requests ran before it.
     replaced: u64,
-    /// What its threads do, where they are several.
+    /// What its threads do. `None`: it runs on one thread.
     gauges: Option<Arc<Gauges>>,
 }
 
 #[derive(Default)]
 struct Orders {
-    /// The run is over: nobody takes them any more.
+    /// The run is over: no more orders are taken.
     over: bool,
-    /// Number of the last.
+    /// Number of the last order.
     last: u64,
     waiting: Vec<(u64, Order)>,
 }
 
-/// What a worker is asked to do, and where it says whether it did.
+/// An order to the worker, with the channel for its answer.
 enum Order {
-    /// Let somebody watch; the edges are of the plan that runs after so many others.
+    /// Add a watcher. The edges are those of the plan that runs after this number of replacements.
     Watch(Box<Watch>, u64, SyncSender<Done>),
     /// Go on as another request.
     Replace(Replacement),
@@ -109,7 +109,7 @@ enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     Yes,
-    /// There are as many as there can be.
+    /// There are as many watchers as there can be.
     Full,
     /// Another plan runs by now.
     Replaced,
@@ -121,19 +121,19 @@ impl Shared {
     }
 
     fn ended(&self) -> MutexGuard<'_, (u64, Vec<usize>)> {
-        // Nothing that panics under it leaves it half made.
+        // No panic under this lock leaves a half-made value.
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn orders(&self) -> MutexGuard<'_, Orders> {
-        // Nothing that panics under it leaves it half made.
+        // No panic under this lock leaves a half-made value.
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Running {
-    /// Listens for who wants to look at the edges of a job, to replace it by another that this session would prepare, or to end
-    /// it by `stop`. Where that cannot be, the job runs all the same.
+    /// Listens for clients that want to look at a job's edges, replace the job by another request of this session, or
+    /// end it by `stop`. If this fails, the job can run all the same.
     pub fn listen(session: Arc<Session>, request: &str, job: &Job, stop: &StopFlag) -> io::Result<Running> {
         let (edges, plan) = (job.edges.clone(), job.running.clone());
         let gauges = job.worker.gauges();
@@ -163,7 +163,7 @@ impl Running {
         Ok(running)
     }
 
-    /// Lets the worker do what it was asked to. To be called between batches.
+    /// Carries out the waiting orders. Call it between batches.
     pub fn look(&self, worker: &mut Worker) {
         let waiting = std::mem::take(&mut self.shared.orders().waiting);
         for (_, order) in waiting {
@@ -172,7 +172,7 @@ impl Running {
                     let _ = done.send(Done::Replaced);
                 }
                 Order::Watch(watch, _, done) => {
-                    // Who asked may have given up just now: then nobody reads the ring, and it goes.
+                    // The asker may have given up just now. Then the ring has no reader, and is removed.
                     let _ = done.send(if worker.watch(*watch) { Done::Yes } else { Done::Full });
                 }
                 Order::Replace(replacement) => worker.replace(replacement),
@@ -193,7 +193,7 @@ impl Drop for Running {
         drop(waiting);
         drop(self.going_on.take());
         if let Some(thread) = self.thread.take() {
-            // It has no way to panic that could be mended here.
+            // A panic there could not be mended here.
             let _ = thread.join();
         }
         remove_name(&self.path);
@@ -213,18 +213,18 @@ fn accept(shared: &Arc<Shared>, listener: &OwnedFd, ending: &OwnedFd) {
         match control::accept(listener, SocketFlags::empty()) {
             Ok((socket, peer)) => admit(shared, socket, peer.user),
             Err(error) if control::packets::is_short(&error) => std::thread::sleep(Duration::from_millis(100)),
-            // It has gone again.
+            // The client has gone again.
             Err(_) => {}
         }
     }
 }
 
-/// Lets somebody ask, if it may.
+/// Starts a thread for a client's question, if the client may ask.
 fn admit(shared: &Arc<Shared>, socket: OwnedFd, user: u32) {
     let is_own = user == rustix::process::geteuid().as_raw();
     let may = user == 0 || is_own;
     let timeouts = [Timeout::Recv, Timeout::Send].map(|which| set_socket_timeout(&socket, which, Some(ASK)));
-    // Relaxed: a limit, and nothing that is ordered by it.
+    // Relaxed: only a limit, which orders no other memory.
     if !may || timeouts.iter().any(Result::is_err) || shared.asking.load(Ordering::Relaxed) >= ASKING {
         let text =
             if may { "too many ask at a time" } else { "only its user and root may look at a request, or end it" };
@@ -241,9 +241,9 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd, user: u32) {
     }
 }
 
-/// One question and its answer.
+/// Answers one question.
 fn attend(shared: &Shared, socket: &OwnedFd, is_own: bool) {
-    // It closed, is silent, or says more than anybody asks.
+    // A client that closes, stays silent or sends something else gets no answer.
     let Ok(Some((asked, _no_fds_are_expected))) = control::receive(socket) else { return };
     let answer = match asked {
         Asked::Question(Question::Edges) => {
@@ -316,7 +316,7 @@ fn stage_lines(gauges: Option<&Gauges>) -> StageLines {
     StageLines { age: gauges.age(), stages, left_out }
 }
 
-/// Gives the first stages that fit into `most` bytes, and the number of threads of the others.
+/// Gives the first stages that fit into `most` bytes, and the number of threads of the stages left out.
 fn that_fit(mut stages: Vec<StageLine>, most: usize) -> (Vec<StageLine>, u32) {
     let mut bytes = 0;
     let fit = stages.iter().take_while(|stage| {
@@ -328,9 +328,9 @@ fn that_fit(mut stages: Vec<StageLine>, most: usize) -> (Vec<StageLine>, u32) {
     (stages, threads as u32)
 }
 
-/// A ring of what goes along an edge, and a worker that writes it.
+/// Gives a ring with an edge's blocks, and has the worker write it.
 fn watch(shared: &Shared, edge: &str, lossless: bool) -> Answer {
-    // Where it is replaced meanwhile, the name may mean another edge, or none.
+    // If the request is replaced meanwhile, the name may mean another edge, or none: look it up again.
     for _ in 0..WATCH_TRIES {
         let runs = shared.runs();
         let found = match runs.edges.find(edge) {
@@ -346,7 +346,7 @@ fn watch(shared: &Shared, edge: &str, lossless: bool) -> Answer {
     Answer::Failed("it is replaced again and again".into())
 }
 
-/// The same of an edge of the plan that runs after so many others; none where that is no longer so.
+/// Watches an edge of the plan that runs after `replaced` replacements. `None`: another plan runs by now.
 fn watch_found(shared: &Shared, found: &Found, replaced: u64, lossless: bool) -> Result<Option<RingPlace>, String> {
     let name = if lossless { without_loss(&found.name) } else { found.name.clone() };
     let (path, new) = shared.rings.open(&name).map_err(|error| format!("no ring can be made: {error}"))?;
@@ -357,7 +357,7 @@ fn watch_found(shared: &Shared, found: &Found, replaced: u64, lossless: bool) ->
         let watch = Box::new(if lossless { watch.without_loss() } else { watch });
         let outcome = order(shared, Order::Watch(watch, replaced, done)).and_then(|number| {
             match is_done.recv_timeout(ORDER) {
-                // Nobody waits for it any more: the ring is not to be kept for a worker that may never look.
+                // The asker stops waiting. Do not keep the ring for a worker that may never look.
                 Err(RecvTimeoutError::Timeout) if withdraw(shared, number) => Err(stopped()),
                 Err(RecvTimeoutError::Timeout) => is_done.recv().map_err(|_| ENDED.to_string()),
                 Err(RecvTimeoutError::Disconnected) => Err(ENDED.into()),
@@ -378,13 +378,13 @@ fn watch_found(shared: &Shared, found: &Found, replaced: u64, lossless: bool) ->
     Ok(Some(RingPlace { path, types, number, label }))
 }
 
-/// Has another request take the place of the one that runs.
+/// Replaces the running request by another one.
 fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables: &BTreeMap<String, String>) -> Answer {
     let Ok(_one_at_a_time) = shared.replacing.try_lock() else {
         return Answer::Failed("it is being replaced already".into());
     };
     let running = shared.runs();
-    // The worker is a plan ahead, or has not looked yet, where one has just taken another's place.
+    // Right after a replacement the worker may be one plan ahead, or may not have looked yet.
     let (of, ended) = shared.ended().clone();
     let ended = if of == running.replaced { ended } else { Vec::new() };
     let prepared = match shared.session.prepare_change(source, variables, &running.plan, &ended) {
@@ -395,8 +395,9 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     };
     let PreparedChange { running: plan, joined, edges, rest, parts, copies, hand_overs } = prepared;
     if is_gone(asker) {
-        // It was told that nobody answers, so nothing is to happen: this process was stopped, perhaps.
-        return Answer::Failed("nobody waits for it any more".into());
+        // The client was told that there is no answer (perhaps this process was stopped), so the request must stay as
+        // it is.
+        return Answer::Failed("the client that asked is gone".into());
     }
     let (done, is_done) = sync_channel(1);
     let replacement = Replacement { plan: rest, parts, copies, hand_overs, done };
@@ -408,7 +409,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     if matches!(outcome, Err(RecvTimeoutError::Timeout)) && withdraw(shared, number) {
         return Answer::Failed(stopped());
     }
-    // Once the worker has it, it takes place, unless the run ends before.
+    // Once the worker has the order, it carries it out, unless the run ends first.
     let Ok(gauges) = outcome.or_else(|_| is_done.recv()) else { return Answer::Failed(ENDED.into()) };
     let request = on_one_line(&shared.session.purpose(source));
     *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -418,7 +419,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     Answer::Replaced
 }
 
-/// Has the other side closed?
+/// Has the client closed its end?
 fn is_gone(socket: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -431,7 +432,7 @@ fn stopped() -> String {
     format!("the request does nothing for {} s: is it stopped?", ORDER.as_secs())
 }
 
-/// Has the worker do something as soon as it looks; gives the order's number.
+/// Queues an order for the worker, and gives the order's number.
 fn order(shared: &Shared, order: Order) -> Result<u64, String> {
     let mut orders = shared.orders();
     if orders.over {
@@ -443,7 +444,7 @@ fn order(shared: &Shared, order: Order) -> Result<u64, String> {
     Ok(number)
 }
 
-/// Takes an order back that the worker has not got yet; false where it has.
+/// Withdraws an order. `false`: the worker has it already.
 fn withdraw(shared: &Shared, number: u64) -> bool {
     let mut orders = shared.orders();
     let before = orders.waiting.len();

@@ -1,7 +1,7 @@
-//! A ring of copies as a source, with a sink of ours behind it: what who watches sees.
+//! Watches an edge: reads a ring of copies as a source, with one of our sinks behind it.
 //!
-//! In: a ring's place, as a running request gives it. Out: a capture, lines, or bytes on the session's output, and how many
-//! blocks were missing.
+//! In: a ring's place, as a running request gives it. Out: a capture, lines or bytes on the session's output, and the
+//! number of missing blocks.
 
 use super::protocol::RingPlace;
 use crate::session::{Error, Session};
@@ -24,43 +24,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What who watches sees.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A capture, as pcapng; what is no frame has the link type USER0.
+    /// A pcapng capture; blocks that are no frames have the link type USER0.
     Pcapng,
-    /// The same as classic pcap.
+    /// A classic pcap capture, otherwise as [`Form::Pcapng`].
     Pcap,
     /// A line for each block, as `inspect` writes them.
     Lines,
     /// A JSON document for each record or message, as `json` writes them.
     Json,
-    /// The bytes and nothing else.
+    /// Just the bytes.
     Raw,
 }
 
-/// LINKTYPE_USER0, which means what those who use it agree on: here blocks of a stream or message.
+/// LINKTYPE_USER0, whose meaning its users agree on: here a block of a stream or message.
 pub const USER0: u16 = 147;
 
-/// Who finds nothing for longer than it takes to write out what there is sleeps so long at most.
+/// How long to sleep at a time when the ring is empty and everything has been written out.
 const SLEEP: Duration = Duration::from_millis(50);
 
-/// A worker that is not in the middle of something greets who comes within this time.
+/// How long to wait for the worker's greeting; a worker that is not in the middle of a batch is faster.
 const GREETING: Duration = Duration::from_millis(200);
 
-/// Link types of one edge that are told apart.
+/// Most link types of one edge that are told apart.
 const LINK_TYPES: usize = 64;
 
-/// How many blocks were seen, and how many were not.
+/// How many blocks were seen, and how many were missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Seen.
+    /// Blocks seen.
     pub seen: u64,
-    /// Went along the edge between two that were seen, and were overwritten or left out.
+    /// Blocks lost between two seen ones: overwritten, or left out of the ring.
     pub lost: u64,
     /// The process that ran the request died.
     pub died: bool,
-    /// It was to miss nothing, kept the request waiting for too long, and was overtaken.
+    /// The reader was to miss nothing, but kept the request waiting too long and was overtaken.
     pub demoted: bool,
 }
 
@@ -72,7 +72,7 @@ struct Counted {
     demoted: AtomicBool,
 }
 
-/// Somebody who watches, ready to begin.
+/// An opened ring and its sink, ready to run.
 pub struct Watched {
     worker: Worker,
     counted: Arc<Counted>,
@@ -86,12 +86,12 @@ static WATCHED: Kind = Kind::new("watched", "copies of what goes along an edge",
 static RAW: Kind = Kind::new("raw", "writes bytes", never).sink();
 
 impl Watched {
-    /// Becomes a reader of a ring; after `count` blocks, if any are said, it has seen enough. Of messages as JSON so many
-    /// documents are meant: one is of many blocks, and one whose end has not come by then is not shown.
+    /// Opens a ring for reading. `count`: stop after this number of blocks (`None` = no limit). For messages as JSON it
+    /// counts documents: one document is made of many blocks, and one whose end has not come by then is not shown.
     ///
-    /// With the contract [`OnFull::Wait`], of a ring without loss, the request waits for it.
+    /// With the contract [`OnFull::Wait`] on a ring without loss, the request waits for this reader.
     ///
-    /// `place` is what the request said of the ring, `named` the ring that is meant ([`super::client::ring`]).
+    /// `place` is what the request said about the ring; `named` is the ring itself ([`super::client::ring`]).
     pub fn new(
         session: &Session,
         place: &RingPlace,
@@ -132,7 +132,7 @@ impl Watched {
         Ok(Watched { worker, counted })
     }
 
-    /// Watches until the request ends, enough was seen, nobody reads what is written, or `stop` is set.
+    /// Watches until the request ends, `count` is reached, the output is closed, or `stop` is set.
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> (Result<(), Error>, Tally) {
         let ended = self.worker.run(stop, look);
         // Relaxed: this thread counted.
@@ -146,7 +146,7 @@ impl Watched {
     }
 }
 
-/// The sink for a form, of what such an edge carries.
+/// The sink for a form, for an edge of these types.
 fn sink(session: &Session, stdout: Output, types: Types, form: Form) -> Result<(&'static Kind, Instance), Error> {
     let structured = Types::of(&[Type::Record, Type::Message]);
     let mut params = Params::new();
@@ -183,17 +183,17 @@ struct FromRing {
     reader: NamedReader,
     landing: Landing,
     counted: Arc<Counted>,
-    /// What it was granted.
+    /// The contract that the reader was granted.
     contract: OnFull,
-    /// Number of the next block, where one was seen.
+    /// Number of the next block. `None`: no block was seen yet.
     expected: Option<u64>,
-    /// Blocks still to be seen.
+    /// Blocks still to see.
     left: u64,
-    /// Nothing was found the last time, and everything is written out.
+    /// The ring was empty last time, and everything is written out.
     quiet: bool,
 }
 
-/// Where blocks are copied to, with a view for each link type.
+/// Where blocks are copied to, with one view for each link type.
 struct Landing {
     name: String,
     segment: Option<SegmentId>,
@@ -201,7 +201,7 @@ struct Landing {
 }
 
 impl Landing {
-    /// Everything before has gone all the way down.
+    /// Lets the segment be used again. All earlier blocks must have gone through the sink.
     fn recycle(&mut self, cx: &mut Context<'_>) -> SegmentId {
         match self.segment {
             Some(segment) => {
@@ -212,7 +212,7 @@ impl Landing {
         }
     }
 
-    /// The view for frames of this link type; none where there are too many.
+    /// The view for frames of this link type. `None`: there are too many link types.
     fn view(&mut self, segment: SegmentId, link_type: u16, cx: &mut Context<'_>) -> Option<ViewId> {
         if let Some(view) = self.views.get(&link_type) {
             return Some(*view);
@@ -229,7 +229,8 @@ impl Landing {
 }
 
 impl FromRing {
-    /// Waits a little for the word how many went along before, so that what is lost from here on is known to the block.
+    /// Waits a little for the worker's greeting, which says how many blocks went before. From there on losses are
+    /// counted exactly.
     fn hear_greeting(&mut self) {
         let reader = self.reader.reader();
         let _ = reader.wait(Some(Instant::now() + GREETING));
@@ -242,7 +243,7 @@ impl FromRing {
         }
     }
 
-    /// Copies a block out of the ring and gives it on, unless it is overwritten meanwhile or makes no sense.
+    /// Copies a block out of the ring and gives it on, unless it is overwritten meanwhile or is malformed.
     fn give(&mut self, seen: &Seen, segment: SegmentId, cx: &mut Context<'_>) {
         let mut header = [0; HEADER_BYTES];
         let mut block = None;
@@ -259,7 +260,7 @@ impl FromRing {
             let bytes = self.reader.reader().bytes(seen).part(HEADER_BYTES, len);
             block = cx.rings.append(view, len, |space| (bytes.copy_to(space), ())).map(|(block, ())| block);
         }
-        // What was copied is worth something only if it was not overwritten up to now.
+        // The copy is valid only if the block was not overwritten until now.
         if self.reader.reader().take(seen).is_err() {
             return;
         }
@@ -284,7 +285,7 @@ impl Source for FromRing {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         let segment = self.landing.recycle(cx);
         if self.quiet {
-            // What there was is written out: now there is time to sleep.
+            // Everything has been written out: now there is time to sleep.
             let _ = self.reader.reader().wait(Some(Instant::now() + SLEEP));
         }
         let before = cx.out.len();
@@ -314,7 +315,7 @@ impl Source for FromRing {
             return Ok(Pull::Ready);
         }
         if self.quiet {
-            // Its keeper dies with it: nobody else would say so.
+            // The ring's keeper dies with the writer's process, so no message would report its death.
             self.reader.reader().look_after_writer();
         }
         self.quiet = true;
@@ -326,7 +327,7 @@ impl Source for FromRing {
     }
 }
 
-/// Writes bytes and nothing else.
+/// Writes just the bytes.
 struct Raw {
     stdout: Output,
 }

@@ -1,4 +1,4 @@
-//! Another request takes the place of one that runs: what goes on, what is new, and who hands over to whom.
+//! Replaces a running request by another: decides what goes on, what is new, and which sources hand over to which.
 
 use super::{Error, Left, Opened, Rest, Session, latency, place_shared};
 use crate::app_space::{AppSpace, Taken};
@@ -17,10 +17,10 @@ use filter::run::Instance;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Weak;
 
-/// A request that can take the place of the one that runs.
+/// A request that is ready to replace the running one.
 pub(crate) struct PreparedChange {
     pub(crate) running: RunningPlan,
-    /// By which it reads what runs for several requests.
+    /// The connection to the parser process.
     pub(crate) joined: Weak<Client>,
     pub(crate) edges: EdgeNames,
     pub(crate) rest: Plan,
@@ -29,21 +29,21 @@ pub(crate) struct PreparedChange {
     pub(crate) hand_overs: Vec<HandOver>,
 }
 
-/// What is known of a plan that runs.
+/// Everything about a running plan that replacing it takes.
 #[derive(Clone, Debug)]
 pub struct RunningPlan {
-    /// How it is carried out.
+    /// The design, as it is carried out.
     pub design: Design,
-    /// By node of the worker: the node of the design that gives what it gives.
+    /// For each node of the worker: the node of the design whose blocks it gives.
     pub(crate) origins: Vec<NodeId>,
-    /// Sources that read devices.
+    /// Its sources that read devices.
     sources: Vec<RunningSource>,
-    /// The plan of its worker.
+    /// The plan of the worker.
     rest: Plan,
 }
 
 impl RunningPlan {
-    /// The plan of a worker whose nodes are these.
+    /// Describes a plan from its worker's nodes (`left`).
     pub(super) fn new(design: Design, origins: Vec<NodeId>, left: &[Left], rest: Plan) -> RunningPlan {
         let source = |(node, left): (usize, &Left)| match left {
             Left::Source { reads, .. } => Some(RunningSource { node, reads: reads.clone() }),
@@ -53,7 +53,7 @@ impl RunningPlan {
         RunningPlan { design, origins, sources, rest }
     }
 
-    /// What it reads of what runs for several requests, and may go on: by prefix, the nodes of the worker that give it.
+    /// The shared prefixes that it reads and may go on reading: for each, the nodes of the worker that give it.
     fn inlets(&self, ended: &[usize]) -> BTreeMap<String, Vec<usize>> {
         let prefixes = prefix::prefixes(&self.design);
         let mut inlets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -66,7 +66,7 @@ impl RunningPlan {
         inlets
     }
 
-    /// Prefixes that run in this process.
+    /// The prefixes that run in this process.
     fn prefixes_here(&self) -> BTreeSet<String> {
         let nodes = self.design.plan.nodes.iter().zip(prefix::prefixes(&self.design));
         nodes.filter(|(node, _)| node.space != PARSER).filter_map(|(_, prefix)| Some(prefix?.text)).collect()
@@ -74,8 +74,8 @@ impl RunningPlan {
 }
 
 impl Session {
-    /// Prepares a request to take the place of one that runs: everything it needs besides is open, or nothing is, and the
-    /// running one is as it was. `ended` are sources of its worker that will give nothing any more: nothing goes on there.
+    /// Prepares a request to replace the running one. It opens all it needs besides, or leaves all closed; the running
+    /// request is unchanged either way. `ended` are sources of its worker that have ended and cannot go on.
     pub(crate) fn prepare_change(
         &self,
         source: &str,
@@ -104,17 +104,17 @@ impl Session {
         spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
         let (mut placed, refused) = if wants_to_share {
             spaces.push(Box::new(&mut shared));
-            // Who shared nothing before may do so now, with all of it.
+            // A request that shared nothing so far may begin to share now, with all its prefixes.
             let here = if self.wants_to_share(&running.design) { running.prefixes_here() } else { BTreeSet::new() };
             place_shared(first, &spaces, &here)?
         } else {
             (first, Refused::default())
         };
-        // The running plan was divided by the same costs.
+        // The running plan was divided into stages by the same costs.
         tell(&self.costs, &mut placed.plan);
         let Change { mut design, kept, restarts } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
         drop(spaces);
-        // A space may have refused a filter: then its plan is another one.
+        // If a space has refused a filter, this is a different plan.
         tell(&self.costs, &mut design.plan);
         let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
@@ -131,7 +131,7 @@ impl Session {
         Ok(PreparedChange { running: plan, joined: joiner.connection(), edges, rest, parts, copies, hand_overs })
     }
 
-    /// What was prepared has taken the place of what ran.
+    /// Notes that the prepared request has replaced the running one.
     pub(crate) fn changed(&self, source: &str, joined: Weak<Client>) {
         if joined.strong_count() > 0 {
             *self.joined() = joined;
@@ -140,7 +140,7 @@ impl Session {
     }
 }
 
-/// Sources of the running worker that go on as they are.
+/// Sources of the running worker that go on unchanged.
 fn stays(left: &[Left]) -> HashSet<usize> {
     let running = |left: &Left| match left {
         Left::Source { source: Opened::Running(node), .. } | Left::Given(_, Opened::Running(node)) => Some(*node),
@@ -149,22 +149,22 @@ fn stays(left: &[Left]) -> HashSet<usize> {
     left.iter().filter_map(running).collect()
 }
 
-/// Which nodes of a worker that runs become which of another plan.
+/// Decides which nodes of a running worker become which nodes of another plan.
 struct Succession<'a> {
     old: &'a RunningPlan,
-    /// Of the old plan, those that read devices and may go on.
+    /// Sources of the old plan that read devices and may go on.
     sources: &'a [RunningSource],
     new: &'a RunningPlan,
-    /// By node of the new design: the node of the old one that it is.
+    /// For each node of the new design: the same node of the old design, if there was one.
     kept: &'a [Option<NodeId>],
-    /// By node of the new design: it goes on, and other filters lead to it.
+    /// For each node of the new design: it goes on, but other filters lead to it now.
     restarts: &'a [bool],
     /// Nodes of the old worker that go on as sources.
     stays: HashSet<usize>,
 }
 
 impl Succession<'_> {
-    /// What each node of the new worker is, and which sources take over from which.
+    /// Gives the part for each node of the new worker, and which sources take over from which.
     fn of(&self, left: Vec<Left>, app: &mut AppSpace) -> (Vec<Part>, Vec<HandOver>) {
         let mut hand_overs: Vec<(usize, HandOver)> = Vec::new();
         let part = |(at, left)| match left {
@@ -191,7 +191,7 @@ impl Succession<'_> {
         (parts, hand_overs.into_iter().map(|(_, hand_over)| hand_over).collect())
     }
 
-    /// A new source: one that gives what a node of the old worker gave takes that one's place.
+    /// The part for a new source. If a node of the old worker gave the same blocks, the source takes its place.
     fn part_of_new(&self, origin: NodeId, instance: Instance) -> Part {
         let is_alone = self.new.origins.iter().filter(|one| **one == origin).count() == 1;
         match self.kept[origin.index()].and_then(|old| self.only(old)).filter(|_| is_alone) {
@@ -200,17 +200,17 @@ impl Succession<'_> {
         }
     }
 
-    /// The only node of the old worker that is this node of its design, unless it goes on elsewhere.
+    /// The old worker's only node for this node of its design. `None`: there are several, or it goes on elsewhere.
     fn only(&self, id: NodeId) -> Option<usize> {
         let nodes = self.old.origins.iter().enumerate();
         let mut free = nodes.filter(|(node, origin)| **origin == id && !self.stays.contains(node));
         free.next().filter(|_| free.next().is_none()).map(|(node, _)| node)
     }
 
-    /// Notes that node `to` of the new plan takes over from the sources of its device that end.
+    /// Notes that node `to` of the new plan takes over from the ending sources of its device.
     fn hand_over(&self, all: &mut Vec<(usize, HandOver)>, to: usize, first: u64, asked: &CaptureRequest) {
         let of_device = || self.sources.iter().filter(|source| hands_over(&source.reads, asked));
-        // Which device it is, the first of its sources says.
+        // The first source of a device stands for the device.
         let Some(device) = of_device().next().map(|source| source.node) else { return };
         let at = match all.iter().position(|(known, _)| *known == device) {
             Some(at) => at,
@@ -225,8 +225,8 @@ impl Succession<'_> {
         hand_over.first = hand_over.first.max(first);
     }
 
-    /// A filter goes on only where what leads to it goes on with it. Where a device's packets reach it by several ways and one
-    /// of them changes, it cannot be told which of its state came by which.
+    /// Checks that a filter goes on only if all nodes before it go on. If a device's packets reach it by several paths,
+    /// and one of them changes, its state cannot be split by path.
     fn keeps_whole_prefixes(&self, rest: &Plan, parts: &[Part]) -> Result<(), Error> {
         for (at, node) in rest.nodes.iter().enumerate() {
             let goes_on = match &parts[at] {

@@ -1,11 +1,12 @@
-//! What must hold of any bytes that come over one of the four control sockets. Shared by the fuzz target `control`.
+//! Checks any bytes from one of the four control sockets. Shared by the fuzz target `control`.
 
 use buffer::control::Message;
 use capture::protocol::{Answer, DaemonState, MESSAGE_BYTES, Question};
 use program::cbpf::Instruction;
 use streamline::{parser, running};
 
-/// What is read is read once and the same way by everybody, and takes no more memory than its bytes warrant.
+/// Checks that one packet is read once, the same way by all readers, and that it takes no more memory than its bytes
+/// justify.
 pub fn check(packet: &[u8]) {
     once::<buffer::keeper::message::Message>(packet);
     once::<parser::protocol::Question>(packet);
@@ -41,7 +42,7 @@ fn once<M: Message + std::fmt::Debug>(packet: &[u8]) -> Option<M> {
     Some(message)
 }
 
-/// A program is refused, or can be run, and can be written down again.
+/// Checks that a program is refused, or can be run and written again.
 fn check_program(program: &[Instruction]) {
     let Ok(lowered) = program::from_cbpf(program) else { return };
     let again = program::to_cbpf(&lowered);
@@ -52,7 +53,7 @@ fn check_program(program: &[Instruction]) {
     }
 }
 
-/// Memory that a state takes, about.
+/// The approximate memory of a state.
 fn bytes_of(state: &DaemonState) -> usize {
     let clients = state.clients.iter().map(|client| {
         let devices = client.readers.iter().map(|(_, device)| size_of_val(&(0u64, String::new())) + device.len());

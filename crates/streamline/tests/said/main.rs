@@ -1,5 +1,5 @@
-//! What the four control sockets make of anything: random bytes, and what a client says, changed here and there. The same
-//! few thousand inputs in every run; `cargo xtask fuzz control` looks for others.
+//! How the four control sockets deal with any input: random bytes, and a client's messages with random changes. Each
+//! run uses the same few thousand inputs; `cargo xtask fuzz control` looks for others.
 
 mod check;
 
@@ -17,7 +17,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Runs a property on inputs that are the same each time.
+/// Tests a property on inputs that are the same each time.
 fn always<S: Strategy>(cases: u32, inputs: S, holds: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
@@ -143,7 +143,7 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
-/// What is said at the other three sockets, as packets.
+/// Messages at the other three sockets, as packets.
 fn others() -> impl Strategy<Value = Vec<u8>> {
     use message::{Message as Keepers, Refusal};
     use streamline::{parser, running};
@@ -190,10 +190,10 @@ fn others() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What to do to a packet: where, and what.
+/// A change to a packet: the place, the kind of change, and a byte.
 type Change = (usize, u8, u8);
 
-/// Bytes changed, cut out, doubled, or put in.
+/// Applies changes: bytes changed, cut out, doubled, or inserted.
 fn changed(mut packet: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     for &(at, what, byte) in changes {
         let at = at % packet.len().max(1);

@@ -1,18 +1,18 @@
-//! One direction of a link, in a time that the caller gives: from its beginning on.
+//! One direction of a link. The caller gives the time, counted from the link's start.
 
 use crate::random::Random;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Frames that one direction holds at most, queued and on their way. More are counted as overflowed.
+/// Most frames that one direction holds, queued and on their way. Further ones are counted as overflowed.
 pub const HELD_FRAMES_MAX: usize = 1 << 16;
 
 const MILLION: u64 = 1_000_000;
 
-/// What a link does to frames. The default is a perfect link.
+/// Conditions on a link. The default is a perfect link.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
-    /// One way.
+    /// Delay in one direction.
     pub delay: Duration,
     /// A frame takes up to this much longer. Frames stay in order.
     pub jitter: Duration,
@@ -24,11 +24,11 @@ pub struct Conditions {
     pub reordered: u32,
     /// How much later a reordered frame is. Other frames do not wait for it.
     pub reordered_by: Duration,
-    /// Bits per second, counted of whole frames; `None`: as fast as frames come.
+    /// Bits per second, for whole frames. `None`: no limit.
     pub rate: Option<u64>,
-    /// Frames that wait for the rate at most. A frame that finds so many is lost, and counted as overflowed.
+    /// Most frames that wait for the rate. A frame that finds the queue full is lost, and counted as overflowed.
     pub queue_frames: usize,
-    /// Where chance begins. The same seed and the same number of frames give the same fates.
+    /// Seed of the random numbers. The same seed and the same number of frames give the same losses, copies and delays.
     pub seed: u64,
 }
 
@@ -48,7 +48,7 @@ impl Default for Conditions {
     }
 }
 
-/// What became of the frames of one direction.
+/// The counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames that came.
@@ -83,13 +83,13 @@ impl Counts {
 pub(super) struct Line {
     conditions: Conditions,
     random: Random,
-    /// When the frames in the queue begin to be sent, by the rate.
+    /// For each frame in the queue: when its sending begins, by the rate.
     queue: VecDeque<Duration>,
-    /// When the rate permits the next frame.
+    /// When the rate allows the next frame.
     free: Duration,
-    /// When the latest frame that keeps its place leaves.
+    /// When the latest frame in its place leaves.
     latest: Duration,
-    /// Frames on their way by the time at which they leave, and a number.
+    /// Frames on their way, by the time when they leave, and a number.
     held: BTreeMap<(Duration, u64), Vec<u8>>,
     number: u64,
     counts: Counts,
@@ -97,7 +97,7 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(conditions: Conditions) -> Line {
-        // A xorshift that begins with small numbers gives small ones for a while; 0 it never leaves.
+        // A xorshift with a small seed gives small numbers for a while, and never leaves 0.
         let seed = conditions.seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1);
         let mut random = Random(seed);
         for _ in 0..8 {
@@ -124,16 +124,16 @@ impl Line {
         self.held.first_key_value().map(|((time, _), _)| *time)
     }
 
-    /// So many of a million?
+    /// True with a probability of `of_a_million` in a million.
     fn chance(&mut self, of_a_million: u32) -> bool {
         (self.random.number() >> 20) % MILLION < of_a_million.into()
     }
 
-    /// A frame came at `now`.
+    /// Takes a frame that came at `now`.
     pub(super) fn take(&mut self, now: Duration, frame: Vec<u8>) {
         let conditions = self.conditions;
         self.counts.taken += 1;
-        // Every frame draws four times, so that the fate of one does not depend on that of another.
+        // Each frame draws four numbers, so that no frame affects the next.
         let [is_lost, is_doubled, is_reordered] =
             [conditions.lost, conditions.doubled, conditions.reordered].map(|rate| self.chance(rate));
         let share = (self.random.number() >> 32) as f64 / f64::from(u32::MAX);
@@ -154,7 +154,7 @@ impl Line {
             self.free = begins + Duration::from_secs_f64(frame.len() as f64 * 8.0 / rate.max(1) as f64);
             leaves = self.free;
         }
-        // What is lost behind the queue took its share of the rate.
+        // A frame lost behind the queue has used its part of the rate.
         if is_lost {
             self.counts.lost += 1;
             return;
@@ -179,7 +179,7 @@ impl Line {
         self.held.insert((leaves, self.number), frame);
     }
 
-    /// Frames that leave by `now`, at most `count`. The caller says by [`left`](Line::left) what became of them.
+    /// Frames that leave by `now`, at most `count`. The caller reports the result by [`left`](Line::left).
     pub(super) fn due(&mut self, now: Duration, count: usize) -> Vec<Vec<u8>> {
         let mut due = Vec::new();
         while due.len() < count
@@ -190,7 +190,7 @@ impl Line {
         due
     }
 
-    /// Of the frames that were due, so many were sent and so many were not taken.
+    /// Of the frames that were due, `sent` were sent and `refused` were not taken.
     pub(super) fn left(&mut self, sent: usize, refused: usize) {
         self.counts.sent += sent as u64;
         self.counts.refused += refused as u64;
@@ -203,7 +203,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Sends `count` frames of 1,000 bytes, one every `interval`; says when each left, and the counts.
+    /// Sends `count` frames of 1,000 bytes, one every `interval`. Gives when each left, and the counts.
     fn run(conditions: Conditions, count: u16, interval: Duration) -> (Vec<(Duration, u16)>, Counts) {
         let mut line = Line::new(conditions);
         let mut left = Vec::new();

@@ -1,4 +1,4 @@
-//! Scripts from their text.
+//! Parses scripts.
 
 use super::{Event, Kind, Line, Named, STATES, Script, Segment, Time};
 use packet::tcp::Flags;
@@ -9,7 +9,7 @@ const FLAGS: [(char, Flags); 6] =
 const KINDS: [(&str, Kind); 2] = [("block", Kind::Block), ("kernel", Kind::Kernel)];
 
 impl Script {
-    /// Reads a script; an error names the line.
+    /// Parses a script. An error names the line.
     pub fn parse(name: &str, text: &str) -> Result<Script, String> {
         let mut script = Script { name: name.into(), only: None, lines: Vec::new() };
         if !text.starts_with("# RFC ") {
@@ -36,7 +36,7 @@ impl Script {
     }
 }
 
-/// `block: rest`.
+/// Splits `block: rest` or `kernel: rest`.
 fn kind_before(text: &str) -> Option<(Kind, &str)> {
     let (name, rest) = text.split_once(':')?;
     let kind = KINDS.iter().find(|(known, _)| *known == name)?.1;

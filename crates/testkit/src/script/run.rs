@@ -5,13 +5,13 @@ use super::{Event, Kind, Script, Segment, State, Time};
 use packet::tcp::Packet;
 use std::net::SocketAddrV4;
 
-/// The peer's initial sequence number: its data goes over the end of the number space.
+/// The peer's initial sequence number, close to the end of the number space, so that its data wraps.
 const PEER_ISN: u32 = 0xffff_ff00;
 
 /// A time in ns, from any moment on.
 pub type Moment = u64;
 
-/// How far from the script's a time may be, in ns.
+/// How far a time may be from the script's, in ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     /// Sooner.
@@ -22,36 +22,37 @@ pub struct Tolerance {
     pub patience: u64,
 }
 
-/// One TCP with one connection, and its application. What fails says why.
+/// One TCP with one connection, and its application. Errors say why a step failed.
 pub trait Host {
-    /// Which lines are for it.
+    /// The kind of TCP, which decides which lines are for it.
     fn kind(&self) -> Kind;
 
-    /// How exact its time is.
+    /// The precision of its time.
     fn tolerance(&self) -> Tolerance;
 
     /// The time.
     fn now(&mut self) -> Moment;
 
-    /// The next IPv4 packet that leaves by `until`, and when it left. `None`: none did, and `until` has come.
+    /// The next IPv4 packet that leaves by `until`, and its time. `None`: none left by then.
     fn next_packet(&mut self, until: Moment) -> Result<Option<(Moment, Vec<u8>)>, String>;
 
     /// An IPv4 packet arrives.
     fn receive(&mut self, packet: &[u8]) -> Result<(), String>;
 
-    /// The application connects. Gives both ends; the port of its own is 0 where the first segment will say it.
+    /// The application connects. Gives both ends; the port of its own end is 0 if only the first segment will tell it.
     fn connect(&mut self) -> Result<[SocketAddrV4; 2], String>;
 
     /// The application waits for one connection. Gives both ends.
     fn listen(&mut self) -> Result<[SocketAddrV4; 2], String>;
 
-    /// The application writes all of it, without waiting.
+    /// The application writes all bytes, without waiting.
     fn write(&mut self, bytes: &[u8]) -> Result<(), String>;
 
-    /// The application reads at most so many bytes, without waiting. Gives none where none are there, or at the end.
+    /// The application reads at most `count` bytes, without waiting. Gives an empty list if no bytes are there, or at
+    /// the end.
     fn read(&mut self, count: usize) -> Result<Vec<u8>, String>;
 
-    /// The peer finished, and everything was read.
+    /// Has the peer finished, and was everything read?
     fn is_at_end(&mut self) -> Result<bool, String>;
 
     /// The application ends its write side.
@@ -60,17 +61,17 @@ pub trait Host {
     /// The application gives the connection up.
     fn abort(&mut self) -> Result<(), String>;
 
-    /// Where the connection stands.
+    /// The state of the connection.
     fn state(&mut self) -> Result<State, String>;
 }
 
 impl Script {
-    /// Is the script for this host? If not, says why.
+    /// Why this host skips the script. `None`: it does not.
     pub fn left_out(&self, kind: Kind) -> Option<&str> {
         self.only.as_ref().filter(|(only, _)| *only != kind).map(|(_, reason)| reason.as_str())
     }
 
-    /// Plays the script. An error names the line, and tells what happened before.
+    /// Plays the script. An error names the line, and lists the events before.
     pub fn run(&self, host: &mut dyn Host) -> Result<(), String> {
         let mut play = Play {
             at: host.now(),
@@ -96,17 +97,17 @@ impl Script {
 
 struct Play<'a> {
     host: &'a mut dyn Host,
-    /// When the last event was.
+    /// The time of the last event.
     at: Moment,
     /// The host's end, and the peer's.
     ends: Option<[SocketAddrV4; 2]>,
-    /// The host's initial sequence number, once it was seen.
+    /// The host's initial sequence number, once known.
     isn: Option<u32>,
-    /// A packet that left and that no line took.
+    /// A packet that has left, and that no line has matched yet.
     pending: Option<(Moment, Vec<u8>)>,
     written: u32,
     read: u32,
-    /// What happened.
+    /// A log of the events.
     told: String,
 }
 
@@ -133,7 +134,7 @@ impl Play<'_> {
                 self.host.write(&bytes)
             }
             Event::Read(count) => {
-                // One more would be too many.
+                // Try to read one byte more, which must not be there.
                 let read = self.host.read(count + 1)?;
                 if read.len() != *count {
                     return Err(format!("{} bytes are there", read.len()));
@@ -168,7 +169,7 @@ impl Play<'_> {
         }
     }
 
-    /// Time goes on to `until`, and the host must send nothing.
+    /// Lets time go on to `until`; the host must not send meanwhile.
     fn pass(&mut self, until: Moment) -> Result<(), String> {
         if let Some((time, packet)) = self.next(until)? {
             let after = time.saturating_sub(self.at);
@@ -206,7 +207,7 @@ impl Play<'_> {
         Err(format!("after {} the host sent {text}", seconds(after)))
     }
 
-    /// The segment of a packet of the host, and its text. The first one says the host's port and number.
+    /// The segment in a packet of the host, and its text. The first packet tells the host's port and initial number.
     fn read<'p>(&mut self, packet: &'p [u8]) -> Result<(Packet<'p>, String), String> {
         let [mut host, peer] = self.ends()?;
         if host.port() == 0 {

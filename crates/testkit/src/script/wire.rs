@@ -10,7 +10,7 @@ use std::net::SocketAddrV4;
 /// Bytes of the IPv4 header of a script's packets.
 pub const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 
-/// The byte at a relative sequence number, in both directions.
+/// The byte at a relative sequence number, in either direction.
 pub fn pattern(number: u32) -> u8 {
     (number ^ number >> 8).wrapping_mul(37) as u8
 }
@@ -21,7 +21,7 @@ pub(super) fn build(segment: &Segment, from: SocketAddrV4, to: SocketAddrV4, isn
     let mut options = Vec::new();
     for option in &segment.options {
         let bytes = option_bytes(option, their_isn);
-        // Filled up in front with no-operations.
+        // Padded in front with no-operations.
         options.extend(std::iter::repeat_n(1, bytes.len().next_multiple_of(4) - bytes.len()));
         options.extend(bytes);
     }
@@ -64,7 +64,7 @@ fn option_bytes(option: &Named, their_isn: u32) -> Vec<u8> {
     }
 }
 
-/// The segment in a packet that the host sent, sound in every checksum, from and to whom it should be.
+/// The segment in a packet that the host sent. All checksums must be right, and the addresses those of the script.
 pub(super) fn read(packet: &[u8], from: SocketAddrV4, to: SocketAddrV4) -> Result<Packet<'_>, String> {
     let ip = ipv4::Packet::new_checked(packet).map_err(|error| format!("a broken packet: {error:?}"))?;
     let segment = packet.get(ip.header_len().into()..ip.total_len().into()).ok_or("a packet that is cut")?;
@@ -96,7 +96,7 @@ pub(super) fn text(read: &Packet<'_>, isn: u32, their_isn: u32) -> String {
     format!("{text} win {} <{}>", read.window(), options.join(","))
 }
 
-/// Is this what the script expects?
+/// Does the segment match the script's?
 pub(super) fn matches(expected: &Segment, read: &Packet<'_>, isn: u32, their_isn: u32) -> bool {
     let open = Flags::PSH.0;
     let data = (read.sequence_number().wrapping_sub(isn), read.payload().len() as u32);

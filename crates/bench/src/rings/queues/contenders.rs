@@ -1,4 +1,4 @@
-//! The queues under one face. Each is used the way its authors would: nothing is wrapped that they offer directly.
+//! The queues behind one trait. Each is used as its authors intend: features that they offer directly are not wrapped.
 
 use buffer::queue::{Entry, Pop, Push, fast_forward, indexed};
 use crossbeam_queue::ArrayQueue;
@@ -13,15 +13,15 @@ pub trait Queue<T>: 'static {
     /// The side that pops.
     type Receiver: Send;
 
-    /// Both sides, with so many slots.
+    /// Both sides of a queue with `slots` slots.
     fn new(slots: usize) -> Result<(Self::Sender, Self::Receiver), String>;
-    /// Was there room?
+    /// Pushes an entry; `false`: there was no room.
     fn push(sender: &mut Self::Sender, entry: T) -> bool;
-    /// The oldest entry.
+    /// Pops the oldest entry.
     fn pop(receiver: &mut Self::Receiver) -> Option<T>;
-    /// Pushes entries made of these numbers as far as there is room; how many those were.
+    /// Pushes entries made from these numbers while there is room. Gives how many were pushed.
     fn push_batch(sender: &mut Self::Sender, numbers: Range<u64>, make: impl Fn(u64) -> T) -> u64;
-    /// Pops up to so many entries.
+    /// Pops up to `limit` entries.
     fn pop_batch(receiver: &mut Self::Receiver, limit: usize, each: impl FnMut(T));
 }
 
@@ -53,7 +53,7 @@ impl<T: Entry> Queue<T> for Indexed {
 
     #[inline]
     fn pop_batch(receiver: &mut Self::Receiver, limit: usize, each: impl FnMut(T)) {
-        // A sender that went is told from the count of entries.
+        // The count of entries shows that a sender has gone.
         let _ = receiver.pop_batch(limit, each);
     }
 }
@@ -86,7 +86,7 @@ impl<T: Entry> Queue<T> for FastForward {
 
     #[inline]
     fn pop_batch(receiver: &mut Self::Receiver, limit: usize, each: impl FnMut(T)) {
-        // A sender that went is told from the count of entries.
+        // The count of entries shows that a sender has gone.
         let _ = receiver.pop_batch(limit, each);
     }
 }
@@ -114,7 +114,7 @@ impl<T: Copy + Send + 'static> Queue<T> for Rtrb {
 
     #[inline]
     fn push_batch(sender: &mut Self::Sender, numbers: Range<u64>, make: impl Fn(u64) -> T) -> u64 {
-        // Asked for all of them first: that looks at the other side only if fewer are known to be free.
+        // Ask for all slots first: that reads the other side's position only if fewer are known to be free.
         let wanted = (numbers.end - numbers.start) as usize;
         let chunk = match sender.write_chunk_uninit(wanted) {
             Err(ChunkError::TooFewSlots(slots)) => sender.write_chunk_uninit(slots),

@@ -14,11 +14,11 @@ use std::time::Instant;
 /// Entries in a batch.
 const BATCH: u64 = 32;
 
-/// An entry that says its number.
+/// An entry that carries a number.
 pub trait Payload: Copy + Send + 'static {
-    /// With this number.
+    /// The entry with this number.
     fn numbered(number: u64) -> Self;
-    /// Its number, where every part of it agrees.
+    /// Its number; a wrong one if its parts disagree.
     fn number(self) -> u64;
 }
 
@@ -54,7 +54,7 @@ impl Payload for Descriptor {
     }
 }
 
-/// Entries pushed and popped one by one, with some nanoseconds of work on either side of each.
+/// Pushes and pops entries one by one, with some nanoseconds of work on either side of each.
 pub fn singles<Q: Queue<T>, T: Payload>(slots: usize, entries: u64, work_ns: u32) -> Result<Cost, String> {
     let (mut sender, mut receiver) = Q::new(slots)?;
     let turns = if work_ns == 0 { 0 } else { turns(work_ns) };
@@ -84,7 +84,7 @@ pub fn singles<Q: Queue<T>, T: Payload>(slots: usize, entries: u64, work_ns: u32
     )
 }
 
-/// Entries in batches of up to 32.
+/// Pushes and pops entries in batches of up to 32.
 pub fn batches<Q: Queue<T>, T: Payload>(slots: usize, entries: u64) -> Result<Cost, String> {
     let (mut sender, mut receiver) = Q::new(slots)?;
     two_threads(
@@ -116,7 +116,7 @@ pub fn batches<Q: Queue<T>, T: Payload>(slots: usize, entries: u64) -> Result<Co
     )
 }
 
-/// One entry there and back, again and again.
+/// Sends one entry there and back, again and again.
 pub fn round_trips<Q: Queue<u64>>(slots: usize, trips: u64) -> Result<Cost, String> {
     let (mut there, mut here) = Q::new(slots)?;
     let (mut back, mut home) = Q::new(slots)?;
@@ -148,14 +148,14 @@ pub fn round_trips<Q: Queue<u64>>(slots: usize, trips: u64) -> Result<Cost, Stri
     )
 }
 
-/// The floor: the same numbers stored into as many slots by one thread that tells nobody.
+/// The floor: one thread stores the same numbers into the same number of slots, without telling another thread.
 pub fn bare_stores(slots: usize, entries: u64) -> Result<Cost, String> {
     let mut memory = vec![0u64; slots.next_power_of_two()];
     let mask = memory.len() - 1;
     let watch = Stopwatch::start_here()?;
     for number in 0..entries {
         memory[number as usize & mask] = number;
-        // Each store is made, in order.
+        // Forces each store, in order.
         black_box(&mut memory);
     }
     watch.stop()
@@ -165,7 +165,7 @@ fn checked(wrong: u64) -> Result<(), String> {
     if wrong == 0 { Ok(()) } else { Err("entries were lost, doubled, mixed up or torn".to_owned()) }
 }
 
-/// Runs both at once, each on a processor of its own, and says what that cost.
+/// Runs both at once, each on a processor of its own, and gives the cost.
 fn two_threads(
     sending: impl FnOnce() + Send,
     receiving: impl FnOnce() -> Result<(), String> + Send,
@@ -182,7 +182,7 @@ fn two_threads(
     watch.stop()
 }
 
-/// The first two processors this program may use.
+/// The first two processors that this program may use.
 fn two_processors() -> Result<[usize; 2], String> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|error| format!("sched_getaffinity: {error}"))?;
     let mut found = (0..CpuSet::count()).filter(|&processor| allowed.is_set(processor) == Ok(true));
@@ -206,7 +206,7 @@ fn work(turns: u32) {
     }
 }
 
-/// Turns of `work` that take so long.
+/// Turns of `work` that take this time.
 fn turns(work_ns: u32) -> u32 {
     static TURNS_PER_US: OnceLock<u32> = OnceLock::new();
     let per_us = *TURNS_PER_US.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! The wire of doorbells in a model: a word and a futex for each direction. It orders nothing, so
-//! that nothing is left to what the kernel's pipe orders. A sleep has no end by itself, so that a lost ring shows.
+//! The wire of doorbells in a model: a word and a futex for each direction. It orders no memory, so that the protocol
+//! cannot lean on orderings of the kernel's pipe. A sleep has no time limit, so that a lost ring shows.
 
 use super::{BellWords, Bells, Direction, WORDS};
 use crate::shared::futex;

@@ -1,4 +1,4 @@
-//! The wire between the two sides' doorbells: a pipe in each direction, and the page of the words in a sealed segment.
+//! The wire between the two sides' doorbells: a pipe in each direction, and the page of words in a sealed segment.
 
 use super::{BellWords, Bells};
 use crate::shared::segment::{Access, Mapping, Pages, Refused, Segment};
@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What an application is handed: the page, the end to ring the driver by, the end to be rung by.
+/// The application's handles: the page, the end for ringing the driver, and the end that the driver rings.
 pub type Handles = [OwnedFd; 3];
 
-/// One side's ends, and the page.
+/// One side's ends of the pipes, and the page.
 #[derive(Debug)]
 pub(super) struct Wire {
     page: Arc<OwnedFd>,
@@ -22,18 +22,18 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn pull(&self) {
-        // Full is as good as rung.
+        // A full pipe wakes the other side as well.
         let _ = rustix::io::write(&self.theirs, &[1]);
     }
 
-    /// Empties the pipe, as far as one read does.
+    /// Empties the pipe with one read.
     pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.mine, &mut [0u8; 4096]);
     }
 }
 
 impl Bells {
-    /// The driver's side of new bells, and what the application is to be handed.
+    /// Makes bells: gives the driver's side, and the handles for the application.
     pub fn create() -> io::Result<(Bells, Handles)> {
         let segment = Segment::create("streamline-bells", size_of::<BellWords>(), Pages::Normal)?;
         segment.seal_for_writer()?;
@@ -49,11 +49,11 @@ impl Bells {
         Bells::on(segment, [mine, theirs], false).map_err(Refused::Io)
     }
 
-    /// The driver's side, in the place of a driver that ended, with its [handles](Self::handles).
+    /// The driver's side in place of a driver that ended, with its [handles](Self::handles).
     ///
     /// # Errors
     ///
-    /// They are no handles of doorbells.
+    /// If the handles are not those of doorbells.
     pub fn restore([page, mine, theirs]: Handles) -> Result<Bells, Refused> {
         let segment = Segment::receive(page, size_of::<BellWords>(), Access::Write)?;
         Bells::on(segment, [mine, theirs], true).map_err(Refused::Io)
@@ -65,13 +65,13 @@ impl Bells {
         Ok(Bells { words, is_driver, wire: Wire { page, mine, theirs } })
     }
 
-    /// The page, the end to be rung by, and the end to ring the other side by: these have to stay open. A process that
-    /// has the page proves by it that the channels are its own.
+    /// The page, this side's end, and the other side's end: keep these open. A process that has the page proves with it
+    /// that the channels are its own.
     pub fn handles(&self) -> [&Arc<OwnedFd>; 3] {
         [&self.wire.page, &self.wire.mine, &self.wire.theirs]
     }
 
-    /// To sleep on, by `poll`: readable once the other side rang. It hangs up once no process has the other side.
+    /// For sleeping with `poll`: readable once the other side rang. Hangs up once no process has the other side.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wire.mine.as_fd()
     }

@@ -1,33 +1,33 @@
-//! Numbers by which a ring's descriptors may name rings of other keepers. Whatever they name is for readers to fetch, and
-//! for those rings' keepers to allow.
+//! Numbers by which a ring's descriptors may name rings of other keepers. Readers fetch those rings themselves, and the
+//! rings' keepers decide whether they may.
 
 use std::collections::VecDeque;
 
-/// Rings of other keepers that a ring's descriptors may name at a time.
+/// Most rings of other keepers that a ring's descriptors may name at a time.
 pub const FOREIGN_RINGS: usize = 1024;
 
-/// Longest path of another keeper's socket: what a socket's address takes.
+/// Longest path of another keeper's socket: the length of a socket's address.
 pub const FOREIGN_PATH_BYTES: usize = 108;
 
-/// A ring of another keeper that descriptors of this one may name.
+/// A ring of another keeper that this ring's descriptors may name.
 pub(super) struct Foreign {
     number: u16,
     pub generation: u32,
-    /// Its keeper's socket.
+    /// The path of its keeper's socket.
     pub path: String,
 }
 
-/// What descriptors may name, whoever wrote them and whatever the size of the ring then.
+/// The numbered rings. They outlast changes of writer and of size.
 #[derive(Default)]
 pub(super) struct ForeignRings {
-    /// Latest asked for last.
+    /// The latest question is last.
     rings: VecDeque<Foreign>,
     last: u16,
 }
 
 impl ForeignRings {
-    /// A number for another keeper's ring. There is always one: who was not asked for longest loses its own, and a number
-    /// comes back only after all others.
+    /// The number of another keeper's ring. It always succeeds: if all are taken, the ring not asked for longest loses
+    /// its number. A number is used again only after all others.
     pub fn number_of(&mut self, generation: u32, path: String) -> u16 {
         let known = self.rings.iter().position(|one| one.generation == generation && one.path == path);
         let foreign = match known.and_then(|index| self.rings.remove(index)) {
@@ -49,7 +49,7 @@ impl ForeignRings {
         number
     }
 
-    /// Which ring this number means.
+    /// The ring with this number.
     pub fn find(&self, number: u16) -> Option<&Foreign> {
         self.rings.iter().find(|foreign| foreign.number == number)
     }

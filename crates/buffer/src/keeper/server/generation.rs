@@ -1,6 +1,20 @@
-//! A *generation*: one writer's ring, who reads it, and what its writer was told of them.
+//! A *generation*: one writer's ring, its readers, and which of them its writer knows.
 //!
-//! Not who may become its writer or reader: that is for [`writing`](super::writing) and [`reading`](super::reading) to say.
+//! [`writing`](super::writing) and [`reading`](super::reading) decide which clients may write and read it.
+//!
+//! Moves of a generation's stage:
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | `Made` | `Offered` | a writer gets the segment |
+//! | `Offered` | `Written` | the writer has mapped the segment, and the keeper has sealed it |
+//! | `Offered`, `Written` | `Over` | the writer left or died |
+//! | `Written` | `Over` | the writer goes on in a ring of another size |
+//!
+//! Two moves must not happen:
+//!
+//! - From `Over` back: a stopped writer may wake up and write. The next writer gets a new generation.
+//! - Readers before `Written`: until the seal, any process that gets the segment could map it for writing.
 
 use super::RingOptions;
 use crate::control;
@@ -17,35 +31,30 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// One writer's ring.
 pub(super) struct Generation {
     pub number: u32,
     pub memory: RingMemory,
-    /// The keeper's own map of them, made before the seal. The rest is for who writes and reads it.
+    /// The keeper's own map of the words, made before the seal. The keeper does not map the rest.
     pub words: Shared<RingWords>,
     pub stage: Stage,
     /// Cut when its writer is gone.
     pub line: Lifeline,
-    /// The other end, until the writer has it.
+    /// The other end of the line, until the writer has it.
     pub held: Option<OwnedFd>,
     pub hold: Hold,
-    /// What its writer says of it.
+    /// Its writer's declaration.
     pub written: WantedWriter,
-    /// Who reads it.
+    /// Its readers, by number.
     pub readers: BTreeMap<u32, KeptReader>,
-    /// Pages of those that left and of whom the writer was not told yet: it may be asleep waiting for one of them.
+    /// Pages of readers that left without the writer knowing yet: the writer may be asleep, waiting for one of them.
     pub gone: Vec<Shared<ReaderPage>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody has it yet.
     Made,
-    /// The writer has it, and has not mapped it yet.
     Offered,
-    /// The writer writes it; readers may come.
     Written,
-    /// The writer is gone.
     Over,
 }
 
@@ -53,9 +62,9 @@ pub(super) struct KeptReader {
     pub slot: usize,
     pub segment: Segment,
     pub page: Shared<ReaderPage>,
-    /// Cut when it is gone.
+    /// Cut when the reader is gone.
     pub line: Lifeline,
-    /// The other end, until the reader has it.
+    /// The other end of the line, until the reader has it.
     pub held: Option<OwnedFd>,
     pub wanted: OnFull,
     pub peer: Peer,
@@ -80,7 +89,7 @@ impl Generation {
         })
     }
 
-    /// Says to all who use it that the ring is removed. A writer that waits for one of its readers is woken.
+    /// Tells all users that the ring is removed. Wakes a writer that waits for one of its readers.
     pub(super) fn remove(&self) {
         remove(&self.words);
         self.changed();
@@ -88,7 +97,7 @@ impl Generation {
         pages.for_each(|page| doorbell::ring(&page.wait.0.bell));
     }
 
-    /// Lets the writer know that it should ask; wakes it if it waits for somebody to come.
+    /// Makes the writer ask for changes; wakes it if it waits for a reader.
     fn changed(&self) {
         doorbell::ring(&self.words.keeper.0.epoch);
     }
@@ -98,7 +107,7 @@ impl Generation {
             && (told.len() != self.readers.len() || told.iter().any(|serial| !self.readers.contains_key(serial)))
     }
 
-    /// Tells a ring's writer what it does not know yet of its readers.
+    /// Tells a ring's writer the changes among its readers that it does not know yet.
     pub(super) fn tell(&mut self, socket: &OwnedFd, told: &mut Vec<u32>) -> io::Result<()> {
         if self.stage != Stage::Written {
             return Ok(());
@@ -106,8 +115,8 @@ impl Generation {
         let mut any = false;
         let said = self.say(socket, told, &mut any);
         if any {
-            // Behind what was said: who sees the epoch finds the message. The bells come last, for a writer that is woken
-            // and finds no message sleeps on.
+            // After the messages, so that a writer that sees the epoch finds them. The bells come last: a woken writer
+            // that finds no message would sleep on.
             self.changed();
             self.gone.iter().for_each(|page| doorbell::ring(&page.wait.0.bell));
         }
@@ -117,7 +126,7 @@ impl Generation {
         said
     }
 
-    /// As much of it as there is room for, and whether that was `any`.
+    /// Sends as many changes as there is room for; sets `any` if it sent one.
     fn say(&self, socket: &OwnedFd, told: &mut Vec<u32>, any: &mut bool) -> io::Result<()> {
         let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match control::send(socket, message, fds)
         {
@@ -125,7 +134,7 @@ impl Generation {
                 *any = true;
                 Ok(true)
             }
-            // What there is no room for waits until there is.
+            // Without room, the change waits for the next call.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
         };
@@ -143,7 +152,7 @@ impl Generation {
             if told.contains(serial) {
                 continue;
             }
-            // The writer only looks.
+            // The writer only reads the page.
             let page = reader.segment.read_only_fd()?;
             let hold = if reader.wanted.holds() { self.hold } else { None };
             let joined = JoinedReader { slot: reader.slot as u32, serial: *serial, contract: reader.wanted, hold };

@@ -1,14 +1,14 @@
 //! The keeper: one thread that answers a ring's clients.
 //!
-//! A *generation* is one writer's ring. It is made before its writer is there, handed to it, sealed once it is mapped, and
-//! only then shown to readers. When the writer goes, in order or not, the generation is retired and never given to
-//! another; the next writer gets the next one. Nothing a client says or does not read makes the keeper wait for it.
+//! A *generation* is one writer's ring. The keeper makes it, hands it to its writer, seals it once the writer has
+//! mapped it, and only then shows it to readers. When the writer leaves or dies, the generation is retired; the next
+//! writer gets a new one. The keeper never waits for a client, whatever the client sends or fails to read.
 //!
-//! - here — who is listened to, what each may ask, and how it is answered.
-//! - `writing`, `reading` — who gets the next place to write or read, and in which generation.
+//! - This file — connections, rights of each client, answers.
+//! - `writing`, `reading` — give clients a place to write or read, and choose the generation.
 //! - `generation` — one writer's ring and its readers.
-//! - `places` — how many clients and readers there may be, and of one user.
-//! - `foreign` — numbers for rings that others keep.
+//! - `places` — limits on clients and readers, also of one user.
+//! - `foreign` — numbers for rings of other keepers.
 
 mod foreign;
 mod generation;
@@ -45,36 +45,36 @@ use std::time::{Duration, Instant};
 /// No group has this number (chown(2)).
 const NO_GROUP: u32 = u32::MAX;
 
-/// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
-/// behind, the next change of size is refused; who does not hold goes on in a younger one.
+/// Most generations kept for readers after their writer went on in another size. If a holding reader is further behind,
+/// the next change of size is refused. A reader that does not hold goes on in a younger generation.
 pub const PAST: usize = 8;
 
-/// Milliseconds for which a keeper that has used up what the system gives it (file descriptors, mostly) leaves alone what
-/// needs more.
+/// Milliseconds for which a keeper that is short of system resources (file descriptors, mostly) leaves alone everything
+/// that needs more of them.
 const REST_MS: u32 = 50;
 
-/// A ring that goes with its last user stays so long without one: whoever was told of it is on the way.
+/// How long a `while_used` ring stays without a user: a new user may have just been told its name.
 const UNUSED: Duration = Duration::from_secs(1);
 
-/// What a ring is to be.
+/// Options of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingOptions {
     /// Size and kind.
     pub geometry: Geometry,
-    /// Pages it is made of.
+    /// Size of the pages.
     pub pages: Pages,
-    /// Who may do what.
+    /// Rights of users.
     pub policy: Policy,
     /// How long a reader may hold the full ring.
     pub hold: Hold,
     /// Do readers wait for the next writer when one closes?
     pub keep_open: bool,
-    /// Does the ring go with its last user?
+    /// Is the ring removed after its last user?
     pub while_used: bool,
 }
 
 impl RingOptions {
-    /// Of normal pages, by the usual policy, without a hold limit; readers end with the writer.
+    /// Normal pages, the default policy, no hold limit; readers end with the writer.
     pub fn new(geometry: Geometry) -> RingOptions {
         RingOptions {
             geometry,
@@ -92,18 +92,18 @@ struct Client {
     peer: Peer,
     greeted: bool,
     role: Role,
-    /// It was given files with an answer.
+    /// It was sent files with an answer.
     is_given: Cell<bool>,
 }
 
 impl Client {
-    /// Who does not read its answers is let go: it has asked for each of them.
+    /// A client that does not read its answers is dropped: it has asked for each of them.
     fn answer(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
         control::send(&self.socket, message, fds).map_err(|_| Gone::Broken)
     }
 
-    /// The same with files. Those that it has not taken are open meanwhile, and count for all that this user sends: one
-    /// answer of that sort at a time.
+    /// Like `answer`, with files. Files on their way stay open and count for everything this user sends, so a client
+    /// gets one such answer at a time.
     fn give(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
         if self.is_given.replace(true) && !packets::all_taken(&self.socket).unwrap_or(false) {
             return Err(Gone::Broken);
@@ -113,13 +113,13 @@ impl Client {
 }
 
 enum Role {
-    /// Has not said what it wants, or only asks.
+    /// Has not opened the ring yet, or only asks.
     Guest,
     /// Waits for a generation to read.
     Waiting(WantedReader),
-    /// Reads under this number; `waits` for the next generation, where it has a place, to be sealed.
+    /// Reads under this number. `waits`: it has a place in the next generation and waits for its seal.
     Reader { serial: u32, waits: bool },
-    /// Writes; these readers it was told of.
+    /// Writes; it knows of these readers.
     Writer { told: Vec<u32> },
 }
 
@@ -127,42 +127,42 @@ enum Role {
 pub struct Keeper {
     path: PathBuf,
     listener: OwnedFd,
-    /// Held as long as the keeper lives; whoever finds it free may replace the socket.
+    /// Held as long as the keeper lives; a process that can take it may replace the socket.
     _lock: OwnedFd,
     owner: Peer,
-    /// Readable when the owner's process has ended: another may have its number from then on.
+    /// Readable once the owner's process has ended: then another process may get its number.
     owner_ends: Option<OwnedFd>,
     options: RingOptions,
-    /// The ring there is, and the number of the last one.
+    /// The present ring; it knows its own number.
     current: Generation,
-    /// What its users say that it carries; none while nobody who said so uses it.
+    /// The content that its users declared; `None` while no user has declared one.
     content: Option<Content>,
-    /// Since when nobody uses it.
+    /// Since when the ring has had no users.
     unused: Option<Instant>,
-    /// Rings that their writer left for one of another size, oldest first, as long as somebody has to read them yet.
+    /// Rings that their writer left for another size, oldest first, while they still have readers.
     past: Vec<Generation>,
     serial: u32,
     foreign: ForeignRings,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     removed: bool,
-    /// The system had nothing more to give in the last turn.
+    /// The system was short of resources in the last turn.
     is_short: bool,
 }
 
-/// Why a client is let go.
+/// Why a client is dropped.
 enum Gone {
     Closed,
     Broken,
 }
 
 impl Keeper {
-    /// Makes the ring and the socket it is found at. Fails where a keeper of this name lives.
+    /// Makes the ring and its socket. Fails where a keeper of this name lives.
     pub fn create(path: &Path, options: RingOptions) -> io::Result<Keeper> {
         if let Some(folder) = path.parent().filter(|folder| *folder == place::folder()) {
             place::make_folder(folder)?;
         }
-        // Who may talk to the keeper at all; who may do what is checked for each message.
+        // The mode decides which users may connect; rights are checked for each message.
         let mode = if options.policy.farthest() >= Reach::Group { 0o666 } else { 0o600 };
         let claimed = claim(path, mode, None)?;
         let current = match Generation::make(&options, 1) {
@@ -200,8 +200,8 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Makes this process the one whom the policy's `process` means, in place of this process's parent; 0: there is none. It
-    /// is meant for as long as it lives.
+    /// Sets the process that the policy's `process` means, in place of this process's parent; 0: none. It counts for as
+    /// long as that process lives.
     pub fn set_owner_process(&mut self, process: i32) {
         let flags = rustix::process::PidfdFlags::empty();
         let process = rustix::process::Pid::from_raw(process.max(0));
@@ -210,7 +210,7 @@ impl Keeper {
         self.owner.process = known.map_or(0, |process| process.as_raw_nonzero().get());
     }
 
-    /// Who made the ring, as of now.
+    /// The ring's owner as of now.
     fn owner(&self) -> Peer {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let has_ended = self.owner_ends.as_ref().is_some_and(|ends| {
@@ -220,7 +220,7 @@ impl Keeper {
         if has_ended { Peer { process: 0, ..self.owner } } else { self.owner }
     }
 
-    /// Answers until somebody with the right to asks for the ring's removal.
+    /// Serves until a client with the right to do so removes the ring.
     pub fn run(&mut self) -> io::Result<()> {
         while !self.removed {
             self.turn(self.patience_ms(), None)?;
@@ -228,13 +228,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// How long it may wait for something to do: for ever, but where the ring is to go with its last user and has none.
+    /// How long to wait for something to do: without limit, except for a `while_used` ring without users.
     fn patience_ms(&self) -> Option<u32> {
         (self.options.while_used && self.unused.is_some()).then_some(UNUSED.as_millis() as u32 / 4)
     }
 
-    /// Notes whether anybody uses the ring. What it carries is for the next one to say where nobody does; a ring that goes with
-    /// its last user goes, a little later.
+    /// Checks whether the ring has users. Without any it forgets its content; if `while_used`, it is soon removed.
     fn look_for_users(&mut self) {
         if self.clients.values().any(|client| !matches!(client.role, Role::Guest)) {
             self.unused = None;
@@ -247,7 +246,7 @@ impl Keeper {
         }
     }
 
-    /// The same, or until this can be read; then the ring is removed as well.
+    /// Serves until `asked` becomes readable too; then removes the ring.
     pub fn run_until(&mut self, asked: BorrowedFd<'_>) -> io::Result<()> {
         while !self.removed {
             if self.turn(self.patience_ms(), Some(asked))? {
@@ -257,10 +256,11 @@ impl Keeper {
         Ok(())
     }
 
-    /// Waits for something to do, does it. For callers with a loop of their own, at most `timeout_ms` milliseconds, and
-    /// until `also` can be read; says whether it can.
+    /// Waits for something to do, and does it. For callers with their own loop: at most for `timeout_ms` milliseconds,
+    /// and until `also` is readable; says whether it is.
     pub fn turn(&mut self, timeout_ms: Option<u32>, also: Option<BorrowedFd<'_>>) -> io::Result<bool> {
-        // What it could not do is there to be done at once: asking for it again and again would take a processor.
+        // Work that failed for want of resources is ready again at once: retrying without a rest would take a
+        // processor.
         let rests = std::mem::take(&mut self.is_short);
         let timeout_ms = if rests { Some(timeout_ms.map_or(REST_MS, |ms| ms.min(REST_MS))) } else { timeout_ms };
         let (listens, also, ready) = {
@@ -314,7 +314,7 @@ impl Keeper {
                 return;
             }
         };
-        // A member of the owner's group is one by whichever of its groups.
+        // Any of the peer's groups may make it a member of the owner's group.
         let group = if peer.groups.contains(&self.owner.group) { self.owner.group } else { NO_GROUP };
         let peer = Peer { process: peer.process, user: peer.user, group };
         let held = self.clients.values().map(|client| (self.standing(client.peer), client.peer.user));
@@ -339,7 +339,7 @@ impl Keeper {
         }
     }
 
-    /// One message of a client that has something to say.
+    /// Receives and handles one message of a client.
     fn hear(&mut self, key: u64) -> Result<(), Gone> {
         let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
         let message = match control::receive(&client.socket) {
@@ -397,7 +397,7 @@ impl Keeper {
                 None => self.refuse(key, Refusal::Nothing, "no block of this ring can lie there"),
             },
             Message::Remove => {
-                // Who has the answer may make another ring of this name.
+                // A client that has the answer may make another ring of this name.
                 self.remove();
                 self.answer(key, &Message::Done)
             }
@@ -416,7 +416,7 @@ impl Keeper {
 
     fn map(&self, key: u64, generation: u32) -> Result<(), Gone> {
         let mut all = self.past.iter().chain([&self.current]);
-        // Sealed is what a writer has, or had; a generation that is only offered could still be mapped for writing.
+        // These stages are sealed. A generation that is only offered could still be mapped for writing.
         let found = all.find(|one| one.number == generation && matches!(one.stage, Stage::Written | Stage::Over));
         match found.and_then(|one| Some((one, one.memory.segment().read_only_fd().ok()?))) {
             Some((one, segment)) => {
@@ -427,7 +427,7 @@ impl Keeper {
         }
     }
 
-    /// Whoever is at the other end is gone, or is no longer listened to.
+    /// Drops a client that is gone or broke the protocol.
     fn let_go(&mut self, key: u64, gone: Gone) {
         self.leave(key);
         let Some(client) = self.clients.remove(&key) else { return };
@@ -436,18 +436,18 @@ impl Keeper {
             let _ = control::send(&client.socket, &Message::Refused(Refusal::Wrong, text), &[]);
         }
         if let Role::Writer { .. } = client.role {
-            // Offered and never mapped, it could be mapped for writing at any time to come; from here on it cannot.
+            // A process could map an offered segment for writing at any later time; the seal prevents that.
             if self.current.stage == Stage::Offered {
                 let _ = self.current.memory.segment().seal_for_readers();
             }
             self.current.stage = Stage::Over;
-            // Also what it was leaving for another size and had not said the end of.
+            // Also the rings that this writer was leaving for another size without having ended them yet.
             self.past.iter().chain([&self.current]).for_each(|generation| retire(&generation.words));
             self.serve_all_waiting();
         }
     }
 
-    /// Closes it for good, as who is asked to by a client does; it is not to be used any more.
+    /// Removes the ring for good, as a client can ask for; do not use the keeper afterwards.
     pub fn remove(&mut self) {
         self.past.iter().chain([&self.current]).for_each(Generation::remove);
         for client in self.clients.values() {
@@ -460,7 +460,7 @@ impl Keeper {
         remove_name(&self.path);
     }
 
-    /// How it is.
+    /// The state of the ring.
     pub fn state(&self) -> RingState {
         let words = &self.current.words;
         let counts = &words.counts.0;
@@ -493,7 +493,7 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Notes what a user says that the ring carries; says what is wrong where another user said something else.
+    /// Notes the content that a user declares. The error says which other content was declared before.
     fn agree(&mut self, content: Option<Content>) -> Result<(), String> {
         match (self.content, content) {
             (Some(known), Some(wanted)) if known != wanted => {
@@ -507,7 +507,7 @@ impl Keeper {
     }
 }
 
-/// Whom a right reaches, in a sentence.
+/// The users that a right reaches, in words.
 fn who(reach: Reach) -> &'static str {
     match reach {
         Reach::Process => "the process that made it",

@@ -1,17 +1,18 @@
 //! How many clients and readers a ring has places for, and how many of them one user may take.
 //!
-//! A client that may do nothing with the ring leaves places to those that may, one guest's user leaves some to other guests,
-//! and all of them together leave some to the ring's owner and root.
+//! - Clients without any right on the ring (strangers) leave places to guests.
+//! - One guest's user leaves places to other guests.
+//! - All guests together leave places to the ring's owner and root.
 
 use crate::ring::words::READERS;
 
-/// Clients one keeper has at a time, whatever they want.
+/// Most clients of one keeper at a time.
 const CLIENTS: usize = 256;
 
-/// How a client stands to the ring. Clients that stand lower leave places to those that stand higher.
+/// A client's standing with the ring. Lower ones leave places to higher ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// It may do nothing with the ring.
+    /// It has no rights on the ring.
     Stranger,
     /// It may read or write the ring.
     Guest,
@@ -19,9 +20,9 @@ pub(super) enum Standing {
     Own,
 }
 
-/// Places of one sort.
+/// Limits for places of one kind.
 pub(super) struct Places {
-    /// What takes them, for people.
+    /// Name of the clients with these places, for messages.
     what: &'static str,
     all: usize,
     of_guests: usize,
@@ -46,12 +47,12 @@ pub(super) const OF_READERS: Places = Places {
 };
 
 impl Places {
-    /// Is there room for another guest once strangers and one user have all they may, and for the owner once all guests do?
+    /// Is a place left for another guest if strangers and one user have all theirs, and for the owner if all guests do?
     const fn leave_room(&self) -> bool {
         self.of_one_guest + self.of_strangers < self.of_guests && self.of_guests < self.all
     }
 
-    /// Is there a place for one more of this user beside those that have one? Else which limit was met, and what would help.
+    /// Is there a place for one more client of this user? The error names the limit and what would help.
     pub(super) fn admit(
         &self,
         held: impl Iterator<Item = (Standing, u32)> + Clone,
@@ -63,7 +64,7 @@ impl Places {
             Standing::Guest => (self.of_guests, "as many as its user leaves to others"),
             Standing::Stranger => (self.of_strangers, "as many as may be of users who may not use it"),
         };
-        // Clients that stand higher do not count: they take no places of those that stand lower.
+        // Clients of higher standing do not count: they take no places of those below.
         let held_so_low = held.clone().filter(|(other, _)| *other <= standing).count();
         let held_by_user = held.filter(|(_, other)| *other == user).count();
         let what = self.what;
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
     use Standing::{Guest, Own, Stranger};
 
-    /// So many of this user come in, where these are already.
+    /// Adds clients of this user until one is refused; returns how many got in.
     fn fill(places: &Places, held: &mut Vec<(Standing, u32)>, standing: Standing, user: u32) -> usize {
         let before = held.len();
         while places.admit(held.iter().copied(), standing, user).is_ok() {

@@ -1,4 +1,4 @@
-//! Who reads a ring: readers have places, keep them when their ring moves on, and wait where nobody writes.
+//! Opening a ring for reading: readers get places, keep them when their ring moves on, and wait for a writer.
 
 use super::generation::{Generation, KeptReader, Stage};
 use super::places::OF_READERS;
@@ -9,11 +9,11 @@ use std::os::fd::AsFd;
 
 impl Keeper {
     pub(super) fn open_reader(&mut self, key: u64, wanted: WantedReader) -> Result<(), Gone> {
-        // The ring would have a writer of whose end nobody learns.
+        // The keeper could not tell when this client stops writing.
         if self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. })) {
             return self.refuse(key, Refusal::Wrong, "who writes a ring opens it for reading by another connection");
         }
-        // A reader of a ring that moved has had its place in the new one since that was made.
+        // A reader of a ring that moved on already has a place in the new one.
         if let Some(serial) = self.moved(key, wanted.after) {
             let sealed = |generation: &Generation| matches!(generation.stage, Stage::Written | Stage::Over);
             if !self.generation_of(serial).is_some_and(sealed) {
@@ -30,12 +30,12 @@ impl Keeper {
         self.leave(key);
         let readable = match self.current.stage {
             Stage::Written => self.current.number != wanted.after,
-            // What is still there of a ring whose writer is gone.
+            // The blocks that are left of a ring whose writer is gone.
             Stage::Over => wanted.oldest && !wanted.contract.holds() && self.current.number != wanted.after,
             Stage::Made | Stage::Offered => false,
         };
         if !readable {
-            // A reader of the last generation of a ring that does not stay open has seen all there will be.
+            // The ring does not stay open, and the reader has read its last generation: there will be no more.
             let ended = wanted.after != 0 && !self.options.keep_open && self.current.stage == Stage::Over;
             if ended {
                 return self.refuse(key, Refusal::Ended, "the ring has ended");
@@ -66,7 +66,7 @@ impl Keeper {
         self.serial = self.serial.wrapping_add(1).max(1);
         client.role = Role::Reader { serial: self.serial, waits: false };
         self.current.readers.insert(self.serial, reader);
-        // The writer first: whatever it writes after the reader has its answer is written for that reader too.
+        // The writer is told first: every block written after the reader has its answer is meant for that reader too.
         self.tell_writer();
         self.hand_over(key, self.serial)
     }
@@ -96,10 +96,10 @@ impl Keeper {
         self.open_reader(key, wanted)
     }
 
-    /// The number of a reader that had its place kept when its ring moved on from generation `after`.
+    /// The number of a reader that kept its place when its ring moved on from generation `after`.
     pub(super) fn moved(&mut self, key: u64, after: u32) -> Option<u32> {
         let Role::Reader { serial, .. } = self.clients.get(&key)?.role else { return None };
-        // Through with that one, and with all before it.
+        // The reader is done with that generation, and with all before it.
         for past in &mut self.past {
             if past.number <= after {
                 past.readers.remove(&serial);
@@ -109,7 +109,7 @@ impl Keeper {
         self.generation_of(serial).filter(|generation| generation.number != after).map(|_| serial)
     }
 
-    /// The oldest generation that this reader has to read yet.
+    /// The oldest generation that this reader has not finished.
     pub(super) fn generation_of(&self, serial: u32) -> Option<&Generation> {
         let mut all = self.past.iter().chain([&self.current]);
         all.find(|generation| generation.readers.contains_key(&serial))
@@ -118,7 +118,7 @@ impl Keeper {
     pub(super) fn hand_over(&mut self, key: u64, serial: u32) -> Result<(), Gone> {
         let Some(generation) = self.generation_of(serial) else { return Ok(()) };
         let Some(reader) = generation.readers.get(&serial) else { return Ok(()) };
-        // A reader gets a file descriptor that cannot be mapped for writing even before the seal is looked at.
+        // A read-only descriptor: it cannot be mapped for writing even without the seal.
         let Ok(segment) = generation.memory.segment().read_only_fd() else {
             return self.refuse(key, Refusal::Failed, "the ring cannot be handed over");
         };
@@ -137,13 +137,13 @@ impl Keeper {
         client.give(&Message::Reader(given), &fds)?;
         let generation = self.past.iter_mut().chain([&mut self.current]).find(|one| one.number == given.generation);
         if let Some(reader) = generation.and_then(|generation| generation.readers.get_mut(&serial)) {
-            // From here on nobody else holds it.
+            // From here on only the reader holds it.
             reader.held = None;
         }
         Ok(())
     }
 
-    /// What a reader held is free.
+    /// Frees a reader's place.
     pub(super) fn leave(&mut self, key: u64) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let Role::Reader { serial, .. } = client.role else { return };

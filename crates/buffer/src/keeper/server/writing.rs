@@ -1,4 +1,4 @@
-//! Who writes a ring: each writer has a generation of its own, and one more for each size it goes on in.
+//! Opening a ring for writing: each writer has its own generation, and another one for each new size.
 
 use super::generation::{Generation, KeptReader, Stage};
 use super::{FOREIGN_PATH_BYTES, Gone, Keeper, PAST, RingOptions, Role};
@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 
 impl Keeper {
     pub(super) fn open_writer(&mut self, key: u64, wanted: WantedWriter) -> Result<(), Gone> {
-        // What it has as a reader, or waits for, would be left to nobody.
+        // Otherwise the client would lose its place as a reader.
         if !self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Guest)) {
             return self.refuse(
                 key,
@@ -28,7 +28,7 @@ impl Keeper {
             Stage::Offered | Stage::Written => {}
             Stage::Made => {}
             Stage::Over => {
-                // Numbers do not come back while anybody may remember them.
+                // A number is not used again while any client may remember it.
                 let made = Generation::make(&self.options, self.current.number.wrapping_add(1).max(1));
                 match made.and_then(|next| self.with_readers(next)) {
                     Ok(next) => {
@@ -54,15 +54,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives a generation that nobody has yet to who is to write it; its line is held by nobody else from then on.
+    /// Offers a new generation to its writer. From then on only the writer holds its line.
     fn offer(&self, key: u64, offer: &Message, generation: &Generation) -> Result<(), Gone> {
         let Some(held) = &generation.held else { return Err(Gone::Broken) };
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
         client.answer(offer, &[generation.memory.segment().fd(), held.as_fd()])
     }
 
-    /// Where readers wait for the next writer they keep their places: what it writes first is for them, however late they
-    /// ask.
+    /// Readers that wait for the next writer keep their places: its first blocks are meant for them too.
     pub(super) fn with_readers(&self, mut next: Generation) -> io::Result<Generation> {
         if self.options.keep_open {
             for (serial, reader) in &self.current.readers {
@@ -72,7 +71,7 @@ impl Keeper {
         Ok(next)
     }
 
-    /// Room for one more generation that somebody has to read yet.
+    /// Makes room for one more generation with readers left.
     pub(super) fn make_room_in_past(&mut self) -> Result<(), (Refusal, String)> {
         if self.past.len() >= PAST {
             if self.past[0].readers.values().any(|reader| reader.wanted.holds()) {
@@ -83,7 +82,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes this the current generation, and keeps the last one as long as somebody reads it.
+    /// Makes this the current generation, and keeps the last one while it has readers.
     pub(super) fn succeed(&mut self, next: Generation) {
         let mut last = std::mem::replace(&mut self.current, next);
         last.stage = Stage::Over;
@@ -101,13 +100,13 @@ impl Keeper {
             return self.refuse(key, Refusal::Failed, "the ring cannot be sealed");
         }
         self.current.stage = Stage::Written;
-        // Who reads it is said before the first block can be written, who waited for it included.
+        // The writer learns of all readers, also of those that waited, before it can write the first block.
         self.tell_writer();
         self.serve_all_waiting();
         self.answer(key, &Message::Sealed)
     }
 
-    /// The writer wants a ring of another size. Its readers keep their places: they miss nothing.
+    /// The writer asks for a ring of another size. Its readers keep their places, so that they miss nothing.
     pub(super) fn resize(&mut self, key: u64, geometry: Geometry) -> Result<(), Gone> {
         let is_writer = self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. }));
         if !is_writer || self.current.stage != Stage::Written || geometry.kind != self.options.geometry.kind {
@@ -141,7 +140,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The writer wants a number for another keeper's ring.
+    /// The writer asks for a number for another keeper's ring.
     pub(super) fn register(&mut self, key: u64, generation: u32, path: String) -> Result<(), Gone> {
         let is_writer = self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. }));
         if !is_writer {
@@ -154,7 +153,7 @@ impl Keeper {
         self.answer(key, &Message::Registered(number))
     }
 
-    /// Tells the writer who came and went since it was told last; what does not fit into its socket waits.
+    /// Tells the writer which readers joined and left; changes for which its socket has no room wait.
     pub(super) fn tell_writer(&mut self) {
         let current = &mut self.current;
         let mut broken = None;
@@ -162,7 +161,7 @@ impl Keeper {
             let Role::Writer { told } = &mut client.role else { continue };
             match current.tell(&client.socket, told) {
                 Ok(()) => {}
-                // It is no fault of the writer's, and it is told when there is more.
+                // The writer is not at fault. The keeper tells it when there are resources again.
                 Err(error) if packets::is_short(&error) => self.is_short = true,
                 Err(_) => broken = Some(*key),
             }

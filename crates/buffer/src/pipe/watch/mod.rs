@@ -1,6 +1,17 @@
-//! What the thread behind a pollable descriptor does: it sleeps in a reader's or a writer's place until something is due
-//! for it, says so once, and sleeps again when that one has found nothing more to do. What is raised, an eventfd or a
-//! model's word, is not known here.
+//! The work of the thread behind a pollable descriptor: it sleeps in place of a reader or writer until something is
+//! due, and raises an event once. It sleeps again when the reader or writer has found nothing more to do. The event may
+//! be an eventfd or a model's word; this module does not know which.
+//!
+//! | call or event | event afterwards | watched afterwards |
+//! |---|---|---|
+//! | `set_due` | raised | nothing |
+//! | `set_idle` | lowered | nothing |
+//! | `set_watched(w)` | lowered | `w` |
+//! | the thread finds `w` due, and `w` is still watched | raised | nothing |
+//! | the thread finds `w` due, but something else is watched by now | unchanged | unchanged |
+//! | `close` | unchanged; the thread ends | unchanged |
+//!
+//! The thread must not raise the event for a `w` that was replaced: its reader has looked and would find nothing.
 //!
 //! - [`reading`] — what a reader waits for.
 //! - [`writing`] — what a writer waits for.
@@ -12,18 +23,18 @@ use std::sync::{Arc, PoisonError};
 pub mod reading;
 pub mod writing;
 
-/// What the reader or the writer polls: ready, or not.
+/// The event that the reader or writer polls.
 pub trait Event {
     /// Something is due. Not called twice in a row.
     fn raise(&self);
 
-    /// Nothing is. Not called twice in a row.
+    /// Nothing is due. Not called twice in a row.
     fn lower(&self);
 }
 
-/// What somebody waits for.
+/// Something to wait for.
 pub trait Waits {
-    /// Sleeps until something is due (`true`), or the word has changed. May wake early, and says `false` then.
+    /// Sleeps until something is due (`true`), or `kick` has changed. May wake early, and returns `false` then.
     fn sleep(&self, kick: (&AtomicU32, u32)) -> bool;
 }
 
@@ -34,23 +45,23 @@ struct State<W> {
     is_closed: bool,
 }
 
-/// What the thread has in common with whom it waits for.
+/// The state that the thread shares with its reader or writer.
 #[derive(Debug)]
 pub struct Watcher<E, W> {
     event: E,
     state: Mutex<State<W>>,
-    /// Changed when the thread is to look at the state again.
+    /// Changed when the thread must look at the state again.
     kick: AtomicU32,
 }
 
 impl<E: Event, W: Waits> Watcher<E, W> {
-    /// With an event that is not raised.
+    /// A watcher with an event that is not raised.
     pub fn new(event: E) -> Watcher<E, W> {
         let state = State { watched: None, is_raised: false, is_closed: false };
         Watcher { event, state: Mutex::new(state), kick: AtomicU32::new(0) }
     }
 
-    /// What is raised.
+    /// The event.
     pub fn event(&self) -> &E {
         &self.event
     }
@@ -71,17 +82,17 @@ impl<E: Event, W: Waits> Watcher<E, W> {
         }
     }
 
-    /// Something is due now.
+    /// Raises the event; the thread watches no more.
     pub fn set_due(&self) {
         self.change(None, Self::raise);
     }
 
-    /// Nothing is due, and what will be is waited for elsewhere.
+    /// The reader or writer waits elsewhere: lowers the event, and the thread watches no more.
     pub fn set_idle(&self) {
         self.change(None, Self::lower);
     }
 
-    /// Nothing is due until it is for the thread to say.
+    /// Lowers the event until the thread finds `watched` due.
     pub fn set_watched(&self, watched: W) {
         self.change(Some(Arc::new(watched)), Self::lower);
     }
@@ -104,15 +115,15 @@ impl<E: Event, W: Waits> Watcher<E, W> {
     }
 
     fn kick(&self) {
-        // Relaxed: the state's lock orders what was changed.
+        // Relaxed: the state's lock orders the change.
         self.kick.fetch_add(1, Ordering::Relaxed);
         futex::wake(&self.kick);
     }
 
-    /// The thread: returns when it is closed.
+    /// The thread's loop; returns after [`close`](Watcher::close).
     pub fn run(&self) {
         loop {
-            // Before the state is looked at: a kick for what is not seen there is not slept through.
+            // Loaded before the state: if the state lacks a change, its kick ends the sleep.
             let kick = self.kick.load(Ordering::Relaxed);
             let watched = {
                 let state = self.state();
@@ -127,7 +138,7 @@ impl<E: Event, W: Waits> Watcher<E, W> {
             };
             if watched.sleep((&self.kick, kick)) {
                 let mut state = self.state();
-                // Unless somebody has looked meanwhile.
+                // Unless the state was changed meanwhile.
                 if state.watched.as_ref().is_some_and(|now| Arc::ptr_eq(now, &watched)) {
                     state.watched = None;
                     self.raise(&mut state);

@@ -1,4 +1,4 @@
-//! What a reader waits for: its ring's bell, and who it was forwarded to.
+//! What a reader waits for: its ring's bell, and readers of blocks that it forwarded.
 
 use super::Waits;
 use crate::ring::sleeper::{Needed, Sleeper};
@@ -7,40 +7,41 @@ use crate::shared::lifeline;
 use base::atomic::AtomicU32;
 use std::time::Instant;
 
-/// A ring that was forwarded to, and the first unit of it that is not passed there yet.
+/// A ring to which blocks were forwarded, and its first unit that is not passed yet.
 pub trait Front {
-    /// Who stands in the way; `None` where nobody does. Readers ring until [`unwatch`](Front::unwatch).
+    /// The reader that still needs the unit; `None` where all have passed it. Readers ring until
+    /// [`unwatch`](Front::unwatch).
     fn watch(&self) -> Option<Needed>;
 
-    /// Once for each [`watch`](Front::watch). Nobody may have rung for so long that it `is_silent`: is everybody there yet?
+    /// Called once for each [`watch`](Front::watch). `is_silent`: no bell rang for long, so check for dead readers.
     fn unwatch(&self, is_silent: bool);
 }
 
-/// Readers that have yet to pass what was forwarded: they ring as long as this lives, also while nobody waits for room.
+/// A watch over readers that have yet to pass forwarded blocks. They ring while it lives, also if no writer needs room.
 pub struct Watch<'a, F: Front> {
     fronts: &'a [F],
-    /// Who stands in the way of each, if anybody does.
+    /// For each front, the reader that still needs its unit; `None` if all have passed it.
     needed: Vec<Option<Needed>>,
     began: Instant,
 }
 
 impl<F: Front> Watch<'_, F> {
-    /// From now on.
+    /// Watches from now on.
     pub fn new(fronts: &[F]) -> Watch<'_, F> {
         Watch { fronts, needed: fronts.iter().map(F::watch).collect(), began: Instant::now() }
     }
 
-    /// Is of some of it nothing needed any more?
+    /// Have all readers of some front passed its unit?
     pub fn is_due(&self) -> bool {
         self.needed.iter().any(Option::is_none)
     }
 
-    /// What to sleep on.
+    /// The words to sleep on, with their values.
     pub fn words(&self) -> Vec<(&AtomicU32, u32)> {
         self.needed.iter().flatten().map(Needed::word).collect()
     }
 
-    /// When to look again even if nobody has rung.
+    /// When to look again even if no bell rang.
     pub fn deadline(&self) -> Option<Instant> {
         self.needed.iter().flatten().filter_map(Needed::deadline).min()
     }
@@ -53,14 +54,14 @@ impl<F: Front> Drop for Watch<'_, F> {
     }
 }
 
-/// What there is for a reader.
+/// What a reader waits for.
 #[derive(Debug)]
 pub struct Reading<F> {
     /// The reader's place.
     pub sleeper: Sleeper,
-    /// Everything in the ring was looked at, and nothing more will come: only the fronts are waited for.
+    /// The ring has ended and was read to the end: wait for the fronts only.
     pub is_over: bool,
-    /// Who it was forwarded to: something is due as well when one of them is passed.
+    /// Rings with forwarded blocks: something is also due when one of these blocks is passed.
     pub fronts: Vec<F>,
 }
 

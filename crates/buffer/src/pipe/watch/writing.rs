@@ -12,21 +12,21 @@ use std::time::Instant;
 
 /// A ring's writer behind a lock.
 pub trait Locked {
-    /// Looks at it; is told as well whether somebody can come to read it.
+    /// Calls `look` with the writer, and with whether new readers can still come.
     fn with<T>(&self, look: impl FnOnce(&mut Writer, bool) -> T) -> T;
 
-    /// The same for who does not care for that, which may have to be asked for.
+    /// The same without asking whether readers can come, which may take a question to the keeper.
     fn with_writer<T>(&self, look: impl FnOnce(&mut Writer) -> T) -> T {
         self.with(|writer, _| look(writer))
     }
 }
 
-/// Sleeps until who is `needed` has moved, if there is somebody. May wake early: look again. Nobody has the lock meanwhile:
-/// who forwarded to the ring looks now and then how far its readers are, and must not wait for them.
+/// Sleeps until the reader that `needed` finds has moved; returns at once if there is none. May wake early: look again.
+/// The lock is free meanwhile, because forwarding readers need it to check how far this ring's readers are.
 pub fn sleep_for_readers(sink: &impl Locked, needed: impl FnOnce(&mut Writer) -> Option<Needed>) {
     let began = Instant::now();
     let needed = sink.with_writer(|writer| {
-        // Whom it finds after the watch began, for that is who will ring.
+        // Call `needed` after the watch began, because only then the reader will ring.
         writer.watch();
         needed(writer)
     });
@@ -44,22 +44,21 @@ pub fn sleep_for_readers(sink: &impl Locked, needed: impl FnOnce(&mut Writer) ->
 /// What a write needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Bytes of the block.
+    /// Length of the block in bytes.
     pub room: u64,
-    /// It waits for a first reader.
+    /// Does the write wait for a first reader?
     pub reader: bool,
 }
 
-/// What stands in the way of a write.
 struct Obstacle {
     needed: Option<Needed>,
-    /// Changes when readers come and go.
+    /// The epoch in these words changes when readers join or leave.
     words: Shared<RingWords>,
     epoch: u32,
 }
 
 impl Wanted {
-    /// Would a write not wait? It has room, or it fails at once.
+    /// Would a write return without waiting? It has room, or it fails at once.
     pub fn is_there(&self, sink: &impl Locked) -> bool {
         sink.with(|writer, is_kept| self.obstacle(writer, is_kept)).is_none()
     }
@@ -67,7 +66,7 @@ impl Wanted {
     fn obstacle(&self, writer: &mut Writer, is_kept: bool) -> Option<Obstacle> {
         let needed = writer.room_needs(self.room).ok()?;
         let deserted = self.reader && writer.readers() == 0;
-        // Without a keeper nobody can come any more.
+        // Without a keeper no reader can join any more.
         if (needed.is_none() && !deserted) || (deserted && !is_kept) {
             return None;
         }
@@ -76,12 +75,12 @@ impl Wanted {
     }
 }
 
-/// What there is for a writer.
+/// What a writer waits for.
 #[derive(Debug)]
 pub struct Writing<S> {
     /// The ring.
     pub sink: S,
-    /// What is to be written to it.
+    /// What will be written to it.
     pub wanted: Wanted,
 }
 
@@ -95,7 +94,7 @@ impl<S: Locked> Waits for Writing<S> {
         if let Some(Obstacle { needed, words, epoch }) = &obstacle {
             let mut all = vec![kick, (&words.keeper.0.epoch, *epoch)];
             all.extend(needed.as_ref().map(Needed::word));
-            // A keeper that dies tells nobody that nobody comes.
+            // A keeper that dies cannot report that no readers will come.
             let deadline = needed.as_ref().map_or_else(|| began.checked_add(lifeline::LOOK), Needed::deadline);
             wait_any(&all, deadline);
         }

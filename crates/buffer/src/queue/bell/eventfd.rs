@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Sleeps are no longer, so that no lost signal is for ever.
+/// Longest sleep, so that a lost signal delays only.
 const NAP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl Wire {
     }
 
     pub(super) fn pull(&self) {
-        // A count that is full wakes as well.
+        // A full count wakes as well.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 

@@ -1,5 +1,5 @@
-//! The wire of a bell in a model: a word and a futex. It orders what the kernel's lock of an eventfd orders, and no more: what
-//! stood before a write is seen behind the read that takes it. A sleep has no end by itself, so that a lost signal shows.
+//! The wire of a bell in a model: a word and a futex. It orders as much as the kernel's lock of an eventfd does: a read
+//! sees everything before the write that it takes. A sleep has no time limit, so that a lost signal shows.
 
 use crate::shared::futex;
 use base::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! The d-ring: bytes in one ring, descriptors in another. Units are descriptors. Looking through the descriptors touches no
-//! payload, and a descriptor may name a block of another ring: then nothing but 32 bytes was written.
+//! The d-ring: bytes in one ring, descriptors in another. Units are descriptors. Reading the descriptors touches no
+//! payload. A descriptor may name a block of another ring: then only its 32 bytes are written.
 
 use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, lies_in, overwritten_to};
 use crate::descriptor::Descriptor;
@@ -50,24 +50,24 @@ impl DescriptorSlot {
     }
 }
 
-/// Where descriptors and the bytes they name lie.
+/// A ring of descriptors and a ring of bytes.
 #[derive(Debug)]
 pub struct Described {
     descriptors: SharedArray<DescriptorSlot>,
     bytes: u64,
-    /// Bytes in use: a cut active window keeps a fast writer within the cache. Power of two, at most `bytes`.
+    /// Bytes in use: a smaller active window keeps a fast writer within the cache. Power of two, at most `bytes`.
     window: u64,
-    /// Where the payload stood when each descriptor was written (writer only).
+    /// Payload position at which each descriptor was written (writer only).
     begins: Vec<u64>,
 }
 
 impl Described {
-    /// For as many descriptors as there are slots, and `bytes` bytes of payload. Blocks of this ring carry ring id 0.
+    /// For these descriptor slots and `bytes` bytes of payload. Blocks of this ring carry ring id 0.
     pub fn new(descriptors: SharedArray<DescriptorSlot>, bytes: u64) -> Described {
         Described { descriptors, bytes, window: bytes, begins: Vec::new() }
     }
 
-    /// The writer's side of it.
+    /// The writer's layout, which keeps begins as well.
     pub fn for_writer(mut self) -> Described {
         self.begins = vec![0; self.descriptors.count() as usize];
         self
@@ -89,7 +89,7 @@ impl Layout for Described {
     }
 
     fn cut_window(&mut self, bytes: u64) {
-        // More than all of it first: what is near 2^64 has no next power of two.
+        // Clamped first, because a number near 2^64 has no next power of two.
         self.window = bytes.clamp(1, self.bytes).next_power_of_two();
     }
 
@@ -108,7 +108,7 @@ impl Layout for Described {
         if len > self.bytes {
             return Err(TooLong);
         }
-        // What does not fit below the active window's edge begins at the ring's next lap.
+        // A block that does not fit below the window's edge begins at the ring's next lap.
         let over = (bytes & (self.bytes - 1)) + len > self.window && self.window < self.bytes;
         let pos = if over { (bytes | (self.bytes - 1)).checked_add(1).ok_or(TooLong)? } else { bytes };
         Ok(Claim { head_after: head + 1, pos, bytes_after: pos.checked_add(len).ok_or(TooLong)? })
@@ -157,8 +157,8 @@ impl Layout for Described {
                 || overwritten_to(writer.intent_bytes.load(Ordering::Relaxed), self.bytes) <= seen.block.pos)
     }
 
-    /// Bytes may run out long before descriptors do. Blocks of this ring lie one after the other, so that the first whose
-    /// bytes are left is found by halving: a bounded number of looks, whatever the descriptors say.
+    /// Bytes may run out long before descriptors do. Blocks of this ring lie in order, so a binary search finds the
+    /// first one with its bytes left: a bounded number of looks, whatever the descriptors say.
     fn boundary(&self, wanted: u64, head: u64, words: &RingWords) -> u64 {
         let writer = &words.writer.0;
         let units = overwritten_to(writer.intent.load(Ordering::Relaxed), self.descriptors.count());

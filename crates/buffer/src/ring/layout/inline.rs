@@ -1,5 +1,6 @@
-//! The v-ring: each block behind a header of 16 bytes: its length, its number, its time. Units are bytes; blocks begin at
-//! multiples of 8. A reader that was overtaken cannot find a beginning by itself: the writer publishes one (`mark`).
+//! The v-ring: each block follows a header of 16 bytes with its length, number and time. Units are bytes; blocks begin
+//! at multiples of 8. An overtaken reader cannot find the start of a block by itself: the writer publishes one
+//! (`mark`).
 
 use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, lies_in, overwritten_to};
 use crate::descriptor::{Descriptor, WIRE_MAX};
@@ -10,7 +11,7 @@ use base::atomic::Ordering;
 /// Bytes of a header: length, number (4 each), time (8).
 const HEADER_BYTES: u64 = 16;
 
-/// Where blocks behind their lengths lie.
+/// A ring of blocks behind their headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Inline {
     bytes: u64,
@@ -25,7 +26,7 @@ impl Inline {
     }
 }
 
-/// Bytes that a block of `len` bytes takes.
+/// Bytes of the ring that a block of `len` bytes takes.
 #[inline]
 fn taken(len: u64) -> u64 {
     len.next_multiple_of(8) + HEADER_BYTES
@@ -118,9 +119,9 @@ impl Layout for Inline {
         true
     }
 
-    /// Where blocks begin only the writer knows: at its mark, and at the head.
+    /// Only the writer knows where blocks begin; it tells two places: its mark and the head.
     fn boundary(&self, _wanted: u64, head: u64, words: &RingWords) -> u64 {
-        // Relaxed: the header at a mark before the head is there with the head; behind it there is nothing to go on at.
+        // Relaxed: the Acquire of the head also covers the header at a mark before it; a later mark is not used.
         let mark = words.writer.0.mark.load(Ordering::Relaxed);
         let overwritten = overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.bytes);
         if mark >= overwritten { mark.min(head) } else { head }

@@ -1,12 +1,12 @@
-//! The four kinds of data ring: where a block's bytes and its header lie. Arithmetic only; who may write when is said in
-//! [`writer`](super::writer), who may read in [`reader`](super::reader).
+//! The four kinds of data ring: where a block's bytes and its header lie. Arithmetic only: [`writer`](super::writer)
+//! decides when to write, [`reader`](super::reader) when to read.
 //!
 //! | kind | units | header | for |
 //! |---|---|---|---|
 //! | [`Stream`] (c) | bytes | none: there are no blocks | byte streams |
 //! | [`Slots`] (p) | slots of fixed size | in an array | frames of a driver |
-//! | [`Inline`] (v) | bytes | before the bytes | messages, one cache line less to touch |
-//! | [`Described`] (d) | descriptors | the descriptor, in an array | everything else; also blocks that lie in other rings |
+//! | [`Inline`] (v) | bytes | before the bytes | messages: touches one cache line less |
+//! | [`Described`] (d) | descriptors | the descriptor, in an array | everything else; also blocks of other rings |
 //!
 //! A new kind is one file here that implements [`Layout`], one line in [`AnyLayout`], and one in the conformance suite.
 
@@ -25,7 +25,7 @@ use crate::descriptor::Descriptor;
 use crate::shared::payload::Payload;
 use base::atomic::{AtomicU64, Ordering};
 
-/// A kind of data ring, as people name it and as it stands in shared memory.
+/// A kind of data ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum RingKind {
@@ -35,26 +35,26 @@ pub enum RingKind {
     P = 2,
     /// Blocks with their length before them.
     V = 3,
-    /// Blocks with descriptors in a ring of their own.
+    /// Blocks with their descriptors in a second ring.
     #[default]
     D = 4,
 }
 
 impl RingKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [RingKind; 4] = [RingKind::C, RingKind::P, RingKind::V, RingKind::D];
 
-    /// As it stands in shared memory.
+    /// Code in shared memory.
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// From shared memory; `None` for what no kind is.
+    /// Decodes a word from shared memory; `None` for an unknown code.
     pub fn from_code(code: u32) -> Option<RingKind> {
         RingKind::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// As people write it.
+    /// Name in requests and messages.
     pub const fn name(self) -> &'static str {
         match self {
             RingKind::C => "c",
@@ -75,33 +75,33 @@ impl std::str::FromStr for RingKind {
     }
 }
 
-/// What a block about to be written takes.
+/// The room for a block that is about to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Units written when it is.
+    /// Units written once the block is.
     pub head_after: u64,
-    /// Where its bytes go.
+    /// Position of its bytes.
     pub pos: u64,
-    /// Bytes of payload used up when it is written.
+    /// Bytes of payload used up once the block is written.
     pub bytes_after: u64,
 }
 
-/// A block as it was found in a ring: a local copy, checked.
+/// A block found in a ring: a local copy of its header, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The unit it begins at.
     pub position: u64,
     /// Units it takes.
     pub units: u64,
-    /// Where its bytes lie and what is known of them.
+    /// Its descriptor.
     pub block: Descriptor,
     /// Is its payload in another ring?
     pub elsewhere: bool,
-    /// Blocks written before it, modulo 2^32, in a ring whose blocks are [numbered](Layout::numbered).
+    /// Number of blocks written before it, modulo 2^32, if the ring's blocks are [numbered](Layout::numbered).
     pub number: u32,
 }
 
-/// The writer's words make no sense: it is broken or hostile.
+/// The writer's words contradict each other: the writer is broken or hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
@@ -109,78 +109,77 @@ pub struct Damaged;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Where blocks lie in a kind of ring.
+/// Where the blocks of one kind of ring lie.
 pub trait Layout: Send {
-    /// Which kind this is.
+    /// The kind.
     fn kind(&self) -> RingKind;
 
     /// Units of a whole ring.
     fn units(&self) -> u64;
 
-    /// Bytes one block can have at most.
+    /// Most bytes of one block.
     fn block_bytes(&self) -> u64;
 
-    /// What a block of `len` bytes takes when `head` units and `bytes` bytes of payload are used up.
+    /// Claims room for a block of `len` bytes after `head` units and `bytes` bytes of payload.
     fn claim(&self, head: u64, bytes: u64, len: u64) -> Result<Claim, TooLong>;
 
-    /// The same claim for a block that turned out to have only `len` bytes.
+    /// Shortens a claim to a block of only `len` bytes.
     fn shorten(&self, claim: &Claim, len: u64) -> Claim;
 
     /// May the claim be written while a reader still needs everything from unit `holder` (at most `head`) on?
     fn fits(&self, claim: &Claim, holder: u64, head: u64) -> bool;
 
-    /// Tells readers that what the claim overwrites is no more to be relied upon. The payload may be written afterwards.
+    /// Tells readers not to rely on what the claim overwrites. The payload may be written afterwards.
     fn begin(&self, claim: &Claim, words: &RingWords);
 
-    /// Writes the header of the block whose bytes are in place.
+    /// Writes the header of a block whose bytes are in place.
     fn finish(&mut self, claim: &Claim, head: u64, block: &Descriptor, payload: &Payload);
 
-    /// Bytes of payload in use, and bytes there are, where blocks may lie in a part of it: a cut active window.
+    /// Bytes of payload in use, and bytes of all of it. `None` for a kind that always uses the whole payload.
     fn window(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// Uses only the first `bytes` bytes of the payload from now on, rounded up to a power of two; all, where blocks may not
-    /// lie in a part of it.
+    /// Uses only the first `bytes` bytes of the payload from now on, rounded up to a power of two. Does nothing for a
+    /// kind that always uses the whole payload.
     fn cut_window(&mut self, _bytes: u64) {}
 
-    /// Looks at the block at unit `position`, where everything before `head` is published.
+    /// Reads the header of the block at unit `position`; everything before `head` is published.
     fn look(&self, position: u64, head: u64, payload: &Payload) -> Result<Seen, Damaged>;
 
-    /// Was nothing of it overwritten up to now? Called behind a fence that keeps all looking before it.
+    /// Is no part of the block overwritten so far? Called behind a fence that keeps all reads before it.
     fn intact(&self, seen: &Seen, words: &RingWords) -> bool;
 
-    /// Were these `len` bytes of payload at `pos` written, and nothing of them overwritten up to now? For who met them by a
-    /// descriptor in another ring. Called behind a fence that keeps all looking before it.
+    /// Were these `len` bytes of payload at `pos` written, and is no part of them overwritten so far? For readers that
+    /// have a descriptor from another ring. Called behind a fence that keeps all reads before it.
     fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool;
 
-    /// Do blocks carry numbers, for units do not count blocks?
+    /// Do blocks carry numbers, because units do not count blocks?
     fn numbered(&self) -> bool {
         false
     }
 
-    /// The unit that a reader who was overtaken may go on at: the first at or after `wanted` of which nothing is
-    /// overwritten up to now; `head` where there is none. The writer may have died before it published what it overwrote
-    /// all the rest with.
+    /// The unit at which an overtaken reader may go on: the first intact one at or after `wanted`; `head` where there
+    /// is none, because the writer died before it published the block that overwrote the rest.
     fn boundary(&self, wanted: u64, head: u64, words: &RingWords) -> u64 {
         wanted.max(overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.units())).min(head)
     }
 }
 
-/// What of `units` units is no more to be relied upon when `begun` units were begun?
+/// First unit that is still reliable in a ring of `units` units after `begun` units were begun.
 #[inline]
 fn overwritten_to(begun: u64, units: u64) -> u64 {
     begun.saturating_sub(units)
 }
 
-/// Do `len` bytes at `pos` lie in what was begun, and in the last `bytes` bytes of it?
+/// Do `len` bytes at `pos` lie in the part that was begun, and in its last `bytes` bytes?
 #[inline]
 fn lies_in(pos: u64, len: u64, begun: u64, bytes: u64) -> bool {
     overwritten_to(begun, bytes) <= pos && pos.checked_add(len).is_some_and(|end| end <= begun)
 }
 
-/// Tells readers that everything before `to - units` may be overwritten from now on. Never takes back what was said: a
-/// block that was begun and given up may have overwritten already.
+/// Tells readers that everything before `to - units` may be overwritten from now on. The word never goes back: a block
+/// that was begun and given up may have overwritten something already.
 #[inline]
 fn begin_units(to: u64, intent: &AtomicU64) {
     if to > intent.load(Ordering::Relaxed) {
@@ -188,7 +187,7 @@ fn begin_units(to: u64, intent: &AtomicU64) {
     }
 }
 
-/// Any of the four kinds, where which one is known only at run time.
+/// Any of the four kinds, where the kind is known only at run time.
 #[derive(Debug)]
 pub enum AnyLayout {
     /// c

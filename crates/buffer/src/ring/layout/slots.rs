@@ -1,5 +1,5 @@
-//! The p-ring: slots of one size, as a driver's frames lie. Units are slots; what is known of a block stands in an array of
-//! headers, so that a slot is all payload and begins where it should.
+//! The p-ring: slots of one size, like a driver's frames. Units are slots. Headers are in an array of their own, so
+//! that a slot is all payload and aligned.
 
 use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, overwritten_to};
 use crate::descriptor::Descriptor;
@@ -9,7 +9,7 @@ use crate::shared::words::{SharedArray, Words};
 use base::atomic::{AtomicU64, Ordering};
 use base::id::Class;
 
-/// What is known of a slot's block: length and class, wire length and flags, time.
+/// The header of a slot's block: length and class, wire length and flags, time.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct SlotHeader {
@@ -22,7 +22,7 @@ pub struct SlotHeader {
 // SAFETY: repr(C), atomics only, all zero is a value.
 unsafe impl Words for SlotHeader {}
 
-/// Where slots and their headers lie.
+/// A ring of slots, and their headers.
 #[derive(Debug)]
 pub struct Slots {
     headers: SharedArray<SlotHeader>,
@@ -30,7 +30,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// For as many slots as there are headers, together `bytes` bytes of payload.
+    /// For as many slots as there are headers; together they have `bytes` bytes of payload.
     pub fn new(headers: SharedArray<SlotHeader>, bytes: u64) -> Slots {
         let slot_bytes = bytes / headers.count();
         Slots { headers, slot_bytes }

@@ -1,4 +1,4 @@
-//! The c-ring: a stream of bytes. Units are bytes; a block is whatever run of them is looked at together.
+//! The c-ring: a stream of bytes. Units are bytes; a block is any run of bytes that is read together.
 
 use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, lies_in, overwritten_to};
 use crate::descriptor::{Descriptor, WIRE_MAX};
@@ -6,7 +6,7 @@ use crate::ring::words::RingWords;
 use crate::shared::payload::Payload;
 use base::atomic::Ordering;
 
-/// Where bytes of a stream lie.
+/// A ring of bytes without blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     bytes: u64,

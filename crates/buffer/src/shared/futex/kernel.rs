@@ -1,10 +1,10 @@
-//! The calls as Linux has them: futex(2), and futex_waitv(2) for several words at once (Linux 5.16).
+//! The system calls of Linux: futex(2), and futex_waitv(2) for several words at once (Linux 5.16).
 
 use base::atomic::AtomicU32;
 use rustix::thread::futex::{ClockId, Flags, Timespec, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use std::time::{Duration, Instant};
 
-/// Sleeps while `word` has the value `seen`, at most `timeout`. May wake early: look again.
+/// Sleeps while `word` has the value `seen`, at most for `timeout`. May wake early: look again.
 pub fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     let timeout = timeout
         .map(|t| Timespec { tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), tv_nsec: t.subsec_nanos().into() });
@@ -12,7 +12,7 @@ pub fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     let _ = rustix::thread::futex::wait(word, Flags::empty(), seen, timeout.as_ref());
 }
 
-/// Wakes all who sleep on `word`.
+/// Wakes all sleepers on `word`.
 pub fn wake(word: &AtomicU32) {
     #[cfg(feature = "kill-points")]
     base::atomic::kill_points::point();
@@ -20,13 +20,13 @@ pub fn wake(word: &AtomicU32) {
     let _ = rustix::thread::futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 
-/// Words that the kernel lets somebody sleep on at once (FUTEX_WAITV_MAX).
+/// Most words on which the kernel lets a thread sleep at once (FUTEX_WAITV_MAX).
 const WORDS_MAX: usize = 128;
 
-/// How long somebody sleeps at most who should be woken by more words than that.
+/// Longest sleep of a thread that waits for more words than that.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Sleeps as long as every word has the value beside it, at most until `deadline`. May wake early: look again.
+/// Sleeps while every word has the value beside it, at most until `deadline`. May wake early: look again.
 pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
     let (words, deadline) = match words.split_at_checked(WORDS_MAX) {
         Some((first, rest)) if !rest.is_empty() => {
@@ -45,7 +45,7 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
             wait
         })
         .collect();
-    // Absolute, for futex_waitv knows nothing else; the same clock as `Instant`.
+    // Absolute time, because futex_waitv takes no other; from the same clock as `Instant`.
     let until = deadline.map(|deadline| {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let left = deadline.saturating_duration_since(Instant::now());
@@ -59,6 +59,6 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
         }
     });
     // Every outcome means the same to the caller: look again. A kernel without the call (before 5.16) cannot make the
-    // segments either, whose flags are younger.
+    // segments either, because their flags are younger.
     let _ = rustix::thread::futex::waitv(&waits, WaitvFlags::empty(), until.as_ref(), ClockId::Monotonic);
 }

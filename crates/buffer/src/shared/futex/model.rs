@@ -1,8 +1,8 @@
 //! The kernel's part in a model: compares a word and notes the sleeper in one step, as the kernel does under its lock.
 //!
-//! It orders nothing that a program could see, but for what waking itself orders: a lock of the checker's in its place
-//! would let orderings pass that are too weak. The checker runs all threads of a model on one thread of the system and
-//! switches between them only before an operation of its own, so that what stands between two of these is one step.
+//! It orders memory only as far as waking does. With one of the checker's locks in its place, orderings that are too
+//! weak would pass. Its steps are atomic without a lock: the checker runs all threads of a model on one system thread
+//! and switches between them only before one of its own operations.
 
 use base::atomic::{AtomicU32, Ordering};
 use loom::thread::{self, Thread};
@@ -18,7 +18,7 @@ struct Asleep {
 }
 
 thread_local! {
-    /// Who waits for which word, by its address. Empty when a run of a model ends.
+    /// Sleepers with the address of the word they wait for. Empty when a run of a model ends.
     static SLEEPERS: RefCell<Vec<(usize, Rc<Asleep>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -26,13 +26,13 @@ fn address(word: &AtomicU32) -> usize {
     std::ptr::from_ref(word).addr()
 }
 
-/// Sleeps while `word` has the value `seen`. A model has no time: a timed wait gives others a turn and returns, unless it
-/// is for the longest time there is.
+/// Sleeps while `word` has the value `seen`. A model has no time: a timed wait lets other threads run and returns. A
+/// wait of `Duration::MAX` sleeps.
 pub fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     wait_for_any(&[(word, seen)], timeout.is_some_and(|timeout| timeout < Duration::MAX));
 }
 
-/// Sleeps as long as every word has the value beside it, likewise.
+/// Sleeps while every word has the value beside it. With a deadline it lets other threads run and returns.
 pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
     wait_for_any(words, deadline.is_some());
 }
@@ -43,7 +43,7 @@ fn wait_for_any(words: &[(&AtomicU32, u32)], is_timed: bool) {
     }
     let me = Rc::new(Asleep { thread: thread::current(), is_woken: Cell::new(false), is_parked: Cell::new(false) });
     for (word, seen) in words {
-        // The kernel reads what is in memory, not what this thread was let see so far: so does an operation that changes.
+        // The kernel reads what memory holds, not an older value, and so does a read-modify-write.
         if word.fetch_add(0, Ordering::Relaxed) != *seen {
             me.is_woken.set(true);
         }
@@ -59,7 +59,7 @@ fn wait_for_any(words: &[(&AtomicU32, u32)], is_timed: bool) {
     SLEEPERS.with_borrow_mut(|sleepers| sleepers.retain(|(_, asleep)| !Rc::ptr_eq(asleep, &me)));
 }
 
-/// Wakes all who sleep on `word`.
+/// Wakes all sleepers on `word`.
 pub fn wake(word: &AtomicU32) {
     let woken = SLEEPERS.with_borrow(|sleepers| {
         let on_word = sleepers.iter().filter(|(at, asleep)| *at == address(word) && !asleep.is_woken.replace(true));
