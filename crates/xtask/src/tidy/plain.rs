@@ -16,29 +16,7 @@ use std::collections::BTreeSet;
 const LIMIT: usize = 15;
 
 /// Crates above [`LIMIT`], each with the number it has reached. Numbers only go down; a row goes when it reaches the limit.
-const NOT_YET: &[(&str, usize)] = &[
-    ("base", 112),
-    ("bench", 127),
-    ("bpf", 45),
-    ("buffer", 168),
-    ("capi", 75),
-    ("capi-request", 28),
-    ("capture", 240),
-    ("control", 118),
-    ("daemon", 147),
-    ("driver", 142),
-    ("engine", 28),
-    ("filter", 117),
-    ("filters", 128),
-    ("flow", 21),
-    ("guard", 139),
-    ("libpcap", 89),
-    ("packet", 73),
-    ("request", 51),
-    ("rules", 65),
-    ("streamline", 251),
-    ("testkit", 70),
-];
+const NOT_YET: &[(&str, usize)] = &[("bpf", 45), ("filters", 128), ("packet", 73), ("rules", 65)];
 
 /// The most lines of the repository that `// plain: WHY` may except.
 const MOST_EXCEPTED: usize = 20;
