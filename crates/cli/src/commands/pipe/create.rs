@@ -34,7 +34,7 @@ pub(super) struct KeepArgs {
     name: String,
     options: Vec<String>,
 
-    /// The process that the policy's `process` means
+    /// The process for which the policy's `process` stands
     #[arg(long)]
     owner: i32,
 }
@@ -93,10 +93,10 @@ fn ring_options(params: &Params) -> Result<RingOptions, CommandError> {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    // What is wrong with the command line is said here, before a process is started for it.
+    // Report errors of the command line before a process starts.
     let params = options::parse(&args.options, OPTIONS)?;
     let ring_options = ring_options(&params)?;
-    // Its writer maps all of it, and waits for each page.
+    // The writer maps the whole ring and touches each page.
     let bytes = ring_options.geometry.payload_bytes;
     if let Some(free) = base::memory::available().filter(|free| bytes > *free) {
         let (bytes, free) = (crate::progress::size(bytes), crate::progress::size(free));
@@ -108,8 +108,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| CommandError::Failed(format!("cannot start the ring's keeper: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
-    // The keeper lives in no folder of its own, so that none is kept busy by it: a path begins at the root, and leads
-    // through nothing that may be gone when the ring is removed.
+    // The keeper runs in `/`, so that it keeps no folder busy. So its path must begin at the root, without components
+    // that may be gone when the ring is removed.
     let path = match (named.path().parent(), named.path().file_name()) {
         (Some(folder), Some(file)) if args.name.contains('/') => {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -132,7 +132,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    // The keeper closes its standard error when the ring is there, or says there why it is not.
+    // The keeper closes its standard error once the ring exists, or else writes the error there.
     let mut said = String::new();
     if let Some(mut stderr) = keeper.stderr.take() {
         stderr.read_to_string(&mut said).map_err(failed)?;
@@ -140,13 +140,13 @@ pub(super) fn run(args: &Args) -> Outcome {
     if !said.is_empty() {
         return Err(CommandError::Failed(said.trim().trim_start_matches("error: ").to_string()));
     }
-    // Not its state: that may be for others than this process to ask (`read=process`).
+    // A greeting, not a question for the state: the policy may refuse this process the state (`read=process`).
     named.greet().map_err(|error| CommandError::Failed(format!("the ring's keeper does not answer: {error}")))?;
     tell_rounded(&args.name, &params, &ring_options.geometry);
     Ok(())
 }
 
-/// Says what was made where it is not what was asked for.
+/// Says where the ring differs from the options.
 fn tell_rounded(name: &str, params: &Params, made: &Geometry) {
     let (size, slots) = (params.number("size").unwrap_or(0), params.number("slots").unwrap_or(0));
     if made.payload_bytes != size {
@@ -158,8 +158,8 @@ fn tell_rounded(name: &str, params: &Params, made: &Geometry) {
     }
 }
 
-/// The keeper process: makes the ring, detaches itself from whoever made it, and answers until the ring is removed, or
-/// until a signal asks it to stop: then it removes the ring itself.
+/// The keeper process: makes the ring, detaches itself from its parent, and answers until the ring is removed. A signal
+/// that asks it to stop makes it remove the ring itself.
 pub(super) fn keep(args: &KeepArgs) -> Outcome {
     let ring_options = ring_options(&options::parse(&args.options, OPTIONS)?)?;
     let with = super::with(&args.name);
@@ -167,7 +167,7 @@ pub(super) fn keep(args: &KeepArgs) -> Outcome {
     let mut keeper = Keeper::create(&path, ring_options).map_err(&with)?;
     keeper.set_owner_process(args.owner);
     let asked = crate::signals::descriptor().map_err(&with)?;
-    // A session of its own: the terminal's signals and its closing are not meant for it. Fails only for who leads one already.
+    // Its own session: the terminal's signals and hangup are not meant for it. An error means only that it already leads one.
     let _ = rustix::process::setsid();
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(&with)?;
     if let Err(error) = super::confine::drop_capabilities() {

@@ -1,6 +1,6 @@
-//! `streamline pipe`: named rings for people. One file for each thing that can be done.
+//! `streamline pipe`: named rings. One file for each subcommand.
 //!
-//! Options stand as `key=value` behind the name, as in a request, and are declared and read as a filter's parameters are.
+//! Options are `key=value` words behind the name, as in a request. They are declared and parsed like a filter's parameters.
 
 mod confine;
 mod create;
@@ -70,17 +70,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// Why there is no keeper any more.
+/// Why the keeper is gone.
 fn gone(named: &Named) -> CommandError {
     CommandError::Failed(match named.state() {
-        // Another ring of that name may be there by now.
+        // There may be another ring of this name by now.
         Ok(_) => "the ring was removed".to_string(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => "the ring was removed".to_string(),
         Err(_) => "the ring's keeper died; `streamline pipe rm` clears away what it left".to_string(),
     })
 }
 
-/// What went wrong with a ring of this name.
+/// The error for a ring of this name.
 fn with(name: &str) -> impl Fn(io::Error) -> CommandError {
     move |error| match error.kind() {
         io::ErrorKind::InvalidInput => CommandError::Wrong(error.to_string()),
