@@ -42,7 +42,6 @@ fn bound(local: SocketAddr) -> Name {
 }
 
 impl Core {
-    /// Opens a listener.
     pub(crate) fn listen_at(&mut self, opening: OpeningListener) -> Result<Listening, NetError> {
         let listening = self.try_listen_at(opening);
         self.counters.event(if listening.is_ok() { Event::ListenersOpened } else { Event::FlowsRefused });

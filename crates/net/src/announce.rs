@@ -9,8 +9,7 @@ use crate::interface::Core;
 use crate::limits::{ANNOUNCE_INTERVAL, ANNOUNCEMENTS};
 use std::net::IpAddr;
 
-/// The announcements that are still to be sent. The default announces nothing: for an interface with the host's
-/// addresses, or without a device.
+/// Announcements still to be sent. The default has none: without a device, or with the host's addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     announces: bool,

@@ -30,8 +30,7 @@ fn of_ipv6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// A frame to `mac` with headers and `len` zero bytes behind them. Both addresses are of one family. The interface
-/// fills in its own hardware address.
+/// A frame to `mac`: headers and `len` zero bytes, for two addresses of one family. Its sender is filled in later.
 pub(crate) fn packet(mac: [u8; 6], protocol: u8, from: IpAddr, to: IpAddr, len: u16) -> Vec<u8> {
     let mut frame = vec![0; headers(from).max(headers(to)) + usize::from(len)];
     frame[..6].copy_from_slice(&mac);

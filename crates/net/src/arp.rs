@@ -1,5 +1,4 @@
-//! ARP (RFC 826): answers for own addresses, and learns neighbours that the interface asked for. `ndp.rs` does the same
-//! for IPv6.
+//! ARP (RFC 826): answers for own addresses, and learns neighbours that the interface asked for. For IPv6: `ndp.rs`.
 
 use crate::counters::End;
 use crate::interface::Core;

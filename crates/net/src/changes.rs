@@ -1,8 +1,7 @@
 //! Changes of an interface that is up: its addresses and routes, and its device. Flows survive them.
 //!
 //! - A route decides about each packet when it is sent, so flows need not be told of a new one.
-//! - A removed address is *away*: the packets of its flows stay in their channels until it is back. After [`ADDRESS_TIME`] the
-//!   flows end.
+//! - A removed address is *away*: its flows' packets stay in their channels. After [`ADDRESS_TIME`] the flows end.
 //! - Another process opens another device, and takes everything over (`process/`). The new device has another hardware address,
 //!   and perhaps another MTU. The driver writes the hardware address into each header; the applications are told both.
 

@@ -142,8 +142,7 @@ impl Client {
         Ok((granted, fds))
     }
 
-    /// A place for one more flow of this user, whose channel has `bytes`. The user may have closed other flows that the
-    /// daemon does not know of yet.
+    /// A place for another flow of this user with `bytes` of channel. It asks the process once for closed flows.
     fn place(&self, handle: &Handle, bytes: usize) -> Result<Place, NetError> {
         let take = || self.networks.users.take(self.user, bytes);
         take().or_else(|_| {

@@ -7,7 +7,6 @@
 
 use packet::tcp::{self, is_after};
 
-/// A connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connection {
     /// The oldest unacknowledged number (SND.UNA) and the next one to send (SND.NXT). `None`: no segment was sent.

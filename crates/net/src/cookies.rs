@@ -19,7 +19,6 @@ const NO_SEGMENT_OPTION: u16 = 536;
 const LARGEST_SHIFT: u8 = 14;
 const NO_SHIFT: u8 = 15;
 
-/// The options of a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SynOptions {
     /// The longest segment that the sender accepts, bytes.

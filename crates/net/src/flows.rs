@@ -60,7 +60,6 @@ pub(crate) struct NewFlow {
     pub(crate) place: Place,
 }
 
-/// A flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) number: u64,
@@ -145,7 +144,6 @@ impl Flow {
 
 type Exact = (u8, SocketAddr, SocketAddr);
 
-/// All flows.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
     table: Vec<Option<Flow>>,
@@ -270,7 +268,6 @@ impl Flows {
         Some(FlowId { at, number })
     }
 
-    /// The flow with this number.
     pub(crate) fn numbered(&self, number: u64) -> Option<FlowId> {
         Some(FlowId { at: *self.by_number.get(&number)?, number })
     }
@@ -291,12 +288,10 @@ impl Flows {
         self.table.get_mut(id.at)?.as_mut().filter(|flow| flow.number == id.number)
     }
 
-    /// All flows.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Flow> {
         self.table.iter().flatten()
     }
 
-    /// All flows by id.
     pub(crate) fn ids(&self) -> Vec<FlowId> {
         self.table
             .iter()

@@ -28,8 +28,7 @@ pub(crate) struct Key {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) key: Key,
-    /// The header for the whole packet if this is the first fragment: Ethernet and IP. Lengths, the checksum and IPv4's
-    /// fragment fields are set later.
+    /// The headers of the whole packet, from the first fragment. Lengths, checksum and fragment fields are set later.
     pub(crate) head: &'a [u8],
     pub(crate) payload: &'a [u8],
     /// Its offset in the datagram.

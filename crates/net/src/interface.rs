@@ -1,5 +1,4 @@
-//! An interface as its thread sees it: the device, the flows on it, and one turn of work. The thread around it is in
-//! `thread.rs`.
+//! An interface as its thread (`thread.rs`) sees it: the device, the flows on it, and one turn of work.
 //!
 //! The caller passes times in, ns since any beginning, so that a test can use its own clock.
 
@@ -49,7 +48,6 @@ pub(crate) struct Client {
     pub(crate) user: u32,
 }
 
-/// The device.
 pub(crate) struct Device {
     pub(crate) receive: Box<dyn Receive>,
     pub(crate) transmit: Box<dyn Transmit>,
@@ -120,7 +118,6 @@ pub(crate) struct Core {
     retry_transmit: Option<u64>,
 }
 
-/// An interface.
 pub(crate) struct Interface {
     pub(crate) device: Device,
     pub(crate) core: Core,
@@ -196,8 +193,7 @@ impl Interface {
         Interface { device: Device { receive, transmit }, core, looked: None, watch: None }
     }
 
-    /// One turn: receives some frames, sends some, and does whatever is due. Its work is bounded, whatever applications
-    /// and neighbours do.
+    /// One turn: receives and sends some frames, and does what is due. Its work is bounded, whatever applications do.
     pub(crate) fn turn(&mut self, now: u64) -> Next {
         self.core.counters.event(Event::Turns);
         self.core.overload.turn(now);
@@ -219,8 +215,7 @@ impl Interface {
         Next::Sleep(self.core.due(now))
     }
 
-    /// Ends all flows, and sends resets of their connections as far as the device has room. Returns when there is more
-    /// to send; `None`: all was sent.
+    /// Ends all flows and resets their connections. Returns when there is more to send; `None`: all was sent.
     pub(crate) fn end(&mut self, now: u64) -> Option<u64> {
         self.core.close_all(Errno::NETDOWN, now);
         self.core.release_dhcp(now);

@@ -112,8 +112,7 @@ fn bare(frame: &[u8], place: Place) -> Vec<u8> {
     bare
 }
 
-/// Has the first fragment all headers, including the transport header (RFC 7112 5)? Without them, a filter has no ports
-/// to check.
+/// Has the first fragment all headers (RFC 7112 5)? Without the transport header, a filter has no ports to check.
 fn has_headers(frame: &[u8], place: Place) -> Result<bool, End> {
     match walk(frame, place) {
         Ok(Behind::Transport(place)) => Ok(frame.len() >= place.at + if place.protocol == TCP { 20 } else { 8 }),

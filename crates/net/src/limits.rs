@@ -44,8 +44,7 @@ pub(crate) const ROUTES: usize = 64;
 /// lease, or an address that moves from one prefix to another, ends no connection.
 pub(crate) const ADDRESS_TIME: u64 = 60 * SECOND;
 
-/// A question to DHCP servers is repeated after this time, then after twice the time, and so on up to `DHCP_LONGEST`
-/// (RFC 2131, section 4.1).
+/// Time before a question to DHCP servers is repeated; doubled each time up to `DHCP_LONGEST` (RFC 2131, section 4.1).
 pub(crate) const DHCP_FIRST: u64 = 4 * SECOND;
 /// As above.
 pub(crate) const DHCP_LONGEST: u64 = 64 * SECOND;
@@ -185,8 +184,7 @@ pub(crate) const USER_WAITING: usize = 1024;
 /// With this many waiting answers, listeners answer no more SYNs: the rest is for ARP, ICMP and resets.
 pub(crate) const SYN_ANSWERS: usize = ANSWERS / 2;
 
-/// Waiting resets of own connections and answers together. Further resets are dropped and counted; the peer then gets a
-/// reset when it sends data.
+/// Waiting resets and answers together. Further resets are dropped and counted: the peer's next data gets one.
 pub(crate) const RESETS: usize = 16 << 10;
 
 /// The work of answering a SYN, in bytes that could be copied instead.

@@ -25,7 +25,6 @@ pub(crate) struct Waiting {
     pub(crate) segments: [OwnedFd; 2],
 }
 
-/// A listener.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) number: u64,
@@ -66,9 +65,9 @@ impl Listener {
         self.lost = Some((why, now + COOKIE_TIME));
     }
 
-    /// Drops a segment without a connection, if this listener may have dropped the beginning of its connection. Returns whether
-    /// it did. The peer believes that it is connected, and sends the beginning again. A reset would end a connection that only
-    /// has to wait.
+    /// Drops a segment without a connection if this listener may have dropped the connection's beginning; returns
+    /// whether it did. The peer believes that it is connected, and sends again. A reset would end a connection that
+    /// only has to wait.
     pub(crate) fn drop_later(&mut self, now: u64) -> bool {
         let Some((why, _)) = self.lost.filter(|(_, until)| now < *until) else { return false };
         self.drops[why as usize] += 1;

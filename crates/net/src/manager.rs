@@ -1,5 +1,4 @@
-//! The Flow Manager of an interface: opens and closes flows, and reports the state. Called between two turns. Listeners
-//! are in `accept.rs`.
+//! The Flow Manager of an interface: opens and closes flows (listeners: `accept.rs`) and reports state between turns.
 
 use crate::answer::TCP;
 use crate::connection::Connection;

@@ -1,8 +1,6 @@
-//! Neighbour Discovery (RFC 4861): answers for own addresses, and learns neighbours that the interface asked for.
-//! `arp.rs` does the same for IPv4.
+//! Neighbour Discovery (RFC 4861): answers for own addresses, and learns requested neighbours. For IPv4: `arp.rs`.
 //!
-//! Router advertisements and redirects are counted and ignored: an interface has only the addresses and routes that
-//! root gave it.
+//! Router advertisements and redirects are counted and ignored: root alone gives addresses and routes.
 
 use crate::counters::End;
 use crate::icmp;
@@ -69,8 +67,7 @@ impl Core {
         }
         let known = self.neighbours.known(target);
         let is_honest = from != [0; 6] && message.target_mac() == Some(from);
-        // It brings no news, or may not replace the known address. Only an answer proves that the neighbour receives
-        // this side's packets.
+        // No news, or it may not replace the known address: only an answer proves that the neighbour hears this side.
         let is_vain = if known == Some(from) { !is_answer } else { known.is_some() && flags & OVERRIDE == 0 };
         if is_honest && !is_vain && self.learn(target, from, now) { End::NdpLearnt } else { End::NdpIgnored }
     }

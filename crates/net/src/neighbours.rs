@@ -1,5 +1,4 @@
-//! Hardware addresses of neighbours (RFC 826, RFC 1122 2.3.2; RFC 4861 7): asked for when a flow needs one, kept, and
-//! refreshed.
+//! Hardware addresses of neighbours (RFC 826, RFC 1122 2.3.2; RFC 4861 7): requested when needed, kept, refreshed.
 //!
 //! A neighbour cannot add itself: a packet may change an existing entry, and never makes a new one.
 
@@ -40,7 +39,6 @@ struct Entry {
     parked: Vec<Vec<u8>>,
 }
 
-/// All neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
     /// How long an answer is valid. `None`: [`ARP_FRESH`].

@@ -139,8 +139,7 @@ impl Networks {
     /// Takes over the interface of a process that lost its daemon. `socket` is its connection. The process reports
     /// everything, and its applications have some seconds to claim their flows.
     ///
-    /// If the device is already an interface, or the process reports something invalid, its flows end, and the
-    /// administrator is told.
+    /// If the device already is an interface, or the report is invalid, its flows end, and the administrator is told.
     pub fn adopt(&self, socket: OwnedFd) {
         if let Err(error) = self.try_adopt(socket) {
             self.news.tell(format!("an interface's process that came from another daemon is refused: {}", error.text));
@@ -469,8 +468,7 @@ impl Handle {
         }
     }
 
-    /// The process's state, with two counts that only the daemon has: the device's own counters, and the interface's
-    /// ended processes.
+    /// The process's state, with two counts of the daemon: the device's own counters, and the processes that ended.
     fn state(&self, user: Option<u32>) -> Option<InterfaceState> {
         let Word::State(mut state) = self.process.ask(&Order::State(user)).ok()?.word else { return None };
         state.counters.push(("process.restarts".into(), self.process.restarts()));

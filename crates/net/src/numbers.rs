@@ -1,5 +1,4 @@
-//! Numbers of flows and listeners, for users. They are unique among a daemon's interfaces, although each interface
-//! counts in its own process.
+//! Numbers of flows and listeners, for users: unique among a daemon's interfaces, though each process counts alone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,4 @@
-//! Opens a device for an interface: with an AF_XDP socket if possible, else with a packet socket; or a tap device, or
-//! no device.
+//! Opens a device for an interface: an AF_XDP socket if possible, else a packet socket; or a tap device, or none.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::routes::is_host;

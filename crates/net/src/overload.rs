@@ -1,5 +1,4 @@
-//! The share limit of receive work: a flooded flow, or one with a slow application, does not take the thread's time
-//! from other flows.
+//! The share limit of receive work: a flooded flow or a slow application does not take other flows' time.
 //!
 //! Once the thread has found a packet's flow, the copy into the channel remains, and this limit saves that copy. The
 //! thread counts the receive work of each flow over a window of [`OVERLOAD_WINDOW`], batch by batch. Further packets of

@@ -76,8 +76,7 @@ impl Ports {
         address: IpAddr,
         may: impl Fn(SocketAddr) -> bool,
     ) -> Result<SocketAddr, NetError> {
-        // The system chose the hasher's keys at random. Without them an attacker cannot compute the next output from
-        // earlier ones.
+        // The hasher's keys are random: without them an attacker cannot compute the next output from earlier ones.
         self.draws += 1;
         let count = u64::from(DYNAMIC.end() - DYNAMIC.start()) + 1;
         let start = self.random.hash_one(self.draws) % count;

@@ -1,6 +1,5 @@
-//! TCP connections that ended recently. The peer may not know that yet, and its segments may still be in flight. No
-//! other user gets the same addresses and ports before those are gone (RFC 9293 3.4.3), and the driver answers in place
-//! of the application.
+//! TCP connections that ended recently. The peer may not know that yet, and segments may be in flight. Until those are
+//! gone (RFC 9293 3.4.3), no other user gets their addresses and ports, and the driver answers for the application.
 
 use crate::limits::{QUARANTINE, QUARANTINE_TIME, QUARANTINE_USER};
 use std::collections::{HashMap, VecDeque};

@@ -16,8 +16,7 @@ pub(crate) struct Wire {
     count_gaps: bool,
     /// When the wire is free again, ns.
     free: u64,
-    /// The fraction of a nanosecond, in parts of `bits`. It carries over to the next frame, so that rounding errors do
-    /// not add up.
+    /// The fraction of a nanosecond, in parts of `bits`, carried over so that rounding errors do not add up.
     rest: u64,
     /// Time of all frames so far, ns. A wire without a rate counts a byte as 1 ns, so that flows can be compared.
     used: u64,

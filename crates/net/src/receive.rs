@@ -240,9 +240,8 @@ impl Core {
         }
     }
 
-    /// Handles an ICMP error about a packet of a flow. Only flows with a fixed peer get it: about the others, any host
-    /// could forge errors. For TCP, the error must be about a segment that can be in flight, and name an MTU that a
-    /// path can have (RFC 5927 4.1).
+    /// Handles an ICMP error about a packet of a flow with a fixed peer; for other flows, any host could forge errors.
+    /// For TCP, the error's segment must possibly be in flight, and its MTU possible for a path (RFC 5927 4.1).
     fn report(&mut self, report: &Report, bytes: usize) -> End {
         let Report { protocol, local, remote, errno, sequence, mtu } = *report;
         let is_short = errno == Errno::MSGSIZE.raw_os_error() && mtu < PATH_MTU;

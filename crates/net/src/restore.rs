@@ -1,9 +1,8 @@
 //! State that outlives the process of an interface. The daemon keeps a record of each flow, listener and trace, and of each
 //! client's doorbells, with their file descriptors. Another process continues with them, and another daemon gets them.
 //!
-//! A record names the owner of a channel; the channel's words hold its progress. The process learns neighbours again.
-//! It takes the sequence numbers of a TCP connection from the last packet in the channel. Connections that were not
-//! accepted yet have no record.
+//! A record names a channel's owner; the channel's words hold its progress. The process learns neighbours again, and
+//! takes TCP sequence numbers from the channel's last packet. Unaccepted connections have no record.
 
 use crate::accept::OpeningListener;
 use crate::answer::TCP;

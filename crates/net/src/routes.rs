@@ -1,5 +1,4 @@
-//! The addresses of an interface, and its routes: the prefix of each address, and prefixes beyond neighbours. The
-//! longest prefix wins.
+//! The addresses and routes of an interface: their prefixes, and those beyond neighbours. The longest prefix wins.
 //!
 //! A route by a gateway is in use while the gateway is a neighbour. So the routes return together with a removed address.
 
@@ -247,13 +246,11 @@ impl Routes {
         self.addresses.iter().any(|(own, _)| own.is_ipv4() == of.is_ipv4())
     }
 
-    /// Is it an own address?
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address)
     }
 
-    /// The own IPv4 addresses whose prefixes have network and broadcast addresses. Prefixes of 31 and 32 bits have none
-    /// (RFC 3021).
+    /// Own IPv4 addresses with network and broadcast addresses: prefixes of 31 and 32 bits have none (RFC 3021).
     fn networks(&self) -> impl Iterator<Item = (IpAddr, IpAddr)> {
         self.addresses.iter().filter(|(own, length)| own.is_ipv4() && *length < 31).map(|prefix| ends(*prefix))
     }
@@ -374,7 +371,6 @@ impl Routes {
         self.addresses.iter().find(|(address, _)| *address == own).map(|(_, length)| *length)
     }
 
-    /// All addresses.
     pub(crate) fn addresses(&self) -> &[(IpAddr, u8)] {
         &self.addresses
     }

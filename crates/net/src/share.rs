@@ -30,8 +30,7 @@ impl Default for ShareLimits {
 const MOST_WEIGHT: u32 = 1000;
 
 impl Core {
-    /// May `user` have a flow of this class? All guarantees count together, except that of the flow `except`, which is
-    /// changing.
+    /// May `user` have a flow of this class? All guarantees count, except that of `except`, a flow that is changing.
     pub(crate) fn permits(
         &self,
         class: Class,
@@ -82,8 +81,7 @@ impl Core {
 /// The remedy for a limit.
 const REMEDY: &str = "root can change that in the daemon's policy";
 
-/// Reads `4ms/100ms`, `4ms/100ms+slack`, `fair`, `fair:3` or `background`. `is_paced`: the wire has a rate, of which
-/// slices are parts.
+/// Reads `4ms/100ms`, `4ms/100ms+slack`, `fair`, `fair:3` or `background`. `is_paced`: the wire has a rate for slices.
 ///
 /// # Errors
 ///
@@ -111,7 +109,6 @@ pub(crate) fn read(text: &str, is_paced: bool) -> Result<Class, NetError> {
     Ok(Class::Guaranteed(guarantee))
 }
 
-/// The text of a class.
 pub(crate) fn text(class: Class) -> String {
     match class {
         Class::Guaranteed(guarantee) => guarantee.to_string(),

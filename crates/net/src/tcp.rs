@@ -1,6 +1,5 @@
-//! TCP segments (RFC 9293): for a flow; for a listener, which answers SYNs and opens connections; for a recently ended
-//! connection; or for a closed port. The driver never ends a connection whose application is there: TCP runs in the
-//! application.
+//! TCP segments (RFC 9293): for a flow; a listener, which answers SYNs; a recently ended connection; or a closed port.
+//! TCP runs in the application: the driver never ends the connection of one that is there.
 //!
 //! A SYN leaves no state: the answer's number is a cookie (`cookies.rs`), and the ACK that returns it opens the connection.
 
@@ -102,8 +101,7 @@ impl Core {
         if !pseudo::holds(pseudo, field, bytes, self.unfinished_checksums) {
             return End::TcpChecksum;
         }
-        // A segment that is repeated after the end of its connection may bring a cookie that is still valid: it opens
-        // no connection.
+        // A segment repeated after the end may bring a cookie that is still valid: it opens no connection.
         let is_late = !segment.flags().syn() && self.flows.quarantine.get([local, remote], now).is_some();
         if listens
             && !is_late

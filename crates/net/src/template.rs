@@ -3,8 +3,7 @@
 //! The driver copies the header once, checks the copy and sends the copy. So an application that changes its memory
 //! meanwhile cannot change it. The application may choose these fields:
 //!
-//! - the hardware addresses (the driver writes them, and the interface's may change while packets wait), and the UDP or
-//!   TCP checksum
+//! - the hardware addresses (the driver writes them: the interface's may change meanwhile), and the transport checksum
 //! - IPv4: the type of service, the identification, the bit that prohibits fragments, and the header checksum (the
 //!   driver computes it); a time to live above 0
 //! - IPv6: the traffic class and the flow label; a hop limit above 0
@@ -68,7 +67,6 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -31,7 +31,6 @@ pub(crate) struct Tracing {
     pub(crate) place: Place,
 }
 
-/// A trace.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) number: u64,

@@ -57,8 +57,7 @@ impl Expression {
         }
     }
 
-    /// Its program. `None`: a predicate has too many ranges to be worth its tests, a part uses all scratch memory, or
-    /// the program would be too long.
+    /// Its program. `None`: a predicate has too many ranges, a part uses all scratch memory, or it would be too long.
     pub fn program(&self, passes: Passes) -> Option<Program> {
         if let (Expression::Program(program), Passes::Perhaps | Passes::Surely) = (self, passes)
             && !program.repeats()
@@ -254,7 +253,6 @@ impl Writer {
         self.add(last, ends)
     }
 
-    /// Adds a program.
     fn add_program(&mut self, program: &Program, ends: Ends) -> Option<()> {
         let blocks = program.blocks();
         let labels: Vec<Label> = blocks.iter().map(|_| self.draft.label()).collect();

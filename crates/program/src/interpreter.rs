@@ -20,8 +20,7 @@ use crate::op;
 /// The most packets for [`Interpreter::select`] at once.
 pub const SELECT_FRAMES: usize = 64;
 
-/// A program with more nodes runs packet by packet in [`Interpreter::select`]: each visited node costs time, even if no
-/// packet reaches it.
+/// A larger program runs packet by packet in [`Interpreter::select`]: a visited node costs time even without packets.
 const SELECT_NODES: usize = 256;
 
 /// A packet as a program sees it.

@@ -1,9 +1,8 @@
 //! Decides many programs together: their common tests run once.
 //!
-//! Input: programs that are all asked about every packet. Output: a [`Tree`] of tests that several of them would make
-//! next, with two branches each. A leaf lists the programs that have already passed the packet, and where each of the
-//! others continues. Programs that the tests on the way have rejected are gone: of nine programs for TCP, most have no
-//! test left for a UDP packet.
+//! Input: programs that all see every packet. Output: a [`Tree`] of tests that several programs would make next, with
+//! two branches each. A leaf lists the programs that have passed the packet, and where each of the others continues.
+//! Rejecting programs are gone: of nine programs for TCP, most have no test left for a UDP packet.
 //!
 //! Only tests of packet bytes at fixed offsets against constants are shared, since expressions begin with such tests.
 //! The rest of a program runs unchanged. A generator that follows the tree (crate `kernel`) must check itself that the
@@ -14,8 +13,7 @@ use crate::ir::{Block, BlockId, End, Operand, Operation, Program, Size, Step, Te
 /// The most tests of a tree. If a tree becomes too large, the next smaller number is tried.
 const SPLITS: [usize; 4] = [64, 16, 4, 1];
 
-/// The rest of a program is repeated at every leaf that it can reach. All leaves together may have this multiple of the
-/// programs' blocks, plus `BLOCKS`.
+/// A program's rest is repeated at each leaf that reaches it, at most to this multiple of all blocks, plus `BLOCKS`.
 const GROWTH: usize = 3;
 const BLOCKS: usize = 128;
 
@@ -44,7 +42,6 @@ pub enum Tree {
     Split {
         /// The number.
         key: Key,
-        /// The value.
         value: u32,
         /// The branch if they are equal.
         yes: Box<Tree>,

@@ -166,8 +166,7 @@ fn split(code: &[Instruction], starts: &[Option<bool>]) -> Vec<Draft> {
     blocks
 }
 
-/// Redirects edges past blocks that only jump or return. Goes from the last block to the first, so that each chain is
-/// followed once.
+/// Redirects edges past blocks that only jump or return, from the last block to the first: once per chain.
 fn thread(blocks: &mut [Draft]) {
     for at in (0..blocks.len()).rev() {
         let onward = |to: usize| match &blocks[to] {

@@ -1,5 +1,4 @@
-//! Compiles typed selectors to code over Ethernet frames with three results: the packet passes, it does not, or the
-//! code is undecided.
+//! Compiles typed selectors to code over Ethernet frames with three results: pass, reject, or undecided.
 //!
 //! Input: a [`Predicate`] for each selector, joined by `and`, `or` and `not`. Output: blocks of a program
 //! ([`Expression::program`](crate::Expression::program) makes the rest). If the code decides, its result equals that of
@@ -37,8 +36,7 @@ pub enum Predicate {
     Addresses(Addresses),
     /// It has a VLAN tag, and the outermost one has one of these identifiers: first and last of each range. `None`: any tag.
     Vlan(Option<Vec<(u16, u16)>>),
-    /// Its EtherType, in the Ethernet header or behind the headers before IP, is one of these: first and last of each
-    /// range. `None`: any EtherType.
+    /// Its EtherType, in the Ethernet header or behind tags, is in one of these ranges (first, last). `None`: any.
     EtherType(Option<Vec<(u16, u16)>>),
     /// It is from or to this Ethernet address.
     EtherAddress([u8; 6]),

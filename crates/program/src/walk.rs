@@ -108,8 +108,7 @@ pub(crate) struct Walk {
     reach_behind: Option<(u32, u64)>,
 }
 
-/// Analyses all blocks in order. Each follows its predecessors, except along backward edges, whose targets start
-/// without knowledge.
+/// Analyses all blocks in order, each after its predecessors. Targets of backward edges start without knowledge.
 pub(crate) fn walk(blocks: &[Block]) -> Vec<Walk> {
     let mut facts: Vec<Option<Facts>> = vec![None; blocks.len()];
     facts[0] = Some(Facts { a: Symbol::Constant(0), x: Symbol::Constant(0), bytes: 0 });

@@ -136,8 +136,7 @@ proptest! {
         }
     }
 
-    /// The programs of an expression agree with its parts on complete packets. A part that jumps back may leave the
-    /// result open.
+    /// An expression's programs agree with its parts on complete packets. A part that jumps back may stay undecided.
     #[test]
     fn expressions_of_several(
         choices in prop::collection::vec((prop::collection::vec(raw(), 0..20), any::<bool>(), 0u8..8), 1..5),

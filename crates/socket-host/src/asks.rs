@@ -10,8 +10,7 @@ use std::collections::HashMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
-/// The most connections without a question yet; with more, the oldest is closed. Any user of this network namespace can
-/// connect.
+/// Most connections without a question yet; beyond it, the oldest is closed. Any user of this namespace can connect.
 const SILENT: usize = 256;
 
 /// The socket on which programs ask.

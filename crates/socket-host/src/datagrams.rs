@@ -51,8 +51,7 @@ pub(crate) struct Packets {
     broken: i32,
 }
 
-/// Opens a flow for datagrams at each address, on a daemon connection of their own: all flows of a connection share one
-/// doorbell.
+/// Opens a flow for datagrams at each address, on its own daemon connection: a connection's flows share one doorbell.
 pub(crate) fn open(
     options: &Options,
     device: Option<&str>,
@@ -118,8 +117,7 @@ impl Packets {
         self.broken
     }
 
-    /// The program read an empty message. Returns an error; EAGAIN if the program has already fetched that error; 0 if
-    /// it was an empty datagram.
+    /// The program read an empty message. Returns an error; EAGAIN if already fetched; 0 if it was an empty datagram.
     pub(crate) fn ended(&mut self) -> i32 {
         // It does not matter which of several empty messages it was.
         let was_marker = self.markers > 0;

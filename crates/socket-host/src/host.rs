@@ -299,8 +299,7 @@ impl Host {
         Ok(pair.theirs)
     }
 
-    /// Gives a UDP socket another peer, or none. It gets another end and flow, because the driver reports errors only
-    /// to flows with a peer.
+    /// Gives a UDP socket another peer, or none, with a new end and flow: only a flow with a peer gets errors.
     fn change_peer(&mut self, key: u64, peer: SocketAddr, asker: Asker) {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
         let peer = Some(peer).filter(|peer| *peer != NOWHERE);

@@ -65,11 +65,9 @@ impl Interfaces {
         self.policy.permits(Act::Bind, protocol, plain(own.address)) && !self.behind(own, None).is_empty()
     }
 
-    /// The addresses of the flows for a socket's own address, at the interface of this name or at any. Empty: no
-    /// interface has them.
+    /// The flows' addresses for a socket's own address, at this interface or at any. Empty: no interface has them.
     ///
-    /// On a device that the host keeps, IPv6 belongs to the host, too: with an IPv4 flow, a server for both families
-    /// would miss one.
+    /// A device that the host keeps leaves IPv6 to the host: with an IPv4 flow, a server for both would miss one.
     pub(crate) fn behind(&mut self, own: Own, device: Option<&str>) -> Vec<SocketAddr> {
         let is_asked = |interface: &&InterfaceState| device.is_none_or(|device| interface.device == device);
         let all: Vec<&InterfaceState> = self.all().iter().filter(is_asked).collect();

@@ -31,8 +31,7 @@ static TABLE: [Entry; ENTRIES] = [const {
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Held while the table is used. Code that finds it held (another thread, or the code interrupted by a signal handler)
-/// goes on without the table.
+/// Held while the table is used. Code that finds it held (a thread, or a signal handler) goes on without the table.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 fn with_table(act: impl FnOnce(&[Entry; ENTRIES])) {

@@ -306,8 +306,7 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, ev
     done
 }
 
-/// The meaning of a read without bytes: the end of the stream, an empty datagram, or an error that a unix socket does
-/// not report. `None`: read again.
+/// Why a read got no bytes: the end, an empty datagram, or an error beyond unix sockets. `None`: read again.
 fn ended(fd: c_int) -> Option<ssize_t> {
     if !matches!(ends::ours(fd), End::Stream | End::Datagrams | End::Envelopes) {
         return Some(0);
@@ -700,8 +699,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
     if done == 0 && count > 0 { -1 } else { done }
 }
 
-/// recvmmsg(2). For an unconnected UDP socket that the host serves, the time limit is ignored: the first datagram ends
-/// it anyway.
+/// recvmmsg(2). For an unconnected UDP socket of the host, the time limit is ignored: the first datagram ends it.
 ///
 /// # Safety
 ///

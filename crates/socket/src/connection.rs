@@ -117,8 +117,7 @@ impl Connection {
     /// # Errors
     ///
     /// [`SocketError::Refused`]: by policy, or the port is taken, or there is no such interface.
-    /// [`SocketError::Daemon`]: the daemon ended, and the search for another goes on. [`SocketError::Closed`]: it
-    /// failed.
+    /// [`SocketError::Daemon`]: the daemon ended, and the search goes on. [`SocketError::Closed`]: it failed.
     pub fn flow(&self, open: &OpenFlow) -> Result<Flow, SocketError> {
         // Flows open one at a time: the doorbells come with the first one.
         let mut host = lock(&self.0.host);
@@ -130,7 +129,6 @@ impl Connection {
         flow
     }
 
-    /// Opens a listener.
     pub(crate) fn listen(&self, open: &OpenListener) -> Result<Listener, SocketError> {
         let mut host = lock(&self.0.host);
         let listener = match self.0.ask(&Question::Listen(open.clone()))? {

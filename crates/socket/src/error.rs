@@ -42,7 +42,6 @@ impl SocketError {
     /// The daemon has gone with its flows (ENETDOWN).
     pub const GONE: SocketError = SocketError::Closed(ENETDOWN);
 
-    /// An error in the text of a stack.
     pub(crate) fn stack(error: stack::StackError, text: &str) -> SocketError {
         SocketError::Stack { error, text: text.to_string() }
     }

@@ -57,7 +57,6 @@ enum State {
     Rebinding,
 }
 
-/// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
     mac: [u8; 6],
@@ -305,8 +304,7 @@ impl Client {
         }
     }
 
-    /// Begins again after a refusal, soon at first. Longer waits follow, so that a server that always refuses is not
-    /// asked all the time.
+    /// Begins again after a refusal: soon at first, later after longer waits, to spare a server that always refuses.
     fn refused(&mut self, now: u64) {
         self.lease = None;
         let delay = (DHCP_REFUSED << self.refusals.min(8)).min(DHCP_LONGEST);
@@ -332,8 +330,7 @@ impl Client {
         Lease { address, bits, router, mtu, server, renew: from + renew, rebind: from + rebind, end: from + whole }
     }
 
-    /// An ARP packet says that another host has this address (RFC 5227, section 2.1.1). `None`: the client is not
-    /// checking this address.
+    /// Handles a conflicting ARP packet for this address (RFC 5227 2.1.1). `None`: the client is not checking it.
     pub(crate) fn conflict(&mut self, address: Ipv4Addr, now: u64) -> Option<Vec<Act>> {
         let State::Checking(lease, _) = self.state else { return None };
         if lease.address != address {
@@ -344,8 +341,7 @@ impl Client {
         Some(vec![Client::to_all(ask)])
     }
 
-    /// The device was down, or is another one, of this hardware address. Verifies the lease if there is one, else
-    /// begins at once.
+    /// The device was down, or is another one, of this hardware address. Verifies a lease, else begins at once.
     pub(crate) fn restart(&mut self, mac: [u8; 6], now: u64) {
         self.mac = mac;
         match self.lease {

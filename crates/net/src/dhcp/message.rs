@@ -7,8 +7,7 @@ use std::net::Ipv4Addr;
 /// The least bytes of a message, as servers and relays of BOOTP require (RFC 1542, section 2.1).
 const LEAST: usize = 300;
 
-/// The smallest MTU that a server can set: a packet that every host accepts (RFC 791). With a smaller one, a connection
-/// would consist of headers.
+/// The smallest MTU that a server can set: every host accepts it (RFC 791). Below it, packets would be all headers.
 const LEAST_MTU: u16 = 576;
 
 /// A lease of fewer seconds would have to be renewed all the time.
@@ -99,8 +98,7 @@ pub(crate) struct Terms {
     pub(crate) rebinding: Option<u32>,
 }
 
-/// Reads an answer to this exchange of the client with this hardware address. `None`: it is for another client or
-/// exchange, or is invalid.
+/// Reads an answer to this exchange of this hardware address. `None`: it is for another exchange, or invalid.
 pub(crate) fn read(bytes: &[u8], exchange: u32, mac: [u8; 6]) -> Option<Answer> {
     let packet = Packet::new_checked(bytes).ok()?;
     if packet.operation() != REPLY || packet.exchange() != exchange || packet.hardware() != Some(mac) {

@@ -26,7 +26,6 @@ use packet::{arp, ipv4, pseudo, udp};
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
 
-/// Bytes of a UDP header.
 const UDP_HEADER: usize = udp::Packet::HEADER_BYTES;
 
 /// Not the number of a flow: the client's frames wait for neighbours under it.
@@ -93,8 +92,7 @@ impl Dhcp {
     }
 }
 
-/// The server's message in this packet, if it is one for a client. `bytes`: the bytes behind its header. `None`: it is
-/// another packet.
+/// The server's message in this packet, if it is one for a client. `bytes`: the bytes behind the packet's header.
 fn message_in<'a>(packet: &ipv4::Packet<'_>, bytes: &'a [u8]) -> Option<&'a [u8]> {
     if packet.protocol() != UDP || packet.more_fragments() || packet.fragment_offset() != 0 {
         return None;
@@ -109,8 +107,7 @@ fn message_in<'a>(packet: &ipv4::Packet<'_>, bytes: &'a [u8]) -> Option<&'a [u8]
 }
 
 impl Core {
-    /// Gives the client its turn if it is due. There is no turn while the device has no link: the client restarts with
-    /// the device.
+    /// Gives the client its turn if it is due and the device has a link: the client restarts with the device.
     pub(crate) fn tend_dhcp(&mut self, now: u64) {
         if self.trouble.is_none()
             && let Some(dhcp) = &mut self.dhcp
@@ -126,8 +123,7 @@ impl Core {
         self.dhcp.as_ref().filter(|_| self.trouble.is_none()).and_then(|dhcp| dhcp.next())
     }
 
-    /// Handles a packet from a host with this hardware address, if it is a server's message to this client. `bytes`:
-    /// the bytes behind its header.
+    /// Handles a packet from this host if it is a server's message to this client. `bytes`: those behind its header.
     pub(crate) fn hear_dhcp(&mut self, packet: &ipv4::Packet<'_>, bytes: &[u8], mac: [u8; 6], now: u64) -> Option<End> {
         let dhcp = self.dhcp.as_mut()?;
         let message = message_in(packet, bytes)?;
@@ -258,7 +254,6 @@ impl Core {
     }
 }
 
-/// The default route.
 fn default_by(router: Ipv4Addr) -> RouteState {
     RouteState { to: (Ipv4Addr::UNSPECIFIED.into(), 0), via: Some(router.into()) }
 }

@@ -559,8 +559,7 @@ fn take<T>(ledger: &Mutex<Ledger>, change: impl FnOnce(&mut Ledger) -> T) -> T {
     change(&mut lock(ledger))
 }
 
-/// Keeps these records with their file descriptors, which are the last of `fds`. `false`: some did not come. Replaced
-/// records go to `replaced`.
+/// Keeps these records with the last of `fds`. `false`: some are missing. Replaced records go to `replaced`.
 fn keep(
     ledger: &mut Ledger,
     records: Vec<super::message::Record>,

@@ -94,8 +94,7 @@ impl Ledger {
         })
     }
 
-    /// All records in the order in which a process restores them: doorbells before the flows that ring them, flows
-    /// before their traces.
+    /// All records in the order of restoring: doorbells before the flows that ring them, flows before their traces.
     pub(crate) fn all(&self) -> Vec<(Record, Vec<BorrowedFd<'_>>)> {
         let rank = |record: &Record| match record.what {
             Kept::Bells => 0,
@@ -154,8 +153,7 @@ impl Ledger {
         Some(Claimed { client, channels: channels.collect() })
     }
 
-    /// No process continues: ends everything for the applications, with this errno. Returns what to drop, and the
-    /// number of invalid channels.
+    /// No process continues: ends all flows with this errno. Returns what to drop, and the number of invalid channels.
     pub(crate) fn close_all(&mut self, errno: Errno) -> (Vec<Entry>, usize) {
         let entries: Vec<Entry> = std::mem::take(&mut self.entries).into_values().collect();
         let bells: HashMap<u64, Bells> =

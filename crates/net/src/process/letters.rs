@@ -54,8 +54,7 @@ pub(crate) fn queue() -> (Letters, Receiver<Letter>) {
 /// The pause while too many file descriptors are in flight.
 const SHORT: Duration = Duration::from_millis(2);
 
-/// Sends the queued messages until all senders are gone. Messages to an ended daemon are lost: the next one gets
-/// everything from the beginning.
+/// Sends queued messages until all senders are gone. An ended daemon loses them: the next one gets everything again.
 pub(crate) fn carry(letters: &Receiver<Letter>, mut socket: Arc<OwnedFd>) {
     for letter in letters {
         match letter {

@@ -1,8 +1,7 @@
 //! The messages between the daemon and an interface process. Each order has a number, which its answer repeats. A
 //! message with the number 0 answers no order.
 //!
-//! File descriptors go beside a message: first those for the application that asked, then those of each [`Record`], for
-//! the daemon.
+//! File descriptors beside a message: first those for the asking application, then those of each [`Record`].
 
 use crate::dhcp::Lease;
 use crate::error::NetErrorKind;
@@ -86,8 +85,7 @@ impl Start {
     }
 }
 
-/// Addresses of an interface with their prefix lengths, its routes besides those of addresses, and the lease that
-/// brought one of them.
+/// Addresses of an interface with their prefix lengths, its other routes, and the lease that brought one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) addresses: Vec<(IpAddr, u8)>,

@@ -1,5 +1,4 @@
-//! The process of an interface. It holds only the device and the channels, so that an error in parsing packets harms
-//! this interface alone.
+//! The process of an interface. It holds only device and channels: an error in parsing harms this interface alone.
 //!
 //! ```text
 //!  daemon                                   interface process
@@ -10,8 +9,7 @@
 //!
 //! - here, [`serve`] — the process: opens the device, gives up its rights, and carries out orders
 //! - [`message`] — orders and answers; [`letters`] — how messages leave
-//! - [`handle`] — the daemon's end: sends orders, and starts another process when one ends; [`ledger`] — the records
-//!   for that process
+//! - [`handle`] — the daemon's end: sends orders, restarts an ended process; [`ledger`] — its records
 //! - [`talk`] — sending and receiving; [`news`] — lines for the administrator
 //!
 //! When the daemon ends, the process continues for [`ORPHAN`] and looks for another one, to which it reports everything.
@@ -67,8 +65,7 @@ pub trait Surroundings {
     fn find_daemon(&self, control: &Path) -> io::Result<OwnedFd>;
 }
 
-/// The process: carries out the orders of the daemon at the end of this socket, until one takes the interface down, or
-/// until there is no daemon any more.
+/// The process: obeys the daemon at the end of this socket until an order ends it, or no daemon is left.
 ///
 /// # Errors
 ///

@@ -1,5 +1,4 @@
-//! The daemon's exchange with one process: sends orders and receives messages. Until the interface carries packets,
-//! each order has one answer.
+//! The daemon's exchange with one process. Until the interface carries packets, each order has one answer.
 
 use super::message::{BYTES, Facts, Order, Said, Start, Word};
 use crate::error::NetError;

@@ -24,8 +24,7 @@ impl Gate {
         Ok(Gate { device: device.into(), index, keeper, netlink: Mutex::new(netlink) })
     }
 
-    /// Takes the port of a flow or listener, and returns the final address and port. A flow that the interface will
-    /// refuse takes no port.
+    /// Takes a flow's or listener's port, and returns address and port. A flow that will be refused takes none.
     pub(crate) fn admit(
         &self,
         protocol: u8,

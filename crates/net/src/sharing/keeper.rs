@@ -1,9 +1,8 @@
 //! The port keeper: a process that holds ports of the host for flows on shared devices, so that the host does not use
 //! them. The daemon itself makes no sockets of the host's stack.
 //!
-//! [`serve`] is the process, [`PortKeeper`] the daemon's end. They exchange messages of 16 bytes over a SOCK_SEQPACKET
-//! socket. A request for a port is answered, a release is not. The process ends when the daemon closes its end, and its
-//! ports are free then.
+//! [`serve`] is the process, [`PortKeeper`] the daemon's end of a SOCK_SEQPACKET socket with 16-byte messages.
+//! Requests are answered, releases are not. When the daemon closes its end, the process ends and frees its ports.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::template::UDP;

@@ -35,8 +35,7 @@ struct Pending {
     until: Instant,
 }
 
-/// Asks the host for the next hop of each address in `questions`, and reports it by `tell`, until the questions' sender
-/// is gone.
+/// Asks the host for the next hop of each address in `questions`, and passes it to `tell`, until the sender is gone.
 pub(crate) fn run(
     mut netlink: Netlink,
     device: u32,

@@ -319,7 +319,6 @@ pub(super) fn received(flow: &mut Flow) -> Vec<Vec<u8>> {
     all
 }
 
-/// All frames that a receiver has.
 pub(super) fn frames(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     let take = &mut |batch: Batch<'_>| seen.extend(batch.frames.iter().map(|frame| frame.parts().concat()));
@@ -327,15 +326,13 @@ pub(super) fn frames(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     seen
 }
 
-/// Do the counters add up?
 pub(super) fn adds_up(counters: &[(String, u64)]) -> bool {
     let get = |name: &str| counters.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| *value);
     let ends: u64 = counters.iter().filter(|(name, _)| name.starts_with("ended.")).map(|(_, value)| value).sum();
     ends == get("received") + get("looped")
 }
 
-/// An interface with 10.0.0.1 and fd00::1, whose time the test controls, and the other end of its device with 10.0.0.2
-/// and fd00::2.
+/// An interface with 10.0.0.1 and fd00::1, in test time, and the device's other end with 10.0.0.2 and fd00::2.
 pub(super) struct Bed {
     pub(super) interface: Interface,
     pub(super) far: End,

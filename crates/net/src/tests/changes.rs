@@ -7,7 +7,6 @@ use flow::{Change, Flow, RouteState};
 use rustix::io::Errno;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// A router.
 const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
 /// A host far behind routers.

@@ -42,8 +42,7 @@ fn each_flipped_bit_of_a_covered_header_is_dropped_and_nothing_reaches_the_other
     }
 }
 
-/// Packets that a driver would send if it trusted applications: inserted headers, fragments, the address of another
-/// host (RFC 8200 4).
+/// Packets that a trusting driver would send: inserted headers, fragments, a foreign source (RFC 8200 4).
 #[test]
 fn packets_of_ipv6_with_other_headers_than_the_flows_are_dropped() {
     let mut bed = Bed::new();

@@ -54,8 +54,7 @@ fn bed() -> (Bed, Flow) {
     (bed, flow)
 }
 
-/// Receives frames. The last one must end this way, or the flow must get the datagram as if it had come without
-/// extension headers.
+/// Receives frames. The last must end this way, or reach the flow as if it had no extension headers.
 fn check(name: &str, frames: &[Vec<u8>], expected: Result<Vec<u8>, &str>) {
     let (mut bed, mut flow) = bed();
     for frame in frames {

@@ -409,8 +409,7 @@ fn an_interface_announces_its_addresses_when_it_comes_up() {
     bed.interface.core.announcements = Announcements::new();
     let mut announcement = arp(1, NEAR, 1, 1, [0xff; 6]);
     announcement[32..38].fill(0);
-    // For IPv6: first a question for the owner (RFC 4862 5.4.2), then an announcement (RFC 4861 7.2.6). The last
-    // address is link-local.
+    // IPv6: a question for the owner (RFC 4862 5.4.2), an announcement (RFC 4861 7.2.6); the last one is link-local.
     let probes = ["fd00::1", "fe80::ff:fe00:1"].map(|own| {
         let own: std::net::Ipv6Addr = own.parse().expect("an address");
         let group = ndp::solicited_node(own);

@@ -341,8 +341,7 @@ impl Code<'_> {
         transport
     }
 
-    /// Must the program tell certain packets from undecided ones? If both have the same target, a packet that seems to
-    /// pass needs no closer look.
+    /// Must the program tell certain packets from undecided ones? If both have one target, no closer look is needed.
     fn is_told(&self, ends: Ends) -> bool {
         ends.yes != ends.unsure || ends.yes == self.refuse
     }

@@ -1,5 +1,4 @@
-//! The oracle: a switch over classic BPF opcodes, written directly from libpcap's bpf_filter. It shares only the
-//! instruction type with the crate.
+//! The oracle: a switch over classic BPF opcodes, written from libpcap's bpf_filter. Shares only the instruction type.
 
 use program::cbpf::Instruction;
 

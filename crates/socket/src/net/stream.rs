@@ -39,7 +39,8 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `std::net`: `ConnectionRefused`, `TimedOut`, `HostUnreachable` and others. `NotFound`: there is no daemon. `PermissionDenied`: its policy refuses.
+    /// `ConnectionRefused`, `TimedOut`, `HostUnreachable` and others as in `std::net`. `NotFound`: no daemon.
+    /// `PermissionDenied`: its policy refuses.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
         TcpStream::connect_with(&Options::default(), addr)
     }

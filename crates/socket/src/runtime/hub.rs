@@ -66,7 +66,7 @@ pub(crate) struct Hub {
     seat: Seat,
     /// Wakes the leader.
     nudge: OwnedFd,
-    /// Always readable. Replaces a descriptor that could not be made, so that a polling program checks, not sleeps for
+    /// Always readable. Replaces a descriptor that could not be made: a polling program must check, not sleep for
     /// ever.
     always: OwnedFd,
     began: Instant,
@@ -185,7 +185,6 @@ impl Hub {
         lock(&self.table).members.get(channel as usize).cloned().flatten()
     }
 
-    /// All members.
     pub(crate) fn all(&self) -> Vec<Member> {
         lock(&self.table).members.iter().flatten().cloned().collect()
     }
@@ -326,7 +325,8 @@ impl Hub {
         }
     }
 
-    /// Sleeps until the driver rings, a timer is due, or another thread [wakes](Self::wake) the leader, at most until `deadline`.
+    /// Sleeps until the driver rings, a timer is due, another thread [wakes](Self::wake) the leader, or `deadline`
+    /// passes.
     fn sleep(&self, deadline: Option<Instant>) {
         let due = lock(&self.timers).fall_asleep();
         let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
