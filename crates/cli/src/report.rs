@@ -43,7 +43,7 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
         remarks.push(format!("{blocks} held blocks were copied ({bytes})"));
     }
     match end {
-        None => remarks.push("the run failed: the numbers are of what was done until then".to_string()),
+        None => remarks.push("the run failed: the numbers cover the work before the failure".to_string()),
         Some(End::Stopped) => remarks.push("stopped before the input ended".to_string()),
         Some(End::Input | End::Enough) => {}
     }

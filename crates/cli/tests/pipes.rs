@@ -339,7 +339,7 @@ fn a_ring_that_stays_open_goes_on_with_the_next_writer_until_ctrl_c() {
     stdin.write_all(b"three\n").unwrap();
     until("the text", || ring.bytes("all") == b"one\ntwo\nthree\n");
     reader.signal("-INT");
-    check(&reader.ends(), 0, "the writer died: what it had not published is missing");
+    check(&reader.ends(), 0, "the writer died: blocks that it had not published are missing");
     drop(stdin);
     check(&writer.ends(), 0, "");
 }

@@ -144,7 +144,7 @@ impl Core {
         }
         let Record { number, client, process, user, channel, what } = record;
         if channel as usize >= CLIENT_FLOWS {
-            return Err(lost("its channel has a number that none has"));
+            return Err(lost("its channel number is above the limit"));
         }
         let limits = ShareLimits::NONE;
         let owner = Owner { client, process, user, limits, is_first: false, has_port: true };
@@ -256,7 +256,7 @@ impl Core {
 
 /// The error for an invalid record.
 fn lost(why: impl std::fmt::Display) -> NetError {
-    NetError::system("go on with what an earlier process had", why)
+    NetError::system("take over the state of an earlier process", why)
 }
 
 fn all_of<const N: usize>(fds: Vec<OwnedFd>) -> Result<[OwnedFd; N], NetError> {

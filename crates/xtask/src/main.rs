@@ -39,7 +39,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "ci",
         usage: "[--quick]",
-        summary: "all that must hold before a change goes in, or all but the tests",
+        summary: "all checks that a change must pass, or all but the tests",
         run: ci::run,
     },
     Task {

@@ -205,8 +205,7 @@ fn complaints(rows: &[Row]) -> Vec<String> {
         let (place, said) = (of_one[0].place(), &of_one[0].weakening);
         let survives = of_one.iter().any(|row| matches!(row.fate, Fate::Survived | Fate::OutOfTime(_)));
         if of_one.iter().all(|row| row.fate == Fate::DoesNotCompile) {
-            complaints
-                .push(format!("{place}: nothing weaker compiles here, so that nothing is known of this ordering"));
+            complaints.push(format!("{place}: no weaker ordering compiles here, so the models cannot test this one"));
         }
         match &said.reason {
             None if survives => complaints.push(format!(

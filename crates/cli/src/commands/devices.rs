@@ -45,7 +45,7 @@ fn link_type(device: &Device) -> String {
         Some(1) => "Ethernet".into(),
         Some(101) => "raw IP".into(),
         Some(number) => format!("LINKTYPE {number}"),
-        None => "none that a file could have".into(),
+        None => "no number in capture files".into(),
     }
 }
 

@@ -119,7 +119,7 @@ impl Shown {
             confined.push(format!("the daemon is confined to: {}\n", self.daemon.confined));
         }
         if !self.shared.prefixes.is_empty() {
-            confined.push(format!("what is shared is confined to: {}\n", self.shared.confined));
+            confined.push(format!("the process of shared prefixes is confined to: {}\n", self.shared.confined));
         }
         let stages = stages::table(&self.requests, &[]);
         let tables = [self.requests(&users), stages, self.shared(), self.clients(&users), self.rings()];

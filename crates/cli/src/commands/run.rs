@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if let Some(Err(why)) = &job.sharing
         && !args.quiet
     {
-        tell!("note: nothing of it is shared: {why}");
+        tell!("note: the request shares no work with others: {why}");
     }
     job.notes.iter().filter(|_| !args.quiet).for_each(|note| tell!("note: {note}"));
     let mut progress = Progress::new(args.quiet);

@@ -152,7 +152,7 @@ impl Process {
             }
         }
         let (Some(start), Some((facts, handle))) = (start, opened) else {
-            return Err(unheard("hear", "it says nothing of its device"));
+            return Err(unheard("hear", "it did not describe its device"));
         };
         ledger.nobody_came();
         let start = Start { control: control.into(), ..start };

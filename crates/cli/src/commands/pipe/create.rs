@@ -52,10 +52,10 @@ const OPTIONS: &[Param] = &[
     Param::new("slots", ParamType::Number, "blocks in a d- or p-ring; 0: one for each 512 bytes").default("0"),
     Param::new("pages", ParamType::Choice(&["normal", "huge"]), "huge: pages of 2 MiB, where the system has some")
         .default("normal"),
-    Param::new("read", WHO, "who may read with on-full=overwrite and shared; process: only the program that ran `create`, and root")
+    Param::new("read", WHO, "users who may read with on-full=overwrite and shared; process: only the program that ran `create`, and root")
         .default("user"),
-    Param::new("hold", WHO, "who of them may read with on-full=wait and drop-newest").default("user"),
-    Param::new("write", WHO, "who may write, and remove the ring").default("user"),
+    Param::new("hold", WHO, "those of them who may also read with on-full=wait and drop-newest").default("user"),
+    Param::new("write", WHO, "users who may write, and remove the ring").default("user"),
     Param::new("hold-limit", ParamType::Duration, "a reader that holds the full ring for longer, and takes less than an eighth of it, is overtaken; no limit if not given"),
     Param::new("keep-open", ParamType::Flag, "readers wait for the next writer when one closes").default("no"),
     Param::new("while-used", ParamType::Flag, "the ring goes with its last user, or a second later").default("no"),
@@ -80,7 +80,9 @@ fn ring_options(params: &Params) -> Result<RingOptions, CommandError> {
         ));
     }
     if params.number("hold-limit") == Some(0) {
-        return wrong("hold-limit: who may not hold for any time is who reads with on-full=overwrite".to_string());
+        return wrong(
+            "hold-limit: with 0 no reader could hold the ring; readers get that with on-full=overwrite".to_string(),
+        );
     }
     Ok(RingOptions {
         geometry: Geometry::new(kind, size, slots),

@@ -40,12 +40,12 @@ A ring lives in a small process of its own, its keeper, until `rm`. Where: $XDG_
 for root /run/streamline; a name with a / in it is the path of a keeper's socket.
 What happens when a reader is a whole ring behind is that reader's choice (on-full=):
   wait         the writer waits for it, at most hold-limit if the ring has one; then it is overtaken, and told
-  drop-newest  what is written meanwhile is dropped for everybody, likewise
+  drop-newest  the writer drops new blocks for all readers; hold-limit works as with wait
   overwrite    it is overtaken; it learns exactly how much it lost
-  shared       as overwrite; overtaken readers go on where the others of their kind are
-A writer that is alone waits for a first reader, and ends (quietly, status 0) when all readers have left, as
-with a pipe; no-wait=yes writes whether or not anybody reads. A reader ends when the writer closes, with
-keep-open=yes never: it waits for the next writer. Who peeks is nobody's reader, who follows is one.";
+  shared       the same as overwrite; overtaken readers go on where the other shared readers are
+A writer without readers waits for the first one, and ends (quietly, status 0) when all readers have left, as
+with a pipe; with no-wait=yes it writes even without readers. A reader ends when the writer closes; with
+keep-open=yes it waits for the next writer. The writer does not count `peek` as a reader, except with follow.";
 
 #[derive(clap::Subcommand)]
 enum Action {

@@ -28,7 +28,7 @@ pub(super) struct Args {
 const OPTIONS: &[Param] = &[Param::new(
     "follow",
     ParamType::Flag,
-    "go on with what comes, until Ctrl-C or the writer's end; as a reader that never holds anybody",
+    "go on with new blocks, until Ctrl-C or the writer's end; the writer never waits for this reader",
 )
 .default("no")];
 
@@ -161,7 +161,7 @@ fn show(reader: &mut Reader, end: u64, header_bytes: u32) -> Result<Option<Nothi
             Ok(seen) if seen.position < end => reader.first(seen, SHOWN_BYTES),
             Ok(_) => break Some(Nothing::Yet),
             Err(Nothing::Damaged) => {
-                let text = "what the ring's writer says makes no sense: it is broken or hostile";
+                let text = "the ring's writer published values that make no sense: it is broken or hostile";
                 return Err(Ended::CommandError(CommandError::Failed(text.to_string())));
             }
             Err(nothing) => break Some(nothing),

@@ -160,7 +160,7 @@ impl Reading<'_> {
     fn ended(&self) -> Outcome {
         match self.reader.end() {
             Some(End::WriterDied) => {
-                Err(CommandError::Failed("the writer died: what it had not published is missing".into()))
+                Err(CommandError::Failed("the writer died: blocks that it had not published are missing".into()))
             }
             Some(End::Removed) => Err(CommandError::Failed("the ring was removed".into())),
             Some(End::Unkept) => Err(gone(&self.named)),
@@ -239,7 +239,7 @@ impl Reading<'_> {
     fn note_deaths(&mut self) {
         let deaths = self.reader.stat().writers_died;
         if deaths > self.deaths_told {
-            tell!("warning: {}: the writer died: what it had not published is missing", self.name);
+            tell!("warning: {}: the writer died: blocks that it had not published are missing", self.name);
             // The new writer's ring has not demoted this reader.
             (self.deaths_told, self.demoted) = (deaths, false);
         }

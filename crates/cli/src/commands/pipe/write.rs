@@ -26,9 +26,9 @@ pub(super) struct Args {
 }
 
 const OPTIONS: &[Param] = &[
-    Param::new("lines", ParamType::Flag, "each line is a block; else a block is what was read at once").default("no"),
-    Param::new("no-wait", ParamType::Flag, "write whether or not anybody reads").default("no"),
-    Param::new("batch", ParamType::Number, "wake sleeping readers once for so many blocks, and when the input pauses")
+    Param::new("lines", ParamType::Flag, "each line is a block; else the bytes of one read are a block").default("no"),
+    Param::new("no-wait", ParamType::Flag, "write even without readers").default("no"),
+    Param::new("batch", ParamType::Number, "wake sleeping readers once for this many blocks, and when the input pauses")
         .default("32"),
     Param::new(
         "window",
