@@ -35,7 +35,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind). `InvalidInput`: the options contradict each other.
+    /// As [`bind`](Self::bind). `InvalidInput`: an option is invalid.
     pub fn bind_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<TcpListener> {
         address::try_each(addr, &mut |local| {
             let (hub, listening) = runtime::listen(&options.daemon, &options.wanted(), local, options.backlog)?;

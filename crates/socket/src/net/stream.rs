@@ -59,7 +59,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect). `InvalidInput`: the options contradict each other.
+    /// As [`connect`](Self::connect). `InvalidInput`: an option is invalid.
     pub fn connect_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<TcpStream> {
         if options.connect_timeout == Some(Duration::ZERO) {
             return Err(zero());

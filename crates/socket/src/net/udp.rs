@@ -70,7 +70,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind). `InvalidInput`: the options contradict each other.
+    /// As [`bind`](Self::bind). `InvalidInput`: an option is invalid.
     pub fn bind_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<UdpSocket> {
         address::try_each(addr, &mut |local| Ok(UdpSocket(Arc::new(Handle::open(options, local)?))))
     }
