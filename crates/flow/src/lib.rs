@@ -10,9 +10,8 @@
 //! - [`message`] — questions and answers about interfaces and flows. Start reading here.
 //! - [`host`] — the application's side: its flows and listeners, and their doorbell.
 //!
-//! This crate knows no protocol: packets are bytes. The daemon's policy decides about flows. Driver and Flow Manager
-//! run in a process of the interface, which outlives the daemon for a while. The application then claims its flows at
-//! the next daemon (`Question::Claim`).
+//! Packets are only bytes here. The daemon's policy decides about flows. Driver and Flow Manager run in the
+//! interface's process, which outlives the daemon: applications claim their flows at the next one (`Question::Claim`).
 
 #![forbid(unsafe_code)]
 

@@ -30,9 +30,8 @@ pub enum Question {
     /// This client had flows at an earlier daemon and will [claim](Question::Claim) them. It may send file descriptors
     /// now.
     Reclaim,
-    /// Take over the flows and listeners of a client whose daemon has ended. The page of that client's doorbells comes
-    /// beside this; the numbers are those of the channels to keep. Its other channels end, since their answers were
-    /// lost. Only once, and before any other flow.
+    /// Take over these channels (flows, listeners) of a client whose daemon has ended. Its other channels end: their
+    /// answers were lost. Its doorbell page comes beside this. Only once, and before any other flow.
     Claim(Vec<u32>),
     /// An interface's process has lost its daemon. After the answer it speaks another protocol (crate `net`).
     Adopt,
