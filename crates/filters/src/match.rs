@@ -309,7 +309,7 @@ impl<M: Matcher<Place: 'static>> SessionFilter for Messages<M> {
 }
 
 impl<P> Stream<P> {
-    /// Decides whether the block passes. A block that passes gets the flags and the gap of its place among those that pass.
+    /// Decides whether the block passes. A passing block gets the flags and the gap of its place among the blocks that pass.
     fn keeps(&mut self, block: &mut Descriptor, found: bool, rest: bool) -> bool {
         let gap = u64::from(block.gap());
         let matches = found || rest && self.passed;

@@ -426,7 +426,7 @@ impl Disk {
     }
 
     /// After a failed write: returns how many of its `written` bytes stay. If the disk is full or the file as long as it may
-    /// be, cuts them all off, and from now on writes only the index, so that it finds room.
+    /// be, cuts them all off. From then on only the index is written, so that it finds room.
     fn give_back(&mut self, handle: &File, file: &Outgoing, written: u64, error: &io::Error) -> u64 {
         if !is_full(error) {
             return written;

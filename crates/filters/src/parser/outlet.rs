@@ -80,7 +80,7 @@ impl Filter for Outlet {
                     bytes_written += bytes.len() as u64;
                 }
                 Err(NotWritten::TooLong) => too_long += 1,
-                // The ring has no readers.
+                // The ring was removed: no reader gets further blocks.
                 Err(NotWritten::Removed) => break,
                 // Root may hold any ring for a moment. The outlet does not wait for that.
                 Err(_) => held += 1,

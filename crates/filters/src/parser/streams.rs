@@ -176,7 +176,7 @@ impl Known {
         give(block, cx);
     }
 
-    /// Ends a direction. The stream closes here once all directions that began have ended and the writer saw its end.
+    /// Ends a direction. The stream closes here once all begun directions have ended and the writer saw its end.
     #[cold]
     fn ends(&mut self, cx: &mut Context<'_>) {
         let is_over = self.sides.iter().all(|side| side.ended || !side.begun);
