@@ -1,7 +1,6 @@
-//! A record of each frame: when, who to whom, what its headers say, and a line about it.
+//! Gives a record for each frame: time, addresses, facts from headers, and a line of text.
 //!
-//! The line comes from `parts/frame_line.rs`, which `inspect` prints, too; what lies behind the transport header is in
-//! `packets/application.rs`.
+//! `parts/frame_line.rs` writes the line, for `inspect` too. `packets/application.rs` describes the payload.
 
 mod application;
 
@@ -67,7 +66,7 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Packets {
     row: RowWriter,
     text: Vec<u8>,
-    /// Frames so far.
+    /// Frames seen.
     number: u64,
 }
 
@@ -86,7 +85,7 @@ impl Filter for Packets {
 }
 
 impl Packets {
-    /// Makes the row of a frame.
+    /// Fills the row of a frame.
     fn describe(&mut self, block: &Descriptor, rings: &BlockTable) {
         let Packets { row, text, number } = self;
         let (link, bytes) = (rings.link_type(block).map_or(LinkType::RAW, LinkType), rings.bytes(block));
@@ -124,7 +123,7 @@ impl Packets {
     }
 }
 
-/// What the headers of IP and above say.
+/// Sets the fields of the headers from IP upwards.
 fn set_headers(row: &mut RowWriter, text: &mut Vec<u8>, frame: &Frame, bytes: &[u8]) {
     let flow = Flow::of(frame, bytes);
     row.address("src_ip", frame.source).address("dest_ip", frame.target);
@@ -168,7 +167,7 @@ mod tests {
         Chain::frames(1, &frames).then(&KIND, &[]).run()
     }
 
-    /// The row of the only frame.
+    /// Compares the row of a single frame.
     fn check(frame: Vec<u8>, numbers: &[(&str, Option<u64>)], texts: &[(&str, Option<&str>)]) {
         let outcome = run(&[frame]);
         let row = Row::new(&SCHEMA, &outcome.blocks[0].bytes).unwrap();

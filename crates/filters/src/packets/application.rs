@@ -1,5 +1,5 @@
-//! What a packet's payload begins with, in a few words: messages of DNS, requests and answers of HTTP/1, hellos of TLS. It is told by the
-//! bytes, for DNS by the port, too. What lies in two packets belongs to other filters.
+//! Describes the beginning of a payload: messages of DNS, requests and responses of HTTP/1, hellos of TLS. The bytes tell
+//! the protocol, for DNS with the port. Messages that span packets belong to other filters.
 
 use crate::parts::frame_line::say;
 use crate::parts::printable::word;
@@ -11,10 +11,10 @@ use packet::tls::{Hello, hello};
 /// Ports of DNS, multicast DNS and LLMNR.
 const DNS_PORTS: [u16; 3] = [53, 5353, 5355];
 
-/// Bytes of a line of HTTP that are shown, at most.
+/// Longest part of an HTTP line that is shown, in bytes.
 const LINE_BYTES: usize = 120;
 
-/// Appends a comma and the words about this payload; nothing where it is none of these.
+/// Appends a comma and a description of the payload. Appends nothing for other payload.
 pub(super) fn append(out: &mut Vec<u8>, frame: &Frame, bytes: &[u8], payload: &[u8]) {
     match frame.protocol {
         protocol::UDP => {
@@ -45,7 +45,7 @@ fn dns(out: &mut Vec<u8>, payload: &[u8]) {
     }
 }
 
-/// Says whether it is HTTP.
+/// Describes a payload of HTTP. `false`: the payload is not HTTP.
 fn http(out: &mut Vec<u8>, payload: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 10] =
         [b"HTTP/1.", b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"PATCH ", b"TRACE "];
