@@ -5,6 +5,7 @@
 //! - [`packets`] — frames made by hand: TCP conversations, UDP datagrams.
 //! - [`frames`] — real frames, and damaged ones.
 //! - [`check_header!`](crate::check_header) — whether a header for C is the one that the sources give.
+//! - [`instructions`] — instructions that a test takes, against a golden file.
 //! - [`random`] — numbers that look like chance.
 //! - [`library`] — the library that unmodified libpcap programs are run with.
 //! - [`process`] — what the kernel counts of a process.
@@ -17,6 +18,7 @@
 pub mod chain;
 pub mod frames;
 mod header;
+pub mod instructions;
 pub mod library;
 pub mod link;
 pub mod network;
