@@ -55,6 +55,12 @@ const STEPS: &[Step] = &[
         run: |root, _| model::run(root, &["--fast".into()]),
     },
     Step {
+        name: "instructions",
+        by_hand: "cargo test --release -p engine --test run instructions; cargo test --release -p bench --test instructions",
+        tests: true,
+        run: |root, _| instructions(root),
+    },
+    Step {
         name: "kill points",
         by_hand: "cargo test -p buffer --features kill-points --test crash kill_points; cargo test -p streamline --features faults --test kernel_faults",
         tests: true,
@@ -103,6 +109,18 @@ fn times_text(times: &[(&str, Duration)]) -> String {
     let one = |name: &str, time: Duration| format!("{name} {:.1} s", time.as_secs_f64());
     let total = times.iter().map(|(_, time)| *time).sum();
     times.iter().map(|(name, time)| one(name, *time)).chain([one("in all", total)]).collect::<Vec<_>>().join(", ")
+}
+
+/// Instructions against golden files, which are of optimised code: not worth building it where they cannot be counted.
+fn instructions(root: &Path) -> Outcome {
+    if process::output(&mut process::program(root, "valgrind", &["--version"])).is_err() {
+        eprintln!("ci: skipped: needs valgrind, to count instructions");
+        return Ok(());
+    }
+    for test in [["engine", "--test", "run", "instructions"], ["bench", "--test", "instructions", "instructions"]] {
+        process::run(&mut process::cargo(root, &[&["test", "--release", "-p"][..], &test].concat()))?;
+    }
+    Ok(())
 }
 
 /// The tests are stopped after printing nothing for this time: one of them hangs. The longest test takes a tenth of it.

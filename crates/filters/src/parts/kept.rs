@@ -1,5 +1,5 @@
-//! What sinks may keep of messages' metadata while the messages are open. Peers choose how long it is and how many
-//! messages are open at a time, so each text is cut to a length, and all that is kept comes out of one budget.
+//! Limits the message metadata that sinks keep while messages are open. Peers choose its length and the number of open
+//! messages. So each text is cut to a fixed length, and all texts are charged to one budget.
 
 use base::limits::META_TEXT_BYTES;
 use filter::Counters;
@@ -8,7 +8,7 @@ use filter::record::{FieldValue, schema_id};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that may be kept altogether.
+/// A limit on the bytes kept by all open messages of one filter.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: usize,
@@ -20,9 +20,9 @@ impl Budget {
         Budget { limit, taken: Arc::default() }
     }
 
-    /// Takes so many bytes; `None`, and counted, where they are not left.
+    /// Charges `bytes` to the budget. `None`: fewer than `bytes` are left; the refusal is counted.
     pub(crate) fn take(&self, bytes: usize, counters: &mut Counters) -> Option<Share> {
-        // Only the filter that owns the budget takes from it: nobody can come between.
+        // Relaxed and without compare-exchange: only the thread of the filter that owns the budget takes from it.
         let taken = self.taken.load(Ordering::Relaxed);
         if bytes > self.limit.saturating_sub(taken) {
             counters.events.add("metadata left out", 1);
@@ -33,7 +33,7 @@ impl Budget {
     }
 }
 
-/// Bytes of a budget, given back when this is dropped.
+/// Part of a budget; dropping it returns the bytes.
 #[derive(Debug)]
 pub(crate) struct Share {
     bytes: usize,
@@ -46,13 +46,13 @@ impl Drop for Share {
     }
 }
 
-/// Appends a text as far as it is kept, and says at its end how much is not.
+/// Appends at most [`META_TEXT_BYTES`] of a text. A longer text ends in a note with the number of bytes left out.
 pub(crate) fn append_text(out: &mut Vec<u8>, text: &[u8], counters: &mut Counters) {
     if text.len() <= META_TEXT_BYTES {
         out.extend_from_slice(text);
         return;
     }
-    // Not inside a character, where it is one: three bytes follow the first at most.
+    // Do not cut inside a UTF-8 character: at most three bytes follow its first.
     let is_start = |place: &usize| text[*place] & 0xc0 != 0x80;
     let end = (META_TEXT_BYTES - 3..=META_TEXT_BYTES).rev().find(is_start).unwrap_or(META_TEXT_BYTES);
     out.extend_from_slice(&text[..end]);
@@ -62,7 +62,7 @@ pub(crate) fn append_text(out: &mut Vec<u8>, text: &[u8], counters: &mut Counter
     counters.events.add("metadata texts shortened", 1);
 }
 
-/// Cuts the texts of rows.
+/// Cuts the long texts in rows.
 #[derive(Debug)]
 pub(crate) struct Shortener {
     schemas: Arc<[&'static Schema]>,
@@ -71,18 +71,17 @@ pub(crate) struct Shortener {
 }
 
 impl Shortener {
-    /// For rows of the schemas that may come on this plan's edges.
+    /// `env` gives the schemas of the rows that can arrive.
     pub(crate) fn new(env: &Env) -> Shortener {
         Shortener { schemas: Arc::clone(&env.schemas), writer: None, text: Vec::new() }
     }
 
-    /// The schema of a row.
     pub(crate) fn schema(&self, row: &[u8]) -> Option<&'static Schema> {
         let id = schema_id(row)?;
         self.schemas.iter().copied().find(|schema| schema.id() == id)
     }
 
-    /// The row with its long texts cut. Almost always that is the row as it is.
+    /// Returns the row with its long texts cut. Almost every row is returned as it is.
     #[inline]
     pub(crate) fn shorten<'a>(&'a mut self, row: &'a [u8], counters: &mut Counters) -> &'a [u8] {
         if row.len() <= META_TEXT_BYTES { row } else { self.rewrite(row, counters) }
@@ -99,7 +98,7 @@ impl Shortener {
                     append_text(&mut self.text, text, counters);
                     short.text(field.name, &self.text);
                 }
-                // A list has no length to be cut to.
+                // Lists are not cut, only left out.
                 Some(FieldValue::Rows(_)) => counters.events.add("metadata texts shortened", 1),
                 Some(value) => drop(short.copy(field.name, &value)),
                 None => {}
@@ -138,7 +137,7 @@ mod tests {
         check(&[b'a'; MAX], MAX, "");
         check(&[b'a'; MAX + 1], MAX, "...[1 bytes more]");
         check(&[0xff; MAX + 9], MAX, "...[9 bytes more]");
-        // Nothing but middles of characters: no text at all, and cut anywhere.
+        // Continuation bytes only: not UTF-8, so the cut may fall anywhere.
         check(&[0x80; MAX + 9], MAX, "...[9 bytes more]");
         for (before, kept) in [(0, MAX), (1, MAX - 3), (2, MAX - 2), (3, MAX - 1)] {
             let text = ["a".repeat(before), "\u{1f980}".repeat(MAX / 4)].concat() + "b";

@@ -1,4 +1,4 @@
-//! Where sinks write lines of text: standard output or a file, in pieces of many whole lines.
+//! Writes the text lines of sinks to standard output or to a file, in pieces of many whole lines.
 
 use crate::parts::room::Room;
 use crate::parts::system::reason;
@@ -10,16 +10,16 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-/// Written out as soon as this many bytes have come together.
+/// The buffer is written out when it holds this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Lines on their way out.
+/// Buffered lines and the file they go to.
 pub(crate) struct Lines {
     buffer: Vec<u8>,
     to: Target,
     room: Room,
     reader: Reader,
-    /// Nothing more may be written, and people were not told yet.
+    /// `max-bytes` is reached, and the notice about it is still to be given.
     limited: bool,
 }
 
@@ -28,24 +28,24 @@ enum Target {
     File { target: FileTarget, overwrite: bool, open: Option<Open> },
 }
 
-/// An open file and the bytes of whole lines in it.
+/// An open file and the number of bytes of whole lines in it.
 struct Open {
     file: File,
     bytes: u64,
 }
 
 impl Lines {
-    /// The parameter that stands beside `file`.
+    /// The parameter `overwrite`, for filters that have `file`.
     pub(crate) const OVERWRITE: Param =
         Param::new("overwrite", ParamType::Flag, "replace a file that exists").default("no");
 
-    /// To the file that the parameter `file` names, else to standard output. Refuses what could not be written or should
-    /// not be replaced; makes no file yet.
+    /// Lines for the file that the parameter `file` names, or for standard output without it. Refuses a file that cannot be
+    /// written or must not be replaced. Creates no file yet.
     pub(crate) fn new(params: &Params, env: &Env) -> Result<Lines, ParamError> {
         Lines::to("file", params, env)
     }
 
-    /// The same, to the file that this parameter names.
+    /// Like [`new`](Lines::new), but the parameter `key` names the file.
     pub(crate) fn to(key: &'static str, params: &Params, env: &Env) -> Result<Lines, ParamError> {
         match params.text(key) {
             Some(path) if path != "-" => Lines::at(key, Path::new(path), params),
@@ -53,7 +53,7 @@ impl Lines {
         }
     }
 
-    /// The same, to this file, whose name or folder is that of a parameter.
+    /// Like [`new`](Lines::new), but for the file at `path`; errors name the parameter `key`.
     pub(crate) fn at(key: &'static str, path: &Path, params: &Params) -> Result<Lines, ParamError> {
         let (room, overwrite) = (Room::new(params), params.flag("overwrite"));
         let existing = if overwrite { Existing::Emptied } else { Existing::Stays };
@@ -65,20 +65,20 @@ impl Lines {
         Lines { buffer: Vec::new(), to, room, reader: Reader::Present, limited: false }
     }
 
-    /// Where to append. Call [`line_done`](Lines::line_done) when a line is whole.
+    /// The buffer to append to. Call [`line_done`](Lines::line_done) after each whole line.
     #[inline]
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Ends a line. Writes where enough has come together; says `Finished` where no more is wanted.
+    /// Ends a line and writes the buffer out if it is full. Returns `Finished` once the reader is gone or no room is left.
     #[inline]
     pub(crate) fn line_done(&mut self) -> Made {
         self.buffer.push(b'\n');
         if self.buffer.len() >= PIECE_BYTES { self.write_out() } else { Ok(self.status()) }
     }
 
-    /// A batch is dealt with: where somebody is looking, its lines should appear.
+    /// Ends a batch. On a terminal, its lines are written at once.
     #[inline]
     pub(crate) fn batch_done(&mut self, cx: &mut Context<'_>) -> Made {
         match &self.to {
@@ -91,7 +91,7 @@ impl Lines {
         if self.reader == Reader::Gone { Status::Finished } else { Status::Done }
     }
 
-    /// Writes what there is, and tells people where that is the last that may be written.
+    /// Writes the buffer out. Gives a notice if `max-bytes` is reached.
     pub(crate) fn flush(&mut self, cx: &mut Context<'_>) -> Made {
         let written = self.write_out();
         if std::mem::take(&mut self.limited) {
@@ -104,7 +104,7 @@ impl Lines {
         written
     }
 
-    /// Writes what there is, and makes the file if there is none yet.
+    /// Writes the buffer out; creates the file if it does not exist yet.
     pub(crate) fn write_out(&mut self) -> Made {
         if self.reader == Reader::Present {
             self.limited = self.cut_to_room();
@@ -120,7 +120,7 @@ impl Lines {
                         .and_then(|reader| target.take_room(&mut self.room, self.buffer.len() as u64).map(|()| reader))
                 }
             };
-            // What could not be written is not tried again when the run is finished.
+            // A failed write is not tried again at the end of the run.
             self.reader = if self.limited { Reader::Gone } else { *written.as_ref().unwrap_or(&Reader::Gone) };
             self.buffer.clear();
             self.buffer.shrink_to(2 * PIECE_BYTES);
@@ -131,7 +131,7 @@ impl Lines {
         Ok(self.status())
     }
 
-    /// Leaves out the lines for which there is no room; says whether there are any.
+    /// Drops the lines that exceed `max-bytes`. Returns whether any lines are left.
     fn cut_to_room(&mut self) -> bool {
         let left = usize::try_from(self.room.left()).unwrap_or(usize::MAX);
         if self.buffer.len() <= left {
@@ -164,18 +164,18 @@ fn write_file(
             open.bytes += bytes.len() as u64;
             Ok(Reader::Present)
         }
-        // A pipe with a name whose reader left ends as standard output does.
+        // The reader of a named pipe went away: end the run quietly, as for standard output.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
         Err(error) => {
-            // Half a line is none. A device has no length, and no lines that anybody finds again.
+            // Remove a partial line. This fails on a device, which has no length; the partial line does no harm there.
             let _ = open.file.set_len(open.bytes);
             Err(fail("write to", error))
         }
     }
 }
 
-/// Opens the file to write to. What came into its place since the run began is not replaced unasked either; a device or a
-/// pipe is there already and is not made.
+/// Opens the file to write to. A file that appeared since the run began is replaced only with `overwrite`. Devices and
+/// pipes exist already and are not created.
 fn create(target: &FileTarget, overwrite: bool) -> io::Result<File> {
     match target {
         FileTarget::Special(path) => open_special(path),

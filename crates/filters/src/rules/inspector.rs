@@ -209,7 +209,7 @@ impl Inspector {
     ) -> (Option<Slot>, bool) {
         let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
             Ok(mut segment) => {
-                self.assembler.check(&mut segment, cx.rings.bytes(frame));
+                self.assembler.check(&mut segment, frame, cx.rings.bytes(frame));
                 segment
             }
             Err(Refusal::Dropped(reason)) => {
