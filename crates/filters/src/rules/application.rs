@@ -301,7 +301,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         try_one(App::Http2, Says::Is(App::Http2));
     }
     try_one(App::Dcerpc, dcerpc::begins_stream(bytes));
-    try_one(App::Smb, smb::begins_stream(bytes));
+    try_one(App::Smb, smb::begins_stream(bytes, port(139)));
     try_one(App::Tls, begins_tls(bytes));
     try_one(App::Ssh, begins(bytes, &[b"SSH-"], false));
     if to_server {

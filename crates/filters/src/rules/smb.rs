@@ -56,9 +56,12 @@ struct Asked {
     name: Vec<u8>,
 }
 
-/// Does a stream begin with a message?
-pub(super) fn begins_stream(bytes: &[u8]) -> super::application::Says {
+/// Does a stream begin with a message? `has_names`: on its port clients may ask for a name first (RFC 1002, 4.3.2).
+pub(super) fn begins_stream(bytes: &[u8], has_names: bool) -> super::application::Says {
     use super::application::Says;
+    if has_names && bytes.first() == Some(&0x81) {
+        return Says::Is(App::Smb);
+    }
     let begins = |word: &[u8]| {
         let same = bytes.len().min(4 + word.len());
         bytes.first().is_none_or(|kind| *kind == 0)

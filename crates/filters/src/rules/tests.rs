@@ -250,6 +250,27 @@ fn files_as_a_whole() {
     assert!(mistakes[0].reason.starts_with("cannot read sha1: "), "{}", mistakes[0].reason);
 }
 
+/// A client that asks for a name first, and then for a share.
+#[test]
+fn smb_behind_a_name() {
+    let rules = "alert smb any any -> any any (smb.version:2; smb.share; content:\"ab\"; sid:1;)";
+    let message = |is_response: bool, body: &[u8]| {
+        let mut header = [&b"\0\0\0\0\xfeSMB"[..], &[0; 60]].concat();
+        (header[3], header[16], header[20]) = (64 + body.len() as u8, 3, u8::from(is_response));
+        [&header[..], body].concat()
+    };
+    let name = [&[0x81, 0, 0, 68][..], &[b'A'; 68]].concat();
+    let tree = message(false, &[9, 0, 0, 0, 72, 0, 4, 0, b'a', 0, b'b', 0]);
+    let said = [(true, &name[..]), (false, &[0x82, 0, 0, 0]), (true, &tree), (false, &message(true, &[16, 0, 1, 0]))];
+    let mut frames = conversation(&said);
+    // From and to the port that has names.
+    for frame in &mut frames {
+        let (at, port) = if frame[34..36] == SERVER.1.to_be_bytes() { (34, 139u16) } else { (36, 139) };
+        frame[at..at + 2].copy_from_slice(&port.to_be_bytes());
+    }
+    assert_eq!(alerts(&run(rules, &frames)), [1]);
+}
+
 #[test]
 fn ike() {
     let rules = "alert ike any any -> any any (ike.init_spi; content:\"0101010101010101\"; ike.exchtype:2; sid:1;)\n\
