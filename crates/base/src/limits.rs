@@ -413,5 +413,14 @@ pub const RULES_FLOWS: usize = 1 << 18;
 /// Open transactions of one flow.
 pub const RULES_TRANSACTIONS: usize = 64;
 
+/// Bytes that one set of values of rules takes.
+pub const RULES_DATASET_BYTES: usize = 256 << 20;
+
+/// Bytes of a file of values that a rule names.
+pub const RULES_DATASET_FILE_BYTES: usize = 128 << 20;
+
+/// Transactions of one flow that are complete before rules are shown them: one frame may bring many.
+pub const RULES_COMPLETE: usize = 1 << 10;
+
 /// Alerts of one packet.
 pub const RULES_ALERTS: usize = 256;

@@ -363,7 +363,7 @@ impl Exchange {
 }
 
 /// Text of recurring words, low ones most often: compresses to a third.
-fn prose(random: &mut Random, length: usize) -> Vec<u8> {
+pub(crate) fn prose(random: &mut Random, length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 16);
     while text.len() < length {
         let number = random.below(1000).min(random.below(1000)).min(random.below(1000));

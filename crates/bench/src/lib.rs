@@ -8,9 +8,10 @@
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — run programs, and requests in this process, and measure their cost.
 //! - [`floors`], [`memory`], [`piped`] — work by hand, over memory, and with pipes between.
-//! - [`packets`], [`captures`] — the captures for measurements.
+//! - [`packets`], [`captures`] — the captures for measurements; [`attack`] — one for tests.
 //! - [`table`], [`machine`] — the output. [`random`] — numbers that are the same everywhere.
 
+pub mod attack;
 pub mod capture;
 pub mod captures;
 pub mod case;

@@ -51,6 +51,8 @@ impl Flags {
     pub const META: Flags = Flags(1 << 5);
     /// With [`Flags::TRUNCATED`] on the LAST block of a message: a limit of the request cut it, not the input's end.
     pub const LIMITED: Flags = Flags(1 << 6);
+    /// The frame's sender left the transport checksum to its device, and the frame was seen before that.
+    pub const CHECKSUM_OPEN: Flags = Flags(1 << 7);
 
     /// Are all flags of `other` set?
     #[inline]

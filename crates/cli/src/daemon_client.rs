@@ -1,4 +1,4 @@
-//! Speaking to the daemon for people: what goes wrong is told here, once for all commands.
+//! Talks to the daemon for commands, and words its errors once for all of them.
 
 use crate::exit::CommandError;
 use capture::client::Client;
@@ -6,20 +6,20 @@ use capture::protocol::DaemonState;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// A connection.
+/// Connects to the daemon.
 pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, CommandError> {
     Client::connect(path, purpose).map_err(|error| unreachable(path, &error))
 }
 
-/// What is going on there; none where there is no daemon, or none that lets this user in: then people are told.
+/// The daemon's state. `None`: no daemon listens, or it refuses this user (then a note says so).
 ///
-/// For commands that have something to say without one. That a daemon which is there says nothing is an error for them, too:
-/// else they would show less than there is.
+/// For commands that have something to show without a daemon. A daemon that is there but does not answer is an error
+/// for them, too: without it they would show only a part.
 pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, CommandError> {
     Ok(connect_if_there(path, purpose)?.map(|client| client.state()).transpose()?)
 }
 
-/// A connection, for the same commands.
+/// Connects to the daemon, with the same meaning of `None` as [`state`].
 pub(crate) fn connect_if_there(path: &Path, purpose: &str) -> Result<Option<Client>, CommandError> {
     match Client::connect(path, purpose) {
         Ok(client) => Ok(Some(client)),
@@ -32,24 +32,24 @@ pub(crate) fn connect_if_there(path: &Path, purpose: &str) -> Result<Option<Clie
     }
 }
 
-/// The same for who has something else to say where there is nothing to be known.
+/// The daemon's state, or `None` after any error, without a message.
 pub(crate) fn quietly(path: &Path, purpose: &str) -> Option<DaemonState> {
     Client::connect(path, purpose).ok()?.state().ok()
 }
 
-/// Is there no daemon at all?
+/// Does no daemon listen?
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
 fn unreachable(path: &Path, error: &io::Error) -> CommandError {
     let failed = CommandError::Failed(match error.kind() {
-        // Its own words.
+        // The daemon's own words.
         ErrorKind::Other => format!("the daemon at {}: {error}", base::terminal::name(path)),
         _ => format!("no daemon can be reached at {}: {error}", base::terminal::name(path)),
     });
     match error.kind() {
-        // A socket that nobody listens at was left by a daemon that was killed.
+        // No process listens at this socket: a killed daemon left it.
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             failed.with_help("`streamline daemon` starts one (as root)")
         }

@@ -1,10 +1,10 @@
-//! How a command ends: the one rule for exit status, and the one place where errors are told.
+//! How a command ends: the one rule for exit status, and the one place that prints errors.
 //!
 //! | status | means |
 //! |---|---|
 //! | 0 | done: also with warnings, with a record that is cut at the end of a file, after Ctrl-C, or when standard output closed |
-//! | 1 | input, output or the system failed: what the command names is absent, refused, full or damaged |
-//! | 2 | the request or the command line is wrong: it has to be written otherwise |
+//! | 1 | input, output or the system failed: a file or device that the command names is absent, refused, full or damaged |
+//! | 2 | the request or the command line is wrong, and has to be rewritten |
 //!
 //! A command returns an [`Outcome`]; [`status`] is the only function that turns one into a number.
 
@@ -13,24 +13,24 @@ use std::process::ExitCode;
 use streamline::Error;
 use streamline::running::protocol::Answer;
 
-/// What a command comes to.
+/// The result of a command.
 pub(crate) type Outcome = Result<(), CommandError>;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CommandError {
-    /// The request or the command line is wrong: what is wrong with it.
+    /// The request or the command line is wrong. Says what is wrong.
     Wrong(String),
-    /// Input, output or the system failed: what failed, and what would help.
+    /// Input, output or the system failed. Says what failed, and what would help.
     Failed(String),
-    /// As `Wrong`, and the message was printed.
+    /// As `Wrong`, with the message already printed.
     ToldWrong,
-    /// As `Failed`, and the message was printed.
+    /// As `Failed`, with the message already printed.
     ToldFailed,
 }
 
 impl CommandError {
-    /// The same, beginning with what it is about.
+    /// The same error, with its subject in front of the message.
     pub(crate) fn about(self, what: &str) -> CommandError {
         match self {
             CommandError::Wrong(text) => CommandError::Wrong(format!("{what}: {text}")),
@@ -39,7 +39,7 @@ impl CommandError {
         }
     }
 
-    /// Prints the message, unless that was done.
+    /// Prints the message, if it was not printed yet.
     pub(crate) fn told(self) -> CommandError {
         match self {
             CommandError::Wrong(text) => {
@@ -54,7 +54,7 @@ impl CommandError {
         }
     }
 
-    /// The same with a line that says what to do.
+    /// Adds a line that says what to do.
     pub(crate) fn with_help(self, help: &str) -> CommandError {
         let more = |text: String| format!("{text}\n   = help: {help}");
         match self {
@@ -94,7 +94,7 @@ impl From<io::Error> for CommandError {
     }
 }
 
-/// What a running request answered, other than what it was asked for.
+/// The error for an unexpected answer of a running request.
 impl From<Answer> for CommandError {
     fn from(answer: Answer) -> CommandError {
         match answer {
@@ -107,7 +107,7 @@ impl From<Answer> for CommandError {
     }
 }
 
-/// Tells what went wrong, and gives the status that a shell sees.
+/// Prints the error, if there is one, and returns the status for the shell.
 pub(crate) fn status(outcome: Outcome) -> ExitCode {
     ExitCode::from(number(&outcome.map_err(CommandError::told)))
 }

@@ -1,5 +1,6 @@
-//! What newcomers probably meant: files and devices in the place of filters, requests without quotes, filters in the place of
-//! commands; and what of a request does nothing yet. Not the language's own hints, which stand with its errors.
+//! Guesses at a newcomer's mistakes: files and devices in the place of filters, requests without quotes, filters in the
+//! place of commands. Also says which parts of a request do nothing yet. The language's own hints are elsewhere, beside
+//! its errors.
 
 use crate::Cli;
 use crate::exit::CommandError;
@@ -12,7 +13,7 @@ use std::path::Path;
 use streamline::language::Diagnostic;
 use streamline::registry;
 
-/// The same error, with what was meant where its word is a file or a device in the place of a filter.
+/// The same error with a hint, if its word is a file or a device in the place of a filter.
 pub(crate) fn improved(error: Diagnostic, source: &str) -> Diagnostic {
     let Some(word) = source.get(error.span.start..error.span.end) else { return error };
     let before = source[..error.span.start].trim_end();
@@ -26,7 +27,7 @@ pub(crate) fn improved(error: Diagnostic, source: &str) -> Diagnostic {
     }
 }
 
-/// What a word means that is no filter. `begins` says that a path begins with it, `alone` that it is the whole request.
+/// The hint for a word that is no filter. `begins`: a path begins with this word. `alone`: the word is the whole request.
 fn meant(word: &str, begins: bool, alone: bool) -> Option<String> {
     let (path, rest) = (Path::new(word), if alone { " | ..." } else { "" });
     let is_named_so =
@@ -43,7 +44,7 @@ fn meant(word: &str, begins: bool, alone: bool) -> Option<String> {
     }
 }
 
-/// Does a file begin as captures do?
+/// Does this file begin like a capture?
 fn is_capture(path: &Path) -> bool {
     let mut first = Vec::new();
     let file = std::fs::File::open(path).ok().filter(|_| path.is_file());
@@ -51,7 +52,7 @@ fn is_capture(path: &Path) -> bool {
     read.is_some() && matches!(sniff(&first), Some(FileKind::Pcap | FileKind::Pcapng | FileKind::Gzip))
 }
 
-/// Is there a device of this name, or is it one that Linux gives?
+/// Is there a device of this name, or is it a name that Linux gives to devices?
 fn is_device(word: &str) -> bool {
     let listed = || driver::device::list(&Namespace::current().ok()?).ok();
     let is_there = || listed().is_some_and(|devices| devices.iter().any(|device| device.link.name == word));
@@ -61,14 +62,14 @@ fn is_device(word: &str) -> bool {
     number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) || is_there()
 }
 
-/// A request of several words: the shell has taken it apart.
+/// The error for a request of several words: the shell has split it.
 pub(crate) fn several_words(words: &[String]) -> CommandError {
     let quoted = words.join(" ").replace('\'', "'\\''");
     CommandError::Wrong(format!("the request is {} words, and must be one", words.len()))
         .with_help(&format!("put the whole request into single quotes: '{quoted}'"))
 }
 
-/// There is no subcommand of this name.
+/// The error for an unknown subcommand.
 pub(crate) fn no_command(word: &str) -> CommandError {
     let error = CommandError::Wrong(format!("there is no command `{word}`"));
     if let Some(help) = meant(word, true, false).filter(|_| registry().find(word).is_none()) {
@@ -102,7 +103,7 @@ pub(crate) fn no_command(word: &str) -> CommandError {
     }
 }
 
-/// Says what of a request does nothing.
+/// Says which parts of a request do nothing.
 pub(crate) fn tell_idle(design: &Design) {
     if let Some(why) = streamline::explain::stages(design).unshared {
         let text = streamline::explain::idle(design, &why);

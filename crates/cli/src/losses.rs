@@ -1,5 +1,5 @@
-//! What a run has lost, said in words where it is much: a filter that dropped more than a tenth of what came to it, or that
-//! rejected so much because it could not read it. What a selector does not want is no loss.
+//! Warns of filters that lost much: more than a tenth of their blocks dropped, or rejected because they could not be
+//! read. Blocks that a selector does not select are no loss.
 
 use filter::counter::Tally;
 use filter::{Type, Types};
@@ -8,14 +8,14 @@ use packet::malformed::Malformed;
 use std::collections::{BTreeMap, BTreeSet};
 use streamline::Report;
 
-/// One in so many may be lost before it is said.
+/// A filter may lose one block in this number without a warning.
 const ONE_IN: u64 = 10;
 
-/// Reasons that are said of one filter.
+/// At most this number of reasons is given for a filter.
 const REASONS: usize = 3;
 
-/// Lines for people, one for each filter that lost much; none where nothing did. Reports are of one request, and of those that
-/// it took the place of before: of a filter that went on, the last one counts.
+/// One line for each filter that lost much, for people. The reports are those of a request and of the requests that it
+/// replaced. For a filter that ran through several of them, the last report counts.
 pub(crate) fn lines<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<String> {
     let mut losses: BTreeMap<&str, String> = BTreeMap::new();
     for report in reports {
@@ -33,7 +33,7 @@ fn loss(node: &engine::NodeReport, link_types: &BTreeSet<u16>) -> Option<String>
     let counters = &node.counters;
     let (dropped, unread) = (counters.drops.total(), counters.unread.total());
     let lost = dropped + unread;
-    // A source of a file counts only what it gave.
+    // The source of a file counts only the blocks that it gave.
     let came = counters.blocks_in.max(counters.blocks_out() + lost * u64::from(node.source));
     if lost * ONE_IN <= came {
         return None;
@@ -50,7 +50,7 @@ fn loss(node: &engine::NodeReport, link_types: &BTreeSet<u16>) -> Option<String>
     Some(format!("{lost} of {came} {what} {were} {how} by `{label}`: {why}"))
 }
 
-/// What blocks of these types are called.
+/// The noun for blocks of these types.
 fn noun(types: Types) -> &'static str {
     match types.iter().next().filter(|one| types == Types::of(&[*one])) {
         Some(Type::Frame) => "frames",
@@ -61,7 +61,7 @@ fn noun(types: Types) -> &'static str {
     }
 }
 
-/// The most frequent reasons; each with its number, where there are several.
+/// The most frequent reasons. With several reasons, each has its number.
 fn reasons(drops: &Tally, unread: &Tally, link_types: &BTreeSet<u16>) -> String {
     let mut reasons: Vec<(&str, u64)> = drops.iter().chain(unread.iter()).collect();
     reasons.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
@@ -77,7 +77,7 @@ fn reasons(drops: &Tally, unread: &Tally, link_types: &BTreeSet<u16>) -> String 
     shown.join(", ")
 }
 
-/// A reason as a sentence, where what is not supported is more than a word.
+/// A reason as a sentence. For unsupported input it names the link types.
 fn explained(reason: &str, link_types: &BTreeSet<u16>) -> String {
     let is = |one: Malformed| reason == one.reason();
     if is(Malformed::UnsupportedLink) {
@@ -104,7 +104,7 @@ fn explained(reason: &str, link_types: &BTreeSet<u16>) -> String {
     }
 }
 
-/// A number with its thousands set apart.
+/// A number with its thousands separated.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

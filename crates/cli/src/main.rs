@@ -1,16 +1,16 @@
 //! The program `streamline`: one file in `commands` for each subcommand.
 //!
-//! Manners, for every command: standard output is data, standard error is for people, and the exit status follows the one
-//! rule in `exit.rs`.
+//! Rules for every command: standard output is for data, standard error for people, and `exit.rs` has the one rule for
+//! the exit status.
 
 #![forbid(unsafe_code)]
 
-/// Tells people something on standard error, in place of a line of progress that stands there.
+/// Writes to standard error for people, in place of the line of progress.
 macro_rules! tell_part {
     ($($text:tt)*) => { crate::terminal::tell(format_args!($($text)*)) };
 }
 
-/// The same as a line.
+/// The same, as a line of its own.
 macro_rules! tell {
     ($($text:tt)*) => { tell_part!("{}\n", format_args!($($text)*)) };
 }
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     exit::status(command().and_then(run))
 }
 
-/// What the command line asks for; none where it asked for help, and got it.
+/// The command of this command line. `None`: it asked for help, which was printed.
 fn command() -> Result<Option<Command>, CommandError> {
     match Cli::try_parse_from(commands::extcap::arguments(std::env::args_os())) {
         Ok(cli) => Ok(Some(cli.command)),
@@ -110,10 +110,10 @@ fn command() -> Result<Option<Command>, CommandError> {
             _ => {
                 let text = error.to_string();
                 if error.use_stderr() && base::terminal::text(&text) != text {
-                    // Without colours, for what it quotes is not fit for a terminal.
+                    // Without colours: clap's text quotes the command line, which may hold escape sequences.
                     tell_part!("{text}");
                 } else {
-                    // A closed standard output or error is no reason to fail otherwise.
+                    // A closed standard output or error does not change the exit status.
                     let _ = error.print();
                 }
                 if error.use_stderr() { Err(CommandError::ToldWrong) } else { Ok(None) }
@@ -156,23 +156,23 @@ fn run(command: Option<Command>) -> Outcome {
     }
 }
 
-/// Prints text for people to standard output. What it quotes is shown and not obeyed.
+/// Prints text for people to standard output. Escape sequences in quoted names are shown as text.
 fn print_text(text: &str) -> Outcome {
     print_data(&base::terminal::text(text))
 }
 
-/// Prints text as it is for programs, and for people as [`print_text`] does.
+/// Prints text to standard output: unchanged for programs, as [`print_text`] does for people.
 fn print_exact(text: &str) -> Outcome {
     use std::io::IsTerminal;
     if std::io::stdout().is_terminal() { print_text(text) } else { print_data(text) }
 }
 
-/// Prints a document for programs, which people may look at.
+/// Prints a JSON document.
 fn print_json(value: &serde_json::Value) -> Outcome {
     print_data(&base::terminal::json(&format!("{value:#}\n")))
 }
 
-/// Prints bytes as they are to standard output. A closed standard output ends quietly.
+/// Prints bytes unchanged to standard output. Ends without an error if standard output is closed.
 fn print_data(text: &str) -> Outcome {
     use std::io::Write;
     let mut stdout = std::io::stdout().lock();
@@ -184,7 +184,7 @@ fn print_data(text: &str) -> Outcome {
     }
 }
 
-/// Was standard output closed by who reads it? For who goes on for long, and may have nothing to write that would tell.
+/// Did the reader of standard output close it? Long-running commands ask this: while they have no output, no write fails.
 fn nobody_reads() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let stdout = std::io::stdout();

@@ -1,4 +1,4 @@
-//! Where a request runs: which daemon it speaks to, if any, and what goes down into the kernel.
+//! Where a request runs: which daemon it uses, if any, and whether filters go into the kernel.
 
 use std::path::PathBuf;
 use streamline::Session;
@@ -34,7 +34,7 @@ fn workers(text: &str) -> Result<engine::Workers, String> {
 }
 
 impl PlaceArgs {
-    /// A session there.
+    /// A session in this place.
     pub(crate) fn session(&self) -> Session {
         let session = Session::new()
             .devices_at(self.place())
@@ -47,7 +47,7 @@ impl PlaceArgs {
                 .parser(vec![program.clone().into(), "parser-process".into()])
                 .isolator(vec![program.clone().into(), "isolated-process".into()])
                 .ring_maker(vec![program.into(), "pipe".into(), "create".into()]),
-            // One that is there already will do.
+            // A process that already runs will do.
             Err(_) => session,
         }
     }

@@ -8,20 +8,20 @@ use engine::profile::{Costs, Measured};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// The file keeps at most this number of filters; a run that would add more empties it first.
+/// The file keeps at most this number of filters. A run that would add more empties it first.
 const FILTERS: usize = 1000;
 
-/// Bytes of the file at most.
+/// The most bytes of the file.
 const BYTES: u64 = 4 << 20;
 
-/// Where the file is: `$XDG_STATE_HOME/streamline/profile.json`, else in `~/.local/state`; none where there is no home.
+/// The file's path: `$XDG_STATE_HOME/streamline/profile.json`, else in `~/.local/state`. `None`: there is no home folder.
 fn path() -> Option<PathBuf> {
     let folder = |key: &str| std::env::var_os(key).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
     Some(state.join("streamline/profile.json"))
 }
 
-/// The costs in the file, by the text of each filter; empty where no file can be read.
+/// The costs in the file, by the text of each filter. Empty if the file cannot be read.
 pub(crate) fn read() -> Costs {
     path().and_then(|path| read_from(&path)).unwrap_or_default()
 }
@@ -35,7 +35,7 @@ fn read_from(path: &Path) -> Option<Costs> {
     Some(all["filters"].as_object()?.iter().filter_map(|(text, value)| Some((text.clone(), cost(value)?))).collect())
 }
 
-/// Adds what a run measured.
+/// Adds the measurements of a run.
 pub(crate) fn save(measured: &[Measured]) -> Result<PathBuf, CommandError> {
     let path = path().ok_or_else(|| CommandError::Failed("there is no home folder to save the profile in".into()))?;
     let mut costs = read_from(&path).unwrap_or_default();
@@ -63,7 +63,7 @@ pub(crate) fn save(measured: &[Measured]) -> Result<PathBuf, CommandError> {
     }
 }
 
-/// For people: what each filter took.
+/// The cost of each filter, for people.
 pub(crate) fn text(measured: &[Measured]) -> String {
     let total: u64 = measured.iter().map(|one| one.ns).sum();
     let mut table = Table::new(&["filter", ">blocks", ">ns a block", ">ms", ">% of the time"]);

@@ -1,17 +1,17 @@
-//! A line on a terminal that says how far a long run is, how fast it goes and when it will have ended; nothing in a pipe.
+//! A line on a terminal that shows how far a long run is, how fast it goes and when it will end. Shows nothing in a pipe.
 
 use crate::terminal;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use streamline::Worker;
 
-/// How often the line changes.
+/// How often the line is redrawn.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// The rate that is shown is that of about so long.
+/// The displayed rate is an average over about this time.
 const RATE_OVER: Duration = Duration::from_secs(5);
 
-/// Shows notices as they come, and progress on a terminal.
+/// Shows notices as they come, and progress if standard error is a terminal.
 pub(crate) struct Progress {
     enabled: bool,
     meter: Meter,
@@ -19,13 +19,13 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Progress on standard error, if that is a terminal; `quiet` shows nothing, not even notices.
+    /// Progress on standard error, if it is a terminal. `quiet`: show nothing, not even notices.
     pub(crate) fn new(quiet: bool) -> Progress {
         Progress { enabled: !quiet && std::io::stderr().is_terminal(), meter: Meter::new(Instant::now()), quiet }
     }
 
-    /// Called now and then during the run. `beside_data` says that a filter writes to standard output: on one terminal with it
-    /// the line would stand among the data.
+    /// Called now and then during the run. `beside_data`: a filter writes to standard output. If that is the same
+    /// terminal, the line is left out, since it would stand among the data.
     pub(crate) fn look(&mut self, worker: &mut Worker, beside_data: bool) {
         for notice in worker.take_notices() {
             if !self.quiet {
@@ -45,15 +45,15 @@ impl Progress {
     }
 }
 
-/// What the line says at a moment. Times are passed in.
+/// Computes the line's text. The caller passes times in.
 struct Meter {
     started: Instant,
     next: Instant,
-    /// When the numbers were looked at last, and what they were.
+    /// When the numbers were last read, and their values.
     last: (Instant, u64),
     /// Bytes or blocks a second.
     rate: f64,
-    /// (bytes there are, per cent shown): never less for the same input.
+    /// (bytes in all, per cent shown): the percentage never falls for the same input.
     shown: (u64, u64),
 }
 
@@ -62,7 +62,7 @@ impl Meter {
         Meter { started: now, next: now + EVERY, last: (now, 0), rate: 0.0, shown: (0, 0) }
     }
 
-    /// `bytes` are (read, all there are), where that is known; `blocks` were read.
+    /// `bytes` are (read, in all), if that is known; `blocks` is the number of blocks read.
     fn line(&mut self, now: Instant, bytes: Option<(u64, u64)>, blocks: u64) -> String {
         self.next = now + EVERY;
         match bytes {
@@ -82,21 +82,21 @@ impl Meter {
         }
     }
 
-    /// Brings the rate up to date: the last seconds weigh most.
+    /// Updates the rate. The last seconds weigh most.
     fn look(&mut self, now: Instant, done: u64) {
         let (when, before) = std::mem::replace(&mut self.last, (now, done));
         let seconds = now.saturating_duration_since(when).as_secs_f64();
         if seconds <= 0.0 {
             return;
         }
-        // The numbers of another request begin anew.
+        // The numbers of another request start at 0.
         let rate = done.saturating_sub(before) as f64 / seconds;
         let is_first = when == self.started;
         let weight = if is_first { 1.0 } else { 1.0 - (-seconds / RATE_OVER.as_secs_f64()).exp() };
         self.rate += (rate - self.rate) * weight;
     }
 
-    /// How long what is left will take.
+    /// How long the remaining bytes will take.
     fn left(&self, bytes: u64) -> String {
         if self.rate < 1.0 {
             return "waiting".into();
@@ -106,7 +106,7 @@ impl Meter {
     }
 }
 
-/// How long something takes, in the two largest units.
+/// A duration in its two largest units.
 pub(crate) fn duration(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -116,17 +116,17 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A number of bytes as people say it.
+/// A number of bytes for people.
 pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
-/// A number of bits a second as people say it.
+/// A number of bits a second for people.
 pub(crate) fn bit_rate(bits: u64) -> String {
     scaled(bits, 1000, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "Pbit/s", "Ebit/s"])
 }
 
-/// A number of things as people say it.
+/// A number of things for people.
 pub(crate) fn count(things: u64) -> String {
     if things < 100_000 { things.to_string() } else { scaled(things, 1000, &["", "k", "M", "G", "T", "P", "E"]) }
 }

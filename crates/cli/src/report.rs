@@ -1,4 +1,4 @@
-//! What a run counted: a table for people, JSON for scripts.
+//! The counters of a run: a table for people, JSON for scripts.
 
 use crate::progress::{count, size};
 use crate::table::Table;
@@ -8,7 +8,7 @@ use filter::counter::{FILE_BYTES, FILES};
 use serde_json::{Value, json};
 use streamline::{End, Report};
 
-/// The table: one line a filter, with what went in and out and how the rest ended; below it, what else there is to say.
+/// The table: a line for each filter with the blocks in and out and what happened to the rest. Remarks follow below.
 pub(crate) fn text(report: &Report, end: Option<End>) -> String {
     let mut table = Table::new(&["filter", ">in", ">out", ">bytes", ">rejected", ">dropped"]);
     let mut remarks = Vec::new();
@@ -17,7 +17,7 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
         let dash = |number: u64| if number == 0 { "-".to_string() } else { count(number) };
         let bytes = counters.bytes_out().max(if node.edges.is_empty() { counters.bytes_in } else { 0 });
         let taken = if node.source { String::new() } else { count(counters.blocks_in) };
-        // Of several edges each refuses what others may take; only a lone edge's refusal is an end.
+        // With several edges, a block that one edge refuses may go along another. Only the refusals of a lone edge are final.
         let refused = if let [EdgeReport { refused, rejected: false, .. }] = &node.edges[..] { *refused } else { 0 };
         let rejected = counters.blocks_rejected + refused;
         let label = if node.operand { format!("  {}", node.label) } else { node.label.clone() };
@@ -43,7 +43,7 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
         remarks.push(format!("{blocks} held blocks were copied ({bytes})"));
     }
     match end {
-        None => remarks.push("the run failed: the numbers are of what was done until then".to_string()),
+        None => remarks.push("the run failed: the numbers cover the work before the failure".to_string()),
         Some(End::Stopped) => remarks.push("stopped before the input ended".to_string()),
         Some(End::Input | End::Enough) => {}
     }
@@ -55,7 +55,7 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
     text
 }
 
-/// Which filters ran on which threads, and how many blocks came to each; nothing where there was one.
+/// Which filters ran on which threads, and the blocks of each. Empty if there was only one thread.
 fn stages(report: &Report) -> Vec<String> {
     let mut next = 1;
     let stage = |stage: &engine::StageReport| {
@@ -70,7 +70,7 @@ fn stages(report: &Report) -> Vec<String> {
     report.stages.iter().map(stage).collect()
 }
 
-/// What a sink has written: how many files, how much, and where.
+/// The output of a sink: number of files, bytes and place.
 fn written(node: &engine::NodeReport) -> Option<String> {
     let (files, bytes) = (node.counters.events.get(FILES), node.counters.events.get(FILE_BYTES));
     let place = node.writes_to.as_ref().filter(|_| files > 0)?;
@@ -81,19 +81,19 @@ fn written(node: &engine::NodeReport) -> Option<String> {
             format!("{} {noun}, {written} in {}/", count(files), place.trim_end_matches('/'))
         }
         1 => format!("1 file, {written}: {place}"),
-        // A series.
+        // A series of files.
         _ => format!("{} files, {written}, named after {place}", count(files)),
     })
 }
 
-/// A label that leaves room for the numbers.
+/// A label, cut so that the numbers have room.
 pub(crate) fn shortened(label: &str) -> String {
     const WIDTH: usize = 44;
     terminal::cut(&base::terminal::line(label), WIDTH)
 }
 
-/// The same as one JSON object; `before` is what was counted by requests that this one took the place of.
-/// `warnings` are those that are told at the end.
+/// The report as one JSON object. `before` are the reports of requests that this one replaced; `warnings` are those
+/// printed at the end.
 pub(crate) fn json(report: &Report, end: Option<End>, before: &[Report], warnings: &[String]) -> String {
     let nodes = |report: &Report| report.nodes.iter().map(node).collect::<Vec<Value>>();
     let traffic = &report.traffic;

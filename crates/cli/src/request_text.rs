@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use streamline::Error;
 use streamline::language::FilterCall;
 
-/// The arguments by which every command is given a request.
+/// The arguments that give a command its request.
 #[derive(Args)]
 pub(crate) struct RequestArgs {
     /// The request, in single quotes: 'pcap trace.pcap | http | files dir=out'
@@ -29,7 +29,7 @@ pub(crate) struct RequestArgs {
     variables: Vec<(String, String)>,
 }
 
-/// The arguments by which a request is given its source, where it has none of its own.
+/// The arguments that give a request its source, if it begins without one.
 #[derive(Args)]
 pub(crate) struct SourceArgs {
     /// Read this capture where the request begins without a source, as `pcap FILE`; - is standard input. May be given again
@@ -42,7 +42,7 @@ pub(crate) struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// The source that they name. An error where it would take the standard input that the request comes from.
+    /// The source that they name. An error if it needs the standard input from which the request is read.
     pub(crate) fn source(&self, request: &RequestArgs) -> Result<Option<FilterCall>, CommandError> {
         if self.read.iter().any(|file| file == "-") && request.file.as_ref().is_some_and(|file| file.as_os_str() == "-")
         {
@@ -66,10 +66,10 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What a request on the command line is called.
+/// The name of a request on the command line, for errors.
 const COMMAND_LINE: &str = "request";
 
-/// A request's text and what is needed to point into it.
+/// A request's text, with the data that errors need to point into it.
 pub(crate) struct RequestText {
     pub(crate) source: String,
     pub(crate) name: String,
@@ -77,7 +77,7 @@ pub(crate) struct RequestText {
 }
 
 impl RequestArgs {
-    /// Gets the text.
+    /// Reads the text.
     pub(crate) fn read(&self) -> Result<RequestText, CommandError> {
         let variables = self.variables.iter().cloned().collect();
         let Some(file) = &self.file else {
@@ -101,7 +101,7 @@ impl RequestArgs {
 }
 
 impl RequestText {
-    /// Tells people what is wrong, and where in the text.
+    /// Prints the error, and points at its place in the text.
     pub(crate) fn tell(&self, error: Error) -> CommandError {
         match error {
             Error::Request(diagnostic) => {

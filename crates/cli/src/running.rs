@@ -1,4 +1,4 @@
-//! Which running request is meant: by its number, which is that of its process.
+//! Finds a running request by its number, which is its process id.
 
 use crate::daemon_client;
 use crate::exit::CommandError;
@@ -8,11 +8,11 @@ use streamline::running::client;
 use streamline::running::place::{Found, Id};
 use streamline::running::protocol::{Answer, Question};
 
-/// A request that can be asked.
+/// A request that answers questions.
 pub(crate) struct Target(pub(crate) Found);
 
 impl Target {
-    /// Asks it something. What is answered may be that it was asked wrongly.
+    /// Sends a question. The answer may be that the question was wrong.
     pub(crate) fn ask(&self, question: &Question) -> Result<Answer, CommandError> {
         match client::ask(&self.0, question) {
             Ok(Answer::Failed(text)) | Err(text) => Err(self.failed(&text)),
@@ -20,19 +20,19 @@ impl Target {
         }
     }
 
-    /// The error for something that it did not do.
+    /// The error for a refused or failed question.
     pub(crate) fn failed(&self, text: &str) -> CommandError {
         CommandError::Failed(format!("request {}: {text}", self.0.process))
     }
 }
 
-/// The request of this number. Where there is none, the error says what else the number is.
+/// The request with this number. If there is none, the error says what the number is instead.
 pub(crate) fn find(id: Id, daemon: &Path) -> Result<Target, CommandError> {
     let Id(process) = id;
     if let Some(found) = client::find(process) {
         return Ok(Target(found));
     }
-    // Who may ask no daemon has no clients to be told of.
+    // Without access to a daemon, there are no clients to tell about.
     let clients = daemon_client::quietly(daemon, "streamline").map_or(Vec::new(), |state| state.clients);
     let cut_off = |client: &ClientState| {
         format!("`streamline stop --client {}` cuts off this client of the daemon ({})", client.id, client.purpose)

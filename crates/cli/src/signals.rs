@@ -1,7 +1,7 @@
 //! Signals that ask to stop.
 //!
-//! The first asks; what comes within `SAME` of it is taken for the same, for `timeout` and shells signal a process and then
-//! its group; a later one kills, as if nobody had listened.
+//! The first signal asks to stop. Signals within `SAME` of it count as the same one, since `timeout` and shells signal
+//! a process and then its group. A later signal kills the process as usual.
 
 use rustix::event::{PollFd, PollFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -18,35 +18,35 @@ const ALL: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 /// Signals that come no later than this after the first count as the same signal.
 const SAME: Duration = Duration::from_secs(1);
 
-/// Who ends later than `SAME` after it was asked to: are people told?
+/// Is the user told when the process takes longer than `SAME` to stop?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finishing {
-    /// They are told that it is about to, and how to abandon it.
+    /// The user is told that the process is finishing, and how to abandon it.
     Told,
-    /// They are not.
+    /// The user is not told.
     Untold,
 }
 
 impl Finishing {
-    /// For a command that may be quiet: on a terminal somebody waits all the same.
+    /// For a command with an option to be quiet. A user at a terminal is told even so.
     pub(crate) fn told_unless(quiet: bool) -> Finishing {
         if quiet && !std::io::stderr().is_terminal() { Finishing::Untold } else { Finishing::Told }
     }
 }
 
-/// This process goes on when it is asked to stop: it ends when another process says so.
+/// Ignores signals that ask to stop: this process ends when another process says so.
 pub(crate) fn outlive() -> std::io::Result<()> {
     let ignored = Arc::<AtomicBool>::default();
     ALL.into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(&ignored)).map(drop))
 }
 
-/// The same signals are written to a socket.
+/// Writes a byte to this socket for each signal that asks to stop.
 pub(crate) fn write_on(socket: UnixStream) -> std::io::Result<()> {
     listen(&StopFlag::new(), Finishing::Untold)?;
     register(socket)
 }
 
-/// Writes a byte there for each of them. It does not block where nobody reads: the first byte is enough.
+/// Writes a byte to the socket for each signal. A full socket does not block: the reader needs only the first byte.
 fn register(socket: UnixStream) -> std::io::Result<()> {
     for signal in ALL {
         signal_hook::low_level::pipe::register(signal, socket.try_clone()?)?;
@@ -54,8 +54,8 @@ fn register(socket: UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Ctrl-C, SIGTERM and a closed terminal ask to stop; one more of them kills, unless it comes at once. A file that may not
-/// grow any more (RLIMIT_FSIZE) is an error of the write, and no signal that kills.
+/// Stops at Ctrl-C, SIGTERM and a closed terminal. One more signal kills, unless it comes at once. With SIGXFSZ, a file
+/// over its limit (RLIMIT_FSIZE) makes the write fail instead of killing the process.
 pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let armed = Arc::<AtomicBool>::default();
@@ -63,17 +63,17 @@ pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<(
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&armed))?;
         signal_hook::flag::register(signal, stop.word())?;
     }
-    // Not a pipe: a daemon, which is confined by then, may make none.
+    // Not a pipe: a daemon is confined by then, and may not make one.
     let (first, asked) = UnixStream::pair()?;
     register(asked)?;
     let arm = move || arm(first, &armed, finishing);
     std::thread::Builder::new().name("signals".into()).spawn(arm).map(drop)
 }
 
-/// Has signals kill from `SAME` after the first on. Who runs may be busy finishing then, or wait for somebody: it is nobody
-/// who could tell.
+/// Lets signals kill from `SAME` after the first one on. This thread also prints the message: the main thread may be
+/// busy finishing, or blocked.
 fn arm(mut first: UnixStream, armed: &AtomicBool, finishing: Finishing) {
-    // An interrupted read is repeated; nothing else can become of a socket whose other end is never closed.
+    // `read_exact` repeats interrupted reads. No other error can come: the other end of the socket is never closed.
     if first.read_exact(&mut [0]).is_err() {
         return;
     }
@@ -89,7 +89,7 @@ fn arm(mut first: UnixStream, armed: &AtomicBool, finishing: Finishing) {
 pub(crate) fn wait(stop: &StopFlag) -> std::io::Result<()> {
     let asked = descriptor()?;
     while !stop.is_set() {
-        // The signal itself interrupts; the flag is set before its byte is there.
+        // The signal itself interrupts poll(2). The flag is set before its byte arrives.
         match rustix::event::poll(&mut [PollFd::new(&asked, PollFlags::IN)], None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -98,11 +98,11 @@ pub(crate) fn wait(stop: &StopFlag) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A descriptor that can be read from the first of them on, for who waits with poll(2).
+/// A descriptor that becomes readable at the first signal, for threads that wait in poll(2).
 pub(crate) fn descriptor() -> std::io::Result<OwnedFd> {
     let (read, write) = std::io::pipe()?;
     for signal in ALL {
-        // It does not block where nobody reads: the first byte is enough.
+        // A full pipe does not block: the reader needs only the first byte.
         signal_hook::low_level::pipe::register(signal, OwnedFd::from(write.try_clone()?))?;
     }
     Ok(read.into())

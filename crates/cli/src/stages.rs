@@ -1,4 +1,4 @@
-//! What the stages of running requests do, for `ps` and `top`.
+//! The stages of running requests, for `ps` and `top`.
 
 use crate::progress::count;
 use crate::table::Table;
@@ -7,12 +7,12 @@ use streamline::running::client::Request;
 use streamline::running::place::Id;
 use streamline::running::protocol::{ChannelLine, Doing, StageLines, ThreadLine};
 
-/// The stages of a request; none where it runs on one thread, or tells nothing.
+/// The stages of a request. `None`: it runs on one thread, or does not answer.
 pub(crate) fn of(request: &Request) -> Option<&StageLines> {
     request.told.as_ref().ok().map(|told| &told.stages).filter(|lines| !lines.stages.is_empty())
 }
 
-/// A row for each thread. Blocks a second are since the stages began, or since the request looked like one of `before`.
+/// A row for each thread. Blocks a second count from the start of the stages, or from the request's state in `before`.
 pub(crate) fn table(requests: &[Request], before: &[Request]) -> Table {
     let mut table = Table::new(&["request", ">thread", "doing", ">blocks/s", "queue", "filters"]);
     for (request, lines) in requests.iter().filter_map(|request| Some((request, of(request)?))) {
@@ -50,7 +50,7 @@ pub(crate) fn table(requests: &[Request], before: &[Request]) -> Table {
     table
 }
 
-/// The same for scripts.
+/// The stages for scripts.
 pub(crate) fn json(lines: &StageLines) -> Value {
     let mut next = 1..;
     let channel = |line: &ChannelLine| json!({ "from": line.from, "full": line.full, "room": line.room });

@@ -9,19 +9,19 @@ pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
-/// Columns that the last column keeps, however wide the others are.
+/// The least columns of the last column, however wide the other columns are.
 const LAST_COLUMN: usize = 16;
 
 impl Table {
-    /// A table with these heads. A head that begins with `>` stands over numbers: its column is aligned to the right.
+    /// A table with these heads. A head that begins with `>` marks a column of numbers, aligned to the right.
     pub(crate) fn new(heads: &[&'static str]) -> Table {
         Table { heads: heads.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row. A cell is one line, whatever it quotes.
+    /// Adds a row. Each cell is one line, whatever text it quotes.
     ///
     /// # Panics
-    /// When it has another number of cells than the head.
+    /// If the number of cells differs from the number of heads.
     pub(crate) fn row<const CELLS: usize>(&mut self, cells: [String; CELLS]) {
         assert_eq!(self.heads.len(), CELLS, "a cell for each head");
         self.rows.push(cells.iter().map(|cell| base::terminal::line(cell).into_owned()).collect());
@@ -32,12 +32,12 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as it is shown on standard output; nothing where it has no rows.
+    /// The table for standard output. Empty if it has no rows.
     pub(crate) fn text(&self) -> String {
         self.within(terminal::stdout_columns())
     }
 
-    /// The same in so many columns; none for any number.
+    /// The table in at most `columns` columns; `None`: as wide as it is.
     pub(crate) fn within(&self, columns: Option<usize>) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -65,7 +65,7 @@ impl Table {
     }
 }
 
-/// What stands between two columns.
+/// Separates two columns.
 const GAP: &str = "  ";
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! What this program knows of the terminal it writes to, and the one line on it that changes.
+//! The terminal that this program writes to, and the one line on it that changes.
 //!
-//! That line is progress, on standard error. Everything else that is told goes through [`tell`], which takes the line away
-//! first, whichever thread tells it.
+//! That line is the progress, on standard error. All other messages go through [`tell`], which first clears the line,
+//! on whatever thread.
 
 use std::fmt::Arguments;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
-/// Columns that are assumed where a terminal does not say how many it has.
+/// Columns of a terminal that does not say how many it has.
 const COLUMNS: usize = 80;
 
-/// Columns of the line that stands on standard error now; 0 where none does.
+/// Columns of the line that is on standard error now; 0 if there is none.
 static SHOWN: Mutex<usize> = Mutex::new(0);
 
-/// Does the terminal understand escape sequences? By the variable TERM, as everywhere.
+/// Does the terminal understand escape sequences? TERM says so.
 pub(crate) fn has_escapes() -> bool {
     std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// How many columns a text on standard output may have; none where that is no terminal and may have any number.
+/// The columns for text on standard output. `None`: it is no terminal, and lines may have any length.
 pub(crate) fn stdout_columns() -> Option<usize> {
     let stdout = std::io::stdout();
     stdout.is_terminal().then(|| columns_of(&stdout))
@@ -29,7 +29,7 @@ fn columns_of(terminal: impl std::os::fd::AsFd) -> usize {
     if said == 0 { COLUMNS } else { said }
 }
 
-/// At most so many characters of a text, the last an ellipsis where some are left out.
+/// At most `most` characters of a text. If some are left out, the last one is an ellipsis.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_string(),
@@ -37,10 +37,10 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// Writes to standard error what people are to see, in place of the line of progress. What it quotes (names of files, requests
-/// of other users) is shown and not obeyed. That it cannot be told is no reason to fail.
+/// Writes a message to standard error, in place of the line of progress. Escape sequences in names of files and in
+/// other users' requests are shown as text. A failed write is no reason to fail.
 pub(crate) fn tell(text: Arguments<'_>) {
-    // Nothing that panics under it leaves it half made.
+    // The value stays valid even if a thread panics while it holds the lock.
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut stderr = std::io::stderr().lock();
     let clear = over(std::mem::take(&mut *shown), "", has_escapes());
@@ -48,29 +48,29 @@ pub(crate) fn tell(text: Arguments<'_>) {
     let _ = write!(stderr, "{clear}{}", base::terminal::text(&text)).and_then(|()| stderr.flush());
 }
 
-/// Puts a line on standard error, which is a terminal, in place of the one before.
+/// Shows a line on standard error, which is a terminal, in place of the previous one.
 pub(crate) fn show_line(line: &str) {
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut stderr = std::io::stderr().lock();
-    // A line that wraps could not be taken away again.
+    // A line that wraps could not be cleared.
     let line = cut(line, columns_of(&stderr).saturating_sub(1));
     let before = std::mem::replace(&mut *shown, line.chars().count());
     let _ = write!(stderr, "{}", over(before, &line, has_escapes())).and_then(|()| stderr.flush());
 }
 
-/// Takes the line away.
+/// Clears the line.
 pub(crate) fn clear_line() {
     tell(format_args!(""));
 }
 
-/// What puts a line in the place of one of so many columns; of an empty line, nothing stays but the cursor.
+/// The text that replaces a line of `before` columns by `line`. An empty `line` leaves only the cursor.
 fn over(before: usize, line: &str, escapes: bool) -> String {
     match (before, escapes) {
         (0, _) => line.to_string(),
         (_, true) => format!("\r\x1b[K{line}"),
         (_, false) => {
             let rest = " ".repeat(before.saturating_sub(line.chars().count()));
-            // Blanks go over what is left of the line, and the cursor back behind the new one.
+            // Blanks overwrite the rest of the old line. Then the new line is written again, to put the cursor behind it.
             format!("\r{line}{rest}{}", if rest.is_empty() { String::new() } else { format!("\r{line}") })
         }
     }

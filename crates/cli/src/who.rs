@@ -1,4 +1,4 @@
-//! Users and processes as people know them, for tables.
+//! Users and processes by the names that people know, for tables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use std::time::Duration;
 pub(crate) struct Users(BTreeMap<u32, String>);
 
 impl Users {
-    /// As they are now. Reads a file.
+    /// The names as they are now. Reads a file.
     pub(crate) fn read() -> Users {
         Users(daemon::policy::user_names())
     }
 
-    /// The name of a user, or the number where there is none.
+    /// The name of a user, or the number if there is no name.
     pub(crate) fn name(&self, user: u32) -> String {
         self.0.get(&user).cloned().unwrap_or_else(|| user.to_string())
     }
 }
 
-/// Fields of `/proc/PROCESS/stat` behind the program's name, which may hold anything (proc_pid_stat(5)): the first is the
-/// state. None of a process that cannot be seen from here.
+/// Fields of `/proc/PROCESS/stat` behind the program's name, which may hold any character (proc_pid_stat(5)). The first
+/// is the state. Empty if this process cannot see that one.
 fn stat(process: i32) -> Vec<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
     fields.split_whitespace().map(String::from).collect()
 }
 
-/// Is this process stopped (SIGSTOP, a debugger), so that it reads nothing? Not said of one that cannot be seen from here.
+/// Is this process stopped (SIGSTOP, a debugger), so that it reads nothing? No, if it cannot be seen from here.
 pub(crate) fn is_stopped(process: i32) -> bool {
     stat(process).first().is_some_and(|state| matches!(state.as_str(), "T" | "t"))
 }
 
-/// How long a process has been there.
+/// How long a process has existed.
 pub(crate) fn age(process: i32) -> Option<Duration> {
-    /// Where the time of its start stands, counted from the state on; in ticks since the system came up.
+    /// The index of the start time, counted from the state on, in ticks since boot.
     const START: usize = 19;
     let start: u64 = stat(process).get(START)?.parse().ok()?;
     let uptime = std::fs::read_to_string("/proc/uptime").ok()?;

@@ -1,5 +1,5 @@
-//! `streamline bench`: each bench goes through with tiny trials, says what it found in each form, and leaves nothing behind.
-//! How much it finds is up to the machine, and is not tested.
+//! `streamline bench`: each bench completes with tiny trials, reports its results in each form, and leaves nothing
+//! behind. The results depend on the machine and are not tested.
 
 use driver::ethtool::Offloads;
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,7 +26,7 @@ fn error_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The document of a bench that went through.
+/// The JSON document of a successful bench.
 fn document(arguments: &[&str]) -> Value {
     let output = command(&[arguments, &["--json"]].concat()).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", error_of(&output));
@@ -73,7 +73,7 @@ fn capture_and_forward_find_a_rate_that_the_sender_reaches() {
         (&["forward", "--by", "user"], "user"),
     ];
     for (bench, place) in benches {
-        // Where the machine is busy with other tests frames may be lost at any rate.
+        // On a busy machine, frames may be lost at any rate.
         let row = row(&tiny(&[bench, &["--rate", "2000", "--resolution", "50%", "--loss", "50%"]].concat()));
         assert_eq!(row["where"], place, "{bench:?}: {row}");
         assert!(positive(&row, "frames_per_second") <= 2000, "{row}");
@@ -177,7 +177,7 @@ fn pipeline_finds_the_work_that_fits_and_draws_it() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("work.svg");
     let request = ["pipeline", "WORK | count", "--rate", "10k", "--svg", svg.to_str().unwrap()];
-    // A machine that does much else may not reach the rate in a tenth of a second; the bench says so, and is asked again.
+    // A busy machine may not reach the rate within a tenth of a second. The bench then says so, and the test runs it again.
     let mut row = row(&tiny(&request));
     for _ in 0..5 {
         if row["note"].is_null() {
@@ -223,7 +223,7 @@ fn without_rights_it_says_what_would_help() {
     }
     use std::os::unix::process::CommandExt;
     let output = command(&["generate"]).uid(65534).gid(65534).output();
-    // The program may lie where others cannot read it.
+    // Other users may be unable to read the program's folder.
     let Ok(output) = output else { return eprintln!("skipped: another user cannot run {PROGRAM}") };
     assert_eq!(output.status.code(), Some(1));
     assert!(error_of(&output).contains("which takes root\n   = help: run it as root, or name devices"), "{output:?}");
@@ -241,7 +241,7 @@ fn ends_soon(mut child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Whatever it is about to do.
+/// In every phase.
 #[test]
 fn ctrl_c_ends_it_at_once_and_leaves_nothing() {
     if !may_make_networks() {
@@ -260,7 +260,7 @@ fn ctrl_c_ends_it_at_once_and_leaves_nothing() {
             assert!(error_of(&output).contains("warning: stopped before all sizes were measured"), "{bench:?}");
         }
     }
-    // Its devices are in namespaces without names, which go with their last process.
+    // Its devices are in namespaces without names, which vanish with their last process.
     let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
         std::fs::read(entry.path().join("cmdline"))
             .is_ok_and(|line| line.windows(16).any(|part| part == b"--trial\x0060s\x00--wa"))

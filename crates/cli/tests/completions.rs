@@ -1,11 +1,11 @@
-//! Completion scripts, run by the shells they are for, as far as those are installed.
+//! Completion scripts, run by each shell that is installed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// A folder with a capture and a script, and a shell in it that finds the program; none where there is no such shell.
+/// Runs a shell in a folder with a capture and a script; the shell finds the program. `None`: the shell is not installed.
 fn shell(name: &str, arguments: &[&str], text: &str) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let script = Command::new(PROGRAM).args(["completions", name]).output().unwrap();
@@ -30,7 +30,7 @@ fn shell(name: &str, arguments: &[&str], text: &str) -> Option<String> {
     }
 }
 
-/// (typed, what may follow, the whole word each)
+/// (typed text, suggestions as whole words)
 const ROWS: [(&str, &[&str]); 4] = [
     ("pcap tr", &["pcap trace.pcap"]),
     ("pcap trace.pcap | ht", &["pcap trace.pcap | http", "pcap trace.pcap | http2"]),
@@ -40,7 +40,7 @@ const ROWS: [(&str, &[&str]); 4] = [
 
 #[test]
 fn bash_completes_requests_and_commands() {
-    // As readline calls it; the word has its opening quote.
+    // As readline calls it: the word includes its opening quote.
     let ask = "source ./script\nask() {\n  COMP_WORDS=(streamline \"$@\"); COMP_CWORD=$#; COMPREPLY=()\n\
                _streamline_request streamline \"${!#}\" \"${COMP_WORDS[COMP_CWORD-1]}\"\n\
                printf '%s\\n' \"${COMPREPLY[@]}\" | sort -u; echo .\n}\n";
@@ -52,7 +52,7 @@ fn bash_completes_requests_and_commands() {
     let Some(said) = shell("bash", &["--norc"], &text) else { return };
     let answers: Vec<Vec<&str>> = said.split(".\n").map(|answer| answer.lines().collect()).collect();
     for ((typed, expected), answer) in ROWS.iter().zip(&answers) {
-        // Readline closes no quote where there is more than one.
+        // With several suggestions, readline closes no quote.
         let mut answer: Vec<&str> = answer.iter().map(|word| word.trim_end()).collect();
         answer.dedup();
         assert_eq!(answer, *expected, "{typed}");
@@ -78,7 +78,7 @@ fn fish_completes_requests_and_commands() {
     assert_eq!(answers[ROWS.len()], ["explain"]);
 }
 
-/// Only a terminal makes zsh complete; that the script is one of its own is known without.
+/// zsh completes only on a terminal. Without one, check that it accepts the script and that the script replaces the words.
 #[test]
 fn zsh_reads_its_script() {
     shell("zsh", &["-f"], "zsh -n ./script && grep -q ':_streamline_request' script\n");

@@ -1,5 +1,5 @@
-//! The exit status of every command: 0 done, 1 what it needs of the machine failed or is not there, 2 it has to be written
-//! otherwise. The rule itself, and every error it is for, is tested in `exit.rs`.
+//! The exit status of every command: 0 done, 1 the machine or a file failed, 2 the command line or request is wrong.
+//! `exit.rs` tests the rule itself with every error.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn folder() -> tempfile::TempDir {
 
 fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    // Rings and requests of the test's own.
+    // The test's own rings and requests.
     command.args(arguments).current_dir(folder).env("XDG_RUNTIME_DIR", folder).stdin(Stdio::null());
     command
 }
@@ -141,7 +141,7 @@ fn each_command_ends_by_the_rule() {
         if output.status.code() != Some(*expected) {
             wrong.push(format!("{arguments:?}: {:?}, not {expected}: {}", output.status, said(&output)));
         }
-        // Whoever fails says why, and once.
+        // A failing command prints its error exactly once.
         let errors = said(&output).lines().filter(|line| line.starts_with("error: ")).count();
         if (*expected > 0) != (errors == 1)
             && !said(&output).contains("Usage:")

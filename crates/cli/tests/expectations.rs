@@ -1,7 +1,7 @@
-//! The shared captures against what tcpdump, tshark, tcpflow and a reference reader found in them.
+//! Compares results on the shared captures with those of tcpdump, tshark, tcpflow and a reference reader.
 //!
-//! Runs the comparison tool that comes with the captures. Differences argued as right stand in `expectations.allow`, one
-//! `CAPTURE PART reason` a line. Skipped, with a message, where the captures or python3 are absent.
+//! Runs the comparison tool that comes with the captures. `expectations.allow` lists accepted differences, one `CAPTURE
+//! PART reason` a line. Skipped, with a message, without the captures or python3.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! The protocol by which Wireshark asks for interfaces and captures, spoken as it speaks it, and tshark itself. With a
-//! device: `live/programs.rs`.
+//! extcap, the protocol by which Wireshark asks for interfaces and captures: called as Wireshark does, and by tshark
+//! itself. Tests with a device are in `live/programs.rs`.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// A folder as Wireshark has one, with this program in it under its other name; and a capture, and a FIFO.
+/// A folder like Wireshark's: this program under its other name, a capture and a FIFO.
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -42,7 +42,7 @@ impl Folder {
 
     /// Starts a capture of a request into the FIFO.
     fn capture(&self, request: &str, more: &[&str]) -> (File, Child) {
-        // Without waiting, so that one that never writes is no reason to wait for ever.
+        // Non-blocking, so that a capture that never writes cannot hang the test.
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let fifo = File::options().read(true).custom_flags(flags).open(self.path("fifo")).unwrap();
         let mut command = self.program(&["--capture", "--extcap-interface", "sl:request", "--fifo"]);
@@ -50,7 +50,7 @@ impl Folder {
         (fifo, command.stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// The same frames, whatever the file says besides.
+    /// The frames of a file, without the rest of its content.
     fn frames(&self, file: &str) -> Vec<u8> {
         let request = format!("pcap {file} | save frames.pcap overwrite=yes precision=ns");
         let output = Command::new(PROGRAM).args(["run", "-q", &request]).current_dir(self.0.path()).output().unwrap();
@@ -59,13 +59,13 @@ impl Folder {
     }
 }
 
-/// Reads what comes until the child ends, which it must soon.
+/// Reads until the child ends, which must be soon.
 fn read_to_end(mut fifo: File, mut child: Child) -> (Vec<u8>, Output) {
     let (mut got, began) = (Vec::new(), Instant::now());
     loop {
         let ended = child.try_wait().unwrap().is_some();
         match fifo.read_to_end(&mut got) {
-            // Nobody writes yet, or nothing now.
+            // There is no writer yet, or no data now.
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => panic!("{error}"),
@@ -81,7 +81,7 @@ fn read_to_end(mut fifo: File, mut child: Child) -> (Vec<u8>, Output) {
     }
 }
 
-/// Reads until so many bytes are there.
+/// Reads until there are `count` bytes.
 fn read_some(fifo: &mut File, count: usize) -> Vec<u8> {
     let (mut got, began) = (Vec::new(), Instant::now());
     while got.len() < count {
@@ -156,13 +156,13 @@ fn captures_go_into_the_fifo() {
 fn captures_end_when_nobody_reads_and_when_told_to() {
     let folder = Folder::new();
     let follow = "pcap web.pcap follow=yes";
-    // Nobody reads: there is nothing more to write that would find out.
+    // The reader closes the FIFO: with no more frames, a write cannot notice that.
     let (mut fifo, child) = folder.capture(follow, &[]);
     read_some(&mut fifo, 100);
     drop(fifo);
     let (_, output) = read_to_end(File::open("/dev/null").unwrap(), child);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // SIGTERM: what it has is whole.
+    // After SIGTERM the capture is complete.
     let (mut fifo, child) = folder.capture(follow, &[]);
     let mut got = read_some(&mut fifo, 100);
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
@@ -200,7 +200,7 @@ fn tshark_finds_it_and_captures() {
         return;
     };
     let folder = Folder::new();
-    // Where anybody may run it, and alone, so that nothing else is taken for an interface.
+    // In a folder that any user may read, and alone, so that tshark takes no other file for an interface.
     let place = folder.path("extcap");
     std::fs::create_dir(&place).unwrap();
     std::fs::copy(PROGRAM, place.join("streamline-extcap")).unwrap();
@@ -208,7 +208,7 @@ fn tshark_finds_it_and_captures() {
         let mut command = Command::new(tshark);
         command.args(arguments).env("WIRESHARK_EXTCAP_DIR", &place).env("HOME", folder.path("home"));
         if rustix::process::getuid().is_root() {
-            // Root's environment says nothing to it.
+            // tshark must not use root's environment.
             command.uid(65534).gid(65534);
         }
         let output = command.current_dir("/").output().unwrap();

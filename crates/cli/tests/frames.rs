@@ -1,4 +1,4 @@
-//! Frames that are made and changed, as other programs see them: tcpdump finds every checksum right, tshark every number.
+//! Generated and modified frames as other programs see them: tcpdump accepts every checksum, tshark every number.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// What a request writes to standard output.
+/// The standard output of a request.
 fn streamline(request: &str) -> Vec<u8> {
     let output = Command::new(PROGRAM).args(["run", "--quiet", request]).output().unwrap();
     assert!(output.status.success(), "{request}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// What a program says of a capture on its standard input; `None`, and a word, where there is no such program.
+/// The output of a program for a capture on its standard input. `None`, with a message: it is not installed.
 fn said_of(capture: &[u8], program: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -28,20 +28,20 @@ fn said_of(capture: &[u8], program: &str, args: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// How many frames tcpdump finds in a capture, and lines about wrong checksums; `None` where there is no tcpdump.
+/// The number of frames that tcpdump finds, and its lines about wrong checksums. `None`: tcpdump is not installed.
 fn judged_by_tcpdump(capture: &[u8]) -> Option<(usize, Vec<String>)> {
     let said = said_of(capture, "tcpdump", &["-nn", "-vv", "-r", "-"])?;
     // Of UDP and ICMPv6, of IPv4 and IGMP, of TCP, of ICMP.
     let words = ["[bad ", "bad cksum", "bad igmp", "(incorrect", "wrong icmp"];
     let is_wrong = |line: &&str| words.iter().any(|word| line.contains(word));
     let wrong = said.lines().filter(is_wrong).map(String::from).collect();
-    // What stands inside a frame has lines without a time.
+    // Lines of inner packets have no time.
     let is_first =
         |line: &&str| line.as_bytes().first_chunk::<3>().is_some_and(|[a, _, c]| a.is_ascii_digit() && *c == b':');
     Some((said.lines().filter(is_first).count(), wrong))
 }
 
-/// tcpdump finds so many frames in a capture, and no wrong checksum.
+/// tcpdump finds this number of frames in a capture, and no wrong checksum.
 fn check_by_tcpdump(capture: &[u8], frames: usize, what: &str) {
     if let Some(judged) = judged_by_tcpdump(capture) {
         assert_eq!(judged, (frames, Vec::new()), "{what}");
@@ -71,7 +71,7 @@ fn tshark_reads_the_numbers() {
     assert_eq!(said.lines().collect::<Vec<_>>(), expected);
 }
 
-/// Captures of Ethernet: the bundled ones, and those beside the project where they are.
+/// Captures of Ethernet: the bundled ones, and the shared ones if they are there.
 fn captures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shared = std::env::var_os("STREAMLINE_SHARED").map_or(root.join("../shared"), PathBuf::from);
@@ -89,7 +89,7 @@ fn captures() -> Vec<PathBuf> {
     entries.filter(is_ethernet).collect()
 }
 
-/// What was right in a capture is right when its frames have been changed: checksums inside tunnels and errors, too.
+/// Modifying frames keeps all correct checksums correct, including those in tunnels and in errors.
 #[test]
 fn tcpdump_finds_no_checksum_wrong_that_was_right() {
     let captures = captures();
@@ -97,7 +97,7 @@ fn tcpdump_finds_no_checksum_wrong_that_was_right() {
     let mut judged = 0;
     for path in captures {
         let file = path.display().to_string();
-        // Damaged captures end with a status of their own; what precedes that is there.
+        // Damaged captures end with a status of their own, after the output of the frames before the damage.
         let run = |request: &str| {
             let mut command = Command::new(PROGRAM);
             command.args(["run", "--quiet", "-D", &format!("f={file}"), request]);

@@ -1,5 +1,5 @@
-//! Filters with `isolate=yes`: what a process of their own gives is what they give without one, and its death, a request to
-//! stop and the death of the request end everything, with a word and without a trace.
+//! Filters with `isolate=yes`: their process gives the same results as without one. Its death, a request to stop and
+//! the death of the request end everything, with a message and without remains.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Frames for ever.
+/// An endless supply of frames.
 const ENDLESS: &str = "generate file=CAPTURES/web.pcap loop=0 rate=5k | tcp";
 
 fn command(folder: &Path, request: &str) -> Command {
@@ -36,7 +36,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// What a request writes: its output and its files.
+/// The output and the files of a request.
 fn written(request: &str) -> (String, Vec<(PathBuf, Vec<u8>)>) {
     let folder = tempfile::tempdir().unwrap();
     let output = command(folder.path(), request).output().unwrap();
@@ -50,14 +50,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A request that runs, and does not outlive its test.
+/// A running request, which does not outlive its test.
 struct Running {
     child: Option<Child>,
     _folder: tempfile::TempDir,
 }
 
 impl Running {
-    /// Runs a request until its process is there.
+    /// Starts a request, and waits for its isolated process.
     fn new(request: &str) -> Running {
         let folder = tempfile::tempdir().unwrap();
         let child = command(folder.path(), request).spawn().unwrap();
@@ -70,7 +70,7 @@ impl Running {
         self.child.as_ref().unwrap().id() as i32
     }
 
-    /// Its process, which is another than this one.
+    /// The isolated process, if it is another than `not`.
     fn isolated(&self, not: Option<i32>) -> i32 {
         let is_it = |child: &i32| Some(*child) != not && is_confined(*child) && names(self.number()).is_empty();
         let found = || children(self.number()).into_iter().find(is_it);
@@ -88,7 +88,7 @@ impl Running {
         send(self.number(), signal);
     }
 
-    /// Waits for its end; the request leaves no name behind.
+    /// Waits for the end. The request must leave no name behind.
     fn ended(mut self) -> Output {
         let number = self.number();
         let child = self.child.take().unwrap();
@@ -129,7 +129,7 @@ fn children(of: i32) -> Vec<i32> {
     numbers.filter(|number| stat(*number).is_some_and(|(_, parent)| parent == of)).collect()
 }
 
-/// Does it run, with system calls that are filtered?
+/// Does it run, with filtered system calls?
 fn is_confined(process: i32) -> bool {
     status(process, "Seccomp:").as_deref() == Some("2")
 }
@@ -139,7 +139,7 @@ fn status(process: i32, field: &str) -> Option<String> {
     status.lines().find_map(|line| line.strip_prefix(field)).map(|value| value.trim().to_string())
 }
 
-/// The names of rings that a request has: none, once its processes have opened them.
+/// The names of a request's rings. Once its processes have opened them, there are none.
 fn names(of: i32) -> Vec<String> {
     let folder = buffer::keeper::place::folder().join("isolated");
     let names = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -147,7 +147,7 @@ fn names(of: i32) -> Vec<String> {
     names.filter(|name| name.starts_with(&format!("{of}."))).collect()
 }
 
-/// It ends within this time.
+/// Checks that this process ends within [`LONG`].
 fn gone(process: i32) {
     let began = Instant::now();
     while stat(process).is_some_and(|(state, _)| state != "Z") {
@@ -209,7 +209,7 @@ fn the_death_of_a_process_ends_the_request_with_a_word() {
 fn another_process_goes_on_and_what_was_in_flight_is_counted() {
     let running = Running::new(&format!("{ENDLESS} | http isolate=yes restart=yes | drop"));
     let first = running.isolated(None);
-    // While it stands still blocks come that it has not taken.
+    // While it is stopped, blocks arrive that it has not taken.
     send(first, rustix::process::Signal::STOP);
     std::thread::sleep(Duration::from_millis(300));
     send(first, rustix::process::Signal::KILL);

@@ -9,7 +9,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 const LINK_TYPES: u32 = 300;
 const FRAMES: usize = 60;
 
-/// Lengths that link layers' headers have.
+/// Typical lengths of link-layer headers.
 const HEADERS: [usize; 20] = [0, 2, 4, 8, 10, 12, 14, 16, 18, 20, 21, 22, 24, 26, 28, 32, 40, 48, 64, 144];
 
 /// A TCP packet from 10.0.0.1 port 1234 to 10.0.0.2 port 80.
@@ -18,8 +18,8 @@ const PACKET: [u8; 40] = [
     0x50, 2, 0, 100, 0, 0, 0, 0,
 ];
 
-/// A frame of a link layer that is as long as one of [`HEADERS`]: random bytes, zeros, or the EtherType of IPv4 at its end; a
-/// fifth of the frames are cut.
+/// A frame with a header of one of [`HEADERS`]: random bytes, zeros, or the EtherType of IPv4 at its end. A fifth of
+/// the frames are truncated.
 fn frame(random: &mut Random) -> Vec<u8> {
     let len = HEADERS[random.below(HEADERS.len())];
     let is_zero = random.below(3) == 0;
@@ -56,7 +56,7 @@ fn output_of(command: &mut Command) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// How many frames a capture of microseconds has.
+/// The number of frames in a capture with microseconds.
 fn frames_in(capture: &[u8]) -> usize {
     let (mut at, mut frames) = (24, 0);
     while let Some(len) = capture.get(at + 8..at + 12) {
@@ -80,7 +80,7 @@ fn bpf_passes_what_tcpdump_passes() {
         for expression in ["tcp port 80", "host 10.0.0.1", "not ip and len > 60"] {
             let mut tcpdump = Command::new("tcpdump");
             let theirs = output_of(tcpdump.arg("-r").arg(&path).args(["-w", "-", expression]));
-            // Where libpcap compiles nothing, or knows that nothing passes, tcpdump ends with an error.
+            // If libpcap compiles nothing, or knows that no packet passes, tcpdump ends with an error.
             let Some(theirs) = theirs.map(|capture| frames_in(&capture)) else { continue };
             let request = format!("pcap \"{}\" | bpf \"{expression}\" | count", path.display());
             let ours = output_of(Command::new(PROGRAM).args(["run", "--local", "--quiet", &request]));

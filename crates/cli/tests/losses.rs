@@ -1,5 +1,4 @@
-//! That much was dropped, or could not be read, is never silent: whatever is printed besides, and for `--strict` it is a
-//! failure.
+//! Large losses are always reported, whatever the options print. With `--strict` they are a failure.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ fn bundled(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures").join(name)).unwrap()
 }
 
-/// The frames of a classic capture in this machine's byte order, each changed: `every` so many of them.
+/// The frames of a classic capture in this machine's byte order, with each `every`-th one changed.
 fn changed(capture: &[u8], every: usize, change: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let (mut made, mut at, mut number) = (capture[..24].to_vec(), 24, 0);
     while at < capture.len() {
@@ -26,7 +25,7 @@ fn changed(capture: &[u8], every: usize, change: impl Fn(&[u8]) -> Vec<u8>) -> V
     made
 }
 
-/// The packet of a frame, carried by another one: IPv4, and GRE.
+/// The packet of a frame in a tunnel: IPv4 and GRE.
 fn in_gre(frame: &[u8]) -> Vec<u8> {
     let mut made = frame[..14].to_vec();
     made.extend([0x45, 0]);
@@ -36,7 +35,7 @@ fn in_gre(frame: &[u8]) -> Vec<u8> {
     made
 }
 
-/// The same frame as the first of two fragments.
+/// The frame as the first of two fragments.
 fn first_fragment(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[20] |= 0x20;

@@ -1,4 +1,4 @@
-//! A command line's manners: Ctrl-C, a closed standard output, a full disk, a file that changes while it is read.
+//! Good manners of a command: Ctrl-C, a closed standard output, a full disk, a file that changes while it is read.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -30,7 +30,7 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
-/// The output of a child that must end by itself soon.
+/// The output of a child that must soon end by itself.
 fn ends_soon(mut child: Child) -> Output {
     let deadline = Instant::now() + Duration::from_secs(20);
     while child.try_wait().unwrap().is_none() {
@@ -47,7 +47,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until a file is there and holds something.
+/// Waits until a file has content.
 fn wait_for(path: &Path) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while std::fs::metadata(path).map_or(0, |data| data.len()) == 0 {
@@ -60,7 +60,7 @@ fn wait_for(path: &Path) {
 fn ctrl_c_leaves_whole_files_an_index_and_the_table() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(capture("web.pcap"), folder.path().join("web.pcap")).unwrap();
-    // The second path shows when the first has seen everything: a following source flushes when it pauses.
+    // The second path has output once the first has seen everything: a following source flushes when it pauses.
     let request = "pcap web.pcap follow=yes | { tcp | files dir=out + json file=frames.json }";
     let request = request.replace("json file=frames.json", "save seen.pcap");
     let child = start(folder.path(), &["run", &request]);
@@ -118,7 +118,7 @@ fn a_later_ctrl_c_abandons_and_it_is_said_before() {
     let request = format!("pcap {many} | inspect");
     for (options, says) in [(&[][..], "finishing what has come; Ctrl-C again to abandon\n"), (&["-q"], "")] {
         let mut child = start(folder.path(), &[&["run"], options, &[&request]].concat());
-        // Nobody reads: it cannot finish.
+        // The output is not read, so that it cannot finish.
         let deadline = Instant::now() + Duration::from_secs(20);
         while rustix::io::ioctl_fionread(child.stdout.as_ref().unwrap()).unwrap() < 32 << 10 {
             assert!(Instant::now() < deadline, "it writes nothing");
@@ -127,7 +127,7 @@ fn a_later_ctrl_c_abandons_and_it_is_said_before() {
         let first = Instant::now();
         while child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it did not end");
-            // Those at first count as one signal; the message comes before a later one.
+            // The first signals count as one. A later one comes after the message.
             let said = rustix::io::ioctl_fionread(child.stderr.as_ref().unwrap()).unwrap() as usize;
             if first.elapsed() < Duration::from_millis(500) || said >= says.len() {
                 signal(&child, "-INT");
@@ -165,7 +165,7 @@ fn ctrl_c_is_heard_while_standard_input_is_silent() {
 fn a_closed_standard_output_ends_quietly() {
     let folder = tempfile::tempdir().unwrap();
     let file = capture("web.pcap").display().to_string();
-    // Many times the capture: more than a pipe holds.
+    // Many copies of the capture: more than a pipe holds.
     let many = vec![file; 200].join(" ");
     for sink in ["inspect", "http | json", "dns | json", "save -"] {
         let request = format!("pcap {many} | {sink}");
@@ -205,7 +205,7 @@ fn a_full_disk_is_one_clear_line() {
     assert!(stderr(&output).starts_with("error: cannot write to standard output"), "{}", stderr(&output));
 }
 
-/// Whoever may write there would be told by the first block, however long that takes to come.
+/// The command fails before the first block, which may take long to come.
 #[test]
 fn where_nothing_may_be_written_nothing_is_begun() {
     let folder = tempfile::tempdir().unwrap();
@@ -213,7 +213,7 @@ fn where_nothing_may_be_written_nothing_is_begun() {
     std::fs::create_dir(&locked).unwrap();
     std::fs::set_permissions(&locked, Permissions::from_mode(0o555)).unwrap();
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-    // Root may write everywhere: its children are nobody, and need a program that they may read.
+    // Root may write everywhere. So the child runs as `nobody`, with a program that it may read.
     let program = folder.path().join("streamline");
     std::fs::copy(PROGRAM, &program).unwrap();
     for (request, expected) in [
@@ -227,7 +227,7 @@ fn where_nothing_may_be_written_nothing_is_begun() {
             command.uid(65_534).gid(65_534);
         }
         let mut child = command.spawn().unwrap();
-        // Nothing comes, and there may be more to come.
+        // No data comes, but more may come later.
         let _input = child.stdin.take();
         let output = ends_soon(child);
         assert_eq!(output.status.code(), Some(1), "{request}: {}", stderr(&output));

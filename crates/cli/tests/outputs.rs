@@ -1,5 +1,5 @@
-//! Where files are written: folders that nothing can be written to, disks that fill up, limits, and links that another
-//! process puts in the way. Mounts are made in a namespace of the test's own, which takes root.
+//! Output files: folders without write permission, full disks, limits, and links that another process plants. Mounts
+//! are made in a namespace of the test, which needs root.
 
 use packet::LinkType;
 use packet::pcap_file::{Resolution, write_header, write_record_header};
@@ -35,7 +35,7 @@ fn capture(streams: u16) -> Vec<u8> {
     file
 }
 
-/// Runs a shell script in a mount namespace of its own; none where that cannot be had.
+/// Runs a shell script in its own mount namespace. `None`: that cannot be had.
 fn in_namespace(folder: &Path, script: &str) -> Option<Output> {
     let unshare = || {
         let mut command = Command::new("unshare");
@@ -50,7 +50,7 @@ fn in_namespace(folder: &Path, script: &str) -> Option<Output> {
     Some(unshare().arg(script).current_dir(folder).env("PROGRAM", PROGRAM).output().unwrap())
 }
 
-/// Every file that an index lists is there, as long as it says; nothing else is there.
+/// Each file in an index exists and has the listed length. There are no other files.
 fn check_index(folder: &Path) -> Vec<Value> {
     let index = std::fs::read_to_string(folder.join("index.jsonl")).unwrap();
     assert!(index.is_empty() || index.ends_with('\n'));
@@ -63,7 +63,7 @@ fn check_index(folder: &Path) -> Vec<Value> {
     rows
 }
 
-/// Frames of a capture that is whole.
+/// The number of frames in a complete capture.
 fn frames_of(file: &Path) -> u64 {
     let request = format!("pcap {} | count", file.display());
     let output = Command::new(PROGRAM).args(["run", &request]).output().unwrap();
@@ -72,7 +72,7 @@ fn frames_of(file: &Path) -> u64 {
     counted["blocks"].as_u64().unwrap()
 }
 
-/// A disk of 8 MiB, 16 MiB of streams: what fits is whole, one error says what is wrong.
+/// 16 MiB of streams on a disk of 8 MiB: written files are complete, and one error says what is wrong.
 #[test]
 fn a_disk_that_fills_up_ends_the_run_with_whole_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn a_disk_that_fills_up_ends_the_run_with_whole_files() {
         let text = std::fs::read_to_string(folder.path().join("kept/x.txt")).unwrap();
         assert!(text.len() > 3 << 20 && text.ends_with('\n'), "{} bytes", text.len());
     }
-    // Full before the run: nothing is read.
+    // The disk is full before the run: no packet is read.
     let fill = "head -c 8000k /dev/zero > disk/other;";
     for sink in ["tcp | files dir=disk/out", "save disk/x.pcap", "count | json file=disk/x.json"] {
         let output = run(sink, fill).unwrap();
@@ -123,7 +123,7 @@ fn a_disk_that_fills_up_ends_the_run_with_whole_files() {
     }
 }
 
-/// A file that may not grow any more (RLIMIT_FSIZE) ends the run as a full disk does, and no signal kills it.
+/// A file that may not grow (RLIMIT_FSIZE) ends the run like a full disk does. No signal kills it.
 #[test]
 fn a_file_as_long_as_it_may_be() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ fn a_file_as_long_as_it_may_be() {
     check_index(&folder.path().join("out"));
 }
 
-/// The request's own limit is no failure: what is open ends there, and people are told.
+/// The request's own limit is no failure: open files end there, and a message says so.
 #[test]
 fn max_bytes_ends_a_sink() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn max_bytes_ends_a_sink() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"blocks\":41"), "{output:?}");
 }
 
-/// Whoever may write there hears it before a packet is read: standard input stays open and empty.
+/// The command reports the error before it reads a packet: standard input stays open and empty.
 #[test]
 fn folders_that_cannot_be_written_are_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +234,7 @@ fn folders_that_cannot_be_written_are_refused_before_the_run() {
     assert_eq!(folder.path().join("bound").read_dir().unwrap().count(), 0);
 }
 
-/// A request that reads a pipe, into which a capture comes in parts.
+/// A request that reads a capture from a pipe, in parts.
 struct Fed {
     child: Option<Child>,
     bytes: Vec<u8>,
@@ -249,16 +249,16 @@ impl Fed {
         Fed { child: Some(command.spawn().unwrap()), bytes: capture(8), given: 0 }
     }
 
-    /// Gives so many eighths of the capture.
+    /// Writes this number of eighths of the capture.
     fn give(&mut self, eighths: usize) {
         let to = self.given + self.bytes.len() / 8 * eighths;
         let input = self.child.as_mut().unwrap().stdin.as_mut().unwrap();
-        // It may have failed by then, which its end says.
+        // The request may have failed by then; its end shows that.
         let _ = input.write_all(&self.bytes[self.given..to]);
         self.given = to;
     }
 
-    /// No more comes.
+    /// Writes the rest and closes the pipe.
     fn end(mut self) -> Output {
         let left = self.bytes.split_off(self.given);
         let mut child = self.child.take().unwrap();
@@ -284,8 +284,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Another process puts a link to a folder of its own into the place of the folder that is written to, and links to the names
-/// that come next into it: nothing outside is touched.
+/// Another process replaces the output folder by a link to its own folder, and plants links under the next file names.
+/// No file outside is touched.
 #[test]
 fn links_that_come_during_the_run_lead_nowhere() {
     let base = tempfile::tempdir().unwrap();
@@ -318,7 +318,7 @@ fn links_that_come_during_the_run_lead_nowhere() {
         assert_eq!((found.is_file(), found.len()), (true, 1 << 20));
     }
 
-    // A series: the folder is swapped, and the name of the next file and its `.part` are taken by links.
+    // A series: the folder is swapped, and links take the name of the next file and its `.part`.
     std::fs::create_dir(at("series")).unwrap();
     let _ = std::fs::remove_file(at("out"));
     let mut run = Fed::start(base.path(), "save series/x.pcap rotate-size=1M");

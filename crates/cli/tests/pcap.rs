@@ -1,5 +1,5 @@
-//! `streamline pcap` without devices: what it runs, with which environment, what it says of programs that it can do nothing
-//! for, and requests that are read as devices. With devices: `live/programs.rs`.
+//! `streamline pcap` without devices: the program that it runs and its environment, its messages about programs that it
+//! cannot help, and requests read as devices. With devices: `live/programs.rs`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use testkit::library;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// A folder with a file in the library's place. The loader ignores it, and says so.
+/// A folder with a fake library. The loader ignores it, and says so.
 fn folder() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("library.so");
@@ -48,7 +48,7 @@ fn what_it_can_do_nothing_for_is_said_before_it_runs() {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    // An ELF file of 64 bits with one segment, which is to be loaded: nothing in it names a loader.
+    // A 64-bit ELF file with one segment to load: it names no loader.
     let mut elf = vec![0u8; 120];
     elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
     (elf[32], elf[54], elf[56], elf[64]) = (64, 56, 1, 1);
@@ -105,7 +105,7 @@ fn capture(path: &Path, count: u32) -> Vec<u8> {
     bytes
 }
 
-/// What is opened, what else tcpdump is told, how it ends, what it says, which frames it writes.
+/// Device, more options of tcpdump, exit status, message, and the range of written frames.
 type Row = (&'static str, &'static [&'static str], i32, &'static str, Option<(usize, usize)>);
 
 #[test]
@@ -116,7 +116,7 @@ fn a_request_is_a_device() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    // Six times what the ring between the engine and the program holds.
+    // Six times the size of the ring between the engine and the program.
     let whole = capture(&folder.path().join("in.pcap"), 25_000);
     let part = |from: usize, to: usize| [&whole[..24], &whole[24 + from * 1016..24 + to * 1016]].concat();
     let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap");

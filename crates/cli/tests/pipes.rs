@@ -1,4 +1,4 @@
-//! Named rings as a shell uses them: who gets what, byte by byte, and how everybody ends.
+//! Named rings in a shell: the bytes that each reader gets, and how each process ends.
 
 use buffer::pipe::OpenOptions;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use testkit::process::sleeps;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
@@ -23,7 +23,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// A ring of this test alone, in a folder of its own; both go with it, however the test ends.
+/// A ring of this test, in its own folder. Both vanish with it, however the test ends.
 struct Ring {
     folder: tempfile::TempDir,
     name: String,
@@ -74,7 +74,7 @@ impl Ring {
         serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take()
     }
 
-    /// Waits until so many readers have begun.
+    /// Waits until `count` readers have begun.
     fn await_readers(&self, count: usize) {
         until("readers", || {
             let state = self.state();
@@ -83,7 +83,7 @@ impl Ring {
         });
     }
 
-    /// The process that keeps it.
+    /// The process of its keeper.
     fn keeper(&self) -> u32 {
         let is_keeper = |words: &[&[u8]]| words.contains(&b"keep".as_slice()) && words.contains(&self.name.as_bytes());
         std::fs::read_dir("/proc")
@@ -119,7 +119,7 @@ impl Running {
         signal(self.child().id(), name);
     }
 
-    /// Its output; it must end by itself.
+    /// The output of a child that must end by itself.
     fn ends(mut self) -> Output {
         until("its end", || self.child().try_wait().unwrap().is_some());
         self.0.take().unwrap().wait_with_output().unwrap()
@@ -158,7 +158,7 @@ fn lines(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers.flat_map(|n| format!("{n:099}\n").into_bytes()).collect()
 }
 
-/// The numbers of what must be whole lines, in rising order.
+/// The numbers of complete lines, which must rise.
 fn numbers(bytes: &[u8]) -> Vec<u64> {
     assert_eq!(bytes.len() % 100, 0, "a line is torn");
     let numbers: Vec<u64> =
@@ -179,7 +179,7 @@ const LINES: u64 = 20_000;
 #[test]
 fn one_writer_and_three_readers_of_which_one_is_stopped_and_one_killed() {
     let mut fastest = LONG;
-    // The time depends on what else runs on this machine: one of some tries must be good.
+    // The time depends on the machine's other load: one of several tries must be good.
     for _ in 0..5 {
         let ring = Ring::create(&["size=64k"]);
         let (writer, mut stdin) = ring.writer(&["lines=yes"]);
@@ -189,7 +189,7 @@ fn one_writer_and_three_readers_of_which_one_is_stopped_and_one_killed() {
         ring.await_readers(3);
         stopped.signal("-STOP");
         drop(killed);
-        // Another that holds the ring, so that the writer stands still until it is gone.
+        // A second reader that holds the ring, so that the writer waits until it is gone.
         killed = ring.reader("killed", &[]);
         ring.await_readers(3);
         killed.signal("-STOP");
@@ -302,7 +302,7 @@ fn every_kind_carries_every_byte() {
 fn readers_that_waited_get_the_first_line_and_a_quiet_input_keeps_nothing_back() {
     let ring = Ring::create(&[]);
     let readers: Vec<Running> = (0..4).map(|n| ring.reader(&n.to_string(), &[])).collect();
-    // That they wait is seen by nobody; where they do not yet, the writer waits for the first of them.
+    // It cannot be seen that they wait. If they do not yet, the writer waits for the first of them.
     std::thread::sleep(Duration::from_millis(300));
     let (writer, mut stdin) = ring.writer(&["lines=yes", "batch=1000"]);
     stdin.write_all(b"first\n").unwrap();
@@ -339,7 +339,7 @@ fn a_ring_that_stays_open_goes_on_with_the_next_writer_until_ctrl_c() {
     stdin.write_all(b"three\n").unwrap();
     until("the text", || ring.bytes("all") == b"one\ntwo\nthree\n");
     reader.signal("-INT");
-    check(&reader.ends(), 0, "the writer died: what it had not published is missing");
+    check(&reader.ends(), 0, "the writer died: blocks that it had not published are missing");
     drop(stdin);
     check(&writer.ends(), 0, "");
 }
@@ -360,7 +360,7 @@ fn who_peeks_is_nobodys_reader() {
     assert!(shown.lines().last().unwrap().contains(" 100 bytes  0000"), "{shown}");
     assert!(!shown.contains('\x1b'));
     assert_eq!(ring.state()["readers"].as_array().unwrap().len(), 0);
-    // Nor does it keep on when nobody looks.
+    // It also ends if its output is closed.
     let mut follower = Running::start(&mut ring.command("peek", &["follow=yes"]));
     ring.await_readers(1);
     let mut some = [0; 100];
@@ -383,7 +383,7 @@ fn a_writer_ends_quietly_when_its_readers_have_left() {
     stdin.write_all(&lines(0..10)).unwrap();
     let mut out = reader.child().stdout.take().unwrap();
     out.read_exact(&mut [0; 100]).unwrap();
-    // As with `| head -1`, also while nothing comes.
+    // Like `| head -1`, even while no blocks come.
     drop(out);
     check(&reader.ends(), 0, "");
     check(&writer.ends(), 0, "");
@@ -398,7 +398,7 @@ fn ctrl_c_is_heard_wherever_one_waits() {
             check(&running.ends(), 0, says);
         };
         let pause = || std::thread::sleep(Duration::from_millis(150));
-        // For a writer; for the other end of a FIFO; for a reader; for input; for blocks; for room; for a stuck output.
+        // They wait for a writer, the other end of a FIFO, a reader, input, blocks, room, or a stuck output.
         let reader = ring.reader("a", &[]);
         let follower = Running::start(&mut ring.command("peek", &["follow=yes"]));
         let fifo = Running::start(&mut ring.command("read", &["fifo=out"]));
@@ -419,7 +419,7 @@ fn ctrl_c_is_heard_wherever_one_waits() {
         drop(stdin);
         let writer;
         (writer, stdin) = ring.writer(&[]);
-        // Its output is a pipe that nobody empties.
+        // Its output is a full pipe.
         let stuck = Running::start(&mut ring.command("read", &[]));
         ring.await_readers(1);
         let writing = std::thread::spawn(move || {
@@ -508,7 +508,7 @@ fn programs_that_know_nothing_of_rings_take_part_through_fifos() {
     ring.await_readers(1);
     check(&shell("printf one. > in").ends(), 0, "");
     assert_eq!(first.ends().stdout, b"one.");
-    // The next one that opens it gets what the first did not take.
+    // The next reader of the FIFO gets what the first one did not take.
     check(&shell("printf two. > in").ends(), 0, "");
     assert_eq!(shell("head -c 4 < out").ends().stdout, b"two.");
     into.signal("-INT");
@@ -543,7 +543,7 @@ fn blocks_that_lie_in_another_ring_are_read_from_there() {
     for kind in ["kind=c", "kind=p", "kind=v", "kind=d"] {
         let (first, second) = (Ring::create(&[kind, "size=64k"]), Ring::create(&["size=4k"]));
         let all = second.reader("all", &[]);
-        // That they wait is seen by nobody; there is no second try.
+        // It cannot be seen that they wait, and there is no second try.
         std::thread::sleep(Duration::from_millis(300));
         let (from, to) = (first.name.clone(), second.name.clone());
         let forwarding = std::thread::spawn(move || {
@@ -604,7 +604,7 @@ fn who_waits_is_not_woken_until_there_is_something_to_do() {
         ("a reader without a writer", without_writer, 0),
         ("a reader whose FIFO nobody opens", without_program, 0),
         ("a writer without a reader", without_reader, 0),
-        // It looks whether who stands in its way still lives, once a second.
+        // It checks once a second whether the reader in its way is alive.
         ("a writer without room", without_room, 4),
     ];
     // Until all of them sleep for good.
@@ -615,7 +615,7 @@ fn who_waits_is_not_woken_until_there_is_something_to_do() {
         let slept = sleeps(running.child().id()) - before;
         assert!(slept <= *most, "{who}: woken {slept} times");
     }
-    // And they were asleep, not dead.
+    // They were asleep, not dead.
     stdin.write_all(b" and last").unwrap();
     until("the last", || written.bytes("all") == b"first and last");
     stopped.signal("-KILL");
@@ -680,7 +680,7 @@ fn what_makes_no_sense_is_one_line_that_says_what_would() {
 fn rings_have_names_and_a_relative_path_is_the_callers() {
     let ring = Ring::create(&["kind=v", "size=64k"]);
     let folder = tempfile::tempdir().unwrap();
-    // Where rings with names are: for root, the system's folder, so that the name must be nobody else's.
+    // The folder of named rings. For root this is the system's folder, so the name must be unique.
     let name = format!("test-{}-named", std::process::id());
     let run = |words: &[&str]| {
         let mut command = Command::new(PROGRAM);
@@ -717,7 +717,7 @@ fn a_keeper_is_confined_in_all_its_threads_and_goes_with_its_socket() {
         assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
         assert_eq!(status.contains("Seccomp:\t2\n"), known.contains("errno"), "{status}");
     }
-    // It serves all the same: writers one after the other, each with a ring of its own.
+    // It still serves writers one after the other, each with its own ring.
     let out = ring.reader("out", &[]);
     for part in [0..1000, 1000..2000] {
         let (writer, mut stdin) = ring.writer(&["lines=yes"]);
@@ -733,7 +733,7 @@ fn a_keeper_is_confined_in_all_its_threads_and_goes_with_its_socket() {
     assert_eq!(left, ["out"], "socket and lock are gone");
 }
 
-/// Whoever runs `create` is not whom the policy's `process` means, but its parent.
+/// The policy's `process` is the parent of the process that runs `create`.
 #[test]
 fn an_ordinary_users_ring_for_one_process_is_made_and_for_that_process_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -749,13 +749,13 @@ fn an_ordinary_users_ring_for_one_process_is_made_and_for_that_process_alone() {
         command.output().unwrap()
     };
     check(&run("\"$0\" pipe create ./mine read=process hold=process size=3000 && \"$0\" pipe rm ./mine"), 0, "4.0 KiB");
-    // A child of that process is another one.
+    // A child of that process is another process.
     check(
         &run("\"$0\" pipe create ./mine read=process && \"$0\" pipe read ./mine"),
         1,
         "only the process that made it",
     );
-    // Becomes that process.
+    // exec(2) makes the shell that process.
     let reads = "\"$0\" pipe create ./its read=process && { (seq 3 | \"$0\" pipe write ./its lines=yes) & exec \"$0\" pipe read ./its; }";
     let output = run(reads);
     assert_eq!((output.status.code(), output.stdout), (Some(0), b"1\n2\n3\n".to_vec()));
@@ -765,7 +765,7 @@ fn an_ordinary_users_ring_for_one_process_is_made_and_for_that_process_alone() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// The keeper has no capabilities, but root that removes the ring has.
+/// The keeper has no capabilities, but root, which removes the ring, has.
 #[test]
 fn roots_ring_in_anothers_folder_leaves_nothing_there() {
     if !rustix::process::geteuid().is_root() {

@@ -1,5 +1,4 @@
-//! What somebody at a terminal sees: progress, and how it makes way for everything else. Skipped where there are no
-//! pseudo-terminals.
+//! Progress on a terminal, and how it makes way for other output. Skipped where there are no pseudo-terminals.
 
 use rustix::fd::OwnedFd;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -13,21 +12,21 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Columns of the terminal.
 const COLUMNS: usize = 90;
 
-/// A terminal with a program at it.
+/// A terminal and a program on it.
 struct Terminal {
     screen: File,
     child: Child,
-    /// What was written to it so far.
+    /// The output to the terminal so far.
     seen: Vec<u8>,
 }
 
-/// What of a program is at the terminal; the rest of it is at none.
+/// Which of a program's outputs are the terminal.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     Errors,
@@ -35,7 +34,7 @@ enum At {
 }
 
 impl Terminal {
-    /// None where there are no pseudo-terminals.
+    /// `None`: there are no pseudo-terminals.
     fn start(at: At, term: Option<&str>, folder: &Path, arguments: &[&str]) -> Option<Terminal> {
         let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).and_then(|screen| {
             grantpt(&screen)?;
@@ -64,7 +63,7 @@ impl Terminal {
         Some(Terminal { screen: screen.into(), child, seen: Vec::new() })
     }
 
-    /// Reads what comes until it holds this.
+    /// Reads until the output contains `expected`.
     fn until(&mut self, expected: &str) {
         let began = Instant::now();
         while !self.text().contains(expected) {
@@ -77,7 +76,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.seen).into_owned()
     }
 
-    /// Reads what is there, if it comes within a moment; false where the program has closed it.
+    /// Reads the output that comes within a moment. `false`: the program has closed the terminal.
     fn read(&mut self) -> bool {
         let mut polled = [rustix::event::PollFd::new(&self.screen, rustix::event::PollFlags::IN)];
         let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -85,13 +84,13 @@ impl Terminal {
             return true;
         }
         let mut bytes = [0; 4096];
-        // A terminal that nobody has open any more gives an error.
+        // Reading a terminal that no process has open gives an error.
         let read = self.screen.read(&mut bytes).unwrap_or(0);
         self.seen.extend(&bytes[..read]);
         read > 0
     }
 
-    /// Everything it wrote, and how it ended.
+    /// The whole output, and the exit status.
     fn end(mut self) -> (String, Option<i32>) {
         drop(self.child.stdin.take());
         let began = Instant::now();
@@ -110,7 +109,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What stands on the screen in the end, line by line: of escapes it knows the one that clears a line.
+/// The screen at the end, line by line. The only known escape sequence is the one that clears a line.
 fn screen(seen: &str) -> Vec<String> {
     let mut lines: Vec<Vec<char>> = vec![Vec::new()];
     let mut column = 0;
@@ -142,12 +141,12 @@ fn capture() -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap")).unwrap()
 }
 
-/// The per cents that were shown, one after the other.
+/// The percentages shown, in order.
 fn percents(seen: &str) -> Vec<u32> {
     seen.split(['\r', '\n', 'K']).filter_map(|line| line.split_once("% of ")?.0.trim().parse().ok()).collect()
 }
 
-/// A folder with files that take long enough to be seen on the way.
+/// A folder with files large enough for progress to show.
 fn long_files() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let mut file = capture();
@@ -211,7 +210,7 @@ fn every_other_line_takes_its_place() {
         return;
     };
     let mut input = terminal.child.stdin.take().unwrap();
-    // Standard input cannot be told how long it is; what it lacks in the end is a warning, too.
+    // Standard input has no known length. A record cut at its end is a warning, too.
     terminal.until("206 frames, ");
     input.write_all(&cut).unwrap();
     terminal.until("412 frames, ");

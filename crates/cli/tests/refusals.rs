@@ -1,5 +1,5 @@
-//! What a user without rights hears from live capture, and a daemon without them: one line that says what would help.
-//! As root, who can become such a user; else skipped.
+//! The errors of live capture for a user without rights, and of a daemon without rights: one line that says what would
+//! help. Needs root, to become such a user; else skipped.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// What somebody without rights gets; none where this is not root.
+/// The output for a user without rights. `None`: this test is not root.
 fn as_nobody(folder: &Path, arguments: &[&str]) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped (rights): not root, and cannot become anybody else");
@@ -97,7 +97,7 @@ fn a_daemon_that_only_root_can_reach_says_so() {
     command.args(["daemon", "--socket", "control"]).current_dir(folder.path()).stderr(Stdio::piped());
     let mut daemon = command.spawn().unwrap();
     let lines = BufReader::new(daemon.stderr.take().unwrap()).lines().map_while(Result::ok);
-    // To its end, where it refuses to start.
+    // To its end, if it refuses to start.
     let begun: Vec<String> = lines.take_while(|line| !line.starts_with("listening at")).collect();
     daemon.kill().unwrap();
     daemon.wait().unwrap();

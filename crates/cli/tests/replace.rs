@@ -1,5 +1,5 @@
-//! `streamline replace` on requests that follow a file: what goes on, what is finished, what is said. On devices:
-//! `live/replacing.rs`.
+//! `streamline replace` on requests that follow a file: the parts that go on, the parts that are finished, and the
+//! messages. On devices: `live/replacing.rs`.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,20 +20,20 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// It comes to its end by itself.
+/// The watcher ends by itself.
 fn ends(mut watcher: Child) {
     until("who watches comes to the end", || watcher.try_wait().unwrap().is_some());
     assert!(watcher.wait().unwrap().success());
 }
 
-/// A request that follows a file, to which a bundled capture comes in two parts.
+/// A request that follows a file. A bundled capture is written to the file in two parts.
 struct Followed {
     folder: tempfile::TempDir,
     capture: Vec<u8>,
     run: Option<Child>,
 }
 
-/// Bytes of the first part: it ends within a record.
+/// Bytes of the first part, which ends within a record.
 const FIRST: usize = 9_000;
 
 impl Followed {
@@ -61,7 +61,7 @@ impl Followed {
         self.ask("replace", &[&request.replace('F', "pcap f.pcap follow=yes")])
     }
 
-    /// Watches, once this returns.
+    /// Watches; it has begun when this returns.
     fn watch(&self, edge: &str, options: &[&str]) -> Child {
         let id = format!("{}.{edge}", self.run.as_ref().unwrap().id());
         let (mut said, theirs) = std::io::pipe().unwrap();
@@ -77,7 +77,7 @@ impl Followed {
         watcher
     }
 
-    /// The rest of the packets comes, and has gone along this edge when this returns.
+    /// Writes the rest of the packets, and returns when they have passed this edge.
     fn grow(&self, edge: &str, blocks: u64) {
         let watcher = self.watch(edge, &["--format", "raw", "--count", &blocks.to_string()]);
         let mut file = std::fs::File::options().append(true).open(self.folder.path().join("f.pcap")).unwrap();
@@ -91,7 +91,7 @@ impl Followed {
         (stats, printed)
     }
 
-    /// The same, with what people are told.
+    /// The same, with the messages.
     fn stop_noting(&mut self) -> (serde_json::Value, String, String) {
         let run = self.run.take().unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&run), rustix::process::Signal::INT).unwrap();
@@ -102,7 +102,7 @@ impl Followed {
         (serde_json::from_str(stats).unwrap(), text(&output.stdout), notes.to_string())
     }
 
-    /// What a folder's index says of its bodies, but for the names, which say when each was first written.
+    /// The bodies in a folder's index, without the names, which depend on the time of the first write.
     fn bodies(&self, folder: &str) -> Vec<String> {
         let index = std::fs::read_to_string(self.folder.path().join(folder).join("index.jsonl")).unwrap();
         let mut bodies: Vec<String> = index
@@ -128,7 +128,7 @@ impl Drop for Followed {
     }
 }
 
-/// Records of the file that are whole in its first part.
+/// Complete records in the first part of the file.
 fn first_records(capture: &[u8]) -> u64 {
     first_records_of(capture, FIRST)
 }
@@ -160,7 +160,7 @@ fn connections_and_bodies_go_on_where_both_requests_begin_alike() {
     assert_eq!(stats["filters"][0]["blocks_made"], 207, "it read on where it was");
     assert_eq!((tcp(&stats["before"][0]), tcp(&stats["filters"])), (first.into(), 207.into()));
     assert!(printed.starts_with(&format!("{{\"blocks\":{}", 207 - first)), "{printed}");
-    // What went on ends as if nothing had been replaced.
+    // The part that went on ends as if nothing had been replaced.
     let mut whole = Command::new(PROGRAM);
     whole.args(["run", "-q", "pcap whole.pcap | http | files dir=whole"]).current_dir(followed.folder.path());
     assert!(whole.status().unwrap().success());
@@ -190,7 +190,7 @@ fn what_is_retired_is_finished_and_what_is_new_begins() {
     assert_eq!(count, 207 - first, "from there on, and nothing twice");
 }
 
-/// What leads to a sink is another filter: the files that are open are finished, and the sink goes on where it was.
+/// Other filters lead to a sink: open files are finished, and the sink goes on in its place.
 #[test]
 fn files_go_on_in_the_same_folder_behind_other_filters() {
     let mut followed = Followed::new("F | port 80 | http | { files dir=out + json file=all.json }");
@@ -218,7 +218,7 @@ fn files_go_on_in_the_same_folder_behind_other_filters() {
     assert_eq!(bodies, names.len(), "a line for each body: {json}");
 }
 
-/// The same for one capture: it has the packets of both requests, and each once.
+/// The same for one capture: it has the packets of both requests, each once.
 #[test]
 fn a_capture_goes_on_behind_other_filters() {
     let mut followed = Followed::new("F | port | save all.pcap");
@@ -232,12 +232,12 @@ fn a_capture_goes_on_behind_other_filters() {
     assert_eq!(refused.status.code(), Some(2));
     let said = text(&refused.stderr);
     assert!(said.contains("`all.pcap` is written by the request that runs, and `save` has other parameters"), "{said}");
-    // What is wrong with the request itself comes first.
+    // Errors in the request itself come first.
     let refused =
         text(&followed.replace("F | { save all.pcap precision=us + match regex=\"(\" | count | json }").stderr);
     assert!(!refused.contains("all.pcap` is written") && refused.contains('^'), "{refused}");
     followed.grow("pcap", 207 - first);
-    // Frames of another link type cannot be in the same classic file: they are left out, and the others stay.
+    // Frames of another link type cannot be in the same classic file: they are left out, and the earlier ones stay.
     let mut raw = followed.capture.clone();
     raw[20..24].copy_from_slice(&101_u32.to_le_bytes());
     std::fs::write(followed.folder.path().join("raw.pcap"), raw).unwrap();
@@ -295,20 +295,20 @@ fn who_gives_up_on_a_request_that_is_stopped_has_not_replaced_it() {
     let id = format!("{}", followed.run.as_ref().unwrap().id());
     let mut asking = Command::new(PROGRAM);
     let mut asking = asking.args(["replace", &id, "pcap f.pcap follow=yes | count | json"]).spawn().unwrap();
-    // It has asked when it waits in the kernel for the answer's packet.
+    // It has asked once it waits in the kernel for the answer's packet.
     let channel = format!("/proc/{}/wchan", asking.id());
     until("it waits", || std::fs::read_to_string(&channel).unwrap_or_default().contains("skb"));
     asking.kill().unwrap();
     asking.wait().unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
-    // What is asked after it is answered after it, or beside it: the request goes on as it was.
+    // Later questions are answered later or in parallel. The request goes on as before.
     until("it answers", || followed.ask("watch", &[]).status.success());
     std::fs::write(followed.folder.path().join("f.pcap"), &followed.capture).unwrap();
     let (stats, _) = followed.stop();
     assert!(stats["before"].is_null(), "{stats}");
 }
 
-/// Runs this request, replaces it by each of the others in turn, ends it and gives what it printed and said.
+/// Runs this request, replaces it by each of the others in turn, and ends it. Returns its output and messages.
 fn replaced_while_it_runs(requests: &[&str]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(PROGRAM);
@@ -325,7 +325,7 @@ fn replaced_while_it_runs(requests: &[&str]) -> (String, String) {
     (printed, notes)
 }
 
-/// Every frame is counted by one of these records, each of which goes on where the one before ended.
+/// One of these records counts every frame, and each record begins where the previous one ended.
 fn frames_follow(printed: &str, what: &str) {
     let mut next = 0;
     for line in printed.lines() {
@@ -374,7 +374,7 @@ fn a_stage_goes_on_with_its_state_where_others_are_replaced() {
     frames_follow(&printed, "a branch comes and goes");
 }
 
-/// The index and the bodies of a capture in two parts, replaced in between by these requests.
+/// The index and the bodies of a capture in two parts, with the request replaced in between.
 fn bodies_of(first: &str, others: &[&str]) -> Vec<String> {
     let mut run = Followed::new(first);
     for other in others {
@@ -398,7 +398,7 @@ fn bodies_are_the_same_whatever_stages_they_went_through() {
     for requests in rows {
         assert_eq!(bodies_of(requests[0], &requests[1..]), whole, "{requests:?}");
     }
-    // Where `files` moves to another stage it ends what is open, and writes on in the same folder.
+    // If `files` moves to another stage, it ends open files, and writes on in the same folder.
     let bytes = |bodies: &[String]| bodies.iter().map(|body| body.split_once("} ").unwrap().1.len()).sum::<usize>();
     let rows: [&[&str]; 3] = [
         &["F || tcp | http || files dir=out", "F || tcp | http | files dir=out", "F || tcp | http || files dir=out"],
@@ -408,7 +408,7 @@ fn bodies_are_the_same_whatever_stages_they_went_through() {
     for requests in rows {
         assert_eq!(bytes(&bodies_of(requests[0], &requests[1..])), bytes(&whole), "{requests:?}");
     }
-    // Other workers start with empty state: the old ones end a connection that is open.
+    // Other workers start with empty state: the old ones end an open connection.
     for other in ["set workers=3; F | http | files dir=out", "F | http | files dir=out", "F || http | files dir=out"] {
         assert!(!bodies_of("set workers=2; F | http | files dir=out", &[other]).is_empty(), "{other}");
         assert!(!bodies_of(other, &["set workers=2; F | http | files dir=out"]).is_empty(), "{other}");
@@ -435,7 +435,7 @@ fn a_failed_replacement_leaves_all_stages_running() {
 #[test]
 fn a_request_of_which_a_stage_has_ended_is_not_replaced_and_goes_on() {
     let mut run = Followed::new("{ F || tcp | http | files dir=out }; { generate count=1 || drop }");
-    // The small one has ended as soon as its threads have.
+    // The small request has ended once its threads have.
     std::thread::sleep(Duration::from_millis(300));
     let output = run.replace("F || tcp | http | files dir=out");
     let said = text(&output.stderr);

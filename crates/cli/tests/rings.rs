@@ -1,4 +1,4 @@
-//! Named rings in requests: what two requests do together is what one does, whatever goes between them, and everybody ends.
+//! Named rings in requests: two requests joined by a ring give the same results as one, and every process ends.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A folder, and rings in it that go with their users.
+/// A folder with rings that vanish with their users.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -25,7 +25,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// A command whose words may name rings and captures: `RING` and `CAPTURES`.
+    /// A command whose words may contain `RING` and `CAPTURES`.
     fn command(&self, words: &[&str]) -> Command {
         let ring = self.path("x.ring").display().to_string();
         let captures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures");
@@ -48,14 +48,14 @@ impl Place {
         self.request(request).ended()
     }
 
-    /// What the ring's keeper says of it; none where there is no ring.
+    /// The state that the ring's keeper reports. `None`: there is no ring.
     fn state(&self) -> Option<Value> {
         let output = self.command(&["pipe", "ls", "--json", "RING"]).output().unwrap();
         let state = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take();
         state["error"].is_null().then_some(state)
     }
 
-    /// Waits until the ring has a user of this sort.
+    /// Waits until the ring has such a user.
     fn await_user(&self, what: &str, is_there: impl Fn(&Value) -> bool) {
         until(what, || self.state().is_some_and(|state| is_there(&state)));
     }
@@ -64,7 +64,7 @@ impl Place {
         self.await_user("a ring", |_| true);
     }
 
-    /// What a writer and a reader do, each in a process of its own; the writer begins.
+    /// Runs a writer and a reader, each in its own process. The writer starts first.
     fn joined(&self, writer: &str, reader: &str) -> Output {
         let writing = self.request(writer);
         self.await_user("a writer", |state| state["writing"] == true);
@@ -89,7 +89,7 @@ impl Running {
         let (says, said) = std::sync::mpsc::channel();
         let waits = std::thread::spawn(move || says.send(child.wait_with_output().unwrap()));
         let output = said.recv_timeout(LONG).unwrap_or_else(|_| {
-            // Nobody has waited for it: the number is still its own.
+            // The test has not waited for the child yet, so its process id is still valid.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
             panic!("it does not end");
         });
@@ -123,7 +123,7 @@ fn succeeded(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", said(output));
 }
 
-/// It ended with this status, and said this among other things.
+/// It ended with this status, and its messages include `expected`.
 fn failed(output: &Output, status: i32, expected: &str) {
     assert_eq!(output.status.code(), Some(status), "{}", said(output));
     assert!(said(output).contains(expected), "{}", said(output));
@@ -144,7 +144,7 @@ fn two_requests_write_the_files_that_one_writes() {
         let place = Place::new();
         let source = format!("pcap CAPTURES/{capture}.pcap | tcp");
         succeeded(&place.run(&format!("{source} | http | files dir=one")));
-        // So small that the writer waits, and cuts.
+        // Small enough for the writer to wait, and to cut blocks.
         place.joined(&format!("{source} | ring RING size=4k"), "ring RING | http | files dir=two");
         let one = files(&place.path("one"));
         assert!(one.len() > 2, "{capture}: there is something to compare");
@@ -179,7 +179,7 @@ fn whatever_goes_between_comes_out_as_it_was() {
     }
 }
 
-/// One UDP datagram, then nothing but ARP for ten minutes.
+/// One UDP datagram, then only ARP for ten minutes.
 fn quiet_capture() -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 2 | 4 << 16, 0, 0, 65_535, 1] {
@@ -240,7 +240,7 @@ fn the_second_user_is_told_of_another_type() {
     failed(&place.run("ring RING type=record | json"), 2, "carries frame, not record");
     reading.kill();
     reading.ended();
-    // A writer is a first user as well.
+    // A writer can also be the first user.
     failed(&place.run("pcap CAPTURES/browse.pcap | ring RING type=record"), 2, "gets frame, but `type=` says record");
 }
 
@@ -264,7 +264,7 @@ fn what_programs_write_is_one_stream_of_bytes() {
         succeeded(&place.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=16k"]).ended());
         let text: String = (0..20_000).map(|line| format!("{line}\n")).collect();
         std::fs::write(place.path("in"), &text).unwrap();
-        // From a program to a request, from there to another ring, and to a program.
+        // From a program to a request, then to another ring, and to a program.
         let second = place.path("y.ring").display().to_string();
         let to_second = place.request(&format!("ring RING type=bytes | ring {second}"));
         until("the second ring", || place.path("y.ring").exists());
@@ -288,7 +288,7 @@ fn a_stream_without_blocks_carries_bytes_only() {
     succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
 }
 
-/// Has the writer met a reader? One that dies before is none that it waited for.
+/// Has the writer met a reader? If the reader died before, the writer did not wait for it.
 fn met(state: &Value) -> bool {
     state["readers"].as_array().unwrap().iter().any(|reader| !reader["in_force"].is_null())
 }

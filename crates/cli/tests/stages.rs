@@ -1,4 +1,4 @@
-//! What `ps`, `top` and the report of `run` say of the stages of a request. What stages give is tested in `requests.rs`.
+//! The stages of a request in `ps`, `top` and the report of `run`. `requests.rs` tests the results of stages.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Bytes of a classic capture's head.
@@ -21,14 +21,14 @@ fn bundled() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap")
 }
 
-/// Asks where there is no daemon.
+/// Runs a command where there is no daemon.
 fn ask(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).arg("--daemon=/nowhere/control").env("XDG_RUNTIME_DIR", folder);
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// A request that runs in a folder of its own, with `empty.pcap`, which has no packets.
+/// A request in its own folder, with `empty.pcap`, which has no packets.
 struct Running {
     folder: tempfile::TempDir,
     child: Option<Child>,
@@ -49,7 +49,7 @@ impl Running {
         self.child.as_ref().unwrap().id()
     }
 
-    /// What `ps --json` says of it; null where it cannot be asked.
+    /// Its entry in `ps --json`. `null`: it cannot be asked.
     fn listed(&self) -> Value {
         let output = ask(self.folder.path(), &["ps", "--json"]);
         let all: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -57,7 +57,7 @@ impl Running {
         all["requests"].as_array().unwrap().iter().find(is_it).cloned().unwrap_or_default()
     }
 
-    /// The same when it is so.
+    /// Its entry, once `is_so` holds.
     fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -70,7 +70,7 @@ impl Running {
         }
     }
 
-    /// Its rows in the table of stages that a command shows, in cells.
+    /// The cells of its rows in a command's table of stages.
     fn rows(&self, arguments: &[&str]) -> Vec<Vec<String>> {
         let shown = text(&ask(self.folder.path(), arguments).stdout);
         let lines = shown.lines().skip_while(|line| !line.starts_with("request ")).skip(1);
@@ -80,7 +80,7 @@ impl Running {
         lines.take_while(|line| !line.is_empty()).map(cells).filter(is_its).collect()
     }
 
-    /// What was counted, once it is told to end.
+    /// Stops it, and returns its counts.
     fn stop(mut self) -> Value {
         let child = self.child.take().unwrap();
         let process = rustix::process::Pid::from_child(&child);
@@ -100,7 +100,7 @@ impl Drop for Running {
     }
 }
 
-/// What each thread of a request does.
+/// The activity of each thread.
 fn doing(listed: &Value) -> Vec<&str> {
     let threads = |stage: &'_ Value| stage["threads"].as_array().unwrap().len();
     let stages = listed["stages"].as_array().unwrap();
@@ -123,7 +123,7 @@ fn threads_that_sleep_show_as_such() {
 
 #[test]
 fn a_stage_that_is_too_slow_shows_a_full_channel_before_it() {
-    // The first stage gives far more than the second takes, for longer than this looks.
+    // The first stage gives far more than the second takes, for longer than this test looks.
     let running = Running::new("generate count=10M || work 100us || drop");
     let is_slow = |listed: &Value| {
         let channel = &listed["stages"][1]["threads"][0]["channels"][0];
@@ -192,7 +192,7 @@ fn threads_run_on_the_processors_that_the_request_names() {
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:").map(str::trim));
         line.map(String::from).unwrap_or_default()
     };
-    // The processors of this test, whichever they are.
+    // The processors that this test may use.
     let all = allowed("/proc/self/status");
     let first = all.split([',', '-']).next().unwrap().to_string();
     let last = all.rsplit([',', '-']).next().unwrap().to_string();

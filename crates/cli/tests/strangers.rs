@@ -1,5 +1,5 @@
-//! What others put where this user looks: sockets that nobody answers at, folders that are somebody else's, texts that
-//! terminals obey.
+//! Objects that other users put where this user's commands look: sockets without an answer, folders of other users,
+//! texts with escape sequences.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// A folder of this user's keepers, for programs that have [`at`] as their place for temporary files.
+/// A folder of this user's keepers, for programs whose temporary folder is [`at`].
 fn folder_of_this_user(at: &Path) -> PathBuf {
     let folder = at.join(format!("streamline-{}", rustix::process::geteuid().as_raw()));
     std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
@@ -30,7 +30,7 @@ fn socket(flags: SocketFlags) -> OwnedFd {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags | SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// A socket at which nobody can be reached for as long as this lives: all who may wait there are there.
+/// A socket whose queue is full while this value lives: no client can connect.
 fn full(path: &Path) -> Vec<OwnedFd> {
     let address = SocketAddrUnix::new(path).unwrap();
     let listener = socket(SocketFlags::empty());
@@ -49,7 +49,7 @@ fn full(path: &Path) -> Vec<OwnedFd> {
     }
 }
 
-/// A request that waits for its input, found by `ps`.
+/// A request that waits for its input, and that `ps` has found.
 fn waiting_request(at: &Path, request: &str) -> Child {
     let child = streamline(at).args(["run", request]).spawn().unwrap();
     let began = Instant::now();
@@ -98,14 +98,14 @@ fn what_others_say_of_their_requests_is_not_for_the_terminal_to_obey() {
     request.wait().unwrap();
 }
 
-/// Processor time that a process has taken so far, in ticks (a hundredth of a second).
+/// Processor time of a process so far, in ticks (a hundredth of a second).
 fn ticks(process: i32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
     fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// A connection, as soon as somebody listens there.
+/// Connects, once a process listens there.
 fn connected(path: &Path) -> OwnedFd {
     let began = Instant::now();
     loop {
@@ -117,7 +117,7 @@ fn connected(path: &Path) -> OwnedFd {
     }
 }
 
-/// More connect there than the process has files for, which takes hardly any of its time; when they are gone, it answers.
+/// More clients connect than the process has files for. That costs it hardly any time, and it answers once they are gone.
 fn crowd(path: &Path) {
     let first = connected(path);
     let process = rustix::net::sockopt::socket_peercred(&first).unwrap().pid.as_raw_nonzero().get();
@@ -144,7 +144,7 @@ fn with_few_files(at: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a process said that ends by itself, or is ended when it has not.
+/// The output of a process, which is killed if it has not ended within `time`.
 fn end_within(command: &mut Command, time: Duration) -> Output {
     let began = Instant::now();
     let mut child = command.spawn().unwrap();
@@ -155,7 +155,7 @@ fn end_within(command: &mut Command, time: Duration) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Two users without rights, and a place where both may make folders; none where this is not for us to try.
+/// Two users without rights, and a place where both may make folders. `None`: this test may not try.
 fn victim_and_stranger() -> Option<([u32; 2], tempfile::TempDir)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped (rights): only root can be several users");
@@ -193,10 +193,10 @@ fn a_folder_that_somebody_else_made_in_ones_name_is_not_believed() {
         command.arg("pipe").args(arguments);
         is_refused(command);
     }
-    // Who passes the prefixes of one's requests on is of the same user, wherever it listens.
+    // The process that serves the prefixes of this user's requests must be this user's, wherever it listens.
     let why = streamline::parser::client::Client::connect(&ring, "a test").err().unwrap();
     assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied, "{why}");
-    // Its own user and whoever was told where it is may use it.
+    // Its own user, and another user who knows its path, may use it.
     let removed = as_user(stranger).args(["pipe", "rm"]).arg(&ring).output().unwrap();
     assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
 }
@@ -236,7 +236,7 @@ fn a_keeper_without_files_for_those_who_come_rests() {
     named.remove().unwrap();
 }
 
-/// What runs prefixes for several requests, of a daemon that there is not, and where it listens.
+/// The process that runs shared prefixes, for a daemon that does not exist, and its socket.
 struct ParserProcess(Child, PathBuf);
 
 impl ParserProcess {
@@ -244,7 +244,7 @@ impl ParserProcess {
         let daemon = at.join("no-daemon");
         let path = streamline::parser::socket(&daemon).unwrap();
         let user = rustix::process::geteuid();
-        // Root's lies elsewhere, under a name that is this daemon's alone.
+        // Root's socket is in another folder, under a name that only this daemon has.
         let path = match user.is_root() {
             true => path,
             false => at.join(format!("streamline-{}/shared", user.as_raw())).join(path.file_name().unwrap()),
@@ -302,11 +302,11 @@ fn who_is_not_let_in_hears_why() {
     named.remove().unwrap();
 }
 
-/// Does something as this user.
+/// Does `work` as this user.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     use rustix::thread::{Gid, Uid, set_thread_res_gid, set_thread_res_uid};
     let work = || {
-        // Of this thread alone, which ends with the work.
+        // Changes only this thread, which ends with the work.
         let (group, user) = (Gid::from_raw(user), Uid::from_raw(user));
         set_thread_res_gid(group, group, group).expect("root may");
         set_thread_res_uid(user, user, user).expect("root may");
@@ -351,7 +351,7 @@ fn a_daemon_makes_no_folder_that_others_may_write() {
     assert_eq!(mode & 0o022, 0, "{mode:o}");
 }
 
-/// A daemon of root's, for which this is `/etc/passwd`. It ends with the test.
+/// A daemon of root that sees this file as `/etc/passwd`. It ends with the test.
 struct RootsDaemon<'a> {
     daemon: Child,
     folder: &'a Path,
@@ -367,7 +367,7 @@ impl RootsDaemon<'_> {
         command.arg(folder.join("control")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let daemon = RootsDaemon { daemon: command.spawn().unwrap(), folder };
         drop(connected(&daemon.socket()));
-        // Who is answered has been let in by what it is to be.
+        // If it answers, it has already become its final user.
         capture::client::Client::connect(&daemon.socket(), "a test").unwrap();
         daemon
     }
@@ -387,7 +387,7 @@ impl RootsDaemon<'_> {
         all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(names).collect()
     }
 
-    /// Ends it; what it said. None of its processes is left, and in its folder no more than this.
+    /// Ends it, and returns its messages. No process of it is left, and in its folder only the files `left`.
     fn end(mut self, signal: rustix::process::Signal, left: &[&str]) -> String {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.daemon), signal).unwrap();
         self.daemon.wait().unwrap();
@@ -440,7 +440,7 @@ fn roots_daemon_is_another_users_and_can_do_nothing_that_takes_root() {
                 assert!(status.contains(&expected), "{status}");
             }
         }
-        // What such a thread can do where neither seccomp nor Landlock stop it.
+        // The possible actions of such a thread where neither seccomp nor Landlock stops it.
         let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
         let victim = rustix::process::Pid::from_child(&sleeper);
         let others = daemon.processes();
@@ -448,7 +448,7 @@ fn roots_daemon_is_another_users_and_can_do_nothing_that_takes_root() {
         let remover = others.into_iter().find(|other| *other != process as i32).unwrap();
         let (socket, within) = (daemon.socket(), daemon.folder.join("new"));
         let tried = std::thread::spawn(move || {
-            // Of this thread alone, which ends with what it tries.
+            // Changes only this thread, which ends after its tries.
             rustix::thread::set_keep_capabilities(true).unwrap();
             let (uid, gid) = (rustix::thread::Uid::from_raw(user), rustix::thread::Gid::from_raw(group));
             rustix::thread::set_thread_groups(&[]).unwrap();
@@ -473,7 +473,7 @@ fn roots_daemon_is_another_users_and_can_do_nothing_that_takes_root() {
         sleeper.kill().unwrap();
         sleeper.wait().unwrap();
         assert_eq!(tried, [Err(std::io::ErrorKind::PermissionDenied); 7]);
-        // A killed one leaves its socket, and the next takes its place; one that is asked to end takes it away.
+        // A killed daemon leaves its socket, and the next one replaces it. A daemon that is asked to end removes it.
         daemon.end(Signal::KILL, &["control", "control.lock", "passwd"]);
         let said = RootsDaemon::start(folder.path(), passwd).end(Signal::TERM, &["passwd"]);
         assert!(said.contains(&format!("confined to: user {name}, three capabilities")), "{said}");
@@ -489,7 +489,7 @@ fn listener(path: &Path, flags: SocketFlags) -> OwnedFd {
     listener
 }
 
-/// A request of a user who means harm: it names as its ring whatever socket it likes, and lies where others look. Root looks.
+/// A request of a hostile user, in the folder where other users look for requests. It names any socket as its ring. Root looks.
 #[test]
 fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
     use buffer::control;
@@ -501,7 +501,7 @@ fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
         folder
     };
     let (strangers, victims) = (folder(stranger), folder(victim));
-    // Somebody else's sockets, and one of root's: nobody may be sent there.
+    // Sockets of another user, and one of root: no client may be sent there.
     let secret = at.path().join("secret.sock");
     let secrets = [
         (secret.clone(), listener(&secret, SocketFlags::NONBLOCK)),
@@ -519,14 +519,14 @@ fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
         let mut command = streamline(at.path());
         end_within(command.args(["watch", &format!("p{here}.pcap"), "--daemon", "/nowhere"]), Duration::from_secs(20))
     };
-    // The request's own socket is a link to another one of this process, which listens as who is looked for.
+    // The request's own socket is a link to another socket of this process, which listens as the searched request.
     as_user(stranger, || std::os::unix::fs::symlink(&secret, &request)).unwrap();
     assert!(String::from_utf8_lossy(&watch().stderr).contains("no request of yours has the number"));
     let listed = String::from_utf8_lossy(&ps(at.path()).stdout).into_owned();
     assert!(!listed.lines().any(|line| line.trim_start().starts_with(&format!("{here} "))), "{listed}");
     assert_eq!(connected(), 0);
     std::fs::remove_file(&request).unwrap();
-    // It is one of its own, and names others.
+    // The socket is the request's own, and it names sockets of others.
     let listens = as_user(stranger, || listener(&request, SocketFlags::empty()));
     let elsewhere = strangers.join("../../secret.sock");
     for named in [
@@ -542,7 +542,7 @@ fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
         let done = std::sync::atomic::AtomicBool::new(false);
         let output = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Whoever looks for it first sees whether it is there.
+                // A client first checks whether the request is there.
                 while !done.load(std::sync::atomic::Ordering::SeqCst) {
                     let soon = Instant::now() + Duration::from_millis(20);
                     if !control::packets::is_readable(&listens, soon).unwrap() {

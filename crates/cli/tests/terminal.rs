@@ -1,5 +1,5 @@
-//! What others wrote (names of files, requests, names in the traffic, devices, policies) is shown on a terminal and never
-//! obeyed by it: no control, no mark that turns the direction of writing, no line that looks like one of ours.
+//! Text from others (names of files, requests, names in the traffic, devices, policies) cannot control a terminal: it
+//! contains no escape sequence, no mark that changes the writing direction, and no line that looks like one of ours.
 
 use base::terminal::is_unfit;
 use packet::LinkType;
@@ -13,11 +13,11 @@ use testkit::packets::{CLIENT, Conversation, SERVER, udp};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Clears a terminal (7 bit and 8 bit), sets its title, turns the direction of writing, hides.
+/// Clears a terminal (7-bit and 8-bit), sets its title, changes the writing direction, hides text.
 const ATTACK: &str =
     "\u{1b}[2J\u{9b}2J\u{1b}]0;owned\u{7}\u{202e}\u{2066}\u{200f}\u{61c}\u{2028}\u{feff}\u{e0041}\u{7f}";
 
-/// A command in a folder, away from daemons and requests of others.
+/// A command in a folder, without access to other daemons and requests.
 fn streamline(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env_remove("XDG_RUNTIME_DIR").env("TMPDIR", folder).current_dir(folder).args(arguments);
@@ -25,7 +25,7 @@ fn streamline(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command printed, after looking that all of it is fit for a terminal, and that `seen` is there.
+/// The output of a command. Checks that all of it is fit for a terminal, and that it contains `seen`.
 fn check(output: &Output, seen: &str) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8(text).expect("what is printed is UTF-8");
@@ -40,7 +40,7 @@ fn run(folder: &Path, arguments: &[&str], seen: &str) -> String {
     check(&streamline(folder, arguments).output().unwrap(), seen)
 }
 
-/// A capture of these frames, cut at its end.
+/// A capture of these frames, truncated at its end.
 fn capture(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     write_header(&mut file, LinkType::ETHERNET, 262_144, Resolution::Nanoseconds);
@@ -56,13 +56,13 @@ fn capture(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
 fn names_of_files() {
     let folder = tempfile::tempdir().unwrap();
     let forged = format!("{ATTACK}\nerror: forged");
-    // Found in a folder, as bytes that are no UTF-8, too.
+    // Names found in a folder, also with bytes that are no UTF-8.
     std::fs::create_dir(folder.path().join("found")).unwrap();
     let not_utf8 = [forged.as_bytes(), b"\xff.pcap"].concat();
     std::fs::write(folder.path().join("found").join(OsStr::from_bytes(&not_utf8)), capture(&[])).unwrap();
     let said = run(folder.path(), &["run", "pcap found | count"], r"found/\x1b[2J\u{9b}2J\x1b]0;owned\x07\u{202e}");
     assert!(said.contains(r"\x7f\x0aerror: forged\xff.pcap: byte 24: the file ends inside a record"), "{said}");
-    // Named by the request: missing, cut, no capture, written already, a folder, an index.
+    // Names in the request: missing, truncated, no capture, already written, a folder, an index.
     let here = |name: &str| folder.path().join(name);
     let name = |ending: &str| format!("{forged}{ending}");
     std::fs::write(here(&name("cut")), capture(&[])).unwrap();
@@ -130,7 +130,7 @@ fn requests_and_words_on_the_command_line() {
     }
 }
 
-/// What is in the traffic: a host, a URL and a user agent of HTTP, a name of DNS, a server's name of TLS.
+/// Names in the traffic: a host, a URL and a user agent of HTTP, a name of DNS, a server's name of TLS.
 #[test]
 fn names_in_the_traffic() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn client_hello(name: &[u8]) -> Vec<u8> {
     [&[22, 3, 1][..], &with_length(handshake, 2)].concat()
 }
 
-/// A request that another process runs.
+/// A running request of another process.
 struct Waiting(Child);
 
 impl Drop for Waiting {
@@ -211,7 +211,7 @@ fn requests_of_others() {
     run(folder.path(), &["replace", &id, &format!("pcap - | {ATTACK}")], "error");
 }
 
-/// A policy that somebody else wrote, and devices that somebody else named.
+/// A policy of another author, and devices that another user named.
 #[test]
 fn policies_and_devices() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn policies_and_devices() {
         let arguments = ["daemon", "--config", "policy.toml", "--socket", "control"];
         run(folder.path(), &arguments, "error: policy.toml: ");
     }
-    // A device's name is any byte but a blank, `/` and `:`.
+    // A device's name may have any byte except blank, `/` and `:`.
     let script = "ip link add name \"$(printf '\\033[2J\\302\\2335n')\" type veth peer name other || exit 42; \
                   \"$PROGRAM\" devices; \"$PROGRAM\" devices --json; \"$PROGRAM\" stats --all; \"$PROGRAM\" stats --json; \
                   \"$PROGRAM\" doctor; exit 0";
@@ -236,7 +236,7 @@ fn policies_and_devices() {
     }
 }
 
-/// On a terminal `fmt` shows what it prints for programs as it is.
+/// On a terminal `fmt` replaces escape sequences, which programs get unchanged.
 #[test]
 fn a_request_that_is_formatted() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What systemd makes of the units in `dist`. Skipped where its tools are not installed.
+//! The units in `dist`, as systemd reads them. Skipped where its tools are not installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// None, and said aloud, where there is no such program.
+/// `None`, with a message: the program is not installed.
 fn run(command: &mut Command) -> Option<Output> {
     let output = command.output();
     if let Err(error) = &output {
@@ -38,7 +38,8 @@ fn systemd_understands_the_units() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A unit that permits less than the daemon's own guard would have it fail where it works by hand.
+/// A unit that permits fewer calls than the daemon's own guard would make the daemon fail, though it works when started
+/// by hand.
 #[test]
 fn the_service_permits_every_call_that_the_daemons_guard_permits() {
     let Some(output) = run(Command::new("systemd-analyze").arg("syscall-filter")) else { return };
@@ -72,7 +73,7 @@ fn the_service_permits_every_call_that_the_daemons_guard_permits() {
     let name =
         |rest: &str| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default().to_string();
     let made: BTreeSet<String> = sources.split("libc::SYS_").skip(1).map(name).collect();
-    // What the guards themselves are set by, and the socket that is handed over taken.
+    // The calls that set up the guards, and that take the inherited socket.
     let first = ["seccomp", "landlock_restrict_self", "capset", "prctl", "prlimit64", "pidfd_getfd"].map(String::from);
     let missing: Vec<_> = made.iter().chain(&first).filter(|call| !permitted.contains(call.as_str())).collect();
     assert!(made.len() > 60 && missing.is_empty(), "the service does not permit {missing:?}");

@@ -1,5 +1,4 @@
-//! `streamline watch` on requests that follow a file: what who watches sees, and what is left behind. On devices:
-//! `live/watching.rs`.
+//! `streamline watch` on requests that follow a file: the watched blocks, and no remains. On devices: `live/watching.rs`.
 
 use std::io::{PipeReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -27,7 +26,7 @@ fn text(bytes: &[u8]) -> String {
 /// A process that ends with the test.
 struct Process {
     child: Option<Child>,
-    /// Where its standard error is read, if some of it was read before.
+    /// Where to read its standard error, if a part was read before.
     said: Option<PipeReader>,
 }
 
@@ -45,7 +44,7 @@ impl Process {
         rustix::process::kill_process(rustix::process::Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
     }
 
-    /// What it says in the end, which it comes to by itself.
+    /// Its output. It must end by itself.
     fn end(mut self) -> Output {
         let mut child = self.child.take().unwrap();
         let began = Instant::now();
@@ -64,7 +63,7 @@ impl Process {
 }
 
 impl Process {
-    /// The same of one that waits for somebody to read what it writes.
+    /// The same for a process whose output was not read.
     fn end_unread(mut self) -> Output {
         self.child.take().unwrap().wait_with_output().unwrap()
     }
@@ -79,7 +78,7 @@ impl Drop for Process {
     }
 }
 
-/// A request that follows a file which has no packets yet, only the head of a bundled capture.
+/// A request that follows a file. At first the file has only a capture's head, without packets.
 struct Followed {
     folder: tempfile::TempDir,
     capture: Vec<u8>,
@@ -122,7 +121,7 @@ impl Followed {
         command
     }
 
-    /// The folder of its user's requests.
+    /// The folder of this user's requests.
     fn sockets(&self) -> PathBuf {
         match self.user {
             0 => "/run/streamline/requests".into(),
@@ -130,20 +129,20 @@ impl Followed {
         }
     }
 
-    /// What this process has in that folder, and what is left of it.
+    /// The number of this process's entries in that folder.
     fn names(&self, process: u32) -> usize {
         let entries = std::fs::read_dir(self.sockets()).into_iter().flatten().flatten();
         let mine = |name: &str| name.split('.').next() == Some(&process.to_string());
         entries.filter(|entry| entry.file_name().to_str().is_some_and(mine)).count()
     }
 
-    /// Starts to watch; it is watched when this returns.
+    /// Starts watching; it has begun when this returns.
     fn watching(&self, edge: &str, options: &[&str]) -> Process {
         let (mut said, theirs) = std::io::pipe().unwrap();
         let mut command = self.watch(edge);
         command.args(options).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(theirs);
         let mut process = Process { child: Some(command.spawn().unwrap()), said: None };
-        // The command holds the end that is written as long as it lives.
+        // The command would keep the writing end open.
         drop(command);
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
@@ -156,7 +155,7 @@ impl Followed {
         process
     }
 
-    /// The packets come.
+    /// Writes the packets to the file.
     fn grow(&self) {
         let mut file = std::fs::File::options().append(true).open(self.folder.path().join("followed.pcap")).unwrap();
         file.write_all(&self.capture[HEAD..]).unwrap();
@@ -171,7 +170,7 @@ impl Followed {
     }
 }
 
-/// What tcpdump says of a capture.
+/// The output of tcpdump for a capture.
 fn dumped(capture: &[u8]) -> Option<String> {
     let tcpdump = Path::new("/usr/bin/tcpdump");
     if !tcpdump.exists() {
@@ -229,7 +228,7 @@ fn what_is_no_frame_is_lines_json_bytes_or_a_capture() {
     assert_eq!(raw.stdout.len() as u64, counted["filters"][2]["bytes_out"].as_u64().unwrap());
     let first: serde_json::Value = serde_json::from_str(text(&json.stdout).lines().next().unwrap()).unwrap();
     assert_eq!((&first["event_type"], &first["dest_port"]), (&"http".into(), &80.into()));
-    // Classic tools know nothing of what USER0 means, but that it is one packet a block.
+    // Classic tools know only that USER0 has one packet per block.
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&capture.stdout).unwrap();
     if Path::new("/usr/bin/tcpdump").exists() {
@@ -302,7 +301,7 @@ fn it_ends_quietly_when_nobody_reads_and_with_ctrl_c() {
     let followed = Followed::new("F | http | files dir=out");
     let mut closed = followed.watching("tcp", &["--format", "lines"]);
     let interrupted = followed.watching("tcp", &["--format", "lines"]);
-    // Nothing comes, and it is noticed all the same.
+    // No blocks come; the command must notice the closed output anyway.
     drop(closed.child.as_mut().unwrap().stdout.take());
     let output = closed.end();
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), "0 blocks were seen, none was lost\n"));
@@ -323,7 +322,7 @@ fn a_request_without_a_daemon_is_stopped_by_its_process_and_by_nobody_else() {
     for (arguments, status, expected) in [
         (&["abc"][..], 2, "is no number of a request"),
         (&["1"], 1, "no request of yours has the number 1"),
-        // As it was written before.
+        // The earlier form of the command line.
         (&["p1"], 1, "no request of yours has the number 1"),
         (&[], 2, "--kept <DEVICE>"),
         (&["1", "--kept", "eth0"], 2, "cannot be used with"),
@@ -364,7 +363,7 @@ fn killed_watchers_leave_nothing_and_a_killed_request_a_name_that_the_next_takes
     drop(followed.run.take());
     let output = watcher.end();
     assert!(text(&output.stderr).contains("the process that ran the request died"), "{}", text(&output.stderr));
-    // What kill -9 left, whoever comes next takes away: this, or another test's.
+    // The next command removes the files that a killed request left: this command, or another test's.
     let _next = Followed::new("F | http | files dir=out");
     assert_eq!(followed.names(process), 0);
 }
@@ -384,7 +383,7 @@ fn only_its_user_and_root_may_watch() {
     assert!(list(nobody).status.success() && list(0).status.success());
     let refused = list(other);
     assert!(text(&refused.stderr).contains("no request of yours"), "{}", text(&refused.stderr));
-    // Who goes round the folder meets the socket's mode, whatever a library asks.
+    // A client that bypasses the folder meets the socket's mode, whatever mode a library sets.
     let socket = followed.sockets().join(format!("{}.sock", followed.process()));
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&socket).unwrap());
     assert_eq!(mode & 0o777, 0o600);
@@ -405,11 +404,11 @@ fn who_wants_everything_gets_it_and_is_overtaken_where_it_stands_still() {
         command
     };
     until("it can be watched", || watch(&["--count", "1"]).output().unwrap().status.success());
-    // Far faster than it can be read: without back-pressure most of it is lost.
+    // Far faster than it can be read: without back-pressure most blocks are lost.
     let output = watch(&["--count", "200000"]).output().unwrap();
     assert_eq!(output.stdout.len(), 200_000 * 64);
     assert!(text(&output.stderr).contains("200000 blocks were seen, none was lost"), "{}", text(&output.stderr));
-    // Nobody reads what it writes: it stands still, and the request goes on.
+    // The output is not read: the watcher stands still, and the request goes on.
     let still = Process::start(&mut watch(&[]));
     std::thread::sleep(Duration::from_secs(3));
     run.signal(rustix::process::Signal::INT);

@@ -31,8 +31,9 @@ pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     bind_selectors(graph)
 }
 
-/// Has filters whose parameters name fields check the schemas of the records that may come.
-fn check_records(graph: &Graph) -> Result<(), Diagnostic> {
+/// Has filters whose parameters name fields look at the schemas of the records that may come to them, and notes which records
+/// they make of those.
+fn check_records(graph: &mut Graph) -> Result<(), Diagnostic> {
     let mut given: Vec<Vec<&'static Schema>> = vec![Vec::new(); graph.nodes.len()];
     for id in graph.sorted().unwrap_or_default() {
         let vertex = graph.node(id);
@@ -55,6 +56,9 @@ fn check_records(graph: &Graph) -> Result<(), Diagnostic> {
             None if kind.gives == Gives::Same || kind.records.is_some() => comes,
             None => Vec::new(),
         };
+        if let (Some(made), Task::Filter(call)) = (made, &mut graph.node_mut(id).task) {
+            call.params.set_records(made.id());
+        }
     }
     Ok(())
 }

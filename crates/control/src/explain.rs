@@ -3,6 +3,7 @@
 use crate::graph::Origin;
 use crate::place::Design;
 use engine::{Edge, NodeId, Stages, Task, Workers};
+use filter::share::Sharing;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -99,6 +100,23 @@ fn append_stages(design: &Design, text: &mut String) {
         let comes = if channels.is_empty() { String::new() } else { format!("; gets {}", channels.join(", and ")) };
         let place = if stage.is_process { ", in a process of its own" } else { "" };
         let _ = writeln!(text, "  {numbers}  {}{place}{comes}", labels.join(", "));
+    }
+    for (number, stage) in stages.stages.iter().enumerate().filter(|(_, stage)| stage.threads == 1) {
+        let is_shared = |number: usize| stages.stages[number].threads > 1;
+        let is_between = stages.channels.iter().any(|channel| channel.to == number && is_shared(channel.from.0))
+            && stages.channels.iter().any(|channel| channel.from.0 == number && is_shared(channel.to));
+        let opens = |id: &&NodeId| match &design.plan.nodes[id.index()].task {
+            Task::Filter { kind, .. } => Sharing::of(kind) == Sharing::Opens,
+            Task::Choose(_) => false,
+        };
+        if let Some(id) = stage.nodes.iter().find(opens).filter(|_| is_between) {
+            let _ = writeln!(
+                text,
+                "`{0}` is one thread: fragments and tunnels do not say their flow; with `spread=` as its neighbours have it, it \
+                 runs in their shares, which are of pairs of hosts then",
+                label(id)
+            );
+        }
     }
     if let Some(why) = &stages.why {
         let _ = writeln!(text, "workers={}: {why}", design.plan.workers);

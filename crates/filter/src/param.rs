@@ -236,7 +236,10 @@ fn in_units(number: u64, units: &[(&str, u64)]) -> String {
 
 /// The checked values of one filter, by key. Each declared parameter with a default has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Params(Vec<(&'static str, Value)>);
+pub struct Params {
+    values: Vec<(&'static str, Value)>,
+    records: Option<u32>,
+}
 
 impl Params {
     /// No values; [`Params::set`] adds some.
@@ -244,12 +247,22 @@ impl Params {
         Params::default()
     }
 
+    /// Says which records the filter makes: the id of the schema that its [`Records`](crate::kind::Records) gave.
+    pub fn set_records(&mut self, schema: u32) {
+        self.records = Some(schema);
+    }
+
+    /// The id of the schema of the records that the filter makes, where its parameters and what comes to it say that.
+    pub fn records(&self) -> Option<u32> {
+        self.records
+    }
+
     /// Sets a value; a list is extended, any other value replaced.
     pub fn set(&mut self, key: &'static str, value: Value) {
-        match (self.0.iter_mut().find(|(known, _)| *known == key), value) {
+        match (self.values.iter_mut().find(|(known, _)| *known == key), value) {
             (Some((_, Value::List(list))), Value::List(more)) => list.extend(more),
             (Some((_, old)), value) => *old = value,
-            (None, value) => self.0.push((key, value)),
+            (None, value) => self.values.push((key, value)),
         }
     }
 
@@ -274,12 +287,12 @@ impl Params {
 
     /// The value of `key`. `None`: it has none.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.0.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
+        self.values.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
     /// All values.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
-        self.0.iter().map(|(key, value)| (*key, value))
+        self.values.iter().map(|(key, value)| (*key, value))
     }
 
     /// The text of `key`.

@@ -123,15 +123,6 @@ pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'stat
     Some(schema)
 }
 
-/// The schema of this name, with fields of these names, that [`made`] gave last.
-pub fn made_of_names(name: &str, fields: &[String]) -> Option<&'static Schema> {
-    let all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_it = |schema: &&&'static Schema| {
-        schema.name == name && schema.fields.iter().map(|field| field.name).eq(fields.iter().map(String::as_str))
-    };
-    all.iter().rev().find(is_it).copied()
-}
-
 /// The schema with this id that [`made`] gave.
 pub fn made_with_id(id: u32) -> Option<&'static Schema> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|schema| schema.id == id).copied()

@@ -1,4 +1,4 @@
-//! Divides blocks among shares: batches in turn, streams by number, frames by flow. Both directions of a flow go to one
+//! Divides blocks among shares: batches in turn, streams by number, frames by flow or by the two hosts. Both directions have one
 //! share.
 
 use crate::kind::{Kind, Mode, Parts, Type};
@@ -38,20 +38,22 @@ impl Shares {
         match self.division {
             Division::Batches => self.turn as usize,
             Division::Streams => (u64::from(block.class.connection()) % self.count) as usize,
-            Division::Flows => (flow_hash(&self.hasher, rings, block) % self.count) as usize,
+            Division::Flows => (flow_hash(&self.hasher, rings, block, true) % self.count) as usize,
+            Division::Hosts => (flow_hash(&self.hasher, rings, block, false) % self.count) as usize,
         }
     }
 }
 
-/// A hash of a frame's flow, the same for both directions; 0 for a frame without a flow.
+/// A hash of the flow of a frame, or of its two addresses alone, the same for both directions; 0 for a frame without a flow.
 #[inline]
-fn flow_hash(hasher: &FlowHasher, rings: &BlockTable, block: &Descriptor) -> u64 {
+fn flow_hash(hasher: &FlowHasher, rings: &BlockTable, block: &Descriptor, has_ports: bool) -> u64 {
     let Some(link) = rings.link_type(block).map(LinkType) else { return 0 };
     let bytes = rings.bytes(block);
     let Ok(frame) = frame::parse(link, bytes, block.wire()) else { return 0 };
     let flow = Flow::of(&frame, bytes);
     // Later fragments do not know their ports, so the ports of the first do not count either.
     let flow = match frame.fragment {
+        _ if !has_ports => Flow { source_port: 0, target_port: 0, protocol: 0, ..flow },
         Some(_) => Flow { source_port: 0, target_port: 0, ..flow },
         None => flow,
     };
@@ -68,6 +70,8 @@ pub enum Division {
     /// All frames of a flow go to one share, both directions.
     #[default]
     Flows,
+    /// All frames between two hosts do, by the outermost addresses: what fragments and tunnels between them hold meets there.
+    Hosts,
 }
 
 impl Division {
@@ -77,6 +81,7 @@ impl Division {
             Division::Batches => "each a batch in turn",
             Division::Streams => "each its share of the streams",
             Division::Flows => "each its share of the flows",
+            Division::Hosts => "each its share of the pairs of hosts",
         }
     }
 }
@@ -86,6 +91,8 @@ impl Division {
 pub enum Sharing {
     /// It makes streams from frames, each flow by itself: shares begin here.
     Begins,
+    /// It makes packets of frames between the same hosts: shares of flows begin behind it, those of pairs of hosts may before.
+    Opens,
     /// It handles each block or stream by itself: each share has a copy.
     Copied,
     /// It sees all blocks: there is only one.
@@ -98,8 +105,64 @@ impl Sharing {
         let makes_streams = kind.writes.has(Parts::STREAMS) && kind.takes.has(Type::Frame) && !kind.is_source();
         match kind.mode {
             Mode::Serial if makes_streams => Sharing::Begins,
+            Mode::Serial if kind.opens.is_some() => Sharing::Opens,
             Mode::Serial => Sharing::Single,
             Mode::Stateless | Mode::Session(_) => Sharing::Copied,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::Interface;
+
+    /// Ethernet, IPv4 between two hosts of these numbers, and the first bytes behind it.
+    fn frame(hosts: [u8; 2], fragment: u16, behind: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 34];
+        (bytes[12], bytes[14], bytes[22], bytes[23]) = (8, 0x45, 64, 17);
+        bytes[16..18].copy_from_slice(&(20 + behind.len() as u16).to_be_bytes());
+        bytes[20..22].copy_from_slice(&fragment.to_be_bytes());
+        bytes[26..34].copy_from_slice(&[10, 0, 0, hosts[0], 10, 0, 0, hosts[1]]);
+        bytes.extend(behind);
+        bytes
+    }
+
+    fn datagram(port: u16) -> Vec<u8> {
+        let [high, low] = port.to_be_bytes();
+        vec![high, low, 0, 53, 0, 8, 0, 0]
+    }
+
+    /// The share that each frame has, of four.
+    fn shares(division: Division, frames: &[Vec<u8>]) -> Vec<usize> {
+        let mut rings = BlockTable::new();
+        let segment = rings.add_append_ring();
+        let view = rings.add_view(segment, Interface { link_type: Some(1), ..Interface::default() }).unwrap();
+        let shares = Shares::new(division, 4);
+        let of = |bytes: &Vec<u8>| {
+            let mut block = rings.append_copy(view, &[bytes]).unwrap();
+            block.set_wire(bytes.len() as u32);
+            shares.of(&rings, &block)
+        };
+        frames.iter().map(of).collect()
+    }
+
+    #[test]
+    fn hosts_meet_in_one_share() {
+        const FIRST: u16 = 0x2000;
+        let between = |hosts: [u8; 2]| {
+            let ports = (0..8).map(|port| frame(hosts, 0, &datagram(port)));
+            ports.chain([frame(hosts, FIRST, &datagram(9)), frame(hosts, 1, b"behind it")]).collect::<Vec<_>>()
+        };
+        let there = between([1, 2]);
+        let all = [there.clone(), between([2, 1])].concat();
+        let found = shares(Division::Hosts, &all);
+        assert!(found.iter().all(|share| *share == found[0]), "{found:?}");
+        // The ports divide the others; fragments of one packet have no ports.
+        let found = shares(Division::Flows, &there);
+        assert!(found[..8].iter().any(|share| *share != found[0]) && found[8] == found[9], "{found:?}");
+        let others: Vec<_> = (1..20).map(|host| frame([host, 100], 0, &datagram(1))).collect();
+        let found = shares(Division::Hosts, &others);
+        assert!((0..4).all(|share| found.contains(&share)), "{found:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Receives through a packet socket of its own (packet(7), TPACKET_V3).
+//! Captures by a packet socket that this process opens itself (packet(7), TPACKET_V3).
 
 use crate::parts::received;
 use driver::af_packet::options::{BLOCK_BYTES_MIN, Options};
@@ -7,7 +7,7 @@ use filter::device::{Choice, Exclusive, Left, snap_len};
 use filter::prelude::*;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The kind `af_packet`.
+/// What `af_packet` is.
 pub static KIND: Kind = Kind::new("af_packet", "captures by a packet socket of its own", make)
     .help(
         "A copy of a device's packets, as every Linux offers it; the host sees them as before. `ethernet` is what to use \
@@ -42,13 +42,13 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     open(params, None)
 }
 
-/// Are incoming packets wanted, and outgoing ones?
+/// Which directions the request wants: (received, sent).
 fn ways(params: &Params) -> (bool, bool) {
     let direction = params.text("direction");
     (direction != Some("out"), direction != Some("in"))
 }
 
-/// A source of a device's packets: all, or those that the program `chosen` selects, also by direction.
+/// Opens the source. `chosen`: the program that chooses packets, by direction too. `None`: the socket gives all packets.
 fn open(params: &Params, chosen: Option<(OwnedFd, Left)>) -> Result<Instance, ParamError> {
     let fanout = params.number("fanout").map(|group| {
         let group = u16::try_from(group).map_err(|_| ParamError::new("fanout", "a group's number is at most 65535"))?;
@@ -58,7 +58,7 @@ fn open(params: &Params, chosen: Option<(OwnedFd, Left)>) -> Result<Instance, Pa
             Some("turn") => FanoutBy::RoundRobin,
             _ => FanoutBy::Hash,
         };
-        // Later fragments have no ports to hash, so reassemble first.
+        // Later fragments have no ports, so the kernel reassembles packets before it hashes them.
         Ok::<_, ParamError>(Fanout { group, by, defragment: by == FanoutBy::Hash })
     });
     let mut options = Options {
@@ -80,7 +80,7 @@ fn open(params: &Params, chosen: Option<(OwnedFd, Left)>) -> Result<Instance, Pa
     options.block_count = (bytes / options.block_bytes).max(2);
     let name = params.text("device").unwrap_or_default();
     if chosen.is_some() {
-        // Block everything until the program is attached.
+        // The socket takes no packets before the program is loaded.
         options.filter = driver::filter::nothing();
     }
     let receiver = Receiver::open(&received::namespace()?, name, &options).map_err(received::refusal)?;

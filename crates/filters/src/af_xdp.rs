@@ -1,4 +1,4 @@
-//! Receives by AF_XDP sockets: takes frames away from the host before its stack sees them.
+//! Receives by AF_XDP sockets: takes frames from a device before the host's network stack sees them.
 
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::received;
@@ -44,15 +44,15 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     open(params, None)
 }
 
-/// How many queues the device can have, if its frames can be read.
+/// The device's number of receive queues. Fails when its link type is unknown.
 fn queues(params: &Params) -> Result<u32, ParamError> {
     let link = received::look_up(params)?;
     received::link_type(&link).map(|_| link.receive_queues)
 }
 
-/// Room for as many frames as a request wants: in small chunks where no frame is longer.
+/// Sets number and size of chunks for `buffer` bytes. A chunk has 2048 bytes where the MTU permits it.
 fn sized(options: Options, params: &Params, mtu: u32) -> Result<Options, ParamError> {
-    /// Bytes in front of a frame in its chunk, and of its own headers with two tags.
+    /// Bytes of a chunk beside the MTU: 256 in front of the frame, then the Ethernet header with two VLAN tags.
     const BESIDE: u32 = 256 + 14 + 2 * 4;
     let chunk_bytes = if mtu + BESIDE <= 2048 { 2048 } else { options.chunk_bytes };
     let chunks = params.number("buffer").unwrap_or(0) / u64::from(chunk_bytes);
@@ -62,7 +62,7 @@ fn sized(options: Options, params: &Params, mtu: u32) -> Result<Options, ParamEr
     }
 }
 
-/// A source of what a device receives: all of it, or what a program chooses.
+/// Opens the source. `chosen`: the program that chooses frames. `None`: the source takes all frames.
 fn open(params: &Params, chosen: Option<(XdpProgram, Left)>) -> Result<Instance, ParamError> {
     let (program, left) = chosen.unzip();
     let wanted = Numbers::from_param(params, "queues", QUEUE)?;

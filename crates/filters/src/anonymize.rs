@@ -1,10 +1,10 @@
-//! Replaces what names somebody in frames: addresses by others, payload by nothing.
+//! Replaces addresses in frames by others, and removes payload.
 //!
-//! - `anonymize/kept.rs` — what of a frame stays; `anonymize/keyed.rs` — what becomes of an address.
+//! - `anonymize/kept.rs` — how much of a frame stays; `anonymize/keyed.rs` — maps an address to another.
 //! - `parts/edit.rs` — where addresses stand, and the checksums.
 //!
 //! The filter passes no bytes that it does not understand: behind the last header that it understands, all bytes are zero.
-//! It first crops a frame to the bytes that stay and only then writes to it. So it does not even copy the payload.
+//! It crops a frame to the bytes that stay before it writes to the frame, so it never copies the payload.
 
 mod kept;
 mod keyed;
@@ -65,7 +65,7 @@ pub static KIND: Kind = Kind::new("anonymize", "replaces addresses, and removes 
 /// A shorter key can be guessed.
 const KEY_LETTERS: usize = 16;
 
-/// What becomes of payload.
+/// The parameter `payload`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payload {
     Zero,
@@ -111,7 +111,6 @@ fn of_file(path: &str) -> Result<Keyed, ParamError> {
     }
 }
 
-/// The filter.
 struct Anonymize {
     keyed: Keyed,
     payload: Payload,
@@ -128,7 +127,7 @@ impl Change for Anonymize {
 }
 
 impl Anonymize {
-    /// Writes what stands for the kept part into a copy of it.
+    /// Replaces addresses in a copy of the kept bytes, turns options into padding, and mends checksums.
     fn write(&mut self, link: LinkType, kept: &Kept, bytes: &mut [u8], zeroed: Option<Zeroed>) {
         self.write_link(link, kept, bytes);
         match &kept.what {
@@ -171,7 +170,7 @@ impl Anonymize {
             LinkType::LINUX_SLL2 => change(12),
             _ => {}
         }
-        // Cooked headers have room for addresses of eight bytes.
+        // Cooked headers have room for eight address bytes.
         let rest = match link.canonical() {
             LinkType::LINUX_SLL => 12..14,
             LinkType::LINUX_SLL2 => 18..20,
@@ -183,7 +182,7 @@ impl Anonymize {
     }
 }
 
-/// Makes the options of an IPv4 header padding.
+/// Turns all options of an IPv4 header into padding.
 fn pad_ip_options(bytes: &mut [u8], read: &Frame) {
     const NO_OPERATION: u8 = 1;
     let at = read.network_offset as usize;
@@ -196,7 +195,7 @@ fn pad_ip_options(bytes: &mut [u8], read: &Frame) {
     bytes[at + 10..at + 12].copy_from_slice(&mended(check, old, new).to_be_bytes());
 }
 
-/// Makes those options of a TCP header padding that are not among the common ones; its bytes end at `end`, at the latest.
+/// Turns uncommon options of a TCP header into padding. The header's bytes end at `end` at the latest.
 fn pad_tcp_options(bytes: &mut [u8], read: &Frame, end: usize) {
     const NO_OPERATION: u8 = 1;
     let start = read.transport_offset as usize + tcp::Packet::HEADER_BYTES;
@@ -207,7 +206,7 @@ fn pad_tcp_options(bytes: &mut [u8], read: &Frame, end: usize) {
         let kind = options[at];
         let length = match kind {
             0 => {
-                // Behind the end there is nothing.
+                // An end-of-options byte: zero all behind it.
                 options[at..].fill(0);
                 break;
             }

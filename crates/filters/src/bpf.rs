@@ -1,9 +1,9 @@
-//! Passes packets that a tcpdump expression matches. The expression is compiled by the system's libpcap (behind a
-//! trait, see `program::compile`) and run by the interpreter of the `program` crate, one program for each link type
-//! that comes.
+//! Passes packets that a tcpdump expression matches.
 //!
-//! Tiers: a batch of one view is one call of the interpreter for up to 64 packets, and one word of live bits; a batch
-//! of several link types takes one such call for each; compiling happens once for each link type.
+//! The system's libpcap compiles the expression (behind a trait, see `program::compile`), once for each link type that
+//! comes. The interpreter of the `program` crate runs the programs. Tiers:
+//! - A batch of one view: one call of the interpreter for up to 64 packets, and one word of live bits.
+//! - A batch of several link types: one such call for each.
 
 use base::limits::BATCH_BLOCKS;
 use filter::batch::places;
@@ -36,11 +36,11 @@ pub static KIND: Kind = Kind::new("bpf", "passes packets that a tcpdump expressi
         output: "{\"blocks\":2,\"bytes\":124,\"wire_bytes\":124}\n",
     }]);
 
-/// What is compiled for: longer packets than any file holds, so that programs never crop.
+/// The snap length given to libpcap. No file holds longer packets, so programs never crop.
 const SNAP_LEN: u32 = 262_144;
 
-/// Link types with keywords of their own: an expression that none of them takes is wrong for every other, too.
-/// 802.11, Linux cooked capture, PF log, SunATM, MTP2.
+/// Link types with keywords of their own: 802.11, Linux cooked capture, PF log, SunATM, MTP2. An expression that Ethernet
+/// and all of these refuse is wrong for every other link type, too.
 const SPECIAL: [LinkType; 5] = [LinkType(127), LinkType::LINUX_SLL, LinkType(117), LinkType(123), LinkType(140)];
 
 fn lower(params: &Params, compiler: &dyn Compile, link_type: u16) -> Result<Vec<Instruction>, String> {
@@ -57,7 +57,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             CompileErrorKind::Unavailable => {
                 return Err(ParamError { system: true, ..ParamError::new("expr", error.message) });
             }
-            // Perhaps it is meant for another link type, which is known only when blocks come.
+            // The expression may suit another link type, which is known only when blocks come.
             CompileErrorKind::Syntax if SPECIAL.iter().any(|link| bpf.compile(*link).is_ok()) => {}
             CompileErrorKind::Syntax => return Err(ParamError::new("expr", error.message)),
         },
@@ -68,7 +68,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 struct Bpf {
     expression: String,
     compiler: Arc<dyn Compile>,
-    /// Few: a link type is looked for from the front.
+    /// Searched from the front: there are few link types.
     programs: Vec<(LinkType, Interpreter)>,
 }
 
@@ -78,7 +78,7 @@ impl Bpf {
         Interpreter::from_cbpf(&code).map_err(|error| CompileError::syntax(error.to_string()))
     }
 
-    /// The program for a link type, compiled now if it is the first time.
+    /// The program for a link type. The first call for a link type compiles it.
     fn program(&mut self, link: LinkType) -> Result<&Interpreter, Box<Failure>> {
         let at = match self.programs.iter().position(|(known, _)| *known == link) {
             Some(at) => at,
@@ -132,7 +132,7 @@ impl Filter for Bpf {
                     return Err(failure);
                 }
             };
-            // Without gaps a packet's number is its place.
+            // The batch has no gaps: a packet's number is its place.
             kept |= match left & left.wrapping_add(1) {
                 0 if others == 0 => passed,
                 _ => places(passed).fold(0, |kept, number| kept | 1 << at[number]),
@@ -152,8 +152,8 @@ mod tests {
     use std::sync::Mutex;
     use testkit::Chain;
 
-    /// Knows `ip` for Ethernet and raw IP, `ether` for Ethernet alone, `wlan` for 802.11 alone, `long` for any;
-    /// remembers what it was asked.
+    /// Knows `ip` for Ethernet and raw IP, `ether` for Ethernet, `wlan` for 802.11, and `long` for any link type. Records
+    /// the link types that it was asked for.
     #[derive(Default)]
     struct Compiler {
         asked: Mutex<Vec<u16>>,

@@ -8,7 +8,7 @@ mod spread;
 use crate::parts::fields::{Names, known};
 use filter::batch::places;
 use filter::prelude::*;
-use filter::record::{made, made_of_names};
+use filter::record::{made, made_with_id};
 use groups::{Group, Groups};
 use std::vec::IntoIter;
 
@@ -106,20 +106,12 @@ fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schem
 }
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let schemas: Vec<&'static Schema> = env.schemas.to_vec();
-    let is_known = |name: &str| schemas.iter().any(|schema| crate::parts::fields::find(name, schema).is_some());
     let measures = measures(params);
-    let schema =
-        if params.list("name").iter().chain(measures.iter().map(|(_, _, name)| name)).all(|name| is_known(name)) {
-            schema(params, &schemas)?
-        } else {
-            // Records that a request shapes, such as those of another `by`, have schemas that were known when this was checked.
-            let timestamp = params.number("every").map(|_| "timestamp".to_string());
-            let measured = measures.iter().map(|(key, _, name)| format!("{key}.{name}"));
-            let names = timestamp.into_iter().chain(params.list("name").iter().cloned());
-            let names: Vec<String> = names.chain(["count".to_string()]).chain(measured).collect();
-            made_of_names("by", &names).map_or_else(|| schema(params, &[]), Ok)?
-        };
+    // The check of the request knew what comes; without one it is any of the records that there are.
+    let schema = match params.records().and_then(made_with_id) {
+        Some(schema) => schema,
+        None => schema(params, &env.schemas)?,
+    };
     let names = params.list("name").iter().cloned().chain(measures.iter().map(|(_, _, name)| name.clone())).collect();
     let keys = params.list("name").len();
     Ok(Instance::filter(By {
@@ -314,6 +306,30 @@ mod tests {
         });
         assert_eq!(shown.collect::<Vec<_>>(), expected, "{given:?}");
         assert_eq!(outcome.counters("by").drops.get("more groups than groups="), dropped);
+    }
+
+    /// Two requests of a process may group by one name with values of two types.
+    #[test]
+    fn records_are_those_that_the_check_found() {
+        let groups = |kind| made("by", &[("who".to_string(), kind), ("count".to_string(), FieldType::Number)]).unwrap();
+        static AS_CHECKED: Kind = Kind::new("by", "", |params, env| {
+            let id = params.number("groups").and_then(|id| u32::try_from(id).ok());
+            let mut params = params.clone();
+            params.set_records(id.ok_or_else(|| ParamError::system("no id"))?);
+            make(&params, env)
+        })
+        .params(KIND.params)
+        .takes(&[Type::Record])
+        .gives(Type::Record)
+        .mode(Mode::Serial);
+        for kind in [FieldType::Text, FieldType::Address] {
+            let id = groups(kind).id();
+            let pieces = vec![(Descriptor::default(), RowWriter::new(&SEEN).text("who", "a").row().to_vec())];
+            let given = [("name", "who"), ("groups", &id.to_string())];
+            let outcome = Chain::pieces(Type::Record, None, pieces).schema(&SEEN).then(&AS_CHECKED, &given).run();
+            let ids: Vec<_> = outcome.blocks.iter().map(|block| filter::record::schema_id(&block.bytes)).collect();
+            assert_eq!(ids, [Some(id)], "{kind:?}");
+        }
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Filter for Conflicts {
             let bytes = cx.rings.bytes(frame);
             match Segment::read(&self.origins, origin, bytes, frame.wire()) {
                 Ok(mut segment) => {
-                    self.assembler.check(&mut segment, bytes);
+                    self.assembler.check(&mut segment, frame, bytes);
                     let before = cx.out.len();
                     if let Err(reason) = self.assembler.segment(&segment, frame, cx) {
                         cx.drop(1, reason);

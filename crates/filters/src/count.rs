@@ -1,4 +1,4 @@
-//! Counts blocks and bytes, and says how many there were when the input ends.
+//! Counts blocks and bytes, and gives one record of the counts when the input ends.
 
 use crate::parts::select::refused;
 use crate::parts::{landing, live};
@@ -78,35 +78,35 @@ impl Count {
     }
 }
 
-/// A source of the record alone, where packets are counted by whoever captures them. Several readers are counted together,
-/// and with them packets that the programs of these cannot tell about.
+/// A source of only the record: the programs that capture the packets count them. It adds up the counts of all readers in
+/// `registry`, and the packets that their programs could not decide about (`undecided`).
 pub fn source(registry: Vec<CaptureReader>, undecided: Vec<Undecided>) -> Instance {
     let notices = registry.iter().filter_map(live::note).collect();
     Instance::source(Elsewhere { registry, undecided, notices, stopped: None })
 }
 
-/// Packets that a program cannot tell about: they are copied, and counted here where they pass.
+/// A reader of packets that a program could not decide about: copies them, decides, and counts those that pass.
 pub struct Undecided {
     reader: CaptureReader,
     decides: Box<dyn Decides>,
-    /// The packet that is looked at.
+    /// The current packet.
     bytes: Vec<u8>,
     count: Count,
 }
 
-/// How often packets are looked for that are decided here.
+/// How long the source waits before it looks for undecided packets again.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
 
-/// Packets looked at before others get their turn.
+/// Packets that one reader looks at in a turn.
 const LOOKS: usize = 256;
 
 impl Undecided {
-    /// Those that this reader finds.
+    /// Counts the packets that `reader` finds and `decides` passes.
     pub fn new(reader: CaptureReader, decides: Box<dyn Decides>) -> Undecided {
         Undecided { reader, decides, bytes: vec![0; PACKET_BYTES], count: Count::default() }
     }
 
-    /// Decides about packets that are there; says whether there may be more.
+    /// Decides about waiting packets. `true`: there may be more.
     fn look(&mut self, counters: &mut Counters) -> bool {
         for _ in 0..LOOKS {
             let Found::Packet(packet) = self.reader.look() else { return false };
@@ -122,18 +122,18 @@ impl Undecided {
     }
 }
 
-/// What whoever captures has counted.
+/// Counts that the capturing programs keep.
 struct Elsewhere {
     registry: Vec<CaptureReader>,
     undecided: Vec<Undecided>,
-    /// What has to be said when it begins.
+    /// Notices to give with the first pull.
     notices: Vec<String>,
-    /// What it was when the run was to end, and how many packets had been seen.
+    /// The counts when the run was told to stop, and how many packets the device had seen.
     stopped: Option<(Count, u64)>,
 }
 
 impl Elsewhere {
-    /// What was counted by programs, and how many packets were seen.
+    /// The current counts of the programs, and how many packets the device has seen.
     fn now(&self) -> (Count, u64) {
         let mut sum = (Count::default(), 0);
         for reader in &self.registry {
@@ -157,7 +157,7 @@ impl Source for Elsewhere {
         if self.stopped.is_some() {
             return Ok(Pull::End);
         }
-        // None finds anything: it says so on its line, and hears there when its device is gone.
+        // No reader has packets. Each announces this on its line, where it also hears that its device is gone.
         for reader in &mut self.registry {
             reader.announce();
         }

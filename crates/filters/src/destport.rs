@@ -1,4 +1,4 @@
-//! Classifies frames by their destination port, and passes those with a wanted one.
+//! Classifies frames by destination port, and passes those with a wanted port.
 
 use crate::parts::ports::{self, Which};
 use filter::prelude::*;

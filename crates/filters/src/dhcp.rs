@@ -9,7 +9,6 @@ use base::limits::DHCP_LISTED;
 use filter::prelude::*;
 use filter::record::list_push;
 use packet::dhcp::{self, Packet, code};
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 static SCHEMA: Schema = Schema::new(
@@ -56,7 +55,7 @@ pub static KIND: Kind = Kind::new("dhcp", "reads DHCP messages and gives a recor
     .parses_payload()
     .examples(&[Example { request: "pcap dhcp.pcap | dhcp", output: A_LEASE }]);
 
-const A_LEASE: &str = r#"{"timestamp":"2020-04-29T19:58:19.728133000Z","flow_id":7428980905371111,"event_type":"dhcp","src_ip":"10.16.1.4","src_port":68,"dest_ip":"10.16.1.1","dest_port":67,"proto":"UDP","dhcp":{"type":"request","id":4016330564,"client_mac":"00:11:32:17:49:f0","assigned_ip":"0.0.0.0","client_ip":"10.16.1.4","next_server_ip":"0.0.0.0","relay_ip":"0.0.0.0","client_id":"00:11:32:17:49:f0","hostname":"nas1","params":["subnet_mask","broadcast_address","time_offset","router","domain","dns_server","hostname"],"dhcp_type":"request"}}
+const A_LEASE: &str = r#"{"timestamp":"2020-04-29T19:58:19.728133000Z","flow_id":7428980905371111,"event_type":"dhcp","src_ip":"10.16.1.4","src_port":68,"dest_ip":"10.16.1.1","dest_port":67,"proto":"UDP","dhcp":{"type":"request","id":4016330564,"client_mac":"00:11:32:17:49:f0","assigned_ip":"0.0.0.0","client_ip":"10.16.1.4","client_id":"00:11:32:17:49:f0","hostname":"nas1","params":["subnet_mask","router","domain","dns_server"],"dhcp_type":"request"}}
 {"timestamp":"2020-04-29T19:58:19.731693000Z","flow_id":7428980905371111,"event_type":"dhcp","src_ip":"10.16.1.1","src_port":67,"dest_ip":"10.16.1.4","dest_port":68,"proto":"UDP","dhcp":{"type":"reply","id":4016330564,"client_mac":"00:11:32:17:49:f0","assigned_ip":"10.16.1.4","client_ip":"10.16.1.4","next_server_ip":"10.16.1.1","relay_ip":"0.0.0.0","hostname":"nas1","domain_name":"unx.ca","dhcp_type":"ack","subnet_mask":"255.255.0.0","routers":["10.16.1.1"],"dns_servers":["10.16.1.1"],"lease_time":3600,"renewal_time":1681,"rebinding_time":3031}}
 "#;
 
@@ -101,7 +100,12 @@ impl Filter for Dhcp {
 
 impl Dhcp {
     fn fields(&mut self, packet: &Packet<'_>) {
-        self.row.text("dhcp.type", if packet.operation() == dhcp::REPLY { "reply" } else { "request" });
+        let kind = match packet.operation() {
+            dhcp::REQUEST => "request",
+            dhcp::REPLY => "reply",
+            _ => "<unknown>",
+        };
+        self.row.text("dhcp.type", kind);
         self.row.number("dhcp.id", packet.exchange().into());
         if let Some(address) = packet.hardware() {
             self.text.clear();
@@ -109,8 +113,10 @@ impl Dhcp {
             self.row.text("dhcp.client_mac", &self.text);
         }
         self.row.address("dhcp.assigned_ip", packet.given().into()).address("dhcp.client_ip", packet.client().into());
-        self.row.address("dhcp.next_server_ip", packet.next_server().into());
-        self.row.address("dhcp.relay_ip", packet.relay().into());
+        if packet.operation() == dhcp::REPLY {
+            self.row.address("dhcp.next_server_ip", packet.next_server().into());
+            self.row.address("dhcp.relay_ip", packet.relay().into());
+        }
     }
 
     /// The first option of each code counts.
@@ -158,24 +164,13 @@ impl Dhcp {
             }
         }
         if let Some([kind, ..]) = packet.option(code::MESSAGE_TYPE) {
-            self.text.clear();
-            match kind_name(*kind) {
-                Some(name) => self.text.extend_from_slice(name.as_bytes()),
-                // Writing to a Vec cannot fail.
-                None => write!(self.text, "{kind}").unwrap_or_default(),
-            }
-            self.row.text("dhcp.dhcp_type", &self.text);
+            self.row.text("dhcp.dhcp_type", kind_name(*kind));
         }
         if let Some(codes) = packet.option(code::PARAMETERS) {
             self.list.clear();
-            for code in codes.iter().take(DHCP_LISTED) {
-                self.text.clear();
-                match parameter_name(*code) {
-                    Some(name) => self.text.extend_from_slice(name.as_bytes()),
-                    None => write!(self.text, "{code}").unwrap_or_default(),
-                }
+            for name in codes.iter().take(DHCP_LISTED).filter_map(|code| parameter_name(*code)) {
                 self.word.begin();
-                list_push(&mut self.list, self.word.text("", &self.text).row());
+                list_push(&mut self.list, self.word.text("", name).row());
             }
             if codes.len() > DHCP_LISTED {
                 outlet.count("dhcp options not listed", (codes.len() - DHCP_LISTED) as u64);
@@ -186,8 +181,8 @@ impl Dhcp {
 }
 
 /// EVE's names of kinds of messages.
-const fn kind_name(kind: u8) -> Option<&'static str> {
-    Some(match kind {
+const fn kind_name(kind: u8) -> &'static str {
+    match kind {
         dhcp::kind::DISCOVER => "discover",
         dhcp::kind::OFFER => "offer",
         dhcp::kind::REQUEST => "request",
@@ -196,24 +191,21 @@ const fn kind_name(kind: u8) -> Option<&'static str> {
         dhcp::kind::NAK => "nak",
         dhcp::kind::RELEASE => "release",
         8 => "inform",
-        _ => return None,
-    })
+        _ => "unknown",
+    }
 }
 
-/// EVE's names of options that clients ask for.
+/// EVE's names of options that clients ask for; EVE leaves others out.
 const fn parameter_name(number: u8) -> Option<&'static str> {
     Some(match number {
         code::SUBNET_MASK => "subnet_mask",
-        2 => "time_offset",
         code::ROUTERS => "router",
         code::NAME_SERVERS => "dns_server",
-        code::HOST_NAME => "hostname",
         code::DOMAIN_NAME => "domain",
-        28 => "broadcast_address",
+        35 => "arp_timeout",
         42 => "ntp_server",
-        44 => "netbios_name_server",
-        46 => "netbios_node_type",
-        code::LEASE_TIME => "address_lease_time",
+        66 => "tftp_server_name",
+        150 => "tftp_server_ip",
         _ => return None,
     })
 }
@@ -254,11 +246,22 @@ mod tests {
         let expected = json!({
             "type": "reply", "id": 9, "client_mac": "02:00:00:00:00:05", "assigned_ip": "10.0.0.9", "client_ip": "0.0.0.0",
             "next_server_ip": "10.0.0.2", "relay_ip": "10.0.0.3", "client_id": "ab:02", "hostname": "ho\\007t",
-            "vendor_class_identifier": "v", "requested_ip": "10.0.0.7", "params": ["subnet_mask", "dns_server", "200"],
+            "vendor_class_identifier": "v", "requested_ip": "10.0.0.7", "params": ["subnet_mask", "dns_server"],
             "dhcp_type": "ack", "subnet_mask": "255.255.255.0", "routers": ["10.0.0.1", "10.0.0.2"],
             "dns_servers": ["9.9.9.9"], "lease_time": 256,
         });
         assert_eq!(record, expected);
+    }
+
+    #[test]
+    fn requests_say_nothing_of_servers() {
+        for (operation, kind, expected) in [(1, 9, ["request", "unknown"]), (3, 8, ["<unknown>", "inform"])] {
+            let mut bytes = message(&[53, 1, kind]);
+            bytes[0] = operation;
+            let record = serde_json::from_str::<Value>(run(&bytes).stdout.trim()).unwrap()["dhcp"].take();
+            assert_eq!([&record["type"], &record["dhcp_type"]], expected);
+            assert_eq!((record.get("relay_ip"), record.get("next_server_ip")), (None, None));
+        }
     }
 
     #[test]

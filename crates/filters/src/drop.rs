@@ -1,4 +1,4 @@
-//! Drops every block: an end for what nobody needs to see.
+//! Drops every block: the end of a branch without output.
 
 use filter::prelude::*;
 
@@ -9,7 +9,7 @@ pub static KIND: Kind = Kind::new("drop", "drops every block", make)
         "A sink that keeps nothing: for timing what stands before it, and for branches wanted for their counters only.",
     )
     .sink()
-    // Nothing is put in order here: each share of the flows may have its own.
+    // There is no order to keep: each share of the flows may have an instance.
     .mode(Mode::Stateless)
     .runs_in(Spaces::UNPRIVILEGED);
 

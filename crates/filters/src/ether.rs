@@ -1,4 +1,4 @@
-//! Classifies frames by their ether type, and passes those with a wanted type or Ethernet address.
+//! Classifies frames by ether type, and passes those with a wanted ether type or Ethernet address.
 
 use crate::parts::mac;
 use crate::parts::numbers::{Meaning, Numbers};

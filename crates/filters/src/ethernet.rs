@@ -1,5 +1,5 @@
-//! Reads a live device. Which way its packets come (by the kernel's program, by a packet socket; from a daemon or in this
-//! process) its owner decides; what a device gives is in `parts/live.rs`.
+//! Reads a live device. The device's owner decides how packets come: by the kernel's program or a packet socket, from a
+//! daemon or in this process. `parts/live.rs` has the source.
 
 use filter::capture_request::{By, CaptureError, CaptureRequest, Direction, Mode as CaptureMode, Share};
 use filter::device::{Shared, opened_by_owner};
@@ -48,7 +48,7 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
     .completes(check_share)
     .device(DeviceAccess::Shared(Shared { asked: capture_request, permits: takes_everything }));
 
-/// Says before anything runs what is no part of a device's traffic.
+/// Refuses a wrong share of a device (`device@share`) before the run begins.
 fn check_share(params: &mut Params) -> Result<(), ParamError> {
     let part = params.text("device").and_then(|name| Some(name.split_once('@')?.1));
     part.map_or(Ok(()), |part| share(part).map(drop))
@@ -88,7 +88,7 @@ fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>), P
     Ok((asked, share))
 }
 
-/// Why a request that takes every packet of a device away from the host is refused, unless it says that it means that.
+/// Refuses a request that takes every packet of a device away from the host, unless it says `everything=yes`.
 fn takes_everything(asked: &CaptureRequest, params: &Params) -> Result<(), ParamError> {
     let chooses =
         || program::from_cbpf(&asked.program).is_ok_and(|program| program.always().is_none_or(|length| length == 0));

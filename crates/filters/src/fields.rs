@@ -1,6 +1,4 @@
-//! Writes named fields of records, a line for each record, as columns.
-//!
-//! How values become text is in `fields/format.rs`.
+//! Writes named fields of records as columns, one line for each record. `fields/format.rs` turns values into text.
 
 mod format;
 
@@ -82,14 +80,14 @@ struct Fields {
     names: Names,
     cells: Cells,
     format: Format,
-    /// The names are still to be written.
+    /// The line of names is not written yet.
     header: bool,
     /// Records are the metadata of messages.
     of_messages: bool,
 }
 
 impl Fields {
-    /// Writes the names, once.
+    /// Writes the line of names before the first record.
     fn begin(&mut self) -> Made {
         if !std::mem::take(&mut self.header) {
             return Ok(Status::Done);

@@ -1,13 +1,12 @@
-//! Writes each stream, message, frame or record to a file of its own, with an index of them all.
+//! Writes each stream, message, frame or record to a file of its own, and an index of the files. This file decides which
+//! blocks belong to which file.
 //!
-//! - `files/outgoing.rs` — one file under way: blocks held until writing them is worth a system call.
-//! - `files/disk.rs` — the write path: when what is written, and few files open at a time.
-//! - `files/round.rs` — bytes of several files, written and hashed by two threads.
-//! - `files/folder.rs` — the folder and its `index.jsonl`; also what `overwrite=yes` may remove.
+//! - `files/outgoing.rs` — one file under way: holds blocks until a write is worth its system call.
+//! - `files/disk.rs` — the write path: when files are written, with few files open at a time.
+//! - `files/round.rs` — two threads write and hash the bytes of several files.
+//! - `files/folder.rs` — the folder and its `index.jsonl`, and the files that `overwrite=yes` may remove.
 //! - `files/store.rs` — the other kind of folder: each content once, named by its hash, with side-cars.
-//! - `files/title.rs` — what a file is called and what the index says of it. No byte of a name is taken from the wire.
-//!
-//! Here: which blocks belong to which file.
+//! - `files/title.rs` — a file's name and index fields. A name takes no byte from the wire.
 
 mod disk;
 mod folder;
@@ -121,13 +120,13 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }
 }
 
-/// Blocks belong together by class, from FIRST to LAST.
+/// Input whose blocks belong together by class, from FIRST to LAST.
 struct Streams {
     disk: Disk,
     open: ClassTable<Outgoing>,
-    /// Classes of files that became ready to be written; some may have ended since.
+    /// Classes of files that became ready for writing. Some files may have ended since.
     ready: Vec<Class>,
-    /// Else everything is a message.
+    /// Byte streams may come. `false`: all blocks belong to messages.
     bytes_possible: bool,
     size_max: u64,
     meta_fields: MetaFields,
@@ -166,12 +165,12 @@ impl Streams {
         open.remove(block.class).map_or(Ok(()), |file| disk.end(file, cx.rings))
     }
 
-    /// Writes the files that are ready. They leave the table meanwhile, for several are written at once.
+    /// Writes the files that are ready. They leave the table meanwhile, because one call writes several of them.
     fn write_ready(&mut self, rings: &buffer::BlockTable) -> Outcome {
         let Streams { disk, open, ready, .. } = self;
         let mut files: Vec<(Class, Outgoing)> = Vec::with_capacity(ready.len());
         for class in ready.drain(..) {
-            // One that ended meanwhile waits elsewhere; its class may have begun anew.
+            // The file may have ended since, and its class may have begun another.
             if open.get_mut(class).is_some_and(|file| file.ready) {
                 files.extend(open.remove(class).map(|file| (class, file)));
             }
@@ -184,7 +183,7 @@ impl Streams {
     }
 }
 
-/// What a file that begins with this block is.
+/// The title of a file that begins with this block.
 fn title_of(block: &Descriptor, bytes_possible: bool, streams: &StreamTable) -> Title {
     let facts = streams.get(block.class);
     let is_udp = facts.is_some_and(|facts| facts.flow.protocol == packet::frame::protocol::UDP);
@@ -192,7 +191,7 @@ fn title_of(block: &Descriptor, bytes_possible: bool, streams: &StreamTable) -> 
     Title::of_stream(kind, block, facts)
 }
 
-/// The part of a block that still goes into a file of which `size` bytes are there.
+/// The part of a block that still goes into a file of `size` bytes.
 fn block_within(block: &Descriptor, size: u64, size_max: u64) -> Descriptor {
     let room = size_max.saturating_sub(size);
     let mut part = *block;
@@ -201,7 +200,7 @@ fn block_within(block: &Descriptor, size: u64, size_max: u64) -> Descriptor {
         part.set_flags(block.flags());
     } else if u64::from(block.len) > room || (block.gap() > 0 && room == 0) {
         part.len = room as u32;
-        // Behind the limit nothing is kept, so nothing is missing either.
+        // Bytes behind the limit are not kept, so they are not missing.
         part.set_wire(if room == 0 { 0 } else { part.len.saturating_add(block.gap()) });
         part.add_flags(Flags::TRUNCATED.with(Flags::LIMITED));
     }
@@ -209,7 +208,7 @@ fn block_within(block: &Descriptor, size: u64, size_max: u64) -> Descriptor {
 }
 
 impl Streams {
-    /// Where all was written that the request allows: what is open ends, and nothing more is wanted.
+    /// Finishes if the request's limit was reached: ends the open files, and accepts no more blocks.
     fn unless_limited(&mut self, cx: &mut Context<'_>) -> Made {
         let Some(notice) = self.disk.take_limit_notice() else { return Ok(Status::Done) };
         self.end_all(cx)?;
@@ -218,7 +217,7 @@ impl Streams {
         Ok(Status::Finished)
     }
 
-    /// Ends what is open. Goes on after a failure: the other files and the index should be whole.
+    /// Ends the open files. Goes on after a failure: the other files and the index should be whole.
     fn end_all(&mut self, cx: &mut Context<'_>) -> Outcome {
         let mut outcome = Ok(());
         while let Some((_, mut file)) = self.open.pop() {
@@ -261,7 +260,7 @@ impl Filter for Streams {
     }
 }
 
-/// Every block is a file.
+/// Input whose every block becomes a file.
 struct Blocks {
     disk: Disk,
     of: Type,

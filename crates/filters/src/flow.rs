@@ -1,7 +1,7 @@
-//! Flows in requests: a request receives from and sends to an interface that the daemon owns, by a protocol stack of its own.
+//! Flows in requests: a request receives from and sends to an interface of the daemon, with a protocol stack of its own.
 //!
-//! - `flow/source.rs` — where nothing stands before it: receives.
-//! - `flow/sink.rs` — where something does: sends.
+//! - `flow/source.rs` — `flow` at the beginning of a chain: receives.
+//! - `flow/sink.rs` — `flow` behind other filters: sends.
 //! - `flow/environment.rs` — files and programs that the text of a stack names.
 
 mod environment;
@@ -13,7 +13,7 @@ use socket::{Connection, SocketError, UdpOptions, UdpSocket};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What `flow` is behind other filters.
+/// The kind `flow` behind other filters.
 pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; begins a chain: receives from one", sink::make)
     .also(&["socket", "netcat"])
     .help(
@@ -39,7 +39,7 @@ pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; 
     .completes(check)
     .first(&SOURCE);
 
-/// What `flow` is at the beginning of a chain.
+/// The kind `flow` at the beginning of a chain.
 static SOURCE: Kind = Kind::new("flow", "receives from a flow of its own", source::make)
     .params(PARAMS)
     .notes(whole_stack)
@@ -59,7 +59,7 @@ const PARAMS: &[Param] = &[
     ),
 ];
 
-/// The options that the parameters ask for.
+/// The socket options that the parameters ask for.
 fn options(params: &Params) -> Result<UdpOptions, ParamError> {
     let port = match params.list("protocol") {
         [protocol] if protocol == "udp" => 0,
@@ -92,17 +92,16 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
     })
 }
 
-/// Checks what can be checked without a daemon.
+/// Checks everything that needs no daemon.
 fn check(params: &mut Params) -> Result<(), ParamError> {
     options(params)?.check().map_err(refused)
 }
 
-/// For `explain`: the whole stack, also what the request leaves out.
+/// For `explain`: the whole stack, with the parts that the request leaves out.
 fn whole_stack(params: &Params) -> Option<String> {
     Some(format!("its stack: {}", options(params).ok()?.stack_text("DEVICE").ok()?))
 }
 
-/// Opens the flow.
 fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
     let options = options(params)?;
     let daemon = env.daemon.as_deref().ok_or_else(|| {
@@ -128,7 +127,7 @@ fn refused(error: SocketError) -> ParamError {
     }
 }
 
-/// Why a flow can be used no longer.
+/// The failure of a run whose flow broke.
 fn failure(error: &SocketError) -> Box<Failure> {
     Box::new(Failure::System(format!("flow: {error}")))
 }

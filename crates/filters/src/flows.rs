@@ -1,10 +1,10 @@
-//! A record of each flow when it ends: who spoke with whom, how long, how much each way, and how TCP came and went.
+//! A record of each flow when it ends: addresses, duration, amounts in both directions, and the course of TCP.
 //!
-//! - `state` — what is kept of a flow, and what a packet changes.
+//! - `state` — the state of a flow, and how a packet changes it.
 //! - `row` — the record; `community` — Community ID.
 //!
-//! Tiers: a packet of a known flow is one parse, one lookup and some counters; the first one of a flow makes an entry. Nothing
-//! is held but counters, so a flow has the same size whatever it carries.
+//! Tiers: a packet of a known flow costs one parse, one lookup and some counters. A flow's first packet makes an entry. Only
+//! counters are kept, so all flows have one size.
 
 mod community;
 mod row;
@@ -58,14 +58,14 @@ const ROWS: &str = "src_ip\tdest_port\tproto\tflow.pkts_toserver\n10.16.1.11\t53
 
 const _: () = assert!(FLOWS == 10_000_000, "the default says so");
 
-/// Lists of flows, in the order in which they make room for others.
+/// Lists of flows. The first list with a flow makes room for a new one.
 const OPENING: usize = 0;
 const CLOSING: usize = 1;
 const OTHER: usize = 2;
 const ESTABLISHED: usize = 3;
 const LISTS: usize = 4;
 
-/// Records that are given at once: those of a million flows that end together would take more room than the flows.
+/// Records given in one call. The records of a million flows that end together would take more room than the flows.
 const ENOUGH: usize = 64;
 
 /// Why a record was given.
@@ -99,27 +99,27 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 struct Flows {
     table: FlowTable<State, LISTS>,
-    /// Silence after which a flow of each list ends, ns.
+    /// Silence that ends a flow, by list, ns.
     idle: [u64; LISTS],
     limit: usize,
     origins: Origins,
     row: FlowRow,
-    /// The latest time of a packet.
+    /// The latest time of any packet.
     latest: u64,
 }
 
-/// What a packet is to its flow.
+/// A packet, as its flow counts it.
 struct Packet {
     flow: Flow,
     frame: Frame,
     tcp: Option<Segment>,
     icmp: Option<Icmp>,
-    /// Bytes behind the transport header, on the wire.
+    /// Bytes of payload on the wire, behind the transport header.
     payload: u32,
 }
 
 impl Packet {
-    /// Bytes of the packet of IP on the wire.
+    /// Bytes of the IP packet on the wire.
     fn ip_bytes(&self) -> u32 {
         self.frame.payload_wire_len.saturating_add(self.frame.transport_offset - self.frame.network_offset)
     }
@@ -144,7 +144,7 @@ fn read(origin: Origin, bytes: &[u8], wire: u32) -> Result<Packet, Malformed> {
 }
 
 impl Flows {
-    /// Counts a packet for its flow.
+    /// Adds a packet to its flow.
     fn add(&mut self, packet: &Packet, scope: u64, block: &Descriptor, cx: &mut Context<'_>) {
         let (slot, way) = match self.table.find(&packet.flow, scope) {
             Some((slot, way)) => match self.why_another(slot, way, packet, block.time) {
@@ -170,7 +170,7 @@ impl Flows {
         self.table.move_to(slot, list);
     }
 
-    /// Why a packet begins another flow with the same addresses and ports; none: it belongs to this one.
+    /// Why a packet begins a new flow with the same addresses and ports. `None`: it belongs to the old flow.
     fn why_another(&self, slot: Slot, way: Way, packet: &Packet, time: u64) -> Option<Reason> {
         let state = self.table.get(slot)?;
         if time.saturating_sub(state.last) > self.idle[list_of(&packet.flow, state)] {
@@ -189,7 +189,7 @@ impl Flows {
             cx.count("flows evicted", 1);
             self.end(oldest, Reason::Evicted, cx);
         }
-        // A SYN with ACK comes from who was connected to.
+        // A SYN with ACK comes from the server.
         let is_answer = packet.tcp.is_some_and(|segment| segment.flags.syn() && segment.flags.ack());
         let flow = if is_answer { packet.flow.reversed() } else { packet.flow };
         let (vlans, tunnels) = facts_of(cx.rings, block, packet.frame.vlans());
@@ -207,7 +207,7 @@ impl Flows {
         }
     }
 
-    /// The next flow that its silence ends, and when.
+    /// The flow whose silence ends it next, and when.
     fn next_due(&self) -> Option<(u64, Slot)> {
         let due = |list: usize| {
             let slot = self.table.oldest(list)?;
@@ -217,7 +217,7 @@ impl Flows {
         (0..LISTS).filter_map(due).min_by_key(|(due, _)| *due)
     }
 
-    /// Ends flows that were silent for too long, until enough records were given; says whether there are more.
+    /// Ends silent flows until enough records were given. `Status::More`: there are more.
     fn end_silent(&mut self, cx: &mut Context<'_>) -> Status {
         while let Some((_, slot)) = self.next_due().filter(|(due, _)| *due <= cx.now) {
             if cx.out.len() >= ENOUGH {
@@ -239,7 +239,7 @@ fn side_of(way: Way) -> Side {
     if way == Way::Back { Side::Server } else { Side::Client }
 }
 
-/// The list for a flow as it is.
+/// The list that a flow belongs in now.
 fn list_of(flow: &Flow, state: &State) -> usize {
     match flow.protocol {
         protocol::TCP if state.is_closed() => CLOSING,
@@ -249,7 +249,7 @@ fn list_of(flow: &Flow, state: &State) -> usize {
     }
 }
 
-/// Why a flow that was silent for too long has ended.
+/// Why a silent flow has ended.
 fn why_ended(state: &State) -> Reason {
     if state.is_closed() { Reason::Closed } else { Reason::Timeout }
 }

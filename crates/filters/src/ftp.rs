@@ -77,11 +77,19 @@ struct Session {
     /// The client spoke FTP.
     is_confirmed: bool,
     is_gone: bool,
-    /// Lines with commands whose reply has not come.
-    commands: VecDeque<Vec<u8>>,
+    /// Commands whose reply has not come.
+    commands: VecDeque<Waiting>,
     reply: Reply,
     /// What came before the client spoke: the greeting.
     greeting: Option<(Reply, u64)>,
+}
+
+/// What waits for a reply.
+enum Waiting {
+    /// The line of a command.
+    Command(Vec<u8>),
+    /// So many commands that are not listed: their replies are nobody else's.
+    Unlisted(u32),
 }
 
 /// A reply under way.
@@ -93,6 +101,8 @@ struct Reply {
     count: usize,
     /// The code of a reply of several lines.
     open: Option<u16>,
+    /// Lines of it are missing: another reply may end it.
+    has_gap: bool,
     place: Option<Place>,
 }
 
@@ -161,6 +171,13 @@ impl Ftp {
         let side = usize::from(direction);
         if block.gap() > 0 {
             session.lines[side].lose(&mut self.carried);
+            if direction != client && session.is_confirmed {
+                self.lose_replies(session, block, outlet);
+            }
+            if direction != client && reply::line(bytes).code.is_some() {
+                // The gap ends with a line.
+                session.lines[side].clear(&mut self.carried);
+            }
         }
         let mut rest = bytes;
         while !session.is_gone
@@ -195,11 +212,30 @@ impl Ftp {
             }
         }
         let mut kept = Vec::new();
-        if session.commands.len() == FTP_COMMANDS || !self.carried.keep(&mut kept, line) {
-            outlet.count("ftp commands not listed", 1);
-            return;
+        if session.commands.len() < FTP_COMMANDS && self.carried.keep(&mut kept, line) {
+            return session.commands.push_back(Waiting::Command(kept));
         }
-        session.commands.push_back(kept);
+        outlet.count("ftp commands not listed", 1);
+        match session.commands.back_mut() {
+            Some(Waiting::Unlisted(count)) => *count = count.saturating_add(1),
+            _ => session.commands.push_back(Waiting::Unlisted(1)),
+        }
+    }
+
+    /// Replies are missing before this block of the server. A client waits for a reply before it sends its next command, as a
+    /// rule: so what comes belongs to the last command, and those before it have no reply any more.
+    fn lose_replies(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) {
+        session.reply.has_gap = true;
+        while session.commands.len() > 1 {
+            if let Some(Waiting::Unlisted(count)) = session.commands.front_mut() {
+                *count = 1;
+            }
+            outlet.count("ftp replies missing", 1);
+            self.give(session, block.time, client_of(block), outlet);
+        }
+        if let Some(Waiting::Unlisted(count)) = session.commands.front_mut() {
+            *count = 1;
+        }
     }
 
     /// A line of the server.
@@ -207,7 +243,7 @@ impl Ftp {
         let found = reply::line(line);
         let inside = session.reply.open;
         let (code, is_last) = match (found.code, inside) {
-            (Some(code), Some(open)) => (code, found.is_last && code == open),
+            (Some(code), Some(open)) => (code, found.is_last && (code == open || session.reply.has_gap)),
             (Some(code), None) => (code, found.is_last),
             (None, Some(code)) => (code, false),
             (None, None) => {
@@ -259,10 +295,19 @@ impl Ftp {
         }
     }
 
-    /// Gives the record of the oldest command, with the reply that there is.
+    /// Gives the record of the oldest command, with the reply that there is; none of one that is not listed.
     fn give(&mut self, session: &mut Session, time: u64, class: Class, outlet: &mut Outlet<'_>) {
         let reply = std::mem::take(&mut session.reply);
-        let mut line = session.commands.pop_front().unwrap_or_default();
+        let mut line = match session.commands.pop_front() {
+            Some(Waiting::Command(line)) => line,
+            Some(Waiting::Unlisted(count)) => {
+                if count > 1 {
+                    session.commands.push_front(Waiting::Unlisted(count - 1));
+                }
+                return self.forget(reply);
+            }
+            None => Vec::new(),
+        };
         begin_row(&mut self.row, time, class, outlet.facts(class));
         let mut place = (reply.place, "passive");
         if let Some(command) = ftp::command(&line) {
@@ -298,7 +343,11 @@ impl Ftp {
     fn leave(&mut self, session: &mut Session) {
         session.is_gone = true;
         session.lines.iter_mut().for_each(|lines| lines.clear(&mut self.carried));
-        session.commands.drain(..).for_each(|mut line| self.carried.clear(&mut line));
+        for waiting in session.commands.drain(..) {
+            if let Waiting::Command(mut line) = waiting {
+                self.carried.clear(&mut line);
+            }
+        }
         self.forget(std::mem::take(&mut session.reply));
         if let Some((greeting, _)) = session.greeting.take() {
             self.forget(greeting);
@@ -357,6 +406,59 @@ mod tests {
             {"command": "QUIT", "reply_received": "no"},
         ]);
         assert_eq!(json!(records(&outcome)), expected);
+    }
+
+    fn codes(pieces: Vec<Piece>) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+        let row = |record: &Value| (text(&record["command"]), text(&record["completion_code"][0]));
+        records(&run(pieces)).iter().map(row).collect()
+    }
+
+    #[test]
+    fn replies_do_not_shift_behind_one_that_is_missing() {
+        let gap = |bytes: &[u8]| block(1, Flags::GAP_BEFORE, bytes, 20);
+        let check = |behind: Vec<Piece>, expected: &[(&str, &str)]| {
+            let start = [piece(0, b"USER x\r\n"), piece(1, b"331 x\r\n"), piece(0, b"SYST\r\n")];
+            let found = codes(start.into_iter().chain(behind).collect());
+            let expected: Vec<_> =
+                [("USER", "331")].iter().chain(expected).map(|(a, b)| (a.to_string(), b.to_string())).collect();
+            assert_eq!(found, expected);
+        };
+        let pwd = || piece(0, b"PWD\r\n");
+        check(
+            vec![pwd(), gap(b"257 x\r\n"), piece(0, b"QUIT\r\n"), piece(1, b"221 x\r\n")],
+            &[("SYST", ""), ("PWD", "257"), ("QUIT", "221")],
+        );
+        // The gap ends within a line, of which there is another.
+        check(vec![gap(b"IX\r\n215 x\r\n"), pwd(), piece(1, b"257 x\r\n")], &[("SYST", "215"), ("PWD", "257")]);
+        // The end of a reply of several lines is missing.
+        check(vec![piece(1, b"215-x\r\n"), pwd(), gap(b"257 x\r\n")], &[("SYST", "215"), ("PWD", "257")]);
+        check(
+            vec![piece(1, b"215-x\r\n"), gap(b"421 x\r\n"), pwd(), piece(1, b"257 x\r\n")],
+            &[("SYST", "215"), ("PWD", "257")],
+        );
+    }
+
+    #[test]
+    fn commands_that_are_not_listed_take_their_replies_with_them() {
+        let commands: Vec<u8> =
+            (0..FTP_COMMANDS + 3).flat_map(|number| format!("CWD {number}\r\n").into_bytes()).collect();
+        let replies: Vec<u8> =
+            (0..FTP_COMMANDS + 3).flat_map(|number| format!("{} x\r\n", 250 + number).into_bytes()).collect();
+        let pieces = vec![
+            piece(0, b"USER x\r\n"),
+            piece(1, b"331 x\r\n"),
+            piece(0, &commands),
+            piece(1, &replies),
+            piece(0, b"QUIT\r\n"),
+            piece(1, b"221 x\r\n"),
+        ];
+        let outcome = run(pieces.clone());
+        assert_eq!(outcome.counters("ftp").events.get("ftp commands not listed"), 3);
+        let found = codes(pieces);
+        assert_eq!(found.len(), FTP_COMMANDS + 2);
+        assert_eq!(found[FTP_COMMANDS], ("CWD".to_string(), (249 + FTP_COMMANDS).to_string()));
+        assert_eq!(found[FTP_COMMANDS + 1], ("QUIT".to_string(), "221".to_string()));
     }
 
     #[test]

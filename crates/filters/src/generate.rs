@@ -1,9 +1,10 @@
-//! Makes frames: from a template whose fields vary, or those of a capture, as fast as can be or at a pace.
+//! Makes frames from a template whose fields vary, or gives the frames of a capture. As fast as possible, or at a pace.
 //!
-//! - `generate/template.rs` — a frame, and what differs from one to the next; `generate/values.rs` — the values of a field.
-//! - `parts/pace.rs` — when frames are due; `pcap/memory.rs` — frames of a capture.
+//! - `generate/template.rs` — a frame, and its varying fields; `generate/values.rs` — the values of a field.
+//! - `parts/pace.rs` — when frames are due; `pcap/memory.rs` — the frames of a capture.
 //!
-//! The frames of a pull lie in memory that is written once. Each further pull writes what varies, and describes them again.
+//! The frames of a pull lie in memory that is filled once. Each further pull writes only the varying fields, and gives the
+//! same memory again.
 
 mod template;
 #[cfg(test)]
@@ -75,10 +76,10 @@ pub static KIND: Kind = Kind::new("generate", "makes frames, or gives those of a
         },
     ]);
 
-/// Names of the parameters of a template. Beside a capture, the source refuses them.
+/// Parameters of a template. The source refuses them beside a capture.
 const OF_TEMPLATES: [&str; 8] = ["src", "dst", "src-port", "dst-port", "src-mac", "dst-mac", "vlan", "ttl"];
 
-/// Bytes of the frames of one pull at most, so that they stay in a processor's cache.
+/// Limit of the frames of one pull, in bytes, so that they stay in a processor's cache.
 const IMAGE_BYTES: usize = 256 << 10;
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -111,30 +112,29 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// A source of frames from a template.
 struct Generate {
     template: Template,
     random: Random,
     pacer: Option<Pacer>,
     limits: Limits,
     clock: clock::Offset,
-    /// How many a pull gives at most.
+    /// Most frames of one pull.
     frames: usize,
-    /// Of the frames of this pull.
+    /// Sizes of the frames of this pull.
     sizes: Vec<u32>,
     memory: Option<Memory>,
 }
 
-/// Where the frames lie.
+/// The memory of the frames.
 struct Memory {
     segment: SegmentId,
     view: ViewId,
-    /// One of the frames of the last pull: held, so that nobody writes into them, however alone he is with them.
+    /// A frame of the last pull. The hold keeps every filter from writing into the frames in place.
     held: Option<Descriptor>,
 }
 
 impl Generate {
-    /// Notes the sizes of the frames that are due.
+    /// Chooses the sizes of the frames that are due.
     fn choose(&mut self) {
         let most = (self.frames as u64).min(self.limits.left) as usize;
         let Generate { template, random, pacer, sizes, .. } = self;
@@ -150,7 +150,7 @@ impl Generate {
         }
     }
 
-    /// Writes the frames whose sizes were noted; gives where the first begins.
+    /// Writes frames of the chosen sizes. Returns their view, and the position of the first.
     fn write(&mut self, time: u64, cx: &mut Context<'_>) -> Result<(ViewId, u64), Box<Failure>> {
         let Generate { template, random, sizes, frames, memory, .. } = self;
         let full = || Box::new(Failure::System("there are more sources than views".into()));
@@ -177,7 +177,7 @@ impl Generate {
                 first + before as u64
             }
             None => {
-                // The first time, or a later filter still holds one of the frames.
+                // The first pull, or a later filter still holds a frame.
                 cx.rings.recycle(memory.segment);
                 let image = template.image(*frames);
                 let written = cx.rings.append(memory.view, bytes, |space| {

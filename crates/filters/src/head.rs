@@ -1,4 +1,4 @@
-//! Passes the first blocks, and then wants no more: a source that nobody else reads stops.
+//! Passes the first blocks, then accepts no more: a source without other readers stops.
 
 use filter::prelude::*;
 

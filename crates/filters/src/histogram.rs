@@ -1,5 +1,4 @@
-//! Counts blocks by their size or by the time since the block before, and gives one record for each bucket at the
-//! end.
+//! Counts blocks by size, or by the time since the block before. Gives one record for each bucket at the end.
 
 use filter::prelude::*;
 
@@ -40,9 +39,9 @@ const BROWSE_SIZES: &str = "\
 {\"of\":\"size\",\"unit\":\"bytes\",\"low\":1000,\"high\":1999,\"count\":15,\"fraction_ppm\":348837}
 ";
 
-/// Buckets of one width, the last without an end.
+/// Buckets of equal width. The last bucket has no upper end.
 const EQUAL_BUCKETS: usize = 4096;
-/// Buckets of powers of two: one for each length that a number can have in bits, and one for 0.
+/// Buckets of powers of two: one for each bit length of a number, and one for 0.
 const POWER_BUCKETS: usize = u64::BITS as usize + 1;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
@@ -60,9 +59,9 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 }
 
 struct Histogram {
-    /// Of the time between blocks, else of their sizes.
+    /// Counts the times between blocks. `false`: their sizes.
     gaps: bool,
-    /// `None` = powers of two.
+    /// `None`: powers of two.
     width: Option<u64>,
     counts: Vec<u64>,
     last_time: Option<u64>,
@@ -78,7 +77,7 @@ impl Histogram {
         self.counts[bucket] += 1;
     }
 
-    /// First and last value of a bucket; no last where it goes on for ever.
+    /// First and last value of a bucket. `None`: the bucket has no upper end.
     fn bounds(&self, bucket: usize) -> (u64, Option<u64>) {
         let number = bucket as u64;
         match self.width {

@@ -14,6 +14,7 @@
 mod asked;
 mod body;
 mod chunks;
+pub(crate) mod coded;
 mod decode;
 pub(crate) mod exit;
 mod format;

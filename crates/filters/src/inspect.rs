@@ -1,7 +1,7 @@
-//! Prints one line for each block, for people: when, who to whom, what it is, how it begins.
+//! Prints one line for each block, for people: time, addresses, type and first bytes.
 //!
-//! What is said of a frame is in `parts/frame_line.rs`, of a row in `inspect/row.rs`. Not a dissector: of what lies behind the
-//! transport header it shows bytes. Scripts read `json`.
+//! `parts/frame_line.rs` describes frames, `inspect/row.rs` rows. Not a dissector: it shows bytes behind the transport
+//! header. Scripts should read `json`.
 
 mod row;
 
@@ -118,7 +118,7 @@ fn time(out: &mut Vec<u8>, ns: u64) {
     out.push(b' ');
 }
 
-/// The connection's number, the direction, and the addresses in that direction.
+/// The connection's number, the block's direction, and the addresses in that direction.
 fn who(out: &mut Vec<u8>, block: &Descriptor, facts: Option<&StreamFacts>) {
     let direction = if block.class.direction() == 0 { "c>s" } else { "s>c" };
     say(out, format_args!("#{} {direction} ", block.class.connection()));
@@ -127,7 +127,7 @@ fn who(out: &mut Vec<u8>, block: &Descriptor, facts: Option<&StreamFacts>) {
     }
 }
 
-/// Length, place in the stream or message, and what is missing.
+/// The block's length, its place in the stream or message, and missing bytes.
 fn how_long(out: &mut Vec<u8>, block: &Descriptor) {
     say(out, format_args!("{} bytes", block.len));
     if block.gap() > 0 {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a frame holds, nothing of it can steer a terminal.
+        /// No content of a frame can control a terminal.
         #[test]
         fn only_printable_characters_are_printed(
             link in prop_oneof![Just(1u16), Just(101), Just(113), Just(0), any::<u16>()],

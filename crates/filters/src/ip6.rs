@@ -1,4 +1,4 @@
-//! Passes IPv6 packets and classifies them by the protocol they carry.
+//! Passes IPv6 packets, and classifies them by protocol number.
 
 use crate::parts::select::{of_frames, on_device};
 use crate::parts::version::VersionTest;

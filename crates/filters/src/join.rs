@@ -1,4 +1,4 @@
-//! Where the branches behind a `split` meet again.
+//! Merges the branches behind a `split`.
 
 use filter::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Writes records and messages as JSON, one object a line.
 //!
-//! How a row becomes text is `parts/json_row.rs` and `parts/json_text.rs`; here is what a line is: a record, or a message
-//! when its last block has come.
+//! This file decides what a line is: a record, or a message after its last block. `parts/json_row.rs` and
+//! `parts/json_text.rs` turn a row into text.
 
 use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{begin_row, eve_fields};
@@ -45,7 +45,7 @@ const PARAMS: &[Param] = &[
     Room::MIN_FREE,
 ];
 
-/// Lines for datagrams, which have no record of their own.
+/// The schema of a datagram's line. Datagrams have no row of their own.
 static DATAGRAM: Schema =
     Schema::new("datagram", &eve_fields![Field::new("size", FieldType::Number), Field::new("state", FieldType::Text)]);
 
@@ -74,7 +74,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }))
 }
 
-/// Every block is a row.
+/// Input of records: every block is a row.
 struct Records {
     lines: Lines,
     shapes: RowShapes,
@@ -101,26 +101,26 @@ impl Filter for Records {
     }
 }
 
-/// A message is a run of blocks of one class; its line is written when the last has come.
+/// Input of messages: a run of blocks of one class. The filter writes a message's line after its last block.
 struct Messages {
     lines: Lines,
     shapes: RowShapes,
     open: ClassTable<OpenMessage>,
     shortener: Shortener,
-    /// What the metadata of open messages takes.
+    /// Bounds the metadata of open messages.
     budget: Budget,
-    /// Buffers of messages that ended, for those that begin.
+    /// Buffers of ended messages, for new ones.
     spare: Vec<Vec<u8>>,
     datagram: RowWriter,
 }
 
-/// Buffers kept for messages to come.
+/// Limit of buffers kept for new messages.
 const SPARE_ROWS: usize = 1024;
 
-/// Only buffers of up to this size are.
+/// Limit of a kept buffer, in bytes.
 const SPARE_ROW_BYTES: usize = 4 << 10;
 
-/// Buffers are made in steps of this size, so that they serve again.
+/// Buffer sizes are multiples of this, so that more messages can reuse them.
 const ROW_STEP_BYTES: usize = 128;
 
 #[derive(Debug, Default)]
@@ -132,15 +132,14 @@ struct OpenMessage {
     limited: bool,
 }
 
-/// What is kept of a message's metadata.
+/// The metadata kept of an open message.
 #[derive(Debug, Default)]
 enum Kept {
-    /// None came.
     #[default]
     Nothing,
     /// A copy of the row.
     Row(Vec<u8>, Share),
-    /// There is no room for more than what it would be a row of, and its time.
+    /// There was no room for the row. Only its schema and its time are kept.
     LeftOut(&'static Schema, u64),
 }
 
@@ -209,7 +208,7 @@ impl Messages {
         Ok(Status::Done)
     }
 
-    /// A line for a message. One whose metadata did not come has none.
+    /// Writes a message's line. A message without metadata has none.
     fn write(&mut self, class: Class, message: OpenMessage, streams: &StreamTable) -> Made {
         let end = Some(message.end());
         let rendered = match message.meta {
@@ -317,7 +316,7 @@ mod tests {
         );
     }
 
-    /// 2,500 messages open at once with two texts of 20 kB each: what is kept of them is bounded.
+    /// 2,500 open messages, each with two texts of 20 kB: their kept metadata is bounded.
     #[test]
     fn metadata_of_open_messages_is_bounded() {
         const OPEN: usize = 2500;
@@ -396,7 +395,6 @@ mod tests {
         assert_eq!(refusal(&missing).message, format!("cannot write {}: No such file or directory", missing.display()));
     }
 
-    /// The file came after the run began: it is as little to be lost.
     #[test]
     fn a_file_that_comes_during_the_run_is_not_replaced_either() {
         let folder = tempfile::tempdir().unwrap();
@@ -426,7 +424,7 @@ mod tests {
         assert_eq!(outcome.counters("json").drops.get("not a record"), 1);
     }
 
-    /// Fails after so many bytes, as a pipe does whose reader left.
+    /// A writer that fails after `left` bytes, as a pipe does whose reader left.
     struct Broken {
         left: usize,
         error: io::ErrorKind,

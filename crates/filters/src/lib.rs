@@ -1,8 +1,11 @@
-//! The library of filters: one file each, and one line below. The file's stem is the filter's name in requests.
+//! The library of filters: one file for each filter, and one line below. The file's stem is the filter's name in requests.
 //!
-//! Read [`count`] first: every filter has its skeleton — what it is, its `KIND`, its state, what it does, its tests.
-//! `parts` holds what several filters share; [`parser`] is how blocks get from a process that runs filters for several requests
-//! to those, [`embedding`] how they get to a program and from it. Nothing here knows the engine, the control plane or the request language.
+//! Read [`count`] first: every filter has its parts in this order: purpose, `KIND`, state, work, tests.
+//! - `parts`: code that several filters share.
+//! - [`parser`]: passes blocks from a process that runs filters for several requests to those requests.
+//! - [`embedding`]: passes blocks from a request to the program that embeds it, and back.
+//!
+//! Nothing here knows the engine, the control plane or the request language.
 
 #![forbid(unsafe_code)]
 
@@ -17,10 +20,10 @@ macro_rules! filters {
     ($($(#[$only:meta])? $name:ident),* $(,)?) => {
         $($(#[$only])? pub mod $name;)*
 
-        /// Every filter there is.
+        /// Every filter.
         pub static KINDS: &[&filter::Kind] = &[$($(#[$only])? &$name::KIND),*];
 
-        /// Every filter that there is in a session whose program takes and pushes blocks.
+        /// Every filter of a session whose program takes and pushes blocks.
         pub static EMBEDDED_KINDS: &[&filter::Kind] = &[
             $($(#[$only])? &$name::KIND,)*
             &embedding::give::KIND,

@@ -1,12 +1,11 @@
-//! Passes what contains a text or matches a regular expression: blocks, or pieces of streams, where a match may begin
-//! in one block and end in a later one.
+//! Passes blocks that contain a text or match a regular expression. In a stream, a match may begin in one block and end in a
+//! later one.
 //!
-//! Tiers: frames and packets stand for themselves, and each is one search by the fastest searcher there is for what
-//! is looked for. Of a stream a session keeps where an automaton stands at the end of each block; see
-//! `Matcher::advance` for what that costs. Messages give new blocks, for a message's metadata, which comes first, passes
-//! with the first match, which may be many batches later; it is held until then.
-//!
-//! Read next: `match/literals.rs`, `match/regex.rs`, which are the matchers.
+//! Tiers (the matchers are in `match/literals.rs` and `match/regex.rs`):
+//! - Frames and packets are independent: each takes one search, by the fastest searcher for the patterns.
+//! - A session keeps the automaton's state at the end of a stream's last block. `Matcher::advance` says what that costs.
+//! - The metadata of a message comes first and passes with the first match, perhaps many batches later. The filter holds it
+//!   until then, so messages become new blocks.
 
 mod literals;
 mod regex;
@@ -45,7 +44,7 @@ pub static KIND: Kind = Kind::new("match", "passes what contains a text or match
     ])
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .mode(Mode::Session(SessionKey::Class))
-    // What is left out of a stream is a gap before what comes next.
+    // Blocks that do not pass become a gap before the next block of the stream.
     .touches(Parts::DATA.with(Parts::METADATA), Parts::METADATA)
     .parses_payload()
     .examples(&[
@@ -53,14 +52,14 @@ pub static KIND: Kind = Kind::new("match", "passes what contains a text or match
             request: "pcap browse.pcap | match \"GET /\" | count",
             output: "{\"blocks\":2,\"bytes\":1308,\"wire_bytes\":1308}\n",
         },
-        // The metadata comes with the body, which was compressed.
+        // The metadata passes with the body, which was compressed.
         Example { request: "pcap brotli.pcap | http | match promos pass=rest | json", output: PROMOS_MESSAGE },
     ]);
 
 const PROMOS_MESSAGE: &str = r#"{"timestamp":"2022-11-16T15:59:18.822459000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/async/newtab_promos","protocol":"HTTP/1.1","status":200,"http_content_type":"application/json","content_encoding":"br","length":1743,"state":"complete"}}
 "#;
 
-/// Bytes of all texts and expressions together.
+/// Limit of all texts and expressions together, in bytes.
 const PATTERN_BYTES: usize = 64 << 10;
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -86,7 +85,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             sessions(literals::Across::new(literals::One::new(text), texts, false)?, rest, env)
         }
         (expressions, texts, false) => blocks(regex::Alone::new(expressions, texts, ignore_case)?),
-        // Of several texts, too, that engine finds the fastest way.
+        // The regex engine is the fastest searcher for several texts, too.
         ([], texts, true) => {
             let search = regex::Alone::new(&[], texts, ignore_case)?;
             sessions(literals::Across::new(search, texts, ignore_case)?, rest, env)
@@ -95,26 +94,24 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     })
 }
 
-/// Looks for something in bytes that stand for themselves.
+/// Searches independent blocks.
 trait Search: Send {
-    /// Is it there?
     fn is_in(&mut self, bytes: &[u8]) -> bool;
 }
 
-/// Looks for something in bytes that come piece by piece.
+/// Searches bytes that come piece by piece.
 trait Matcher: Send {
-    /// What has to be known of the bytes before: where an automaton stands.
+    /// The automaton's state between two pieces.
     type Place: Copy + Send;
 
-    /// At the beginning of a stream.
+    /// The state at the beginning of a stream.
     fn start(&self) -> Self::Place;
 
-    /// Behind bytes that are missing.
+    /// The state behind missing bytes.
     fn behind_gap(&self) -> Self::Place;
 
-    /// Goes on through `bytes`, behind which the stream ends where they are the `last`, and says whether a match ends
-    /// in them. Looks at each byte once or, where something faster than the automaton can say that a block has no
-    /// match, at the block's two ends only.
+    /// Goes on through `bytes`. `true`: a match ends in them. `last`: the stream ends behind them. Looks at each byte once,
+    /// or only at both ends of a block where a faster searcher rules out a match.
     fn advance(&mut self, at: &mut Self::Place, bytes: &[u8], last: bool) -> bool;
 }
 
@@ -149,12 +146,12 @@ struct Streams<M> {
     rest: bool,
 }
 
-/// What is kept of a stream.
+/// A stream's state.
 struct Stream<P> {
     at: P,
-    /// Something of it has passed.
+    /// A block of the stream has passed.
     passed: bool,
-    /// Bytes since the last block that passed, or since the stream's beginning.
+    /// Bytes left out since the last block that passed, or since the stream's beginning.
     left_out: u64,
 }
 
@@ -163,7 +160,7 @@ impl<M: Matcher<Place: 'static>> Streams<M> {
         Stream { at: self.matcher.start(), passed: false, left_out: 0 }
     }
 
-    /// Does the next block of a stream pass?
+    /// Decides whether the next block of a stream passes.
     fn passes(&mut self, state: &mut Stream<M::Place>, block: &mut Descriptor, cx: &mut Context<'_>) -> bool {
         let found = if self.rest && state.passed {
             false
@@ -208,34 +205,34 @@ impl<M: Matcher<Place: 'static>> SessionFilter for Streams<M> {
     }
 }
 
-/// Looks into messages, which may have metadata in front.
+/// Searches messages. A message may begin with metadata.
 struct Messages<M> {
     streams: Streams<M>,
-    /// Bytes of metadata held.
+    /// Bytes of held metadata.
     held_bytes: u64,
 }
 
-/// Bytes of metadata held at most, of all messages together; of further ones the body alone passes.
+/// Limit of held metadata, in bytes, over all messages. Beyond it, messages pass without metadata.
 const HELD_BYTES: u64 = 64 << 20;
 
-/// What is kept of a message.
+/// A message's state.
 struct Message<P> {
     stream: Stream<P>,
     head: Head,
 }
 
-/// The metadata of a message of which nothing has passed.
+/// The metadata of a message before its first match.
 enum Head {
-    /// There is none, or it has passed.
+    /// There is no metadata, or it has passed.
     None,
-    /// It came in the batch under way.
+    /// The metadata came in the current batch.
     Here(Descriptor),
-    /// It is held.
+    /// The metadata is held beyond its batch.
     Held(Descriptor),
 }
 
 impl<M> Messages<M> {
-    /// Takes the metadata of a message, no longer held.
+    /// Removes the metadata of a message and ends its hold.
     fn take(&mut self, head: &mut Head, rings: &BlockTable) -> Option<Descriptor> {
         match std::mem::replace(head, Head::None) {
             Head::None => None,
@@ -248,7 +245,7 @@ impl<M> Messages<M> {
         }
     }
 
-    /// Keeps the metadata of a message beyond its batch.
+    /// Holds the metadata of a message beyond its batch.
     fn hold(&mut self, head: &mut Head, cx: &mut Context<'_>) {
         let Head::Here(block) = head else { return };
         let fits = self.held_bytes + u64::from(block.len) <= HELD_BYTES;
@@ -312,7 +309,7 @@ impl<M: Matcher<Place: 'static>> SessionFilter for Messages<M> {
 }
 
 impl<P> Stream<P> {
-    /// Does the block pass? One that does is made part of the stream that passes: first, last, and what is missing.
+    /// Decides whether the block passes. A passing block gets the flags and the gap of its place among the blocks that pass.
     fn keeps(&mut self, block: &mut Descriptor, found: bool, rest: bool) -> bool {
         let gap = u64::from(block.gap());
         let matches = found || rest && self.passed;
@@ -326,7 +323,7 @@ impl<P> Stream<P> {
         }
         let missing = if matches { self.left_out.saturating_add(gap) } else { self.left_out };
         if missing > 0 {
-            // More than the length on the wire can say is said as the most it can.
+            // A length on the wire has 32 bits. A larger gap counts as the largest that fits.
             block.set_wire(u32::try_from(missing).unwrap_or(u32::MAX).saturating_add(block.len));
             block.add_flags(Flags::GAP_BEFORE);
         }
@@ -358,7 +355,7 @@ mod tests {
         piece
     }
 
-    /// One stream of these pieces, with its first and last flagged.
+    /// The pieces as one stream: flags the first and the last.
     fn stream(pieces: &[&[u8]]) -> Vec<(Descriptor, Vec<u8>)> {
         let end = pieces.len().saturating_sub(1);
         let flags = |at| {
@@ -396,10 +393,10 @@ mod tests {
         check(&[("regex", r"\x00\xff")], &[b"\x00\xff", b"\xc3\xbf"], &[b"\x00\xff"]);
     }
 
-    /// A stream in these pieces: in which of them does a match end?
+    /// Compares the pieces in which a match ends.
     fn check_ends(given: &[(&str, &str)], pieces: &[&[u8]], expected: &[usize]) {
         let mut pieces = stream(pieces);
-        // The end alone, so that no block has to pass for its flag.
+        // Without LAST, so that no block passes only because of its flag.
         pieces.iter_mut().for_each(|(block, _)| block.set_flags(block.flags().without(Flags::LAST)));
         pieces.iter_mut().enumerate().for_each(|(at, (block, _))| block.time = at as u64);
         let outcome = run(Type::Bytes, pieces, given);
@@ -427,7 +424,7 @@ mod tests {
         check_ends(&regex("^ab"), &[b"a", b"b", b"ab"], &[1]);
         check_ends(&regex("password=[^&]{3}"), &[b"user=x&pass", b"word=12", b"3&"], &[2]);
         check_ends(&[("regex", "b+c"), ("text", "A.")], &[b"A", b".", b"Ab", b"c"], &[1, 3]);
-        // What stands behind a match matters: it is known one block later.
+        // A byte behind a match can decide about it. So such a match is known one block later.
         check_ends(&regex(r"\bend\b"), &[b"the end", b" of", b"endless", b" end."], &[1, 3]);
     }
 
@@ -454,7 +451,7 @@ mod tests {
         assert_eq!(run(Type::Bytes, behind, &[("regex", "^ab")]).blocks.len(), 0);
     }
 
-    /// What comes out of streams, as (class, bytes, missing before them, first, last).
+    /// Compares the blocks that pass, as (class, bytes, missing before them, first, last).
     fn check_streams(
         pieces: Vec<(Descriptor, Vec<u8>)>,
         given: &[(&str, &str)],
@@ -511,7 +508,7 @@ mod tests {
             piece(2, b"secret", Flags::META.with(Flags::FIRST)),
             piece(2, b"sec", Flags::NONE),
             piece(2, b"ret", Flags::LAST),
-            // Datagrams of one flow.
+            // Three datagrams of one flow.
             piece(3, b"sec", only),
             piece(3, b"ret", only),
             piece(3, b"secret", only),
@@ -551,7 +548,7 @@ mod tests {
             piece(0, b"-", Flags::LAST),
             piece(6, b"e secret", META.with(Flags::LAST)),
             piece(8, b"f", META),
-            // A message that did not end.
+            // A message without an end.
             piece(8, b"g", META),
             piece(8, b"secret", Flags::LAST),
         ]);
@@ -582,11 +579,11 @@ mod tests {
         let mut pieces: Vec<_> =
             (0..messages).map(|class| piece(class, &row, Flags::META.with(Flags::FIRST))).collect();
         let more = pieces.clone();
-        // Fills the batch, so that what came is held.
+        // Fills the batch, so that the filter has to hold the metadata.
         pieces.extend((0..64).map(|_| piece(messages, b"-", Flags::NONE)));
         let body = |text: &'static [u8]| move |class| piece(class, text, Flags::LAST);
         pieces.extend((0..messages).map(body(b"-")));
-        // Nobody holds anything now: again there is room for as many.
+        // All holds have ended, so there is room for as many again.
         pieces.extend(more);
         pieces.extend((0..64).map(|_| piece(messages, b"-", Flags::NONE)));
         pieces.extend((0..messages).map(body(b"x")));
@@ -631,7 +628,7 @@ mod tests {
         check(Type::Bytes, &[("regex", "(a|b)*a(a|b){30}")], "regex", "cannot be built");
     }
 
-    /// In which pieces of `text` a part ends that `is_match` takes, by trying them all.
+    /// The pieces of `text` in which a part ends that `is_match` accepts. Tries all parts.
     fn ends(text: &[u8], cuts: &[usize], is_match: impl Fn(&[u8]) -> bool) -> Vec<usize> {
         let ends = |end: &usize| (0..*end).any(|start| is_match(&text[start..*end]));
         let ends: Vec<usize> = (1..=text.len()).filter(ends).collect();
@@ -640,7 +637,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a stream is cut, the same blocks pass as trying every part of it says.
+        /// For any cuts of a stream, the same blocks pass as when every part of the stream is tried.
         #[test]
         fn cuts_do_not_matter(
             text in proptest::collection::vec(proptest::sample::select(b"abc".to_vec()), 0..40),

@@ -1,4 +1,4 @@
-//! Passes packets from or to an address of a network.
+//! Passes packets from or to an address in a network.
 
 use crate::parts::addresses::AddressTest;
 use crate::parts::networks::Networks;

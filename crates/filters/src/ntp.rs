@@ -14,7 +14,8 @@ static SCHEMA: Schema = Schema::new(
         Field::new("ntp.version", FieldType::Number),
         Field::new("ntp.mode", FieldType::Number),
         Field::new("ntp.stratum", FieldType::Number),
-        Field::new("ntp.reference_id", FieldType::Text),
+        Field::new("ntp.reference_id", FieldType::Number),
+        Field::new("ntp.reference", FieldType::Text),
     ],
 );
 
@@ -23,7 +24,8 @@ pub static KIND: Kind = Kind::new("ntp", "reads NTP messages and gives a record 
     .help(
         "Reads what goes from or to UDP port 123, or others if `ports` says so, and gives a record of each message: \
          `ntp.version`, `ntp.mode` (3 is a client, 4 a server), `ntp.stratum`, and `ntp.reference_id`, the source of the \
-         speaker's own time: letters of a clock, or an address. Control messages are passed over.",
+         speaker's own time, as EVE's number; `ntp.reference` has it as letters of a clock, or as an address. Control messages are \
+         passed over.",
     )
     .params(&[Param::new("ports", ParamType::Text, "a port, a range, or a list in quotes").default("123")])
     .takes(&[Type::Message])
@@ -33,10 +35,10 @@ pub static KIND: Kind = Kind::new("ntp", "reads NTP messages and gives a record 
     .parses_payload()
     .examples(&[Example { request: "pcap ntp.pcap | ntp", output: ASK_AND_ANSWER }]);
 
-const ASK_AND_ANSWER: &str = r#"{"timestamp":"2026-04-15T21:29:25.592867000Z","flow_id":7362197319147589,"event_type":"ntp","src_ip":"192.0.2.1","src_port":49152,"dest_ip":"192.0.2.123","dest_port":123,"proto":"UDP","ntp":{"version":4,"mode":3,"stratum":0}}
-{"timestamp":"2026-04-15T21:29:25.593120000Z","flow_id":7362197319147589,"event_type":"ntp","src_ip":"192.0.2.123","src_port":123,"dest_ip":"192.0.2.1","dest_port":49152,"proto":"UDP","ntp":{"version":4,"mode":4,"stratum":2,"reference_id":"76.79.67.76"}}
-{"timestamp":"2026-04-15T21:29:25.593278000Z","flow_id":5250145186525460,"event_type":"ntp","src_ip":"192.0.2.2","src_port":49153,"dest_ip":"192.0.2.124","dest_port":123,"proto":"UDP","ntp":{"version":3,"mode":3,"stratum":0}}
-{"timestamp":"2026-04-15T21:29:25.593432000Z","flow_id":5250145186525460,"event_type":"ntp","src_ip":"192.0.2.124","src_port":123,"dest_ip":"192.0.2.2","dest_port":49153,"proto":"UDP","ntp":{"version":3,"mode":4,"stratum":2,"reference_id":"76.79.67.76"}}
+const ASK_AND_ANSWER: &str = r#"{"timestamp":"2026-04-15T21:29:25.592867000Z","flow_id":7362197319147589,"event_type":"ntp","src_ip":"192.0.2.1","src_port":49152,"dest_ip":"192.0.2.123","dest_port":123,"proto":"UDP","ntp":{"version":4,"mode":3,"stratum":0,"reference_id":0}}
+{"timestamp":"2026-04-15T21:29:25.593120000Z","flow_id":7362197319147589,"event_type":"ntp","src_ip":"192.0.2.123","src_port":123,"dest_ip":"192.0.2.1","dest_port":49152,"proto":"UDP","ntp":{"version":4,"mode":4,"stratum":2,"reference_id":1280262988,"reference":"76.79.67.76"}}
+{"timestamp":"2026-04-15T21:29:25.593278000Z","flow_id":5250145186525460,"event_type":"ntp","src_ip":"192.0.2.2","src_port":49153,"dest_ip":"192.0.2.124","dest_port":123,"proto":"UDP","ntp":{"version":3,"mode":3,"stratum":0,"reference_id":0}}
+{"timestamp":"2026-04-15T21:29:25.593432000Z","flow_id":5250145186525460,"event_type":"ntp","src_ip":"192.0.2.124","src_port":123,"dest_ip":"192.0.2.2","dest_port":49153,"proto":"UDP","ntp":{"version":3,"mode":4,"stratum":2,"reference_id":1280262988,"reference":"76.79.67.76"}}
 "#;
 
 const PORT: Meaning = Meaning { what: "a port", max: 65_535, names: &[] };
@@ -67,6 +69,7 @@ impl Filter for Ntp {
             begin_row(&mut self.row, block.time, block.class, facts);
             self.row.number("ntp.version", packet.version().into()).number("ntp.mode", packet.mode().into());
             self.row.number("ntp.stratum", packet.stratum().into());
+            self.row.number("ntp.reference_id", u32::from_be_bytes(packet.reference()).into());
             self.text.clear();
             match (packet.stratum(), packet.reference()) {
                 // RFC 5905, 7.3: letters up to stratum 1, then an address of the source.
@@ -78,7 +81,7 @@ impl Filter for Ntp {
                 (_, bytes) => write!(self.text, "{}", Ipv4Addr::from(bytes)).unwrap_or_default(),
             }
             if !self.text.is_empty() {
-                self.row.text("ntp.reference_id", &self.text);
+                self.row.text("ntp.reference", &self.text);
             }
             outlet.record(&self.row, block.time, block.class);
         }
@@ -114,11 +117,12 @@ mod tests {
             bytes[12..16].copy_from_slice(reference);
             bytes
         };
-        let clock = json!({"version": 4, "mode": 4, "stratum": 1, "reference_id": "GPS"});
+        let clock = json!({"version": 4, "mode": 4, "stratum": 1, "reference_id": 0x4750_5300, "reference": "GPS"});
         check(&message(0x24, 1, b"GPS\0"), 123, &[clock]);
-        let address = json!({"version": 3, "mode": 4, "stratum": 2, "reference_id": "192.0.2.1"});
+        let address =
+            json!({"version": 3, "mode": 4, "stratum": 2, "reference_id": 0xc000_0201_u32, "reference": "192.0.2.1"});
         check(&message(0x1c, 2, &[192, 0, 2, 1]), 123, &[address]);
-        check(&message(0x23, 0, &[0; 4]), 123, &[json!({"version": 4, "mode": 3, "stratum": 0})]);
+        check(&message(0x23, 0, &[0; 4]), 123, &[json!({"version": 4, "mode": 3, "stratum": 0, "reference_id": 0})]);
         check(&message(0x23, 0, &[0; 4]), 124, &[]);
         check(&message(0x26, 0, &[0; 4]), 123, &[]);
         check(&[0x23; 20], 123, &[]);

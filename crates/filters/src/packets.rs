@@ -1,7 +1,6 @@
-//! Makes a record of each frame: time, addresses, header fields, and a line of text.
+//! Gives a record for each frame: time, addresses, facts from headers, and a line of text.
 //!
-//! `parts/frame_line.rs` makes the line, also for `inspect`. `packets/application.rs` describes the payload behind the
-//! transport header.
+//! `parts/frame_line.rs` writes the line, for `inspect` too. `packets/application.rs` describes the payload.
 
 mod application;
 
@@ -40,7 +39,7 @@ static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// The kind `packets`.
+/// What `packets` is.
 pub static KIND: Kind = Kind::new("packets", "gives a record of each frame: times, addresses, ports, flags, lengths", make)
     .also(&["frames", "list", "summary"])
     .help(
@@ -67,6 +66,7 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 struct Packets {
     row: RowWriter,
     text: Vec<u8>,
+    /// Frames seen.
     number: u64,
 }
 
@@ -85,6 +85,7 @@ impl Filter for Packets {
 }
 
 impl Packets {
+    /// Fills the row of a frame.
     fn describe(&mut self, block: &Descriptor, rings: &BlockTable) {
         let Packets { row, text, number } = self;
         let (link, bytes) = (rings.link_type(block).map_or(LinkType::RAW, LinkType), rings.bytes(block));
@@ -122,7 +123,7 @@ impl Packets {
     }
 }
 
-/// Sets the fields of IP and the headers above it.
+/// Sets the fields of the headers from IP upwards.
 fn set_headers(row: &mut RowWriter, text: &mut Vec<u8>, frame: &Frame, bytes: &[u8]) {
     let flow = Flow::of(frame, bytes);
     row.address("src_ip", frame.source).address("dest_ip", frame.target);
@@ -166,7 +167,7 @@ mod tests {
         Chain::frames(1, &frames).then(&KIND, &[]).run()
     }
 
-    /// Checks the row of a single frame.
+    /// Compares the row of a single frame.
     fn check(frame: Vec<u8>, numbers: &[(&str, Option<u64>)], texts: &[(&str, Option<&str>)]) {
         let outcome = run(&[frame]);
         let row = Row::new(&SCHEMA, &outcome.blocks[0].bytes).unwrap();

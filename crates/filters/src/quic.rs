@@ -3,7 +3,7 @@
 //! Packets are read by `packet::quic` and decrypted in `quic/keys.rs`; here is what is kept of a flow until its hello is
 //! whole, and the record. What comes behind the hello is encrypted with keys that nobody else has.
 
-mod keys;
+pub(crate) mod keys;
 
 use crate::parts::carry::Carried;
 use crate::parts::class_table::ClassTable;
@@ -13,7 +13,7 @@ use crate::parts::outlet::Outlet;
 use base::limits::{QUIC_BUFFERED_BYTES, QUIC_FLOWS, QUIC_PIECES};
 use filter::prelude::*;
 use filter::record::list_push;
-use keys::Keys;
+use keys::{Keys, Side};
 use packet::fingerprint::{self, Transport};
 use packet::quic::{Crypto, Initial, VERSION_2, Version};
 use packet::tls::{self, ClientHello, HELLO_LIMIT};
@@ -199,7 +199,7 @@ impl Quic {
         if client.as_ref().is_some_and(|client| client.keys.decrypt(initial, &mut self.frames)) {
             return (client, true);
         }
-        let keys = Keys::of_client(initial.version, initial.target);
+        let keys = Keys::of(initial.version, initial.target, Side::Client);
         let Some(keys) = keys.filter(|keys| keys.decrypt(initial, &mut self.frames)) else { return (client, false) };
         if let Some(mut before) = client {
             self.clear(&mut before);

@@ -2,7 +2,7 @@
 //!
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
 //! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
-//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `small` —
+//! - `application` — which protocol a flow speaks; `http`, `http2`, `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`, `small` —
 //!   their buffers; `lines` helps them.
 //! - `row` — the record.
 //!
@@ -10,20 +10,25 @@
 
 mod application;
 mod connection;
+mod dcerpc;
 mod der;
 mod dns;
 mod frame;
 mod ftp;
 mod http;
+mod http2;
 pub(crate) mod inspector;
 mod lines;
 mod mime;
 mod mqtt;
+#[cfg(feature = "quic")]
+mod quic;
 pub(crate) mod reload;
 mod rfb;
 pub(crate) mod row;
 mod sip;
 mod small;
+mod smb;
 mod smtp;
 mod ssh;
 #[cfg(test)]
@@ -31,6 +36,7 @@ mod tests;
 mod tls;
 mod transactions;
 mod uri;
+mod websocket;
 
 use crate::parts::origin::{self, Origins};
 use ::rules::{Mistake, Options, RuleSet};
@@ -103,7 +109,8 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
         };
         variables.push((name.trim_start_matches('$').to_string(), value.to_string()));
     }
-    let options = Options { variables, partial: params.flag("partial") };
+    let folder = std::path::Path::new(path).parent().map(std::path::Path::to_path_buf);
+    let options = Options { variables, partial: params.flag("partial"), quic: cfg!(feature = "quic"), folder };
     RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))
 }
 

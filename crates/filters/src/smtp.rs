@@ -83,6 +83,8 @@ struct Session {
     phase: Phase,
     /// Commands whose reply has not come.
     waiting: u32,
+    /// The server refused the mail that the last command announced.
+    is_refused: bool,
     /// The client asked for TLS: it may come next.
     asked_tls: bool,
     helo: Vec<u8>,
@@ -120,7 +122,7 @@ impl SessionFilter for Smtp {
     type State = Session;
 
     fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Session {
-        Session { waiting: 1, ..Session::default() }
+        Session::default()
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
@@ -163,12 +165,17 @@ impl Smtp {
         outlet: &mut Outlet<'_>,
     ) -> bool {
         let bytes = outlet.bytes(block);
-        let (Some(first), false) = (bytes.first(), matches!(session.phase, Phase::Gone)) else { return false };
         let direction = block.class.direction();
+        let (Some(first), false) = (bytes.first(), matches!(session.phase, Phase::Gone)) else {
+            if block.gap() > 0 && session.client == Some(direction) {
+                self.gap_at_end(session, block, outlet);
+            }
+            return false;
+        };
         // Replies begin with digits, commands do not.
         let client = *session.client.get_or_insert(if first.is_ascii_digit() { 1 - direction } else { direction });
         if block.gap() > 0 {
-            self.gap(session, direction == client, usize::from(direction), block.gap());
+            self.gap(session, direction == client, usize::from(direction), block);
         }
         if direction == client {
             self.client(session, block, bytes, whole, outlet);
@@ -180,11 +187,24 @@ impl Smtp {
         !matches!(session.phase, Phase::Gone) && (session.is_confirmed || direction != client && says_so())
     }
 
-    /// Bytes are missing.
-    fn gap(&mut self, session: &mut Session, is_client: bool, side: usize, gap: u32) {
+    /// Bytes are missing behind the last of the client that came.
+    fn gap_at_end(&mut self, session: &mut Session, block: &Descriptor, outlet: &mut Outlet<'_>) {
+        self.gap(session, true, usize::from(block.class.direction()), block);
+        if let Phase::Chunk { bytes_left: 0, is_last } = session.phase {
+            self.end_chunk(session, is_last, block.part(0, 0), outlet);
+        }
+    }
+
+    /// Bytes are missing before this block.
+    fn gap(&mut self, session: &mut Session, is_client: bool, side: usize, block: &Descriptor) {
+        let gap = block.gap();
         let lines = &mut session.lines[side];
         match &mut session.phase {
-            _ if !is_client => lines.lose(&mut self.carried),
+            _ if !is_client => {
+                lines.lose(&mut self.carried);
+                // The client has had the replies to all but its last command, as a rule, before it sent that.
+                session.waiting = session.waiting.min(1);
+            }
             Phase::Data(dots) => {
                 session.mail.gap = session.mail.gap.saturating_add(gap);
                 *dots = Dots::Inside;
@@ -276,6 +296,7 @@ impl Smtp {
             }
         }
         session.waiting = session.waiting.saturating_add(1);
+        session.is_refused = false;
         let end = block.part(block.len, 0);
         match command {
             Command::Hello(name) => {
@@ -311,13 +332,20 @@ impl Smtp {
             if !line.is_last {
                 continue;
             }
+            // A greeting answers no command; STARTTLS is answered by the same code.
+            if code == GREETING && !session.asked_tls {
+                continue;
+            }
             session.waiting = session.waiting.saturating_sub(1);
-            if session.waiting == 0
+            if code == GO_ON && std::mem::take(&mut session.is_refused) {
+                // What was refused was a receiver: replies before it are missing.
+                session.phase = Phase::Data(Dots::Start);
+            } else if session.waiting == 0
                 && code >= 400
                 && !session.mail.is_begun
                 && let Phase::Data(Dots::Start) = session.phase
             {
-                session.phase = Phase::Commands;
+                (session.phase, session.is_refused) = (Phase::Commands, true);
             }
         }
     }
@@ -401,5 +429,9 @@ impl Smtp {
         session.mail = Mail::default();
     }
 }
+
+/// Codes of replies: the server is ready, and the mail may come.
+const GREETING: u16 = 220;
+const GO_ON: u16 = 354;
 
 const NO_ROOM: &str = "smtp names left out for want of memory";

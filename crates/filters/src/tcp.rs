@@ -181,10 +181,11 @@ impl Filter for Tcp {
                 continue;
             };
             let bytes = cx.rings.bytes(frame);
-            match Segment::read(&self.origins, origin, bytes, frame.wire()) {
-                Ok(mut segment) => {
-                    self.assembler.check(&mut segment, bytes);
-                    if let Err(reason) = self.assembler.segment(&segment, frame, cx) {
+            // By reference: a segment is long, and stays where it was read.
+            match &mut Segment::read(&self.origins, origin, bytes, frame.wire()) {
+                Ok(segment) => {
+                    self.assembler.check(segment, frame, bytes);
+                    if let Err(reason) = self.assembler.segment(segment, frame, cx) {
                         cx.drop(1, reason);
                     }
                 }

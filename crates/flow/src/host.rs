@@ -35,8 +35,7 @@ fn invalid(text: String) -> io::Error {
 }
 
 impl Host {
-    /// Takes a flow that the daemon granted, with the file descriptors of the answer. `geometry` is that of the
-    /// question.
+    /// Takes a granted flow with the file descriptors of the answer. `geometry` is that of the question.
     ///
     /// # Errors
     ///
@@ -58,8 +57,8 @@ impl Host {
         Ok(Listener { listening, bells })
     }
 
-    /// Takes connections that a listener accepted, with the file descriptors of the answer. `geometry` is that of the
-    /// question for the listener.
+    /// Takes accepted connections with the file descriptors of the answer. `geometry` is that of the listener's
+    /// question.
     ///
     /// # Errors
     ///
@@ -134,15 +133,14 @@ macro_rules! sleeps {
                 self.bells.fd()
             }
 
-            /// Says that the application is about to sleep on [`fd`](Self::fd). `false`: the driver has rung since the
-            /// application was last [awake](Self::awake), so do not sleep. One thread sleeps for all flows and
-            /// listeners of a host.
+            /// Announces a sleep on [`fd`](Self::fd). `false`: the driver has rung since the application was last
+            /// [awake](Self::awake), so do not sleep. One thread sleeps for all flows and listeners of a host.
             pub fn fall_asleep(&self) -> bool {
                 self.bells.fall_asleep()
             }
 
-            /// Says that the application is awake, and forgets earlier rings of the driver. Look for packets, room and
-            /// connections after this.
+            /// Ends a sleep, and forgets earlier rings of the driver. Look for packets, room and connections after
+            /// this.
             pub fn awake(&self) {
                 self.bells.awake();
                 self.bells.news(|_| {});

@@ -1,5 +1,4 @@
-//! Flows of applications: an application opens a flow on an interface that the daemon owns, and its own protocol stack makes
-//! and reads the packets.
+//! Flows of applications on interfaces of the daemon; the application's own stack makes and reads the packets.
 //!
 //! ```text
 //!  application                              daemon, interface process
@@ -11,9 +10,8 @@
 //! - [`message`] — questions and answers about interfaces and flows. Start reading here.
 //! - [`host`] — the application's side: its flows and listeners, and their doorbell.
 //!
-//! This crate knows no protocol: packets are bytes. The daemon's policy decides about flows. Driver and Flow Manager
-//! run in a process of the interface, which outlives the daemon for a while. The application then claims its flows at
-//! the next daemon (`Question::Claim`).
+//! Packets are only bytes here. The daemon's policy decides about flows. Driver and Flow Manager run in the
+//! interface's process, which outlives the daemon: applications claim their flows at the next one (`Question::Claim`).
 
 #![forbid(unsafe_code)]
 

@@ -18,23 +18,20 @@ pub enum Question {
     Close(u32),
     /// List the interfaces with their flows.
     State,
-    /// Change the share of the wire of the flow with this number, which belongs to the client's user; see
-    /// [`OpenFlow::share`].
+    /// Change the share of the wire of this flow, which belongs to the client's user; see [`OpenFlow::share`].
     Share(u64, String),
     /// Open a listener for this client, which accepts TCP connections.
     Listen(OpenListener),
     /// Take connections that wait at the listener of this channel: at most this number, and at most [`ACCEPTED`].
     Accept(u32, u32),
-    /// Trace the flow with this number, which belongs to the client's user, with at most this number of bytes of each
-    /// frame. The answer is a [`Granted`] with a channel of [`TRACE_GEOMETRY`](crate::TRACE_GEOMETRY) and doorbells of
-    /// its own. The trace ends with the client.
+    /// Trace this flow of the client's user, with at most this number of bytes of each frame, until the client ends.
+    /// The answer is a [`Granted`] with a channel of [`TRACE_GEOMETRY`](crate::TRACE_GEOMETRY) and its own doorbells.
     Trace(u64, u32),
-    /// This client had flows at an earlier daemon, and is about to [claim](Question::Claim) them. File descriptors may
-    /// come from now on.
+    /// This client had flows at an earlier daemon and will [claim](Question::Claim) them. It may send file descriptors
+    /// now.
     Reclaim,
-    /// Take over the flows and listeners of a client whose daemon has ended. The page of that client's doorbells comes
-    /// beside this; the numbers are those of the channels to keep. Its other channels end, since their answers were
-    /// lost. Only once, and before any other flow.
+    /// Take over these channels (flows, listeners) of a client whose daemon has ended. Its other channels end: their
+    /// answers were lost. Its doorbell page comes beside this. Only once, and before any other flow.
     Claim(Vec<u32>),
     /// An interface's process has lost its daemon. After the answer it speaks another protocol (crate `net`).
     Adopt,
@@ -58,8 +55,7 @@ pub enum Change {
     RemoveRoute(RouteState),
 }
 
-/// Most connections of one [`Answer::Accepted`]: two file descriptors of each fit beside one packet, and two more for
-/// the daemon.
+/// Most connections of one [`Answer::Accepted`]: a packet carries two file descriptors for each, and two more.
 pub const ACCEPTED: usize = buffer::control::packets::FDS / 4;
 
 /// Most connections that wait at one listener.

@@ -1,5 +1,5 @@
-//! What the kernel's program costs for a packet, by expressions: test runs, ns each, the least of seven. And what it takes
-//! to put expressions in place: making, trying and loading it, the least of seven.
+//! Measures the kernel program: its time per packet by number of expressions (test runs, ns), and the time to make, try
+//! and load it. Prints the least of seven runs.
 //!
 //! `cargo run --release -p kernel --example cost`
 

@@ -1,16 +1,27 @@
-//! The program on a device's hook: decides which expressions want a packet, counts, and writes what anybody wants into a
-//! live ring. It never changes what becomes of the packet.
+//! The program on a device's hook: asks each expression about a packet, counts, and writes wanted packets into a live
+//! ring. It never changes the packet's further way.
 //!
-//! In the order in which it runs:
-//! 1. the packet's first bytes are copied, a stripped VLAN tag put back ([`lower`](crate::lower) says why);
-//! 2. each expression is asked; those that want it set their bit and count, or count only;
-//! 3. where none does, that was all;
-//! 4. a number and room in the ring are reserved, the slot is taken out of use, the bytes are copied, the slot is filled and
-//!    stamped (`buffer::live::words` has the layout, `buffer::live::writer` the same in Rust);
-//! 5. where one of its readers sleeps, the bell is rung, once for each bit.
+//! The steps of a run:
+//! 1. Copy the packet's first bytes, and put a stripped VLAN tag back ([`lower`](crate::lower) says why).
+//! 2. Ask each expression. If it wants the packet, it sets its bit and counts, or only counts.
+//! 3. If no bit is set, end.
+//! 4. Reserve a number and room in the ring, invalidate the slot, copy the bytes, fill the slot and stamp it
+//!    (`buffer::live::words` has the layout, `buffer::live::writer` does the same in Rust).
+//! 5. Ring the bell for each set bit whose reader sleeps, once for each bit.
 //!
-//! Two programs, one for each way packets go, write one ring. When expressions change both are made anew, loaded, and put in
-//! the place of the old ones.
+//! Two programs, one for each direction of packets, write to the same ring. A change of expressions makes and loads
+//! two new ones, and replaces the old ones by them.
+//!
+//! Registers (`R0` to `R5` are scratch between the steps):
+//!
+//! | register | contents |
+//! |---|---|
+//! | `R6` | the packet's context (`struct __sk_buff`) |
+//! | `R7` | this processor's copy of the first bytes, followed by [`facts`] |
+//! | `R8` | step 1: bytes on the wire; step 2: A of an expression; from step 4: the bits of the expressions that want the packet |
+//! | `R9` | step 2: X of an expression; from `fill_slot` on: the flow's hash |
+//! | `R3` | step 4: the place in the ring's bytes, then the slot |
+//! | `R4`, `R5` | `fill_slot`: the slot's flags, and its class (ports) |
 
 use crate::code::{Alu, Atomic, Code, Compare, Helper, Instruction, Label, Register, Width};
 use crate::lower::facts;
@@ -27,52 +38,52 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// They come.
+    /// Received packets.
     In,
-    /// They go.
+    /// Sent packets.
     Out,
 }
 
-/// An expression: which packets have its bit set.
+/// An expression: selects the packets that get its bit.
 #[derive(Clone, Debug)]
 pub struct Expression {
     /// The bit.
     pub bit: u8,
-    /// What decides; none passes all.
+    /// The filter program. `None` passes all packets.
     pub program: Option<Arc<Program>>,
-    /// Packets that come.
+    /// Applies to received packets.
     pub incoming: bool,
-    /// Packets that go.
+    /// Applies to sent packets.
     pub outgoing: bool,
-    /// The first of each so many packets that pass has its bit set; 0 and 1 are all. Counted over all processors and both
-    /// ways together, so it is exactly that.
+    /// With `n`, the first of every `n` passing packets gets the bit; 0 and 1: all. One exact count for all processors
+    /// and both directions.
     pub sample: u32,
-    /// Packets are counted and have no bit set, each as if so many bytes of it were kept (0: all).
+    /// `Some(n)`: count packets only, as if `n` bytes of each were kept (0: all), and set no bit. `None`: set the bit.
     pub counts: Option<u32>,
 }
 
 impl Expression {
-    /// All packets that a program passes, whichever way they go; without one, all there are.
+    /// An expression for all packets that `program` passes, in both directions. `None`: all packets.
     pub fn new(bit: u8, program: Option<Arc<Program>>) -> Expression {
         Expression { bit, program, incoming: true, outgoing: true, sample: 1, counts: None }
     }
 }
 
-/// Why there is no program.
+/// Why a program could not be made.
 #[derive(Debug)]
 pub enum ProgramError {
-    /// A call of the system failed.
+    /// A system call failed.
     System(&'static str, io::Error),
-    /// The verifier did not take the program.
+    /// The verifier refused the program.
     Load(LoadError),
     /// The expression with this bit cannot run in the kernel.
     Expression(u8, crate::lower::Refusal),
-    /// The program says of this frame something else than the interpreter.
+    /// The program and the interpreter disagree about this frame.
     Verdict(Vec<u8>),
-    /// The expressions together are too much.
+    /// The expressions together are too large.
     Code(crate::code::CodeError),
 }
 
@@ -90,21 +101,21 @@ impl std::fmt::Display for ProgramError {
 
 impl std::error::Error for ProgramError {}
 
-/// Words that the owner and the program both write, and no reader sees.
+/// Words that both the owner and the program write. Readers cannot see them.
 #[repr(C)]
 struct BellWords {
     /// The bits whose readers sleep.
     armed: AtomicU64,
-    /// A cache line of its own: it is looked at for every packet that is wanted.
+    /// Fills the cache line: the program reads `armed` for every wanted packet.
     _armed: [AtomicU64; 7],
-    /// By bit: packets that have passed an expression which takes one in so many.
+    /// By bit: packets that passed an expression that samples.
     sampled: [AtomicU64; EXPRESSIONS],
 }
 
-// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+// SAFETY: repr(C), atomics only, and all zero bytes are a valid value.
 unsafe impl Words for BellWords {}
 
-/// The maps a program works on.
+/// The maps of a program.
 #[derive(Debug)]
 struct Maps {
     head: OwnedFd,
@@ -115,7 +126,7 @@ struct Maps {
     rings: OwnedFd,
 }
 
-/// A ring that the kernel writes, and the programs that do. Loading programs holds up nothing but other changes of them.
+/// A ring that the kernel writes, and its programs. Loading programs delays only other changes of programs.
 pub struct CaptureProgram {
     geometry: Geometry,
     maps: Maps,
@@ -126,12 +137,12 @@ pub struct CaptureProgram {
     in_force: Mutex<InForce>,
 }
 
-/// The programs that decide.
+/// The programs in use.
 struct InForce {
     ways: Vec<Attached>,
-    /// By bit: one in so many; 0 where there is no expression.
+    /// By bit: the `sample` of its expression; 0: no expression.
     samples: [u32; EXPRESSIONS],
-    /// Those of the expressions.
+    /// The programs of the expressions, which were tried.
     tried: Vec<Arc<Program>>,
 }
 
@@ -149,8 +160,8 @@ impl std::fmt::Debug for CaptureProgram {
 }
 
 impl CaptureProgram {
-    /// A ring of about so many bytes, and no program yet. `tags` says that frames have an Ethernet header, into which
-    /// stripped tags are put back.
+    /// A ring of about `ring_bytes`, without a program. `tags`: frames have an Ethernet header, and stripped tags are
+    /// put back into it.
     pub fn new(ring_bytes: u64, tags: bool) -> Result<CaptureProgram, ProgramError> {
         let geometry = Geometry::new(ring_bytes, sys::possible_cpus());
         let system = |what| move |error| ProgramError::System(what, error);
@@ -171,7 +182,7 @@ impl CaptureProgram {
         words[4..8].copy_from_slice(&geometry.slots.to_ne_bytes());
         words[8..16].copy_from_slice(&geometry.ring_bytes.to_ne_bytes());
         sys::update(maps.words.as_fd(), 0, &words).map_err(system("the kernel took no value for a map"))?;
-        // From here on only the program writes what readers see.
+        // From here on, only the program writes what readers see.
         for map in [&maps.words, &maps.slots, &maps.data] {
             sys::freeze(map.as_fd()).map_err(system("the kernel did not freeze a map"))?;
         }
@@ -188,7 +199,7 @@ impl CaptureProgram {
         self.geometry
     }
 
-    /// The ring's areas: readers can map them for reading only.
+    /// The ring's areas. Readers can map them only for reading.
     pub fn areas(&self) -> Areas<BorrowedFd<'_>> {
         Areas { words: self.maps.words.as_fd(), slots: self.maps.slots.as_fd(), data: self.maps.data.as_fd() }
     }
@@ -206,7 +217,7 @@ impl CaptureProgram {
         Ok(())
     }
 
-    /// Makes a program for test runs, attached to nothing.
+    /// Makes a program for test runs, which is not attached.
     pub fn prepare(&mut self, way: Way) -> Result<(), ProgramError> {
         let program = self.load(0, way, &[])?;
         self.in_force().ways.push(Attached { interface: 0, way, link: None, program });
@@ -214,15 +225,15 @@ impl CaptureProgram {
     }
 
     fn in_force(&self) -> MutexGuard<'_, InForce> {
-        // A change that panicked left the programs that it had not exchanged yet, and what is known of them.
+        // After a panic, the programs that were not exchanged yet are still in use, and `InForce` describes them.
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on these expressions are asked, and no others; all or nothing. Packets may still be under way in the earlier
-    /// programs, until [`sys::wait_for_runs`] returns.
+    /// Asks exactly these expressions from now on, or changes nothing after an error. Packets may still be in the
+    /// earlier programs until [`sys::wait_for_runs`] returns.
     ///
-    /// Where there are new ones, all together are tried before: what the kernel's program says of frames of every common sort
-    /// must be what the interpreter says.
+    /// If some expressions are new, all are first tried together: on frames of every common kind, the kernel's program
+    /// and the interpreter must agree.
     pub fn set(&self, expressions: &[Expression]) -> Result<(), ProgramError> {
         let mut in_force = self.in_force();
         let programs: Vec<Arc<Program>> =
@@ -237,7 +248,7 @@ impl CaptureProgram {
         Ok(())
     }
 
-    /// The same, untried.
+    /// The same without the trial.
     pub(crate) fn put(&self, expressions: &[Expression]) -> Result<(), ProgramError> {
         self.put_in(&mut self.in_force(), expressions)
     }
@@ -248,7 +259,7 @@ impl CaptureProgram {
             let bit = usize::from(expression.bit) % EXPRESSIONS;
             samples[bit] = expression.sample.max(1);
             if samples[bit] != in_force.samples[bit] {
-                // New: what others have counted on this bit is over. Those that stay count on.
+                // A new expression: earlier counts of this bit end. An unchanged expression goes on counting.
                 self.bell.sampled[bit].store(0, Ordering::Relaxed);
             }
         }
@@ -257,7 +268,7 @@ impl CaptureProgram {
         for (index, (attached, program)) in in_force.ways.iter().zip(&programs).enumerate() {
             let updated = attached.link.as_ref().map_or(Ok(()), |link| link.update(program.as_fd()));
             if let Err(error) = updated {
-                // Those before go back to what they were; that this fails as well would need the device to be gone.
+                // Restore the programs that were already exchanged. That can fail only if the device is gone.
                 for attached in &in_force.ways[..index] {
                     let _ = attached.link.as_ref().map_or(Ok(()), |link| link.update(attached.program.as_fd()));
                 }
@@ -271,7 +282,7 @@ impl CaptureProgram {
         Ok(())
     }
 
-    /// Runs the program for one way on a frame; nothing is sent, the ring is written.
+    /// Runs one direction's program on a frame. Sends nothing, but writes to the ring.
     pub fn test_run(&self, way: Way, frame: &[u8], repeat: u32) -> Result<sys::TestRun, ProgramError> {
         let in_force = self.in_force();
         let attached = in_force.ways.iter().find(|attached| attached.way == way);
@@ -280,17 +291,17 @@ impl CaptureProgram {
             .map_err(|error| ProgramError::System("the program could not be run", error))
     }
 
-    /// The next packet that has one of these bits set makes [`bell`](Self::bell) readable, once for each bit.
+    /// Makes the next packet with one of these bits ring [`bell`](Self::bell), once for each bit.
     pub fn arm(&self, bits: u64) {
         self.bell.armed.fetch_or(bits, Ordering::SeqCst);
     }
 
-    /// Readable when an armed bit was set.
+    /// Readable after a packet with an armed bit.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.maps.rings.as_fd()
     }
 
-    /// The armed bits that were set since the last call.
+    /// The armed bits of packets since the last call.
     pub fn rung(&self) -> u64 {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -301,7 +312,7 @@ impl CaptureProgram {
         sys::load(name, &code).map_err(ProgramError::Load)
     }
 
-    /// The whole program for one way.
+    /// The whole program for one direction.
     fn code(&self, interface: u32, way: Way, expressions: &[Expression]) -> Result<Vec<Instruction>, ProgramError> {
         let mut code = Code::default();
         let (nobody, end) = (code.label(), code.label());
@@ -318,7 +329,7 @@ impl CaptureProgram {
         self.ring_bell(&mut code, nobody);
         code.place(nobody);
         code.place(end);
-        // TCX_NEXT: on to whatever else is on the hook.
+        // TCX_NEXT: on to the next program of the hook.
         code.set(R0, -1);
         code.exit();
         code.finish().map_err(ProgramError::Code)
@@ -329,7 +340,7 @@ impl CaptureProgram {
         Tally { bell: self.maps.bell.as_fd(), counts: PerCpu { map: self.maps.words.as_fd(), at, bytes, cpus } }
     }
 
-    /// The packet's slot, by its number in `R0`, to `R3`; `R0` is lost.
+    /// `R3` = the slot of the packet whose number is in `R0`. Changes `R0`.
     fn slot(&self, code: &mut Code) {
         code.alu(Alu::And, R0, self.geometry.slots as i32 - 1);
         code.alu(Alu::ShiftLeft, R0, 6);
@@ -337,7 +348,7 @@ impl CaptureProgram {
         code.alu_register(Alu::Add, R3, R0);
     }
 
-    /// Writes the packet into the ring. `R8` has the bits.
+    /// Writes the packet into the ring. `R8` holds the bits.
     fn write(&self, code: &mut Code, interface: u32, way: Way) {
         let (lost, fits, plain, copied) = (code.label(), code.label(), code.label(), code.label());
         let (counted, told) = (code.label(), code.label());
@@ -349,7 +360,7 @@ impl CaptureProgram {
         code.set(R2, PACKET_BYTES as i32);
         code.place(fits);
         code.store(Width::Eight, R7, facts::LEN, R2);
-        // A number and room.
+        // Reserve a number and room.
         code.set_map_value(R1, self.maps.words.as_fd(), head::NEXT);
         code.set(R0, 1);
         code.atomic(Atomic::FetchAdd, R1, 0, R0);
@@ -358,10 +369,10 @@ impl CaptureProgram {
         code.alu(Alu::And, R2, -(GRAIN_BYTES as i32));
         code.atomic(Atomic::FetchAdd, R1, (head::RESERVED - head::NEXT) as i16, R2);
         code.store(Width::Eight, R7, facts::POS, R2);
-        // The slot, out of use.
+        // Invalidate the slot.
         self.slot(code);
         code.store_constant(Width::Eight, R3, slot::STAMP, 0);
-        // Its bytes.
+        // Copy the bytes.
         code.alu(Alu::And, R2, self.geometry.ring_bytes as i32 - 1);
         code.set_map_value(R3, self.maps.data.as_fd(), 0);
         code.alu_register(Alu::Add, R3, R2);
@@ -406,7 +417,7 @@ impl CaptureProgram {
         code.load(Width::Eight, R0, R7, facts::NUMBER);
         self.slot(code);
         code.store(Width::Eight, R3, slot::TIME, R1);
-        // Hash in R9, class in R5, flags in R4.
+        // `R9` = hash, `R5` = class, `R4` = flags.
         let outbound = if way == Way::Out { SlotFlags::OUTBOUND } else { SlotFlags::default() };
         crate::flow::lower(code, self.tags, SlotFlags::MONOTONIC.with(outbound));
         code.store(Width::Four, R3, slot::HASH, R9);
@@ -420,7 +431,7 @@ impl CaptureProgram {
         code.store(Width::Eight, R3, slot::WANTED, R0);
         code.store_constant(Width::Four, R3, slot::INTERFACE, interface as i32);
         code.jump_if_register(Compare::AtLeast, R1, R2, whole);
-        // Nothing is said of bytes that may not be there.
+        // A truncated packet has no ports.
         code.set(R5, 0);
         code.alu(Alu::And, R4, !SlotFlags::PORTS.0 as i32);
         code.alu(Alu::Or, R4, SlotFlags::TRUNCATED.0 as i32);
@@ -432,7 +443,7 @@ impl CaptureProgram {
         code.place(single);
         code.load(Width::Four, R1, R6, skb::PKT_TYPE);
         if way == Way::Out {
-            // PACKET_OUTGOING, which the kernel says only to packet sockets.
+            // PACKET_OUTGOING: the kernel sets it only for packet sockets.
             code.set(R1, 4);
         }
         code.alu(Alu::And, R1, 7);
@@ -457,18 +468,18 @@ impl CaptureProgram {
         code.store(Width::Four, R3, slot::FLAGS, R4);
         code.load(Width::Four, R1, R6, skb::MARK);
         code.store(Width::Four, R3, slot::MARK, R1);
-        // Done.
+        // Stamp the slot.
         code.load(Width::Eight, R1, R7, facts::NUMBER);
         code.alu(Alu::Add, R1, 1);
         if cfg!(target_arch = "x86_64") {
-            // Stores are seen in their order.
+            // x86-64 keeps the order of stores.
             code.store(Width::Eight, R3, slot::STAMP, R1);
         } else {
             code.atomic(Atomic::Exchange, R3, slot::STAMP, R1);
         }
     }
 
-    /// Rings for those of the bits in `R8` whose readers sleep.
+    /// Rings the bell for the bits in `R8` whose readers sleep.
     fn ring_bell(&self, code: &mut Code, end: Label) {
         code.set_map_value(R1, self.maps.bell.as_fd(), 0);
         code.load(Width::Eight, R2, R1, 0);
@@ -488,7 +499,7 @@ impl CaptureProgram {
     }
 }
 
-/// Wake who waits for the ring buffer, whatever is in it (BPF_RB_FORCE_WAKEUP).
+/// Wakes readers of the ring buffer, whatever it contains (BPF_RB_FORCE_WAKEUP).
 const FORCE_WAKEUP: i32 = 2;
 
 /// Offsets in `buffer::live::words::Head`.
@@ -498,7 +509,7 @@ mod head {
     pub const RESERVED: u32 = std::mem::offset_of!(Head, reserved) as u32;
 }
 
-/// Offsets in `buffer::live::words::Slot`, whose words of two halves are stored half by half: little-endian.
+/// Offsets in `buffer::live::words::Slot`. Words of two halves are stored half by half, in little-endian order.
 mod slot {
     use buffer::live::words::Slot;
     pub const STAMP: i16 = std::mem::offset_of!(Slot, stamp) as i16;
@@ -517,16 +528,16 @@ mod slot {
 
 const _: () = assert!(cfg!(target_endian = "little"), "slots are written half a word at a time");
 
-/// Where it is counted what expressions want.
+/// Where expressions count.
 #[derive(Clone, Copy)]
 pub(crate) struct Tally<'a> {
-    /// The map of [`BellWords`], on which those count that take one packet in so many.
+    /// The map of [`BellWords`], with the counts of sampling expressions.
     pub(crate) bell: BorrowedFd<'a>,
-    /// Each processor's page of counts.
+    /// The page of counts of each processor.
     pub(crate) counts: PerCpu<'a>,
 }
 
-/// The packet has passed these expressions: counts it, and sets their bits where it is to be written.
+/// The packet has passed these expressions: counts it, and sets the bits of those that want it written.
 pub(crate) fn want<'a>(code: &mut Code, expressions: impl Iterator<Item = &'a Expression>, tally: Tally<'_>) {
     let mut expressions = expressions.peekable();
     if expressions.peek().is_none() {
@@ -538,12 +549,12 @@ pub(crate) fn want<'a>(code: &mut Code, expressions: impl Iterator<Item = &'a Ex
     code.place(none);
 }
 
-/// The same of one; `R1` is this processor's page of counts, and stays.
+/// The same for one expression. `R1` holds this processor's page of counts, and keeps it.
 fn want_one(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {
     let bit = expression.bit % EXPRESSIONS as u8;
     let left_out = code.label();
     if expression.sample > 1 {
-        // One number for all processors: an atomic step for each packet that passes, and no other expression pays for it.
+        // One count for all processors: an atomic operation per passing packet, and only for expressions that sample.
         code.set_map_value(R3, bell, std::mem::offset_of!(BellWords, sampled) as u32 + 8 * u32::from(bit));
         code.set(R2, 1);
         code.atomic(Atomic::FetchAdd, R3, 0, R2);
@@ -572,7 +583,8 @@ fn want_one(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {
     code.place(left_out);
 }
 
-/// The records the program left in the ring buffer: one page of its position, two views of its one page of records.
+/// The program's records in the ring buffer: a page with the consumer's position, a page with the producer's, and the
+/// page of records, mapped twice.
 #[derive(Debug)]
 struct Bells {
     consumer: Shared<Position>,
@@ -584,12 +596,12 @@ struct Position {
     at: AtomicU64,
 }
 
-// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+// SAFETY: repr(C), atomics only, and all zero bytes are a valid value.
 unsafe impl Words for Position {}
 
 #[repr(C)]
 struct Record {
-    /// Length, with a bit each for busy and discarded.
+    /// Length, and the bits for busy and discarded.
     header: AtomicU64,
     bits: AtomicU64,
 }
@@ -610,13 +622,13 @@ impl Bells {
         Ok(Bells { consumer, records })
     }
 
-    /// Takes all records there are.
+    /// Takes all present records.
     fn take(&mut self) -> u64 {
         let mut bits = 0;
         let Some(producer) = Shared::<Position>::in_mapping(&self.records, 0) else { return 0 };
         loop {
             let at = self.consumer.at.load(Ordering::Relaxed);
-            // Acquire: the records before it.
+            // Acquire: the records before this position are complete.
             if producer.at.load(Ordering::Acquire) == at {
                 return bits;
             }

@@ -1,23 +1,23 @@
-//! eBPF instructions with labels (Documentation/bpf/standardization/instruction-set.rst). Not a compiler: whoever adds
-//! instructions knows which registers hold what; this knows how jumps are counted and which code cannot be reached.
+//! Assembles eBPF instructions with labels (Documentation/bpf/standardization/instruction-set.rst). Not a compiler: the
+//! caller assigns registers; this file computes jumps, and drops unreachable code.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 pub use bpf::Instruction;
 
-/// Does it call a helper?
+/// Is this a call of a helper?
 pub fn is_call(instruction: &Instruction) -> bool {
     instruction.code == CALL
 }
 
-/// Does it multiply, divide, or take what a division leaves?
+/// Is this a multiplication, division or modulo?
 pub fn is_product(instruction: &Instruction) -> bool {
     let products = [Alu::Multiply, Alu::Divide, Alu::Modulo].map(|operation| operation as u8);
     [ALU32, ALU64].contains(&(instruction.code & 0x07)) && products.contains(&(instruction.code & 0xf0))
 }
 
-/// A register. `R0` is what a call gives, `R1` to `R5` are its arguments and lost by it, `R6` to `R9` are kept. There is
-/// one more, the end of the stack, on which nothing lies here.
+/// A register. `R0` holds a call's result; `R1` to `R5` are its arguments and do not survive it; `R6` to `R9` survive.
+/// There is one more, the end of the stack, which these programs do not use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -34,7 +34,7 @@ pub enum Register {
     R9,
 }
 
-/// Bytes a load or store moves.
+/// The bytes that a load or store moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -64,7 +64,7 @@ pub enum Alu {
     Move = 0xb0,
 }
 
-/// Comparisons, without sign but for the last.
+/// Comparisons. All but the last are unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -79,7 +79,7 @@ pub enum Compare {
     SignedLess = 0xc0,
 }
 
-/// What an atomic instruction does; each gives the value there was.
+/// An atomic operation. Each returns the previous value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs)]
@@ -89,7 +89,7 @@ pub enum Atomic {
     Exchange = 0xe1,
 }
 
-/// Helpers of the kernel (`enum bpf_func_id`).
+/// Helper functions of the kernel (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs)]
@@ -111,21 +111,21 @@ pub enum Helper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Label(usize);
 
-/// What jumps where.
+/// A jump and its label.
 #[derive(Clone, Copy, Debug)]
 struct Jump {
     at: usize,
     to: Label,
 }
 
-/// Code in the making.
+/// Code under construction.
 #[derive(Debug, Default)]
 pub struct Code {
-    /// What fetches bytes of a packet where these programs run.
+    /// The helper that loads packet bytes in this kind of program.
     load_bytes: Helper,
     instructions: Vec<Instruction>,
     jumps: Vec<Jump>,
-    /// By label: the instruction it stands before.
+    /// By label: the index of the instruction after it.
     labels: Vec<Option<usize>>,
 }
 
@@ -147,12 +147,12 @@ const EXIT: u8 = 0x95;
 const MAP_FD: u8 = 1;
 const MAP_VALUE: u8 = 2;
 
-/// Why there is no code.
+/// Why no code could be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeError {
-    /// A conditional jump would reach too far.
+    /// A conditional jump reaches too far.
     TooFar,
-    /// A label stands nowhere: a mistake of whoever made the code.
+    /// A label was never placed: a bug in the code's author.
     NoPlace,
 }
 
@@ -168,12 +168,12 @@ impl std::fmt::Display for CodeError {
 impl std::error::Error for CodeError {}
 
 impl Code {
-    /// For programs that fetch bytes of a packet by this helper, which takes context, offset, memory and length.
+    /// For programs that load packet bytes with this helper. Its arguments are context, offset, memory and length.
     pub fn fetching_by(load_bytes: Helper) -> Code {
         Code { load_bytes, ..Code::default() }
     }
 
-    /// Fetches bytes of the packet: its arguments are where the helper wants them.
+    /// Calls the helper that loads packet bytes. Its arguments must be in place.
     pub fn load_bytes(&mut self) {
         self.call(self.load_bytes);
     }
@@ -183,13 +183,13 @@ impl Code {
         self.instructions.push(Instruction { code, registers, offset, immediate });
     }
 
-    /// A label that stands nowhere yet.
+    /// A new label, not placed yet.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label stands here.
+    /// Places the label here.
     pub fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.instructions.len());
     }
@@ -199,7 +199,7 @@ impl Code {
         self.push(ALU64 | FROM_REGISTER | Alu::Move as u8, to, from as u8, 0, 0);
     }
 
-    /// to = constant, with its sign.
+    /// to = constant, sign-extended.
     pub fn set(&mut self, to: Register, constant: i32) {
         self.push(ALU64 | Alu::Move as u8, to, 0, 0, constant);
     }
@@ -210,49 +210,49 @@ impl Code {
         self.push(0, Register::R0, 0, 0, (constant >> 32) as i32);
     }
 
-    /// to = the map itself, for helpers.
+    /// to = the map itself, as an argument for helpers.
     pub fn set_map(&mut self, to: Register, map: BorrowedFd<'_>) {
         self.push(LOAD_64, to, MAP_FD, 0, map.as_raw_fd());
         self.push(0, Register::R0, 0, 0, 0);
     }
 
-    /// to = address in the only value of an array map.
+    /// to = the address of `offset` in the only value of an array map.
     pub fn set_map_value(&mut self, to: Register, map: BorrowedFd<'_>, offset: u32) {
         self.push(LOAD_64, to, MAP_VALUE, 0, map.as_raw_fd());
         self.push(0, Register::R0, 0, 0, offset as i32);
     }
 
-    /// to = to operation constant, 64 bits; the constant has a sign.
+    /// to = to `operation` constant, 64 bits; the constant is sign-extended.
     pub fn alu(&mut self, operation: Alu, to: Register, constant: i32) {
         self.push(ALU64 | operation as u8, to, 0, 0, constant);
     }
 
-    /// to = to operation from, 64 bits.
+    /// to = to `operation` from, 64 bits.
     pub fn alu_register(&mut self, operation: Alu, to: Register, from: Register) {
         self.push(ALU64 | FROM_REGISTER | operation as u8, to, from as u8, 0, 0);
     }
 
-    /// to = to operation constant, 32 bits; the upper half becomes 0.
+    /// to = to `operation` constant, 32 bits; clears the upper half.
     pub fn alu_32(&mut self, operation: Alu, to: Register, constant: u32) {
         self.push(ALU32 | operation as u8, to, 0, 0, constant.cast_signed());
     }
 
-    /// to = to operation from, 32 bits; the upper half becomes 0.
+    /// to = to `operation` from, 32 bits; clears the upper half.
     pub fn alu_32_register(&mut self, operation: Alu, to: Register, from: Register) {
         self.push(ALU32 | FROM_REGISTER | operation as u8, to, from as u8, 0, 0);
     }
 
-    /// The low 16 or 32 bits, as they lie in a packet, to a number; or back.
+    /// Converts the low 16 or 32 bits between the packet's byte order and a number.
     pub fn big_endian(&mut self, to: Register, bits: i32) {
         self.push(TO_BIG_ENDIAN, to, 0, 0, bits);
     }
 
-    /// to = what lies at from + offset.
+    /// to = the value at from + offset.
     pub fn load(&mut self, width: Width, to: Register, from: Register, offset: i16) {
         self.push(LOAD | width as u8, to, from as u8, offset, 0);
     }
 
-    /// Stores from at to + offset.
+    /// Stores `from` at to + offset.
     pub fn store(&mut self, width: Width, to: Register, offset: i16, from: Register) {
         self.push(STORE | width as u8, to, from as u8, offset, 0);
     }
@@ -262,30 +262,30 @@ impl Code {
         self.push(STORE_CONSTANT | width as u8, to, 0, offset, constant);
     }
 
-    /// What lies at to + offset, 64 bits, is changed; `from` becomes what it was.
+    /// Changes the 64 bits at to + offset, and sets `from` to the previous value.
     pub fn atomic(&mut self, operation: Atomic, to: Register, offset: i16, from: Register) {
         self.push(ATOMIC_64, to, from as u8, offset, operation as i32);
     }
 
-    /// Jumps if so, 64 bits; the constant has a sign.
+    /// Jumps if the comparison holds, on 64 bits; the constant is sign-extended.
     pub fn jump_if(&mut self, compare: Compare, register: Register, constant: i32, to: Label) {
         self.jumps.push(Jump { at: self.instructions.len(), to });
         self.push(JMP64 | compare as u8, register, 0, 0, constant);
     }
 
-    /// Jumps if so, 64 bits.
+    /// Jumps if the comparison holds, on 64 bits.
     pub fn jump_if_register(&mut self, compare: Compare, register: Register, other: Register, to: Label) {
         self.jumps.push(Jump { at: self.instructions.len(), to });
         self.push(JMP64 | FROM_REGISTER | compare as u8, register, other as u8, 0, 0);
     }
 
-    /// Jumps if so, by the low 32 bits.
+    /// Jumps if the comparison holds, on the low 32 bits.
     pub fn jump_if_32(&mut self, compare: Compare, register: Register, constant: u32, to: Label) {
         self.jumps.push(Jump { at: self.instructions.len(), to });
         self.push(JMP32 | compare as u8, register, 0, 0, constant.cast_signed());
     }
 
-    /// Jumps if so, by the low 32 bits.
+    /// Jumps if the comparison holds, on the low 32 bits.
     pub fn jump_if_32_register(&mut self, compare: Compare, register: Register, other: Register, to: Label) {
         self.jumps.push(Jump { at: self.instructions.len(), to });
         self.push(JMP32 | FROM_REGISTER | compare as u8, register, other as u8, 0, 0);
@@ -302,12 +302,12 @@ impl Code {
         self.push(CALL, Register::R0, 0, 0, helper as i32);
     }
 
-    /// Ends with what is in `R0`.
+    /// Ends the program with the value of `R0`.
     pub fn exit(&mut self) {
         self.push(EXIT, Register::R0, 0, 0, 0);
     }
 
-    /// The code with its jumps filled in and what nothing leads to left out, which the verifier would refuse.
+    /// Fills in the jumps, and removes unreachable instructions, which the verifier would refuse.
     pub fn finish(self) -> Result<Vec<Instruction>, CodeError> {
         let Code { instructions, jumps, labels, .. } = self;
         let mut targets: Vec<Option<usize>> = vec![None; instructions.len()];
@@ -315,7 +315,7 @@ impl Code {
             targets[at] = Some(labels[to.0].ok_or(CodeError::NoPlace)?);
         }
         let reached = reach(&instructions, &targets);
-        // An unconditional jump to what follows anyway is left out with what lies between.
+        // Remove an unconditional jump over unreachable code only.
         let mut keep = reached.clone();
         for at in 0..instructions.len() {
             if instructions[at].code == JUMP && keep[at] {
@@ -354,7 +354,7 @@ impl Code {
     }
 }
 
-/// Which instructions anything leads to.
+/// Which instructions are reachable.
 fn reach(instructions: &[Instruction], targets: &[Option<usize>]) -> Vec<bool> {
     let mut reached = vec![false; instructions.len()];
     let mut left = vec![0];
@@ -365,7 +365,7 @@ fn reach(instructions: &[Instruction], targets: &[Option<usize>]) -> Vec<bool> {
         let code = instructions[at].code;
         left.extend(targets[at]);
         if code == LOAD_64 {
-            // Its second half is no instruction of its own.
+            // The second half of the instruction.
             reached[at + 1] = true;
             left.push(at + 2);
         } else if code != EXIT && code != JUMP {

@@ -1,13 +1,19 @@
-//! The program on a device's receiving side (XDP) that takes what an expression wants away from the host, to AF_XDP sockets or
-//! out by another device, and leaves it everything else. Not the sockets, nor the device: crate `driver` has those, and attaches
-//! it.
+//! The XDP program on a device that takes wanted frames away from the host. It redirects them to AF_XDP sockets, or out
+//! of another device. The crate `driver` has the sockets and the device, and attaches the program.
 //!
-//! There may be several expressions: what any of them wants is taken, and whoever reads decides for whom. They see the frame
-//! as the sockets get it: tags that the device takes off are not there. Where a queue has no socket, what comes by it stays
-//! the host's, wanted or not.
+//! With several expressions, it takes the frames that any of them wants; the reader decides for which one. Expressions
+//! see frames as the sockets get them: without tags that the device strips. Frames of a queue without a socket go to
+//! the host, wanted or not.
 //!
-//! Before it is given away, the program is run on frames of every common sort (`probe.rs`) and must say what the
-//! interpreter says.
+//! Before a program is used, it runs on frames of every common kind (`probe.rs`) and must agree with the interpreter.
+//!
+//! | register | contents |
+//! |---|---|
+//! | `R6` | the context (`struct xdp_md`) |
+//! | `R7` | this processor's copy of the first bytes, followed by [`facts`] |
+//! | `R8` | bytes of the frame, then A of an expression |
+//! | `R9` | X of an expression |
+//! | `R1`, `R2` | when counting: this processor's counts, bytes of the frame |
 
 use crate::capture_program::ProgramError;
 use crate::code::{Code, Compare, Helper, Instruction, Label, Register, Width};
@@ -22,7 +28,7 @@ use program::{Interpreter, Program};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// What a program says of a frame (linux/bpf.h): it is dropped; on to the host; it goes where a map says.
+/// Verdicts about a frame (linux/bpf.h): drop it; pass it to the host; redirect it by a map.
 const DROP: i32 = 1;
 const PASS: i32 = 2;
 const REDIRECT: i32 = 4;
@@ -30,7 +36,7 @@ const REDIRECT: i32 = 4;
 /// Offset in `struct xdp_md` (linux/bpf.h).
 const QUEUE: i16 = 16;
 
-/// What one processor counts.
+/// The counts of one processor.
 #[repr(C, align(64))]
 struct CpuCounts {
     seen: AtomicU64,
@@ -43,53 +49,53 @@ struct CpuCounts {
     nowhere: AtomicU64,
 }
 
-// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+// SAFETY: repr(C), atomics only, and all zero bytes are a valid value.
 unsafe impl Words for CpuCounts {}
 
-/// What was counted since the maps were made: `seen = wanted + left`, but for frames that are under way.
+/// Counts since the maps were made. `seen = wanted + left`, except for frames in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConsumeCounts {
-    /// Frames the program was shown.
+    /// Frames that the program saw.
     pub seen: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub seen_bytes: u64,
-    /// Those the expression wants.
+    /// Frames that an expression wants.
     pub wanted: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub wanted_bytes: u64,
-    /// Those that stayed the host's.
+    /// Frames that went to the host.
     pub left: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub left_bytes: u64,
-    /// Of the wanted, dropped because they were longer than the device takes that they were to go out by.
+    /// Wanted frames that were dropped because they are too long for the output device.
     pub too_long: u64,
-    /// Of the wanted, dropped because that device was gone.
+    /// Wanted frames that were dropped because the output device was gone.
     pub nowhere: u64,
 }
 
-/// Where wanted frames go.
+/// The destination of wanted frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum To {
-    /// To AF_XDP sockets, one for each of so many queues.
+    /// AF_XDP sockets, one for each queue.
     Sockets {
         /// Queues of the device.
         queues: u32,
     },
-    /// Out by another device of the same network namespace.
+    /// Another device of the same network namespace.
     Device {
-        /// Its number.
+        /// Its interface index.
         index: u32,
         /// The longest frame that it takes, in bytes.
         longest: u32,
     },
 }
 
-/// Which frames are taken.
+/// The frames to take.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted<'a> {
     /// All.
     All,
-    /// Those that any of these programs passes; none where there is no program.
+    /// Frames that any of these programs passes. An empty list takes none.
     Any(&'a [&'a Program]),
 }
 
@@ -102,7 +108,7 @@ impl Wanted<'_> {
     }
 }
 
-/// What is counted by a program and by those that take its place, for whoever does not hold the program.
+/// Reads the counts of a program and of its replacements, without holding the program.
 pub struct Counting(Arc<Maps>);
 
 impl std::fmt::Debug for Counting {
@@ -112,23 +118,23 @@ impl std::fmt::Debug for Counting {
 }
 
 impl Counting {
-    /// What was counted up to now.
+    /// The counts up to now.
     pub fn counted(&self) -> ConsumeCounts {
         self.0.counted()
     }
 }
 
-/// The maps, which stay when programs are exchanged.
+/// The maps. Replacements of a program use the same ones.
 struct Maps {
     head: OwnedFd,
     counts: OwnedFd,
     to: To,
-    /// What wanted frames are redirected by: sockets, or the device.
+    /// The map for redirects: sockets, or the device.
     targets: OwnedFd,
     cpus: Vec<Shared<CpuCounts>>,
 }
 
-/// A program, loaded and attached to nothing, and the sockets it redirects to.
+/// A loaded program that is not attached, and the sockets to which it redirects.
 pub struct ConsumeProgram {
     maps: Arc<Maps>,
     program: OwnedFd,
@@ -141,18 +147,18 @@ impl std::fmt::Debug for ConsumeProgram {
 }
 
 impl ConsumeProgram {
-    /// A program for a device with so many queues, and no socket yet.
+    /// A program for a device with this number of queues, without sockets.
     pub fn new(queues: u32, wanted: Wanted<'_>) -> Result<ConsumeProgram, ProgramError> {
         ConsumeProgram::to(To::Sockets { queues }, wanted)
     }
 
-    /// A program that has frames go there; sockets are still to be put into the map.
+    /// A program for this destination. Sockets must still be put into the map.
     pub fn to(to: To, wanted: Wanted<'_>) -> Result<ConsumeProgram, ProgramError> {
         check(wanted)?;
         ConsumeProgram::load(Arc::new(Maps::new(to)?), wanted)
     }
 
-    /// Another program for the same sockets, which counts on where this one counts: to be put in its place.
+    /// A replacement of this program, with the same sockets and counts.
     pub fn with(&self, wanted: Wanted<'_>) -> Result<ConsumeProgram, ProgramError> {
         check(wanted)?;
         ConsumeProgram::load(Arc::clone(&self.maps), wanted)
@@ -168,18 +174,18 @@ impl ConsumeProgram {
         self.maps.targets.as_fd()
     }
 
-    /// What was counted up to now, by this program and those it took the place of.
+    /// The counts of this program and of those that it replaced.
     pub fn counted(&self) -> ConsumeCounts {
         self.maps.counted()
     }
 
-    /// The same for somebody else.
+    /// A handle that reads these counts.
     pub fn counting(&self) -> Counting {
         Counting(Arc::clone(&self.maps))
     }
 
-    /// Is this frame wanted? Runs the program, which counts it. An error also where the kernel runs none on
-    /// such a frame: one without a link header.
+    /// Runs the program on a frame, which it counts, and returns whether it wants the frame. An error if the kernel
+    /// cannot run it on this frame: frames without a link header.
     pub fn test_run(&self, frame: &[u8]) -> Result<bool, ProgramError> {
         let before = self.counted();
         sys::test_run(self.program(), frame, 1)
@@ -194,7 +200,7 @@ impl ConsumeProgram {
     }
 }
 
-/// Does the program say what the interpreter says? On maps of its own, so that nothing is counted that did not come.
+/// Checks that the program agrees with the interpreter. Uses maps of its own, so that no real frame is counted.
 fn check(wanted: Wanted<'_>) -> Result<(), ProgramError> {
     let programs = wanted.programs();
     if programs.is_empty() {
@@ -203,7 +209,7 @@ fn check(wanted: Wanted<'_>) -> Result<(), ProgramError> {
     let trial = ConsumeProgram::load(Arc::new(Maps::new(To::Sockets { queues: 1 })?), wanted)?;
     let interpreters: Vec<Interpreter> = programs.iter().map(|program| Interpreter::new(program)).collect();
     for frame in programs.iter().flat_map(|program| crate::probe::frames(program)) {
-        // Not every kernel runs every frame.
+        // Some kernels refuse to run some frames.
         let Ok(taken) = trial.test_run(&frame) else { continue };
         if taken != interpreters.iter().any(|interpreter| interpreter.run(&frame, frame.len() as u32) != 0) {
             return Err(ProgramError::Verdict(frame));
@@ -284,7 +290,7 @@ impl Maps {
         }
         let of_wanted = |code: &mut Code| match wanted {
             Wanted::All => code.copy(R2, R8),
-            // Expressions use the register.
+            // Expressions overwrite `R8`.
             Wanted::Any(_) => code.load(Width::Eight, R2, R7, facts::WIRE),
         };
         code.place(accept);
@@ -317,7 +323,7 @@ impl Maps {
 }
 
 impl Maps {
-    /// Has a wanted frame, whose length is in R2, go out by the device.
+    /// Redirects a wanted frame, whose length is in `R2`, out of the device.
     fn to_device(&self, code: &mut Code, counts: PerCpu<'_>, longest: u32, pass: Label) {
         let (fits, dropped) = (code.label(), code.label());
         code.jump_if(Compare::AtMost, R2, i32::try_from(longest).unwrap_or(i32::MAX), fits);

@@ -1,24 +1,24 @@
-//! What an expression costs each packet at most, counted in instructions.
+//! The most instructions that an expression costs a packet.
 //!
-//! Programs in the kernel jump forward only: no packet runs more of an expression than the expression has. Not every
-//! instruction takes equally long, so some count as several. The weights are measured (test runs on an EPYC): an addition
-//! that waits for the one before takes 0.3 ns, a product or a division 0.8 to 1.6 ns, a call that fetches bytes 20 ns.
+//! Programs in the kernel only jump forward: a packet runs each instruction of an expression at most once. Slow
+//! instructions count as several. The weights are measured (test runs on an EPYC): an addition that depends on the
+//! previous one takes 0.3 ns, a product or division 0.8 to 1.6 ns, a call that loads bytes 20 ns.
 
 use crate::code::{self, Code, Instruction};
 use crate::lower::{Entry, lower};
 use program::Program;
 
-/// A call of one of the kernel's helpers counts as so many instructions.
+/// The weight of a helper call.
 const CALL: u32 = 64;
 
-/// A multiplication, division or modulo, as well.
+/// The weight of a multiplication, division or modulo.
 const PRODUCT: u32 = 4;
 
-/// Taking one packet in so many is an atomic step and a modulo of 64 bits.
+/// The weight of sampling: an atomic operation and a 64-bit modulo.
 const SAMPLE: u32 = 64;
 
-/// Instructions that an expression costs a packet at most; `u32::MAX` where the kernel cannot run it. `program` is what
-/// decides, none where all packets pass; `sample` takes one packet in so many, 0 and 1 take all.
+/// The most instructions that an expression costs a packet; `u32::MAX` if the kernel cannot run it. `program`: `None`
+/// passes all packets. `sample`: takes one packet of this number; 0 and 1 take all.
 pub fn cost(program: Option<&Program>, sample: u32) -> u32 {
     let sample = if sample > 1 { SAMPLE } else { 0 };
     program.map_or(0, cost_of).saturating_add(sample)
@@ -26,7 +26,7 @@ pub fn cost(program: Option<&Program>, sample: u32) -> u32 {
 
 fn cost_of(program: &Program) -> u32 {
     if program.always().is_some() {
-        // It asks nothing.
+        // It has no tests.
         return 0;
     }
     let mut code = Code::default();
@@ -37,7 +37,7 @@ fn cost_of(program: &Program) -> u32 {
     code.place(accept);
     code.place(reject);
     code.exit();
-    // All but the end, which is nobody's.
+    // Without the final instruction, which is shared.
     code.finish().map_or(u32::MAX, |code| code[..code.len() - 1].iter().map(weight).sum())
 }
 
@@ -64,9 +64,10 @@ mod tests {
         const KEEP: (u16, u8, u8, u32) = (0x06, 0, 0, 1);
         const REFUSE: (u16, u8, u8, u32) = (0x06, 0, 0, 0);
         check(&[KEEP], 0);
-        // Two registers are set to 0. Is the byte there (2)? The byte, the test, where to go otherwise, and where in the end.
+        // Two instructions clear registers. Two check that the byte is there. Then the load, the test, and the jumps to
+        // both ends.
         check(&[(0x30, 0, 0, 20), (0x15, 0, 1, 7), KEEP, REFUSE], 2 + 2 + 1 + 3);
-        // A byte behind the copy is fetched: 7 instructions prepare the call, one asks how it went.
+        // The byte is behind the copy: 7 instructions prepare the call, one checks its result.
         check(&[(0x30, 0, 0, 200), (0x15, 0, 1, 7), KEEP, REFUSE], 2 + 2 + 7 + CALL + 1 + 1 + 3);
         check(
             &[(0x80, 0, 0, 0), (0x24, 0, 0, 3), (0x34, 0, 0, 5), (0x15, 0, 1, 7), KEEP, REFUSE],

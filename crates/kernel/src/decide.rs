@@ -1,8 +1,7 @@
-//! All expressions of a device, decided for one packet.
+//! Asks all expressions of a device about one packet.
 //!
-//! Tests that several expressions begin with are made once, by the tree of [`program::joint`]; at its leaves stand the
-//! rests of those programs that are not decided by then. A packet too short for a shared test is asked all of them one
-//! after the other.
+//! The tree of [`program::joint`] makes tests that several expressions begin with only once. Each leaf has the rests of the
+//! programs that are still undecided. If a packet is too short for a shared test, all programs are asked one after the other.
 
 use crate::capture_program::{Expression, ProgramError, Tally, want};
 use crate::code::{Code, Compare, Label, Register, Width};
@@ -34,7 +33,7 @@ pub(crate) fn decide(code: &mut Code, tally: Tally<'_>, expressions: &[&Expressi
     Ok(())
 }
 
-/// Asks one program, from here on.
+/// Asks one program, from `entry` on.
 fn ask(
     code: &mut Code,
     tally: Tally<'_>,
@@ -55,17 +54,17 @@ struct Leaves<'a> {
     expressions: &'a [&'a Expression],
     programs: &'a [&'a Program],
     tally: Tally<'a>,
-    /// Where packets go that are too short for a test.
+    /// Packets too short for a shared test go here.
     short: Label,
     done: Label,
 }
 
 impl Leaves<'_> {
-    /// Adds a tree. So many bytes of the copy are known to be there, and this number is in A already.
+    /// Adds a tree. At least `known` bytes of the copy are there, and A holds the number `a`.
     fn add(&mut self, code: &mut Code, tree: &Tree, known: u32, a: Option<Key>) -> Result<(), ProgramError> {
         match tree {
             Tree::Split { key, value, yes, no } => {
-                // Not more than was asked for.
+                // The tree asks for no more than `HEAD_BYTES`.
                 let reach = key.reach() as u32;
                 if reach > known {
                     code.load(Width::Eight, R1, R7, facts::HEAD);

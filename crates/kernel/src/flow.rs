@@ -1,11 +1,12 @@
-//! A packet's flow: its hash, the same in both directions, and its ports. In Rust, and as a part of the program.
+//! A packet's flow: its ports, and a hash that is the same in both directions. In Rust, and as a part of the kernel program.
 //!
-//! The hash parts a device's traffic among readers, so whoever writes a ring must make the same of the same packet.
-//! Addresses, protocol and ports count; a packet without them has the hash of what it has, and one without IP has 0. One VLAN
-//! tag is looked behind. Not for tables that could be flooded: anybody can find flows of one hash.
+//! The hash divides a device's traffic among readers, so every writer of a ring must compute the same hash. It covers
+//! addresses, protocol and ports. If some of these are missing, it covers the rest; without IP it is 0. One VLAN tag is
+//! skipped. The hash is unfit for tables that could be flooded: an attacker can find flows with equal hashes.
 //!
-//! The ports are the class that the filter `port` gives a packet, said only where it would do so for sure. Other headers in
-//! front of IP, extension headers and fragments are left to it, and so are packets that do not fit what IP says of them.
+//! The ports are the class that the filter `port` gives a packet. They are set only if that filter certainly gives the
+//! same. It handles the other cases itself: other headers before IP, extension headers, fragments, and packets whose
+//! length contradicts IP.
 
 use crate::code::{Alu, Code, Compare, Label, Register, Width};
 use crate::lower::{HEAD_BYTES, facts};
@@ -16,36 +17,36 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
-/// TCP, UDP, SCTP: both ports come first.
+/// TCP, UDP, SCTP: their headers begin with both ports.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
-/// Bytes of both.
+/// Bytes of both ports.
 const PORTS_BYTES: usize = 4;
 
-/// IPv4 without options: version and length of the header.
+/// IPv4 without options: version and header length.
 const PLAIN: u8 = 0x45;
 
-/// And with as many as there can be.
+/// IPv4 with the most options.
 const LONGEST: u8 = 0x4f;
 
-/// What is set in IPv4's word of fragments where there is more than one.
+/// Bits of IPv4's fragment word that are set in fragments.
 const FRAGMENT: u16 = 0x3fff;
 
 /// Multipliers of MurmurHash3's finalizer.
 const MIX: [u32; 2] = [0x85eb_ca6b, 0xc2b2_ae35];
 
-/// What is known of a packet's flow.
+/// The facts about a packet's flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Its hash.
     pub hash: u32,
-    /// Source << 16 | destination, where the filter `port` would pass the packet with that class; none where whoever wants
-    /// to know looks at the bytes.
+    /// Source << 16 | destination, if the filter `port` would pass the packet with that class. `None`: the filter must
+    /// read the bytes.
     pub ports: Option<u32>,
 }
 
 impl Flow {
-    /// A packet's facts, and what is known of its flow.
+    /// Adds the flow to a packet's facts.
     #[must_use]
     pub fn add_to(self, facts: Facts) -> Facts {
         let flags = if self.ports.is_some() { facts.flags.with(SlotFlags::PORTS) } else { facts.flags };
@@ -53,10 +54,10 @@ impl Flow {
     }
 }
 
-/// Of a frame as it was captured, of so many bytes on the wire: of Ethernet, or without a link header.
+/// The flow of a captured frame that had `wire_len` bytes on the wire, with an Ethernet header or without a link header.
 ///
-/// Ports are said of Ethernet alone: what has no link header is IP on most devices, and Frame Relay on others. Nor are they of
-/// a packet that was cut, as one is in its slot whose bytes could not be copied.
+/// Only Ethernet frames get ports: without a link header, most devices carry IP, but some carry Frame Relay. Truncated
+/// packets get none, since their bytes may be missing from the slot.
 pub fn of(bytes: &[u8], wire_len: u32, ethernet: bool) -> Flow {
     let is_whole = bytes.len() as u64 >= wire_len.into();
     let head = &bytes[..bytes.len().min(HEAD_BYTES as usize)];
@@ -70,7 +71,7 @@ fn mix(hash: u32) -> u32 {
     (hash ^ hash >> 13).wrapping_mul(MIX[1])
 }
 
-/// What addresses and protocol give for the hash, and the ports.
+/// Hashes addresses and protocol, and finds the ports.
 fn parse(bytes: &[u8], ethernet: bool) -> Option<(u32, Option<u32>)> {
     let two = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     let four = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -82,7 +83,7 @@ fn parse(bytes: &[u8], ethernet: bool) -> Option<(u32, Option<u32>)> {
         false => (if bytes.first()? >> 4 == 4 { IPV4 } else { IPV6 }, 0),
     };
     bytes.get(at + 19)?;
-    // 0 is as long as there are bytes: left to the device, or longer than can be said.
+    // A length of 0 means up to the end: segmentation offload, or a jumbo packet.
     let holds = |len: u16, least: usize| len == 0 || usize::from(len) >= least;
     let (hash, protocol, ports) = match kind {
         IPV4 => {
@@ -107,12 +108,19 @@ fn parse(bytes: &[u8], ethernet: bool) -> Option<(u32, Option<u32>)> {
     Some((hash, ports.and_then(four).map(u32::swap_bytes)))
 }
 
-/// The same of the copy in `R7`: the hash to `R9`, the ports to `R5`, and these flags to `R4`, with [`SlotFlags::PORTS`] where
-/// the ports are known and else 0. `R0` to `R2` are lost. Whether the packet was cut is not looked at.
+/// Computes the same from the copy in `R7`. Does not check whether the packet was truncated.
 ///
-/// Offsets are constants wherever they can be: where a program may not skip the verifier's guard against speculation
-/// (CAP_PERFMON), each addition of a register to a pointer costs a mask, and one whose register has other bounds on one
-/// path than on another is refused.
+/// | register | result |
+/// |---|---|
+/// | `R9` | hash |
+/// | `R5` | ports; 0 if they are unknown |
+/// | `R4` | `flags`, with [`SlotFlags::PORTS`] if the ports are known |
+///
+/// Changes `R0` to `R2`. Keeps `R3`, `R6`, `R7` and `R8`.
+///
+/// Offsets are constants if possible. For a program with the verifier's guards against speculation (without
+/// CAP_PERFMON), each addition of a register to a pointer costs a mask. The verifier refuses an addition whose register
+/// has different bounds on different paths.
 pub(crate) fn lower(code: &mut Code, ethernet: bool, flags: SlotFlags) {
     let [tagged, options, ports, unsure, mix] = std::array::from_fn(|_| code.label());
     let ways = Ways { options, ports, unsure };
@@ -142,7 +150,7 @@ pub(crate) fn lower(code: &mut Code, ethernet: bool, flags: SlotFlags) {
         code.place(known);
         internet(code, 0, ways);
     }
-    // Ports at `R5`, behind options. What is loaded has the same bounds whichever way it came here.
+    // The ports are at `R5`, behind options. A loaded value has the same bounds on every path.
     code.place(options);
     code.store(Width::Eight, R7, facts::SCRATCH, R5);
     code.load(Width::One, R5, R7, facts::SCRATCH);
@@ -153,7 +161,7 @@ pub(crate) fn lower(code: &mut Code, ethernet: bool, flags: SlotFlags) {
     code.copy(R0, R7);
     code.alu_register(Alu::Add, R0, R5);
     code.load(Width::Four, R1, R0, 0);
-    // Ports in `R1`, as they lie.
+    // The ports are in `R1`, in the packet's byte order.
     code.place(ports);
     code.alu_32_register(Alu::Move, R5, R1);
     code.alu_32(Alu::ShiftRight, R1, 16);
@@ -177,7 +185,7 @@ pub(crate) fn lower(code: &mut Code, ethernet: bool, flags: SlotFlags) {
     }
 }
 
-/// Where an IP packet leads.
+/// The continuations after an IP header.
 #[derive(Clone, Copy)]
 struct Ways {
     options: Label,
@@ -185,17 +193,17 @@ struct Ways {
     unsure: Label,
 }
 
-/// Goes one of these ways with what an IP packet at a fixed offset gives; `R1` has its type, `R2` the bytes there.
+/// Parses an IP packet at a fixed offset, and jumps to a continuation. `R1` holds the EtherType, `R2` the available bytes.
 fn internet(code: &mut Code, at: i16, Ways { options, ports, unsure }: Ways) {
     let [v4, v6, plain] = std::array::from_fn(|_| code.label());
-    // Protocol in `R4`: on to the ports, if it has some.
+    // The protocol is in `R4`. Falls through if it has ports.
     let with_ports = |code: &mut Code| {
         let one_of = code.label();
         WITH_PORTS.iter().for_each(|protocol| code.jump_if(Compare::Equal, R4, (*protocol).into(), one_of));
         code.jump(unsure);
         code.place(one_of);
     };
-    // A packet's length less one, so that 0 is more than any.
+    // The packet's length minus 1, so that 0 becomes the largest value.
     let load_last = |code: &mut Code, at: i16| {
         code.load(Width::Two, R1, R7, at);
         code.big_endian(R1, 16);
@@ -281,7 +289,7 @@ mod tests {
         assert_ne!(hash(&frame([1, 2], [0, 80], 1, 3), true), there);
         assert_eq!(hash(&frame([1, 2], [0, 80], 1, 2)[14..], false), there);
         assert_eq!([hash(&[], true), hash(&[0; 13], true), hash(&[0x45; 5], false)], [0; 3]);
-        // Quarters are about as large as each other.
+        // All quarters are about equally large.
         let mut quarters = [0; 4];
         for port in 0..4000u16 {
             let hash = hash(&frame(port.to_be_bytes(), [0, 80], 1, 2), true);

@@ -1,5 +1,5 @@
-//! The kernel space: filter programs as eBPF, loaded and attached by raw bpf(2). No clang, no ELF, no library: the programs
-//! touch packet bytes and maps of their own only, so there is nothing to relocate.
+//! Filter programs as eBPF, loaded and attached with the plain bpf(2) system call. No clang, ELF or library is needed:
+//! the programs only use packet bytes and maps of their own, so they need no relocation.
 //!
 //! ```text
 //! program::ir::Program ── lower ──┐
@@ -7,20 +7,19 @@
 //! expressions, one bit each ──────┘
 //! ```
 //!
-//! - [`sys`] — the calls (crate `bpf`), and what of the machine matters to programs.
-//! - [`code`] — instructions with labels.
-//! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
-//! - `cost` — what an expression costs a packet at most.
-//! - `wire` — what every program begins with; `decide` — all expressions, asked about one packet.
-//! - [`flow`] — a packet's flow: its hash, and its ports where they are sure.
-//! - `probe` — frames to try a program with; `trial` — expressions, tried together.
-//! - [`socket_filter`] — a packet socket's filter of several expressions.
-//! - [`consume_program`] — the program that takes away from the host what any of several expressions wants, and leaves it the
-//!   rest.
-//! - [`share_program`] — the program that takes the packets of known flows, and leaves the host the rest.
-//! - [`capture_program`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
+//! - [`sys`] — system calls (crate `bpf`), and properties of the machine
+//! - [`code`] — instructions with labels
+//! - [`lower`] — one filter program, over a copy of the packet's first bytes as they were on the wire
+//! - `cost` — the most instructions that an expression costs a packet
+//! - `wire` — the common beginning of every program; `decide` — all expressions, asked about one packet
+//! - [`flow`] — a packet's flow: its hash, and its ports where they are certain
+//! - `probe` — frames to try a program with; `trial` — expressions, tried together
+//! - [`socket_filter`] — a packet socket's filter of several expressions
+//! - [`consume_program`] — takes frames that any expression wants away from the host
+//! - [`share_program`] — takes the packets of known flows away from the host
+//! - [`capture_program`] — asks the expressions, and writes wanted packets into a live ring. Start reading here
 //!
-//! Everything hangs off file descriptors: dropping a [`CaptureProgram`] takes it off its device, whatever happened before.
+//! Descriptors own everything: dropping a [`CaptureProgram`] removes it from its device, whatever happened before.
 
 pub mod capture_program;
 pub mod code;

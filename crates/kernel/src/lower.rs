@@ -1,27 +1,31 @@
-//! One filter program as eBPF, over a copy of the packet's first bytes as they are on the wire.
+//! Translates one filter program to eBPF, over a copy of the packet's first bytes as they were on the wire.
 //!
-//! The copy ([`HEAD_BYTES`] in this processor's part of a map, any tag the kernel had stripped back in its place) makes loads
-//! what they are in a capture file: an address in a map and a comparison with the bytes that are there, wherever the kernel
-//! keeps the packet. What lies behind it is fetched by a helper, four bytes at most. The meaning is that of
-//! [`program::Interpreter`], which tests compare it with.
+//! The copy has [`HEAD_BYTES`] in this processor's part of a map, with a stripped tag back in its place. So loads work
+//! as in a capture file, in whatever form the kernel keeps the packet: an address in the map, and a comparison with the
+//! available bytes. A helper loads bytes behind the copy, at most four at a time. The semantics are those of
+//! [`program::Interpreter`], and tests compare the two.
 //!
-//! A is `R8`, X is `R9`; `R6` is the packet's context, `R7` the copy. `R0` to `R5` are lost.
+//! | register | contents |
+//! |---|---|
+//! | `R6` | the packet's context |
+//! | `R7` | the copy, followed by [`facts`] |
+//! | `R8`, `R9` | A and X |
+//! | `R0` to `R5` | scratch |
 
 use crate::code::{Alu, Code, Compare, Label, Register, Width};
 use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};
 use program::ir::{Block, BlockId, End, Index, MEMORY_WORDS, Operand, Operation, Program, Size, Step, Test, Value};
 use program::joint::Key;
 
-/// Bytes of a packet that are copied before anything is decided: Ethernet, two tags, IPv6 and TCP, or a long IPv4 header and
-/// ports. To copy 128 takes 9 ns more (BENCHMARKS.md).
+/// Bytes of a packet that are copied before any test: enough for Ethernet, two tags, IPv6 and TCP, or a long IPv4
+/// header and ports. Copying 128 takes 9 ns more (BENCHMARKS.md).
 pub const HEAD_BYTES: u32 = 96;
 
 /// Places behind the copy, 64 bits each.
 ///
-/// Nothing lies on the stack. The verifier would follow every value there through everything that comes; here all ways to a
-/// place look alike to it. And where a program may not do without guards against speculation (CAP_PERFMON), the first store
-/// to each place of the stack waits until all that was loaded before is there, which took up to 57 ns of a long packet
-/// (BENCHMARKS.md).
+/// The programs do not use the stack. The verifier would track every value there through all later code; with this memory,
+/// all paths to an instruction look alike to it. Also, for a program with guards against speculation (without CAP_PERFMON),
+/// the first store to each stack slot waits for all earlier loads. That took up to 57 ns of a long packet (BENCHMARKS.md).
 pub mod facts {
     use super::HEAD_BYTES;
     use program::ir::MEMORY_WORDS;
@@ -29,28 +33,28 @@ pub mod facts {
     pub const HEAD: i16 = HEAD_BYTES as i16;
     /// Bytes on the wire.
     pub const WIRE: i16 = HEAD + 8;
-    /// Bytes that were put back before what the kernel has.
+    /// Bytes that were put back into the copy and that the kernel's packet lacks.
     pub const SHIFT: i16 = HEAD + 16;
-    /// Which expressions want it.
+    /// Bits of the expressions that want the packet.
     pub const WANTED: i16 = HEAD + 24;
-    /// How many bytes are written.
+    /// Bytes to write to the ring.
     pub const LEN: i16 = HEAD + 32;
     /// The packet's number.
     pub const NUMBER: i16 = HEAD + 40;
-    /// Position of its bytes.
+    /// The position of its bytes in the ring.
     pub const POS: i16 = HEAD + 48;
-    /// What a helper takes or gives.
+    /// Arguments and results of helpers.
     pub const SCRATCH: i16 = HEAD + 56;
-    /// The program's scratch memory: a word each.
+    /// The program's scratch memory, a word each.
     pub const MEMORY: i16 = HEAD + 64;
-    /// Bytes of the copy and all of these, and from one processor's to the next one's.
+    /// Bytes of the copy and all of these: the distance between two processors' parts.
     pub const BYTES: u32 = (MEMORY as u32 + 4 * MEMORY_WORDS as u32).next_power_of_two();
 }
 
 /// Why a program cannot run in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It jumps back, which is `ip6 protochain` alone.
+    /// It jumps back: only `ip6 protochain` does.
     Repeats,
 }
 
@@ -66,23 +70,23 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Where a program begins: at its first block with nothing known, or further on.
+/// The entry into a program: its first block without knowledge, or a later block.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The block.
     pub at: BlockId,
-    /// What A is; 0 if nothing was loaded.
+    /// The number in A. `None`: A is 0.
     pub a: Option<Key>,
-    /// Bytes of the copy that are known to be there.
+    /// The least number of bytes in the copy.
     pub known: u32,
 }
 
 impl Entry {
-    /// At the beginning.
+    /// The beginning of a program.
     pub const START: Entry = Entry { at: BlockId(0), a: None, known: 0 };
 }
 
-/// Loads a number from the copy into A; whoever calls knows that it is there.
+/// Loads a number from the copy into A. The caller has checked that it is there.
 pub fn load_key(code: &mut Code, key: Key) {
     load_number(code, key.size, R8, R7, key.offset as i16);
     if key.mask != u32::MAX {
@@ -90,7 +94,7 @@ pub fn load_key(code: &mut Code, key: Key) {
     }
 }
 
-/// Adds a program: on to `accept` where it keeps the packet, to `reject` where it does not.
+/// Adds a program. It jumps to `accept` if it keeps the packet, else to `reject`.
 pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, reject: Label) -> Result<(), Refusal> {
     if program.repeats() {
         return Err(Refusal::Repeats);
@@ -101,7 +105,7 @@ pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, re
             code.store_constant(Width::Eight, R7, facts::MEMORY + 8 * word, 0);
         }
     }
-    // The verifier asks that they were written before they are read; most programs write them first.
+    // The verifier requires initialised registers. Most programs write them first.
     match entry.a {
         None => code.set(R8, 0),
         Some(key) => load_key(code, key),
@@ -111,11 +115,11 @@ pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, re
     let labels: Vec<Label> = known.iter().map(|_| code.label()).collect();
     for ((block, label), known) in program.blocks().iter().zip(&labels).zip(known) {
         code.place(*label);
-        // No way leads to it.
+        // The block is unreachable.
         let Some(known) = known else { continue };
         let reach = block.reach();
         if reach > u64::from(known) {
-            // Within the copy: what is not there is not in the packet either.
+            // Bytes missing from the copy, within its length, are missing from the packet, too.
             let inside = reach.min(HEAD_BYTES.into()) as u32;
             if inside > known {
                 code.load(Width::Eight, R1, R7, facts::HEAD);
@@ -156,13 +160,13 @@ fn uses(blocks: &[&Block], what: impl Fn(&Step) -> bool) -> bool {
     blocks.iter().any(|block| block.steps.iter().any(&what))
 }
 
-/// The blocks a run can come to, and for each of all how many bytes of the copy are there for sure, for every way to it
-/// has checked that many; none where no way leads.
+/// The reachable blocks, and for each block the least number of bytes that every path to it has checked. `None`: the
+/// block is unreachable.
 fn reachable(blocks: &[Block], entry: Entry) -> (Vec<&Block>, Vec<Option<u32>>) {
     let mut known: Vec<Option<u32>> = vec![None; blocks.len()];
     known[entry.at.index()] = Some(entry.known);
     for (at, block) in blocks.iter().enumerate() {
-        // Edges lead to later blocks: all ways to this one were followed.
+        // Edges lead to later blocks, so all paths to this one are done.
         let Some(before) = known[at] else { continue };
         let after = before.max(block.reach().min(HEAD_BYTES.into()) as u32);
         for to in block.end.successors() {
@@ -174,22 +178,22 @@ fn reachable(blocks: &[Block], entry: Entry) -> (Vec<&Block>, Vec<Option<u32>>) 
     (there.map(|(block, _)| block).collect(), known)
 }
 
-/// Where a program looks that looks where X says.
+/// Where a program's loads relative to X look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Looks {
-    /// Behind an IPv4 header, within the copy, and X is told nothing else: it has the same bounds on every way.
+    /// Behind an IPv4 header, within the copy. X holds only that, so it has the same bounds on every path.
     Near,
-    /// Anywhere. Where a program may not do without guards against speculation, one that adds numbers of other bounds to a
-    /// pointer on one way than on another is refused.
+    /// Anywhere. With guards against speculation, the verifier refuses a program that adds a register to a pointer with
+    /// different bounds on different paths.
     Anywhere,
 }
 
-/// The longest header that X can be told the length of.
+/// The longest header whose length X can hold.
 const HEADER_MAX: u64 = 60;
 
-/// Is it [`Looks::Near`]?
+/// Does the program only look near ([`Looks::Near`])?
 fn looks_near(blocks: &[Block], entry: Entry) -> bool {
-    // By block: X is a header's length, on all ways to it.
+    // By block: does X hold a header length on all paths?
     let mut told: Vec<Option<bool>> = vec![None; blocks.len()];
     told[entry.at.index()] = Some(false);
     for (at, block) in blocks.iter().enumerate() {
@@ -198,7 +202,7 @@ fn looks_near(blocks: &[Block], entry: Entry) -> bool {
             match step {
                 Step::LoadX(Index::HeaderLength(_)) => is_told = true,
                 Step::LoadX(_) | Step::CopyAToX => is_told = false,
-                // A comparison of the one tells of the other.
+                // A comparison of A would also narrow X.
                 Step::CopyXToA => return false,
                 Step::LoadA(Value::Indexed { size, offset }) => {
                     let end = u64::from(*offset) + u64::from(size.bytes()) + HEADER_MAX;
@@ -232,7 +236,7 @@ fn width(size: Size) -> Width {
     }
 }
 
-/// The number that lies at `from + offset` in a packet, to a register.
+/// Loads the number at `from + offset` of a packet into a register.
 fn load_number(code: &mut Code, size: Size, to: Register, from: Register, offset: i16) {
     code.load(width(size), to, from, offset);
     match size {
@@ -276,10 +280,10 @@ fn add_step(code: &mut Code, step: Step, looks: Looks, reject: Label) {
     }
 }
 
-/// Longest packet there is: further offsets fail without asking.
+/// The longest packet. Loads beyond it fail without a call.
 const FURTHEST: u32 = 0xffff;
 
-/// Loads from a fixed place behind the copy, or partly in it.
+/// Loads from a fixed offset that is at least partly behind the copy.
 fn fetch_fixed(code: &mut Code, size: Size, offset: u32, to: Register, reject: Label) {
     if offset > FURTHEST {
         return code.jump(reject);
@@ -288,7 +292,7 @@ fn fetch_fixed(code: &mut Code, size: Size, offset: u32, to: Register, reject: L
     fetch(code, size, to, reject);
 }
 
-/// Loads from X + offset, which does not wrap around.
+/// Loads from X + offset, without wrap-around.
 fn fetch_indexed(code: &mut Code, size: Size, offset: u32, looks: Looks, reject: Label) {
     let (behind, done) = (code.label(), code.label());
     if offset > FURTHEST {
@@ -298,20 +302,20 @@ fn fetch_indexed(code: &mut Code, size: Size, offset: u32, looks: Looks, reject:
     code.alu(Alu::Add, R2, offset as i32);
     code.jump_if(Compare::Greater, R2, FURTHEST as i32, reject);
     if offset > HEAD_BYTES - size.bytes() {
-        // Always behind. To ask for what is known already is worse than useless: the verifier looks at the other way as one
-        // that might be speculated, finds no sense in it, and before Linux 6.17 refuses the program.
+        // Always behind the copy. A useless check would do harm: the verifier explores the impossible path as
+        // speculation, and before Linux 6.17 refuses the program.
         return fetch(code, size, R8, reject);
     }
     let last = (HEAD_BYTES - size.bytes()) as i32;
-    // It never jumps where the program looks near: then there is nothing to fetch.
+    // If the program looks near, this never jumps: all bytes are in the copy.
     code.jump_if(Compare::Greater, R2, last, if looks == Looks::Near { reject } else { behind });
     if looks == Looks::Anywhere {
-        // What is loaded has the same bounds whichever way it came here.
+        // A loaded value has the same bounds on every path.
         code.store(Width::Eight, R7, facts::SCRATCH, R2);
         code.load(Width::One, R2, R7, facts::SCRATCH);
         code.jump_if(Compare::Greater, R2, last, reject);
     }
-    // What the copy ought to hold and does not is not in the packet.
+    // Bytes missing from the copy are missing from the packet.
     code.copy(R3, R2);
     code.alu(Alu::Add, R3, size.bytes() as i32);
     code.load(Width::Eight, R1, R7, facts::HEAD);
@@ -325,7 +329,7 @@ fn fetch_indexed(code: &mut Code, size: Size, offset: u32, looks: Looks, reject:
     code.place(done);
 }
 
-/// Loads by a helper from the place in `R2`, counted on the wire, which lies behind any tag that was put back.
+/// Calls the helper to load from the offset in `R2`. The offset counts on the wire, and lies behind a tag that was put back.
 fn fetch(code: &mut Code, size: Size, to: Register, reject: Label) {
     code.load(Width::Eight, R1, R7, facts::SHIFT);
     code.alu_register(Alu::Subtract, R2, R1);
@@ -352,7 +356,7 @@ fn arithmetic(code: &mut Code, operation: Operation, operand: Operand, reject: L
         Operation::ShiftRight => Alu::ShiftRight,
     };
     match (operation, operand) {
-        // Constants were checked: no division by 0, no shift too far.
+        // Constants were checked: no division by 0, no shift that is too large.
         (_, Operand::Constant(constant)) => code.alu_32(alu, R8, constant),
         (Operation::Divide | Operation::Modulo, Operand::X) => {
             code.jump_if_32(Compare::Equal, R9, 0, reject);

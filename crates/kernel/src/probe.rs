@@ -1,13 +1,13 @@
-//! Frames to try a program with before it is attached: of every common sort, and with numbers in them that the program asks
-//! for, so that some pass most of its tests.
+//! Frames for trying a program before it is attached. They are of every common kind, and contain numbers that the
+//! program tests for, so that some pass most of its tests.
 
 use program::Program;
 use program::ir::{Block, End, Operand, Step, Value};
 
-/// Numbers of a program that are tried.
+/// The most numbers of a program that are tried.
 const NUMBERS: usize = 64;
 
-/// Frames are Ethernet's; of other links they are bytes like any other.
+/// The frames are Ethernet frames. For other links they are just bytes.
 pub(crate) fn frames(program: &Program) -> Vec<Vec<u8>> {
     let plain = sorts();
     let mut frames = plain.clone();
@@ -23,8 +23,8 @@ pub(crate) fn frames(program: &Program) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Where a block looks, and which bytes it looks for there. Behind a header whose length the packet says, the usual length
-/// is taken for it.
+/// The offset at which a block looks, and the bytes that it looks for. Behind a header of variable length, the usual
+/// length is assumed.
 fn asked(block: &Block) -> Option<(usize, Vec<u8>)> {
     let End::Branch { operand: Operand::Constant(number), .. } = block.end else { return None };
     let (size, offset) = block.steps.iter().rev().find_map(|step| match *step {
@@ -36,7 +36,7 @@ fn asked(block: &Block) -> Option<(usize, Vec<u8>)> {
     Some((offset, bytes[4 - size.bytes() as usize..].to_vec()))
 }
 
-/// One frame of each sort.
+/// One frame of each kind.
 fn sorts() -> Vec<Vec<u8>> {
     let ethernet = |kind: u16| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &kind.to_be_bytes()[..]].concat();
     let v4 = |protocol: u8, fragment: u8, words: u8| {

@@ -1,12 +1,18 @@
-//! The program on a device's receiving side (XDP) that takes the packets of known flows to AF_XDP sockets, and leaves the host
-//! everything else: ARP, its own connections, what has a tag or options, and each frame that the program is not sure of.
+//! The XDP program on a device that takes the packets of known flows to AF_XDP sockets. All other frames go to the
+//! host: ARP, the host's connections, frames with a tag or options, and every frame that the program cannot classify.
+//! The crate `driver` has the sockets and the device, and attaches the program.
 //!
-//! Flows lie in two hash maps: by protocol, both addresses and both ports; and by protocol, local address and port. To open or
-//! close a flow changes one entry; the program stays. A first fragment of a flow puts its datagram into a third map, by which
-//! later fragments are found; a later fragment that comes before its first goes to the host. ICMP errors are found by the
-//! header that they quote, in the first map only.
+//! Flows are entries of two hash maps. One is keyed by protocol, both addresses and both ports; the other by protocol,
+//! local address and port. Opening or closing a flow changes one entry, and the program stays. The first fragment of a
+//! flow's datagram puts the datagram into a third map, which finds later fragments. A later fragment that arrives
+//! before the first one goes to the host. ICMP errors are found by the header that they quote, only in the first map.
 //!
-//! Not the sockets, nor the device: crate `driver` has those, and attaches the program.
+//! | register | contents |
+//! |---|---|
+//! | `R6` | the context (`struct xdp_md`) |
+//! | `R7` | this processor's place: the frame's beginning, then the keys (`place`) |
+//! | `R8` | bytes of the frame, then the IPv4 total length, at the end the verdict |
+//! | `R9` | at the end: the reason |
 
 use crate::capture_program::ProgramError;
 use crate::code::{Alu, Code, Compare, Helper, Instruction, Label, Register, Width};
@@ -21,16 +27,16 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Flows of each of the two maps.
+/// The most flows in each of the two maps.
 pub const FLOWS: u32 = 16 << 10;
 
-/// Datagrams in fragments that are remembered.
+/// The most fragmented datagrams that are remembered.
 const DATAGRAMS: u32 = 4 << 10;
 
-/// A fragment that comes later than this after the first goes to the host (as long as Linux collects fragments), ns.
+/// A fragment that comes this long after the first one goes to the host, in ns. Linux collects fragments for the same time.
 const FRAGMENT_TIME: u64 = 30_000_000_000;
 
-// `linux/bpf.h`: to nobody; on to the host; it goes where a map says.
+// Verdicts (`linux/bpf.h`): drop it; pass it to the host; redirect it by a map.
 const DROP: i32 = 1;
 const PASS: i32 = 2;
 const REDIRECT: i32 = 4;
@@ -41,11 +47,11 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 
-/// Bytes of an Ethernet header, and of it with an IPv4 header without options.
+/// Bytes of an Ethernet header; and with an IPv4 header without options.
 const ETHERNET: i32 = 14;
 const HEADERS: i32 = ETHERNET + 20;
 
-/// Why a frame went where it went, in the order of [`REASONS`].
+/// The reason for a frame's verdict, in the order of [`REASONS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 enum Reason {
@@ -65,8 +71,8 @@ enum Reason {
     NoSocket,
 }
 
-/// Names of the counters: first for frames that flows get, then for frames that the host keeps, last for frames of flows while no socket
-/// takes them. The program drops these last ones, because the host would answer them with a reset.
+/// Names of the counters: frames taken for flows, then frames left to the host, and last frames of flows without a
+/// socket. The program drops the latter, because the host would answer them with a reset.
 pub const REASONS: [&str; 14] = [
     "taken.flow",
     "taken.local_port",
@@ -84,16 +90,16 @@ pub const REASONS: [&str; 14] = [
     "dropped.no_socket",
 ];
 
-/// What one processor counts, by [`Reason`].
+/// The counts of one processor, by [`Reason`].
 #[repr(C, align(128))]
 struct CpuCounts {
     by_reason: [AtomicU64; 16],
 }
 
-// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+// SAFETY: repr(C), atomics only, and all zero bytes are a valid value.
 unsafe impl Words for CpuCounts {}
 
-/// Where one processor puts a frame's beginning and the keys that it makes of it.
+/// Offsets of one processor's place: the frame's beginning is at 0, its keys follow.
 mod place {
     pub const KEY: i16 = 80;
     pub const BOUND: i16 = 96;
@@ -110,7 +116,7 @@ pub struct FlowKey {
     pub protocol: u8,
     /// Address and port of this side.
     pub local: SocketAddrV4,
-    /// Address and port of the other side; none: packets from all.
+    /// Address and port of the peer. `None`: packets from all peers.
     pub remote: Option<SocketAddrV4>,
 }
 
@@ -148,11 +154,11 @@ impl std::fmt::Debug for ShareProgram {
 }
 
 impl ShareProgram {
-    /// A program for a device with this hardware address and so many queues.
+    /// A program for a device with this hardware address and number of queues.
     ///
     /// # Errors
     ///
-    /// A map or the program was refused: it takes CAP_BPF and CAP_NET_ADMIN.
+    /// The kernel refused a map or the program: that needs CAP_BPF and CAP_NET_ADMIN.
     pub fn new(mac: [u8; 6], queues: u32) -> Result<ShareProgram, ProgramError> {
         let system = |what| move |error| ProgramError::System(what, error);
         let no_map = || system("the kernel gave no map");
@@ -181,7 +187,7 @@ impl ShareProgram {
             fragments: fragments.as_fd(),
         };
         let program = sys::load_xdp("streamline_xdp", &maker.code()?).map_err(ProgramError::Load)?;
-        // The kernel keeps the maps that the program uses.
+        // The kernel keeps the program's maps.
         let cpus = (0..cpus).filter_map(page).collect();
         Ok(ShareProgram { program, sockets, exact, bound, cpus })
     }
@@ -196,7 +202,7 @@ impl ShareProgram {
         self.sockets.as_fd()
     }
 
-    /// The packets of this flow are taken from now on.
+    /// Takes the packets of this flow from now on.
     ///
     /// # Errors
     ///
@@ -208,7 +214,7 @@ impl ShareProgram {
         }
     }
 
-    /// They stay the host's from now on. A flow that is not there is no error.
+    /// Leaves the packets of this flow to the host from now on. An unknown flow is no error.
     ///
     /// # Errors
     ///
@@ -221,24 +227,24 @@ impl ShareProgram {
         removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
     }
 
-    /// Frames up to now, by the names of [`REASONS`]: each frame of the device in one of them.
+    /// Counts by the names of [`REASONS`]. Each frame of the device counts once.
     pub fn counted(&self) -> [u64; REASONS.len()] {
         std::array::from_fn(|at| {
             self.cpus.iter().fold(0, |sum: u64, cpu| sum.wrapping_add(cpu.by_reason[at].load(Ordering::Relaxed)))
         })
     }
 
-    /// Runs the program on a frame, and counts it. Without a socket no frame is taken: what would be is `dropped.no_socket`.
+    /// Runs the program on a frame, and counts it. Without a socket no frame is taken: it counts as `dropped.no_socket`.
     ///
     /// # Errors
     ///
-    /// The kernel runs none on such a frame: one without a link header.
+    /// The kernel cannot run the program on this frame: frames without a link header.
     pub fn test_run(&self, frame: &[u8]) -> io::Result<i32> {
         sys::test_run(self.program(), frame, 1).map(|run| run.result)
     }
 }
 
-/// Makes the code.
+/// Generates the code.
 struct Maker<'a> {
     mac: [u8; 6],
     counts: PerCpu<'a>,
@@ -249,17 +255,17 @@ struct Maker<'a> {
     fragments: BorrowedFd<'a>,
 }
 
-/// Where a frame's way ends.
+/// Where a frame's classification ends.
 #[derive(Clone, Copy)]
 struct Ends {
     take: Label,
     leave: Label,
-    /// Without being counted: what the verifier asks for, and never happens.
+    /// Passes the frame uncounted. The verifier requires this path, which never runs.
     pass: Label,
 }
 
 impl Maker<'_> {
-    /// `R6`: the context. `R7`: the processor's place. `R8`: bytes of the frame, later its IPv4 total length.
+    /// The whole program.
     fn code(&self) -> Result<Vec<Instruction>, ProgramError> {
         let mut code = Code::fetching_by(Helper::XdpLoadBytes);
         let ends = Ends { take: code.label(), leave: code.label(), pass: code.label() };
@@ -269,7 +275,7 @@ impl Maker<'_> {
         code.copy(R8, R0);
         self.heads.this(&mut code, R7, ends.pass);
         self.head(&mut code, ends);
-        // The fragment's offset, and whether more follow.
+        // The fragment's offset, and whether more fragments follow.
         code.load(Width::Two, R1, R7, 20);
         code.big_endian(R1, 16);
         code.jump_if(Compare::AnyBit, R1, 0x1fff, later);
@@ -294,7 +300,7 @@ impl Maker<'_> {
         code.place(counted);
         self.counts.this(&mut code, R1, ends.pass);
         code.load(Width::Eight, R9, R7, place::REASON);
-        // The verifier wants a bound.
+        // The verifier requires a bound.
         code.jump_if(Compare::Greater, R9, REASONS.len() as i32 - 1, ends.pass);
         code.alu(Alu::ShiftLeft, R9, 3);
         code.alu_register(Alu::Add, R1, R9);
@@ -308,11 +314,12 @@ impl Maker<'_> {
     }
 
     fn because(&self, code: &mut Code, reason: Reason) {
-        // In memory: a register's value would differ by the way here, which the verifier does not permit without CAP_PERFMON.
+        // Stored in memory: a register would have different values on different paths, which the verifier refuses
+        // without CAP_PERFMON.
         code.store_constant(Width::Eight, R7, place::REASON, reason as i32);
     }
 
-    /// Bytes of the frame to the same place of the processor's.
+    /// Loads bytes of the frame to the same offset of the processor's place.
     fn fetch(&self, code: &mut Code, from: i32, len: i32, ends: Ends) {
         code.copy(R1, R6);
         code.set(R2, from);
@@ -323,7 +330,7 @@ impl Maker<'_> {
         code.jump_if(Compare::NotEqual, R0, 0, ends.leave);
     }
 
-    /// A whole IPv4 header without options, to this host's hardware address; `R8` becomes the packet's length.
+    /// Requires a complete IPv4 header without options, to this host's hardware address. Sets `R8` to the packet's length.
     fn head(&self, code: &mut Code, ends: Ends) {
         self.because(code, Reason::Short);
         code.jump_if(Compare::Less, R8, HEADERS, ends.leave);
@@ -352,7 +359,7 @@ impl Maker<'_> {
         code.copy(R8, R1);
     }
 
-    /// The key of the datagram that a fragment is of.
+    /// Builds the key of a fragment's datagram.
     fn fragment_key(&self, code: &mut Code) {
         code.load(Width::One, R1, R7, 23);
         code.store(Width::Two, R7, place::FRAGMENT, R1);
@@ -362,7 +369,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What a key stands for, to `R0`; 0: nothing.
+    /// Looks a key up. `R0` = its value, or 0.
     fn look_up(&self, code: &mut Code, map: BorrowedFd<'_>, key: i16) {
         code.set_map(R1, map);
         code.copy(R2, R7);
@@ -370,7 +377,7 @@ impl Maker<'_> {
         code.call(Helper::MapLookup);
     }
 
-    /// A packet in one piece, or a first fragment. `R2` is its protocol.
+    /// An unfragmented packet, or a first fragment. `R2` holds the protocol.
     fn transport(&self, code: &mut Code, ends: Ends) {
         let (udp, found) = (code.label(), code.label());
         self.because(code, Reason::Truncated);
@@ -403,7 +410,7 @@ impl Maker<'_> {
         code.jump_if(Compare::NotEqual, R0, 0, found);
         self.because(code, Reason::NoFlow);
         self.more_follow(code, ends.leave);
-        // The number may have been another datagram's before, one of a flow.
+        // An earlier datagram of a flow may have had this number.
         self.fragment_key(code);
         code.set_map(R1, self.fragments);
         code.copy(R2, R7);
@@ -425,7 +432,7 @@ impl Maker<'_> {
         code.jump(ends.take);
     }
 
-    /// Goes on where more fragments follow; else to `end`.
+    /// Falls through if more fragments follow; else jumps to `end`.
     fn more_follow(&self, code: &mut Code, end: Label) {
         let more = code.label();
         code.load(Width::One, R1, R7, 20);
@@ -450,7 +457,7 @@ impl Maker<'_> {
         code.jump(ends.take);
     }
 
-    /// An ICMP error in one piece that quotes a packet of a flow (RFC 792): unreachable, time exceeded, parameter problem.
+    /// An unfragmented ICMP error that quotes a packet of a flow (RFC 792): unreachable, time exceeded, parameter problem.
     fn icmp(&self, code: &mut Code, ends: Ends) {
         let (quotes, known) = (code.label(), code.label());
         self.because(code, Reason::StrayError);
@@ -473,7 +480,7 @@ impl Maker<'_> {
         code.jump_if(Compare::NotEqual, R1, TCP.into(), ends.leave);
         code.place(known);
         code.store(Width::Four, R7, place::KEY, R1);
-        // The error came to the address that the quoted packet was from.
+        // The error must be addressed to the source of the quoted packet.
         code.load(Width::Four, R1, R7, 54);
         code.load(Width::Four, R2, R7, 30);
         code.jump_if_register(Compare::NotEqual, R1, R2, ends.leave);

@@ -1,10 +1,14 @@
-//! The program that is a packet socket's filter: lets in what any of several expressions wants, and counts what it does not.
+//! The filter of a packet socket: lets in packets that any of several expressions wants, and counts the others.
 //!
-//! It sees what the readers' program sees, tags in their place, so it lets in exactly that. Where programs may not be loaded
-//! there is [`program::any_of`], which the kernel's classic machine runs: that counts nothing, and sees no tags.
+//! It sees the same packets as the readers' program, with tags in their place, so it lets in exactly the wanted ones.
+//! Without the right to load programs there is [`program::any_of`], which the kernel's classic BPF machine runs. That
+//! counts nothing, and sees no tags.
 //!
-//! It is not tried before, as the readers' program is: whoever is let in is asked again above. Its verdicts are compared with
-//! the interpreter's by tests.
+//! Unlike the readers' program, it is not tried before use: the readers ask their expressions again about every packet.
+//! Tests compare its verdicts with the interpreter's.
+//!
+//! Registers as in [`capture_program`](crate::capture_program): `R6` context, `R7` copy, `R8` bytes on the wire, then
+//! A, then the bits; `R9` X.
 
 use crate::capture_program::{Expression, ProgramError, Tally};
 use crate::code::{Code, Compare, Register, Width};
@@ -19,13 +23,13 @@ use buffer::shared::segment::{Access, Mapping, PAGE_BYTES};
 use buffer::shared::words::Shared;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Bytes that are let in of a packet: all.
+/// Let in the whole packet.
 const WHOLE: i32 = 1 << 18;
 
-/// Packet type of what this host sends (packet(7)).
+/// Packet type of sent packets (packet(7)).
 const OUTGOING: i32 = 4;
 
-/// A filter's counters and memory, which stay when programs are exchanged.
+/// A filter's counters and memory. Replacements of the program keep them.
 pub struct SocketFilter {
     head: OwnedFd,
     counts: OwnedFd,
@@ -40,7 +44,7 @@ impl std::fmt::Debug for SocketFilter {
 }
 
 impl SocketFilter {
-    /// Counters at zero. `tags` says that frames have an Ethernet header, into which stripped tags are put back.
+    /// New counters. `tags`: frames have an Ethernet header, and stripped tags are put back into it.
     pub fn new(tags: bool) -> Result<SocketFilter, ProgramError> {
         let system = |what| move |error| ProgramError::System(what, error);
         let cpus = sys::possible_cpus();
@@ -54,20 +58,20 @@ impl SocketFilter {
         Ok(SocketFilter { head, cpus: (0..cpus).filter_map(page).collect(), counts, tags })
     }
 
-    /// A program to be a socket's filter (SO_ATTACH_BPF): lets in what any of these wants. It may be attached in the place of
-    /// an earlier one of this socket filter: counters go on.
+    /// A program for SO_ATTACH_BPF that lets in packets that any of these wants. It may replace an earlier program of
+    /// this filter, and continues its counters.
     pub fn program(&self, expressions: &[Expression]) -> Result<OwnedFd, ProgramError> {
         let mut code = Code::default();
         let (accept, decided, incoming) = (code.label(), code.label(), code.label());
-        // What has no bytes is let in, and nobody's.
+        // A packet without bytes is let in, and no expression wants it.
         let cpus = self.cpus.len() as u32;
         let counts = PerCpu { map: self.counts.as_fd(), at: 0, bytes: PAGE_BYTES as u32, cpus };
-        // Nobody samples here.
+        // No expression samples here.
         let tally = Tally { bell: self.head.as_fd(), counts };
         wire::copy_head(&mut code, wire::heads(self.head.as_fd(), cpus), self.tags, accept);
         wire::count_seen(&mut code, counts, accept);
         code.store_constant(Width::Eight, R7, facts::WANTED, 0);
-        // Who samples or counts wants all it passes to be seen above.
+        // Expressions that sample or count need all passing packets in user space.
         let of = |way: fn(&Expression) -> bool| -> Vec<Expression> {
             let mine = expressions.iter().filter(|expression| way(expression));
             mine.map(|expression| Expression::new(expression.bit, expression.program.clone())).collect()
@@ -98,7 +102,7 @@ impl SocketFilter {
         sys::load_socket_filter("streamline_filter", &code).map_err(ProgramError::Load)
     }
 
-    /// Packets that were kept out up to now, and their bytes on the wire. A page's word for what was lost counts them here.
+    /// Packets kept out so far, and their bytes on the wire. A page's word for losses counts them here.
     pub fn kept_out(&self) -> Count {
         self.cpus.iter().fold(Count::default(), |sum, page| Count {
             packets: sum.packets.wrapping_add(page.lost.load(Ordering::Relaxed)),
@@ -106,7 +110,7 @@ impl SocketFilter {
         })
     }
 
-    /// Packets it was shown up to now, and their bytes on the wire.
+    /// Packets seen so far, and their bytes on the wire.
     pub fn seen(&self) -> Count {
         self.cpus.iter().fold(Count::default(), |sum, page| Count {
             packets: sum.packets.wrapping_add(page.seen.load(Ordering::Relaxed)),

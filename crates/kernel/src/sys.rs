@@ -1,15 +1,15 @@
-//! The calls of the kernel that programs and maps take, and what of the machine matters to them.
+//! System calls for programs and maps, and properties of the machine that matter to them.
 
 pub use bpf::{
     Hook, Link, LoadError, MMAPABLE, MapKind, TestRun, create_map, freeze, live_run, load, load_socket_filter,
     load_xdp, test_run, update,
 };
 
-/// Returns when everything that ran in the kernel when it was called has ended: no packet is then under way in a program
-/// that was replaced before.
+/// Waits until all programs that are running now have ended. Afterwards no packet is in a program that was replaced
+/// before the call.
 pub fn wait_for_runs() {
-    // Its global form is a grace period of RCU (membarrier(2)), under which programs run. Where it is not there, a grace
-    // period's usual time.
+    // The global command of membarrier(2) waits for a grace period of RCU, under which programs run. If it is missing,
+    // sleep for the usual length of one.
     // SAFETY: it takes no addresses.
     let done = unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
     if done != 0 {
@@ -17,7 +17,7 @@ pub fn wait_for_runs() {
     }
 }
 
-/// Processors there may ever be: what per-processor pages are for.
+/// The most processors that this machine may have: the number of per-processor pages.
 pub fn possible_cpus() -> u32 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
@@ -25,10 +25,10 @@ pub fn possible_cpus() -> u32 {
     last.map_or(known, |last| last.saturating_add(1)).clamp(1, 4096)
 }
 
-/// Does this kernel switch between threads in the middle of softirqs, since Linux 6.18 also between those of one processor?
-/// An ordinary one runs a packet's programs to their end before it begins with the next packet.
+/// Can this kernel switch threads in the middle of softirqs (since Linux 6.18 also between those of one processor)? An
+/// ordinary kernel finishes a packet's programs before it begins with the next packet.
 pub(crate) fn is_realtime() -> bool {
-    // What cannot be read is an ordinary kernel's.
+    // If the file cannot be read, assume an ordinary kernel.
     has_realtime(&std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default())
 }
 

@@ -1,7 +1,7 @@
-//! Expressions tried together before they are asked about a device's packets: the program that would be attached, on maps of
-//! its own and with nothing but test runs, must set the bits that the interpreter says.
+//! Tries expressions together before they see a device's packets: the program to be attached, on maps of its own and
+//! only in test runs, must set the same bits as the interpreter.
 //!
-//! Who only counts, or takes one in so many, is tried as if it took all: what is in question is what passes.
+//! Expressions that count or sample are tried as if they took all: the trial is about which packets pass.
 
 use crate::capture_program::{CaptureProgram, Expression, ProgramError, Way};
 use crate::probe;
@@ -9,10 +9,10 @@ use buffer::live::{LiveMemory, LiveReader, Look};
 use buffer::shared::segment::Access;
 use program::{Interpreter, Program};
 
-/// Frames at most: a few milliseconds.
+/// The most frames: a few milliseconds.
 const FRAMES: usize = 256;
 
-/// Tries all expressions on frames that `new` programs should have something to say of. `tags` as for [`CaptureProgram::new`].
+/// Tries all expressions on frames that are made for the `new` programs. `tags` as for [`CaptureProgram::new`].
 pub(crate) fn check(tags: bool, expressions: &[Expression], new: &[&Program]) -> Result<(), ProgramError> {
     let expressions: Vec<Expression> =
         expressions.iter().map(|expression| Expression::new(expression.bit, expression.program.clone())).collect();
@@ -21,7 +21,7 @@ pub(crate) fn check(tags: bool, expressions: &[Expression], new: &[&Program]) ->
     agree(tags, &expressions, &asked(&expressions), frames)
 }
 
-/// By bit, what decides; none passes all.
+/// The bit and the interpreter of an expression. `None` passes all packets.
 type Asked = (u64, Option<Interpreter>);
 
 fn asked(expressions: &[Expression]) -> Vec<Asked> {
@@ -29,7 +29,7 @@ fn asked(expressions: &[Expression]) -> Vec<Asked> {
     expressions.iter().map(|expression| (1 << expression.bit, ready(expression))).collect()
 }
 
-/// Do the kernel's program of these expressions and the interpreter's say the same of these frames?
+/// Do the kernel's program and the interpreter agree on these frames?
 fn agree(
     tags: bool,
     expressions: &[Expression],
@@ -43,7 +43,7 @@ fn agree(
     let memory = memory.map_err(|error| ProgramError::System("the ring of a trial was not mapped", error))?;
     let mut reader = LiveReader::new(memory, u64::MAX);
     for frame in frames {
-        // Test runs do not take every frame: none that is too short for the header it says it has.
+        // The kernel refuses test runs of frames too short for their headers.
         if capture.test_run(Way::In, &frame, 1).is_err() {
             continue;
         }

@@ -1,5 +1,5 @@
-//! What every program on a packet of the kernel's (`struct __sk_buff`) begins with: the packet's first bytes as they are on
-//! the wire, and a word of count. Not what is decided by them: `decide.rs`.
+//! The common beginning of every program on a packet of the kernel (`struct __sk_buff`): copies the packet's first
+//! bytes as they were on the wire, and counts. `decide.rs` makes the decisions.
 
 use crate::capture_program::ProgramError;
 use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
@@ -9,38 +9,38 @@ use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// A map of one value in which each processor has a part of its own. Not one of the kernel's maps that have a value for each
-/// processor: those are looked up, by a key on the stack.
+/// A map with one value, in which each processor has a part. The kernel's per-processor maps are not used: they need a
+/// lookup with a key on the stack.
 #[derive(Clone, Copy)]
 pub(crate) struct PerCpu<'a> {
     pub(crate) map: BorrowedFd<'a>,
-    /// Where the first part begins, and the bytes of each: a power of two.
+    /// The offset of the first part, and the bytes of each part, a power of two.
     pub(crate) at: u32,
     pub(crate) bytes: u32,
     pub(crate) cpus: u32,
 }
 
 impl PerCpu<'_> {
-    /// This processor's part to a register other than `R0`; `R0` to `R5` are lost otherwise. `end` is where it goes where
-    /// there is none, which the verifier asks for.
+    /// `to` = this processor's part. `to` must not be `R0`; changes `R0` to `R5`. Jumps to `end` if there is no part,
+    /// which the verifier asks for.
     pub(crate) fn this(&self, code: &mut Code, to: Register, end: Label) {
         code.call(Helper::SmpProcessorId);
         code.jump_if(Compare::AtLeast, R0, self.cpus as i32, end);
         code.copy(to, R0);
         code.alu(Alu::ShiftLeft, to, self.bytes.trailing_zeros() as i32);
         code.set_map_value(R0, self.map, self.at);
-        // The pointer to the number: the other way round, Linux 6.18 does not know what to make of a copy of it in what
-        // might be speculated, and has the processor wait before each.
+        // Add the pointer to the number. The other way round, Linux 6.18 does not recognise a copy of the pointer under
+        // speculation, and makes the processor wait before each use.
         code.alu_register(Alu::Add, to, R0);
     }
 }
 
-/// Where the first bytes of packets are copied: a map of so many processors.
+/// The map for copies of packets' first bytes, for this number of processors.
 pub(crate) fn heads(map: BorrowedFd<'_>, cpus: u32) -> PerCpu<'_> {
     PerCpu { map, at: 0, bytes: facts::BYTES, cpus }
 }
 
-/// Makes that map. Not where one program may interrupt another on its processor: they would write over each other there.
+/// Makes that map. Fails if programs can interrupt each other on a processor: they would overwrite each other's copy.
 pub(crate) fn create_heads(cpus: u32) -> Result<OwnedFd, ProgramError> {
     if sys::is_realtime() {
         let why = io::Error::new(io::ErrorKind::Unsupported, "this is a real-time kernel (PREEMPT_RT)");
@@ -50,9 +50,8 @@ pub(crate) fn create_heads(cpus: u32) -> Result<OwnedFd, ProgramError> {
         .map_err(|error| ProgramError::System("the kernel gave no map", error))
 }
 
-/// The packet's first bytes, as they are on the wire, to this processor's place for them, and what is known of them behind
-/// it ([`facts`]). `R6` is the context from here on, `R7` the place, `R8` the bytes on the wire; `end` is where packets go
-/// that have none.
+/// Copies the packet's first bytes to this processor's part, as they were on the wire, and fills in the facts behind
+/// them ([`facts`]). Sets `R6` = context, `R7` = the copy, `R8` = bytes on the wire. Packets without bytes go to `end`.
 pub(crate) fn copy_head(code: &mut Code, heads: PerCpu<'_>, tags: bool, end: Label) {
     let (untagged, copied, short) = (code.label(), code.label(), code.label());
     code.copy(R6, R1);
@@ -71,7 +70,7 @@ pub(crate) fn copy_head(code: &mut Code, heads: PerCpu<'_>, tags: bool, end: Lab
         code.big_endian(R1, 16);
         code.store(Width::Two, R7, ADDRESSES as i16 + 2, R1);
         code.store_constant(Width::Eight, R7, facts::SHIFT, TAG);
-        // The rest, as much as is there and fits.
+        // The rest of the bytes, as far as they exist and fit.
         code.copy(R4, R8);
         code.alu(Alu::Subtract, R4, ADDRESSES);
         let rest = HEAD_BYTES as i32 - ADDRESSES - TAG;
@@ -98,14 +97,14 @@ pub(crate) fn copy_head(code: &mut Code, heads: PerCpu<'_>, tags: bool, end: Lab
     code.store(Width::Eight, R7, facts::WIRE, R8);
 }
 
-/// That a packet of `R8` bytes was seen, to these counts.
+/// Counts a seen packet of `R8` bytes.
 pub(crate) fn count_seen(code: &mut Code, counts: PerCpu<'_>, end: Label) {
     counts.this(code, R1, end);
     add_constant(code, R1, count::SEEN, 1);
     add_register(code, R1, count::SEEN_BYTES, R8);
 }
 
-/// As many of the packet's first bytes as there are and fit, as they lie, to the value in `R7`; `R8` is how many there are.
+/// Copies the packet's first bytes to the part in `R7`, as many as exist and fit. `R8` holds the packet's length.
 pub(crate) fn copy_first(code: &mut Code, end: Label) {
     let all = code.label();
     code.copy(R4, R8);

@@ -1,4 +1,4 @@
-//! The kernel's program, run on frames of a test: it writes what the interpreter says it should, and nothing else.
+//! Test runs of the kernel's program: it writes exactly the packets that the interpreter passes.
 
 use buffer::live::{LiveMemory, LiveReader, Look, SlotFlags};
 use buffer::shared::segment::Access;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use testkit::frames::{real_and_damaged, shaped};
 use testkit::random::Random;
 
-/// A capture program that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
+/// A capture program for test runs. `None`, with a message: programs cannot be loaded.
 fn capture(ring_bytes: u64) -> Option<CaptureProgram> {
     match CaptureProgram::new(ring_bytes, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
         Ok(capture) => Some(capture),
@@ -91,7 +91,7 @@ fn what_is_wanted_is_written_whole() {
     assert_eq!((memory.matched(0).packets, memory.matched(5).packets), (10, 5));
     let bytes: usize = sent.iter().step_by(2).map(Vec::len).sum();
     assert_eq!(memory.matched(5).wire_bytes, bytes as u64);
-    // Nobody wants anything: counted, and no more.
+    // Without expressions, packets are only counted.
     capture.set(&[]).unwrap();
     capture.test_run(Way::In, &sent[0], 1).unwrap();
     assert_eq!((memory.seen().packets, memory.next()), (11, 10));
@@ -135,14 +135,15 @@ fn one_in_so_many_is_counted_over_all_processors_and_both_ways() {
     let expected = (3 * EACH).div_ceil(7).into();
     assert_eq!((memory.seen().packets, memory.matched(4).packets), ((3 * EACH).into(), expected));
     assert_eq!(take(&mut reader).len() as u64, expected);
-    // 15,000 are 6 more than a multiple of 7: the next is left out, whoever comes meanwhile, and the one behind it is not.
+    // 15,000 is 6 more than a multiple of 7: the next packet is left out, and the one after it is not, whatever happens
+    // meanwhile.
     capture.set(&[sampled(4, 7), sampled(5, 3)]).unwrap();
     let bits = (0..7).map(|_| {
         capture.test_run(Way::In, &frame, 1).unwrap();
         memory.matched(4).packets - expected + (memory.matched(5).packets << 8)
     });
     assert_eq!(bits.collect::<Vec<_>>(), [0x100, 0x101, 0x101, 0x201, 0x201, 0x201, 0x301]);
-    // Who has the bit next begins anew.
+    // The bit's next expression starts counting at 0.
     capture.set(&[]).unwrap();
     capture.set(&[sampled(4, 7)]).unwrap();
     capture.test_run(Way::In, &frame, 1).unwrap();
@@ -177,7 +178,7 @@ fn readers_cannot_write_what_the_kernel_writes() {
     }
 }
 
-/// Expressions of every sort that libpcap makes code for.
+/// All kinds of expressions for which libpcap generates code.
 const EXPRESSIONS: &[&str] = &[
     "tcp port 80",
     "udp port 53 or icmp",
@@ -257,7 +258,7 @@ fn verdicts_are_the_interpreters() {
             _ => frame.truncate(14 + next() as usize % 60),
         }
         if capture.test_run(Way::In, &frame, 1).is_err() {
-            // Test runs take no frame without a payload, and none too short for the header of IP that it says it has.
+            // The kernel refuses test runs of frames without payload, and of frames too short for their IP header.
             refused += 1;
             continue;
         }
@@ -276,7 +277,7 @@ fn verdicts_are_the_interpreters() {
     assert!(never.len() < 7, "never met: {never:?}");
 }
 
-/// What a slot says of the flow.
+/// The flow in a slot's facts.
 fn flow(facts: &buffer::live::Facts) -> Flow {
     let ports = facts.flags.has(SlotFlags::PORTS).then_some(facts.class);
     assert!(ports.is_some() || facts.class == 0, "a class that nothing is said of");
@@ -298,7 +299,7 @@ fn a_flow_is_what_it_is_in_rust() {
         frames.extend((0..30_000).map(|_| shaped(&mut random).bytes));
         let (mut taken, mut sure) = (0, 0);
         for frame in &frames {
-            // Test runs take no frame that is too short for a header of Ethernet, or of the IP it says it has.
+            // The kernel refuses test runs of frames too short for an Ethernet header, or for their IP header.
             let frame = &frame[if ethernet { 0 } else { 14.min(frame.len()) }..];
             if capture.test_run(Way::Out, frame, 1).is_err() {
                 continue;
@@ -321,7 +322,7 @@ fn it_loads_where_the_guard_against_speculation_may_not_be_left_out() {
     if capture(1 << 20).is_none() {
         return;
     }
-    // Capabilities are a thread's.
+    // Capabilities belong to threads.
     let thread = std::thread::spawn(|| {
         let kept = capabilities(None).unwrap().permitted & (CapabilitySet::BPF | CapabilitySet::NET_ADMIN);
         let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };

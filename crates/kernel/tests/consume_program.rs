@@ -1,4 +1,4 @@
-//! The program that takes frames away from the host: it wants what the interpreter wants, and nothing else.
+//! The program that takes frames away from the host wants exactly the frames that the interpreter wants.
 
 #[path = "expressions/mod.rs"]
 mod expressions;
@@ -11,7 +11,7 @@ use program::cbpf::Instruction;
 use program::{Interpreter, from_cbpf};
 use testkit::random::Random;
 
-/// Expressions asked.
+/// Number of expressions.
 const ASKED: usize = 150;
 
 /// Frames of all captures.
@@ -30,7 +30,7 @@ fn verdicts_are_the_interpreters() {
     while asked < ASKED {
         let Some((text, program)) = expressions.any(&mut random, 2) else { return };
         asked += 1;
-        // All of them count on.
+        // All replacements continue the counts.
         let consume_program = first.with(Wanted::Any(&[&program])).unwrap_or_else(|error| panic!("{error}: {text}"));
         let interpreter = Interpreter::new(&program);
         for frame in &frames {
@@ -62,7 +62,7 @@ fn without_an_expression_all_are_wanted_and_who_refuses_says_why() {
         Err(error) => return println!("skipped (rights): {error}"),
     };
     assert!(consume_program.test_run(&[0; 60]).unwrap());
-    // To itself: nothing that a program in the kernel may do.
+    // A jump back, which programs in the kernel may not make.
     let at = |code, k| Instruction { code, jt: 0, jf: 0, k };
     let repeats = from_cbpf(&[at(0x30, 0), at(0x04, 1), at(0x05, -2_i32 as u32), at(0x06, 0)]).unwrap();
     assert!(repeats.repeats());
@@ -77,7 +77,7 @@ fn what_any_of_several_wants_is_taken_and_nothing_where_nobody_wants_anything() 
     };
     assert!(!consume_program.test_run(&[0; 60]).unwrap());
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
-    // One further on than most frames reach: who is too short for it is asked the next.
+    // The first program looks further than most frames reach: for those, the next program is asked.
     let byte = |place, value| {
         from_cbpf(&[at(0x30, 0, 0, place), at(0x15, 0, 1, value), at(6, 0, 0, 1), at(6, 0, 0, 0)]).unwrap()
     };

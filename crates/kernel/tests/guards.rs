@@ -1,5 +1,5 @@
-//! Programs of who may not do without the kernel's guards against speculation (CAP_PERFMON): a mask here and there, but
-//! nowhere the guard that has the processor wait until all that was loaded is there.
+//! Programs that need the kernel's guards against speculation (without CAP_PERFMON): they get some masks, but never the
+//! guard that makes the processor wait for all earlier loads.
 
 #[path = "expressions/mod.rs"]
 mod expressions;
@@ -14,29 +14,29 @@ use std::sync::Arc;
 use testkit::packets::REJECTING;
 use testkit::random::Random;
 
-/// Some that look for bytes where other bytes say, and behind what is copied.
+/// Expressions that look at offsets given by other bytes, and behind the copy.
 const INDEXED: [&str; 4] = [
     "tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420",
     "ip[ip[0] & 15] = 3",
     "udp[200] = 7 or len > 900",
-    // Where the first is decides on the bounds of the second.
+    // The place of the first byte decides about the bounds of the second.
     "tcp[80] = 1 and tcp[4] = 2 and udp[90] = 3 or tcp[90:4] & tcp[2:2] > 7",
 ];
 
-/// Expressions made up, each of which must load.
+/// Number of random expressions. Each must load.
 const MADE_UP: usize = 200;
 
 /// BPF_OBJ_GET_INFO_BY_FD (linux/bpf.h).
 const GET_INFO: libc::c_int = 15;
 
-/// Offsets in `struct bpf_prog_info`: bytes and address of the instructions as the verifier left them.
+/// Offsets in `struct bpf_prog_info`: bytes and address of the instructions after the verifier.
 const BYTES: usize = 20;
 const AT: usize = 32;
 
 /// BPF_ST | BPF_NOSPEC (linux/filter.h).
 const WAITS: u8 = 0xc2;
 
-/// Tells of a program: an information's bytes, with as many instructions as there is room for.
+/// The information about a program, and as many of its instructions as fit.
 fn info(program: BorrowedFd<'_>, instructions: &mut [u8]) -> Vec<u8> {
     let mut info = vec![0u8; 256];
     info[BYTES..BYTES + 4].copy_from_slice(&(instructions.len() as u32).to_ne_bytes());
@@ -45,13 +45,13 @@ fn info(program: BorrowedFd<'_>, instructions: &mut [u8]) -> Vec<u8> {
     attr[..4].copy_from_slice(&program.as_raw_fd().to_ne_bytes());
     attr[4..8].copy_from_slice(&(info.len() as u32).to_ne_bytes());
     attr[8..].copy_from_slice(&(info.as_mut_ptr() as u64).to_ne_bytes());
-    // SAFETY: it reads the 16 bytes, and writes no more than the lengths in there say of what is borrowed here.
+    // SAFETY: it reads the 16 bytes, and writes at most the lengths in there, which fit the borrowed buffers.
     let told = unsafe { libc::syscall(libc::SYS_bpf, GET_INFO, attr.as_mut_ptr(), attr.len()) };
     assert_eq!(told, 0, "{}", std::io::Error::last_os_error());
     info
 }
 
-/// How many instructions the kernel made of a program, and how many of them wait.
+/// The number of instructions that the kernel made of a program, and how many of them wait.
 fn waits(program: BorrowedFd<'_>) -> (usize, usize) {
     let bytes = info(program, &mut [])[BYTES..BYTES + 4].try_into().map(u32::from_ne_bytes).unwrap();
     let mut instructions = vec![0; bytes as usize];
@@ -60,7 +60,7 @@ fn waits(program: BorrowedFd<'_>) -> (usize, usize) {
     (all.len(), all.filter(|instruction| instruction[0] == WAITS).count())
 }
 
-/// Gives this thread's right up to do without guards.
+/// Gives up this thread's right to load without guards.
 fn give_up() {
     let kept = capabilities(None).unwrap().permitted & (CapabilitySet::BPF | CapabilitySet::NET_ADMIN);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
@@ -93,7 +93,7 @@ fn look() {
     }
 }
 
-/// Does whatever may be asked load?
+/// Loads random expressions: do all of them load?
 fn load_any() {
     give_up();
     let mut random = Random(0x6a7d_ed01_2345_6789);
@@ -118,6 +118,6 @@ fn guarded_programs_load_whatever_is_asked() {
 
 #[test]
 fn guarded_programs_do_not_have_the_processor_wait() {
-    // Capabilities are a thread's.
+    // Capabilities belong to threads.
     std::thread::spawn(look).join().unwrap();
 }

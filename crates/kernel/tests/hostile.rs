@@ -1,5 +1,5 @@
-//! Programs nobody would write on purpose, as long as a daemon takes them: they are loaded, or refused with a reason; nothing
-//! panics, no stack ends, and what was set before stays.
+//! Absurd programs up to the length that a daemon accepts: each is loaded or refused with a reason. They must not cause a
+//! panic or a stack overflow, or change the expressions in use.
 
 use kernel::capture_program::ProgramError;
 use kernel::{CaptureProgram, Expression, Way};
@@ -8,17 +8,17 @@ use program::{Interpreter, from_cbpf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Instructions of one program that a daemon takes at most (`filter::capture_request`).
+/// The most instructions of one program that a daemon accepts (`filter::capture_request`).
 const LONGEST: usize = 16_384;
 
-/// Far more than any of it takes on a busy machine: for what would take for ever.
+/// Much longer than any of these takes on a busy machine: catches endless ones.
 const LONG: Duration = Duration::from_secs(60);
 
 fn line(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
     Instruction { code, jt, jf, k }
 }
 
-/// A capture program that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
+/// A capture program for test runs. `None`, with a message: programs cannot be loaded.
 fn capture() -> Option<CaptureProgram> {
     match CaptureProgram::new(1 << 20, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
         Ok(capture) => Some(capture),
@@ -37,7 +37,7 @@ fn expressions(programs: &[Vec<Instruction>]) -> Vec<Expression> {
     programs.iter().enumerate().map(expression).collect()
 }
 
-/// Sets programs on a device that has one for all packets. True where they are in force.
+/// Sets programs on a device that has an expression for all packets. `true`: they are in use.
 fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
     let capture = capture()?;
     let all = Expression::new(63, None);
@@ -53,7 +53,7 @@ fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
     println!("{name}: {took:?}, {}", outcome.as_ref().map_or_else(|error| error.to_string(), |()| "taken".into()));
     match outcome {
         Ok(()) => {
-            // It decides as it should, however odd it is.
+            // The odd program still decides correctly.
             let memory = buffer::live::LiveMemory::map(
                 capture.areas(),
                 capture.geometry(),
@@ -71,7 +71,7 @@ fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
     }
 }
 
-/// One test after the other, each of another place.
+/// A chain of tests, each of another place.
 fn tests(count: usize, of: impl Fn(usize) -> (u32, u32)) -> Vec<Instruction> {
     let mut code = Vec::new();
     for at in 0..count {
@@ -86,7 +86,7 @@ fn tests(count: usize, of: impl Fn(usize) -> (u32, u32)) -> Vec<Instruction> {
 fn long_and_odd_programs_are_taken_or_refused() {
     let third = LONGEST / 3 - 1;
     let ladder = |count: usize| -> Vec<Instruction> {
-        // Every way on leads to a place both ways can come to: two to the power of `count` ways.
+        // Each branch leads to a place that both sides can reach: 2^`count` paths.
         let mut code: Vec<Instruction> = Vec::new();
         for at in 0..count {
             code.extend([line(0x30, 0, 0, at as u32 % 200), line(0x15, 0, 1, 7), line(0x04, 0, 0, 1)]);
@@ -140,7 +140,7 @@ fn long_and_odd_programs_are_taken_or_refused() {
     }
 }
 
-/// A program of this length that is valid, and has no sense.
+/// A valid program of this length without meaning.
 fn random_program(random: &mut impl FnMut(u32) -> u32, length: usize) -> Vec<Instruction> {
     let mut code = Vec::with_capacity(length);
     while code.len() + 1 < length {

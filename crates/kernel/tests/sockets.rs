@@ -1,6 +1,6 @@
-//! A socket lets in what any of several expressions wants: by [`program::any_of`] in the kernel's classic machine, which takes
-//! no rights, and by [`kernel::SocketFilter`], which counts besides. Random expressions over real frames, sent over pairs of sockets
-//! of which one has the filter.
+//! A socket lets in packets that any of several expressions wants: with [`program::any_of`] in the kernel's classic BPF
+//! machine, which needs no rights, and with [`kernel::SocketFilter`], which also counts. Random expressions over real
+//! frames, sent over pairs of sockets of which one has the filter.
 
 #[path = "expressions/mod.rs"]
 mod expressions;
@@ -15,14 +15,14 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use testkit::random::Random;
 
-/// Expressions asked, at most [`AT_ONCE`] together.
+/// Number of expressions, and how many are asked together.
 const ASKED: usize = 600;
 const AT_ONCE: usize = 5;
 
 /// Frames of all captures.
 const FRAMES: usize = 300;
 
-/// Only datagrams that the program wants arrive.
+/// Attaches a classic program: only wanted datagrams arrive.
 fn attach(to: &UnixDatagram, program: &[Instruction]) -> std::io::Result<()> {
     let program: Vec<libc::sock_filter> =
         program.iter().map(|&Instruction { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k }).collect();
@@ -30,14 +30,14 @@ fn attach(to: &UnixDatagram, program: &[Instruction]) -> std::io::Result<()> {
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     let (value, bytes) = (std::ptr::from_ref(&program).cast(), size_of::<libc::sock_fprog>() as u32);
     let fd = to.as_raw_fd();
-    // SAFETY: the kernel reads `len` instructions, which are there, and writes none.
+    // SAFETY: the kernel reads `len` valid instructions, and writes none.
     match unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, bytes) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     }
 }
 
-/// Only datagrams that the loaded program wants arrive.
+/// Attaches a loaded program: only wanted datagrams arrive.
 fn attach_loaded(to: &UnixDatagram, program: &OwnedFd) {
     let (fd, program) = (to.as_raw_fd(), program.as_raw_fd());
     let (value, bytes) = (std::ptr::from_ref(&program).cast(), size_of::<i32>() as u32);
@@ -46,7 +46,7 @@ fn attach_loaded(to: &UnixDatagram, program: &OwnedFd) {
     assert_eq!(attached, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Two ends of which the far one may have a filter.
+/// A pair of sockets. The far one may have a filter.
 struct Line {
     near: UnixDatagram,
     far: UnixDatagram,

@@ -1,10 +1,10 @@
-//! Verdicts of the kernel's program and of the interpreter never differ: random expressions over real frames, of tcpdump's
-//! language and of typed selectors.
+//! The kernel's program and the interpreter never differ: random expressions over real frames, in tcpdump's language
+//! and as typed selectors.
 //!
-//! Some take one in so many of what passes; then it is exactly the first of each so many. Some only count: then their books
-//! say what the interpreter says, and their bit is never set.
+//! Some expressions sample: they take exactly the first of every `n` passing packets. Some only count: their counts
+//! equal the interpreter's, and their bit is never set.
 //!
-//! 2,000 expressions; `STREAMLINE_EXPRESSIONS=10000 cargo test --release -p kernel --test verdicts` asks more.
+//! 2,000 expressions; `STREAMLINE_EXPRESSIONS=10000 cargo test --release -p kernel --test verdicts` runs more.
 
 #[path = "expressions/mod.rs"]
 mod expressions;
@@ -18,18 +18,18 @@ use program::Interpreter;
 use std::sync::Arc;
 use testkit::random::Random;
 
-/// Most expressions of one program.
+/// The most expressions of one program.
 const AT_ONCE: usize = 40;
 
 /// Frames of all captures.
 const FRAMES: usize = 400;
 
-/// One in so many: most expressions take all, and so does the one that says which packets were written.
+/// A random `sample`. Most expressions take all, and so does bit 63, which shows the written packets.
 fn sample(random: &mut Random, bit: u8) -> u32 {
     if bit == 63 || random.below(4) > 0 { 1 } else { [2, 3, 7, 64, u32::MAX][random.below(5)] }
 }
 
-/// Bytes kept of each packet, of those that are only counted.
+/// A random `counts`: bytes kept of each packet of an expression that only counts.
 fn counts(random: &mut Random, bit: u8) -> Option<u32> {
     (bit != 63 && random.below(4) == 0).then(|| [0, 64, 100, u32::MAX][random.below(4)])
 }
@@ -70,7 +70,7 @@ fn verdicts_never_differ() {
         let before: Vec<_> = (0..at_once).map(booked).collect();
         let mut books = vec![(Count::default(), 0); at_once];
         let mut passed = vec![0u64; at_once];
-        // Whoever had these bits before is gone.
+        // The earlier users of these bits are gone.
         capture.set(&[]).unwrap();
         capture
             .set(&expressions)
@@ -78,7 +78,7 @@ fn verdicts_never_differ() {
         let interpreters: Vec<_> = programs.iter().map(|(_, program)| Interpreter::new(program)).collect();
         for frame in &frames {
             if capture.test_run(Way::In, frame, 1).is_err() {
-                // Too short for the header of IP that it says it has: test runs do not take it.
+                // The kernel refuses test runs of frames too short for their IP header.
                 continue;
             }
             let Look::Packet(packet) = reader.look() else { panic!("nothing was written") };

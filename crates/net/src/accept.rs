@@ -1,4 +1,4 @@
-//! The Flow Manager's part about listeners: opens and closes them, and hands out the connections that wait. Called between two turns.
+//! The Flow Manager's part about listeners: opens and closes them, and hands out waiting connections. Called between two turns.
 
 use crate::answer::TCP;
 use crate::counters::Event;
@@ -19,16 +19,16 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// A listener to open: everything that could be made outside the interface's thread.
+/// A listener to open: everything that can be made outside the interface's thread.
 #[derive(Debug)]
 pub(crate) struct OpeningListener {
     pub(crate) open: OpenListener,
     pub(crate) owner: Owner,
     pub(crate) number: u64,
-    /// With the first flow or listener of a client.
+    /// Only for the first flow or listener of a client.
     pub(crate) bells: Option<Bells>,
     pub(crate) place: Place,
-    /// Where connections take their places and numbers.
+    /// Gives connections their places and numbers.
     pub(crate) users: Users,
     pub(crate) numbers: Arc<Numbers>,
 }
@@ -42,7 +42,6 @@ fn bound(local: SocketAddr) -> Name {
 }
 
 impl Core {
-    /// Opens a listener.
     pub(crate) fn listen_at(&mut self, opening: OpeningListener) -> Result<Listening, NetError> {
         let listening = self.try_listen_at(opening);
         self.counters.event(if listening.is_ok() { Event::ListenersOpened } else { Event::FlowsRefused });
@@ -60,7 +59,7 @@ impl Core {
         Ok(Listening { listener, channel, device: self.name.clone(), local, has_bells })
     }
 
-    /// Puts a listener in, at a channel of its client; gives its address and port.
+    /// Adds a listener at a channel of its client. Returns its address and port.
     pub(crate) fn put_listener(
         &mut self,
         opening: OpeningListener,
@@ -102,7 +101,7 @@ impl Core {
         Ok(local)
     }
 
-    /// Hands out connections that wait, at most `most`, the oldest first.
+    /// Hands out at most `most` waiting connections, the oldest first.
     pub(crate) fn accept(&mut self, client: u64, channel: u32, most: u32) -> Result<Accepted, NetError> {
         let channels = self.clients.get(&client).map(|client| client.channels.as_slice()).unwrap_or_default();
         let Some(Some(Holder::Listener(local))) = channels.get(channel as usize).copied() else {
@@ -135,7 +134,7 @@ impl Core {
         Ok(accepted)
     }
 
-    /// Closes a listener, and resets the connections that wait.
+    /// Closes a listener, and resets its waiting connections.
     pub(crate) fn close_listener(&mut self, local: SocketAddr, now: u64) {
         let Some(listener) = self.flows.listeners.remove(local) else { return };
         self.ended.push(listener.number);

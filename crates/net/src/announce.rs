@@ -1,21 +1,20 @@
-//! Announcements of an interface's addresses (RFC 5227 2.3, RFC 4861 7.2.6): when it comes up, neighbours learn that its addresses
-//! are at its hardware address now. A neighbour that has one of them answers; the receive side counts that as a conflict.
+//! Announcements of an interface's addresses (RFC 5227 2.3, RFC 4861 7.2.6). When the interface comes up, neighbours learn
+//! its hardware address. A neighbour that has one of the addresses answers; the receive side counts that as a conflict.
 //!
-//! A neighbour answers no announcement of an IPv6 address. So the first one is a question who has it (RFC 4862 5.4.2). The
-//! interface uses the address meanwhile, as RFC 4429 has it.
+//! No neighbour answers an announcement of an IPv6 address. So the first one is a question for its owner (RFC 4862
+//! 5.4.2). The interface uses the address meanwhile, as RFC 4429 allows.
 
 use crate::counters::Event;
 use crate::interface::Core;
 use crate::limits::{ANNOUNCE_INTERVAL, ANNOUNCEMENTS};
 use std::net::IpAddr;
 
-/// The announcements that are still to be sent. The default announces nothing: for an interface whose addresses are the
-/// host's, or that has no device.
+/// Announcements still to be sent. The default has none: without a device, or with the host's addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     announces: bool,
     left: u32,
-    /// When the next one is due, ns; none: none is left.
+    /// When the next one is due, ns. `None`: all were sent.
     due: Option<u64>,
 }
 
@@ -25,14 +24,14 @@ impl Announcements {
         Announcements { announces: true, left: ANNOUNCEMENTS, due: Some(0) }
     }
 
-    /// The device is up again: all begins anew.
+    /// The device is up again: starts from the beginning.
     pub(crate) fn restart(&mut self) {
         if self.announces {
             *self = Announcements::new();
         }
     }
 
-    /// When the next one is due; none: none is left.
+    /// When the next one is due. `None`: all were sent.
     pub(crate) fn next(&self) -> Option<u64> {
         self.due
     }
@@ -54,7 +53,7 @@ impl Announcements {
 }
 
 impl Core {
-    /// Announces the interface's addresses where that is due.
+    /// Announces the interface's addresses if that is due.
     pub(crate) fn announce(&mut self, now: u64) {
         let is_first = self.announcements.is_first();
         if !self.announcements.tick(now) {

@@ -1,5 +1,5 @@
-//! Ethernet and IP headers of packets that the interface sends in its own name: ICMP messages, Neighbour Discovery, and TCP segments
-//! for connections that no application has.
+//! Ethernet and IP headers of packets that the interface itself sends: ICMP messages, Neighbour Discovery, and TCP
+//! segments for connections without an application.
 
 use packet::checksum::Sum;
 use packet::{ethernet, ipv4, ipv6, pseudo};
@@ -10,7 +10,7 @@ pub(crate) const TCP: u8 = 6;
 
 const ETHERNET: usize = ethernet::Packet::HEADER_BYTES;
 
-/// Hops that an answer may take.
+/// The hop limit of answers.
 const HOPS: u8 = 64;
 
 /// Bytes of an IP header without options, of this address's family.
@@ -30,8 +30,7 @@ fn of_ipv6(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// A frame to `mac` with headers and `len` bytes of zeroes behind them; both addresses are of one family. The interface fills in its
-/// own hardware address.
+/// A frame to `mac`: headers and `len` zero bytes, for two addresses of one family. Its sender is filled in later.
 pub(crate) fn packet(mac: [u8; 6], protocol: u8, from: IpAddr, to: IpAddr, len: u16) -> Vec<u8> {
     let mut frame = vec![0; headers(from).max(headers(to)) + usize::from(len)];
     frame[..6].copy_from_slice(&mac);
@@ -39,7 +38,7 @@ pub(crate) fn packet(mac: [u8; 6], protocol: u8, from: IpAddr, to: IpAddr, len: 
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             frame[12..15].copy_from_slice(&[8, 0, 0x45]);
             frame[16..18].copy_from_slice(&len.saturating_add(20).to_be_bytes());
-            // It is not cut on its way: then its identification says nothing, and may be 0 (RFC 6864 4.1).
+            // The packet is not fragmented, so its identification is meaningless and may be 0 (RFC 6864 4.1).
             frame[20] = 0x40;
             frame[22..24].copy_from_slice(&[HOPS, protocol]);
             frame[26..30].copy_from_slice(&from.octets());
@@ -64,9 +63,9 @@ pub(crate) struct Segment<'a> {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) sequence: u32,
-    /// None: the segment has no ACK.
+    /// `None`: the segment has no ACK.
     pub(crate) acknowledgment: Option<u32>,
-    /// Without ACK.
+    /// All flags except ACK.
     pub(crate) flags: u8,
     pub(crate) window: u16,
     /// At most 40 bytes, a multiple of 4.

@@ -1,4 +1,4 @@
-//! ARP (RFC 826): answers for own addresses, and learns of neighbours that were asked for. Its sibling for IPv6 is `ndp.rs`.
+//! ARP (RFC 826): answers for own addresses, and learns neighbours that the interface asked for. For IPv6: `ndp.rs`.
 
 use crate::counters::End;
 use crate::interface::Core;
@@ -7,7 +7,7 @@ use packet::{arp, ethernet};
 use std::net::Ipv4Addr;
 
 impl Core {
-    /// ARP (RFC 826): answers for own addresses, learns of neighbours that were asked for.
+    /// Handles an ARP packet (RFC 826).
     pub(crate) fn arp(&mut self, bytes: &[u8], from: [u8; 6], now: u64) -> End {
         let Ok(packet) = arp::Packet::new_checked(&bytes[ETHERNET..]) else { return End::ArpMalformed };
         let ((mac, sender), (_, target)) = (packet.sender(), packet.target());
@@ -15,7 +15,7 @@ impl Core {
         if self.routes.is_own(sender.into()) {
             return End::ArpConflict;
         }
-        // A neighbour speaks for itself, or a bridge repeats it word for word.
+        // A neighbour speaks for itself, or a bridge repeats its packet unchanged.
         let is_honest = mac == from && !is_group(mac) && mac != [0; 6];
         let learnt =
             is_honest && matches!(packet.operation(), arp::REQUEST | arp::REPLY) && self.learn(sender.into(), mac, now);

@@ -1,10 +1,9 @@
-//! Changes of an interface that is up: its addresses and routes, and the device under it. Its flows live through them.
+//! Changes of an interface that is up: its addresses and routes, and its device. Flows survive them.
 //!
-//! - A route decides about each packet when it is sent, so a new one needs no word to the flows.
-//! - An address that was removed is *away*: the packets of its flows stay in their channels until it is back. After [`ADDRESS_TIME`] the
-//!   flows end.
-//! - Another device is opened by another process, which goes on with everything (`process/`). There the hardware address is another one,
-//!   and perhaps the MTU. The driver writes the former into each header; the applications are told both.
+//! - A route decides about each packet when it is sent, so flows need not be told of a new one.
+//! - A removed address is *away*: its flows' packets stay in their channels. After [`ADDRESS_TIME`] the flows end.
+//! - Another process opens another device, and takes everything over (`process/`). The new device has another hardware address,
+//!   and perhaps another MTU. The driver writes the hardware address into each header; the applications are told both.
 
 use crate::counters::Event;
 use crate::dhcp::Dhcp;
@@ -22,18 +21,18 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Own addresses that were removed while flows had them, and until when these wait, the earliest first.
+/// Own addresses that were removed while flows used them, and until when those wait, the earliest first.
 #[derive(Debug, Default)]
 pub(crate) struct Away(Vec<(u64, IpAddr)>);
 
 impl Away {
     /// Is it one of them?
     pub(crate) fn holds(&self, address: IpAddr) -> bool {
-        // Almost always there is none.
+        // Almost always the list is empty.
         !self.0.is_empty() && self.0.iter().any(|(_, away)| *away == address)
     }
 
-    /// When the flows of an address end; none: no flow waits.
+    /// When the flows of the next address end. `None`: no flow waits.
     pub(crate) fn next(&self) -> Option<u64> {
         self.0.first().map(|(until, _)| *until)
     }
@@ -47,7 +46,7 @@ impl Away {
         self.0.retain(|(_, away)| *away != address);
     }
 
-    /// Takes an address out whose time is over, or the oldest of too many.
+    /// Removes an address whose time is over, or the oldest of too many.
     fn pop(&mut self, now: u64) -> Option<IpAddr> {
         let is_over = self.next().is_some_and(|until| until <= now) || self.0.len() > ADDRESSES;
         is_over.then(|| self.0.remove(0).1)
@@ -55,12 +54,12 @@ impl Away {
 }
 
 impl Core {
-    /// Addresses, routes and lease, for a process that follows.
+    /// Addresses, routes and lease, for the next process.
     pub(crate) fn table(&self) -> Table {
         Table { lease: self.dhcp.as_ref().and_then(Dhcp::held), ..self.routes.table() }
     }
 
-    /// Carries a change out, or says why it makes no sense.
+    /// Makes a change, or says why it is invalid.
     pub(crate) fn change(&mut self, change: &Change, now: u64) -> Result<(), NetError> {
         if let Change::AddAddress(address, _) = change
             && address.is_ipv6()
@@ -91,7 +90,7 @@ impl Core {
         Ok(())
     }
 
-    /// Flows and listeners whose address is away wait for it from now on.
+    /// Lets flows and listeners whose address is away wait for it.
     pub(crate) fn wait_for_addresses(&mut self, now: u64) {
         let listeners = self.flows.listeners.locals();
         let locals = listeners.iter().chain(self.flows.all().map(|flow| &flow.name.local));
@@ -102,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Ends the flows and listeners of addresses that were away for too long.
+    /// Ends the flows and listeners of addresses that were away too long.
     pub(crate) fn end_away(&mut self, now: u64) {
         while let Some(address) = self.away.pop(now) {
             for local in self.flows.listeners.locals().into_iter().filter(|local| local.ip() == address) {
@@ -115,7 +114,7 @@ impl Core {
         }
     }
 
-    /// The flows of an own address; none: all flows.
+    /// The flows of an own address. `None`: all flows.
     fn flows_of(&self, address: Option<IpAddr>) -> Vec<FlowId> {
         let mut ids = self.flows.ids();
         ids.retain(|id| {
@@ -125,7 +124,7 @@ impl Core {
         ids
     }
 
-    /// Tells the flows of an own address (none: all flows) what they run on.
+    /// Tells the flows of an own address (`None`: all flows) their hardware address and MTU.
     pub(crate) fn tell_flows(&mut self, address: Option<IpAddr>) {
         for id in self.flows_of(address) {
             let Some(local) = self.flows.get(id).map(|flow| flow.name.local.ip()) else { continue };
@@ -143,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Packets that wait may have a way now, or another one.
+    /// Retries waiting packets, which may have a route now, or another one.
     fn look_again(&mut self, now: u64) {
         let waits =
             |id: &FlowId| self.flows.get(*id).is_some_and(|flow| flow.held.is_some() || flow.driver.waiting() > 0);
@@ -153,14 +152,14 @@ impl Core {
         }
     }
 
-    /// The device takes packets of another length.
+    /// The device has another MTU.
     fn refit(&mut self, device_mtu: u32) {
         self.device_mtu = device_mtu;
         self.mtu = self.longest_packet();
         self.tell_flows(None);
     }
 
-    /// The server's word about the MTU may be another one.
+    /// The DHCP server's MTU may have changed.
     pub(crate) fn fit_mtu(&mut self) {
         if self.mtu != self.longest_packet() {
             self.refit(self.device_mtu);
@@ -173,29 +172,29 @@ impl Core {
     }
 }
 
-/// Says when the device takes packets of another length.
+/// Notices when the device's MTU changes.
 #[derive(Debug)]
 pub(crate) struct DeviceWatch {
     watch: Watch,
-    /// Not before this is it asked: to ask takes a system call.
+    /// The next time to ask: asking is a system call.
     due: u64,
-    /// Bytes of the longest packet that the device's rings have room for.
+    /// Bytes of the longest packet that fits into the device's rings.
     longest: u32,
 }
 
 impl DeviceWatch {
-    /// Of devices in this thread's network namespace; `longest`: bytes of the longest packet that the device was opened for.
+    /// For devices in this thread's network namespace. `longest`: bytes of the longest packet that the device was opened for.
     pub(crate) fn new(longest: u32) -> Result<DeviceWatch, NetError> {
         let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
         Ok(DeviceWatch { watch: Watch::new(&namespace)?, due: 0, longest })
     }
 
-    /// Readable when something happened: then it is [due](Self::hurry).
+    /// Readable after an event. Then call [`hurry`](Self::hurry).
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Something happened.
+    /// Makes the next look due now.
     pub(crate) fn hurry(&mut self) {
         self.due = 0;
     }
@@ -215,14 +214,14 @@ impl DeviceWatch {
 }
 
 impl Interface {
-    /// Learns what happened to the device, once a second at most while no word of it woke the thread.
+    /// Learns of events of the device. Without a wake-up, at most once a second.
     pub(crate) fn look_at_watch(&mut self, now: u64) {
         let Some(watch) = self.watch.as_mut().filter(|watch| watch.due <= now) else { return };
         watch.due = now + SECOND;
         match watch.mtu_of(&self.core.name) {
             Ok(Some(mtu)) if mtu != self.core.device_mtu => self.core.refit(mtu),
             Ok(_) => (),
-            // The kernel says nothing more, and would wake the thread without end.
+            // The kernel gives no more messages, and would wake the thread forever.
             Err(_) => self.watch = None,
         }
     }

@@ -20,9 +20,9 @@ pub struct Client {
     id: u64,
     process: i32,
     user: u32,
-    /// Where its flows and doorbells are; none before the first.
+    /// The interface with its flows and doorbells. `None` before the first flow.
     interface: Option<Arc<Handle>>,
-    /// Where its traces are.
+    /// The interfaces with its traces.
     traced: Vec<Arc<Handle>>,
 }
 
@@ -36,7 +36,7 @@ fn absent(channel: u32) -> NetError {
     NetError::new(NetErrorKind::Absent, format!("this connection has no channel {channel}"))
 }
 
-/// The process answers something else than was asked.
+/// The error if the process gives an unexpected answer.
 fn strange() -> NetError {
     NetError::new(NetErrorKind::System, "the interface's process answers something else than was asked")
 }
@@ -46,7 +46,7 @@ impl Client {
         Client { networks, id, process, user, interface: None, traced: Vec::new() }
     }
 
-    /// Its flows are on this interface.
+    /// Sets the interface of its flows.
     pub(crate) fn goes_on(&mut self, handle: &Arc<Handle>) {
         self.interface = Some(Arc::clone(handle));
     }
@@ -56,7 +56,8 @@ impl Client {
         Owner { client: self.id, process: self.process, user: self.user, limits, is_first, has_port }
     }
 
-    /// Opens a flow. `permit` says whether the user may have one on an interface, and what of its wire. Beside the answer go the two segments of its channel; with the first flow also the doorbells' three handles.
+    /// Opens a flow. `permit` says whether the user may have one on an interface, and which share of its wire. Returned
+    /// beside the answer: the two segments of its channel; for the first flow also the doorbells' three handles.
     ///
     /// # Errors
     ///
@@ -81,7 +82,8 @@ impl Client {
         Ok((granted, fds))
     }
 
-    /// Opens a listener; `permit` as for [`open`](Self::open). With the first flow or listener the doorbells' three handles go beside the answer.
+    /// Opens a listener; `permit` as for [`open`](Self::open). For the first flow or listener, the doorbells' three
+    /// handles are returned beside the answer.
     ///
     /// # Errors
     ///
@@ -107,8 +109,8 @@ impl Client {
         Ok((listening, fds))
     }
 
-    /// Accepts connections that wait at the listener of this channel, at most `most` and at most [`flow::ACCEPTED`]. Beside the answer
-    /// go two segments for each, in this order.
+    /// Accepts waiting connections at the listener of this channel, at most `most` and at most [`flow::ACCEPTED`].
+    /// Returned beside the answer: two segments for each connection, in this order.
     ///
     /// # Errors
     ///
@@ -120,7 +122,7 @@ impl Client {
             let ledger = lock(&process.ledger);
             (ledger.accepted_bytes(client, channel), ledger.port_of(client, channel))
         };
-        // A listener that is not known is for the process to refuse.
+        // The process refuses unknown listeners.
         let (mut places, bytes) = (Vec::new(), bytes.unwrap_or(0));
         for _ in 0..most.min(ACCEPTED as u32) {
             let place = match places.is_empty() {
@@ -140,8 +142,7 @@ impl Client {
         Ok((granted, fds))
     }
 
-    /// A place for one more flow of this user, whose channel has so many bytes. The user may have closed others that the daemon has not
-    /// heard of yet.
+    /// A place for another flow of this user with `bytes` of channel. It asks the process once for closed flows.
     fn place(&self, handle: &Handle, bytes: usize) -> Result<Place, NetError> {
         let take = || self.networks.users.take(self.user, bytes);
         take().or_else(|_| {

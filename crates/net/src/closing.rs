@@ -1,8 +1,8 @@
-//! The end of a flow that its application closed. The packets in its channel take their turns as before, with the share of the wire
-//! that the flow has, for [`CLOSE_TIME`] at most. Meanwhile the flow receives nothing, counts for its user's quota, and keeps its
-//! port from other users.
+//! The end of a flow that its application closed. The packets in its channel take their turns as before, with the
+//! flow's share of the wire, for at most [`CLOSE_TIME`]. Meanwhile the flow receives nothing, counts for its user's
+//! quota, and keeps its port from other users.
 //!
-//! A flow whose next packet has to wait for its neighbour ends at once, and leaves a few packets behind for that neighbour.
+//! A flow whose next packet must wait for its neighbour ends at once, and leaves a few packets behind for that neighbour.
 
 use crate::counters::Event;
 use crate::flows::FlowId;
@@ -12,19 +12,19 @@ use crate::routes::Hop;
 use crate::template;
 use std::collections::VecDeque;
 
-/// Flows that are being closed, and the time at which each ends at the latest, the earliest first.
+/// Flows that are closing, and the latest end of each, the earliest first.
 #[derive(Debug, Default)]
 pub(crate) struct Closing(VecDeque<(u64, FlowId)>);
 
 impl Closing {
-    /// When the next flow ends at the latest; none: there is none.
+    /// When the next flow ends at the latest. `None`: no flow is closing.
     pub(crate) fn next(&self) -> Option<u64> {
         self.0.front().map(|(until, _)| *until)
     }
 }
 
 impl Core {
-    /// The application closed this flow: its last packets leave, then it ends.
+    /// The application closed this flow: sends its last packets, then ends it.
     pub(crate) fn finish(&mut self, id: FlowId, now: u64) {
         let Some(flow) = self.flows.get_mut(id) else { return };
         let waiting = flow.driver.waiting();
@@ -52,13 +52,13 @@ impl Core {
         }
     }
 
-    /// Ends a flow that is being closed. A few of its packets wait on for their neighbour, the others are dropped and counted.
+    /// Ends a closing flow. A few of its packets still wait for their neighbour; the rest are dropped and counted.
     pub(crate) fn end(&mut self, id: FlowId, now: u64) {
         for _ in 0..PARKED {
             if !self.park(id) {
                 break;
             }
-            // To find the neighbour of the next one.
+            // This finds the neighbour of the next packet.
             self.send_from(id, now);
         }
         let Some(flow) = self.flows.get(id) else { return };
@@ -67,7 +67,7 @@ impl Core {
         self.close(id, 0, now);
     }
 
-    /// Keeps a packet that waits for a neighbour; `false`: there is none, or no room.
+    /// Keeps a packet for its neighbour. `false`: the flow has none, or there is no room.
     fn park(&mut self, id: FlowId) -> bool {
         let Some(flow) = self.flows.get_mut(id) else { return false };
         let Some(held) = &flow.held else { return false };

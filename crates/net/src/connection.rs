@@ -1,20 +1,19 @@
-//! The driver's knowledge of a TCP connection, from the headers that pass: enough to reset it when its application is gone, and to tell
-//! an ICMP error about it from a forged one. The connection itself is the application's.
+//! The driver's knowledge of a TCP connection, from the headers that pass. It is enough to reset the connection when
+//! its application is gone, and to tell a real ICMP error from a forged one. The application runs the connection.
 //!
-//! Neither side is believed. What an application sends tells about its own connection alone. Segments that arrive were not checked
-//! here, so that each counts only where it fits what is known: a forged one at most keeps the driver from sending a reset, or has
-//! it send one to a side that has finished already.
+//! The driver trusts neither side. An application's segments only affect its own connection. Received segments were not
+//! verified here, so each counts only if it fits the known numbers. The worst effect of a forged segment: the driver
+//! omits a reset, or resets a side that has already finished.
 
 use packet::tcp::{self, is_after};
 
-/// A connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Connection {
-    /// The oldest number that is not acknowledged (SND.UNA) and the next one to send (SND.NXT); none: nothing was sent.
+    /// The oldest unacknowledged number (SND.UNA) and the next one to send (SND.NXT). `None`: no segment was sent.
     sent: Option<(u32, u32)>,
-    /// The last acknowledgement sent (RCV.NXT as far as the other side knows it).
+    /// The last acknowledgement sent (RCV.NXT as the peer knows it).
     acknowledged: Option<u32>,
-    /// The number behind the FIN of this side, and behind that of the other.
+    /// The number after this side's FIN, and the number after the peer's.
     fin: Option<u32>,
     far_fin: Option<u32>,
     is_reset: bool,
@@ -37,7 +36,7 @@ impl Connection {
         }
     }
 
-    /// A segment leaves: `header` are the first 20 bytes of TCP, `payload` the bytes behind header and options.
+    /// A segment leaves. `header`: the first 20 bytes of TCP; `payload`: the bytes behind header and options.
     pub(crate) fn sent(&mut self, header: &tcp::Packet<'_>, payload: u32) {
         let (flags, sequence) = (header.flags(), header.sequence_number());
         if flags.rst() {
@@ -64,7 +63,7 @@ impl Connection {
         let Some((oldest, next)) = self.sent else { return };
         let acknowledgment = segment.acknowledgment_number();
         if flags.rst() {
-            // Only what each TCP takes for a reset (RFC 5961 3.2; while connecting RFC 9293 3.10.7.3).
+            // Only segments that every TCP accepts as a reset (RFC 5961 3.2; while connecting RFC 9293 3.10.7.3).
             self.is_reset |= match self.acknowledged {
                 Some(expected) => sequence == expected,
                 None => flags.ack() && acknowledgment == next,
@@ -80,18 +79,18 @@ impl Connection {
         }
     }
 
-    /// Did both sides finish, and was that acknowledged both ways?
+    /// Have both sides finished, and was each FIN acknowledged?
     pub(crate) fn ended_in_order(&self) -> bool {
         let is_acknowledged = self.fin.is_some() && self.fin == self.sent.map(|(oldest, _)| oldest);
         is_acknowledged && self.far_fin.is_some() && self.far_fin == self.acknowledged
     }
 
-    /// Has the other side heard nothing of this connection?
+    /// Has this side sent nothing yet, so that the peer does not know the connection?
     pub(crate) fn is_unheard(&self) -> bool {
         self.sent.is_none()
     }
 
-    /// Is there nothing left for the other side to be told?
+    /// Need the peer be told nothing more?
     pub(crate) fn is_finished(&self) -> bool {
         self.is_unheard() || self.is_reset || self.ended_in_order()
     }
@@ -101,7 +100,7 @@ impl Connection {
         (self.sent.map_or(0, |(_, next)| next), self.acknowledged)
     }
 
-    /// Can a segment with this number be under way (RFC 5927 4.1)?
+    /// Can a segment with this number be in flight (RFC 5927 4.1)?
     pub(crate) fn is_under_way(&self, sequence: u32) -> bool {
         self.sent.is_some_and(|(oldest, next)| !is_after(oldest, sequence) && !is_after(sequence, next))
     }
@@ -134,7 +133,7 @@ mod tests {
         connection.received(&tcp::Packet::new_checked(&header, 20 + payload).expect("a header"));
     }
 
-    /// Connected, across the end of sequence space.
+    /// A connection whose numbers cross the end of sequence space.
     fn connected() -> Connection {
         let mut connection = Connection::default();
         send(&mut connection, u32::MAX, 0, SYN, 0);
@@ -197,7 +196,7 @@ mod tests {
         let mut one = connected();
         send(&mut one, 0, 1001, FIN | ACK, 0);
         receive(&mut one, 1001, 1, FIN | ACK, 9);
-        // The application goes on: it knows better.
+        // The application sends on: it knows better.
         send(&mut one, 1, 1500, ACK, 0);
         assert!(!one.is_finished());
     }

@@ -1,37 +1,36 @@
-//! Sequence numbers that no stranger can tell: SYN cookies (RFC 4987 3.6), in which the driver keeps what a SYN said without keeping
-//! a state for it, and initial sequence numbers of connecting flows (RFC 6528).
+//! Sequence numbers that a stranger cannot guess: SYN cookies (RFC 4987 3.6), by which the driver remembers a SYN's
+//! options without keeping state, and initial sequence numbers of connecting flows (RFC 6528).
 //!
-//! A cookie has 24 bits of a keyed hash, and 8 bits for the options of the SYN: 3 for its segment size, 1 for SACK, 4 for the
-//! window shift. The hash covers the 8 bits, too, and another one hides them.
+//! A cookie has 24 bits of a keyed hash, and 8 bits for the SYN's options: 3 for the segment size, 1 for SACK, 4 for
+//! the window shift. The hash also covers the 8 bits, and another hash hides them.
 
 use crate::limits::COOKIE_TIME;
 use packet::tcp::{Options, TcpOption};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
 use std::net::SocketAddr;
 
-/// Segment sizes that a cookie can say. The first is the least that Linux believes; 536 is that of a SYN without the option (RFC 9293
-/// 3.7.1), 1460 that of Ethernet, 8960 that of its long frames, the others those of tunnels.
+/// The segment sizes that a cookie can encode. The first is the least that Linux accepts; 536 is that of a SYN without
+/// the option (RFC 9293 3.7.1), 1460 that of Ethernet, 8960 that of its long frames, the others those of tunnels.
 const SEGMENTS: [u16; 8] = [88, 536, 1024, 1220, 1360, 1440, 1460, 8960];
 
 const NO_SEGMENT_OPTION: u16 = 536;
 
-/// The greatest shift (RFC 7323 2.3), and the number that stands for none.
+/// The greatest shift (RFC 7323 2.3), and the code for no shift.
 const LARGEST_SHIFT: u8 = 14;
 const NO_SHIFT: u8 = 15;
 
-/// What a SYN says about its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SynOptions {
-    /// The longest segment that it takes, bytes.
+    /// The longest segment that the sender accepts, bytes.
     pub(crate) segment: u16,
-    /// Does it understand selective acknowledgements (RFC 2018)?
+    /// Does the sender understand selective acknowledgements (RFC 2018)?
     pub(crate) has_sack: bool,
-    /// The shift of its windows; none: it shifts none.
+    /// The shift of the sender's windows. `None`: it does not shift.
     pub(crate) shift: Option<u8>,
 }
 
 impl SynOptions {
-    /// Of the options of a SYN.
+    /// Reads the options of a SYN.
     pub(crate) fn read(options: Options<'_>) -> SynOptions {
         let mut said = SynOptions { segment: NO_SEGMENT_OPTION, has_sack: false, shift: None };
         for option in options {
@@ -47,7 +46,7 @@ impl SynOptions {
     }
 
     fn byte(self) -> u8 {
-        // A segment that is shorter than all counts as the shortest.
+        // A size below all others counts as the smallest.
         let segment = SEGMENTS.iter().rposition(|bytes| *bytes <= self.segment).unwrap_or(0) as u8;
         segment << 5 | u8::from(self.has_sack) << 4 | self.shift.unwrap_or(NO_SHIFT)
     }
@@ -60,7 +59,7 @@ impl SynOptions {
         }
     }
 
-    /// As options of a segment, in Linux's order: the segment size; SACK behind two bytes of padding; the shift behind one.
+    /// The options of an answer in Linux's order: the segment size; SACK behind two bytes of padding; the shift behind one.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let [high, low] = self.segment.to_be_bytes();
         let mut bytes = vec![2, 4, high, low];
@@ -82,7 +81,7 @@ enum Use {
     Cookie(u8),
 }
 
-/// The secret of an interface: cookies that were sent before its process ended are good in the next one.
+/// The secret of an interface. The next process keeps it, so that earlier cookies stay valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Secret(pub(crate) u64, pub(crate) u64);
 
@@ -95,12 +94,12 @@ impl Default for Secret {
 }
 
 impl Secret {
-    /// The hash begins with the secret, so that nobody without it can tell the state from which it goes on.
+    /// The hash begins with the secret: an attacker without it cannot compute the state from which the hash continues.
     fn hash(self, what: impl Hash) -> u64 {
         BuildHasherDefault::<DefaultHasher>::default().hash_one((self.0, self.1, what))
     }
 
-    /// The first number of a connecting flow (RFC 6528 3): a clock of 4 us, and a hash of the connection's name.
+    /// The first number of a connecting flow (RFC 6528 3): a clock of 4 us, plus a hash of the connection's name.
     pub(crate) fn number(&self, local: SocketAddr, remote: SocketAddr, now: u64) -> u32 {
         let hash = self.hash((Use::Number, local, remote)) as u32;
         hash.wrapping_add((now / 4000) as u32)
@@ -117,7 +116,7 @@ impl Secret {
         hash & 0xffff_ff00 | u32::from(byte ^ mask)
     }
 
-    /// What the SYN with this number said; none: the cookie is not of this or the last minute, or none at all.
+    /// The options of the SYN with this number. `None`: the cookie is forged, or not of this or the last minute.
     pub(crate) fn open(&self, names: [SocketAddr; 2], sequence: u32, cookie: u32, now: u64) -> Option<SynOptions> {
         let time = now / COOKIE_TIME;
         [Some(time), time.checked_sub(1)].into_iter().flatten().find_map(|time| {
@@ -191,7 +190,7 @@ mod tests {
             opened += usize::from(Secret::default().open(names, 77, cookie, NOW).is_some());
             let mut random = Random(0xc00c);
             opened += (0..50_000).filter(|_| secret.open(names, 77, random.number() as u32, NOW).is_some()).count();
-            // One guess of 2^23 is right.
+            // One of 2^23 guesses is right.
             assert!(opened <= 1, "{opened}");
         }
     }

@@ -1,4 +1,4 @@
-//! What an interface counts. Each frame that came in ends in exactly one [`End`]; an [`Event`] counts something else besides.
+//! The counters of an interface. Each received frame ends in exactly one [`End`]; an [`Event`] counts something else.
 
 /// Makes an enum whose values are counters with names.
 macro_rules! counters {
@@ -22,9 +22,9 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What became of a frame that the device received, or that a flow sent to this host.
+    /// The end of a frame that the device received, or that a flow sent to this host.
     End {
-        /// It lies in a flow's channel.
+        /// It is in a flow's channel.
         Delivered = "ended.delivered",
         /// Its flow had no buffer for it; the flow counts why.
         FlowDropped = "ended.dropped_by_flow",
@@ -39,7 +39,7 @@ counters! {
         BadSender = "ended.bad_hardware_source",
         OtherProtocol = "ended.other_ether_type",
         DhcpHeard = "ended.dhcp",
-        /// Of another client or exchange, or without sense.
+        /// For another client or exchange, or invalid.
         DhcpIgnored = "ended.dhcp_ignored",
         ArpMalformed = "ended.arp_malformed",
         ArpAnswered = "ended.arp_answered",
@@ -65,7 +65,7 @@ counters! {
         Ipv6FalseMulticast = "ended.ipv6_false_multicast",
         /// An extension header is cut, in the wrong place, or there are too many.
         Ipv6Extension = "ended.ipv6_extension_header",
-        /// An option that is not known, whose sender says that then the packet is to be dropped.
+        /// An unknown option. Its code tells receivers to drop the packet.
         Ipv6Option = "ended.ipv6_option",
         Ipv6Routing = "ended.ipv6_routing_header",
         FragmentKept = "ended.fragment_kept",
@@ -80,20 +80,20 @@ counters! {
         ClosedAnswered = "ended.udp_closed_port_answered",
         ClosedSilent = "ended.udp_closed_port",
         TcpMalformed = "ended.tcp_malformed",
-        /// No flow has it, and its checksum is wrong. Those of flows are checked by their stacks.
+        /// No flow has it, and its checksum is wrong. The stacks of flows check their own.
         TcpChecksum = "ended.tcp_checksum",
         TcpSynAnswered = "ended.tcp_syn_answered",
         TcpSynLimited = "ended.tcp_syn_not_answered",
-        /// It opened a connection, in whose channel it lies.
+        /// It opened a connection, and lies in its channel.
         TcpOpened = "ended.tcp_connection_opened",
         /// Its listener had no place for it; the listener counts why.
         ListenerDropped = "ended.dropped_by_listener",
         TcpClosedAnswered = "ended.tcp_closed_port_answered",
         TcpClosedSilent = "ended.tcp_closed_port",
-        /// Of a connection that ended lately.
+        /// It belongs to a recently ended connection.
         TcpEndedAnswered = "ended.tcp_after_end_answered",
         TcpEndedSilent = "ended.tcp_after_end",
-        /// On a shared device: it came for no flow, and the host answers for what is its own.
+        /// On a shared device: no flow has it. The host answers for its own packets.
         NoFlow = "ended.no_flow",
         IcmpMalformed = "ended.icmp_malformed",
         EchoAnswered = "ended.icmp_echo_answered",
@@ -101,7 +101,7 @@ counters! {
         IcmpReported = "ended.icmp_error_reported",
         IcmpStray = "ended.icmp_error_of_no_flow",
         IcmpOther = "ended.icmp_other",
-        /// From beyond a router, in pieces, or with wrong fields or options.
+        /// From beyond a router, fragmented, or with wrong fields or options.
         NdpMalformed = "ended.ndp_malformed",
         NdpAnswered = "ended.ndp_answered",
         NdpLimited = "ended.ndp_over_limit",
@@ -109,13 +109,13 @@ counters! {
         NdpIgnored = "ended.ndp_ignored",
         /// Another host says that it has our address.
         NdpConflict = "ended.ndp_conflict",
-        /// Not obeyed.
+        /// Ignored.
         RouterAdvertisement = "ended.ndp_router_advertisement",
     }
 }
 
 counters! {
-    /// What else is counted.
+    /// Other counted events.
     Event {
         FragmentsJoined = "fragments.joined",
         FragmentsExpired = "fragments.expired_datagrams",
@@ -130,7 +130,7 @@ counters! {
         ResetsDropped = "answers.tcp_resets_dropped",
         Traces = "flows.traces_begun",
         LastDropped = "flows.last_packets_dropped",
-        /// Their address was removed and did not come back in time.
+        /// Their address was removed, and did not come back in time.
         FlowsWithoutAddress = "flows.ended_without_address",
         ArpAsked = "sent.arp_requests",
         ArpAnnounced = "sent.arp_announcements",
@@ -166,12 +166,12 @@ counters! {
 /// The counters of an interface.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// Frames that the device gave.
+    /// Frames received from the device.
     pub(crate) received: u64,
     pub(crate) received_bytes: u64,
     /// Frames that own flows sent to own addresses.
     pub(crate) looped: u64,
-    /// Frames that the device took.
+    /// Frames that the device accepted.
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
     /// Receive work that is charged to no flow, ns.
@@ -196,22 +196,22 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// A frame ended so.
+    /// A frame ended this way.
     pub(crate) fn end(&mut self, end: End) {
         self.ends[end as usize] += 1;
     }
 
-    /// Something happened so many times.
+    /// Counts `count` events.
     pub(crate) fn events(&mut self, event: Event, count: u64) {
         self.events[event as usize] += count;
     }
 
-    /// Something happened.
+    /// Counts an event.
     pub(crate) fn event(&mut self, event: Event) {
         self.events[event as usize] += 1;
     }
 
-    /// All of them by name. `received + looped` is the sum of those that begin with `ended.`.
+    /// All counters by name. `received + looped` is the sum of those that begin with `ended.`.
     pub(crate) fn all(&self) -> Vec<(String, u64)> {
         let head = [
             ("received", self.received),

@@ -1,15 +1,15 @@
-//! Why an interface or a flow was refused, in words that say what helps.
+//! Why an interface or a flow was refused, with a remedy in the text.
 
 use std::fmt;
 
-/// What sort of refusal it is, for programs.
+/// The kind of a refusal, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetErrorKind {
     /// There is no such interface, device or channel.
     Absent,
-    /// The address, the port or the device is taken.
+    /// The address, the port or the device is in use.
     InUse,
-    /// This user may not.
+    /// This user has no permission.
     Denied,
     /// A limit is reached.
     Full,

@@ -1,4 +1,5 @@
-//! The flows of an interface, and which of them a packet is for: exactly its five facts first, then a bound address and port.
+//! The flows of an interface. A packet belongs to the flow with exactly its protocol, addresses and ports, else to the
+//! one bound to its local address and port.
 
 use crate::answer::TCP;
 use crate::connection::Connection;
@@ -15,7 +16,7 @@ use packet::tcp;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
-/// Which flow: its place in the table, and its number, which no other flow ever has.
+/// Identifies a flow: its place in the table, and its unique number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowId {
     pub(crate) at: usize,
@@ -23,14 +24,14 @@ pub(crate) struct FlowId {
 }
 
 impl FlowId {
-    /// The scheduler's name for it.
+    /// The scheduler's key for it.
     pub(crate) fn key(self) -> u32 {
-        // A table of more flows than 32 bits can number has no memory.
+        // A table with more flows than 32 bits can number would not fit into memory.
         u32::try_from(self.at).unwrap_or(u32::MAX)
     }
 }
 
-/// What names a flow.
+/// The name of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) protocol: u8,
@@ -38,14 +39,14 @@ pub(crate) struct Name {
     pub(crate) remote: Option<SocketAddr>,
 }
 
-/// A packet that was taken from a channel and waits for its next hop: where it lies, and its header, which was checked.
+/// A packet that was taken from a channel and waits for its next hop: its place, and its checked header.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) outgoing: Outgoing,
     pub(crate) header: Header,
 }
 
-/// A flow to be, whose name was taken.
+/// A new flow, whose name is already reserved.
 #[derive(Debug)]
 pub(crate) struct NewFlow {
     pub(crate) number: u64,
@@ -59,47 +60,46 @@ pub(crate) struct NewFlow {
     pub(crate) place: Place,
 }
 
-/// A flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) number: u64,
     pub(crate) name: Name,
     pub(crate) process: i32,
     pub(crate) user: u32,
-    /// Its client, and the channel's number there.
+    /// Its client, and its channel's number there.
     pub(crate) client: u64,
     pub(crate) channel: u32,
     pub(crate) driver: Driver,
     pub(crate) template: Template,
-    /// Of TCP.
+    /// Only for TCP.
     pub(crate) connection: Option<Connection>,
-    /// Is it in the queue of those that have something to send?
+    /// Is it in the queue of flows that have packets to send?
     pub(crate) is_active: bool,
-    /// It had no turn since it rang.
+    /// It has had no turn since it rang.
     pub(crate) is_fresh: bool,
     pub(crate) held: Option<Held>,
     /// Are its frames traced?
     pub(crate) is_traced: bool,
-    /// Its application closed it: so many packets of its channel are still to be sent. None: it is open.
+    /// `Some(n)`: its application closed it, and `n` packets of its channel are still to be sent. `None`: it is open.
     pub(crate) closing: Option<u64>,
-    /// Is its application to be rung?
+    /// Should its application be woken?
     pub(crate) ring: bool,
-    /// Records and bytes that the driver is done with since it last said so.
+    /// Records and bytes that the driver has finished since it last reported them.
     pub(crate) done: (u64, u64),
-    /// So many of them are worth a ring.
+    /// Report when this many are finished.
     pub(crate) ring_after: (u64, u64),
     pub(crate) received_bytes: u64,
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) receive_ns: u64,
-    /// Its receive work in this window.
+    /// Its receive work in the current window.
     pub(crate) account: Account,
     /// Its place among the flows of its user.
     pub(crate) _place: Place,
 }
 
 impl Flow {
-    /// Notes what a packet of `len` bytes with this header says about the flow's connection.
+    /// Notes the effect of a sent packet with this header and length on the flow's connection.
     pub(crate) fn note_sent(&mut self, header: &Header, len: usize) {
         if let Some(connection) = &mut self.connection
             && let Some(bytes) = header.tcp()
@@ -110,7 +110,7 @@ impl Flow {
         }
     }
 
-    /// The next packet to send. A flow that is being closed has those that its channel held then, and no more.
+    /// The next packet to send. A closing flow sends only the packets that its channel held when it was closed.
     pub(crate) fn take(&mut self) -> Result<Option<Outgoing>, Fault> {
         match &mut self.closing {
             Some(0) => return Ok(None),
@@ -120,7 +120,7 @@ impl Flow {
         self.driver.take()
     }
 
-    /// Without what the scheduler knows.
+    /// The state, without the scheduler's part.
     pub(crate) fn state(&self) -> FlowState {
         let drops = Drop::ALL.iter().map(|&why| (why.name().to_string(), self.driver.dropped(why)));
         FlowState {
@@ -144,7 +144,6 @@ impl Flow {
 
 type Exact = (u8, SocketAddr, SocketAddr);
 
-/// All flows.
 #[derive(Debug, Default)]
 pub(crate) struct Flows {
     table: Vec<Option<Flow>>,
@@ -158,7 +157,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Takes a name for a flow of this user; a port 0 is chosen.
+    /// Reserves a name for a flow of this user. Chooses a port if it is 0.
     pub(crate) fn name(&mut self, mut name: Name, user: u32, now: u64) -> Result<Name, NetError> {
         let ended = |local| {
             let remote = name.remote.filter(|_| name.protocol == TCP);
@@ -193,7 +192,7 @@ impl Flows {
         Ok(name)
     }
 
-    /// Takes an address and port for a listener of this user; a port 0 is chosen.
+    /// Reserves an address and port for a listener of this user. Chooses a port if it is 0.
     pub(crate) fn listener_name(&mut self, local: SocketAddr, user: u32) -> Result<SocketAddr, NetError> {
         let local = self.ports.take(TCP, local, user, |_| true)?;
         if self.listeners.contains(local) {
@@ -205,12 +204,12 @@ impl Flows {
         Ok(local)
     }
 
-    /// Gives the port of a listener back.
+    /// Releases the port of a listener.
     pub(crate) fn release(&mut self, local: SocketAddr) {
         self.ports.release(TCP, local);
     }
 
-    /// Puts a flow in whose name was taken.
+    /// Adds a flow whose name was reserved.
     pub(crate) fn insert(&mut self, flow: Flow) -> FlowId {
         let at = self.free.pop().unwrap_or_else(|| {
             self.table.push(None);
@@ -226,11 +225,11 @@ impl Flows {
         FlowId { at, number }
     }
 
-    /// A flow receives no more: its user may give its name to another flow. Other users may not have its port yet, because its last
-    /// packets come from there.
+    /// Stops a flow's reception. Its user may give the name to another flow. Other users do not get its port yet,
+    /// because its last packets still come from there.
     pub(crate) fn unbind(&mut self, id: FlowId) {
         let Some(name) = self.get(id).map(|flow| flow.name) else { return };
-        // The name may be another flow's already.
+        // The name may already belong to another flow.
         if let Some(remote) = name.remote {
             let key = (name.protocol, name.local, remote);
             if self.exact.get(&key) == Some(&id.at) {
@@ -241,7 +240,7 @@ impl Flows {
         }
     }
 
-    /// Takes a flow out, and gives its name back.
+    /// Removes a flow, and releases its name.
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<Flow> {
         self.unbind(id);
         self.get(id)?;
@@ -253,7 +252,7 @@ impl Flows {
         Some(flow)
     }
 
-    /// The flow that a packet from `remote` to `local` is for.
+    /// The flow for a packet from `remote` to `local`.
     pub(crate) fn find(&self, protocol: u8, local: SocketAddr, remote: SocketAddr) -> Option<FlowId> {
         let at = self.exact.get(&(protocol, local, remote)).or_else(|| self.bound.get(&(protocol, local)))?;
         self.id(*at)
@@ -269,7 +268,6 @@ impl Flows {
         Some(FlowId { at, number })
     }
 
-    /// The flow with this number.
     pub(crate) fn numbered(&self, number: u64) -> Option<FlowId> {
         Some(FlowId { at: *self.by_number.get(&number)?, number })
     }
@@ -280,22 +278,20 @@ impl Flows {
         Some(FlowId { at, number: flow.number })
     }
 
-    /// A flow, if it still is there.
+    /// A flow, if it still exists.
     pub(crate) fn get(&self, id: FlowId) -> Option<&Flow> {
         self.table.get(id.at)?.as_ref().filter(|flow| flow.number == id.number)
     }
 
-    /// As [`get`](Self::get), to change it.
+    /// Like [`get`](Self::get), but mutable.
     pub(crate) fn get_mut(&mut self, id: FlowId) -> Option<&mut Flow> {
         self.table.get_mut(id.at)?.as_mut().filter(|flow| flow.number == id.number)
     }
 
-    /// All flows.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Flow> {
         self.table.iter().flatten()
     }
 
-    /// All flows by id.
     pub(crate) fn ids(&self) -> Vec<FlowId> {
         self.table
             .iter()

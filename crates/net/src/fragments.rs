@@ -1,7 +1,7 @@
-//! Puts datagrams together again that came in pieces (RFC 791 3.2, RFC 8200 4.5), within quotas.
+//! Reassembles fragmented datagrams (RFC 791 3.2, RFC 8200 4.5), within quotas.
 //!
-//! A piece that overlaps another ends its datagram, and what comes of it later is dropped until its time is over: RFC 5722 asks that
-//! for IPv6, and the attacks on IPv4 are the same. A piece that repeats another exactly is only dropped.
+//! A fragment that overlaps another one ends its datagram, and later fragments of it are dropped until its time is over. RFC
+//! 5722 requires that for IPv6, and the attacks on IPv4 are the same. An exact repetition of a fragment is just dropped.
 
 use crate::counters::End;
 use crate::limits::{
@@ -14,41 +14,41 @@ use std::net::IpAddr;
 
 const ETHERNET: usize = 14;
 
-/// The facts that the pieces of one datagram share.
+/// The fields that all fragments of a datagram share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) source: IpAddr,
     pub(crate) target: IpAddr,
     pub(crate) identification: u32,
-    /// Of IPv4; 0 for IPv6, whose pieces need not agree in it (RFC 8200 4.5).
+    /// For IPv4. 0 for IPv6, whose fragments need not agree in it (RFC 8200 4.5).
     pub(crate) protocol: u8,
 }
 
-/// A piece that came.
+/// A received fragment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) key: Key,
-    /// Of the first piece: Ethernet and IP header of the whole, but for lengths, the checksum and IPv4's fields of fragments.
+    /// The headers of the whole packet, from the first fragment. Lengths, checksum and fragment fields are set later.
     pub(crate) head: &'a [u8],
     pub(crate) payload: &'a [u8],
-    /// Where it lies in the whole.
+    /// Its offset in the datagram.
     pub(crate) offset: usize,
-    /// It is not the last.
+    /// More fragments follow.
     pub(crate) more: bool,
 }
 
 #[derive(Debug)]
 struct Datagram {
-    /// Tells it from an earlier one with the same key.
+    /// Distinguishes it from an earlier datagram with the same key.
     number: u64,
-    /// That of the first piece.
+    /// The header of the first fragment.
     header: Vec<u8>,
-    /// Pieces with their offsets, in order, without overlaps.
+    /// Fragments with their offsets, in order, without overlaps.
     pieces: Vec<(usize, Vec<u8>)>,
-    /// Where the last piece ends, once it came.
+    /// The end of the last fragment, once it came.
     end: Option<usize>,
     bytes: usize,
-    /// The interface gave it up and keeps nothing of it.
+    /// The interface gave it up, and has dropped its bytes.
     dropped: bool,
 }
 
@@ -58,33 +58,33 @@ struct Source {
     datagrams: usize,
 }
 
-/// All datagrams in pieces.
+/// All fragmented datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Fragments {
     datagrams: HashMap<Key, Datagram>,
     sources: HashMap<IpAddr, Source>,
-    /// In the order of their ends: keys with numbers.
+    /// In order of time: keys with numbers.
     deadlines: VecDeque<(u64, Key, u64)>,
     bytes: usize,
     numbers: u64,
-    /// Datagrams given up because their pieces overlap.
+    /// Datagrams that were given up because their fragments overlap.
     pub(crate) dropped: u64,
 }
 
-/// What became of a piece.
+/// The result of adding a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Added {
-    /// It completes its datagram: an Ethernet frame with an IP packet that is whole.
+    /// It completes its datagram: an Ethernet frame with a whole IP packet.
     Whole(Vec<u8>),
-    /// It ended so.
+    /// It ended this way.
     Ended(End),
 }
 
 impl Fragments {
-    /// Takes a piece.
+    /// Adds a fragment.
     pub(crate) fn add(&mut self, piece: &Piece<'_>, now: u64) -> Added {
         let Piece { key, head, payload, offset, more } = *piece;
-        // The length of IPv4 counts its header, that of IPv6 does not.
+        // IPv4's length includes its header, IPv6's does not.
         let counted = if key.source.is_ipv4() { head.len().saturating_sub(ETHERNET) } else { 0 };
         let past_end = offset + payload.len() + counted > usize::from(u16::MAX);
         if payload.is_empty() || past_end || more && !payload.len().is_multiple_of(8) {
@@ -143,7 +143,7 @@ impl Fragments {
         }
     }
 
-    /// Is there room for so many bytes of this datagram? Makes an entry for a new one.
+    /// Is there room for `cost` more bytes of this datagram? Makes an entry for a new one.
     fn admit(&mut self, key: Key, cost: usize, now: u64) -> bool {
         let new = !self.datagrams.contains_key(&key);
         let source = self.sources.get(&key.source);
@@ -162,7 +162,7 @@ impl Fragments {
         let datagram = Datagram { number, header: Vec::new(), pieces: Vec::new(), end: None, bytes: 0, dropped: false };
         self.datagrams.insert(key, datagram);
         self.sources.entry(key.source).or_default().datagrams += 1;
-        // A datagram that was completed or given up leaves its deadline behind; there are no more of them than this.
+        // Completed and abandoned datagrams leave their deadlines behind. This limits their number.
         if self.deadlines.len() >= 4 * FRAGMENT_DATAGRAMS {
             let datagrams = &self.datagrams;
             self.deadlines.retain(|(_, key, number)| datagrams.get(key).is_some_and(|one| one.number == *number));
@@ -171,7 +171,7 @@ impl Fragments {
         true
     }
 
-    /// Drops what is kept of a datagram, and what comes of it until its time is over.
+    /// Drops the kept bytes of a datagram, and all later fragments until its time is over.
     fn give_up(&mut self, key: Key) {
         let Some(datagram) = self.datagrams.get_mut(&key) else { return };
         datagram.dropped = true;
@@ -197,7 +197,7 @@ impl Fragments {
         Some(datagram)
     }
 
-    /// When the next datagram is given up; none: there is none.
+    /// When the next datagram is given up. `None`: there is none.
     pub(crate) fn next(&mut self) -> Option<u64> {
         while let Some((due, key, number)) = self.deadlines.front() {
             if self.datagrams.get(key).is_some_and(|datagram| datagram.number == *number) {
@@ -208,7 +208,7 @@ impl Fragments {
         None
     }
 
-    /// Gives up what is too old. Says how many datagrams were not complete.
+    /// Gives up old datagrams. Returns how many were incomplete.
     pub(crate) fn tick(&mut self, now: u64) -> u64 {
         let mut expired = 0;
         while self.next().is_some_and(|due| due <= now) {
@@ -219,14 +219,14 @@ impl Fragments {
         expired
     }
 
-    /// Bytes and datagrams that are kept.
+    /// The kept bytes, datagrams and sources.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> (usize, usize, usize) {
         (self.bytes, self.datagrams.len(), self.sources.len())
     }
 }
 
-/// One packet of all pieces, with its length, and of IPv4 with its checksum and without the fields of fragments.
+/// Joins all fragments to one packet. Sets its length; for IPv4 also the checksum, and clears the fragment fields.
 fn join(datagram: Datagram) -> Added {
     let mut frame = datagram.header;
     let header = frame.len();
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use crate::limits::SECOND;
 
-    /// A piece of the datagram `id` from source `source` of this family: bytes `range` of `of`.
+    /// A fragment of the datagram `id` from source `source` of this family: the bytes `range` of `of`.
     struct Made {
         key: Key,
         head: Vec<u8>,
@@ -321,7 +321,7 @@ mod tests {
         }
     }
 
-    /// RFC 5722, of both families.
+    /// RFC 5722, for both families.
     #[test]
     fn an_overlap_ends_the_datagram_for_as_long_as_it_could_live() {
         let bytes = payload();
@@ -385,7 +385,7 @@ mod tests {
         let (held, datagrams, sources) = fragments.kept();
         assert!(held <= FRAGMENT_BYTES && datagrams <= FRAGMENT_DATAGRAMS, "{held} {datagrams}");
         assert_eq!((kept, sources), (datagrams, 64));
-        // A source that fills its own quota takes nothing from others.
+        // A source that fills its own quota leaves other sources theirs.
         for is_ipv4 in [true, false] {
             let mut fragments = Fragments::default();
             for id in 0..1000 {

@@ -1,5 +1,5 @@
-//! ICMP messages that an interface sends and reads (RFC 792, RFC 4443): replies to echo requests, port unreachable, and errors about
-//! flows. Neighbour Discovery is in `ndp.rs`.
+//! ICMP messages that an interface sends and reads (RFC 792, RFC 4443): echo replies, port unreachable, and errors
+//! about flows. Neighbour Discovery is in `ndp.rs`.
 
 use crate::answer::{self, headers, ip_header};
 use crate::limits::{ANSWER_BYTES, ICMP_ERROR_BYTES, ICMP6_ERROR_BYTES};
@@ -34,30 +34,30 @@ pub(crate) struct Report {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) errno: i32,
-    /// Bytes 4 to 7 behind the packet's IP header: of TCP, the sequence number.
+    /// Bytes 4 to 7 behind the packet's IP header. For TCP: the sequence number.
     pub(crate) sequence: u32,
-    /// Where the packet was too long: the MTU of the next hop (RFC 1191 4, RFC 4443 3.2), 0 from older routers of IPv4. Else 0.
+    /// If the packet was too long: the MTU of the next hop (RFC 1191 4, RFC 4443 3.2), 0 from older IPv4 routers. Else 0.
     pub(crate) mtu: u32,
 }
 
-/// What an ICMP message is.
+/// The kinds of ICMP messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A neighbour wants its bytes back.
     EchoRequest,
-    /// An error about a packet of a flow of this side with that one.
+    /// An error about a packet of a flow.
     Error(Report),
-    /// An error about something else.
+    /// An error about another packet.
     StrayError,
     /// Neighbour Discovery (RFC 4861).
     Discovery,
-    /// Anything else.
+    /// Another message.
     Other,
-    /// Cut, or its checksum is wrong.
+    /// Truncated, or with a wrong checksum.
     Malformed,
 }
 
-/// The sum that a whole message between these addresses must make all ones of.
+/// The sum over a message between these addresses. For a valid message it is all ones.
 fn sum(source: IpAddr, target: IpAddr, message: &[u8]) -> Sum {
     let sum = Sum::of(message);
     match source {
@@ -66,7 +66,7 @@ fn sum(source: IpAddr, target: IpAddr, message: &[u8]) -> Sum {
     }
 }
 
-/// Reads a message; `bytes` is the whole ICMP part of a packet between these addresses.
+/// Reads a message. `bytes`: the whole ICMP part of a packet between these addresses.
 pub(crate) fn read(bytes: &[u8], source: IpAddr, target: IpAddr) -> Message {
     let Ok(message) = icmp::Packet::new_checked(bytes) else { return Message::Malformed };
     if bytes.len() < 8 || sum(source, target, bytes).folded() != 0xffff {
@@ -92,7 +92,7 @@ pub(crate) fn read(bytes: &[u8], source: IpAddr, target: IpAddr) -> Message {
     }
 }
 
-/// The errno of a code of destination unreachable, as sockets(7) of Linux have it.
+/// The errno for a code of destination unreachable, as in Linux's sockets(7).
 fn unreachable(code: u8) -> Errno {
     match code {
         0 | 6 | 11 => Errno::NETUNREACH,
@@ -103,7 +103,7 @@ fn unreachable(code: u8) -> Errno {
     }
 }
 
-/// The same of ICMPv6 (RFC 4443 3.1; `tab_unreach` in net/ipv6/icmp.c).
+/// The same for ICMPv6 (RFC 4443 3.1; `tab_unreach` in net/ipv6/icmp.c).
 fn unreachable_v6(code: u8) -> Errno {
     match code {
         0 => Errno::NETUNREACH,
@@ -113,7 +113,7 @@ fn unreachable_v6(code: u8) -> Errno {
     }
 }
 
-/// The flow that an error is about: its packet's header and the first 8 bytes behind it are in the error.
+/// The flow that an error is about. The error quotes the packet's header and the 8 bytes behind it.
 fn error(bytes: &[u8], errno: Errno) -> Message {
     let read = || {
         let quoted = bytes.get(8..)?;
@@ -121,13 +121,13 @@ fn error(bytes: &[u8], errno: Errno) -> Message {
         let behind = quoted.get(usize::from(packet.header_len())..)?;
         let mtu = if errno == Errno::MSGSIZE { u16::from_be_bytes([bytes[6], bytes[7]]) } else { 0 };
         let ends = [packet.source().into(), packet.target().into()];
-        // Only a first piece has ports.
+        // Only a first fragment has ports.
         (packet.fragment_offset() == 0).then(|| report(packet.protocol(), ends, behind, errno, mtu.into()))?
     };
     read().map_or(Message::StrayError, Message::Error)
 }
 
-/// The same of ICMPv6. Packets of flows have no extension headers.
+/// The same for ICMPv6. Packets of flows have no extension headers.
 fn error_v6(bytes: &[u8], errno: Errno) -> Message {
     let read = || {
         let (header, quoted) = bytes.split_first_chunk::<8>()?;
@@ -140,7 +140,7 @@ fn error_v6(bytes: &[u8], errno: Errno) -> Message {
     read().map_or(Message::StrayError, Message::Error)
 }
 
-/// `behind`: the quoted bytes behind the IP header. None: the error quotes fewer than 8 of them.
+/// `behind`: the quoted bytes behind the IP header. `None`: the error quotes fewer than 8 of them.
 fn report(protocol: u8, [local, remote]: [IpAddr; 2], behind: &[u8], errno: Errno, mtu: u32) -> Option<Report> {
     let [a, b, c, d, sequence @ ..] = *behind.first_chunk::<8>()?;
     Some(Report {
@@ -153,7 +153,7 @@ fn report(protocol: u8, [local, remote]: [IpAddr; 2], behind: &[u8], errno: Errn
     })
 }
 
-/// A frame with an ICMP message, its checksum filled in; it goes to `mac`.
+/// A frame to `mac` with an ICMP message and its checksum.
 pub(crate) fn frame(mac: [u8; 6], from: IpAddr, to: IpAddr, message: &[&[u8]]) -> Option<Vec<u8>> {
     let len: usize = message.iter().map(|part| part.len()).sum();
     let len = u16::try_from(len).ok().filter(|len| usize::from(*len) + headers(to) <= ANSWER_BYTES)?;
@@ -171,14 +171,14 @@ pub(crate) fn frame(mac: [u8; 6], from: IpAddr, to: IpAddr, message: &[&[u8]]) -
     Some(frame)
 }
 
-/// The reply to an echo request. None: the request is too long.
+/// The reply to an echo request. `None`: the request is too long.
 pub(crate) fn echo_reply(request: &Whole<'_>) -> Option<Vec<u8>> {
     let kind = if request.target.is_ipv4() { icmp::ECHO_REPLY } else { icmp::ECHO_REPLY_V6 };
     let behind = request.frame.get(request.header + 1..)?;
     frame(request.sender(), request.target, request.source, &[&[kind], behind])
 }
 
-/// Port unreachable about a packet.
+/// Port unreachable, about a packet.
 pub(crate) fn port_unreachable(about: &Whole<'_>) -> Option<Vec<u8>> {
     let (kind, code, most) = match about.target {
         IpAddr::V4(_) => (UNREACHABLE, 3, ICMP_ERROR_BYTES),

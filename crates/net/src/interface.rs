@@ -1,6 +1,6 @@
-//! An interface as its thread has it: the device, the flows on it, and one turn of work. The thread around it is in `thread.rs`.
+//! An interface as its thread (`thread.rs`) sees it: the device, the flows on it, and one turn of work.
 //!
-//! Time is passed in, ns since some beginning, so that a test can have any clock it likes.
+//! The caller passes times in, ns since any beginning, so that a test can use its own clock.
 
 use crate::announce::Announcements;
 use crate::changes::{Away, DeviceWatch};
@@ -31,11 +31,11 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// What a channel number of a client stands for.
+/// The meaning of a client's channel number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Flow(FlowId),
-    /// By its address and port.
+    /// Its address and port.
     Listener(SocketAddr),
 }
 
@@ -48,32 +48,31 @@ pub(crate) struct Client {
     pub(crate) user: u32,
 }
 
-/// The device.
 pub(crate) struct Device {
     pub(crate) receive: Box<dyn Receive>,
     pub(crate) transmit: Box<dyn Transmit>,
 }
 
-/// Everything but the device, so that a batch of the device's frames can be sorted while the device is borrowed.
+/// Everything except the device, so that a batch of the device's frames can be sorted while the device is borrowed.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) name: String,
     pub(crate) how: String,
     pub(crate) mac: [u8; 6],
-    /// Bytes of the longest packet: the lesser of the device's MTU and that of a DHCP server.
+    /// Bytes of the longest packet: the smaller of the device's MTU and the DHCP server's.
     pub(crate) mtu: u32,
     pub(crate) device_mtu: u32,
     pub(crate) rate: Option<u64>,
     pub(crate) unfinished_checksums: bool,
-    /// It has no device: the way from one flow to another is its wire.
+    /// It has no device: packets go directly from one flow to another.
     pub(crate) is_loopback: bool,
     pub(crate) routes: Routes,
     pub(crate) away: Away,
-    /// The daemon is to be told.
+    /// The daemon must be told.
     pub(crate) routes_changed: bool,
-    /// Asks DHCP servers for an address; none: it does not.
+    /// Asks DHCP servers for an address. `None`: no DHCP.
     pub(crate) dhcp: Option<Dhcp>,
-    /// The device is the host's, too; none: it is Streamline's alone.
+    /// The host also uses the device. `None`: only Streamline does.
     pub(crate) sharing: Option<Sharing>,
     pub(crate) flows: Flows,
     pub(crate) closing: Closing,
@@ -89,52 +88,51 @@ pub(crate) struct Core {
     pub(crate) arp_limit: Limit,
     pub(crate) echo_limit: Limit,
     pub(crate) error_limit: Limit,
-    /// What answers to strangers may take of a wire with a rate.
+    /// The share of a wire with a rate that answers to strangers may take.
     pub(crate) answer_time: Limit,
-    /// Of sequence numbers.
+    /// For sequence numbers.
     pub(crate) secret: Secret,
-    /// Says which flow sends next. Its keys are the flows' places in the table.
+    /// Decides which flow sends next. Its keys are the flows' places in the table.
     pub(crate) scheduler: Scheduler,
-    /// Flows that have something to send.
+    /// Flows that have packets to send.
     pub(crate) ready: usize,
-    /// No flow may send before this time; none: the scheduler has not said so since the last turn.
+    /// No flow may send before this time. `None`: the scheduler has not said so since the last turn.
     pub(crate) slices_from: Option<u64>,
-    /// Flows whose applications are to be rung.
+    /// Flows whose applications must be woken.
     pub(crate) rings: Vec<FlowId>,
-    /// Numbers of flows and listeners that ended, and clients that are gone: the daemon is told.
+    /// Numbers of ended flows and listeners, and of clients that have gone, for the daemon.
     pub(crate) ended: Vec<u64>,
     pub(crate) left: Vec<u64>,
-    /// Frames of this interface's own: ARP and ICMP.
+    /// The interface's own frames: ARP and ICMP.
     pub(crate) answers: VecDeque<Vec<u8>>,
-    /// Frames that the device is to take.
+    /// Frames for the device.
     pub(crate) outbox: Outbox,
-    /// For a frame on its way from this host to itself.
+    /// Buffer for a frame from this host to itself.
     pub(crate) own_frame: Vec<u8>,
-    /// Why the device carries nothing now; none: it does.
+    /// Why the device carries no frames now. `None`: it does.
     pub(crate) trouble: Option<String>,
-    /// The device does not come back.
+    /// The device is gone for good.
     pub(crate) is_gone: bool,
-    /// Not before this is the device tried again.
+    /// The device is not tried again before this.
     retry_receive: Option<u64>,
     retry_transmit: Option<u64>,
 }
 
-/// An interface.
 pub(crate) struct Interface {
     pub(crate) device: Device,
     pub(crate) core: Core,
-    /// The device's counters, and when the thread asked for them; none: it did not yet.
+    /// The device's counters, and when the thread read them. `None`: not yet.
     pub(crate) looked: Option<(u64, Vec<(String, u64)>)>,
-    /// Says what happens to the device; none: it is no device of the kernel.
+    /// Reports events of the device. `None`: it is no device of the kernel.
     pub(crate) watch: Option<DeviceWatch>,
 }
 
-/// The thread's next step after a turn.
+/// The thread's step after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// The next turn: there is more to do.
+    /// Take the next turn: there is more to do.
     Again,
-    /// Sleep until something comes, or until this time; none: no time.
+    /// Sleep until an event, or until this time. `None`: no time limit.
     Sleep(Option<u64>),
 }
 
@@ -195,7 +193,7 @@ impl Interface {
         Interface { device: Device { receive, transmit }, core, looked: None, watch: None }
     }
 
-    /// One turn: receive some, send some, do what is due. Bounded, whatever the applications and the neighbours do.
+    /// One turn: receives and sends some frames, and does what is due. Its work is bounded, whatever applications do.
     pub(crate) fn turn(&mut self, now: u64) -> Next {
         self.core.counters.event(Event::Turns);
         self.core.overload.turn(now);
@@ -217,8 +215,7 @@ impl Interface {
         Next::Sleep(self.core.due(now))
     }
 
-    /// Ends all flows, and sends the resets of their connections as far as the device has room. Says when there is more to send; none:
-    /// that was all.
+    /// Ends all flows and resets their connections. Returns when there is more to send; `None`: all was sent.
     pub(crate) fn end(&mut self, now: u64) -> Option<u64> {
         self.core.close_all(Errno::NETDOWN, now);
         self.core.release_dhcp(now);
@@ -227,7 +224,7 @@ impl Interface {
         if is_all { None } else { self.core.due(now) }
     }
 
-    /// Takes some batches from the device; says whether there may be more.
+    /// Takes some batches from the device. Returns whether there may be more.
     fn receive(&mut self, now: u64) -> bool {
         if self.core.retry_receive.is_some_and(|retry| retry > now) {
             return false;
@@ -270,18 +267,18 @@ impl Interface {
         })
     }
 
-    /// Takes what the device has by now and sends what it takes by now, before another process goes on.
+    /// Receives and sends what is possible now, before another process takes over.
     pub(crate) fn hand_over(&mut self, now: u64) {
         for _ in 0..4 * RECEIVE_BATCHES {
             if !matches!(self.take_batch(now), Ok(Turn::Frames(_))) {
                 break;
             }
         }
-        // Frames that the device has no room for are lost, as when a process is killed.
+        // Frames without room are lost, as when a process is killed.
         let _ = self.core.outbox.send(|frames| self.device.transmit.transmit(frames));
     }
 
-    /// Sends what flows and the interface itself have to send; says whether there is more that can go now.
+    /// Sends frames of flows and of the interface itself. Returns whether more can go now.
     pub(crate) fn transmit(&mut self, now: u64) -> bool {
         if self.core.retry_transmit.is_some_and(|retry| retry > now) {
             return false;
@@ -328,7 +325,7 @@ impl Core {
         self.counters.end(end);
     }
 
-    /// Splits the time since `begun` among the frames that were charged since.
+    /// Divides the time since `begun` among the frames charged since then.
     pub(crate) fn settle(&mut self, begun: Instant, origin: Origin) {
         let overload = match origin {
             Origin::Device => Some(&mut self.overload),
@@ -360,12 +357,12 @@ impl Core {
         }
     }
 
-    /// Is there something that can go now?
+    /// Can a frame be sent now?
     fn has_more(&self, now: u64) -> bool {
         self.next_departure(now).is_some_and(|next| next <= now)
     }
 
-    /// When the next frame of the interface or of a flow may depart; none: there is none.
+    /// When the next frame of the interface or of a flow may leave. `None`: there is none.
     fn next_departure(&self, now: u64) -> Option<u64> {
         let wire = self.wire.departure(now).unwrap_or(now);
         let flows = (self.ready > 0).then_some(self.slices_from.unwrap_or(now));
@@ -373,7 +370,7 @@ impl Core {
         [flows, own].into_iter().flatten().min().map(|next| next.max(wire))
     }
 
-    /// When the next turn is due if nothing comes before; none: nothing is pending.
+    /// When the next turn is due, unless an event comes first. `None`: no time limit.
     fn due(&mut self, now: u64) -> Option<u64> {
         if self.is_gone {
             return None;
@@ -395,12 +392,12 @@ impl Core {
         [send, self.retry_receive].into_iter().chain(others).flatten().min()
     }
 
-    /// Is the device to be listened to now?
+    /// Should the device be watched now?
     pub(crate) fn listens(&self, now: u64) -> bool {
         !self.is_gone && self.retry_receive.is_none_or(|retry| retry <= now)
     }
 
-    /// Does what time brought.
+    /// Does everything that is due by time.
     fn tick(&mut self, now: u64) {
         self.announce(now);
         self.end_closing(now);
@@ -427,7 +424,7 @@ impl Core {
         }
     }
 
-    /// The flow's application is to be rung at the end of this batch.
+    /// Wakes the flow's application at the end of this batch.
     pub(crate) fn ring_later(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.get_mut(id)
             && !flow.ring
@@ -437,13 +434,13 @@ impl Core {
         }
     }
 
-    /// Rings the applications that have news, each channel once.
+    /// Wakes applications that have news, once per channel.
     pub(crate) fn ring(&mut self) {
         self.traces.ring();
         for id in self.rings.drain(..) {
             let Some(flow) = self.flows.get_mut(id) else { continue };
             flow.ring = false;
-            // The channel's number may be that of another flow already.
+            // The channel's number may already belong to another flow.
             if flow.closing.is_none()
                 && let Some(client) = self.clients.get(&flow.client)
             {
@@ -452,7 +449,7 @@ impl Core {
         }
     }
 
-    /// Finds the flows whose applications rang: they have something to send, or are closed.
+    /// Finds flows whose applications rang: they have packets to send, or are closed.
     pub(crate) fn collect_news(&mut self, now: u64) {
         let (flows, scheduler, ready) = (&mut self.flows, &mut self.scheduler, &mut self.ready);
         let mut closed = Vec::new();
@@ -474,7 +471,7 @@ impl Core {
         }
     }
 
-    /// A flow that waited may go on.
+    /// A waiting flow may continue.
     pub(crate) fn activate_number(&mut self, number: u64, now: u64) {
         let Some(id) = self.flows.numbered(number) else { return };
         if let Some(flow) = self.flows.get_mut(id)

@@ -1,4 +1,4 @@
-//! IPv4 packets that came (RFC 791, RFC 1122 3.2.1). Its sibling is `ipv6.rs`.
+//! Received IPv4 packets (RFC 791, RFC 1122 3.2.1). `ipv6.rs` does the same for IPv6.
 
 use crate::counters::{End, Event};
 use crate::fragments::{Added, Key, Piece};
@@ -12,7 +12,7 @@ use packet::ipv4;
 use std::net::IpAddr;
 
 impl Core {
-    /// IPv4 (RFC 791, RFC 1122 3.2.1).
+    /// Handles an IPv4 packet (RFC 791, RFC 1122 3.2.1).
     pub(crate) fn ipv4(&mut self, bytes: &[u8], time: u64, to_all: bool, origin: Origin, now: u64) -> End {
         let Ok(packet) = ipv4::Packet::new_checked(&bytes[ETHERNET..]) else { return End::Malformed };
         let (header, total) = (usize::from(packet.header_len()), usize::from(packet.total_len()));
@@ -29,7 +29,7 @@ impl Core {
         if origin == Origin::Device && self.routes.is_own(source) {
             return End::Land;
         }
-        // A server may send to the address that it gives, before the interface has it.
+        // A DHCP server may send to the address that it gives, before the interface has it.
         if origin == Origin::Device
             && let behind = &bytes[ETHERNET + header..ETHERNET + total]
             && let Some(end) = self.hear_dhcp(&packet, behind, bytes[6..12].try_into().unwrap_or_default(), now)
@@ -59,7 +59,7 @@ impl Core {
             Added::Ended(end) => end,
             Added::Whole(joined) => {
                 self.counters.event(Event::FragmentsJoined);
-                // Its header is that of its first piece, which may have another length.
+                // The header is that of the first fragment, which may have another length.
                 let header = ETHERNET + usize::from(joined[ETHERNET] & 0x0f) * 4;
                 self.transport(Whole { frame: &joined, header, ..whole }, now)
             }

@@ -1,7 +1,6 @@
-//! IPv6 packets that came (RFC 8200): extension headers are skipped, pieces are put together. Its sibling is `ipv4.rs`.
+//! Received IPv6 packets (RFC 8200): skips extension headers, and reassembles fragments. `ipv4.rs` does the same for IPv4.
 //!
-//! What goes on to flows has the IPv6 header and the transport header behind it, and nothing between: stacks need not know
-//! extension headers.
+//! Packets for flows have the IPv6 header directly followed by the transport header: stacks need not know extension headers.
 
 use crate::answer::TCP;
 use crate::counters::{End, Event};
@@ -19,7 +18,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Bytes of Ethernet and IPv6 header.
 const HEADERS: usize = ETHERNET + Packet::HEADER_BYTES;
 
-/// Where the length, the next header and the hop limit lie, from the Ethernet header on.
+/// Offsets of the length, the next header and the hop limit, including the Ethernet header.
 const LENGTH: usize = 18;
 const NEXT_HEADER: usize = 20;
 pub(crate) const HOPS: usize = 21;
@@ -27,29 +26,29 @@ pub(crate) const HOPS: usize = 21;
 /// Bytes of a fragment header.
 const FRAGMENT_HEADER: usize = 8;
 
-/// A header behind extension headers: its protocol, and where it begins.
+/// A header behind extension headers: its protocol, and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     protocol: u8,
     at: usize,
 }
 
-/// What stands behind the options.
+/// The header behind the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behind {
     /// The header of a transport protocol.
     Transport(Place),
-    /// A piece, whose bytes begin at this place.
+    /// A fragment, whose bytes begin at this place.
     Piece { place: Place, identification: u32, offset: usize, more: bool },
 }
 
-/// Walks over extension headers, from `place` in a frame on.
+/// Walks over extension headers, starting at `place` in a frame.
 fn walk(frame: &[u8], mut place: Place) -> Result<Behind, End> {
     let begin = place.at;
     for _ in 0..=EXTENSION_HEADERS {
         let header = frame.get(place.at..).unwrap_or_default();
         match place.protocol {
-            // It stands behind the IPv6 header, and nowhere else (RFC 8200 4.1).
+            // Only directly behind the IPv6 header (RFC 8200 4.1).
             HOP_BY_HOP if place.at > HEADERS => return Err(End::Ipv6Extension),
             HOP_BY_HOP | DESTINATION_OPTIONS => {
                 let [next, units, ..] = *header else { return Err(End::Ipv6Extension) };
@@ -57,7 +56,7 @@ fn walk(frame: &[u8], mut place: Place) -> Result<Behind, End> {
                 options(header.get(2..len).ok_or(End::Ipv6Extension)?)?;
                 place = Place { protocol: next, at: place.at + len };
             }
-            // An old way to reflect packets (RFC 5095); the newer ones are for routers.
+            // An old way to reflect packets (RFC 5095). The newer types are for routers.
             ROUTING => return Err(End::Ipv6Routing),
             FRAGMENT => {
                 let [next, _, high, low, id @ ..] =
@@ -79,10 +78,10 @@ fn walk(frame: &[u8], mut place: Place) -> Result<Behind, End> {
     Err(End::Ipv6Extension)
 }
 
-/// Looks at options. One that is not known is skipped if its sender permits that (RFC 8200 4.2); the packet is dropped otherwise.
+/// Checks options. An unknown one is skipped if its code permits that (RFC 8200 4.2); else the packet is dropped.
 fn options(mut options: &[u8]) -> Result<(), End> {
     while let [kind, rest @ ..] = options {
-        // One byte of padding is the one option without a length.
+        // Pad1 is the only option without a length.
         if *kind == 0 {
             options = rest;
             continue;
@@ -103,7 +102,7 @@ fn head(frame: &[u8], protocol: u8) -> Vec<u8> {
     head
 }
 
-/// The same packet without what stands before this place.
+/// The same packet, without everything between the IPv6 header and this place.
 fn bare(frame: &[u8], place: Place) -> Vec<u8> {
     let payload = &frame[place.at..];
     let mut bare = head(frame, place.protocol);
@@ -113,19 +112,19 @@ fn bare(frame: &[u8], place: Place) -> Vec<u8> {
     bare
 }
 
-/// Does the first fragment have all headers, including the transport header (RFC 7112 5)? Without them, a filter has no ports to check.
+/// Has the first fragment all headers (RFC 7112 5)? Without the transport header, a filter has no ports to check.
 fn has_headers(frame: &[u8], place: Place) -> Result<bool, End> {
     match walk(frame, place) {
         Ok(Behind::Transport(place)) => Ok(frame.len() >= place.at + if place.protocol == TCP { 20 } else { 8 }),
         Ok(Behind::Piece { .. }) => Err(End::FragmentMalformed),
-        // It is cut.
+        // It is truncated.
         Err(End::Ipv6Extension) => Ok(false),
         Err(end) => Err(end),
     }
 }
 
 impl Core {
-    /// IPv6. `to_many`: the frame went to several stations.
+    /// Handles an IPv6 packet. `to_many`: the frame went to several stations.
     pub(crate) fn ipv6(&mut self, bytes: &[u8], time: u64, to_many: bool, origin: Origin, now: u64) -> End {
         let Ok(packet) = Packet::new_checked(&bytes[ETHERNET..]) else { return End::Ipv6Malformed };
         let Some(frame) = bytes.get(..HEADERS + usize::from(packet.payload_len())) else { return End::Ipv6Malformed };
@@ -137,7 +136,7 @@ impl Core {
             return End::Ipv6BadSource;
         }
         if origin == Origin::Device && self.routes.is_own(source.into()) {
-            // A neighbour that asks or tells from our address has it, too.
+            // A neighbour that sends from our address also has it.
             let asks = [ndp::NEIGHBOUR_SOLICITATION, ndp::NEIGHBOUR_ADVERTISEMENT];
             let is_neighbour = packet.next_header() == ICMP6 && frame[HOPS] == ndp::HOP_LIMIT;
             let is_conflict = is_neighbour && frame.get(HEADERS).is_some_and(|kind| asks.contains(kind));
@@ -158,7 +157,7 @@ impl Core {
         self.behind_options(whole, now)
     }
 
-    /// Is the interface a member of this group: of all nodes, or of those whose addresses end as an own one does?
+    /// Is the interface a member of this group: of all nodes, or of the nodes whose addresses end like one of its own?
     fn is_member(&self, group: Ipv6Addr) -> bool {
         let is_of = |own: &IpAddr| matches!(own, IpAddr::V6(own) if ndp::solicited_node(*own) == group);
         group == ndp::ALL_NODES || self.routes.addresses().iter().any(|(own, _)| is_of(own))
@@ -176,7 +175,7 @@ impl Core {
                 let bare = bare(frame, place);
                 return self.transport(Whole { frame: &bare, protocol: place.protocol, ..whole }, now);
             }
-            // A packet is cut once.
+            // A packet is fragmented only once.
             Behind::Piece { .. } if whole.is_fragmented => return End::FragmentMalformed,
             Behind::Piece { place, identification, offset, more } => (place, identification, offset, more),
         };
@@ -184,7 +183,7 @@ impl Core {
             return End::Ipv6Extension;
         }
         if offset == 0 && !more {
-            // The only piece is whole by itself (RFC 6946 4).
+            // A lone fragment is a whole packet (RFC 6946 4).
             let bare = bare(frame, place);
             let whole = Whole { frame: &bare, protocol: place.protocol, is_fragmented: true, ..whole };
             return self.behind_options(whole, now);

@@ -1,5 +1,5 @@
-//! Interfaces that Streamline owns: for each a driver, which moves packets between the device and the channels of applications,
-//! and a Flow Manager, which decides which application has which flow. The protocol stack itself lives in each application (crate `stack`).
+//! Interfaces that Streamline owns. Each has a driver, which moves packets between the device and the channels of applications,
+//! and a Flow Manager, which assigns flows to applications. The protocol stack runs in each application (crate `stack`).
 //!
 //! ```text
 //!  application ══ channel ══▶ transmit ─▶ template ─▶ neighbours ─▶ outbox ─▶ device
@@ -7,21 +7,21 @@
 //!                                        └▶ arp, icmp ─▶ answers ─▶ outbox
 //! ```
 //!
-//! - [`Networks`], [`Client`] — everything that others call. Start reading here, then `interface.rs`: one turn of work.
-//! - `receive.rs` — what becomes of a frame; `flows.rs` — whose it is; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`;
-//!   `announce.rs` — announces the interface's addresses when it comes up.
-//! - `tcp.rs` — segments for listeners and for nobody; `listeners.rs`, `cookies.rs` — connections that other hosts open;
-//!   `connection.rs`, `quarantine.rs` — how connections end; `answer.rs` — headers of the interface's own packets.
-//! - `overload.rs` — drops packets of a flow that takes more than its share of receive work while others wait.
-//! - `transmit.rs` — the round of the flows; `template.rs` — what headers must look like; `outbox.rs`, `rate.rs`.
-//! - `manager.rs`, `accept.rs` — open and close flows and listeners; `closing.rs` — the last packets of flows that were closed;
-//!   `trace.rs` — copies their frames; `ports.rs`, `users.rs` — limits of users and their ports.
-//! - `changes.rs` — other addresses and routes while flows are open; `dhcp/` — those of a DHCP server.
-//! - `sharing/` — devices that stay the host's: an XDP program chooses the packets, the host has routes, neighbours and ports.
-//! - `thread.rs` — turns, sleep, commands; `open.rs` — the devices; `counters.rs`, `work.rs`, `limits.rs`.
+//! - [`Networks`], [`Client`] — the public API. Start reading here, then `interface.rs`: one turn of work
+//! - `receive.rs` — sorts frames; `flows.rs` — finds a frame's flow; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`
+//! - `announce.rs` — announces the interface's addresses when it comes up
+//! - `tcp.rs` — segments for listeners and for closed ports; `listeners.rs`, `cookies.rs` — connections that other hosts open
+//! - `connection.rs`, `quarantine.rs` — the ends of connections; `answer.rs` — headers of the interface's own packets
+//! - `overload.rs` — drops packets of a flow that takes more than its share of receive work
+//! - `transmit.rs` — the round of the flows; `template.rs` — rules for headers; `outbox.rs`, `rate.rs`
+//! - `manager.rs`, `accept.rs` — open and close flows and listeners; `closing.rs` — the last packets of closed flows
+//! - `trace.rs` — copies frames of flows; `ports.rs`, `users.rs` — limits of users and their ports
+//! - `changes.rs` — other addresses and routes while flows are open; `dhcp/` — addresses of a DHCP server
+//! - `sharing/` — devices that the host keeps: an XDP program selects the packets; the host has routes, neighbours and ports
+//! - `thread.rs` — turns, sleep, commands; `open.rs` — the devices; `counters.rs`, `work.rs`, `limits.rs`
 //!
-//! Neither applications nor neighbours are trusted. What an application writes harms its own flow alone: the driver reads each
-//! shared word once, checks the copy and uses the copy. What a neighbour sends ends in exactly one counter.
+//! The driver trusts neither applications nor neighbours. An application can harm only its own flow: the driver reads
+//! each shared word once, checks the copy and uses the copy. Each packet of a neighbour ends in exactly one counter.
 
 #![forbid(unsafe_code)]
 

@@ -19,40 +19,39 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) id: FlowId,
-    /// When it is reset.
+    /// When it is reset, if it was not accepted.
     pub(crate) until: u64,
     /// For its application.
     pub(crate) segments: [OwnedFd; 2],
 }
 
-/// A listener.
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub(crate) number: u64,
     pub(crate) process: i32,
     pub(crate) user: u32,
-    /// Its client, and the channel's number there.
+    /// Its client, and its channel's number there.
     pub(crate) client: u64,
     pub(crate) channel: u32,
     pub(crate) backlog: usize,
     /// Announced in answers to SYNs.
     pub(crate) window: u16,
     pub(crate) shift: u8,
-    /// Of the connections.
+    /// For the connections.
     pub(crate) geometry: Geometry,
     pub(crate) class: Class,
-    /// What its connections may have of the wire.
+    /// The wire shares that its connections may have.
     pub(crate) limits: ShareLimits,
     /// The oldest first.
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) accepted: u64,
     pub(crate) drops: [u64; ListenerDrop::ALL.len()],
-    /// Why it dropped a segment last, and until when the other side may go on in vain.
+    /// Why it last dropped a segment, and until when the peer may send in vain.
     pub(crate) lost: Option<(ListenerDrop, u64)>,
-    /// Its receive work in this window.
+    /// Its receive work in the current window.
     pub(crate) account: Account,
     pub(crate) receive_ns: u64,
-    /// Where connections take their places and numbers.
+    /// Gives connections their places and numbers.
     pub(crate) users: Users,
     pub(crate) numbers: Arc<Numbers>,
     /// Its own place among the flows of its user.
@@ -60,14 +59,15 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Counts a segment or a connection as lost.
+    /// Counts a lost segment or connection.
     pub(crate) fn drop_one(&mut self, why: ListenerDrop, now: u64) {
         self.drops[why as usize] += 1;
         self.lost = Some((why, now + COOKIE_TIME));
     }
 
-    /// Drops a segment of no connection, if it may belong to one whose beginning this listener dropped; says whether. The other side
-    /// believes that it is connected, and sends the beginning again. A reset would end what only has to wait.
+    /// Drops a segment without a connection if this listener may have dropped the connection's beginning; returns
+    /// whether it did. The peer believes that it is connected, and sends again. A reset would end a connection that
+    /// only has to wait.
     pub(crate) fn drop_later(&mut self, now: u64) -> bool {
         let Some((why, _)) = self.lost.filter(|(_, until)| now < *until) else { return false };
         self.drops[why as usize] += 1;
@@ -93,7 +93,7 @@ impl Listener {
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     all: HashMap<SocketAddr, Listener>,
-    /// Not before this does a connection wait for too long; none: no connection waits.
+    /// No connection has waited too long before this. `None`: no connection waits.
     due: Option<u64>,
 }
 
@@ -114,12 +114,12 @@ impl Listeners {
         self.all.remove(&local)
     }
 
-    /// All of them, with their addresses.
+    /// All listeners, with their addresses.
     pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddr, &Listener)> {
         self.all.iter().map(|(local, listener)| (*local, listener))
     }
 
-    /// The addresses of all.
+    /// The addresses of all listeners.
     pub(crate) fn locals(&self) -> Vec<SocketAddr> {
         self.all.keys().copied().collect()
     }
@@ -130,7 +130,7 @@ impl Listeners {
         of_user.map(|listener| listener.waiting.len()).sum::<usize>() < USER_WAITING
     }
 
-    /// A connection waits from now on.
+    /// Lets a connection wait from now on.
     pub(crate) fn wait(&mut self, local: SocketAddr, id: FlowId, segments: [OwnedFd; 2], now: u64) {
         let until = now + ACCEPT_TIME;
         if let Some(listener) = self.all.get_mut(&local) {
@@ -139,12 +139,12 @@ impl Listeners {
         }
     }
 
-    /// When connections may have waited for too long; none: none waits.
+    /// When a connection may have waited too long. `None`: no connection waits.
     pub(crate) fn next(&self) -> Option<u64> {
         self.due
     }
 
-    /// Takes out the connections that waited for too long.
+    /// Removes the connections that have waited too long.
     pub(crate) fn tick(&mut self, now: u64) -> Vec<FlowId> {
         let mut over = Vec::new();
         if self.due.is_none_or(|due| due > now) {
@@ -157,12 +157,12 @@ impl Listeners {
             }
         }
         let next = self.all.values().filter_map(|listener| listener.waiting.front()).map(|waiting| waiting.until).min();
-        // Many listeners are not looked through for each connection.
+        // Avoids a search through many listeners for each connection.
         self.due = next.map(|next| next.max(now + SECOND));
         over
     }
 
-    /// The states of the listeners of this user; none: of all.
+    /// The states of this user's listeners. `None`: of all listeners.
     pub(crate) fn state(&self, user: Option<u32>) -> Vec<ListenerState> {
         let mine = self.all.iter().filter(|(_, listener)| user.is_none_or(|user| listener.user == user));
         let mut states: Vec<_> = mine.map(|(local, listener)| listener.state(*local)).collect();

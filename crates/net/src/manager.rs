@@ -1,5 +1,4 @@
-//! The Flow Manager of an interface: opens and closes flows, and says what there is. Called between two turns. Listeners are in
-//! `accept.rs`.
+//! The Flow Manager of an interface: opens and closes flows (listeners: `accept.rs`) and reports state between turns.
 
 use crate::answer::TCP;
 use crate::connection::Connection;
@@ -20,14 +19,14 @@ use qos::Class;
 use rustix::io::Errno;
 use std::net::{IpAddr, SocketAddr};
 
-/// A flow to open: everything that could be made outside the interface's thread.
+/// A flow to open: everything that can be made outside the interface's thread.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) open: OpenFlow,
     pub(crate) owner: Owner,
     pub(crate) number: u64,
     pub(crate) driver: Driver,
-    /// With the first flow of a client.
+    /// Only for the first flow of a client.
     pub(crate) bells: Option<Bells>,
     pub(crate) place: Place,
 }
@@ -62,8 +61,7 @@ impl Core {
         Ok(Granted { has_bells, ..self.granted(number, channel, name, isn) })
     }
 
-    /// A channel number that is free, and the share of the wire that this text says, for a client with these doorbells or with earlier
-    /// ones.
+    /// A free channel number, and the parsed share of the wire, for a client with these or earlier doorbells.
     pub(crate) fn channel_for(
         &self,
         client: u64,
@@ -89,7 +87,7 @@ impl Core {
         Ok((channel, class))
     }
 
-    /// On a shared device: does the daemon hold the port, so that the host does not take it?
+    /// On a shared device: does the daemon hold the port, so that the host cannot take it?
     pub(crate) fn has_port(&self, owner: &Owner) -> Result<(), NetError> {
         match &self.sharing {
             Some(_) if !owner.has_port => {
@@ -99,14 +97,14 @@ impl Core {
         }
     }
 
-    /// A client has these doorbells from now on; none: those that it has.
+    /// Sets a client's doorbells. `None`: it keeps its own.
     pub(crate) fn give_bells(&mut self, client: u64, process: i32, user: u32, bells: Option<Bells>) {
         let Some(bells) = bells else { return };
         let channels = self.clients.remove(&client).map_or_else(Vec::new, |client| client.channels);
         self.clients.insert(client, Client { bells, channels, process, user });
     }
 
-    /// A client holds something by this channel number from now on.
+    /// Assigns this channel number to a flow or listener of a client.
     pub(crate) fn hold(&mut self, client: u64, channel: u32, holder: Holder) {
         if let Some(client) = self.clients.get_mut(&client) {
             let at = channel as usize;
@@ -117,7 +115,7 @@ impl Core {
         }
     }
 
-    /// What a client is told of its flow.
+    /// The answer to a client about its flow.
     pub(crate) fn granted(&self, flow: u64, channel: u32, name: Name, isn: u32) -> Granted {
         Granted {
             flow,
@@ -134,7 +132,7 @@ impl Core {
         }
     }
 
-    /// Puts a flow in whose name was taken. Gives the name back if the wire has no such share left.
+    /// Adds a flow whose name was reserved. Releases the name if the wire has no such share left.
     pub(crate) fn insert(&mut self, new: NewFlow, class: Class, now: u64) -> Result<FlowId, NetError> {
         let NewFlow { number, name, process, user, client, channel, driver, connection, place } = new;
         let geometry = driver.geometry();
@@ -180,7 +178,7 @@ impl Core {
         Ok(id)
     }
 
-    /// The name that a flow asks for, with an own address.
+    /// The name of a requested flow, with an own address.
     pub(crate) fn flow_name(
         &self,
         protocol: u8,
@@ -217,7 +215,7 @@ impl Core {
         Ok(Name { protocol, local, remote })
     }
 
-    /// The own address that 0.0.0.0 or `::` stands for towards `to`, or this one if it is an own one.
+    /// The own address for 0.0.0.0 or `::` towards `to`; for another address that address, if it is an own one.
     pub(crate) fn own_address(&self, ip: IpAddr, to: Option<IpAddr>) -> Result<IpAddr, NetError> {
         if ip.is_unspecified() {
             let found = to.map_or_else(|| self.routes.first(ip), |to| self.routes.source(to));
@@ -238,7 +236,7 @@ impl Core {
         }
     }
 
-    /// Ends a flow. Its application finds the errno; 0: it asked for it.
+    /// Ends a flow. Its application finds this errno; 0: it asked for the end.
     pub(crate) fn close(&mut self, id: FlowId, errno: i32, now: u64) {
         self.rest(id);
         let Some(flow) = self.flows.get_mut(id) else { return };
@@ -263,7 +261,7 @@ impl Core {
         }
     }
 
-    /// Tells the client that the state of a flow changed, and gives the number of its channel back.
+    /// Tells the client that a flow's state changed, and releases its channel's number.
     pub(crate) fn unhook(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get(id) else { return };
         if let Some(client) = self.clients.get_mut(&flow.client)
@@ -275,7 +273,7 @@ impl Core {
         }
     }
 
-    /// Gives a flow of this user (none: of any) another share of the wire, within these limits.
+    /// Gives a flow of this user (`None`: of any user) another share of the wire, within these limits.
     pub(crate) fn change_share(
         &mut self,
         user: Option<u32>,
@@ -298,7 +296,7 @@ impl Core {
         changed.map_err(|refusal| NetError::new(NetErrorKind::Full, refusal.to_string()))
     }
 
-    /// The state of a flow, with its share of the wire and what it got of it.
+    /// The state of a flow, with its share of the wire and its use of it.
     fn flow_state(&self, flow: &Flow) -> FlowState {
         let mut state = flow.state();
         let Some(id) = self.flows.numbered(flow.number) else { return state };
@@ -334,7 +332,7 @@ impl Core {
         counters
     }
 
-    /// The state of the interface. `user`: only flows of this user; none: all flows.
+    /// The state of the interface. `user`: only this user's flows; `None`: all flows.
     pub(crate) fn state(&self, user: Option<u32>, now: u64) -> InterfaceState {
         let mine = self.flows.all().filter(|flow| user.is_none_or(|user| flow.user == user));
         let mut flows: Vec<_> = mine.map(|flow| self.flow_state(flow)).collect();
@@ -360,7 +358,7 @@ impl Core {
 }
 
 impl Interface {
-    /// Closes a channel of a client; the packets in it are still sent.
+    /// Closes a channel of a client. The packets in it are still sent.
     pub(crate) fn close_channel(&mut self, client: u64, channel: u32, now: u64) -> Result<(), NetError> {
         let channels = self.core.clients.get(&client).map(|client| client.channels.as_slice());
         match channels.and_then(|channels| channels.get(channel as usize).copied().flatten()) {
@@ -374,7 +372,7 @@ impl Interface {
         Ok(())
     }
 
-    /// A client is gone: its flows end.
+    /// A client has gone: ends its flows.
     pub(crate) fn leave(&mut self, client: u64, now: u64) {
         let channels = self.core.clients.get(&client).map(|client| client.channels.clone()).unwrap_or_default();
         for holder in channels.into_iter().flatten() {
@@ -389,10 +387,10 @@ impl Interface {
         self.core.end_traces(client);
     }
 
-    /// State with the counters of the device itself.
+    /// The state, with the counters of the device itself.
     pub(crate) fn state(&mut self, user: Option<u32>, now: u64) -> InterfaceState {
         let mut state = self.core.state(user, now);
-        // Asking the kernel takes its time, in which no packet moves: no application can cause that at will.
+        // Asking the kernel takes time, in which no packet moves. The limit keeps applications from causing that at will.
         if self.looked.as_ref().is_none_or(|(looked, _)| now.saturating_sub(*looked) >= DEVICE_LOOK) {
             self.looked = Some((now, self.device.counters()));
         }
@@ -402,10 +400,10 @@ impl Interface {
 }
 
 impl Device {
-    /// The counters of the device and its sockets, by name. A counter that cannot be asked for now is left out.
+    /// The counters of the device and its sockets, by name. Leaves out counters that cannot be read now.
     fn counters(&mut self) -> Vec<(String, u64)> {
         let receiver = self.receive.counters().unwrap_or_default();
-        // The daemon knows those of the device itself: this process may not ask for them.
+        // The daemon reads the device's own counters: this process may not ask for them.
         let own =
             receiver.into_iter().filter(|counter| !["link.", "softnet."].iter().any(|of| counter.name.starts_with(of)));
         let mut all: Vec<_> = own.map(|counter| (counter.name.to_string(), counter.value)).collect();

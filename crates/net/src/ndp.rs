@@ -1,8 +1,6 @@
-//! Neighbour Discovery (RFC 4861): answers for own addresses, and learns of neighbours that were asked for. Its sibling for IPv4 is
-//! `arp.rs`.
+//! Neighbour Discovery (RFC 4861): answers for own addresses, and learns requested neighbours. For IPv4: `arp.rs`.
 //!
-//! Advertisements of routers are counted and not obeyed, and so are redirects: an interface has the addresses and routes that root
-//! gave it.
+//! Router advertisements and redirects are counted and ignored: root alone gives addresses and routes.
 
 use crate::counters::End;
 use crate::icmp;
@@ -13,9 +11,9 @@ use packet::ndp::{self, ALL_NODES, HOP_LIMIT, OVERRIDE, Packet, SOLICITED};
 use std::net::{IpAddr, Ipv6Addr};
 
 impl Core {
-    /// A message whose checksum is right.
+    /// Handles a message with a correct checksum.
     pub(crate) fn ndp(&mut self, packet: Whole<'_>, now: u64) -> End {
-        // A smaller hop limit comes from beyond a router; the message is one piece (RFC 6980 5).
+        // A smaller hop limit means that it comes from beyond a router. The message must be unfragmented (RFC 6980 5).
         if packet.frame[HOPS] != HOP_LIMIT || packet.is_fragmented {
             return End::NdpMalformed;
         }
@@ -32,7 +30,7 @@ impl Core {
         }
     }
 
-    /// A neighbour asks who has an address (RFC 4861 7.2.3).
+    /// A neighbour asks for the owner of an address (RFC 4861 7.2.3).
     fn solicited(&mut self, packet: Whole<'_>, message: Packet, now: u64) -> End {
         let (source, from, target) = (packet.source, packet.sender(), IpAddr::V6(message.target()));
         // It is about to take the address, and has none yet (RFC 4862 5.4.2).
@@ -40,7 +38,7 @@ impl Core {
         if is_probe && (message.source_mac().is_some() || packet.target == IpAddr::V6(ALL_NODES)) {
             return End::NdpMalformed;
         }
-        // A neighbour speaks for itself, or a bridge repeats it word for word.
+        // A neighbour speaks for itself, or a bridge repeats its message unchanged.
         let is_honest = from != [0; 6] && message.source_mac().is_none_or(|mac| mac == from);
         let learnt = is_honest && message.source_mac().is_some() && self.learn(source, from, now);
         if !is_honest || !self.routes.is_own(target) {
@@ -57,7 +55,7 @@ impl Core {
         End::NdpAnswered
     }
 
-    /// A neighbour says who it is (RFC 4861 7.2.5).
+    /// A neighbour announces itself (RFC 4861 7.2.5).
     fn advertised(&mut self, packet: Whole<'_>, message: Packet, now: u64) -> End {
         let (from, target, flags) = (packet.sender(), IpAddr::V6(message.target()), message.flags());
         let is_answer = flags & SOLICITED != 0;
@@ -69,7 +67,7 @@ impl Core {
         }
         let known = self.neighbours.known(target);
         let is_honest = from != [0; 6] && message.target_mac() == Some(from);
-        // It says nothing new, or nothing that replaces what is known. Only an answer tells that the neighbour hears this side.
+        // No news, or it may not replace the known address: only an answer proves that the neighbour hears this side.
         let is_vain = if known == Some(from) { !is_answer } else { known.is_some() && flags & OVERRIDE == 0 };
         if is_honest && !is_vain && self.learn(target, from, now) { End::NdpLearnt } else { End::NdpIgnored }
     }
@@ -81,7 +79,7 @@ impl Core {
         self.discover(ndp::group_mac(group), own, group, &message);
     }
 
-    /// Announces an own address; at first asks whether a neighbour has it.
+    /// Announces an own address. The first time, asks whether a neighbour has it.
     pub(crate) fn announce_by_ndp(&mut self, own: Ipv6Addr, is_first: bool) {
         if is_first {
             let group = ndp::solicited_node(own);

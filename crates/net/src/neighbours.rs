@@ -1,6 +1,6 @@
-//! Hardware addresses of neighbours (RFC 826, RFC 1122 2.3.2; RFC 4861 7): asked for when a flow needs one, remembered, asked for again.
+//! Hardware addresses of neighbours (RFC 826, RFC 1122 2.3.2; RFC 4861 7): requested when needed, kept, refreshed.
 //!
-//! Nobody teaches an interface a neighbour that it did not ask for: a packet changes an entry that is there, and makes none.
+//! A neighbour cannot add itself: a packet may change an existing entry, and never makes a new one.
 
 use crate::counters::Event;
 use crate::interface::Core;
@@ -11,12 +11,12 @@ use flow::NeighbourState;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// The interface's knowledge of a neighbour that a packet is for.
+/// The knowledge about a packet's next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Its hardware address.
     Mac([u8; 6]),
-    /// It was asked for; the flow is called when that is decided.
+    /// It was asked for. The flow is called once that is decided.
     Asked,
     /// It does not answer.
     Silent,
@@ -25,24 +25,23 @@ pub(crate) enum Known {
 #[derive(Debug)]
 struct Entry {
     mac: Option<[u8; 6]>,
-    /// When it last said who it is; where it never did: when it was first asked for.
+    /// When it last announced itself; before that, when it was first asked for.
     said: u64,
-    /// Questions that wait for an answer.
+    /// Unanswered questions.
     tries: u32,
-    /// When the next question or the verdict is due; none: no question waits.
+    /// When the next question or the verdict is due. `None`: no question is open.
     due: Option<u64>,
-    /// Not before this is it asked again after silence.
+    /// It is not asked again before this, after silence.
     silent_until: u64,
-    /// Flows that wait for it, by their numbers.
+    /// Numbers of the flows that wait for it.
     waiting: Vec<u64>,
-    /// Frames of flows that were closed meanwhile; the hardware address of the neighbour is left to fill in.
+    /// Frames of flows that were closed meanwhile. The neighbour's hardware address is filled in later.
     parked: Vec<Vec<u8>>,
 }
 
-/// All neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
-    /// How long an answer is believed; none: [`ARP_FRESH`].
+    /// How long an answer is valid. `None`: [`ARP_FRESH`].
     life: Option<u64>,
     entries: HashMap<IpAddr, Entry>,
     /// The earliest time at which something is due.
@@ -52,33 +51,33 @@ pub(crate) struct Neighbours {
 /// Everything that waited for a neighbour.
 #[derive(Debug, Default)]
 pub(crate) struct Woken {
-    /// Flows, by their numbers.
+    /// Numbers of flows.
     pub(crate) flows: Vec<u64>,
-    /// Frames of flows that were closed.
+    /// Frames of closed flows.
     pub(crate) frames: Vec<Vec<u8>>,
 }
 
-/// What time brought.
+/// The steps that are due.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     /// Neighbours to ask for.
     pub(crate) ask: Vec<IpAddr>,
-    /// Flows that may go on: their neighbour turned out to be silent.
+    /// Flows that may continue: their neighbour is silent.
     pub(crate) wake: Vec<u64>,
-    /// Neighbours that turned out to be silent.
+    /// Neighbours that have become silent.
     pub(crate) silent: u64,
 }
 
 impl Neighbours {
-    /// Neighbours whose answers are believed for so long, ns.
+    /// Neighbours whose answers are valid for `life`, ns.
     pub(crate) fn believed_for(life: u64) -> Neighbours {
         Neighbours { life: Some(life), ..Neighbours::default() }
     }
 
-    /// Looks a neighbour up for a packet of the flow with this number. Calls `ask` where the interface is to send a question.
+    /// Looks up a neighbour for a packet of the flow with this number. Calls `ask` if the interface must send a question.
     pub(crate) fn find(&mut self, address: IpAddr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
         if !self.entries.contains_key(&address) {
-            // Flows that send to silent addresses fill no more than half of the table: neighbours that answer keep the rest.
+            // Flows that send to silent addresses fill at most half of the table. The rest is for neighbours that answer.
             let unanswered = self.entries.len() >= NEIGHBOURS / 2
                 && self.entries.values().filter(|entry| entry.mac.is_none()).count() >= NEIGHBOURS / 2;
             if (unanswered || self.entries.len() >= NEIGHBOURS) && !self.forget_oldest(unanswered) {
@@ -112,8 +111,8 @@ impl Neighbours {
         }
     }
 
-    /// Makes room by forgetting a neighbour that no flow waits for: the one that is silent for the longest time, before those that
-    /// answered. `silent`: only one that did not answer.
+    /// Makes room by forgetting a neighbour that no flow waits for: first the one that has been silent longest, then
+    /// those that answered. `silent`: only a silent one.
     fn forget_oldest(&mut self, silent: bool) -> bool {
         let idle =
             self.entries.iter().filter(|(_, entry)| entry.waiting.is_empty() && (!silent || entry.mac.is_none()));
@@ -121,23 +120,23 @@ impl Neighbours {
         oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
     }
 
-    /// Forgets a neighbour: its address is the interface's own now.
+    /// Forgets a neighbour, since its address is the interface's own now.
     pub(crate) fn forget(&mut self, address: IpAddr) {
         self.entries.remove(&address);
     }
 
-    /// Keeps a frame for a neighbour that was asked for, whose flow does not wait for it any more. Says whether there was room.
+    /// Keeps a frame of a flow that no longer waits for its neighbour. Returns whether there was room.
     pub(crate) fn park(&mut self, address: IpAddr, frame: Vec<u8>) -> bool {
         let entry = self.entries.get_mut(&address).filter(|entry| entry.due.is_some() && entry.parked.len() < PARKED);
         entry.map(|entry| entry.parked.push(frame)).is_some()
     }
 
-    /// The hardware address of a neighbour, if it ever said it; asks nobody.
+    /// The hardware address of a neighbour, if it is known. Sends no question.
     pub(crate) fn known(&self, address: IpAddr) -> Option<[u8; 6]> {
         self.entries.get(&address)?.mac
     }
 
-    /// A neighbour says who it is. Says whether it was asked for or known, and gives all that waited for it to `woken`.
+    /// A neighbour announces itself. Returns whether it was asked for or known. Everything that waited for it goes to `woken`.
     pub(crate) fn learn(&mut self, address: IpAddr, mac: [u8; 6], now: u64, woken: &mut Woken) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
         if entry.mac.is_some_and(|known| known != mac) && now.saturating_sub(entry.said) < ARP_LOCKED {
@@ -149,8 +148,8 @@ impl Neighbours {
         true
     }
 
-    /// The host says who a neighbour is, or (none) that it does not answer: to be believed, unlike a packet. All that waited for it
-    /// goes to `woken`.
+    /// The host tells a neighbour's hardware address, or (`None`) that it does not answer. Unlike a packet, the host is
+    /// trusted. Everything that waited for it goes to `woken`.
     pub(crate) fn decide(&mut self, address: IpAddr, mac: Option<[u8; 6]>, now: u64, woken: &mut Woken) {
         let Some(entry) = self.entries.get_mut(&address) else { return };
         (entry.mac, entry.said, entry.tries, entry.due) = (mac, now, 0, None);
@@ -161,7 +160,7 @@ impl Neighbours {
         woken.frames.append(&mut entry.parked);
     }
 
-    /// When something is due; none: nothing is.
+    /// When something is due. `None`: no question is open.
     pub(crate) fn next(&self) -> Option<u64> {
         self.due
     }
@@ -190,7 +189,7 @@ impl Neighbours {
         found
     }
 
-    /// All of them, by address.
+    /// All neighbours, by address.
     pub(crate) fn state(&self, now: u64) -> Vec<NeighbourState> {
         let mut all: Vec<_> = self
             .entries
@@ -213,7 +212,7 @@ impl Neighbours {
 }
 
 impl Core {
-    /// Asks who has this address.
+    /// Asks for the owner of this address.
     pub(crate) fn ask(&mut self, address: IpAddr, now: u64) {
         if self.sharing.is_some() {
             self.counters.event(Event::HostAsked);
@@ -233,7 +232,7 @@ impl Core {
         }
     }
 
-    /// A neighbour says who it is. Says whether it was asked for or known.
+    /// A neighbour announces itself. Returns whether it was asked for or known.
     pub(crate) fn learn(&mut self, address: IpAddr, mac: [u8; 6], now: u64) -> bool {
         let mut woken = Woken::default();
         let learnt = self.routes.is_on_link(address) && self.neighbours.learn(address, mac, now, &mut woken);
@@ -287,7 +286,7 @@ mod tests {
         assert!(neighbours.learn(address(1), MAC, 4 * SECOND, &mut woken));
         assert_eq!((woken.flows, neighbours.next().is_some()), (vec![7], true));
         assert_eq!(find(&mut neighbours, 7, 5 * SECOND), (Known::Mac(MAC), 2));
-        // An old answer serves while the neighbour is asked again.
+        // An old answer is used while the neighbour is asked again.
         assert_eq!(find(&mut neighbours, 7, 40 * SECOND), (Known::Mac(MAC), 3));
     }
 

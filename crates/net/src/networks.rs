@@ -1,4 +1,4 @@
-//! All interfaces of a daemon. Each has a process of its own; the daemon decides who may have what, and holds ports of the host.
+//! All interfaces of a daemon, each in its own process. The daemon checks permissions, and holds ports of the host.
 
 use crate::client::Client;
 use crate::cookies::Secret;
@@ -28,15 +28,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A daemon that has just come waits so long for interfaces of an earlier one, before it makes a device an interface.
+/// How long a new daemon waits for interfaces of an earlier one, before it makes a device an interface.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// An interface, as the daemon has it.
+/// An interface as the daemon sees it.
 pub(crate) struct Handle {
     pub(crate) process: Arc<Process>,
-    /// Of a device that stays the host's.
+    /// For a device that the host keeps.
     pub(crate) gate: Option<Gate>,
-    /// The device's counters when it came up, and where they are asked for; none: the kernel does not say.
+    /// The device's counters when it came up, and the namespace to read them in. `None`: the kernel does not tell.
     before: Mutex<Option<Before>>,
 }
 
@@ -46,17 +46,17 @@ struct Before {
     softnet: Option<SoftnetCounters>,
 }
 
-/// All interfaces of a daemon. Their processes outlive it for a while, and go to the daemon that comes next.
+/// All interfaces of a daemon. Their processes outlive it for a while, and connect to the next daemon.
 pub struct Networks {
     interfaces: Mutex<Vec<Arc<Handle>>>,
     /// Held while an interface comes or goes.
     changing: Mutex<()>,
     pub(crate) users: Users,
-    /// Starts interface processes; none: there are no interfaces.
+    /// Starts interface processes. `None`: there are no interfaces.
     starter: Option<Arc<dyn Starter>>,
-    /// Holds ports of the host; none: no device can be shared.
+    /// Holds ports of the host. `None`: no device can be shared.
     keeper: Option<Arc<PortKeeper>>,
-    /// Where processes find this daemon, and the next one; empty: nowhere.
+    /// Where processes find this daemon and the next one. Empty: nowhere.
     control: String,
     clients: AtomicU64,
     blocks: Arc<AtomicU64>,
@@ -77,7 +77,7 @@ impl Default for Networks {
 }
 
 impl Networks {
-    /// No interfaces, and no way to have some.
+    /// No interfaces, and no way to make any.
     pub fn new() -> Networks {
         Networks {
             interfaces: Mutex::default(),
@@ -94,23 +94,24 @@ impl Networks {
         }
     }
 
-    /// No interfaces as yet. `starter` starts their processes. `keeper` holds ports for flows on shared devices; none: there are no such
-    /// devices. `control`: where the daemon listens, so that processes find the next daemon.
+    /// No interfaces yet. `starter` starts their processes. `keeper` holds ports for flows on shared devices; `None`:
+    /// there are no such devices. `control`: the daemon's socket, by which processes find the next daemon.
     pub fn with(starter: Arc<dyn Starter>, keeper: Option<Arc<PortKeeper>>, control: &Path) -> Networks {
         let control = control.to_str().unwrap_or_default().into();
         Networks { starter: Some(starter), keeper, control, ..Networks::new() }
     }
 
-    /// Owns a device of the namespace that processes are started in, and starts a process for it. Switches the device on; where a packet
-    /// socket reads it, also switches its offloads off, which would join packets. Neither is taken back by [`down`](Self::down).
+    /// Takes ownership of a device in the namespace where processes start, and starts a process for it. Switches the
+    /// device on. If a packet socket reads it, also switches off its offloads, which would join packets.
+    /// [`down`](Self::down) undoes neither.
     ///
     /// # Errors
     ///
-    /// `Absent`: there is no such device. `InUse`: it is up already, or has addresses in the kernel. `Denied`: it takes rights.
-    /// `Request`: addresses, gateway, rate or `how` make no sense. `System`: the kernel failed.
+    /// `Absent`: there is no such device. `InUse`: it is already up, or has addresses in the kernel. `Denied`: this
+    /// needs rights. `Request`: addresses, gateway, rate or `how` are invalid. `System`: the kernel failed.
     pub fn up(&self, open: &OpenInterface) -> Result<(), NetError> {
         if !self.control.is_empty() {
-            // The device may be that of a process that is about to come.
+            // The device may belong to a process that is about to connect.
             std::thread::sleep(SETTLE.saturating_sub(self.began.elapsed()));
         }
         let _changing = lock(&self.changing);
@@ -135,10 +136,10 @@ impl Networks {
         self.put(process, open)
     }
 
-    /// Takes the interface of a process that lost its daemon and came to this one: `socket` is its connection. It tells everything, and its
-    /// applications have some seconds to claim their flows.
+    /// Takes over the interface of a process that lost its daemon. `socket` is its connection. The process reports
+    /// everything, and its applications have some seconds to claim their flows.
     ///
-    /// Where the device is an interface already, or the process says something strange, its flows end. The administrator is told.
+    /// If the device already is an interface, or the report is invalid, its flows end, and the administrator is told.
     pub fn adopt(&self, socket: OwnedFd) {
         if let Err(error) = self.try_adopt(socket) {
             self.news.tell(format!("an interface's process that came from another daemon is refused: {}", error.text));
@@ -176,7 +177,7 @@ impl Networks {
         Ok(())
     }
 
-    /// Gives the flows of a process that came places in their users' quotas, and ports of the host; says how many there are.
+    /// Gives the flows of such a process places in their users' quotas, and ports of the host. Returns their number.
     fn take_back(&self, process: &Process) -> usize {
         let handle = self.find(&process.device());
         let gate = handle.as_ref().and_then(|handle| handle.gate.as_ref());
@@ -197,7 +198,7 @@ impl Networks {
         count
     }
 
-    /// The addresses and routes that an interface is to have; none: those of the host, which keeps the device.
+    /// The interface's addresses and routes. `None`: those of the host, which keeps the device.
     fn check(&self, open: &OpenInterface) -> Result<Option<Routes>, NetError> {
         let routes = if open.share { None } else { Some(Routes::new(open)?) };
         if open.share && !(open.addresses.is_empty() && open.gateways.is_empty()) {
@@ -245,7 +246,7 @@ impl Networks {
         Ok(())
     }
 
-    /// Gives a device up. Its flows end with ENETDOWN.
+    /// Gives a device back. Its flows end with ENETDOWN.
     ///
     /// # Errors
     ///
@@ -258,19 +259,18 @@ impl Networks {
         Ok(())
     }
 
-    /// Changes addresses or routes of an interface. Its flows go on; those of an address that is removed wait for its return, for a
-    /// minute.
+    /// Changes addresses or routes of an interface. Its flows go on. Flows of a removed address wait a minute for its return.
     ///
     /// # Errors
     ///
-    /// `Absent`: the interface is not up. `Request`: the change makes no sense, or the host has addresses and routes.
+    /// `Absent`: the interface is not up. `Request`: the change is invalid, or the host has the addresses and routes.
     pub fn change(&self, device: &str, change: &Change) -> Result<(), NetError> {
         let _changing = lock(&self.changing);
         self.find_up(device)?.process.ask(&Order::Change(change.clone())).map(drop)
     }
 
-    /// Moves an interface to another device, with addresses, routes, flows and listeners. The interface opens `other` in the same way as
-    /// `device`, which the host gets back. After an error nothing has changed.
+    /// Moves an interface to another device, with addresses, routes, flows and listeners. The interface opens `other`
+    /// in the same way as `device`, which the host gets back. An error changes nothing.
     ///
     /// # Errors
     ///
@@ -296,12 +296,13 @@ impl Networks {
         Client::new(Arc::clone(self), id, process, user)
     }
 
-    /// The client of an earlier daemon whose doorbells' page `page` is a descriptor of: an application came again, and proves by it that the
-    /// flows are its own. Of its channels those remain that it knows.
+    /// The client of an earlier daemon whose doorbell page is `page`: a returning application proves by this descriptor
+    /// that the flows are its own. It keeps those of its channels that it lists.
     ///
     /// # Errors
     ///
-    /// `Absent`: no flows of this user with such doorbells wait to be claimed. Their process may come in a moment. `Denied`: `permit` says so.
+    /// `Absent`: no flows of this user with such doorbells are unclaimed; their process may still connect. `Denied`:
+    /// `permit` refuses.
     pub fn claim(
         self: &Arc<Self>,
         process: i32,
@@ -317,7 +318,7 @@ impl Networks {
             let Some(Claimed { client, channels }) = lock(&handle.process.ledger).claim(page, user) else { continue };
             let mut claimed = Client::new(Arc::clone(self), client, process, user);
             claimed.goes_on(&handle);
-            // If the policy forbids the flows now, they end with the client.
+            // If the policy now forbids the flows, they end with the client.
             permit(&handle.process.device())?;
             for channel in channels.into_iter().filter(|channel| !known.contains(channel)) {
                 // The answer about it was lost with the earlier daemon.
@@ -328,13 +329,13 @@ impl Networks {
         Err(absent())
     }
 
-    /// Gives a flow of this user another share of the wire (`flow::OpenFlow::share`). `user`: none: a flow of any user. `permit`
-    /// says what the user may take of the wire of an interface; none: the user has no flows there.
+    /// Gives a flow of this user another share of the wire (`flow::OpenFlow::share`). `user`: `None`: a flow of any
+    /// user. `permit` returns the user's limits on an interface; `None`: the user has no flows there.
     ///
     /// # Errors
     ///
-    /// `Absent`: there is no such flow. `Request`: the text is no share. `Full`: the wire has not so much left, or the user's limit
-    /// is reached; the flow keeps its share.
+    /// `Absent`: there is no such flow. `Request`: the text is no share. `Full`: the wire has too little left, or the
+    /// user's limit is reached; the flow keeps its share.
     pub fn share(
         &self,
         user: Option<u32>,
@@ -353,7 +354,7 @@ impl Networks {
         absent
     }
 
-    /// All interfaces, in the order in which they came up. `user`: with flows of this user only; none: with all.
+    /// All interfaces, in the order in which they came up. `user`: only this user's flows; `None`: all flows.
     pub fn state(&self, user: Option<u32>) -> Vec<InterfaceState> {
         self.all().iter().filter_map(|handle| handle.state(user)).collect()
     }
@@ -363,7 +364,7 @@ impl Networks {
         self.news.take()
     }
 
-    /// Readable while there are [news](Self::news); none: there is no such descriptor.
+    /// Readable while there are [news](Self::news). `None`: there is no such descriptor.
     pub fn news_fd(&self) -> Option<BorrowedFd<'_>> {
         self.news.fd()
     }
@@ -382,7 +383,7 @@ impl Networks {
         self.all().into_iter().find(|handle| handle.process.device() == device)
     }
 
-    /// The interface for a flow or listener.
+    /// Chooses the interface for a flow or listener.
     pub(crate) fn choose(
         &self,
         device: Option<&str>,
@@ -407,7 +408,7 @@ impl Networks {
         let has_family = |handle: &Arc<Handle>| handle.process.routes().has_family(local.ip());
         match local.ip() {
             own if !own.is_unspecified() => all.retain(|handle| handle.process.routes().is_own(own)),
-            // It stands for the address that suits the other side, or for one of IPv6 where there is no other.
+            // An unspecified IPv4 address stands for one that suits the peer, or for an IPv6 address if there is no other.
             IpAddr::V4(_) if remote.is_some() || !all.iter().any(has_family) => {}
             _ => all.retain(has_family),
         }
@@ -433,14 +434,14 @@ impl Networks {
 }
 
 impl Before {
-    /// In this thread's network namespace.
+    /// The counters in this thread's network namespace.
     fn now(device: &str) -> Option<Before> {
         let namespace = Namespace::current().ok()?;
         let link = link::find(device).ok()??;
         Some(Before { namespace, link, softnet: SoftnetCounters::read().ok() })
     }
 
-    /// The kernel's counters since.
+    /// The kernel's counters since then.
     fn counters(&self) -> Vec<(String, u64)> {
         let links = self.namespace.enter(link::list).and_then(|links| links).unwrap_or_default();
         let now = links.into_iter().find(|link| link.index == self.link.index).map(|link| link.counters);
@@ -453,7 +454,7 @@ impl Before {
 }
 
 impl Handle {
-    /// Address and port of a flow or listener as they will be, and on a shared device what holds the port.
+    /// The final address and port of a flow or listener. On a shared device also the reservation of the port.
     pub(crate) fn admit(
         &self,
         protocol: u8,
@@ -467,7 +468,7 @@ impl Handle {
         }
     }
 
-    /// The process's state, with two counts that only the daemon has: the device's own counters, and the interface's ended processes.
+    /// The process's state, with two counts of the daemon: the device's own counters, and the processes that ended.
     fn state(&self, user: Option<u32>) -> Option<InterfaceState> {
         let Word::State(mut state) = self.process.ask(&Order::State(user)).ok()?.word else { return None };
         state.counters.push(("process.restarts".into(), self.process.restarts()));

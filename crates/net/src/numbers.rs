@@ -1,12 +1,11 @@
-//! Numbers for flows and listeners, for people: no two of a daemon's interfaces have the same, though each interface counts in a process
-//! of its own.
+//! Numbers of flows and listeners, for users: unique among a daemon's interfaces, though each process counts alone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers in a row. The next process counts from the next multiple on.
+/// The length of a block of numbers. Each process counts in blocks of its own.
 const BLOCK: u64 = 1_000_000;
 
-/// Blocks between two of one process. More processes than that have no daemon.
+/// Blocks between two blocks of one process. No daemon has more processes than that.
 const STRIDE: u64 = 1 << 24;
 
 /// The numbers of one process.
@@ -17,12 +16,12 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Those of the process that has this block.
+    /// The numbers of the process with this block.
     pub(crate) fn of(block: u64) -> Numbers {
         Numbers { block, taken: AtomicU64::new(0) }
     }
 
-    /// A number that no flow, listener or trace had before.
+    /// A number that no flow, listener or trace has had.
     pub(crate) fn take(&self) -> u64 {
         let taken = self.taken.fetch_add(1, Ordering::Relaxed);
         (self.block + taken / BLOCK * STRIDE) * BLOCK + taken % BLOCK + 1

@@ -1,4 +1,4 @@
-//! Opens a device for an interface: by an AF_XDP socket where that works, else by a packet socket; or a tap device, or none.
+//! Opens a device for an interface: an AF_XDP socket if possible, else a packet socket; or a tap device, or none.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::routes::is_host;
@@ -18,28 +18,28 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A device that is open, both ways.
+/// An opened device, in both directions.
 pub(crate) struct Opened {
-    /// Receives frames from it.
+    /// Receives frames.
     pub(crate) receive: Box<dyn Receive>,
-    /// Sends frames by it.
+    /// Sends frames.
     pub(crate) transmit: Box<dyn Transmit>,
-    /// The hardware address that frames come to and go from.
+    /// The hardware address of its frames.
     pub(crate) mac: [u8; 6],
-    /// Bytes of the longest IP packet that it takes.
+    /// Bytes of the longest IP packet that it accepts.
     pub(crate) mtu: u32,
-    /// How it is reached: a word for [`OpenInterface::how`], and for people.
+    /// How it is reached: a word for [`OpenInterface::how`], and a text for users.
     pub(crate) via: &'static str,
     pub(crate) how: String,
-    /// May transport checksums of received packets be unfinished?
+    /// May received packets have unfinished transport checksums?
     pub(crate) unfinished_checksums: bool,
-    /// The device stays the host's; none: it is Streamline's alone.
+    /// For a device that the host keeps. `None`: only Streamline uses it.
     pub(crate) share: Option<SharedDevice>,
-    /// Keeps the device as it is between two processes. None: the device needs no such descriptor.
+    /// Keeps the device's state between two processes. `None`: the device needs no such descriptor.
     pub(crate) handle: Option<Arc<OwnedFd>>,
 }
 
-/// Something that a process which ended left of a device, for the process that follows.
+/// What an ended process left of a device, for the next process.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(crate) mac: [u8; 6],
@@ -57,16 +57,16 @@ impl fmt::Debug for Opened {
     }
 }
 
-/// The way to an interface that has no device.
+/// The value of `how` for an interface without a device.
 pub(crate) const LOOPBACK: &str = "loopback";
 
-/// Bytes of the longest packet on an interface without a device: as on Ethernet, so that a program meets what it will meet there.
+/// Bytes of the longest packet on an interface without a device: as on Ethernet, so that programs behave as they will there.
 const LOOPBACK_MTU: u32 = 1500;
 
-/// Bytes of an AF_XDP chunk that are not for the IP packet: the kernel's headroom, and the Ethernet header with a tag.
+/// Bytes of an AF_XDP chunk besides the IP packet: the kernel's headroom, and the Ethernet header with a tag.
 const FRAME_SLACK: u32 = 256 + 18;
 
-/// Opens the device as asked for, in this thread's network namespace. `left`: another process had it, and ended.
+/// Opens the device in this thread's network namespace. `left`: an ended process had it.
 pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, NetError> {
     let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
     match open.how.as_deref() {
@@ -91,17 +91,17 @@ pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, N
     }
 }
 
-/// Is the interface to have an address of IPv6?
+/// Will the interface have an IPv6 address?
 fn wants_ipv6(open: &OpenInterface) -> bool {
     open.addresses.iter().any(|(address, _)| address.is_ipv6())
 }
 
-/// Checks that the device is for Streamline alone, and switches it on.
+/// Checks that the host does not use the device, and switches it on.
 fn check(namespace: &Namespace, open: &OpenInterface) -> Result<Link, NetError> {
     let name = open.device.as_str();
     let link = ethernet(namespace, name)?;
     let refuse = |kind, text: String| Err(NetError::new(kind, text));
-    // The kernel gives itself a link-local address, with which it reaches nobody where XDP takes all packets.
+    // The kernel gives itself a link-local address. It cannot use it while XDP takes all packets.
     let is_in_use = |(address, _): &(IpAddr, u8)| match address {
         IpAddr::V4(_) => true,
         IpAddr::V6(address) => wants_ipv6(open) && !address.is_unicast_link_local(),
@@ -132,7 +132,7 @@ fn addresses(link: &Link) -> Result<Vec<(IpAddr, u8)>, NetError> {
     addresses.map_err(|error| NetError::system(&format!("list addresses of `{}`", link.name), error))
 }
 
-/// A device that stays the host's, with its addresses; nothing of it is changed.
+/// A device that the host keeps, with its addresses. Does not change it.
 fn shared(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opened, NetError> {
     let link = ethernet(namespace, name)?;
     let refuse = |kind, text: String| Err(NetError::new(kind, text));
@@ -167,12 +167,12 @@ fn mac(link: &Link) -> [u8; 6] {
     link.address.0.first_chunk().copied().unwrap_or_default()
 }
 
-/// Does the other end of the link leave checksums to a device that does not exist?
+/// Does the other end of the link send unfinished checksums, since there is no real device?
 fn leaves_checksums(link: &Link) -> bool {
     link.kind.is_some()
 }
 
-/// `all_groups`: frames for groups are received. `program`: the one that chooses frames; none: it takes all.
+/// `all_groups`: receive frames for groups. `program`: selects frames; `None`: takes all.
 fn by_xdp(
     namespace: &Namespace,
     link: &Link,
@@ -180,7 +180,7 @@ fn by_xdp(
     program: Option<af_xdp::Program>,
 ) -> Result<Opened, NetError> {
     let is_whole = program.is_none();
-    // 3 MiB: a user may lock 8 where nobody says otherwise.
+    // 3 MiB: a user may lock 8 by default.
     let chunk_bytes = if link.mtu + FRAME_SLACK <= 2048 { 2048 } else { 4096 };
     let options = af_xdp::Options {
         receive_chunks: 1024,
@@ -192,7 +192,7 @@ fn by_xdp(
     };
     let opened = af_xdp::Device::open(namespace, &link.name, options)?;
     let mode = opened.mode;
-    // The host would answer packets of flows while no program takes them.
+    // Without a program, the host would answer packets of flows.
     let handle = if is_whole { None } else { Some(copy(opened.attachment())?) };
     let Ok([queue]) = <[af_xdp::Queue; 1]>::try_from(opened.queues) else {
         let text = format!(
@@ -215,7 +215,7 @@ fn by_xdp(
     })
 }
 
-/// `ipv6`: the interface is to have an address of IPv6.
+/// `ipv6`: the interface will have an IPv6 address.
 fn by_packet_socket(namespace: &Namespace, link: &Link, ipv6: bool) -> Result<Opened, NetError> {
     if ipv6 && link.has_ipv6 {
         let text = format!(
@@ -225,7 +225,7 @@ fn by_packet_socket(namespace: &Namespace, link: &Link, ipv6: bool) -> Result<Op
         );
         return Err(NetError::new(NetErrorKind::InUse, text));
     }
-    // The kernel would join packets of a flow into one that is longer than a frame. A device that cannot do without keeps it.
+    // The kernel would join packets of a flow into one longer than a frame. A device may refuse to switch that off.
     let offloads = Offloads::NONE;
     let _ = namespace.enter(|| driver::ethtool::Ethtool::new()?.set_offloads(&link.name, offloads));
     let options = af_packet::Options {
@@ -247,7 +247,7 @@ fn by_packet_socket(namespace: &Namespace, link: &Link, ipv6: bool) -> Result<Op
     })
 }
 
-/// A tap device of this name, whose other end is the kernel's stack. This end has an address of its own.
+/// A tap device of this name, whose other end is the kernel's stack. This end has its own hardware address.
 fn by_tap(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opened, NetError> {
     let (mac, file) = left.map_or_else(|| (random_mac(name), None), |left| (left.mac, left.handle));
     let opened = match file {
@@ -276,10 +276,10 @@ fn by_tap(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opene
     })
 }
 
-/// An interface without a device, for the flows on it alone: it takes no rights.
+/// An interface without a device, for the flows on it. It needs no rights.
 fn by_loopback(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opened, NetError> {
     let refuse = |kind, text: String| Err(NetError::new(kind, text));
-    // As the kernel has it for names of devices.
+    // The kernel's rule for names of devices.
     let is_name = (1..=15).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
     if !is_name {
         let text = "the name of an interface has 1 to 15 characters of ASCII, without spaces and `/`";
@@ -303,7 +303,7 @@ fn by_loopback(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<
     })
 }
 
-/// A hardware address that is locally administered and of one host; the hasher's keys are random.
+/// A random hardware address, locally administered, of one host: the hasher's keys are random.
 fn random_mac(name: &str) -> [u8; 6] {
     let [a, b, c, d, e, ..] = RandomState::new().hash_one(name).to_be_bytes();
     [2, a, b, c, d, e]

@@ -1,4 +1,4 @@
-//! Frames that the device is to take: buffers that are used again, in order, what was not taken first.
+//! Frames for the device, in reusable buffers. Frames that the device did not accept are sent first next time.
 
 use crate::limits::{ANSWER_BYTES, SLOTS};
 use driver::{Error, Turn};
@@ -13,13 +13,13 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     slots: Vec<Slot>,
-    /// Frames from here on are to be sent.
+    /// The next frame to send.
     from: usize,
     used: usize,
 }
 
 impl Outbox {
-    /// For frames of a device that takes IP packets of `mtu` bytes.
+    /// For frames of a device that accepts IP packets of `mtu` bytes.
     pub(crate) fn new(mtu: u32) -> Outbox {
         let bytes = (mtu as usize + 14).max(ANSWER_BYTES);
         let slot = || Slot { bytes: vec![0; bytes].into_boxed_slice(), len: 0 };
@@ -34,7 +34,7 @@ impl Outbox {
         self.used < self.slots.len()
     }
 
-    /// A buffer of `len` bytes for the next frame; it holds what an earlier frame left. None: there is no room, or it is too long.
+    /// A buffer of `len` bytes for the next frame, with the content of an earlier frame. `None`: no room, or too long.
     pub(crate) fn slot(&mut self, len: usize) -> Option<&mut [u8]> {
         let slot = self.slots.get_mut(self.used)?;
         let bytes = slot.bytes.get_mut(..len)?;
@@ -42,7 +42,7 @@ impl Outbox {
         Some(bytes)
     }
 
-    /// Takes the last frame out again.
+    /// Takes the last frame back.
     pub(crate) fn take_back(&mut self, into: &mut Vec<u8>) {
         if self.used > self.from {
             self.used -= 1;
@@ -52,7 +52,7 @@ impl Outbox {
         }
     }
 
-    /// Gives all frames to `send`. Says how it ended, and how many frames of how many bytes were taken.
+    /// Passes all frames to `send`. Returns its result, and the number of accepted frames and bytes.
     pub(crate) fn send(
         &mut self,
         send: impl FnOnce(&[&[u8]]) -> Result<Turn, Error>,
@@ -75,7 +75,7 @@ impl Outbox {
         Ok((turn, taken as u64, bytes))
     }
 
-    /// Forgets all frames.
+    /// Drops all frames.
     pub(crate) fn clear(&mut self) {
         (self.from, self.used) = (0, 0);
     }

@@ -1,21 +1,22 @@
-//! The share limit of receive work: a flow that is flooded, or whose application is slow, does not take the thread's time from others.
+//! The share limit of receive work: a flooded flow or a slow application does not take other flows' time.
 //!
-//! When the thread has found the flow of a packet, the copy into the channel remains of the work, and this limit saves it. The thread
-//! counts the receive work of each flow over a window of [`OVERLOAD_WINDOW`], batch by batch. A flow beyond its share has its further
-//! packets of this window dropped before the copy, with the reason [`Drop::Overload`]. Finding the flow was work, too, and is charged.
+//! Once the thread has found a packet's flow, the copy into the channel remains, and this limit saves that copy. The
+//! thread counts the receive work of each flow over a window of [`OVERLOAD_WINDOW`], batch by batch. Further packets of
+//! a flow beyond its share are dropped before the copy in this window, with the reason [`Drop::Overload`]. Finding the
+//! flow was work, too, and is charged.
 //!
-//! The limit holds while others wait:
+//! The limit only holds if other flows wait:
 //! - The thread had no idle time for a whole window. A thread with idle time has work left over for all, so it limits no flow.
 //! - Another flow received or sent in this window. A flow alone is never limited.
 //!
-//! The share comes from the window before. The limit keeps room for each that used little in it, [`OVERLOAD_ROOM`] times its use:
-//! some of its packets may have been lost in the device's queue.
-//! - Sending has this room, half of the window at most. What is left, divided by the flows, is the equal share.
+//! The share comes from the previous window. The limit keeps room for each flow that used little in it,
+//! [`OVERLOAD_ROOM`] times its use: some of its packets may have been lost in the device's queue.
+//! - Sending has this room, at most half of the window. The rest, divided by the number of flows, is the equal share.
 //! - A flow that used less than 1/[`OVERLOAD_ROOM`] of the equal share has this room.
-//! - The other flows divide what is left then: each has the equal share at least.
+//! - The other flows divide the remaining time: each gets at least the equal share.
 //!
-//! Packets that flows of this host send to each other are not limited here: their senders wait for their turns (`transmit.rs`).
-//! The cost of a packet is the same for any number of flows, and so is that of a window: the thread keeps sums only.
+//! Packets between flows of this host are not limited here: their senders wait for their turns (`transmit.rs`). The
+//! cost of a packet and of a window does not depend on the number of flows: the thread only keeps sums.
 //!
 //! [`Drop::Overload`]: buffer::flow::Drop::Overload
 
@@ -24,12 +25,12 @@ use crate::limits::{OVERLOAD_ROOM, OVERLOAD_WINDOW};
 /// A flow's receive work in one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
-    /// Which window; 0: none yet.
+    /// The number of the window. 0: none yet.
     window: u64,
     ns: u64,
 }
 
-/// The window of an interface, and what the one before says about shares.
+/// The window of an interface, and the shares that follow from the previous one.
 #[derive(Debug)]
 pub(crate) struct Overload {
     /// The number of the window: an account of an earlier one is empty in this one.
@@ -44,11 +45,11 @@ pub(crate) struct Overload {
     small_ns: u64,
     /// Time for sending in it, ns.
     sending_ns: u64,
-    /// A flow with more receive work than this has no further room kept for it, ns.
+    /// No further room is kept for a flow with more receive work than this, ns.
     mark: u64,
-    /// Receive work of a flow in this window while others wait, ns.
+    /// The share of receive work of a flow in this window, ns.
     share: u64,
-    /// When the thread last was idle, ns.
+    /// When the thread was last idle, ns.
     idle: u64,
     /// Is the thread idle until the next turn?
     rests: bool,
@@ -86,7 +87,7 @@ impl Overload {
         }
     }
 
-    /// The thread has nothing to do until the next turn.
+    /// The thread is idle until the next turn.
     pub(crate) fn rest(&mut self) {
         self.rests = true;
     }
@@ -127,12 +128,12 @@ impl Overload {
         }
     }
 
-    /// The thread worked for so long to send, ns.
+    /// The thread spent `ns` on sending.
     pub(crate) fn sent_for(&mut self, ns: u64) {
         self.sending_ns = self.sending_ns.saturating_add(ns);
     }
 
-    /// Is this flow beyond its share while others wait?
+    /// Is this flow beyond its share, and do other flows wait?
     pub(crate) fn is_over(&self, account: &Account) -> bool {
         self.is_saturated && self.active > 1 && account.window == self.window && account.ns >= self.share
     }
@@ -144,8 +145,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Windows of a thread that is never idle. In each, flow `n` asks for `wants[n]` ms in steps of 0.1 ms, and gets it as far as the
-    /// limit allows. Gives the work of each in the last window, in 0.1 ms.
+    /// Runs windows of a thread that is never idle. In each, flow `n` wants `wants[n]` ms in steps of 0.1 ms, and gets
+    /// as much as the limit allows. Returns the work of each in the last window, in 0.1 ms.
     fn last_window(wants: &[u64], sending: u64) -> Vec<u64> {
         let (mut overload, mut accounts) = (Overload::default(), vec![Account::default(); wants.len()]);
         let mut got = Vec::new();
@@ -172,15 +173,15 @@ mod tests {
         };
         check(&[10, 10], 0, &[50, 50]);
         check(&[10, 10, 10, 10], 0, &[25, 25, 25, 25]);
-        // One that wants little keeps room to want four times as much.
+        // A flow that wants little keeps room for four times as much.
         check(&[10, 1], 0, &[60, 10]);
         check(&[10, 1, 0], 0, &[60, 10, 0]);
         check(&[10, 10, 1, 1], 0, &[25, 25, 10, 10]);
         check(&[10, 4], 0, &[50, 40]);
-        // To send keeps half of the time at most.
+        // Sending keeps at most half of the time.
         check(&[10, 10], 1, &[30, 30]);
         check(&[10, 10], 9, &[25, 25]);
-        // Nobody else is there.
+        // There is no other flow.
         check(&[10], 0, &[100]);
         check(&[10], 9, &[100]);
         check(&[0, 10], 9, &[0, 100]);
@@ -224,7 +225,7 @@ mod tests {
         };
         let seen: Vec<_> = (0..4).map(|window| is_over(&mut overload, window * OVERLOAD_WINDOW)).collect();
         assert_eq!(seen, [false, true, true, true]);
-        // It sleeps for a moment only, or for long.
+        // It sleeps only for a moment, or for long.
         for sleep in [1, 100 * OVERLOAD_WINDOW] {
             overload.rest();
             let begin = overload.begun + OVERLOAD_WINDOW + sleep;

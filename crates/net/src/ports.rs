@@ -1,17 +1,17 @@
-//! Local ports: those that are taken, their users, and a free one for a flow that does not care.
+//! Local ports: the ports in use, their users, and free ports for flows that do not choose one.
 
 use crate::error::{NetError, NetErrorKind};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 
-/// Ports for flows that do not care (RFC 6335 6).
+/// Ports for flows that do not choose one (RFC 6335 6).
 const DYNAMIC: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// Ports below this are for user 0.
 const FREE_FROM: u16 = 1024;
 
-/// May this user have this port? 0 stands for any that is free.
+/// May this user have this port? 0 stands for any free port.
 pub(crate) fn check_user(port: u16, user: u32) -> Result<(), NetError> {
     if port == 0 || port >= FREE_FROM || user == 0 {
         return Ok(());
@@ -35,8 +35,8 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// Takes `local` for a flow of this user; port 0 stands for any that is free. The caller checks that flows which share a port
-    /// have different remotes. `may`: whether a free port may be chosen.
+    /// Reserves `local` for a flow of this user; port 0 stands for any free port. The caller checks that flows on one
+    /// port have different remotes. `may`: whether a free port may be chosen.
     pub(crate) fn take(
         &mut self,
         protocol: u8,
@@ -59,7 +59,7 @@ impl Ports {
         Ok(local)
     }
 
-    /// Gives a port back that a flow had.
+    /// Releases a flow's port.
     pub(crate) fn release(&mut self, protocol: u8, local: SocketAddr) {
         if let Some(found) = self.taken.get_mut(&(protocol, local)) {
             found.flows -= 1;
@@ -69,14 +69,14 @@ impl Ports {
         }
     }
 
-    /// A free port from a random one on (RFC 6056 3.3.1).
+    /// A free port, searched from a random one on (RFC 6056 3.3.1).
     fn free(
         &mut self,
         protocol: u8,
         address: IpAddr,
         may: impl Fn(SocketAddr) -> bool,
     ) -> Result<SocketAddr, NetError> {
-        // The system chose the hasher's keys at random. Without them an attacker cannot tell its next output from those before.
+        // The hasher's keys are random: without them an attacker cannot compute the next output from earlier ones.
         self.draws += 1;
         let count = u64::from(DYNAMIC.end() - DYNAMIC.start()) + 1;
         let start = self.random.hash_one(self.draws) % count;

@@ -1,39 +1,39 @@
-//! TCP connections that ended lately. The other side may not know it yet, and its segments may still be under way: nobody else gets
-//! the same addresses and ports before they are gone (RFC 9293 3.4.3), and the driver answers for the application that left.
+//! TCP connections that ended recently. The peer may not know that yet, and segments may be in flight. Until those are
+//! gone (RFC 9293 3.4.3), no other user gets their addresses and ports, and the driver answers for the application.
 
 use crate::limits::{QUARANTINE, QUARANTINE_TIME, QUARANTINE_USER};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
-/// Addresses and ports of both sides, this one's first.
+/// Addresses and ports of both sides, this side's first.
 type Names = [SocketAddr; 2];
 
 /// A connection that ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// Its user, who may use its name again at once.
+    /// Its user. This user may reuse its name at once.
     pub(crate) user: u32,
-    /// The next number that it would have sent, and its last acknowledgement.
+    /// Its next sequence number, and its last acknowledgement.
     pub(crate) sequence: u32,
     pub(crate) acknowledged: Option<u32>,
-    /// Did both sides finish?
+    /// Have both sides finished?
     pub(crate) in_order: bool,
 }
 
-/// All of them. What is over is found out when it is looked at.
+/// All recent connections. Expired ones are removed when they are looked up.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
-    /// With the time of the end, and a number that tells it from an earlier one with the same name.
+    /// With the time of the end, and a number that distinguishes it from an earlier one with the same name.
     ended: HashMap<Names, (Ended, u64, u64)>,
-    /// By user, the oldest first; some were taken out again.
+    /// By user, the oldest first. Some were removed.
     by_user: HashMap<u32, VecDeque<(Names, u64)>>,
-    /// Places in these queues.
+    /// Entries in these queues.
     places: usize,
     numbers: u64,
 }
 
 impl Quarantine {
-    /// A connection ended. Where there is no room the oldest one goes: that of the same user, or of the user with the most.
+    /// Adds an ended connection. If there is no room, the oldest one goes: of the same user, or of the user with the most.
     pub(crate) fn put(&mut self, names: Names, ended: Ended, now: u64) {
         while self.by_user.get(&ended.user).is_some_and(|queue| {
             queue.len() >= QUARANTINE_USER
@@ -67,12 +67,12 @@ impl Quarantine {
         }
     }
 
-    /// The connection of this name, if it ended lately.
+    /// The connection of this name, if it ended recently.
     pub(crate) fn get(&self, names: Names, now: u64) -> Option<Ended> {
         self.ended.get(&names).filter(|(_, until, _)| *until > now).map(|(ended, ..)| *ended)
     }
 
-    /// Takes a name out: its user uses it again.
+    /// Removes a name, which its user reuses.
     pub(crate) fn take(&mut self, names: Names) {
         self.ended.remove(&names);
     }
@@ -102,7 +102,7 @@ mod tests {
         assert!(quarantine.get(names(1), 10 + QUARANTINE_TIME).is_none() && quarantine.get(names(2), 10).is_none());
         quarantine.take(names(1));
         assert!(quarantine.get(names(1), 10).is_none());
-        // The second end of a name is not forgotten with the first one.
+        // The first end of a name expires; the second one stays.
         quarantine.put(names(1), ended(5), 20);
         quarantine.put(names(2), ended(5), 30);
         assert_eq!(quarantine.places, 2);

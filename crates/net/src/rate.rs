@@ -1,4 +1,4 @@
-//! Two limits of frames by time: how fast the wire is, and how many answers a second a stranger can cause.
+//! Two limits of frames over time: the rate of the wire, and the answers per second that a stranger can cause.
 
 use crate::limits::{CATCH_UP, SECOND};
 
@@ -8,15 +8,15 @@ const GAP_BYTES: u64 = 24;
 /// The shortest frame without its checksum.
 const SHORTEST: u64 = 60;
 
-/// The wire as a clock: each frame takes the time that the wire needs for it, and the next one departs after that.
+/// The wire as a clock: each frame takes the time that the wire needs for it, and the next one leaves after that.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    /// Bits a second; none: the device decides.
+    /// Bits a second. `None`: the device decides.
     bits: Option<u64>,
     count_gaps: bool,
     /// When the wire is free again, ns.
     free: u64,
-    /// Of a nanosecond, in parts of `bits`: carried to the next frame, so that rounding adds up to nothing.
+    /// The fraction of a nanosecond, in parts of `bits`, carried over so that rounding errors do not add up.
     rest: u64,
     /// Time of all frames so far, ns. A wire without a rate counts a byte as 1 ns, so that flows can be compared.
     used: u64,
@@ -27,12 +27,12 @@ impl Wire {
         Wire { bits, count_gaps, free: 0, rest: 0, used: 0 }
     }
 
-    /// When the next frame may depart; none: now.
+    /// When the next frame may leave. `None`: now.
     pub(crate) fn departure(&self, now: u64) -> Option<u64> {
         (self.bits.is_some() && self.free > now).then_some(self.free)
     }
 
-    /// A frame of `bytes` bytes departs.
+    /// A frame of `bytes` leaves.
     pub(crate) fn charge(&mut self, bytes: usize, now: u64) {
         let Some(bits) = self.bits else {
             self.used += bytes as u64;
@@ -43,7 +43,7 @@ impl Wire {
         let work = u128::from(bytes) * 8 * u128::from(SECOND) + u128::from(self.rest);
         self.rest = (work % u128::from(bits)) as u64;
         let time = u64::try_from(work / u128::from(bits)).unwrap_or(u64::MAX);
-        // A thread that overslept makes up for it, within bounds.
+        // A thread that overslept catches up, within bounds.
         self.free = self.free.max(now.saturating_sub(CATCH_UP)).saturating_add(time);
         self.used += time;
     }
@@ -58,19 +58,19 @@ impl Wire {
         self.bits.is_some()
     }
 
-    /// The time of a frame of `bytes` bytes, about, ns.
+    /// The approximate time of a frame of `bytes`, ns.
     pub(crate) fn time_of(&self, bytes: usize) -> u64 {
         let bits = u128::from(self.bits.unwrap_or(8 * SECOND).max(1));
         u64::try_from(bytes as u128 * 8 * u128::from(SECOND) / bits).unwrap_or(u64::MAX)
     }
 }
 
-/// A limit of events a second, and of events in a row.
+/// A limit of events per second, and of events in a row.
 #[derive(Debug)]
 pub(crate) struct Limit {
     interval: u64,
     burst: u64,
-    /// When the whole burst is there again, ns.
+    /// When the whole burst is available again, ns.
     full: u64,
 }
 
@@ -79,12 +79,12 @@ impl Limit {
         Limit { interval: SECOND / a_second, burst, full: 0 }
     }
 
-    /// A limit of time: of each second, `1 / part`, and `burst` ns of it in a row.
+    /// A limit of time: `1 / part` of each second, and `burst` ns of it in a row.
     pub(crate) fn of_time(part: u64, burst: u64) -> Limit {
         Limit { interval: part, burst, full: 0 }
     }
 
-    /// Takes `ns` of time, if there is so much. A limit [of time](Self::of_time) only.
+    /// Takes `ns` of time, if that much is available. Only for a limit [of time](Self::of_time).
     pub(crate) fn take_time(&mut self, ns: u64, now: u64) -> bool {
         let full = self.full.max(now).saturating_add(ns.saturating_mul(self.interval));
         let allowed = full - now <= self.burst.saturating_mul(self.interval);
@@ -94,7 +94,7 @@ impl Limit {
         allowed
     }
 
-    /// Takes one, if there is one.
+    /// Takes one event, if one is available.
     pub(crate) fn take(&mut self, now: u64) -> bool {
         let full = self.full.max(now) + self.interval;
         let allowed = full - now <= self.burst * self.interval;
@@ -109,7 +109,7 @@ impl Limit {
 mod tests {
     use super::*;
 
-    /// Sends frames for a second of a clock that oversleeps each departure by `late` ns; gives the bytes.
+    /// Sends frames for a second of a clock that oversleeps each departure by `late` ns. Returns the bytes.
     fn second(bits: u64, frame: usize, gaps: bool, late: u64) -> u64 {
         let (mut wire, mut now, mut sent) = (Wire::new(Some(bits), gaps), SECOND, 0);
         while now < 2 * SECOND {

@@ -1,4 +1,4 @@
-//! The receive side: what becomes of each frame. It ends in exactly one [`End`].
+//! The receive side: sorts each frame, which ends in exactly one [`End`].
 
 use crate::answer::TCP;
 use crate::counters::{End, Event};
@@ -16,17 +16,17 @@ use rustix::io::Errno;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The hardware address of all.
+/// The broadcast hardware address.
 pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
 
 pub(crate) const ETHERNET: usize = ethernet::Packet::HEADER_BYTES;
 
-/// Does this hardware address stand for a group?
+/// Is this hardware address a group address?
 pub(crate) fn is_group(mac: [u8; 6]) -> bool {
     mac[0] & 1 != 0
 }
 
-/// A packet whose IP header was checked, from its Ethernet header to its last byte. It has no extension headers of IPv6.
+/// A packet with a checked IP header, from its Ethernet header to its last byte. It has no IPv6 extension headers.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole<'a> {
     pub(crate) frame: &'a [u8],
@@ -35,9 +35,9 @@ pub(crate) struct Whole<'a> {
     pub(crate) protocol: u8,
     pub(crate) source: IpAddr,
     pub(crate) target: IpAddr,
-    /// Was it for several: a broadcast of IPv4, a group of IPv6?
+    /// Was it for several hosts: an IPv4 broadcast, an IPv6 group?
     pub(crate) is_to_many: bool,
-    /// Did it come in pieces, or as the only piece?
+    /// Did it come in fragments, or as a lone fragment?
     pub(crate) is_fragmented: bool,
     /// When the device received it.
     pub(crate) time: u64,
@@ -52,11 +52,11 @@ impl Whole<'_> {
 }
 
 impl Core {
-    /// Finds out what becomes of a frame that the device received.
+    /// Sorts a received frame.
     pub(crate) fn sort(&mut self, frame: &Frame<'_>, now: u64) -> End {
         let charged = self.work_charged();
         let end = self.sort_wire(frame, now);
-        // A frame for a flow was charged to it where the flow was found.
+        // The frame was charged to its flow when the flow was found.
         if self.work_charged() == charged {
             self.work.charge(None, frame.len());
         }
@@ -88,7 +88,7 @@ impl Core {
         match ethernet.ether_type() {
             _ if frame.tag().is_some() => End::Vlan,
             ethernet::VLAN | ethernet::SERVICE_VLAN | ethernet::OLD_VLAN => End::Vlan,
-            // The host's program lets nothing but IPv4 through; the host answers.
+            // The host's program lets only IPv4 through. The host answers the rest.
             ethernet::ARP if self.sharing.is_some() => End::NoFlow,
             ethernet::ARP => self.arp(bytes, source, now),
             ethernet::IPV4 => self.ipv4(bytes, frame.time, to_many, Origin::Device, now),
@@ -97,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Finds out what becomes of a frame that this host sends to itself. Its header was checked or made here.
+    /// Sorts a frame that this host sends to itself. Its header was checked or made here.
     pub(crate) fn sort_own(&mut self, bytes: &[u8], now: u64) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let charged = self.work_charged();
@@ -112,13 +112,13 @@ impl Core {
         self.counters.end(end);
     }
 
-    /// May the interface answer a stranger with a frame of so many bytes now?
+    /// May the interface now answer a stranger with a frame of `bytes`?
     pub(crate) fn may_answer(&mut self, bytes: usize, now: u64) -> bool {
         let time = self.wire.time_of(bytes);
         !self.wire.is_paced() || self.answer_time.take_time(time, now)
     }
 
-    /// Has a frame of the interface's own sent, which has none on a shared device: the host answers there.
+    /// Sends a frame of the interface's own. On a shared device there is none: the host answers.
     pub(crate) fn answer(&mut self, frame: Vec<u8>) {
         match self.sharing {
             Some(_) => self.counters.event(Event::AnswersDropped),
@@ -126,7 +126,7 @@ impl Core {
         }
     }
 
-    /// Has a frame sent before those of flows.
+    /// Sends a frame before those of flows.
     pub(crate) fn queue(&mut self, mut frame: Vec<u8>) {
         if self.answers.len() >= ANSWERS || frame.len() > self.mtu as usize + ETHERNET {
             self.counters.event(Event::AnswersDropped);
@@ -137,7 +137,7 @@ impl Core {
         self.counters.event(Event::Answers);
     }
 
-    /// A packet that is whole goes to the protocol that it carries.
+    /// Passes a whole packet to its protocol.
     pub(crate) fn transport(&mut self, packet: Whole<'_>, now: u64) -> End {
         match packet.protocol {
             UDP => self.udp(packet, now),
@@ -148,7 +148,7 @@ impl Core {
         }
     }
 
-    /// UDP (RFC 768). The checksum is for the application's stack, which reads the bytes anyway.
+    /// Handles UDP (RFC 768). The application's stack checks the checksum, since it reads the bytes anyway.
     fn udp(&mut self, packet: Whole<'_>, now: u64) -> End {
         let bytes = &packet.frame[packet.header..];
         let Ok(datagram) = udp::Packet::new_checked(bytes, bytes.len() as u32) else { return End::UdpMalformed };
@@ -160,7 +160,7 @@ impl Core {
         let find = |own: IpAddr| self.flows.find(UDP, SocketAddr::new(own, datagram.target_port()), remote);
         let found = match (packet.is_to_many, packet.target) {
             (false, target) => find(target),
-            // For all: the first address whose port is bound has it. Flows join no groups of IPv6.
+            // A broadcast: goes to the first address on which the port is bound. Flows cannot join IPv6 groups.
             (true, IpAddr::V4(_)) => self.routes.addresses().iter().find_map(|(own, _)| find(*own)),
             (true, IpAddr::V6(_)) => None,
         };
@@ -178,7 +178,7 @@ impl Core {
         }
     }
 
-    /// Copies a packet into a flow's channel, unless the flow has had its share of receive work.
+    /// Copies a packet into a flow's channel, unless the flow has used its share of receive work.
     pub(crate) fn deliver(&mut self, id: FlowId, packet: Whole<'_>, now: u64) -> End {
         let Some(flow) = self.flows.get_mut(id) else { return End::FlowDropped };
         let bytes = packet.frame.len();
@@ -187,7 +187,7 @@ impl Core {
         }
         if packet.origin == Origin::Device && self.overload.is_over(&flow.account) {
             flow.driver.drop_one(Drop::Overload);
-            // To find the flow was work, too.
+            // Finding the flow was work, too.
             self.work.charge(Some(id), 0);
             return End::FlowDropped;
         }
@@ -209,7 +209,7 @@ impl Core {
         }
     }
 
-    /// A flow's application broke its channel: the flow ends, and no other notices.
+    /// An application broke its flow's channel: the flow ends, and no other flow notices.
     pub(crate) fn fault(&mut self, id: FlowId, now: u64) {
         self.counters.event(Event::FlowFaults);
         self.close(id, Errno::PROTO.raw_os_error(), now);
@@ -222,7 +222,7 @@ impl Core {
             Message::StrayError => End::IcmpStray,
             Message::Discovery => self.ndp(packet, now),
             Message::EchoRequest if self.sharing.is_some() => End::NoFlow,
-            // To all: a reply from each would be a flood (RFC 1122 3.2.2.6).
+            // No reply to a broadcast: replies of all hosts would be a flood (RFC 1122 3.2.2.6).
             Message::EchoRequest
                 if packet.is_to_many || !self.may_answer(packet.frame.len(), now) || !self.echo_limit.take(now) =>
             {
@@ -240,12 +240,12 @@ impl Core {
         }
     }
 
-    /// An ICMP error about a packet of a flow. Only a flow that names its other side hears of it: anybody could say something about the
-    /// others. Of TCP, the error must be about a segment that can be under way, and name an MTU that a path can have (RFC 5927 4.1).
+    /// Handles an ICMP error about a packet of a flow with a fixed peer; for other flows, any host could forge errors.
+    /// For TCP, the error's segment must possibly be in flight, and its MTU possible for a path (RFC 5927 4.1).
     fn report(&mut self, report: &Report, bytes: usize) -> End {
         let Report { protocol, local, remote, errno, sequence, mtu } = *report;
         let is_short = errno == Errno::MSGSIZE.raw_os_error() && mtu < PATH_MTU;
-        // No path of IPv6 has a smaller one (RFC 8201 4).
+        // No IPv6 path has a smaller MTU (RFC 8201 4).
         if local.is_ipv6() && errno == Errno::MSGSIZE.raw_os_error() && mtu < PATH_MTU_V6 {
             return End::IcmpStray;
         }

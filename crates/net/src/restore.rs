@@ -1,8 +1,8 @@
-//! What outlives the process of an interface: the daemon keeps a record of each flow, listener and trace, and of the doorbells of each
-//! client, with their file descriptors. Another process goes on with them, and another daemon is told of them.
+//! State that outlives the process of an interface. The daemon keeps a record of each flow, listener and trace, and of each
+//! client's doorbells, with their file descriptors. Another process continues with them, and another daemon gets them.
 //!
-//! A record names the owner of a channel; the channel's words say how far it is. The process learns neighbours again. It takes the numbers
-//! of a TCP connection from the last packet in the channel. Connections that no application accepted have no record.
+//! A record names a channel's owner; the channel's words hold its progress. The process learns neighbours again, and
+//! takes TCP sequence numbers from the channel's last packet. Unaccepted connections have no record.
 
 use crate::accept::OpeningListener;
 use crate::answer::TCP;
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Records in one letter at most: their file descriptors fit beside it.
+/// The most records in one letter: their file descriptors fit beside it.
 const RECORDS: usize = 8;
 
 fn handles(bells: &Bells) -> Vec<Arc<OwnedFd>> {
@@ -33,8 +33,8 @@ fn handles(bells: &Bells) -> Vec<Arc<OwnedFd>> {
 }
 
 impl Core {
-    /// The record of the flow, listener or trace of this number, and (`has_bells`) that of its client's doorbells before it. A connection
-    /// that waits has none.
+    /// The record of the flow, listener or trace of this number, preceded (`has_bells`) by that of its client's
+    /// doorbells. A waiting connection has none.
     pub(crate) fn records_of(&self, number: u64, has_bells: bool) -> Vec<letters::Kept> {
         let found = self
             .flows
@@ -46,7 +46,7 @@ impl Core {
         bells.into_iter().chain(found).collect()
     }
 
-    /// All records, and that they are all.
+    /// Sends all records, and then that they are complete.
     pub(crate) fn tell_everything(&self, letters: &Letters) {
         let bells = self.clients.keys().filter_map(|client| self.bells_record(*client));
         let flows = self.flows.ids().into_iter().filter_map(|id| self.flow_record(id));
@@ -126,11 +126,11 @@ impl Core {
         Some((record, trace.driver.segments().iter().cloned().chain(handles(&trace.bells)).collect()))
     }
 
-    /// Goes on with something that an earlier process had. What cannot go on ends for its application.
+    /// Restores something of an earlier process. If that fails, it ends for its application.
     ///
     /// # Errors
     ///
-    /// It makes no sense, or the interface has no room for it.
+    /// It is invalid, or the interface has no room for it.
     pub(crate) fn restore(
         &mut self,
         record: Record,
@@ -144,11 +144,11 @@ impl Core {
         }
         let Record { number, client, process, user, channel, what } = record;
         if channel as usize >= CLIENT_FLOWS {
-            return Err(lost("its channel has a number that none has"));
+            return Err(lost("its channel number is above the limit"));
         }
         let limits = ShareLimits::NONE;
         let owner = Owner { client, process, user, limits, is_first: false, has_port: true };
-        // Of a flow and a trace.
+        // For a flow and a trace.
         let ours = fds.get(1).and_then(|ours| ours.try_clone().ok());
         let restored = match what {
             Kept::Bells => {
@@ -164,11 +164,11 @@ impl Core {
             Kept::Trace(flow, snap) => self.restore_trace(number, owner, flow, snap, all_of(fds)?, users),
         };
         if let (Err(_), Some(ours)) = (&restored, ours) {
-            // What is no channel cannot be closed.
+            // An invalid channel cannot be closed.
             let _ = buffer::flow::close_abandoned(ours, Errno::NETDOWN.raw_os_error());
         }
         if let Some(client) = self.clients.get(&client) {
-            // The earlier process may have forgotten to.
+            // The earlier process may have ended before it rang.
             client.bells.ring(channel as usize);
         }
         restored
@@ -200,7 +200,7 @@ impl Core {
         let Some(flow) = self.flows.get_mut(id) else { return Ok(()) };
         if let Some(outgoing) = flow.driver.last_done() {
             let (len, mut header) = (outgoing.len(), flow.template.header());
-            // The application may have written something else there since.
+            // The application may have overwritten it since.
             if flow.driver.copy_out(&outgoing, 0, header.bytes_mut()) == header.len()
                 && flow.template.fits(&header, len)
             {
@@ -254,9 +254,9 @@ impl Core {
     }
 }
 
-/// A record that makes no sense here.
+/// The error for an invalid record.
 fn lost(why: impl std::fmt::Display) -> NetError {
-    NetError::system("go on with what an earlier process had", why)
+    NetError::system("take over the state of an earlier process", why)
 }
 
 fn all_of<const N: usize>(fds: Vec<OwnedFd>) -> Result<[OwnedFd; N], NetError> {

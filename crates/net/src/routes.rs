@@ -1,6 +1,6 @@
-//! The addresses of an interface and its routes: the prefix of each address, and prefixes beyond neighbours. The longest prefix decides.
+//! The addresses and routes of an interface: their prefixes, and those beyond neighbours. The longest prefix wins.
 //!
-//! A route by a gateway is in use while the gateway is a neighbour. So the routes are there again when an address comes back.
+//! A route by a gateway is in use while the gateway is a neighbour. So the routes return together with a removed address.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::limits::{ADDRESSES, ROUTES};
@@ -9,35 +9,35 @@ use flow::{Change, OpenInterface, RouteState, bits};
 use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where a packet goes next.
+/// The next hop of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hop {
-    /// To this host.
+    /// This host.
     Own,
-    /// To all neighbours.
+    /// All neighbours.
     Broadcast,
-    /// To this neighbour.
+    /// This neighbour.
     Neighbour(IpAddr),
-    /// No route holds it.
+    /// There is no route.
     None,
-    /// The interface sends nothing there: multicast, 127/8, 0/8, 240/4, `::1`, addresses of IPv4 written as ones of IPv6.
+    /// The interface sends no packets there: multicast, 127/8, 0/8, 240/4, `::1`, IPv4 addresses in IPv6 notation.
     Refused,
 }
 
 /// Addresses and routes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
-    /// As people and servers gave them.
+    /// As users and servers gave them.
     given: Vec<(IpAddr, u8)>,
     /// The hardware address of the device, once it is open.
     mac: Option<[u8; 6]>,
-    /// Those given, and a link-local one of IPv6 where it takes one.
+    /// The given addresses, and a link-local IPv6 address if it takes one.
     addresses: Vec<(IpAddr, u8)>,
-    /// Beside the prefixes of addresses, whether they are in use or not.
+    /// Without the prefixes of addresses, whether they are in use or not.
     routes: Vec<RouteState>,
-    /// The routes in use, longest prefix first. Of two routes to one prefix, an own address's comes first.
+    /// The routes in use, the longest prefix first. Of two routes to one prefix, that of an own address comes first.
     table: Vec<RouteState>,
-    /// The host has the routes: each address of another is its own next hop, until the host is asked.
+    /// The host has the routes: each address of another host is its own next hop, until the host is asked.
     is_hosts: bool,
 }
 
@@ -57,14 +57,14 @@ fn ends((address, length): (IpAddr, u8)) -> (IpAddr, IpAddr) {
     }
 }
 
-/// Is it an address that one host can have?
+/// Can a single host have this address?
 pub(crate) fn is_host(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
             let first = address.octets()[0];
             !(first == 0 || first == 127 || first >= 224)
         }
-        // In the first 2^32 are `::`, `::1` and the addresses of RFC 4291 2.5.5.1, which are no more.
+        // The first 2^32 contain `::`, `::1` and the addresses of RFC 4291 2.5.5.1, which are abolished.
         IpAddr::V6(address) => {
             !(address.is_multicast() || address.to_ipv4_mapped().is_some() || address.to_bits() >> 32 == 0)
         }
@@ -75,12 +75,12 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// The link-local address that a hardware address makes (RFC 4291 2.5.6, appendix A).
+/// The link-local address of a hardware address (RFC 4291 2.5.6, appendix A).
 fn link_local([a, b, c, d, e, f]: [u8; 6]) -> IpAddr {
     Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]).into()
 }
 
-/// The prefix that an address lies in.
+/// The prefix of an address.
 fn network(prefix: (IpAddr, u8)) -> (IpAddr, u8) {
     (ends(prefix).0, prefix.1)
 }
@@ -97,7 +97,7 @@ fn check_length((address, length): (IpAddr, u8)) -> Result<(), NetError> {
 }
 
 impl Routes {
-    /// Checks what an interface is to have.
+    /// Checks an interface's options.
     pub(crate) fn new(open: &OpenInterface) -> Result<Routes, NetError> {
         if open.addresses.is_empty() && !open.dhcp {
             return refuse(format!("`{}` needs an address, as 10.0.0.2/24 or fd00::2/64", open.device));
@@ -116,7 +116,7 @@ impl Routes {
         Ok(routes)
     }
 
-    /// Makes a change, or says why it makes no sense.
+    /// Makes a change, or says why it is invalid.
     pub(crate) fn change(&mut self, change: &Change) -> Result<(), NetError> {
         if self.is_hosts {
             let text = "a shared device has the addresses and routes of the host; change them there, then take the interface down \
@@ -160,7 +160,7 @@ impl Routes {
     fn check_address(&self, prefix: (IpAddr, u8)) -> Result<(), NetError> {
         check_length(prefix)?;
         let ((address, length), (first, last)) = (prefix, ends(prefix));
-        // The first one of IPv6 stands for all routers of a prefix (RFC 4291 2.6.1).
+        // The first IPv6 address of a prefix stands for all its routers (RFC 4291 2.6.1).
         let is_several = length + 1 < bits(address) && (address == first || address.is_ipv4() && address == last);
         if !is_host(address) || is_several {
             refuse(format!("{address}/{length} is no address of a host; choose one inside its prefix"))
@@ -210,14 +210,14 @@ impl Routes {
         if all.is_empty() { "it has no address".into() } else { format!("it has {}", all.join(", ")) }
     }
 
-    /// As an earlier process had them.
+    /// As in an earlier process.
     pub(crate) fn of_table(Table { addresses, routes, .. }: &Table) -> Routes {
         let mut routes = Routes { given: addresses.clone(), routes: routes.clone(), ..Routes::default() };
         routes.tabulate();
         routes
     }
 
-    /// For a process that follows.
+    /// For the next process.
     pub(crate) fn table(&self) -> Table {
         Table { addresses: self.given.clone(), routes: self.routes.clone(), lease: None }
     }
@@ -229,29 +229,28 @@ impl Routes {
         routes
     }
 
-    /// With the link-local address of the device that has this hardware address, where IPv6 lacks one (RFC 4291 2.1).
+    /// With the link-local address of the device with this hardware address, if there is none for IPv6 (RFC 4291 2.1).
     pub(crate) fn on_device(mut self, mac: [u8; 6]) -> Routes {
         self.mac = Some(mac);
         self.tabulate();
         self
     }
 
-    /// Has it an address of IPv6?
+    /// Has it an IPv6 address?
     pub(crate) fn has_ipv6(&self) -> bool {
         self.has_family(Ipv6Addr::UNSPECIFIED.into())
     }
 
-    /// Has it an address of this one's family?
+    /// Has it an address of the same family?
     pub(crate) fn has_family(&self, of: IpAddr) -> bool {
         self.addresses.iter().any(|(own, _)| own.is_ipv4() == of.is_ipv4())
     }
 
-    /// Is it an own address?
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|(own, _)| *own == address)
     }
 
-    /// The own addresses of IPv4 whose prefixes have names of their own. Those of 31 and 32 bits have none (RFC 3021).
+    /// Own IPv4 addresses with network and broadcast addresses: prefixes of 31 and 32 bits have none (RFC 3021).
     fn networks(&self) -> impl Iterator<Item = (IpAddr, IpAddr)> {
         self.addresses.iter().filter(|(own, length)| own.is_ipv4() && *length < 31).map(|prefix| ends(*prefix))
     }
@@ -261,12 +260,12 @@ impl Routes {
         address == IpAddr::V4(Ipv4Addr::BROADCAST) || self.networks().any(|(_, last)| last == address)
     }
 
-    /// Is it the name of a prefix, the old form of its broadcast address?
+    /// Is it the network address of a prefix, the old form of its broadcast address?
     pub(crate) fn is_network(&self, address: IpAddr) -> bool {
         self.networks().any(|(first, _)| first == address)
     }
 
-    /// Is it an address that a neighbour can have?
+    /// Can a neighbour have this address?
     pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
         match self.special(address) {
             Some(hop) => matches!(hop, Hop::Neighbour(_)),
@@ -274,7 +273,7 @@ impl Routes {
         }
     }
 
-    /// Can a gateway have this address? Not by a route: a gateway is a neighbour of an own address.
+    /// Can a gateway have this address? Routes do not count: a gateway is a neighbour of an own address.
     fn is_neighbour(&self, address: IpAddr) -> bool {
         match self.special(address) {
             Some(hop) => matches!(hop, Hop::Neighbour(_)),
@@ -282,7 +281,7 @@ impl Routes {
         }
     }
 
-    /// Where a packet to an address goes that no route decides about.
+    /// The next hop of addresses that no route covers.
     fn special(&self, to: IpAddr) -> Option<Hop> {
         if self.is_own(to) {
             Some(Hop::Own)
@@ -291,19 +290,19 @@ impl Routes {
         } else if !is_host(to) || self.is_network(to) {
             Some(Hop::Refused)
         } else if is_link_local(to) {
-            // No router takes it further (RFC 4291 2.5.6).
+            // Routers do not forward it (RFC 4291 2.5.6).
             Some(if self.has_ipv6() { Hop::Neighbour(to) } else { Hop::None })
         } else {
             None
         }
     }
 
-    /// The longest prefix that holds this address: its bits, and its next hop (none: it is for neighbours).
+    /// The longest prefix with this address: its bits, and its next hop (`None`: neighbours).
     fn route(&self, to: IpAddr) -> Option<(u8, Option<IpAddr>)> {
         self.table.iter().find(|route| flow::holds(route.to, to)).map(|route| (route.to.1, route.via))
     }
 
-    /// Makes the table anew after a change.
+    /// Rebuilds the table after a change.
     fn tabulate(&mut self) {
         self.addresses.clone_from(&self.given);
         if let Some(mac) = self.mac
@@ -320,7 +319,7 @@ impl Routes {
         self.table = table;
     }
 
-    /// Where a packet to this address goes next.
+    /// The next hop of packets to this address.
     pub(crate) fn hop(&self, to: IpAddr) -> Hop {
         match (self.special(to), self.route(to)) {
             (Some(hop), _) => hop,
@@ -330,29 +329,29 @@ impl Routes {
         }
     }
 
-    /// Length of the prefix that routes to this address; none: no route holds it.
+    /// The length of the prefix that routes to this address. `None`: there is no route.
     pub(crate) fn best(&self, to: IpAddr) -> Option<u8> {
         self.route(to).map(|(length, _)| length).or((self.is_hosts && to.is_ipv4()).then_some(0))
     }
 
-    /// The own address that this one stands for where it is unspecified, before a packet has a destination: the first one of its
-    /// family. 0.0.0.0 stands for one of IPv6 where there is no other.
+    /// The own address for an unspecified one, before a packet has a destination: the first one of its family. If there
+    /// is no IPv4 address, 0.0.0.0 stands for an IPv6 one.
     pub(crate) fn first(&self, unspecified: IpAddr) -> Option<IpAddr> {
         let own = |is_ipv4| self.addresses.iter().map(|(own, _)| *own).find(|own| own.is_ipv4() == is_ipv4);
         own(unspecified.is_ipv4()).or_else(|| own(false))
     }
 
-    /// The own address to send from to this one; none: there is none of its family.
+    /// The own address for sending to this one. `None`: there is no own address of its family.
     ///
-    /// Of IPv4 it is that of the prefix that holds the next hop or the destination, else the first. Of IPv6 it is one with the scope
-    /// of the destination, and of these the one that has most bits in common with it (RFC 6724 5, rules 1, 2 and 8).
+    /// For IPv4: the address whose prefix holds the next hop or the destination, else the first one. For IPv6: an address with
+    /// the scope of the destination, and among these the one that shares most bits with it (RFC 6724 5, rules 1, 2 and 8).
     pub(crate) fn source(&self, to: IpAddr) -> Option<IpAddr> {
         if self.is_own(to) {
             return Some(to);
         }
         let all = self.addresses.iter().enumerate().filter(|(_, (own, _))| own.is_ipv4() == to.is_ipv4());
         if to.is_ipv6() {
-            // Where all are equal, the first one.
+            // If all are equal, the first one.
             let rank = |(at, (own, _)): &(usize, &(IpAddr, u8))| {
                 (is_link_local(*own) == is_link_local(to), flow::common(*own, to), Reverse(*at))
             };
@@ -372,12 +371,11 @@ impl Routes {
         self.addresses.iter().find(|(address, _)| *address == own).map(|(_, length)| *length)
     }
 
-    /// All addresses.
     pub(crate) fn addresses(&self) -> &[(IpAddr, u8)] {
         &self.addresses
     }
 
-    /// All routes, IPv4 first, the most specific of a family first; none where the host has them.
+    /// All routes, IPv4 first, the most specific of a family first. Empty if the host has them.
     pub(crate) fn state(&self) -> Vec<RouteState> {
         if self.is_hosts {
             return Vec::new();
@@ -415,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Of a device with the hardware address 02:00:00:00:00:01.
+    /// For a device with the hardware address 02:00:00:00:00:01.
     fn routes(addresses: &[&str], gateways: &[&str]) -> Routes {
         Routes::new(&interface(addresses, gateways)).expect("it is sound").on_device([2, 0, 0, 0, 0, 1])
     }
@@ -457,9 +455,9 @@ mod tests {
         check("fd00::9", neighbour("fd00::9"), "fd00::2");
         check("2001:db8:1::7", neighbour("2001:db8:1::7"), "2001:db8:1::2");
         check("2001:db8:1::8", neighbour("2001:db8:1::8"), "2001:db8:1::9");
-        // All routers of the prefix.
+        // The address of all routers of the prefix.
         check("fd00::", neighbour("fd00::"), "fd00::2");
-        // EUI-64, and no other address to neighbours of that scope. No packet leaves the link with it.
+        // EUI-64, and only to neighbours of that scope. Packets with it do not leave the link.
         check("fe80::ff:fe00:1", Hop::Own, "fe80::ff:fe00:1");
         check("fe80::1", neighbour("fe80::1"), "fe80::ff:fe00:1");
         check("fe80:1::1", neighbour("fe80:1::1"), "fe80::ff:fe00:1");
@@ -516,7 +514,7 @@ mod tests {
         check(&["10.0.0.0/31"], &[], true);
         check(&["10.0.0.2/32"], &[], true);
         check(&["10.0.0.2/0"], &[], true);
-        // All are neighbours: the gateway would never be used.
+        // All hosts are neighbours: the gateway would never be used.
         check(&["10.0.0.2/0"], &["99.0.0.1"], false);
         check(&["224.0.0.1/24"], &[], false);
         check(&["127.0.0.1/8"], &[], false);
@@ -568,7 +566,7 @@ mod tests {
         assert_eq!(hops(&routes), whole);
         assert!(routes.is_on_link([30, 0, 0, 7].into()) && !routes.is_on_link([10, 0, 0, 200].into()));
         assert_eq!(routes.best([20, 1, 0, 9].into()), Some(16));
-        // Without an address nothing is reached; with another one, what needs no gateway.
+        // Without an address no host is reachable. With another one, all hosts are that need no gateway.
         routes.change(&Change::RemoveAddress([10, 0, 0, 2].into(), 24)).expect("it is there");
         assert_eq!(hops(&routes), [[0; 4]; 5]);
         assert_eq!(routes.first(ip("0.0.0.0")), None);

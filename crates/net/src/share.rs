@@ -1,27 +1,26 @@
-//! The share of the wire that a flow asks for, as text: a slice in each period, a weight among those that share the rest, or the
-//! time that no other flow wants.
+//! The share of the wire that a flow asks for, as text: a slice in each period, a weight for the rest, or only unused time.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::flows::FlowId;
 use crate::interface::Core;
 use qos::{Class, Guarantee, WHOLE};
 
-/// What a user may take of the wire of one interface.
+/// The limits of a user on the wire of one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareLimits {
-    /// The guarantees of all flows of the user together, in millionths of the wire.
+    /// The guarantees of all the user's flows together, in millionths of the wire.
     pub slices_ppm: u32,
     /// The largest weight of a fair flow.
     pub weight: u32,
 }
 
 impl ShareLimits {
-    /// No limit but that of the interface itself: root's.
+    /// Only the interface's own limit, for root.
     pub const NONE: ShareLimits = ShareLimits { slices_ppm: 1_000_000, weight: MOST_WEIGHT };
 }
 
 impl Default for ShareLimits {
-    /// Of an ordinary user, where the policy does not say: a fifth of the wire, and weights up to 10.
+    /// The limits of an ordinary user, if the policy does not give any: a fifth of the wire, and weights up to 10.
     fn default() -> ShareLimits {
         ShareLimits { slices_ppm: 200_000, weight: 10 }
     }
@@ -31,7 +30,7 @@ impl Default for ShareLimits {
 const MOST_WEIGHT: u32 = 1000;
 
 impl Core {
-    /// May `user` have a flow of this class? Its guarantees count together, except that of the flow `except`, which is to change.
+    /// May `user` have a flow of this class? All guarantees count, except that of `except`, a flow that is changing.
     pub(crate) fn permits(
         &self,
         class: Class,
@@ -79,10 +78,10 @@ impl Core {
     }
 }
 
-/// Who can change a limit.
+/// The remedy for a limit.
 const REMEDY: &str = "root can change that in the daemon's policy";
 
-/// Reads `4ms/100ms`, `4ms/100ms+slack`, `fair`, `fair:3` or `background`. `is_paced`: the wire has a rate; slices are parts of one.
+/// Reads `4ms/100ms`, `4ms/100ms+slack`, `fair`, `fair:3` or `background`. `is_paced`: the wire has a rate for slices.
 ///
 /// # Errors
 ///
@@ -110,7 +109,6 @@ pub(crate) fn read(text: &str, is_paced: bool) -> Result<Class, NetError> {
     Ok(Class::Guaranteed(guarantee))
 }
 
-/// The text of a class.
 pub(crate) fn text(class: Class) -> String {
     match class {
         Class::Guaranteed(guarantee) => guarantee.to_string(),

@@ -1,7 +1,7 @@
-//! TCP segments (RFC 9293): for a flow; for a listener, which answers SYNs and opens connections; for a connection that ended lately;
-//! for nobody. The driver never ends a connection itself as long as its application is there: the TCP of a flow is its application's.
+//! TCP segments (RFC 9293): for a flow; a listener, which answers SYNs; a recently ended connection; or a closed port.
+//! TCP runs in the application: the driver never ends the connection of one that is there.
 //!
-//! A SYN leaves no state: the answer's number is a cookie (`cookies.rs`), and the ACK that brings it back opens the connection.
+//! A SYN leaves no state: the answer's number is a cookie (`cookies.rs`), and the ACK that returns it opens the connection.
 
 use crate::answer::{Segment, TCP, headers, ip_header};
 use crate::connection::Connection;
@@ -19,13 +19,13 @@ use packet::pseudo;
 use packet::tcp::{Flags, Packet};
 use std::net::SocketAddr;
 
-/// A connection that waits has no channel number yet: doorbells have no such bit.
+/// A waiting connection has no channel number yet: doorbells have no bit for this number.
 pub(crate) const NO_CHANNEL: u32 = u32::MAX;
 
 /// Bytes of TCP in the longest answer to a SYN.
 const SYN_ANSWER: usize = 20 + 12;
 
-/// A segment that no flow has.
+/// A segment without a flow.
 #[derive(Clone, Copy)]
 struct Stray<'a> {
     packet: Whole<'a>,
@@ -35,13 +35,13 @@ struct Stray<'a> {
 }
 
 impl Stray<'_> {
-    /// Numbers that it takes in sequence space.
+    /// The numbers that it uses in sequence space.
     fn len(&self) -> u32 {
         let flags = self.segment.flags();
         self.segment.payload_wire_len() + u32::from(flags.syn()) + u32::from(flags.fin())
     }
 
-    /// The reset that answers it (RFC 9293 3.10.7.1).
+    /// The reset in answer to it (RFC 9293 3.10.7.1).
     fn reset(&self) -> Vec<u8> {
         let (sequence, acknowledgment) = match self.segment.flags().ack() {
             true => (self.segment.acknowledgment_number(), None),
@@ -57,7 +57,7 @@ impl Stray<'_> {
 }
 
 impl Core {
-    /// TCP (RFC 9293). The checksum of a flow's segment is for the application's stack, which reads the bytes anyway.
+    /// Handles a TCP segment (RFC 9293). The application's stack checks a flow's checksums, since it reads the bytes anyway.
     pub(crate) fn tcp(&mut self, packet: Whole<'_>, now: u64) -> End {
         let bytes = &packet.frame[packet.header..];
         let Ok(segment) = Packet::new_checked(bytes, bytes.len() as u32) else { return End::TcpMalformed };
@@ -101,7 +101,7 @@ impl Core {
         if !pseudo::holds(pseudo, field, bytes, self.unfinished_checksums) {
             return End::TcpChecksum;
         }
-        // A segment that comes again after the end of its connection brings a cookie that may still be good: it opens nothing.
+        // A segment repeated after the end may bring a cookie that is still valid: it opens no connection.
         let is_late = !segment.flags().syn() && self.flows.quarantine.get([local, remote], now).is_some();
         if listens
             && !is_late
@@ -134,7 +134,7 @@ impl Core {
         End::TcpClosedAnswered
     }
 
-    /// A segment for a listener (RFC 9293 3.10.7.2); none: it is for nobody.
+    /// Handles a segment for a listener (RFC 9293 3.10.7.2). `None`: no listener has it.
     fn listen(&mut self, stray: Stray<'_>, now: u64) -> Option<End> {
         let Stray { segment, local, remote, .. } = stray;
         let flags = segment.flags();
@@ -151,7 +151,7 @@ impl Core {
         }
     }
 
-    /// Answers a SYN. Its data, if there are any, come again (RFC 9293 3.4).
+    /// Answers a SYN. If it carries data, the peer sends them again (RFC 9293 3.4).
     fn answer_syn(&mut self, stray: Stray<'_>, now: u64) -> End {
         let Stray { segment, local, remote, .. } = stray;
         if self.answers.len() >= SYN_ANSWERS || !self.may_answer(headers(local.ip()) + SYN_ANSWER, now) {
@@ -175,13 +175,13 @@ impl Core {
             options: &own.bytes(),
         };
         self.work.charge_listener(local, SYN_WORK);
-        // The other side begins again.
+        // The peer starts a new connection.
         self.flows.quarantine.take([local, remote]);
         self.queue(answer.frame(stray.packet.sender()));
         End::TcpSynAnswered
     }
 
-    /// The other side brought a cookie back: makes the flow, and delivers the SYN that the cookie remembers and this segment into it.
+    /// The peer returned a cookie: makes the flow, and delivers the SYN that the cookie encodes, then this segment.
     fn open_connection(&mut self, stray: Stray<'_>, cookie: u32, first: u32, options: SynOptions, now: u64) -> End {
         let Stray { packet, segment, local, remote } = stray;
         let made = self.make_connection(local, remote, Connection::accepted(cookie, first, stray.packet.sender()), now);
@@ -194,7 +194,7 @@ impl Core {
                 return End::ListenerDropped;
             }
         };
-        // The window of a SYN is never shifted, that of this segment is (RFC 7323 2.2).
+        // A SYN's window is never shifted, this segment's is (RFC 7323 2.2).
         let window = u32::from(segment.window()) << options.shift.unwrap_or(0);
         let syn = Segment {
             from: remote,
@@ -212,9 +212,9 @@ impl Core {
             let Some(flow) = self.flows.get_mut(id) else { return End::Faulted };
             match flow.driver.deliver(&[frame], packet.time) {
                 Ok(buffer::flow::Delivered::Yes) => flow.received_bytes += frame.len() as u64,
-                // The other side sends its data again.
+                // The peer sends its data again.
                 Ok(buffer::flow::Delivered::Dropped(_)) => end = End::FlowDropped,
-                // A channel that no application has seen is sound.
+                // A channel that no application has seen yet is valid.
                 Err(_) => {
                     self.fault(id, now);
                     return End::Faulted;
@@ -265,9 +265,9 @@ impl Core {
         Ok(id)
     }
 
-    /// A segment of a connection that ended lately. Data find no reader: they are answered with a reset, and so is an acknowledgement
-    /// of less than was sent, by which a side says that a reset did not fit (RFC 5961 3.2). A FIN that comes again after an end in
-    /// order was acknowledged before, and is again (RFC 9293 3.10.7.4).
+    /// A segment of a recently ended connection. Data have no reader: they are answered with a reset. So is an
+    /// acknowledgement of less than was sent, which says that a reset did not fit (RFC 5961 3.2). A repeated FIN after
+    /// an orderly end is acknowledged again (RFC 9293 3.10.7.4).
     fn after_end(&mut self, stray: Stray<'_>, ended: Ended, now: u64) -> End {
         let (flags, acknowledgment) = (stray.segment.flags(), stray.segment.acknowledgment_number());
         let answer = match (ended.in_order, flags.fin(), stray.len() > 0) {
@@ -283,7 +283,7 @@ impl Core {
         End::TcpEndedAnswered
     }
 
-    /// A flow of TCP ends: resets its connection if that is not finished, and keeps its name from others for a time.
+    /// Ends a TCP flow: resets its connection if it is unfinished, and keeps its name from other users for a time.
     pub(crate) fn end_connection(&mut self, name: Name, user: u32, connection: &Connection, now: u64) {
         let Some(remote) = name.remote.filter(|_| !connection.is_unheard()) else { return };
         let (sequence, acknowledged) = connection.numbers();
@@ -313,7 +313,7 @@ impl Core {
         let mut frame = reset.frame(mac.unwrap_or_default());
         frame[6..12].copy_from_slice(&self.mac);
         let is_sent = match (mac, next_hop) {
-            // A client that dies again and again takes no time of a guarantee.
+            // A client that dies again and again must not use up the time of a guarantee.
             (Some(_), _) if self.answers.len() < RESETS && self.may_answer(frame.len(), now) => {
                 self.answers.push_back(frame);
                 true

@@ -1,14 +1,14 @@
-//! The template of a flow's headers: a mask and a value over the first bytes, made once when the flow is opened.
+//! The template of a flow's headers: a mask and a value over the first bytes, made when the flow is opened.
 //!
-//! The check runs on a private copy that the driver made once, and the driver sends this copy: an application that changes its
-//! memory meanwhile changes nothing of it. Free to the application are:
+//! The driver copies the header once, checks the copy and sends the copy. So an application that changes its memory
+//! meanwhile cannot change it. The application may choose these fields:
 //!
-//! - the hardware addresses (the driver writes them, and the interface's may change while packets wait), and the checksum of UDP or TCP;
-//! - of IPv4 the type of service, the identification, the bit that prohibits fragments, and the header checksum (the driver
-//!   computes it); a time to live above 0;
-//! - of IPv6 the traffic class and the flow label; a hop limit above 0.
+//! - the hardware addresses (the driver writes them: the interface's may change meanwhile), and the transport checksum
+//! - IPv4: the type of service, the identification, the bit that prohibits fragments, and the header checksum (the
+//!   driver computes it); a time to live above 0
+//! - IPv6: the traffic class and the flow label; a hop limit above 0
 //!
-//! There are no options of IPv4, no extension headers of IPv6, and no fragments.
+//! IPv4 options, IPv6 extension headers and fragments are not allowed.
 
 use crate::answer::TCP;
 use packet::checksum::Sum;
@@ -24,17 +24,17 @@ pub(crate) const UDP: u8 = 17;
 const UDP_HEADER: usize = 8;
 const TCP_HEADER: usize = 20;
 
-/// Bytes that a template covers at most: Ethernet, IPv6, TCP.
+/// The most bytes of a template: Ethernet, IPv6, TCP.
 const HEADER: usize = 14 + 40 + TCP_HEADER;
 
-/// Where the fields lie that both families have at the same place.
+/// Offsets of the fields that both families have at the same place.
 const ETHER_TYPE: usize = 12;
 const IP: usize = 14;
 
-/// Where the fields of one family lie, from the Ethernet header on.
+/// Offsets of the fields of one family, including the Ethernet header.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
-    /// The length of the packet, and the byte that it counts from.
+    /// The offset of the packet's length, and the byte from which it counts.
     length: usize,
     counted_from: usize,
     protocol: usize,
@@ -49,16 +49,16 @@ const IPV4: Layout =
 const IPV6: Layout =
     Layout { length: 18, counted_from: 54, protocol: 20, hops: 21, source: 22, destination: 38, transport: 54 };
 
-/// Of IPv4: flags and fragment offset, and the checksum of the header.
+/// IPv4: flags and fragment offset, and the header checksum.
 const FLAGS: usize = 20;
 const CHECKSUM: usize = 24;
 
-/// Behind the beginning of the transport header: the ports, the length of UDP, the data offset of TCP.
+/// Offsets in the transport header: the ports, the length of UDP, the data offset of TCP.
 const DESTINATION_PORT: usize = 2;
 const UDP_LENGTH: usize = 4;
 const DATA_OFFSET: usize = 12;
 
-/// The copied first bytes of a packet, as many as its flow's template covers; zeroes behind them.
+/// A copy of a packet's first bytes, as many as the template covers, followed by zeroes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     bytes: [u8; HEADER],
@@ -67,12 +67,11 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// As [`bytes`](Self::bytes), to copy them in.
+    /// Mutable, for the copy.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len]
     }
@@ -82,7 +81,7 @@ impl Header {
         self.len
     }
 
-    /// The TCP header without options; none: it is another protocol's.
+    /// The TCP header without options. `None`: another protocol.
     pub(crate) fn tcp(&self) -> Option<&[u8]> {
         let transport = &self.bytes()[self.layout.transport..];
         (transport.len() == TCP_HEADER).then_some(transport)
@@ -99,7 +98,7 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Of a flow of UDP or TCP.
+    /// The template of a UDP or TCP flow.
     pub(crate) fn new(protocol: u8, local: SocketAddr, remote: Option<SocketAddr>) -> Template {
         let layout = if local.is_ipv4() { &IPV4 } else { &IPV6 };
         let transport = layout.transport;
@@ -108,13 +107,13 @@ impl Template {
         if local.is_ipv4() {
             template.fix(ETHER_TYPE, &ethernet::IPV4.to_be_bytes());
             template.fix(IP, &[0x45]);
-            // More fragments, the reserved bit and the offset are 0.
+            // The reserved bit, "more fragments" and the offset must be 0.
             (template.mask[FLAGS], template.mask[FLAGS + 1]) = (0xbf, 0xff);
         } else {
             template.fix(ETHER_TYPE, &ethernet::IPV6.to_be_bytes());
             (template.mask[IP], template.value[IP]) = (0xf0, 0x60);
         }
-        // Exactly this one: of IPv6, no extension header stands between.
+        // Exactly this protocol: for IPv6, no extension header in between.
         template.fix(layout.protocol, &[protocol]);
         template.fix_address(layout.source, local.ip());
         template.fix(transport, &local.port().to_be_bytes());
@@ -137,12 +136,12 @@ impl Template {
         }
     }
 
-    /// A header to be copied in.
+    /// An empty header for the copy.
     pub(crate) fn header(&self) -> Header {
         Header { bytes: [0; HEADER], len: self.len, layout: self.layout }
     }
 
-    /// Is this the header of a packet of this flow, of `len` bytes from the Ethernet header on?
+    /// Is this the header of a packet of this flow, with `len` bytes including the Ethernet header?
     pub(crate) fn fits(&self, header: &Header, len: usize) -> bool {
         let header = &header.bytes;
         let differs = header
@@ -162,17 +161,17 @@ impl Template {
     }
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 pub(crate) fn destination(header: &Header) -> IpAddr {
     let (bytes, at) = (&header.bytes, header.layout.destination);
-    // Both layouts have room for the address behind its place.
+    // Both layouts have room for the address at its offset.
     match header.layout.transport - at {
         4 => IpAddr::from(*bytes[at..].first_chunk::<4>().unwrap_or(&[0; 4])),
         _ => IpAddr::from(*bytes[at..].first_chunk::<16>().unwrap_or(&[0; 16])),
     }
 }
 
-/// Writes the hardware addresses of the next hop and of this interface, and the checksum of an IPv4 header.
+/// Writes the hardware addresses of the next hop and of this interface, and the IPv4 header checksum.
 pub(crate) fn finish(header: &mut Header, next_hop: [u8; 6], own: [u8; 6]) {
     let (transport, is_ipv4) = (header.layout.transport, header.layout.transport == IPV4.transport);
     let header = &mut header.bytes;
@@ -185,12 +184,12 @@ pub(crate) fn finish(header: &mut Header, next_hop: [u8; 6], own: [u8; 6]) {
     }
 }
 
-/// What the check costs: ns for one header that fits, over `rounds` of them. For measurements.
+/// The cost of the check: ns for one valid header, over `rounds` of them. For measurements.
 pub fn check_ns(rounds: u64) -> f64 {
     let at = |last, port| SocketAddr::from(([10, 0, 0, last], port));
     let len = 60;
     let template = Template::new(UDP, at(1, 4000), Some(at(2, 4000)));
-    // A header that fits has what the template says, and lengths and a time to live besides.
+    // A valid header has the template's values, and lengths and a time to live.
     let mut header = Header { bytes: template.value, ..template.header() };
     header.bytes[IPV4.length..][..2].copy_from_slice(&((len - IP) as u16).to_be_bytes());
     let udp_length = IPV4.transport + UDP_LENGTH;
@@ -208,7 +207,7 @@ mod tests {
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-    /// A packet of a flow, the bits of its header that are free to the application, and those that are free without a peer.
+    /// A packet of a flow, the bits of its header that the application may choose, and those that it may choose without a peer.
     struct Row {
         header: Vec<u8>,
         free: fn(usize) -> bool,
@@ -322,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_headers_that_are_timed_fit() {
-        // Else it is infinite: no header fitted.
+        // Otherwise it is infinite: no header was valid.
         assert!(check_ns(1000).is_finite());
     }
 

@@ -1,5 +1,5 @@
-//! The thread of an interface: turns while there is work, sleep when there is none, commands in between. It answers by letters to the
-//! daemon (`process/letters.rs`).
+//! The thread of an interface: takes turns while there is work, sleeps otherwise, and obeys commands in between. It
+//! answers by letters to the daemon (`process/letters.rs`).
 
 use crate::accept::OpeningListener;
 use crate::counters::Event;
@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// What an interface's thread is told.
+/// A command for an interface's thread.
 pub(crate) enum Command {
-    /// Beside the answer go these file descriptors.
+    /// These file descriptors go beside the answer.
     Open(Box<Opening>, Vec<OwnedFd>),
     Listen(Box<OpeningListener>, Vec<OwnedFd>),
     Accept {
@@ -35,7 +35,7 @@ pub(crate) enum Command {
         client: u64,
         channel: u32,
     },
-    /// What applications closed is closed, as before each command.
+    /// Close everything that applications have closed, as before each command.
     Settle,
     Leave {
         client: u64,
@@ -54,9 +54,9 @@ pub(crate) enum Command {
         address: IpAddr,
         mac: Option<[u8; 6]>,
     },
-    /// There is no daemon: applications that end have to be noticed.
+    /// There is no daemon: notice applications that end.
     Alone,
-    /// There is a daemon at the end of this socket: it is told how the interface began, this about its device, and everything else.
+    /// A daemon is at the end of this socket: report how the interface began, its device, and everything else.
     Tell {
         daemon: Arc<OwnedFd>,
         start: Box<Start>,
@@ -71,11 +71,11 @@ pub(crate) enum Command {
 pub(crate) enum Ending {
     /// The interface goes down: its flows end.
     Down,
-    /// Another process goes on with everything.
+    /// Another process continues with everything.
     HandOver,
 }
 
-/// The way to an interface's thread.
+/// The connection to an interface's thread.
 #[derive(Clone)]
 pub(crate) struct Line {
     commands: Sender<(u64, Command)>,
@@ -83,10 +83,10 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Gives a command, whose answer has this number; none: the thread has ended.
+    /// Gives a command whose answer has this number. `None`: the thread has ended.
     pub(crate) fn tell(&self, number: u64, command: Command) -> Option<()> {
         self.commands.send((number, command)).ok()?;
-        // Full is as good as written.
+        // A full descriptor wakes the thread, too.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         Some(())
     }
@@ -106,18 +106,18 @@ pub(crate) fn line(letters: Letters) -> io::Result<(Line, Desk)> {
     Ok((Line { commands: sender, wake: Arc::clone(&wake) }, Desk { commands, wake, letters }))
 }
 
-/// Commands between two turns: a client that asks on and on does not keep packets from moving.
+/// Commands between two turns: a client that asks all the time must not stop packets.
 const COMMANDS: usize = 4;
 
-/// ns on the clock of all interfaces. It goes on in the next process, so that cookies and sequence numbers do. It is not 0: limits look
-/// back from here.
+/// ns on the common clock of all interfaces. The clock continues in the next process, so cookies and sequence numbers
+/// stay valid. It is never 0: limits look back from here.
 pub(crate) fn clock() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     SECOND + seconds.saturating_mul(SECOND) + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Runs an interface until it is told to go down.
+/// Runs an interface until it must go down.
 pub(crate) fn run(mut interface: Interface, desk: &Desk) {
     loop {
         let mut left = COMMANDS;
@@ -131,7 +131,7 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
                 Some(Ending::Down) => return go_down(&mut interface, desk),
             }
         }
-        // With none left, the queue may hold more, whose wake-ups a sleep would swallow.
+        // If `left` is 0, the queue may hold more commands, whose wake-ups a sleep would swallow.
         let next = interface.turn(clock());
         report(&mut interface, &desk.letters);
         if let Next::Sleep(until) = next
@@ -151,7 +151,7 @@ fn go_down(interface: &mut Interface, desk: &Desk) {
     report(interface, &desk.letters);
 }
 
-/// Tells the daemon what ended, and what addresses and routes there are after a change.
+/// Reports ended flows to the daemon, and addresses and routes after a change.
 fn report(interface: &mut Interface, letters: &Letters) {
     let core = &mut interface.core;
     if std::mem::take(&mut core.routes_changed) {
@@ -165,10 +165,10 @@ fn report(interface: &mut Interface, letters: &Letters) {
     }
 }
 
-/// Carries a command out, and answers; or says how the thread is to end.
+/// Carries out a command, and answers; or returns how the thread should end.
 fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -> Option<Ending> {
     let (now, core) = (clock(), &mut interface.core);
-    // What an application closed before it asked is closed: it may want the port, the channel or the place in its quota.
+    // First close what the application has closed: it may want the port, the channel or the quota place.
     core.collect_news(now);
     let shared = |fds: Vec<OwnedFd>| fds.into_iter().map(Arc::new).collect();
     let done = |done: Result<(), NetError>| done.map(|()| Letter::word(number, Word::Done));
@@ -206,7 +206,7 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
         }),
         Command::State { user } => {
             let mut state = vec![interface.state(user, now)];
-            // A word is more than a state.
+            // A message has more than the state.
             flow::fit(&mut state, BYTES - 64);
             state.pop().map_or_else(|| done(Ok(())), |state| Ok(Letter::word(number, Word::State(state))))
         }
@@ -231,13 +231,13 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
         }
         Command::End(ending) => return Some(ending),
     };
-    // What ended by this command ended before the answer: the client may have its place again.
+    // Report flows that ended by this command before the answer: the client may reuse the place.
     report(interface, &desk.letters);
     desk.letters.send(answer.unwrap_or_else(|error| Letter::word(number, Word::Refused(error.kind, error.text))));
     None
 }
 
-/// Clients whose applications have gone: no process has the other side of their doorbells.
+/// Clients whose applications have gone: the other side of their doorbells is closed.
 fn hung_up(interface: &Interface) -> Vec<u64> {
     let clients = &interface.core.clients;
     let ends = clients.values().map(|client| client.bells.fd());
@@ -255,7 +255,7 @@ fn sleep(interface: &mut Interface, desk: &Desk, until: Option<u64>, now: u64) {
         core.counters.event(Event::Sleeps);
         let mut fds = vec![PollFd::new(&*desk.wake, PollFlags::IN)];
         let device = interface.device.receive.fd();
-        // A device that is down or gone says so without end.
+        // A device that is down or gone would wake the thread forever.
         if core.listens(now) {
             fds.push(PollFd::from_borrowed_fd(device, PollFlags::IN));
         }
@@ -266,7 +266,7 @@ fn sleep(interface: &mut Interface, desk: &Desk, until: Option<u64>, now: u64) {
         let wait = until.map(|until| until.saturating_sub(now));
         let wait = wait
             .map(|ns| Timespec { tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX), tv_nsec: (ns % SECOND) as _ });
-        // A signal is no reason to end; neither is anything else that `poll` says.
+        // A signal is no reason to end; nor is any other result of `poll`.
         let _ = rustix::event::poll(&mut fds, wait.as_ref());
         let ends = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let ended = fds[others..].iter().map(|fd| fd.revents().intersects(ends));

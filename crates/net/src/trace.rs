@@ -1,8 +1,8 @@
-//! Traces: an application reads the frames of a flow, both directions, as the driver sees them. A frame received is traced when its
-//! flow is found, a frame to send as it goes to the device.
+//! Traces: an application reads the frames of a flow in both directions, as the driver sees them. A received frame is
+//! traced when its flow is found, a sent frame when it goes to the device.
 //!
-//! The driver copies the frames into the receive half of a channel of their own (`flow::TraceHead`). The traced flow never waits: a
-//! frame that finds too few empty buffers in that channel is left out and counted there.
+//! The driver copies the frames into the receive half of a channel of their own (`flow::TraceHead`). The traced flow
+//! never waits: a frame that finds too few empty buffers there is left out and counted.
 
 use crate::counters::Event;
 use crate::error::{NetError, NetErrorKind};
@@ -15,12 +15,12 @@ use flow::{Direction, Granted, TraceHead};
 use rustix::io::Errno;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A trace to begin: everything that could be made outside the interface's thread.
+/// A trace to begin: everything that can be made outside the interface's thread.
 #[derive(Debug)]
 pub(crate) struct Tracing {
     /// Its own number.
     pub(crate) number: u64,
-    /// The flow's number, and its user; none: of any user.
+    /// The flow's number, and its user. `None`: of any user.
     pub(crate) flow: u64,
     pub(crate) user: Option<u32>,
     pub(crate) owner: Owner,
@@ -31,7 +31,6 @@ pub(crate) struct Tracing {
     pub(crate) place: Place,
 }
 
-/// A trace.
 #[derive(Debug)]
 pub(crate) struct Trace {
     pub(crate) number: u64,
@@ -40,7 +39,7 @@ pub(crate) struct Trace {
     pub(crate) snap: usize,
     pub(crate) driver: Driver,
     pub(crate) bells: Bells,
-    /// Is the application to be rung?
+    /// Should the application be rung?
     ring: bool,
     /// It broke its channel.
     is_broken: bool,

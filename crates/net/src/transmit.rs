@@ -23,7 +23,7 @@ const SHORT: usize = 64;
 /// How a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turned {
-    /// The flow has nothing to send now, waits for a neighbour, or ended.
+    /// The flow has no packet to send now, waits for a neighbour, or ended.
     Out,
     /// The flow may have more.
     More,
@@ -101,7 +101,7 @@ impl Core {
         }
     }
 
-    /// A flow has nothing to send now.
+    /// A flow has no packet to send now.
     pub(crate) fn rest(&mut self, id: FlowId) {
         self.scheduler.idle(id.key());
         if let Some(flow) = self.flows.get_mut(id)

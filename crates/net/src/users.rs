@@ -21,7 +21,7 @@ pub(crate) struct Place {
 }
 
 impl Users {
-    /// A place for one more flow of this user, whose channel has so many bytes: the daemon holds them in memory.
+    /// A place for one more flow of this user, whose channel has `bytes`, which the daemon holds in memory.
     pub(crate) fn take(&self, user: u32, bytes: usize) -> Result<Place, NetError> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (flows, used) = counts.get(&user).copied().unwrap_or_default();

@@ -7,13 +7,30 @@ pub struct Sum(u64);
 
 impl Sum {
     /// The sum of these bytes; an odd last one is the high half of a word (RFC 1071, section 1).
+    ///
+    /// Tiers: 64 bytes a turn, as eight words of 64 bits in one chain of carries; the rest by 32 bits, as all of a header. Both
+    /// add in the processor's order of bytes and swap the sum, which gives the same (RFC 1071, section 2B).
     #[inline]
     pub fn of(bytes: &[u8]) -> Sum {
-        let (quads, rest) = bytes.as_chunks::<4>();
-        let quads: u64 = quads.iter().map(|quad| u64::from(u32::from_be_bytes(*quad))).sum();
-        let mut last = [0; 4];
-        last[..rest.len()].copy_from_slice(rest);
-        Sum(quads + u64::from(u32::from_be_bytes(last)))
+        let (turns, rest) = bytes.as_chunks::<64>();
+        let (mut sum, mut carries) = (0u64, 0u64);
+        for turn in turns {
+            let mut carry = false;
+            for word in turn.as_chunks::<8>().0 {
+                (sum, carry) = sum.carrying_add(u64::from_ne_bytes(*word), carry);
+            }
+            carries += u64::from(carry);
+        }
+        let (quads, rest) = rest.as_chunks::<4>();
+        let last = match *rest {
+            [a, b, c] => u32::from_ne_bytes([a, b, c, 0]),
+            [a, b] => u32::from_ne_bytes([a, b, 0, 0]),
+            [a] => u32::from_ne_bytes([a, 0, 0, 0]),
+            _ => 0,
+        };
+        let quads: u64 = quads.iter().map(|quad| u64::from(u32::from_ne_bytes(*quad))).sum();
+        let sum = (sum >> 32) + (sum & 0xffff_ffff) + carries + quads + u64::from(last);
+        Sum(u64::from(Sum(sum).folded().to_be()))
     }
 
     /// The sum of one number of up to four words.
@@ -74,7 +91,29 @@ mod tests {
         assert_eq!(mended(0xdd2f, Sum::number(0x5555), Sum::number(0x3285)), 0x0000);
     }
 
+    /// Word by word, as the RFC says it.
+    fn by_words(bytes: &[u8]) -> u16 {
+        let words = bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(*word.get(1).unwrap_or(&0)));
+        words.fold(0, |sum, word| (sum + word) % 0x1_0000 + (sum + word) / 0x1_0000) as u16
+    }
+
+    /// All lengths around the turns, and words that carry each time.
+    #[test]
+    fn every_length_is_summed_as_the_rfc_says() {
+        let bytes: Vec<u8> = (0..400_u32).map(|byte| (byte * 167 + byte / 7) as u8).collect();
+        for len in 0..bytes.len() {
+            assert_eq!(Sum::of(&bytes[..len]).folded(), by_words(&bytes[..len]), "{len}");
+            assert_eq!(Sum::of(&vec![0xff; len]).folded(), by_words(&vec![0xff; len]), "{len}");
+            assert_eq!(Sum::of(&vec![0; len]).folded(), 0, "{len}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn any_bytes_are_summed_as_the_rfc_says(bytes in proptest::collection::vec(any::<u8>(), 0..3000)) {
+            prop_assert_eq!(Sum::of(&bytes).folded(), by_words(&bytes));
+        }
+
         #[test]
         fn mending_is_summing_anew(
             mut bytes in proptest::collection::vec(any::<u8>(), 2..60),

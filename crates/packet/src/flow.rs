@@ -143,7 +143,7 @@ impl FlowHasher {
     }
 
     /// The hash of `flow` and of its reverse. All 64 bits are fit for use.
-    #[inline]
+    #[inline(always)]
     pub fn hash(&self, flow: &Flow) -> u64 {
         let [first, second, third, fourth] = self.keys;
         let one = fold(address_word(flow.source, self.keys) ^ first, u64::from(flow.source_port) ^ second);
@@ -153,7 +153,7 @@ impl FlowHasher {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn address_word(address: IpAddr, keys: [u64; 4]) -> u64 {
     match address {
         IpAddr::V4(address) => u64::from(address.to_bits()),
@@ -165,7 +165,7 @@ fn address_word(address: IpAddr, keys: [u64; 4]) -> u64 {
 }
 
 /// Both halves of a 128-bit product, combined.
-#[inline]
+#[inline(always)]
 fn fold(one: u64, two: u64) -> u64 {
     let product = u128::from(one) * u128::from(two);
     (product >> 64) as u64 ^ product as u64

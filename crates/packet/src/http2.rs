@@ -10,12 +10,18 @@ pub mod kind {
     pub const DATA: u8 = 0;
     /// Header fields.
     pub const HEADERS: u8 = 1;
+    /// Which stream comes before others.
+    pub const PRIORITY: u8 = 2;
     /// A stream is given up.
     pub const RST_STREAM: u8 = 3;
     /// What a side wants of the other.
     pub const SETTINGS: u8 = 4;
     /// A request that the server answers without being asked.
     pub const PUSH_PROMISE: u8 = 5;
+    /// The connection is given up.
+    pub const GOAWAY: u8 = 7;
+    /// How much more the other side may send.
+    pub const WINDOW_UPDATE: u8 = 8;
     /// More header fields.
     pub const CONTINUATION: u8 = 9;
 }

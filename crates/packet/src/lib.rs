@@ -6,7 +6,7 @@
 //!   [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
 //! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`],
-//!   [`ssh`], [`sip`], [`http2`] and its [`hpack`], [`quic`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
+//!   [`ssh`], [`sip`], [`http2`] and its [`hpack`], [`quic`] and [`gquic`], [`websocket`], [`dcerpc`], [`smb`], [`ike`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
 //!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`];
 //!   [`offload`] does what devices do for a host.
 //! - [`time`] writes timestamps.
@@ -28,6 +28,7 @@ mod wlan;
 pub mod arp;
 pub mod capture;
 pub mod checksum;
+pub mod dcerpc;
 pub mod dhcp;
 pub mod dns;
 pub mod encapsulation;
@@ -36,9 +37,11 @@ pub mod fingerprint;
 pub mod flow;
 pub mod frame;
 pub mod ftp;
+pub mod gquic;
 pub mod hpack;
 pub mod http2;
 pub mod icmp;
+pub mod ike;
 pub mod ipv4;
 pub mod ipv6;
 pub mod link;
@@ -52,6 +55,7 @@ pub mod pseudo;
 pub mod quic;
 pub mod reply;
 pub mod sip;
+pub mod smb;
 pub mod smtp;
 pub mod sniff;
 pub mod ssh;
@@ -60,6 +64,7 @@ pub mod time;
 pub mod tls;
 pub mod tunnel;
 pub mod udp;
+pub mod websocket;
 pub mod x509;
 
 pub use flow::Flow;

@@ -64,12 +64,26 @@ fn strip_prefix<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     (is_it && words.len() < rest.len()).then_some(behind)
 }
 
-/// A path as it was sent, with its angle brackets where it has some; parameters follow it.
+/// A path as it was sent, with its angle brackets where it has some; parameters follow it. A quoted name may have brackets and
+/// spaces of its own (RFC 5321, 4.1.2).
 fn path(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
-    let is_end = |byte: &u8| *byte == b'>' && text[0] == b'<' || *byte == b' ' && text[0] != b'<';
-    match text.iter().position(is_end) {
-        Some(end) if text[end] == b'>' => &text[..=end],
+    let is_bracketed = text.first() == Some(&b'<');
+    let end_byte = if is_bracketed { b'>' } else { b' ' };
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let outside_quotes = text.iter().position(|byte| {
+        let is_end = !is_quoted && *byte == end_byte;
+        if is_quoted && !is_escaped && *byte == b'\\' {
+            is_escaped = true;
+        } else {
+            is_quoted ^= *byte == b'"' && !is_escaped;
+            is_escaped = false;
+        }
+        is_end
+    });
+    // A quote without an end quotes nothing.
+    match outside_quotes.or_else(|| text.iter().position(|byte| *byte == end_byte)) {
+        Some(end) if is_bracketed => &text[..=end],
         Some(end) => &text[..end],
         None => text,
     }
@@ -88,6 +102,10 @@ mod tests {
         check(b"MAIL FROM:<a@b> SIZE=9", Command::MailFrom(b"<a@b>"));
         check(b"mail  from: a@b X", Command::MailFrom(b"a@b"));
         check(b"MAIL FROM:<>", Command::MailFrom(b"<>"));
+        check(b"MAIL FROM:<\"a>b c\\\">\"@d> SIZE=9", Command::MailFrom(b"<\"a>b c\\\">\"@d>"));
+        check(b"MAIL FROM:\"a b\"@d SIZE=9", Command::MailFrom(b"\"a b\"@d"));
+        check(b"MAIL FROM:<a\"b@c> SIZE=9", Command::MailFrom(b"<a\"b@c>"));
+        check(b"MAIL FROM:<a\\>b@c", Command::MailFrom(b"<a\\>"));
         check(b"RCPT TO:<c@d", Command::RcptTo(b"<c@d"));
         check(b"MAILFROM:<a@b>", Command::Other);
         check(b"DATA", Command::Data);

@@ -1,9 +1,9 @@
-//! What libpcap and its callers share: structures and numbers of `pcap/pcap.h` and `pcap/bpf.h`, version 1.10.
+//! Structures and numbers shared with callers of libpcap, from `pcap/pcap.h` and `pcap/bpf.h`, version 1.10.
 
 use program::cbpf::Instruction;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// `pcap_t`: one of libpcap's, or one of ours ([`Handle`](crate::handle::Handle)).
+/// `pcap_t`: a handle of libpcap's, or one of ours ([`Handle`](crate::handle::Handle)).
 #[repr(C)]
 pub struct Pcap {
     _data: [u8; 0],
@@ -14,9 +14,9 @@ pub struct Pcap {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PacketHeader {
-    /// When it was seen; with nanosecond precision `tv_usec` holds nanoseconds.
+    /// Arrival time. With nanosecond precision `tv_usec` holds nanoseconds.
     pub time: libc::timeval,
-    /// Bytes that are there.
+    /// Captured bytes.
     pub captured: u32,
     /// Bytes on the wire.
     pub wire: u32,
@@ -32,11 +32,11 @@ impl Default for PacketHeader {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets the filter let through, those lost afterwards included.
+    /// Packets that passed the filter, including those lost afterwards.
     pub received: c_uint,
-    /// Of those, lost for lack of room.
+    /// Packets of these that were lost for lack of room.
     pub dropped: c_uint,
-    /// Lost by the device or its driver.
+    /// Packets lost by the device or its driver.
     pub dropped_by_interface: c_uint,
 }
 
@@ -44,9 +44,9 @@ pub struct Statistics {
 #[repr(C)]
 #[derive(Debug)]
 pub struct BpfProgram {
-    /// Instructions there are.
+    /// The number of instructions.
     pub length: c_uint,
-    /// The first.
+    /// The first instruction.
     pub instructions: *mut Instruction,
 }
 
@@ -58,7 +58,7 @@ pub type Handler = Option<unsafe extern "C" fn(user: *mut u8, header: *const Pac
 pub struct Interface {
     /// The next in the list.
     pub next: *mut Interface,
-    /// What it is opened by.
+    /// The name that opens it.
     pub name: *mut c_char,
     /// For people.
     pub description: *mut c_char,
@@ -68,10 +68,10 @@ pub struct Interface {
     pub flags: c_uint,
 }
 
-/// Size of the error texts callers hand in, and of a handle's own.
+/// Size of the callers' buffers for error texts, and of a handle's own.
 pub const ERROR_BYTES: usize = 256;
 
-/// The longest packet anybody may ask for; what is asked for wrongly becomes this.
+/// The longest snapshot length. Invalid lengths become this one.
 pub const SNAPLEN_MAX: c_int = 262_144;
 
 /// PCAP_TSTAMP_HOST.
@@ -92,17 +92,17 @@ pub const DOCSIS: c_int = 143;
 pub mod status {
     use std::ffi::c_int;
 
-    /// The handle's text says more.
+    /// The handle's error text says more.
     pub const ERROR: c_int = -1;
     /// pcap_breakloop() was called.
     pub const BREAK: c_int = -2;
-    /// It takes an active handle.
+    /// The call needs an active handle.
     pub const NOT_ACTIVATED: c_int = -3;
-    /// It takes a handle that is not active yet.
+    /// The call needs a handle that is not active yet.
     pub const ACTIVATED: c_int = -4;
     /// There is no such device.
     pub const NO_SUCH_DEVICE: c_int = -5;
-    /// No monitor mode.
+    /// Monitor mode is not supported.
     pub const NO_MONITOR_MODE: c_int = -6;
     /// Not permitted.
     pub const NOT_PERMITTED: c_int = -8;
@@ -110,9 +110,9 @@ pub mod status {
     pub const NOT_UP: c_int = -9;
     /// Promiscuous mode is not permitted.
     pub const PROMISCUOUS_NOT_PERMITTED: c_int = -11;
-    /// Not this precision.
+    /// This precision is not supported.
     pub const PRECISION_NOT_SUPPORTED: c_int = -12;
-    /// Not this type of times; goes on without.
+    /// This type of timestamps is not supported; the handle works without it.
     pub const WARNING_TIMES_NOT_SUPPORTED: c_int = 3;
 }
 

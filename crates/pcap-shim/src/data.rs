@@ -1,8 +1,8 @@
-//! The two variables libpcap exports.
+//! The two variables that libpcap exports.
 
 use std::ffi::{CStr, c_char};
 
-/// Version of the library whose functions these are.
+/// The libpcap version whose functions this library has.
 #[unsafe(export_name = "pcap_version")]
 pub static VERSION: [u8; 7] = *b"1.10.3\0";
 
@@ -13,14 +13,14 @@ pub struct EthernetProtocol {
     number: u16,
 }
 
-// SAFETY: it points to constants, and nothing changes it.
+// SAFETY: it points to constants, which never change.
 unsafe impl Sync for EthernetProtocol {}
 
 const fn row(name: &'static CStr, number: u16) -> EthernetProtocol {
     EthernetProtocol { name: name.as_ptr(), number }
 }
 
-/// Protocols that expressions know by name, as in libpcap's `nametoaddr.c`.
+/// Protocols that have names in expressions, as in libpcap's `nametoaddr.c`.
 #[unsafe(export_name = "eproto_db")]
 pub static ETHERNET_PROTOCOLS: [EthernetProtocol; 13] = [
     row(c"aarp", 0x80f3),

@@ -1,10 +1,13 @@
-//! What pcap_setfilter() is given, made into what a device's owner can decide on and what is left to decide here.
+//! Divides a filter given to pcap_setfilter() into an expression for the device's owner and a rest that runs here.
 //!
-//! The program comes from a handle that is not live, so it is for the wire's bytes, tags in place. Two things in it go
-//! beyond those: `inbound` and `outbound` ask where a packet goes, `ifindex` on which interface it is (ancillary loads).
-//! The last is a constant here. Of the first two there is one program for each answer: the owner is asked whether either
-//! wants the packet, and here the right one decides. And a program says with the number it returns how much of a packet is
-//! wanted; as long as that is one number, nothing need run here.
+//! The program was compiled with an inactive handle, so it expects the bytes of the wire, with tags in place. Two
+//! ancillary loads read more than those bytes:
+//!
+//! - `inbound` and `outbound` ask for a packet's direction. For each direction there is one program. The owner gets
+//!   their union, and the right one runs here.
+//! - `ifindex` asks for the interface. Here it is a constant.
+//!
+//! A program's return value is the number of bytes to keep. If it always returns the same number, no program runs here.
 
 use program::Interpreter;
 use program::cbpf::{Instruction, MAX_INSTRUCTIONS, validate};
@@ -13,7 +16,7 @@ use program::lower::LowerError;
 /// BPF_RET|BPF_K, and its operand from A.
 const RETURN: u16 = 0x06;
 const RETURN_A: u16 = 0x16;
-/// BPF_LD|BPF_ABS, as word, half-word, byte; and BPF_LD|BPF_IMM.
+/// BPF_LD|BPF_ABS as word, half-word and byte; and BPF_LD|BPF_IMM.
 const LOADS: [u16; 3] = [0x20, 0x28, 0x30];
 const LOAD_CONSTANT: u16 = 0x00;
 /// BPF_LDX|BPF_IMM.
@@ -24,20 +27,20 @@ const JUMP: u16 = 0x05;
 /// SKF_AD_OFF + SKF_AD_PKTTYPE, SKF_AD_OFF + SKF_AD_IFINDEX.
 const PACKET_TYPE: u32 = 0xffff_f004;
 const INTERFACE_INDEX: u32 = 0xffff_f008;
-/// PACKET_OUTGOING, and a packet type that is none.
+/// PACKET_OUTGOING, and a value that is no outgoing type.
 const OUTGOING: u32 = 4;
 const INCOMING: u32 = 0;
 
-/// Which packets a handle wants, and how much of each.
+/// The packets that a handle wants, and how many bytes of each.
 #[derive(Debug, Default)]
 pub struct Expression {
-    /// What the device's owner is to decide by; empty where all packets pass.
+    /// The expression for the device's owner. Empty: all packets pass.
     pub pushed: Vec<Instruction>,
-    /// The same, for packets that were found by an earlier expression.
+    /// The same expression, for packets that an earlier expression selected.
     pub pushed_here: Option<Interpreter>,
-    /// What is left to decide here, for packets that come and for those that go.
+    /// The programs that run here, for received and for sent packets. `None`: no program runs here.
     pub rest: Option<[Interpreter; 2]>,
-    /// Bytes of each packet at most; none if the programs of `rest` say.
+    /// The most bytes of each packet. `None`: the programs of `rest` return the number.
     pub keep: Option<u32>,
 }
 
@@ -45,7 +48,8 @@ pub struct Expression {
 pub const NOTHING: [Instruction; 1] = [Instruction { code: RETURN, jt: 0, jf: 0, k: 0 }];
 
 impl Expression {
-    /// Reads a program. `interface` is the index of the device. The error is libpcap's, or says what cannot be done.
+    /// Reads a program. `interface` is the index of the device. The error has libpcap's words, or names the unsupported
+    /// instruction.
     pub fn new(program: &[Instruction], interface: u32) -> Result<Expression, String> {
         if program.len() > MAX_INSTRUCTIONS || validate(program).is_err() {
             return Err("BPF program is not valid".into());
@@ -73,7 +77,7 @@ impl Expression {
         Ok(expression)
     }
 
-    /// The same, all of it decided here: for when the device's owner cannot.
+    /// The same filter, run completely here because the device's owner cannot run it.
     pub fn all_here(mut self) -> Expression {
         if let Some(pushed) = self.pushed_here.take() {
             self.pushed.clear();
@@ -83,12 +87,12 @@ impl Expression {
     }
 }
 
-/// Is it a program without a test that takes every packet?
+/// Does this program accept every packet without a test?
 fn passes_all(program: &[Instruction]) -> bool {
     matches!(program, [Instruction { code: RETURN, k: 1.., .. }, ..])
 }
 
-/// The number of bytes that every packet it takes is cut to; none if it depends.
+/// The bytes that this program keeps of every packet. `None`: the number varies.
 fn kept(program: &[Instruction]) -> Option<u32> {
     let returns = program.iter().filter(|one| matches!(one.code, RETURN | RETURN_A));
     let mut kept = None;
@@ -102,7 +106,7 @@ fn kept(program: &[Instruction]) -> Option<u32> {
     Some(kept.unwrap_or(0))
 }
 
-/// With constants in place of what goes beyond the packet's bytes.
+/// Replaces the ancillary loads by constants.
 fn specialise(program: &[Instruction], packet_type: u32, interface: u32) -> Vec<Instruction> {
     let constant = |k| Instruction { code: LOAD_CONSTANT, jt: 0, jf: 0, k };
     let one = |one: &Instruction| match one.k {
@@ -113,8 +117,8 @@ fn specialise(program: &[Instruction], packet_type: u32, interface: u32) -> Vec<
     program.iter().map(one).collect()
 }
 
-/// Takes what either takes: where the first rejects, the second begins. Where the first takes part of its verdict from a
-/// register, which might be 0, the second cannot follow: then all packets pass, to be decided on here.
+/// The union of two programs: at each place where the first one rejects, the second one begins. If the first one
+/// returns a register, which might be 0, the second cannot follow: then all packets pass, and the filter runs here.
 fn either(first: &[Instruction], second: &[Instruction]) -> Vec<Instruction> {
     if first.iter().any(|one| one.code == RETURN_A) {
         return Vec::new();
@@ -125,7 +129,7 @@ fn either(first: &[Instruction], second: &[Instruction]) -> Vec<Instruction> {
         }
         other => *other,
     });
-    // Registers are 0 when a program begins.
+    // A program starts with all registers 0.
     let zero = [LOAD_CONSTANT, LOAD_CONSTANT_X].map(|code| Instruction { code, jt: 0, jf: 0, k: 0 });
     follow.chain(zero).chain(second.iter().copied()).collect()
 }
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn lengths_that_depend_are_found_here() {
-        // 64 bytes where the first is 7, else 80; then the first byte itself.
+        // Keeps 64 bytes if the first byte is 7, else 80; then: keeps as many as the first byte says.
         let two = [i(0x30, 0, 0, 0), i(0x15, 0, 1, 7), i(6, 0, 0, 64), i(6, 0, 0, 80)];
         let register = [i(0x30, 0, 0, 0), i(0x16, 0, 0, 0)];
         for (program, byte, expected) in [(&two[..], 7, 64), (&two, 8, 80), (&register, 9, 9), (&register, 0, 0)] {

@@ -1,7 +1,7 @@
-//! From a request's output to packets of a live ring: reads the capture that `save -` writes, as it is written.
+//! Turns a request's output into packets of a live ring: parses the capture that `save -` writes, while it is written.
 //!
-//! The ring has one reader, who says how far it is: this side waits for it half a ring before it would overwrite what
-//! was not read. Expressions are looked at under a lock, which is never held while waiting.
+//! The ring has one reader, which reports its position. The writer waits for it half a ring before it would overwrite
+//! unread packets. Expressions are read under a lock, which is never held during that wait.
 
 use crate::request::Shared;
 use buffer::live::words::{GRAIN_BYTES, PACKET_BYTES};
@@ -12,7 +12,7 @@ use packet::pcapng::{Direction, Reader, direction};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Frames that are published at a time.
+/// Frames that are published together.
 const BATCH: usize = 64;
 
 /// The writing side of a request's ring.
@@ -21,24 +21,24 @@ pub struct Frames {
     memory: LiveMemory,
     shared: Arc<Shared>,
     reader: Reader,
-    /// Of the frames before.
+    /// The link type of earlier frames.
     link_type: Option<u16>,
-    /// What was written and not understood yet: less than a block of the capture.
+    /// Written bytes that are not parsed yet: less than a block of the capture.
     rest: Vec<u8>,
-    /// Packets and bytes published since the last time it was asked how far the reader is.
+    /// Packets and bytes published since the last wait for the reader.
     window: (u64, u64),
-    /// Number behind the last packet before that.
+    /// The number after the last packet that was published before that wait.
     before: u64,
 }
 
 impl Frames {
-    /// For a ring that nobody has written to.
+    /// For a ring that was never written.
     pub fn new(copying: Copying, memory: LiveMemory, shared: Arc<Shared>) -> Frames {
         let (reader, rest) = (Reader::new(), Vec::new());
         Frames { copying, memory, shared, reader, link_type: None, rest, window: (0, 0), before: 0 }
     }
 
-    /// Publishes the frames that are whole; how many bytes that were.
+    /// Publishes all complete frames. Returns the number of bytes parsed.
     fn publish(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut at = 0;
         let mut batch: Vec<(Record, usize)> = Vec::with_capacity(BATCH);
@@ -73,7 +73,7 @@ impl Frames {
         }
     }
 
-    /// Publishes frames, of which each says where in `bytes` its block begins.
+    /// Publishes frames. Each comes with the offset of its block in `bytes`.
     fn publish_batch(&mut self, batch: &[(Record, usize)], bytes: &[u8]) -> io::Result<()> {
         let geometry = self.memory.geometry();
         let taken = |(record, _): &(Record, usize)| {
@@ -82,7 +82,7 @@ impl Frames {
         let order = self.reader.order();
         let mut rest = batch;
         while !rest.is_empty() {
-            // As many as go into a quarter of the ring together with what was published since it was last asked.
+            // As many frames as fit into a quarter of the ring, together with those published since the last wait.
             let (mut count, mut window) = (0, self.window);
             while let Some(frame) = rest.get(count) {
                 let with = (window.0 + 1, window.1 + taken(frame));
@@ -104,7 +104,7 @@ impl Frames {
                 }
             });
             if is_full(self.window, geometry.slots, geometry.ring_bytes) || !later.is_empty() {
-                // Two quarters are under way then: this one and the one before.
+                // Now two quarters are in flight: this one, and the one before, for which the writer waits.
                 if !self.shared.await_reader(self.before) {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
@@ -117,7 +117,7 @@ impl Frames {
     }
 }
 
-/// Is it time to ask how far the reader is?
+/// Is a quarter of the ring published, so that the writer must wait for the reader?
 fn is_full((packets, bytes): (u64, u64), slots: u32, ring_bytes: u64) -> bool {
     packets >= u64::from(slots) / 4 || bytes >= ring_bytes / 4
 }

@@ -1,12 +1,11 @@
-//! The edge between C and Rust: no panic crosses it.
+//! The border between C and Rust: no panic crosses it.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a function of C gives that could not do its work: because ours panicked, or because the libpcap that is
-/// installed does not have it.
+/// The result of an exported function that failed, because our code panicked or the installed libpcap lacks the function.
 pub trait Failed {
-    /// That.
+    /// The value.
     const FAILED: Self;
 }
 
@@ -34,16 +33,16 @@ impl<T> Failed for *mut T {
     const FAILED: *mut T = std::ptr::null_mut();
 }
 
-/// Runs what a function of C does.
+/// Runs the body of an exported function.
 #[inline]
 pub fn guarded<T: Failed>(work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(T::FAILED)
 }
 
-/// Memory that libpcap, or a program that knows libpcap, will free: from the allocator libpcap itself uses.
+/// Allocates memory that libpcap, or a program, will free, with the allocator that libpcap uses.
 pub fn allocate(bytes: usize) -> *mut c_void {
     let allocate = crate::real::real().allocate.unwrap_or(libc::malloc);
-    // SAFETY: `malloc`, by whichever name it was found.
+    // SAFETY: this is `malloc`, whatever name it was found under.
     unsafe { allocate(bytes) }
 }
 

@@ -1,9 +1,9 @@
-//! `pcap_t` as we make it: what C holds a pointer to.
+//! Our `pcap_t`, to which C holds a pointer.
 //!
-//! A handle is used by one thread at a time, as libpcap's is, with two exceptions: pcap_breakloop() and pcap_stats() may be
-//! called from a signal handler, the first from other threads, too. Those touch [`Handle::stop`] and [`Handle::meter`] only,
-//! which are atomics. Everything else is in [`Inner`], which is lent for the length of a call and never while a callback
-//! runs, for a callback may call anything but pcap_close() for the same handle.
+//! One thread at a time uses a handle, as with libpcap. There are two exceptions: signal handlers may call
+//! pcap_breakloop() and pcap_stats(), and other threads may call the former. These two use only the atomics in
+//! [`Handle::stop`] and [`Handle::meter`]. Everything else is in [`Inner`], which is lent for the length of a call. It
+//! is not lent during a callback, since a callback may call anything except pcap_close() for the same handle.
 
 use crate::abi::{ERROR_BYTES, Pcap};
 use crate::inner::Inner;
@@ -14,18 +14,18 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tells handles of ours from libpcap's: those begin with the address of a function, which this is not.
+/// Marks our handles. libpcap's begin with the address of a function, which this is not.
 static MARK: u8 = 0;
 
-/// The beginning of libpcap's `struct pcap`, for programs that look into it although they should not: Zeek reads `bufsize`
-/// where it finds libpcap's own headers.
+/// The beginning of libpcap's `struct pcap`, for programs that read it although they should not: Zeek reads `bufsize`
+/// if it was built with libpcap's internal headers.
 #[repr(C)]
 struct Disguise {
     mark: *const u8,
     next_packet: *const c_void,
     file: c_int,
     buffer_bytes: u32,
-    /// More than `struct pcap` has in any version.
+    /// Larger than `struct pcap` of any version.
     rest: [u64; 256],
 }
 
@@ -33,9 +33,9 @@ struct Disguise {
 #[repr(C)]
 pub struct Handle {
     disguise: Disguise,
-    /// pcap_breakloop().
+    /// Set by pcap_breakloop().
     pub stop: Stop,
-    /// pcap_stats().
+    /// Read by pcap_stats().
     pub meter: Meter,
     inner: UnsafeCell<Inner>,
     /// Is `inner` lent?
@@ -44,7 +44,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// A handle, to be freed by [`free`](Self::free).
+    /// Makes a handle. [`free`](Self::free) frees it.
     pub fn leak(inner: Inner) -> std::io::Result<*mut Pcap> {
         let disguise = Disguise {
             mark: &raw const MARK,
@@ -64,21 +64,20 @@ impl Handle {
         Ok(Box::into_raw(Box::new(handle)).cast())
     }
 
-    /// The handle behind a pointer, if it is one of ours.
+    /// The handle at a pointer. `None`: it is libpcap's.
     ///
     /// # Safety
     ///
-    /// `handle` is null, or a pointer to a `pcap_t` of libpcap's or ours that was not closed, and is not closed while the
-    /// result is used.
+    /// `handle` is null, or an open `pcap_t` of libpcap's or ours that stays open while the result is used.
     #[inline]
     pub unsafe fn of<'a>(handle: *mut Pcap) -> Option<&'a Handle> {
         if handle.is_null() {
             return None;
         }
-        // SAFETY: either sort of handle begins with a pointer, aligned as such.
+        // SAFETY: both kinds of handles begin with an aligned pointer.
         let mark = unsafe { handle.cast::<*const u8>().read() };
-        // SAFETY: only `leak` makes what begins with the address of `MARK`, and it is there until it is closed. Shared
-        // references only are made to it: what changes is atomic or in a cell.
+        // SAFETY: only `leak` makes an object that begins with the address of `MARK`, and it exists until it is closed.
+        // There are only shared references to it: each mutable part is atomic or in a cell.
         std::ptr::eq(mark, &raw const MARK).then(|| unsafe { &*handle.cast::<Handle>() })
     }
 
@@ -86,55 +85,55 @@ impl Handle {
     ///
     /// # Safety
     ///
-    /// `handle` came from [`leak`](Self::leak) and is used no more.
+    /// `handle` came from [`leak`](Self::leak), and is not used afterwards.
     pub unsafe fn free(handle: *mut Pcap) {
-        // SAFETY: by the caller's word.
+        // SAFETY: the caller guarantees it.
         drop(unsafe { Box::from_raw(handle.cast::<Handle>()) });
     }
 
-    /// What only one thread at a time looks at. `None` if it is lent: then a signal handler has interrupted a call for
-    /// this handle and makes another that libpcap does not permit there.
+    /// Works on [`Inner`], which one thread at a time may use. `None`: it is lent, so a signal handler has interrupted
+    /// a call for this handle and makes a call that libpcap does not permit there.
     #[inline]
     pub fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> Option<T> {
-        // Not a lock: the caller promises that no other thread uses this handle. Against handlers of this thread a plain
-        // load and store will do, for what comes between is over before either goes on.
+        // This is no lock: the caller guarantees that no other thread uses this handle. Against handlers on this
+        // thread, a plain load and store are enough, since a handler finishes before the interrupted code goes on.
         if self.lent.load(Ordering::Relaxed) {
             return None;
         }
         self.lent.store(true, Ordering::Relaxed);
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
         let back = Back(&self.lent);
-        // SAFETY: nobody else has a reference: not another thread (above), not this one (it was not lent).
+        // SAFETY: there is no other reference: not on another thread (see above), nor on this one (it was not lent).
         let done = work(unsafe { &mut *self.inner.get() });
         drop(back);
         Some(done)
     }
 
-    /// Keeps a text for pcap_geterr(), cut to what fits; gives `status`.
+    /// Keeps an error text for pcap_geterr(), cut to its buffer. Returns `status`.
     pub fn fail(&self, status: c_int, text: impl fmt::Display) -> c_int {
         write_error(self.error.get().cast(), text);
         status
     }
 
-    /// The same without allocating, for signal handlers.
+    /// The same without allocation, for signal handlers.
     pub fn fail_plainly(&self, status: c_int, text: &'static str) -> c_int {
         write_text(self.error.get().cast(), text);
         status
     }
 
-    /// The text that was kept last.
+    /// The last error text.
     pub fn error(&self) -> *mut c_char {
         self.error.get().cast()
     }
 
-    /// The same to read.
+    /// The last error text, as a string.
     pub fn error_text(&self) -> String {
-        // SAFETY: `fail` and the beginning end it with a NUL; libpcap, handed the place, does as well.
+        // SAFETY: the text always ends with a NUL: `leak` and `fail` write one, and so does libpcap if it gets this buffer.
         unsafe { CStr::from_ptr(self.error()) }.to_string_lossy().into_owned()
     }
 }
 
-/// Takes `inner` back, also after a panic.
+/// Takes `inner` back, even after a panic.
 struct Back<'a>(&'a AtomicBool);
 
 impl Drop for Back<'_> {
@@ -144,7 +143,7 @@ impl Drop for Back<'_> {
     }
 }
 
-/// Writes a text to a buffer of [`ERROR_BYTES`], if there is one.
+/// Writes a text to a buffer of [`ERROR_BYTES`], if `to` is not null.
 pub fn write_error(to: *mut c_char, text: impl fmt::Display) {
     if to.is_null() {
         return;
@@ -152,13 +151,13 @@ pub fn write_error(to: *mut c_char, text: impl fmt::Display) {
     write_text(to, &text.to_string());
 }
 
-/// The same, of a text that is there already. `to` is not null.
+/// The same for a finished text. `to` is not null.
 fn write_text(to: *mut c_char, text: &str) {
     let mut end = text.len().min(ERROR_BYTES - 1);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    // SAFETY: libpcap's callers hand in PCAP_ERRBUF_SIZE bytes, and ours has as many; the text is another piece of memory.
+    // SAFETY: callers of libpcap pass PCAP_ERRBUF_SIZE bytes, and our buffer has as many; the text is in other memory.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast::<u8>(), end);
         to.add(end).write(0);

@@ -1,11 +1,15 @@
-//! Who opens devices for this process: the daemon, or where none runs a small process made for it.
+//! Opens devices for this process: through the daemon, or through a helper process if no daemon runs.
 //!
-//! `STREAMLINE_DAEMON` says where a daemon listens, if elsewhere than usual; `STREAMLINE_SHARE` that requests share what they
-//! can. The small process is a copy of this one from
-//! before it gives up its rights, as tcpdump does between opening a device and setting its filter; it serves what the
-//! daemon would, and ends with the last handle. It is a process and no thread, for three reasons: a thread would lose its
-//! rights with the others, would take signals meant for the program, and would be gone in a program that forks to become a
-//! daemon. Programs of one process share a capture through it; programs of several do through the daemon only.
+//! `STREAMLINE_DAEMON` is the daemon's socket, if not the usual one. With `STREAMLINE_SHARE`, requests share what they can.
+//!
+//! The helper is a fork of this process, made before it gives up its rights: tcpdump does that between opening a device and
+//! setting its filter. The helper serves like the daemon, and ends with the last handle. It is a process because a thread
+//!
+//! - would lose its rights together with the other threads,
+//! - would take signals meant for the program,
+//! - would vanish when the program forks to become a daemon.
+//!
+//! Handles of one process share a capture through the helper. Several processes share one only through the daemon.
 
 use crate::real::variable;
 use capture::CaptureErrorKind;
@@ -22,15 +26,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use streamline::devices::opener::{self, Opener};
 use streamline::parser;
 
-/// Where the daemon listens, if not where it usually does.
+/// The daemon's socket, if not the usual one.
 const VARIABLE: &CStr = c"STREAMLINE_DAEMON";
 
-/// The connection of all handles of this process, and the process it is of: after a fork the child makes its own.
+/// The connection of all handles of this process, with its process id: after a fork the child makes its own connection.
 static CONNECTION: Mutex<(u32, Weak<Client>)> = Mutex::new((0, Weak::new()));
 
-/// A connection to who opens devices.
+/// Connects to the daemon or the helper.
 pub fn client() -> Result<Arc<Client>, CaptureError> {
-    // Nothing that panics under it leaves it half made.
+    // The value stays valid even if a thread panics while it holds the lock.
     let mut connection = CONNECTION.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if let (made_by, Some(client)) = (connection.0, connection.1.upgrade())
@@ -43,22 +47,22 @@ pub fn client() -> Result<Arc<Client>, CaptureError> {
     Ok(client)
 }
 
-/// The socket of the daemon this process would speak to.
+/// The daemon's socket.
 pub fn daemon() -> &'static str {
     variable(VARIABLE).and_then(|path| path.to_str().ok()).filter(|path| !path.is_empty()).unwrap_or(SOCKET)
 }
 
-/// The same where one was named.
+/// The daemon's socket. `None`: the variable names no other than the usual one.
 pub fn named_daemon() -> Option<&'static str> {
     Some(daemon()).filter(|path| *path != SOCKET)
 }
 
-/// May parts of requests run where several share them?
+/// May requests share parts with others?
 pub fn shares() -> bool {
     variable(parser::VARIABLE).and_then(|value| value.to_str().ok()).is_some_and(parser::is_asked_for)
 }
 
-/// Is there a daemon that has this device?
+/// Does a daemon have this device?
 pub fn daemon_has(device: &str) -> bool {
     Client::connect(Path::new(daemon()), &purpose()).is_ok_and(|client| client.device(device).is_ok())
 }
@@ -84,20 +88,20 @@ fn connect() -> Result<Client, CaptureError> {
     }
 }
 
-/// This process, as people know it.
+/// The description of this process for other users.
 fn purpose() -> String {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     words.collect::<Vec<_>>().join(" ").trim().to_string()
 }
 
-/// Makes the small process; gives the socket to speak to it by.
+/// Makes the helper. Returns the socket to talk to it.
 fn split() -> io::Result<OwnedFd> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    // No handler of the program's shall run in the copy: signals stay blocked there for good.
+    // The program's signal handlers must not run in the helper: signals stay blocked there for good.
     let mask = block_signals()?;
-    // SAFETY: the copy does nothing but what `become_helper` says; there, glibc keeps the allocator usable whatever other
-    // threads were doing, and nothing else that they might have held is taken.
+    // SAFETY: the child only runs `become_helper`. glibc keeps the allocator usable there, whatever other threads were
+    // doing. The child takes no other lock that they might have held.
     let first = unsafe { libc::fork() };
     if first == 0 {
         become_helper(theirs);
@@ -105,32 +109,32 @@ fn split() -> io::Result<OwnedFd> {
     drop(theirs);
     let forked = if first < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     if first > 0 {
-        // It ends at once: what serves us is its child, so that no program finds a child it did not make.
+        // The child ends at once. Its child serves us, so that the program never finds a child that it did not make.
         let mut status: c_int = 0;
-        // SAFETY: a place for the status.
+        // SAFETY: `status` is a valid place.
         while unsafe { libc::waitpid(first, &mut status, 0) } < 0
             && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
         {}
     }
-    // SAFETY: a mask that the kernel filled in.
+    // SAFETY: the kernel filled the mask in.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
     forked.map(|()| ours)
 }
 
-/// Does something with all signals blocked, as they then are in threads that it makes.
+/// Runs `work` with all signals blocked. Threads that it starts inherit the mask.
 pub fn without_signals<T>(work: impl FnOnce() -> T) -> io::Result<T> {
     let mask = block_signals()?;
     let done = work();
-    // SAFETY: a mask that the kernel filled in.
+    // SAFETY: the kernel filled the mask in.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
     Ok(done)
 }
 
-/// Blocks all signals in this thread; gives the mask from before.
+/// Blocks all signals in this thread. Returns the previous mask.
 fn block_signals() -> io::Result<libc::sigset_t> {
-    // SAFETY: integers, filled in below before they are used.
+    // SAFETY: plain integers, filled in below before use.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
-    // SAFETY: places for masks.
+    // SAFETY: valid places for masks.
     let blocked = unsafe {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before)
@@ -138,18 +142,17 @@ fn block_signals() -> io::Result<libc::sigset_t> {
     if blocked == 0 { Ok(before) } else { Err(io::Error::from_raw_os_error(blocked)) }
 }
 
-/// The copy: lets go of everything that is the program's, serves, and ends.
+/// The helper: closes everything of the program's, serves, and ends.
 fn become_helper(socket: OwnedFd) -> ! {
-    // SAFETY: no memory is touched; each call is one of the system's, fit for a process that was forked from one with
-    // several threads. The second fork lets init adopt what goes on, and the session is left so that no terminal's signal
-    // concerns it.
+    // SAFETY: no memory is touched; all are system calls that are safe after a fork of a process with several threads. The
+    // second fork lets init adopt the helper. It starts a session of its own, so that no terminal's signal reaches it.
     unsafe {
         if libc::fork() != 0 {
             libc::_exit(0);
         }
         libc::setsid();
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-        // Whoever reads what the program writes shall see its end.
+        // A reader of the program's output must see its end.
         for standard in 0..=2 {
             libc::dup2(null, standard);
         }
@@ -166,12 +169,12 @@ fn serve(socket: OwnedFd) {
     let _ = rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC);
     debug_assert_eq!(socket.as_raw_fd(), 3);
     confine::raise_memory_lock();
-    // What cannot be dropped is kept: it was the program's anyway.
+    // Rights that cannot be dropped are kept: the program had them, too.
     let _ = confine::drop_capabilities();
     let Ok(registry) = CaptureRegistry::new(Box::new(Opener)) else { return };
     let confined = confine::describe(&Account::of_this_process(), true, &[]);
-    // Nobody else asks it, and the program opens no flows.
+    // Only this program asks it, and it opens no flows.
     let Ok(server) = Server::new(registry, Policy::for_one(), confined, opener::device, None) else { return };
-    // That it cannot be spoken to is for the program to find out.
+    // If the program cannot be reached, the program notices.
     let _ = server.attend(&socket);
 }

@@ -1,4 +1,4 @@
-//! What a handle is set to, and what it reads from once it is active.
+//! A handle's settings, and its source once it is active.
 
 use crate::abi::{MICROSECONDS, NANOSECONDS, PacketHeader, SNAPLEN_MAX, TIMES_OF_HOST, status};
 use crate::live::Live;
@@ -6,26 +6,26 @@ use crate::meter::Meter;
 use crate::names::Target;
 use std::ffi::c_int;
 
-/// What may be set before a handle is active. Numbers are libpcap's.
+/// Settings that can be made before a handle is active. Numbers are libpcap's.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Bytes of each packet at most.
+    /// The most bytes of each packet.
     pub snaplen: c_int,
-    /// Packets for others, too.
+    /// Also packets for other hosts.
     pub promiscuous: bool,
-    /// How long packets may wait for company, and how long a read waits for any, in ms; 0 for ever.
+    /// How long packets may wait to be delivered together, and how long a read waits, in ms; 0: without limit.
     pub timeout_ms: c_int,
-    /// Bytes of ring it would like, 0 if it does not matter.
+    /// The requested bytes of the ring; 0: the default.
     pub buffer_bytes: c_int,
-    /// Packets do not wait for company.
+    /// Deliver each packet at once.
     pub immediate: bool,
     /// Monitor mode.
     pub monitor: bool,
-    /// Type of times.
+    /// The source of timestamps.
     pub times: c_int,
-    /// Precision of times.
+    /// The unit of timestamps.
     pub precision: c_int,
-    /// Only packets of this Ethernet protocol, 0 for all.
+    /// Only packets of this Ethernet protocol; 0: all.
     pub protocol: c_int,
 }
 
@@ -46,36 +46,36 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Bytes of each packet that are asked for; what makes no sense asks for all.
+    /// The requested bytes of each packet. Invalid values mean all.
     pub fn snap_bytes(&self) -> usize {
         let sound = (1..=SNAPLEN_MAX).contains(&self.snaplen);
         (if sound { self.snaplen } else { SNAPLEN_MAX }) as usize
     }
 
-    /// Are times in nanoseconds?
+    /// Are timestamps in nanoseconds?
     pub fn is_precise(&self) -> bool {
         self.precision == NANOSECONDS
     }
 }
 
-/// The part of a handle that one thread at a time looks at.
+/// The part of a handle that one thread at a time may use.
 pub struct Inner {
-    /// What it was created for.
+    /// The target that it was created for.
     pub target: Target,
-    /// The name it was created by.
+    /// The name that it was created with.
     pub name: String,
-    /// What it was set to.
+    /// Its settings.
     pub settings: Settings,
-    /// Reads do not wait.
+    /// Reads do not block.
     pub nonblocking: bool,
-    /// What it reads from, once active.
+    /// The source of its packets, once it is active.
     pub live: Option<Live>,
-    /// Where pcap_next_ex() points to.
+    /// The header to which pcap_next_ex() points.
     pub header: PacketHeader,
 }
 
 impl Inner {
-    /// Not active yet.
+    /// A handle that is not active yet.
     pub fn new(name: String, target: Target) -> Inner {
         Inner {
             target,
@@ -87,12 +87,12 @@ impl Inner {
         }
     }
 
-    /// Bytes of the buffer that packets are handed over in.
+    /// Bytes of the buffer in which packets are handed over.
     pub fn buffer_bytes(&self) -> usize {
         SNAPLEN_MAX as usize
     }
 
-    /// Opens what it was created for. The error is a status and a text, which may be empty.
+    /// Opens its target. The error is a status and a text, which may be empty.
     pub fn activate(&mut self, meter: &Meter) -> Result<(), (c_int, String)> {
         if self.settings.monitor {
             return Err((status::NO_MONITOR_MODE, String::new()));

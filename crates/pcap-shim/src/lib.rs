@@ -1,4 +1,4 @@
-//! `libstreamline_pcap.so`: libpcap's functions over live rings, for programs that know nothing of them.
+//! `libstreamline_pcap.so`: libpcap's functions over live rings, for unmodified programs.
 //!
 //! ```text
 //!   tcpdump -i sl:eth0          pcap_create("sl:eth0")  ─▶ ours   ─▶ capture::Tap ─▶ ring of the daemon's
@@ -6,18 +6,18 @@
 //!                               pcap_open_offline(...)  ─▶ libpcap's
 //! ```
 //!
-//! Preloaded (`LD_PRELOAD`, or `streamline pcap -- PROGRAM`), or under the name `libpcap.so.0.8` in its place: every symbol
-//! of libpcap 1.10 is defined here. What is not about a device of ours is handed on to the libpcap that is installed, so are
-//! expressions, files and names: for those, each handle of ours has one of libpcap's that is not live.
+//! The library is preloaded (`LD_PRELOAD`, or `streamline pcap -- PROGRAM`), or takes libpcap's place under the name
+//! `libpcap.so.0.8`. It defines every symbol of libpcap 1.10. Calls that do not concern our devices go to the installed
+//! libpcap. So do expressions, files and names: for those, each of our handles has an inactive handle of libpcap's.
 //!
-//! - [`names`] — which devices are ours; [`host`] — who opens them; [`request`] — what is read instead of a device.
-//! - [`live`] — an active handle: reading, waiting, filters. Start reading here.
-//! - [`handle`] — what C holds a pointer to, and who may look at what in it; [`stop`] and [`meter`] — the two things signal
-//!   handlers may use.
-//! - [`exports`] — the functions, by what they are about; [`real`] — those that are handed on, and the libpcap they go to.
+//! - [`names`] — which devices are ours; [`host`] — opens them; [`request`] — a request in the place of a device
+//! - [`live`] — an active handle: reading, waiting, filters. Start reading here
+//! - [`handle`] — the object that C points to, and which threads may use which parts; [`stop`] and [`meter`] — the two
+//!   parts for signal handlers
+//! - [`exports`] — the functions, by subject; [`real`] — functions that are only forwarded, and the libpcap they go to
 //!
-//! What C promises is what libpcap asks of its callers, and no more is believed: pointers are handles or null, buffers for
-//! errors have 256 bytes, a handle is used by one thread at a time. No panic crosses into C ([`guard`]).
+//! The code relies only on the rules that libpcap has for its callers: pointers are handles or null, buffers for errors
+//! have 256 bytes, and one thread at a time uses a handle. No panic crosses into C ([`guard`]).
 
 pub mod abi;
 pub mod data;

@@ -1,11 +1,11 @@
-//! An active handle: a reader of a live ring, and the handle of libpcap's that knows its link type.
+//! An active handle: a reader of a live ring, and a handle of libpcap's with the same link type.
 //!
-//! Tiers: [`next`](Live::next) runs for each packet and takes no system call, no allocation and no lock: copy the packet
-//! that was found, verify, find the next and have its bytes fetched while the callback is busy with this one.
-//! [`wait`](Live::wait) runs when the ring is empty, everything else when something is set.
+//! Tiers: [`next`](Live::next) runs for each packet, without system call, allocation or lock. It copies the packet
+//! found before, verifies the copy, finds the next packet and prefetches its bytes while the callback works.
+//! [`wait`](Live::wait) runs when the ring is empty. Everything else runs when a setting changes.
 //!
-//! Nothing is wanted of the device before a filter is set or packets are asked for: a program that opens a device only to
-//! look at it costs nobody a copy. But opening asks for the right to, so that setting the filter later needs none.
+//! A handle wants no packets before its program sets a filter or reads: a program that only looks at a device costs no
+//! copies. The rights are checked at opening, so that setting the filter later needs none.
 
 use crate::abi::{DOCSIS, ETHERNET, PacketHeader, Pcap, status};
 use crate::expression::Expression;
@@ -28,28 +28,28 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
-/// Packets may wait so long for company, however much longer a program would let them: a ring must not fill meanwhile.
+/// The longest time that packets wait to be delivered together, even if the program permits more: the ring must not fill.
 const LATENCY_MAX: Duration = Duration::from_millis(10);
 
-/// How often a read that does not wait asks whether who captures is still there.
+/// How often a non-blocking read checks whether the capturing process is alive.
 const LOOK_FOR_OWNER: Duration = Duration::from_millis(100);
 
-/// What came of waiting.
+/// The result of waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
     /// There is a packet.
     Found,
-    /// It was told to stop.
+    /// The program stopped the loop.
     Stopped,
     /// Time is up.
     TimeIsUp,
-    /// Nothing will come any more, and that is as it should be.
+    /// All packets have come, as the request ended normally.
     Ended,
-    /// Nothing will come any more.
+    /// No more packets will come, because of a failure.
     Gone,
 }
 
-/// Which packets, by where they go. libpcap numbers them so.
+/// The direction of wanted packets, numbered as in libpcap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// PCAP_D_INOUT.
@@ -60,32 +60,32 @@ pub enum Way {
     Out = 2,
 }
 
-/// What an active handle reads from.
+/// The source of an active handle's packets.
 pub struct Live {
     reader: CaptureReader,
     source: Source,
     dead: Dead,
     expression: Expression,
-    /// Was it set, by a filter or by asking for packets?
+    /// Has the program set a filter or read packets?
     wanted: bool,
-    /// Packets before this one may have been found by an earlier expression: all of their bytes are needed to decide.
+    /// An earlier expression may have selected packets before this one: the filter needs all of their bytes.
     decided_from: u64,
     way: Way,
     snap_bytes: usize,
     precise: bool,
     timeout: Option<Duration>,
-    /// Found, its bytes being fetched, and not handed over yet.
+    /// A packet that was found and prefetched, and not handed over yet.
     ahead: Option<Packet>,
     buffer: Box<[u8]>,
     sender: Option<PacketSocket>,
     selectable: Option<Selectable>,
     looked_for_owner: Instant,
-    /// Was the device seen by this process? The daemon may be in another network namespace.
+    /// Did this process see the device? The daemon may be in another network namespace.
     was_here: bool,
 }
 
 impl Live {
-    /// Opens a device, and wants nothing of it yet.
+    /// Opens a device, and wants no packets yet.
     pub fn open(target: &Target, settings: &Settings, meter: &Meter) -> Result<Live, (c_int, String)> {
         let share = target.share().map_err(of_error)?;
         let (source, mut reader) = Source::open(target, settings, share).map_err(of_error)?;
@@ -97,16 +97,16 @@ impl Live {
         let company = if settings.immediate { Duration::ZERO } else { timeout.unwrap_or(LATENCY_MAX) };
         reader.set_latency(company.min(LATENCY_MAX));
         let data_link = data_link(reader.device().link_type);
-        // Nobody sends DOCSIS over a radio link, and a loopback device is no Ethernet: as libpcap has it.
+        // As in libpcap: no DOCSIS over radio links, and a loopback device is no Ethernet.
         let docsis =
             data_link == ETHERNET && link.as_ref().is_some_and(|link| link.hardware == 1 && !is_wireless(&link.name));
         let dead = Dead::new(data_link, docsis, settings)?;
-        // A program that may send while it opens a device may do so later, too, when it has given up its rights.
+        // Open the sender now: the program may give up its rights before it sends.
         let sender = link.as_ref().and_then(|link| {
             let socket = PacketSocket::new(link.index).ok()?;
             socket.bind_to_send().is_ok().then_some(socket)
         });
-        // As libpcap: only where packets for others are wanted, too.
+        // As in libpcap: only in promiscuous mode.
         let counted = link.as_ref().filter(|_| settings.promiscuous).map(|link| link.name.as_str());
         meter.begin(&reader, share, counted, source.losses());
         let snap_bytes = settings.snap_bytes();
@@ -135,23 +135,23 @@ impl Live {
         &self.dead
     }
 
-    /// The same, to give it another link type.
+    /// libpcap's handle, to set another link type.
     pub fn dead_mut(&mut self) -> &mut Dead {
         &mut self.dead
     }
 
-    /// Packets of these ways only, from the next on.
+    /// Only packets of this direction, from the next one on.
     pub fn set_way(&mut self, way: Way) {
         self.way = way;
     }
 
-    /// Sets a filter. Packets that were found already are decided on by it, too.
+    /// Sets a filter, also for packets that were already found.
     pub fn set_filter(&mut self, program: &[Instruction], meter: &Meter) -> Result<(), String> {
         let expression = Expression::new(program, self.reader.device().index)?;
         self.exchange(expression, meter)
     }
 
-    /// Packets are asked for: without a filter, all are wanted.
+    /// Starts reading: if there is no filter, all packets are wanted.
     pub fn start(&mut self, meter: &Meter) -> Result<(), String> {
         if self.wanted {
             return Ok(());
@@ -162,14 +162,14 @@ impl Live {
     fn exchange(&mut self, expression: Expression, meter: &Meter) -> Result<(), String> {
         let (expression, exchange) = match self.source.exchange(self.reader.id(), &expression.pushed) {
             Ok(exchange) => (expression, exchange),
-            // Too much for whoever captures: it gives all packets, and they are decided on here.
+            // The expression exceeds what the capturing process can do. It gives all packets, and the filter runs here.
             Err(error) if error.kind == CaptureErrorKind::Cannot && !expression.pushed.is_empty() => {
                 eprintln!("Warning: Kernel filter failed: {}", base::terminal::text(&error.to_string()));
                 let expression = expression.all_here();
                 let exchange = self.source.exchange(self.reader.id(), &[]).map_err(|error| error.text)?;
                 (expression, exchange)
             }
-            // What is in the ring is all there is: it is decided on here.
+            // No more packets come than the ring has. The filter runs here.
             Err(_) if self.wanted && self.source.has_ended() => {
                 self.expression = expression.all_here();
                 self.ahead = None;
@@ -180,7 +180,7 @@ impl Live {
         meter.exchange(exchange.bit, exchange.first, exchange.matched_before.0);
         self.reader.exchange(exchange, expression.pushed_here.clone());
         self.decided_from = self.decided_from.max(exchange.first);
-        // It was found by the expression before.
+        // The previous expression found it.
         self.ahead = None;
         self.expression = expression;
         self.wanted = true;
@@ -188,14 +188,14 @@ impl Live {
         Ok(())
     }
 
-    /// The number behind the last packet there is: who is to hand over what is buffered now stops there.
+    /// The number after the last present packet. A call for the packets buffered now stops there.
     pub fn limit(&self) -> u64 {
         self.reader.memory().next()
     }
 
-    /// Hands over the next packet before `limit`: its header is written to `header`, its bytes stay where they are until the
-    /// next call. (Into a place and not as a result: a header written by fields and copied whole right afterwards stalls
-    /// the processor, for 20 ns where a packet takes 40.)
+    /// Hands over the next packet before `limit`. Writes its header to `header`; its bytes stay in place until the next
+    /// call. (The header is not a return value: writing it by fields and copying it as a whole right afterwards stalls
+    /// the processor for 20 ns, where a packet takes 40.)
     #[inline]
     pub fn next(&mut self, limit: u64, meter: &Meter, header: &mut PacketHeader) -> Option<*const u8> {
         loop {
@@ -224,7 +224,7 @@ impl Live {
         }
     }
 
-    /// What is said of a packet whose bytes were copied. Is it wanted after all?
+    /// Fills in the header of a packet whose bytes were copied. Returns whether the handle wants the packet.
     #[inline]
     fn describe(&mut self, packet: &Packet, copied: usize, header: &mut PacketHeader) -> bool {
         let facts = &packet.facts;
@@ -256,12 +256,12 @@ impl Live {
         true
     }
 
-    /// Until when a read that begins now waits.
+    /// The time until which a read that begins now waits.
     pub fn deadline(&self) -> Option<Instant> {
         self.timeout.map(|timeout| Instant::now() + timeout)
     }
 
-    /// Is there a packet, without waiting?
+    /// Is there a packet? Does not wait.
     #[inline]
     fn look(&mut self) -> bool {
         if self.ahead.is_none()
@@ -272,13 +272,13 @@ impl Live {
         self.ahead.is_some()
     }
 
-    /// Looks, and does not wait.
+    /// Looks for a packet, without waiting.
     pub fn poll(&mut self) -> Waited {
         self.source.has_read(self.reader.position());
         if self.look() {
             return Waited::Found;
         }
-        // Whoever reads so does it often, and asking takes a system call.
+        // Checks the owner only now and then: a polling program calls this often, and the check is a system call.
         if self.looked_for_owner.elapsed() > LOOK_FOR_OWNER {
             self.looked_for_owner = Instant::now();
             self.reader.announce();
@@ -286,7 +286,7 @@ impl Live {
         if self.reader.is_hung_up() { self.why_gone() } else { Waited::TimeIsUp }
     }
 
-    /// Waits for a packet, until `deadline` or for ever.
+    /// Waits for a packet until `deadline`; `None`: without limit.
     pub fn wait(&mut self, deadline: Option<Instant>, stop: &Stop) -> Waited {
         loop {
             if stop.take() {
@@ -324,7 +324,7 @@ impl Live {
         if self.source.has_ended() && self.source.failure().is_none() { Waited::Ended } else { Waited::Gone }
     }
 
-    /// In libpcap's words where it has some.
+    /// The error text, in libpcap's words if it has some.
     pub fn gone_text(&self) -> String {
         if let Some(why) = self.source.failure() {
             return why;
@@ -333,11 +333,11 @@ impl Live {
         if is_gone || (self.was_here && self.source.device(&self.reader).is_none()) {
             return "The interface disappeared".into();
         }
-        // Programs know libpcap's words by how they begin; dumpcap takes everything else for a bug.
+        // Programs recognise libpcap's text by its beginning. dumpcap takes any other text for a bug.
         format!("The interface disappeared from here: {}", self.reader.why_gone())
     }
 
-    /// A file descriptor that is readable while there are packets to read.
+    /// A descriptor that is readable while there are packets.
     pub fn selectable(&mut self) -> std::io::Result<c_int> {
         if self.selectable.is_none() {
             self.selectable = Some(Selectable::new(self.reader.line())?);
@@ -346,12 +346,12 @@ impl Live {
         Ok(self.selectable.as_ref().map_or(-1, Selectable::number))
     }
 
-    /// Makes the file descriptor, if it was asked for, readable or not as it should be.
+    /// Makes the descriptor, if there is one, readable or not, as the ring requires.
     pub fn settle(&mut self) {
         if self.selectable.is_none() {
             return;
         }
-        // What is not found now will be announced; should it come in between, the announcement is refused.
+        // If no packet is found now, the writer will wake this reader. If one comes in between, `announce` refuses.
         let readable = self.look() || !self.reader.announce();
         if let Some(selectable) = &mut self.selectable {
             selectable.set(readable);
@@ -371,7 +371,7 @@ impl Live {
     }
 }
 
-/// Sleeps until one of `fds` is readable, a signal comes or time is up: every outcome means the same, look again.
+/// Sleeps until one of `fds` is readable, a signal comes or time is up. After any of these, the caller looks again.
 fn sleep(fds: &mut [PollFd<'_>], time: Option<Duration>) {
     let time = time.map(|time| Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
@@ -380,7 +380,7 @@ fn sleep(fds: &mut [PollFd<'_>], time: Option<Duration>) {
     let _ = rustix::event::poll(fds, time.as_ref());
 }
 
-/// libpcap's status for an error, and the text.
+/// libpcap's status and the text for an error.
 fn of_error(error: CaptureError) -> (c_int, String) {
     let number = match error.kind {
         CaptureErrorKind::Request | CaptureErrorKind::Absent => status::NO_SUCH_DEVICE,
@@ -390,12 +390,12 @@ fn of_error(error: CaptureError) -> (c_int, String) {
     (number, error.text)
 }
 
-/// Is it a radio's device?
+/// Is it a wireless device?
 fn is_wireless(name: &str) -> bool {
     std::path::Path::new("/sys/class/net").join(name).join("wireless").exists()
 }
 
-/// The DLT_ number, as processes have it, of a LINKTYPE_ number, as files have it: five differ on Linux.
+/// The DLT_ number of processes for a LINKTYPE_ number of files: five differ on Linux.
 fn data_link(link_type: u16) -> c_int {
     match link_type {
         100 => 11,
@@ -407,10 +407,10 @@ fn data_link(link_type: u16) -> c_int {
     }
 }
 
-/// A handle of libpcap's that reads nothing: compiles filters, and opens files to write, for our link type.
+/// A handle of libpcap's that reads no packets. It compiles filters and opens output files for our link type.
 pub struct Dead {
     handle: *mut Pcap,
-    /// Link types it may be given.
+    /// Link types that it can be set to.
     links: Vec<c_int>,
     snaplen: c_int,
     precision: c_int,
@@ -429,7 +429,7 @@ impl Dead {
 
     fn open(&mut self, link: c_int) -> bool {
         let Some(open) = real().pcap_open_dead_with_tstamp_precision else { return false };
-        // SAFETY: numbers only.
+        // SAFETY: passes only numbers.
         let handle = unsafe { open(link, self.snaplen, self.precision as u32) };
         if handle.is_null() {
             return false;
@@ -441,22 +441,22 @@ impl Dead {
 
     fn close(&mut self) {
         if let (false, Some(close)) = (self.handle.is_null(), real().pcap_close) {
-            // SAFETY: it came from libpcap and is used no more.
+            // SAFETY: libpcap made it, and it is not used afterwards.
             unsafe { close(self.handle) };
         }
     }
 
-    /// To be handed to libpcap's functions, not to be kept.
+    /// For calls of libpcap's functions, which must not keep it.
     pub fn handle(&self) -> *mut Pcap {
         self.handle
     }
 
-    /// Link types it may be given.
+    /// Link types that it can be set to.
     pub fn links(&self) -> &[c_int] {
         &self.links
     }
 
-    /// Gives it another link type.
+    /// Sets another link type.
     pub fn set_link(&mut self, link: c_int) -> bool {
         self.links.contains(&link) && self.open(link)
     }

@@ -1,8 +1,8 @@
-//! What a handle counts, in words that a signal handler may read: tcpdump asks for statistics in one.
+//! A handle's counts, in words that a signal handler may read: tcpdump asks for statistics in one.
 //!
-//! The thread that reads packets writes here how far it is, with plain stores; everything else comes from the ring's own
-//! words. [`totals`](Meter::totals) allocates nothing, waits for nothing and looks at nothing but this, the
-//! ring, a request's count of losses and two files of `/sys`, by system calls alone.
+//! The thread that reads packets stores its position and counts here; everything else comes from the ring's own words.
+//! [`totals`](Meter::totals) does not allocate or wait. It reads only this, the ring, a request's count of losses and
+//! two files of `/sys`, with plain system calls.
 
 use crate::request::Shared;
 use buffer::live::{LiveMemory, LiveReader, Look};
@@ -12,44 +12,44 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// The books of one handle.
+/// The counts of one handle.
 #[derive(Debug, Default)]
 pub struct Meter {
     ring: OnceLock<(LiveMemory, Option<Share>)>,
     interface: OnceLock<InterfaceDrops>,
-    /// Who loses packets before they come into the ring.
+    /// Counts the packets that a request's devices lost before they came into the ring.
     source: OnceLock<Arc<Shared>>,
-    /// Number of the packet that is looked at next.
+    /// Number of the next packet to read.
     position: AtomicU64,
-    /// Packets passed over because the writer was faster, whoever wanted them.
+    /// Packets that were overwritten before they were looked at, wanted or not.
     overtaken: AtomicU64,
     delivered: AtomicU64,
     others: AtomicU64,
     refused: AtomicU64,
-    /// The bit in force, and the one before it, which packets before `first` may carry instead.
+    /// The bit in use, and the previous one, which packets before `first` may carry instead.
     bit: AtomicU8,
     bit_before: AtomicU8,
     first: AtomicU64,
-    /// Packets the bit in force had been set on before it was ours.
+    /// How many packets had the bit in use before it was ours.
     matched_before: AtomicU64,
-    /// Packets that bits not in force any more were set on.
+    /// Packets that had earlier bits of this reader.
     matched_earlier: AtomicU64,
 }
 
-/// What became of the packets an expression wanted.
+/// Totals of the packets that an expression selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// All of them.
+    /// All selected packets.
     pub matched: u64,
-    /// Overwritten before they were read.
+    /// Packets overwritten before they were read.
     pub lost: u64,
-    /// Lost by the device or its driver before anybody could want them.
+    /// Packets that the device or its driver lost before any expression saw them.
     pub lost_by_interface: u64,
 }
 
 impl Meter {
-    /// From now on this ring is counted, for a reader that nothing has matched for; and what `interface` loses, if it is
-    /// given.
+    /// Starts counting on this ring, for a reader without matches so far. With `interface`, counts that interface's
+    /// losses, too.
     pub fn begin(
         &self,
         reader: &CaptureReader,
@@ -57,7 +57,7 @@ impl Meter {
         interface: Option<&str>,
         source: Option<Arc<Shared>>,
     ) {
-        // It begins once.
+        // Only the first call has an effect.
         let _ = self.ring.set((reader.memory().clone(), share));
         if let Some(drops) = interface.and_then(InterfaceDrops::of) {
             let _ = self.interface.set(drops);
@@ -68,11 +68,11 @@ impl Meter {
         self.advance(reader);
     }
 
-    /// How far the reader is.
+    /// Stores the reader's position and counts.
     #[inline]
     pub fn advance(&self, reader: &CaptureReader) {
         let settled = reader.settled();
-        // In this order a handler that comes between sees a packet twice rather than lost.
+        // In this order, a signal handler in between counts a packet twice rather than as lost.
         self.delivered.store(settled.delivered, Relaxed);
         self.refused.store(settled.refused, Relaxed);
         self.others.store(settled.others, Relaxed);
@@ -80,14 +80,14 @@ impl Meter {
         self.overtaken.store(reader.overtaken(), Relaxed);
     }
 
-    /// The reader has another bit, from packet `first` on; it had been set `matched_before` times.
+    /// The reader gets another bit, from packet `first` on. Until now `matched_before` packets had that bit.
     pub fn exchange(&self, bit: u8, first: u64, matched_before: u64) {
         let earlier = self.ring.get().map_or(0, |(memory, _)| self.matched(memory));
         self.matched_earlier.store(earlier, Relaxed);
         self.bit_before.store(self.bit.load(Relaxed), Relaxed);
         self.matched_before.store(matched_before, Relaxed);
         self.first.store(first, Relaxed);
-        // 64 says that there is none yet.
+        // 64 marks a bit as valid.
         self.bit.store((bit & 63) | 64, Relaxed);
     }
 
@@ -100,10 +100,10 @@ impl Meter {
         self.matched_earlier.load(Relaxed).wrapping_add(now)
     }
 
-    /// What became of all packets until now; none before it has begun. Takes time for each that waits.
+    /// The totals until now. `None` before [`Self::begin`]. Takes time for each waiting packet.
     pub fn totals(&self) -> Option<Totals> {
         let (memory, share) = self.ring.get()?;
-        // In this order a packet that comes meanwhile is counted as waiting rather than as lost.
+        // In this order, a packet that comes meanwhile counts as waiting rather than as lost.
         let matched = self.matched(memory);
         let head = memory.next();
         let bits = |bit: u8| if bit & 64 == 0 { 0 } else { 1u64 << (bit & 63) };
@@ -112,10 +112,10 @@ impl Meter {
         let mut others = self.others.load(Relaxed);
         let settled = self.delivered.load(Relaxed) + self.refused.load(Relaxed) + others;
         let mut waiting = 0;
-        // Clones share their maps: nothing is allocated.
+        // Clones share their maps: this allocates nothing.
         let mut ahead = LiveReader::new(memory.clone(), bit | before);
         ahead.begin_at(self.position.load(Relaxed));
-        // No further, however fast packets come.
+        // Stop at `head`, however fast packets come.
         while ahead.position() < head {
             match ahead.look() {
                 Look::Nothing => break,
@@ -129,7 +129,7 @@ impl Meter {
             }
         }
         let before = self.source.get().map_or(0, |source| source.lost());
-        // A packet is counted a moment before it can be read: no more was lost than it was overtaken by.
+        // A packet is counted a moment before it can be read. So losses are at most the packets that were overwritten.
         let passed_over = self.overtaken.load(Relaxed).saturating_add(ahead.overtaken());
         let lost = matched.saturating_sub(settled + waiting).min(passed_over) + before;
         let lost_by_interface = self.interface.get().map_or(0, InterfaceDrops::until_now);
@@ -137,8 +137,8 @@ impl Meter {
     }
 }
 
-/// What the kernel says of an interface in `/sys/class/net/NAME/statistics`: packets missed, and for which its queue had no
-/// room. That is what libpcap reads.
+/// The counts of `/sys/class/net/NAME/statistics` that libpcap reads: missed packets, and packets that found no room in
+/// the device's queue.
 #[derive(Debug)]
 struct InterfaceDrops {
     files: [CString; 2],
@@ -159,7 +159,7 @@ impl InterfaceDrops {
     }
 }
 
-/// The number in a file, by system calls alone.
+/// Reads the number in a file, with plain system calls.
 fn number_in(path: &CStr) -> Option<u64> {
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0u8; 24];

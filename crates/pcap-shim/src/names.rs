@@ -1,29 +1,35 @@
-//! Which devices are ours, by name.
+//! Which devices are ours, by their names.
 //!
-//! `sl:eth0` is; `sl:eth0@1/4` is the second of four parts of its traffic by flow; `sl:` and a request is what that
-//! request gives. Plain names are where `STREAMLINE_PCAP` says so: `eth0,eth1`, or `all` for every network interface,
-//! here or where the daemon is. With `STREAMLINE_PCAP=off` nothing is. Everything else is libpcap's: `any`, files, USB, Bluetooth, rpcap.
+//! | name | meaning |
+//! |---|---|
+//! | `sl:eth0` | the device eth0 |
+//! | `sl:eth0@1/4` | the second of four parts of its flows |
+//! | `sl:` and a request | the packets that the request gives |
+//! | `eth0` | the device, if `STREAMLINE_PCAP` lists it (`eth0,eth1`) or is `all`: every network interface here or of the daemon |
+//! | others | libpcap's: `any`, files, USB, Bluetooth, rpcap |
+//!
+//! With `STREAMLINE_PCAP=off` all names are libpcap's.
 
 use capture::{CaptureError, Share};
 use std::ffi::{CStr, CString};
 
-/// What names of ours begin with.
+/// The prefix of our names.
 pub const PREFIX: &str = "sl:";
 
 /// The variable that says which plain names are ours.
 const VARIABLE: &CStr = c"STREAMLINE_PCAP";
 
-/// What is read under a name.
+/// The object that a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A device, or a part of its flows.
     Device {
         /// Its name.
         name: String,
-        /// Which part, as it was written.
+        /// The part, as the name has it.
         share: Option<String>,
     },
-    /// What a request gives.
+    /// The packets of a request.
     Request(String),
 }
 
@@ -37,7 +43,7 @@ impl Target {
     }
 }
 
-/// What `name` means to us; none if it is libpcap's.
+/// The target of a name. `None`: the name is libpcap's.
 pub fn target(name: &CStr) -> Option<Target> {
     let name = name.to_str().ok()?;
     let said = crate::real::variable(VARIABLE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -50,7 +56,7 @@ fn find(name: &str, said: &str, is_interface: &dyn Fn(&str) -> bool) -> Option<T
         return None;
     }
     if let Some(rest) = name.strip_prefix(PREFIX) {
-        // A request has more than one word, or is in the notation with parentheses; a device's name has neither.
+        // A request has several words, or parentheses in the papers' notation. A device's name has neither.
         let is_request = rest.contains(|one: char| one.is_whitespace() || "|(".contains(one));
         return Some(if is_request { Target::Request(rest.into()) } else { device(rest) });
     }
@@ -65,7 +71,7 @@ fn find(name: &str, said: &str, is_interface: &dyn Fn(&str) -> bool) -> Option<T
 
 fn device(text: &str) -> Target {
     match text.split_once('@') {
-        // `eth0.5@eth0` is how `ip` writes a device on another: that is no part of the traffic.
+        // `ip` writes `eth0.5@eth0` for a device on another one: that is no part of the flows.
         Some((name, share)) if share.starts_with(|one: char| one.is_ascii_digit()) => {
             Target::Device { name: name.into(), share: Some(share.into()) }
         }
@@ -73,10 +79,10 @@ fn device(text: &str) -> Target {
     }
 }
 
-/// Is it a network interface of the namespace this process is in? (`/sys` may be another's.)
+/// Is it a network interface of this process's namespace? (`/sys` may belong to another one.)
 pub fn is_interface(name: &str) -> bool {
     let Ok(name) = CString::new(name) else { return false };
-    // SAFETY: a name with its NUL.
+    // SAFETY: the name ends with a NUL.
     unsafe { libc::if_nametoindex(name.as_ptr()) != 0 }
 }
 

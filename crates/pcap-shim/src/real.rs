@@ -1,12 +1,14 @@
-//! The libpcap that is installed: found once, asked for everything that is not ours.
+//! The installed libpcap: found once, and called for everything that is not ours.
 //!
-//! Preloaded, it is the next library in the process that has the names; in its place, it is opened by its path, for its
-//! name is ours. Either way one pitfall stands: libpcap calls its own exports by name, so that `pcap_lookupdev` of the
-//! real one enters *our* `pcap_findalldevs`. So each of our functions looks at the handle or the device it was given and
-//! nothing else, and none of ours calls a real one that would come back with a name of ours.
+//! If this library is preloaded, libpcap is the next library in the process that has the names. If it takes libpcap's
+//! place, it opens libpcap by its path, since the name is its own.
 //!
-//! `functions!` holds every function there is, with its type in C: those that are only handed on are exported from
-//! here, the others from [`exports`](crate::exports).
+//! One pitfall exists both ways: libpcap calls its own exports by name, so that its `pcap_lookupdev` enters *our*
+//! `pcap_findalldevs`. Therefore each of our functions looks only at the handle or device in its arguments. None of
+//! ours calls a function of libpcap that would come back with one of our names.
+//!
+//! `functions!` lists every function with its C type. Functions that are only forwarded are exported here, the others
+//! from [`exports`](crate::exports).
 
 use crate::abi::{BpfProgram, Handler, Interface, PacketHeader, Pcap, Statistics};
 use crate::guard::{Failed, guarded};
@@ -15,7 +17,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Where libpcap lies, in the order in which it is looked for where no name leads to it.
+/// Where libpcap may be, in the order of the search, if no name leads to it.
 const PATHS: &[&CStr] = &[
     #[cfg(target_arch = "x86_64")]
     c"/usr/lib/x86_64-linux-gnu/libpcap.so.0.8",
@@ -28,10 +30,10 @@ const PATHS: &[&CStr] = &[
     c"/usr/local/lib/libpcap.so.1",
 ];
 
-/// Says where it lies, if elsewhere.
+/// The path of libpcap, if it is elsewhere.
 const PATH_VARIABLE: &CStr = c"STREAMLINE_PCAP_REAL";
 
-/// Names inside the library are looked up there first: in the process they are ours. glibc's; others have none.
+/// Symbols inside the library are then looked up in it first: in the process they are ours. Only glibc has this flag.
 const DEEP_BIND: c_int = if cfg!(target_env = "gnu") { libc::RTLD_DEEPBIND } else { 0 };
 
 macro_rules! functions {
@@ -39,12 +41,12 @@ macro_rules! functions {
         handed on { $(fn $on:ident($($on_arg:ident: $on_type:ty),*) $(-> $on_gives:ty)?;)* }
         looked at { $(fn $at:ident($($at_arg:ident: $at_type:ty),*) $(-> $at_gives:ty)?;)* }
     ) => {
-        /// libpcap's functions by name; none where the one that is installed does not have it.
+        /// libpcap's functions by name. `None`: the installed libpcap lacks the function.
         #[derive(Default)]
         pub struct Real {
-            /// The allocator it uses.
+            /// The allocator that it uses.
             pub allocate: Option<unsafe extern "C" fn(usize) -> *mut c_void>,
-            /// The C library's word on how many threads there are: not 0 while there is one.
+            /// The C library's flag for a single thread: not 0 while there is only one.
             single_threaded: Option<&'static AtomicU8>,
             $(/// By its name in C.
             pub $on: Option<unsafe extern "C" fn($($on_type),*) $(-> $on_gives)?>,)*
@@ -54,7 +56,7 @@ macro_rules! functions {
 
         impl Real {
             fn load(library: &Library) -> Real {
-                // SAFETY: each type is the one that libpcap's headers declare for the name; what is not there is none.
+                // SAFETY: libpcap's headers declare this type for each name. Missing functions are `None`.
                 unsafe {
                     Real {
                         allocate: library.allocator(),
@@ -67,7 +69,7 @@ macro_rules! functions {
         }
 
         $(
-            /// Handed on to libpcap as it is.
+            /// Forwarded to libpcap unchanged.
             ///
             /// # Safety
             ///
@@ -75,7 +77,7 @@ macro_rules! functions {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $on($($on_arg: $on_type),*) $(-> $on_gives)? {
                 guarded(|| match real().$on {
-                    // SAFETY: the caller's arguments, for the function the caller meant.
+                    // SAFETY: passes the caller's arguments to the function that the caller meant.
                     Some(function) => unsafe { function($($on_arg),*) },
                     None => Failed::FAILED,
                 })
@@ -185,13 +187,13 @@ functions! {
     }
 }
 
-/// libpcap. Looked for at the first call; afterwards fit for signal handlers.
+/// Finds libpcap at the first call. Signal handlers may make later calls.
 pub fn real() -> &'static Real {
     static REAL: OnceLock<Real> = OnceLock::new();
     REAL.get_or_init(|| match Library::find() {
         Some(library) => Real::load(&library),
         None => {
-            // Each function says that it failed; this says why, once.
+            // Each function only reports a failure. This tells the reason, once.
             eprintln!(
                 "streamline: libpcap is not installed where it is looked for; STREAMLINE_PCAP_REAL=PATH says where it is"
             );
@@ -201,32 +203,32 @@ pub fn real() -> &'static Real {
 }
 
 impl Real {
-    /// Has this process one thread, so that nothing need be locked? Of a C library that does not say, no.
+    /// Has this process only one thread, so that no locks are needed? No, if the C library does not say.
     #[inline]
     pub fn has_one_thread(&self) -> bool {
-        // Whoever starts a second thread changes it before that, in the only thread there is.
+        // The word changes before a second thread starts, on the only thread that there is then.
         self.single_threaded.is_some_and(|word| word.load(Ordering::Relaxed) != 0)
     }
 }
 
-/// A name with its NUL.
+/// A name that ends with a NUL.
 fn name(text: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
 }
 
-/// An environment variable, not believed in programs that run with more rights than who started them.
+/// An environment variable. `None` in programs that run with more rights than their user has.
 pub fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: asks the system what it said when the program was started.
+    // SAFETY: reads a value that the kernel set at program start.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;
     }
-    // SAFETY: a name with its NUL.
+    // SAFETY: the name ends with a NUL.
     let value = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: a string of the environment, which is as good as static unless the program changes this very variable.
+    // SAFETY: a string of the environment, which is static unless the program changes this very variable.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// A library that names are looked up in; never unloaded.
+/// A library for looking up names. It is never unloaded.
 struct Library(*mut c_void);
 
 impl Library {
@@ -240,13 +242,13 @@ impl Library {
     }
 
     fn open(path: &CStr) -> Option<Library> {
-        // SAFETY: loading runs the library's initialisers: libpcap's touch nothing of the process, and the path is one of
-        // the system's or one that who started the program vouches for.
+        // SAFETY: loading runs the library's initialisers, and those of libpcap change nothing in the process. The path
+        // is a system path, or one that the user vouches for.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | DEEP_BIND) };
         Some(Library(handle)).filter(|library| !handle.is_null() && library.is_libpcap())
     }
 
-    /// Does it have libpcap's functions, and is not this very library?
+    /// Has it libpcap's functions, and is it not this very library?
     fn is_libpcap(&self) -> bool {
         let found = self.symbol(c"pcap_open_dead");
         let ours = pcap_open_dead as unsafe extern "C" fn(c_int, c_int) -> *mut Pcap;
@@ -254,38 +256,38 @@ impl Library {
     }
 
     fn symbol(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: a handle of dlopen's that is never closed, or one of its special ones, and a name with its NUL.
+        // SAFETY: a handle of dlopen that is never closed, or a special one, and a name that ends with a NUL.
         unsafe { libc::dlsym(self.0, name.as_ptr()) }
     }
 
-    /// What the library allocates by: if it was opened apart from the names of the process, these may have another.
+    /// The library's allocator. A library that was opened with its own symbols first may use another one than the process.
     fn allocator(&self) -> Option<unsafe extern "C" fn(usize) -> *mut c_void> {
         if self.0 == libc::RTLD_NEXT {
             return Some(libc::malloc);
         }
-        // SAFETY: the type of `malloc`.
+        // SAFETY: this is the type of `malloc`.
         unsafe { self.function(c"malloc") }
     }
 
-    /// The variable with this name.
+    /// The variable of this name.
     ///
     /// # Safety
     ///
-    /// It is one byte, and stays.
+    /// The variable is one byte, and stays.
     unsafe fn variable(&self, name: &CStr) -> Option<&'static AtomicU8> {
-        // SAFETY: null, or as the caller says; an atomic byte is laid out as a byte.
+        // SAFETY: null, or valid by the caller's guarantee; an atomic byte has the layout of a byte.
         unsafe { self.symbol(name).cast::<AtomicU8>().as_ref() }
     }
 
-    /// The function with this name.
+    /// The function of this name.
     ///
     /// # Safety
     ///
-    /// `F` is the type of a pointer to it.
+    /// `F` is its pointer type.
     unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         let symbol = self.symbol(name);
-        // SAFETY: not null, as large as a pointer, and of that type by the caller's word.
+        // SAFETY: not null, as large as a pointer, and of this type by the caller's guarantee.
         (!symbol.is_null()).then(|| unsafe { std::mem::transmute_copy(&symbol) })
     }
 }

@@ -1,21 +1,23 @@
-//! A request read as a device: the engine runs it in a thread of this process, and what its last path gives is written to
-//! a live ring, which is read like any device's. Where frames become packets of the ring: [`frames`](crate::frames).
+//! A request in the place of a device: the engine runs it in a thread of this process and writes the frames of its last
+//! chain to a live ring. The ring is read like any device's. [`frames`](crate::frames) makes packets of the frames.
 //!
 //! ```text
 //!   request ─▶ engine ─▶ save - ─▶ Frames ─▶ live ring ─▶ Tap ─▶ callback
 //!   └──────── a thread of this process ─────────┘         └─ the program's ─┘
 //! ```
 //!
-//! Two things differ from a device. The thread waits for the program: nothing is lost in this ring, for what comes from
-//! files would be lost for nothing; a device in the request loses packets where it is read, which is counted as lost there.
-//! And it ends.
+//! It differs from a device in two ways:
 //!
-//! What parses packets beside the frames that the program gets may run where other requests of the user share it
-//! (`STREAMLINE_SHARE`, or `set share=yes` in the request), if anything runs there: none is started from here, for it would be
-//! a child that the program did not make, of whatever rights it has at the time.
+//! - The writer thread waits for the program, since packets of files would otherwise be lost for no reason. So this
+//!   ring loses nothing. A device in the request may lose packets where it is read, and they are counted as lost there.
+//! - It ends.
 //!
-//! The thread is gone in a process that forks to go on in the background, and it has what rights the program has: requests
-//! with devices are better served by a daemon.
+//! With `STREAMLINE_SHARE`, or `set share=yes` in the request, the parsing filters of other branches may run in the
+//! user's parser process, if there is one already. This library does not start one: it would be a child that the
+//! program did not make, with whatever rights the program has at the time.
+//!
+//! A program that forks into the background loses the thread, and the thread has the rights of the program. So a daemon
+//! serves requests with devices better.
 
 #[cfg(test)]
 mod tests;
@@ -35,43 +37,43 @@ use std::time::{Duration, Instant};
 use streamline::devices::Place;
 use streamline::{Output, Report, Session, StopFlag, Worker};
 
-/// Bytes of the ring where the program does not ask for more: what a reader and a writer need not to wait for each other.
+/// Bytes of the ring if the program does not ask for more: enough that reader and writer rarely wait for each other.
 const RING_BYTES: u64 = 4 << 20;
 
-/// A quarter of it holds several of the longest packets.
+/// The least bytes of the ring: a quarter holds several of the longest packets.
 const RING_BYTES_MIN: u64 = 1 << 20;
 
-/// So long a request that runs has until its first frame, which tells the link type; then it is taken for Ethernet.
+/// How long a running request has until its first frame, which tells the link type. After that, Ethernet is assumed.
 const FIRST_FRAME: Duration = Duration::from_millis(500);
 
-/// The thread has so long to end with the handle; then it is left to itself.
+/// How long the thread has to end with the handle. After that, it is left running.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// A request that runs.
+/// A running request.
 pub struct Request {
-    /// The ring's owner. In its own thread it wakes who sleeps.
+    /// The ring's owner. Its own thread wakes sleeping readers.
     registry: CaptureRegistry,
     shared: Arc<Shared>,
 }
 
-/// What both threads look at.
+/// State that both threads use.
 #[derive(Debug)]
 pub struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Tells the engine.
+    /// Stops the engine.
     stop: StopFlag,
-    /// Makes the ring's owner look whether it has ended.
+    /// Makes the ring's owner check whether the request has ended.
     bell: OwnedFd,
-    /// Packets that devices in the request lost.
+    /// Packets that devices in the request have lost.
     lost: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Everything it needs is open.
+    /// All files and devices of the request are open.
     prepared: bool,
-    /// Of its frames, once known.
+    /// The link type of its frames, once known.
     link_type: Option<u16>,
     /// The program wants packets.
     wanted: bool,
@@ -81,13 +83,12 @@ struct State {
     position: u64,
     /// Why a frame could not be published.
     refused: Option<String>,
-    /// It has ended: as it should, or why not.
+    /// The result, once the request has ended.
     end: Option<Result<(), String>>,
 }
 
 impl Request {
-    /// Runs a request, and waits until it is known what its frames are. Nothing is published before
-    /// [`want`](Self::want).
+    /// Starts a request, and waits until its link type is known. Publishes no packets before [`want`](Self::want).
     pub fn start(source: &str, ring_bytes: u64) -> Result<Request, CaptureError> {
         let ring_bytes = if ring_bytes == 0 { RING_BYTES } else { ring_bytes.max(RING_BYTES_MIN) };
         let (ring, copying) = copying::ring("request", ring_bytes)?;
@@ -104,7 +105,7 @@ impl Request {
         });
         let (frames, theirs) = (Frames::new(copying, memory, Arc::clone(&shared)), Arc::clone(&shared));
         let text = source.to_string();
-        // The program's signals are for the program's threads.
+        // The program's threads must get its signals.
         let registry = host::without_signals(|| {
             let engine = std::thread::Builder::new().name("streamline-run".into());
             engine
@@ -128,7 +129,7 @@ impl Request {
         &self.registry
     }
 
-    /// From now on packets are published.
+    /// Lets packets be published from now on.
     pub fn want(&self) {
         let mut state = self.shared.lock();
         state.wanted = true;
@@ -147,17 +148,17 @@ impl Request {
         }
     }
 
-    /// Was all there is published?
+    /// Are all packets published?
     pub fn has_ended(&self) -> bool {
         self.shared.lock().end.is_some()
     }
 
-    /// Why it ended, if not as it should.
+    /// The error with which it ended, if any.
     pub fn failure(&self) -> Option<String> {
         self.shared.lock().end.clone()?.err()
     }
 
-    /// Who knows what devices in the request lost.
+    /// Counts the packets that devices in the request have lost.
     pub fn losses(&self) -> Arc<Shared> {
         Arc::clone(&self.shared)
     }
@@ -170,7 +171,7 @@ impl Drop for Request {
         self.shared.stop.stop();
         self.shared.changed.notify_all();
         let until = Instant::now() + ENDING;
-        // It may sit in a read that nothing ends, of a pipe perhaps: that is no reason for the program not to end.
+        // The thread may be in a read that never returns, of a pipe perhaps. The program must be able to end even so.
         while state.end.is_none() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -181,7 +182,7 @@ impl Drop for Request {
     }
 }
 
-/// The thread's work.
+/// The work of the engine's thread.
 fn run(source: &str, frames: Frames, shared: &Shared) -> Result<(), String> {
     let told = |error: streamline::Error| error.to_string();
     let text = streamline::frames::to_output(source, None).map_err(|diagnostic| told(diagnostic.into()))?;
@@ -204,7 +205,7 @@ fn run(source: &str, frames: Frames, shared: &Shared) -> Result<(), String> {
     }
 }
 
-/// Says that it ended also where it panicked.
+/// Reports the end even after a panic.
 struct Over<'a>(&'a Shared);
 
 impl Drop for Over<'_> {
@@ -217,7 +218,7 @@ impl Drop for Over<'_> {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change under it is one store.
+        // The state stays valid even if a thread panics: each change is one store.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -228,14 +229,14 @@ impl Shared {
         }
     }
 
-    /// Makes the ring's owner look.
+    /// Makes the ring's owner check the state.
     fn ring(&self) {
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     fn finish(&self, end: Result<(), String>) {
         let mut state = self.lock();
-        // What was said first is why.
+        // The first reason counts.
         state.end.get_or_insert(end);
         self.changed.notify_all();
         if state.wanted {
@@ -251,7 +252,7 @@ impl Shared {
                 if let Err(why) = end {
                     return Err(CaptureError::new(CaptureErrorKind::Cannot, why.clone()));
                 }
-                // It gave nothing at all, which has no link type either.
+                // The request ended without a frame, so there is no link type.
                 break;
             }
             let left = state.prepared.then(|| {
@@ -267,8 +268,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Says what the link type of a frame is; waits until the program wants packets. False where it never will, or where
-    /// the first frames had another link type.
+    /// Takes the link type of a frame, and waits until the program wants packets. `false`: it never will, or the first
+    /// frames had another link type.
     pub(crate) fn admit(&self, link_type: u16) -> bool {
         let mut state = self.lock();
         let first = *state.link_type.get_or_insert(link_type);
@@ -284,7 +285,7 @@ impl Shared {
         !state.closed
     }
 
-    /// Waits until the program has read the packets before this number. False where it never will.
+    /// Waits until the program has read the packets before this number. `false`: it never will.
     pub(crate) fn await_reader(&self, number: u64) -> bool {
         let mut state = self.lock();
         while state.position < number && !state.closed {
@@ -299,13 +300,13 @@ impl Shared {
         self.lost.store(lost, Ordering::Relaxed);
     }
 
-    /// Packets that devices in the request lost. For signal handlers, too.
+    /// Packets that devices in the request have lost. Signal handlers may call it, too.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 }
 
-/// Gives the one ring there is, to the one reader there is.
+/// Gives the only ring to the only reader.
 struct Opener {
     made: Mutex<Option<(Ring, Arc<Shared>)>>,
     name: String,
@@ -313,7 +314,7 @@ struct Opener {
 
 impl Opened for Opener {
     fn index(&self, _device: &str) -> Result<u32, CaptureError> {
-        // As it is said of the ring: there is no other.
+        // The index of the only ring.
         Ok(0)
     }
 
@@ -328,7 +329,7 @@ impl Opened for Opener {
     }
 }
 
-/// The request, as the owner of its ring sees it.
+/// The request as a source that the ring's owner copies from.
 struct Owner {
     shared: Arc<Shared>,
     device: Device,
@@ -345,7 +346,7 @@ impl Copier for Owner {
 
     fn gone(&self) -> bool {
         let state = self.shared.lock();
-        // Before it is wanted, its reader has yet to say what of it.
+        // Until packets are wanted, the reader has yet to set its expression.
         state.wanted && state.end.is_some()
     }
 }

@@ -1,8 +1,8 @@
-//! What pcap_get_selectable_fd() gives: a file descriptor for select(), poll() and epoll.
+//! The descriptor of pcap_get_selectable_fd(), for select(), poll() and epoll.
 //!
-//! It is an epoll of two: the reader's line, which becomes readable when a packet comes after the reader has said that it
-//! sleeps, and an event that is set by hand while packets are left over. So a program that reads one packet for each time
-//! it is told so is told until there are none.
+//! It is an epoll of two descriptors. The reader's line becomes readable when a packet comes after the reader announced
+//! its sleep. An event is set by hand while packets are left over. So a program that reads one packet per wake-up is
+//! woken until it has read all.
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::ffi::c_int;
@@ -18,7 +18,7 @@ pub struct Selectable {
 }
 
 impl Selectable {
-    /// One that is not readable before the line is.
+    /// A descriptor that becomes readable with the line.
     pub fn new(line: BorrowedFd<'_>) -> io::Result<Selectable> {
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let left = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -32,12 +32,12 @@ impl Selectable {
         self.both.as_raw_fd()
     }
 
-    /// Packets are left over, or not. A system call where that changes.
+    /// Says whether packets are left over. Makes a system call only on a change.
     pub fn set(&mut self, readable: bool) {
         if readable == self.readable {
             return;
         }
-        // Neither can block nor fail: the counter is 0 or 1.
+        // The calls cannot block or fail: the counter is 0 or 1.
         let _ = match readable {
             true => rustix::io::write(&self.left, &1u64.to_ne_bytes()),
             false => rustix::io::read(&self.left, &mut [0u8; 8]),

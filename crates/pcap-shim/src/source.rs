@@ -1,4 +1,4 @@
-//! Where a handle's packets come from: a device, by whoever opens devices for this process, or a request.
+//! The source of a handle's packets: a device, opened by the daemon or the helper process, or a request.
 
 use crate::expression::NOTHING;
 use crate::host;
@@ -12,16 +12,16 @@ use driver::link::{self, Link};
 use program::cbpf::Instruction;
 use std::sync::Arc;
 
-/// Who owns the ring.
+/// The owner of the ring.
 pub enum Source {
-    /// The daemon, or a process made in its place.
+    /// The daemon, or the helper process.
     Client(Arc<Client>),
     /// A thread of this process.
     Request(Request),
 }
 
 impl Source {
-    /// A reader that nothing has been found for yet.
+    /// Opens a reader whose expression rejects all packets so far.
     pub fn open(
         target: &Target,
         settings: &Settings,
@@ -55,7 +55,7 @@ impl Source {
         Ok((source, reader.map_err(|error| CaptureError::system("the ring cannot be mapped", &error))?))
     }
 
-    /// Gives a reader another expression.
+    /// Sets a reader's expression.
     pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, CaptureError> {
         match self {
             Source::Client(client) => client.exchange(id, program),
@@ -67,7 +67,7 @@ impl Source {
         }
     }
 
-    /// The device as this process sees it, if it does: the daemon may be in another network namespace.
+    /// The device, if this process can see it: the daemon may be in another network namespace.
     pub fn device(&self, reader: &CaptureReader) -> Option<Link> {
         if matches!(self, Source::Request(_)) {
             return None;
@@ -76,19 +76,19 @@ impl Source {
         link::find(&device.name).ok().flatten().filter(|link| link.index == device.index)
     }
 
-    /// The reader has come to this packet: who waits for it goes on.
+    /// Reports the reader's position, so that a waiting writer goes on.
     pub fn has_read(&self, position: u64) {
         if let Source::Request(request) = self {
             request.has_read(position);
         }
     }
 
-    /// Is all that will ever come in the ring?
+    /// Does the ring have all packets that will ever come?
     pub fn has_ended(&self) -> bool {
         matches!(self, Source::Request(request) if request.has_ended())
     }
 
-    /// Why nothing comes any more, where that is known.
+    /// Why no more packets come, if that is known.
     pub fn failure(&self) -> Option<String> {
         match self {
             Source::Client(_) => None,
@@ -96,7 +96,7 @@ impl Source {
         }
     }
 
-    /// Who knows of packets that were lost before they came into the ring.
+    /// Counts packets that were lost before they came into the ring. `None` for a device.
     pub fn losses(&self) -> Option<Arc<Shared>> {
         match self {
             Source::Client(_) => None,

@@ -1,4 +1,4 @@
-//! pcap_breakloop(): a flag, and a bell for who sleeps. From signal handlers and other threads.
+//! pcap_breakloop(): a flag, and a bell that wakes a sleeping reader. Signal handlers and other threads may set it.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -13,18 +13,18 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Nobody wants to stop.
+    /// A flag that is not set.
     pub fn new() -> io::Result<Stop> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Stop { wanted: AtomicBool::new(false), bell })
     }
 
-    /// Whoever reads packets is to stop. Does nothing that a signal handler may not do.
+    /// Asks the reading thread to stop. Safe in signal handlers.
     pub fn want(&self) {
         self.wanted.store(true, Ordering::Release);
         let one = 1u64.to_ne_bytes();
-        // SAFETY: write(2) of eight bytes that are there, to a file descriptor that is open as long as this. What was
-        // interrupted finds the error number that it had.
+        // SAFETY: write(2) of eight valid bytes to a descriptor that is open as long as this object. errno is restored
+        // for the interrupted code.
         unsafe {
             let number = libc::__errno_location();
             let before = *number;
@@ -33,23 +33,23 @@ impl Stop {
         }
     }
 
-    /// Is it wanted?
+    /// Is a stop wanted?
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Was it wanted? From now on it is not.
+    /// Was a stop wanted? Resets the flag.
     pub fn take(&self) -> bool {
         self.wanted.swap(false, Ordering::Acquire)
     }
 
-    /// Readable once it was wanted, until [`hush`](Self::hush).
+    /// Readable after [`Self::want`], until [`hush`](Self::hush).
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Makes the bell quiet; the flag stays.
+    /// Silences the bell. The flag stays.
     pub fn hush(&self) {
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
     }

@@ -1,9 +1,9 @@
 //! Nanoseconds per packet: the interpreter, one packet at a time and by the batch, beside a plain switch over classic BPF.
 //!
-//! `cargo run --release -p program --example measure`. Programs are what `tcpdump -d` gives for Ethernet. Packets lie one
-//! after the other in memory as in a capture file, in random order of kinds, so that jumps are as hard to predict as in
-//! life: `hot` packets stay in the first-level caches, `cold` ones come from memory. The statistic is the median of
-//! interleaved rounds, and that of their ratios.
+//! `cargo run --release -p program --example measure`. Programs are the output of `tcpdump -d` for Ethernet. Packets
+//! lie one after the other in memory, as in a capture file. Their kinds are in random order, so that jumps are as hard
+//! to predict as in real traffic. `hot` packets stay in the first-level caches, `cold` ones come from memory. The
+//! results are the median of interleaved rounds, and the median of their ratios.
 
 #[path = "../tests/plain/mod.rs"]
 mod plain;
@@ -83,7 +83,7 @@ const PORTS_AND_NETS: &[Row] = &[
     (0x06, 0, 0, 0),
 ];
 
-/// tcp[((tcp[12]&0xf0)>>2):4]=0x47455420: arithmetic, so on registers.
+/// tcp[((tcp[12]&0xf0)>>2):4]=0x47455420: it computes, so it runs on registers.
 const HTTP_GET: &[Row] = &[
     (0x28, 0, 0, 12),
     (0x15, 0, 13, 0x800),
@@ -103,7 +103,7 @@ const HTTP_GET: &[Row] = &[
     (0x06, 0, 0, 0),
 ];
 
-/// A generator of numbers without pattern (xorshift64*).
+/// A generator of pseudo-random numbers (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -115,7 +115,7 @@ impl Random {
     }
 }
 
-/// A frame: 5 % ARP, 10 % IPv6, else IPv4, of these 80 % TCP; ports and addresses from short lists.
+/// A frame: 5 % ARP, 10 % IPv6, the rest IPv4, 80 % of that TCP. Ports and addresses come from short lists.
 fn frame(random: &mut Random, length: usize) -> Vec<u8> {
     let mut bytes = vec![0u8; length];
     let port = |random: &mut Random| [80u16, 443, 8080, 53, 40_000, 50_000][random.below(6)].to_be_bytes();
@@ -169,7 +169,7 @@ fn main() {
     for (length, cold) in [(64, false), (64, true), (1500, false), (1500, true)] {
         let count = if cold { 64 * 1024 * 1024 / length } else { 16 * 1024 / 64 * 4 };
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
-        // As in a capture file: a record header of 16 bytes before each.
+        // As in a capture file: a record header of 16 bytes before each packet.
         let stride = length + 16;
         let mut memory = vec![0u8; stride * count];
         for record in memory.chunks_exact_mut(stride) {

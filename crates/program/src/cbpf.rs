@@ -1,14 +1,14 @@
-//! Classic BPF: the instruction, what makes a program valid, and its text as `tcpdump -d` prints it.
+//! Classic BPF: instructions, the check for valid programs, and the text that `tcpdump -d` prints.
 //!
-//! It is what libpcap gives and what the kernel takes for SO_ATTACH_FILTER; nothing here runs it. See McCanne and
-//! Jacobson, "The BSD Packet Filter" (1993), and [`lower`](mod@crate::lower) for the way to the intermediate form, whose words for
-//! values and operations are used here too.
+//! libpcap compiles to it, and the kernel takes it for SO_ATTACH_FILTER. This file does not run it. See McCanne and
+//! Jacobson, "The BSD Packet Filter" (1993), and [`lower`](mod@crate::lower) for the translation to the intermediate
+//! form, whose types for values and operations this file uses.
 
 use crate::ir::{Index, MEMORY_WORDS, Operand, Operation, Size, Step, Test, Value};
 use std::fmt;
 
-/// The longest program accepted. The kernel's own limit is 4096 (BPF_MAXINSNS); libpcap makes far longer ones of long
-/// expressions, most of all when it does not optimise.
+/// The longest program accepted. The kernel's own limit is 4096 (BPF_MAXINSNS). libpcap makes far longer programs of
+/// long expressions, especially without optimisation.
 pub const MAX_INSTRUCTIONS: usize = 262_144;
 
 /// One instruction, laid out as `struct bpf_insn` of libpcap and `struct sock_filter` of the kernel.
@@ -25,22 +25,22 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// What an instruction means.
+/// The meaning of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// No jump.
     Step(Step),
-    /// Unconditional jump, relative to the next instruction. libpcap jumps back for `protochain` alone.
+    /// Unconditional jump, relative to the next instruction. libpcap jumps back only for `protochain`.
     Jump(i32),
     /// Conditional jump, always forward.
     Branch {
         /// The comparison.
         test: Test,
-        /// What A is compared with.
+        /// The operand that A is compared with.
         operand: Operand,
-        /// Instructions to skip when it holds.
+        /// Instructions to skip if it holds.
         yes: u8,
-        /// Instructions to skip when it does not.
+        /// Instructions to skip if it does not hold.
         no: u8,
     },
     /// End with a constant.
@@ -55,8 +55,8 @@ const JMP: u16 = 0x05;
 const X: u16 = 0x08;
 
 impl Instruction {
-    /// What the instruction means; `None` for an unknown opcode, a slot that does not exist, and constants that no
-    /// kernel accepts: division by 0 and shifts of 32 or more.
+    /// The meaning of the instruction. `None`: an unknown opcode, a slot that does not exist, or a constant that no
+    /// kernel accepts (division by 0, shift of 32 or more).
     pub fn decode(self) -> Option<Meaning> {
         let k = self.k;
         let slot = || u8::try_from(k).ok().filter(|&slot| usize::from(slot) < MEMORY_WORDS);
@@ -191,16 +191,16 @@ fn test_of(code: u16) -> Option<Test> {
     })
 }
 
-/// Why a program is not valid; positions count instructions from 0.
+/// Why a program is invalid. Positions count instructions from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidCode {
     /// There is no instruction.
     Empty,
-    /// There are more than [`MAX_INSTRUCTIONS`]; how many.
+    /// There are more than [`MAX_INSTRUCTIONS`]. Has their number.
     TooLong(usize),
-    /// An instruction no kernel accepts, see [`Instruction::decode`].
+    /// An instruction that no kernel accepts, see [`Instruction::decode`].
     Instruction(usize, Instruction),
-    /// A jump past the end, before the start, or endlessly to itself.
+    /// A jump past the end, before the start, or forever to itself.
     Jump(usize),
     /// The last instruction does not return.
     NoReturn,
@@ -224,9 +224,15 @@ impl fmt::Display for InvalidCode {
 
 impl std::error::Error for InvalidCode {}
 
-/// Checks a program as libpcap's bpf_validate does: known opcodes, jumps in range (an unconditional one may go back,
-/// as `protochain` needs, but not to itself), existing memory slots, no constant division by 0, a return at the end.
-/// Ancillary loads are numbers like others here; [`lower`](mod@crate::lower) refuses them.
+/// Checks a program like libpcap's bpf_validate:
+///
+/// - known opcodes
+/// - jumps in range (an unconditional one may go back, as `protochain` needs, but not to itself)
+/// - existing memory slots
+/// - no constant division by 0
+/// - a return at the end
+///
+/// Ancillary loads are ordinary numbers here; [`lower`](mod@crate::lower) refuses them.
 pub fn validate(code: &[Instruction]) -> Result<(), InvalidCode> {
     if code.len() > MAX_INSTRUCTIONS {
         return Err(InvalidCode::TooLong(code.len()));
@@ -248,7 +254,7 @@ pub fn validate(code: &[Instruction]) -> Result<(), InvalidCode> {
     }
 }
 
-/// Where a jump at `at` leads, if that is inside a program of `length` instructions.
+/// The target of a jump at `at`, if it is inside a program of `length` instructions.
 pub(crate) fn jump_target(at: usize, distance: i32, length: usize) -> Option<usize> {
     let target = (at + 1).checked_add_signed(isize::try_from(distance).ok()?)?;
     (target < length).then_some(target)
@@ -269,7 +275,7 @@ impl fmt::Display for Line {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (at, next) = (self.at, self.at + 1);
         let Instruction { code, jt, jf, k } = self.instruction;
-        // Like printf's %d: what tcpdump prints for offsets, slots and most operands.
+        // Like printf's %d, which tcpdump uses for offsets, slots and most operands.
         let signed = k.cast_signed();
         let letter = match code & 0x18 {
             0x08 => "h",
@@ -386,7 +392,7 @@ mod tests {
         check(&[i(5, 0, 0, i32::MIN.cast_unsigned()), ret], Err(InvalidCode::Jump(0)));
     }
 
-    /// Every opcode there is decodes and encodes to itself, and no others.
+    /// Exactly the valid opcodes decode, and encode to themselves.
     #[test]
     fn opcodes() {
         let mut count = 0;
@@ -401,7 +407,7 @@ mod tests {
         assert_eq!(count, 18 + 1 + 2 + 2 * 10 + 2 * 4);
     }
 
-    /// The right-hand side is what libpcap 1.10.3 prints.
+    /// The right-hand side is the output of libpcap 1.10.3.
     #[test]
     fn text() {
         let rows = [

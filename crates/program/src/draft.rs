@@ -1,12 +1,12 @@
-//! A program under construction: blocks one after the other, which lead to labels whose places are not known yet.
+//! A program under construction: a sequence of blocks that lead to labels whose places are not known yet.
 
 use crate::ir::{Block, BlockId, End, Operand, Program, Size, Step, Test, Value};
 
-/// A place in the program, known once the program is finished.
+/// A place in the program, which is known once the program is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
 
-/// As [`End`], with labels.
+/// Like [`End`], with labels.
 #[derive(Clone, Copy)]
 enum Way {
     Return(u32),
@@ -14,11 +14,11 @@ enum Way {
     Branch { test: Test, operand: Operand, yes: Label, no: Label },
 }
 
-/// The program so far. A label that something leads to is placed later: programs run forward only.
+/// The program so far. A label that is used must be placed later: programs only run forward.
 #[derive(Default)]
 pub(crate) struct Draft {
     blocks: Vec<(Vec<Step>, Way)>,
-    /// Of the block that comes next.
+    /// Steps of the next block.
     steps: Vec<Step>,
     places: Vec<usize>,
 }
@@ -30,7 +30,7 @@ impl Draft {
         Label(self.places.len() - 1)
     }
 
-    /// The label means the next block.
+    /// Places the label at the next block.
     pub(crate) fn place(&mut self, label: Label) {
         if !self.steps.is_empty() {
             self.close(Way::Jump(label));
@@ -67,27 +67,27 @@ impl Draft {
         self.close(Way::Branch { test, operand, yes, no });
     }
 
-    /// Goes to `to` where the test of A holds, else on.
+    /// Jumps to `to` if the test of A holds, else continues.
     pub(crate) fn when(&mut self, test: Test, number: u32, to: Label) {
         let on = self.label();
         self.branch(test, Operand::Constant(number), to, on);
         self.place(on);
     }
 
-    /// Goes on where the test of A holds, else to `to`.
+    /// Continues if the test of A holds, else jumps to `to`.
     pub(crate) fn unless(&mut self, test: Test, number: u32, to: Label) {
         let on = self.label();
         self.branch(test, Operand::Constant(number), on, to);
         self.place(on);
     }
 
-    /// Goes on where the packet had so many bytes on the wire, else to `to`. A is lost.
+    /// Continues if the packet had at least `bytes` on the wire, else jumps to `to`. Overwrites A.
     pub(crate) fn unless_on_wire(&mut self, bytes: u32, to: Label) {
         self.step(Step::LoadA(Value::WireLength));
         self.unless(Test::AtLeast, bytes, to);
     }
 
-    /// The program; `None` where it would be too long.
+    /// The program. `None`: it would be too long.
     pub(crate) fn finish(self) -> Option<Program> {
         let place = |label: Label| u16::try_from(self.places[label.0]).ok().map(BlockId);
         let blocks = self.blocks.iter().map(|(steps, way)| {

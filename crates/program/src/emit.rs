@@ -1,23 +1,22 @@
-//! The intermediate form to classic BPF, for the kernel's socket filters and to show that the form loses nothing.
+//! Translates the intermediate form to classic BPF, for the kernel's socket filters and to show that the form loses nothing.
 //!
-//! Conditional jumps reach 255 instructions; where that is not enough an unconditional one is put behind them. Programs
-//! that repeat come out with a backward jump, which libpcap runs and the kernel refuses: ask
-//! [`Program::repeats`] first.
+//! A conditional jump reaches 255 instructions. If that is not enough, an unconditional jump follows it. Programs that
+//! repeat get a backward jump, which libpcap runs and the kernel refuses: check [`Program::repeats`] first.
 
 use crate::cbpf::{Instruction, Meaning};
 use crate::ir::{BlockId, End, Program};
 
-/// A conditional jump may have to skip one unconditional jump beside its own.
+/// A conditional jump may have to skip one more unconditional jump.
 const REACH: usize = u8::MAX as usize - 1;
 
-/// The program as classic BPF, never empty. It may be longer than the kernel takes (4096 instructions).
+/// The program as classic BPF, never empty. It may exceed the kernel's limit (4096 instructions).
 pub fn to_cbpf(program: &Program) -> Vec<Instruction> {
-    // From the last instruction to the first: the distance to anything later is then known when a jump is made.
+    // Emit the last instruction first: then the distance to every later instruction is known.
     let mut code: Vec<Instruction> = Vec::new();
     let mut depth = vec![0usize; program.blocks().len()];
     let mut repeats: Vec<(usize, BlockId)> = Vec::new();
     for (at, block) in program.blocks().iter().enumerate().rev() {
-        // What a jump made next has to skip to reach a block: what was made since that block began.
+        // The skip of the next jump to a block: the number of instructions emitted since that block began.
         let skip = |made: usize, to: BlockId| made - depth[to.index()];
         match block.end {
             End::Return(length) => code.push(Instruction::encode(Meaning::Return(length))),
@@ -30,7 +29,7 @@ pub fn to_cbpf(program: &Program) -> Vec<Instruction> {
             }
             End::Repeat(to) => {
                 if code.is_empty() {
-                    // Valid code ends with a return, even if nothing leads there.
+                    // Valid code ends with a return, even if it is unreachable.
                     code.push(Instruction::encode(Meaning::Return(0)));
                 }
                 repeats.push((code.len(), to));
@@ -46,7 +45,7 @@ pub fn to_cbpf(program: &Program) -> Vec<Instruction> {
                     depth[to.index()]
                 };
                 let targets = [place(yes, far[0]), place(no, far[1])];
-                // Both fit: near ones are at most REACH away, plus one jump made here.
+                // Both fit: near targets are at most REACH away, plus one jump emitted here.
                 let [yes, no] = targets.map(|target| u8::try_from(code.len() - target).unwrap_or(u8::MAX));
                 code.push(Instruction::encode(Meaning::Branch { test, operand, yes, no }));
             }
@@ -55,9 +54,9 @@ pub fn to_cbpf(program: &Program) -> Vec<Instruction> {
         depth[at] = code.len();
     }
     for (made, to) in repeats {
-        // `made` instructions stand behind the jump, `depth` from the target's first to the end.
+        // `made` instructions follow the jump; `depth` counts from the target's first instruction to the end.
         let back = i32::try_from(depth[to.index()] - made).unwrap_or(i32::MAX);
-        // To itself: nothing changes from one time to the next, so the run ends with 0.
+        // A jump to itself: nothing changes between repetitions, so the run ends with 0.
         let meaning = if back == 1 { Meaning::Return(0) } else { Meaning::Jump(-back) };
         code[made] = Instruction::encode(meaning);
     }

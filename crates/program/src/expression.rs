@@ -1,54 +1,53 @@
-//! Boolean expressions over filter programs and typed predicates, as one program.
+//! Compiles Boolean expressions over filter programs and typed predicates to one program.
 //!
-//! A program refuses a packet whose bytes it does not find, and ends there. As a part of `or` or `not` it must not end the
-//! run: so before each load stands a test that goes on where the bytes are not there. That test asks the length on the wire,
-//! for that is what a program can ask: the outcome is right for packets all of whose bytes are there. Divisions are asked
-//! before in the same way.
+//! A program rejects a packet that lacks the bytes of a load, and ends there. As a part of `or` or `not` it must not end the
+//! run. So a test before each load jumps if the bytes are missing. The test compares the length on the wire, the only length
+//! that a program can read. Therefore the result is right for packets that are captured in full. Divisions get a similar test.
 //!
-//! A part may be unable to tell ([`predicate`](crate::predicate); a program that jumps back). Then nothing is known of the
-//! whole, which is why there are three programs of one expression: see [`Passes`].
+//! A part may be undecided about a packet ([`predicate`](crate::predicate), or a program that jumps back). Then the
+//! whole is undecided. So an expression has three programs: see [`Passes`].
 //!
-//! Not for deciding which of several expressions want a packet: crate `kernel` does that, by [`joint`](crate::joint).
+//! The crate `kernel` decides which of several expressions want a packet, with [`joint`](crate::joint).
 
 use crate::draft::{Draft, Label};
 use crate::ir::{Block, End, Index, MEMORY_WORDS, Operand, Operation, Program, Step, Test, Value};
 use crate::predicate::{Code, Ends, Predicate};
 use std::collections::BTreeSet;
 
-/// What the program of an expression returns for a packet that passes: more bytes than any has.
+/// The return value of an expression's program for a passing packet: more bytes than any packet has.
 pub const WHOLE: u32 = 1 << 18;
 
-/// No packet is longer: a load from further on finds nothing.
+/// No packet is longer: loads behind this offset fail.
 const FURTHEST: u32 = 0xffff;
 
-/// Which packets pass.
+/// Selects packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expression {
-    /// Those that this program keeps.
+    /// Packets that this program keeps.
     Program(Program),
-    /// Those that this predicate holds for: Ethernet frames only.
+    /// Packets for which this predicate holds. Ethernet frames only.
     Packet(Predicate),
-    /// Those that all of these pass; every packet where there are none.
+    /// Packets that pass all of these. An empty list passes every packet.
     All(Vec<Expression>),
-    /// Those that any of these passes; no packet where there are none.
+    /// Packets that pass any of these. An empty list passes no packet.
     Any(Vec<Expression>),
-    /// Those that this does not pass.
+    /// Packets that do not pass this.
     Not(Box<Expression>),
 }
 
-/// Which packets the program of an expression passes.
+/// The packets that an expression's program passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passes {
-    /// Those that pass the expression for sure, and those that the program cannot tell about.
+    /// Packets that certainly pass, and packets about which the program is undecided.
     Perhaps,
-    /// Those that pass for sure.
+    /// Packets that certainly pass.
     Surely,
-    /// Those that the program cannot tell about.
+    /// Packets about which the program is undecided.
     Unsure,
 }
 
 impl Expression {
-    /// Can its program tell about every packet?
+    /// Can its program decide about every packet?
     pub fn is_exact(&self) -> bool {
         match self {
             Expression::Program(program) => !program.repeats(),
@@ -58,8 +57,7 @@ impl Expression {
         }
     }
 
-    /// Its program. `None` where a predicate has too many ranges to be worth its tests, a part uses all scratch memory, or the
-    /// whole is too long.
+    /// Its program. `None`: a predicate has too many ranges, a part uses all scratch memory, or it would be too long.
     pub fn program(&self, passes: Passes) -> Option<Program> {
         if let (Expression::Program(program), Passes::Perhaps | Passes::Surely) = (self, passes)
             && !program.repeats()
@@ -69,7 +67,7 @@ impl Expression {
         self.written(passes, false)
     }
 
-    /// The same; `is_guarded` says that no load may fail, whatever that leads to.
+    /// The same. `is_guarded`: no load may fail, whatever its failure means.
     fn written(&self, passes: Passes, is_guarded: bool) -> Option<Program> {
         if let Some(passes_all) = self.constant() {
             let is_wanted = passes_all && passes != Passes::Unsure;
@@ -92,11 +90,11 @@ impl Expression {
             draft.place(label);
             draft.end(verdict);
         }
-        // Without the jumps to jumps and what cannot be reached.
+        // Remove jumps to jumps and unreachable code.
         crate::from_cbpf(&crate::to_cbpf(&draft.finish()?)).ok()
     }
 
-    /// What it is of every packet, where no packet need be asked.
+    /// The result, if it is the same for every packet.
     pub(crate) fn constant(&self) -> Option<bool> {
         match self {
             Expression::Program(program) => program.always().map(|length| length > 0),
@@ -107,7 +105,7 @@ impl Expression {
         }
     }
 
-    /// Is it made of predicates alone?
+    /// Does it consist of predicates only?
     fn is_typed(&self) -> bool {
         match self {
             Expression::Program(_) => false,
@@ -126,7 +124,7 @@ impl Expression {
         }
     }
 
-    /// Calls `see` for every program in it.
+    /// Calls `see` for each of its programs.
     fn each_program<'a>(&'a self, see: &mut dyn FnMut(&'a Program)) {
         match self {
             Expression::Program(program) => see(program),
@@ -136,7 +134,7 @@ impl Expression {
         }
     }
 
-    /// Two words of memory that no program uses: one for each register.
+    /// Two words of memory that its programs do not use: one for each register.
     fn scratch(&self) -> Option<[u8; 2]> {
         let mut used: BTreeSet<u8> = BTreeSet::new();
         self.each_program(&mut |program| {
@@ -147,7 +145,7 @@ impl Expression {
     }
 }
 
-/// What parts are together, each of which may be known; one that is `decisive` decides.
+/// The result of joined parts, each of which may be known. One part with the result `decisive` decides.
 pub(crate) fn joined(parts: impl Iterator<Item = Option<bool>>, decisive: bool) -> Option<bool> {
     let mut all_known = true;
     for part in parts {
@@ -159,13 +157,17 @@ pub(crate) fn joined(parts: impl Iterator<Item = Option<bool>>, decisive: bool) 
     all_known.then_some(!decisive)
 }
 
-/// One program that passes what any of these passes, for the kernel's classic machine, and nothing where there is none.
-/// `None` where one of them cannot be a part of it: it repeats, shifts by a register (by 32 and more that gives 0 here, and
-/// something else in the kernel's machine), or uses all memory; or where it would be too long.
+/// A program that passes packets that any of these passes, for the kernel's classic BPF machine. An empty list passes
+/// none. `None`:
+///
+/// - one of them repeats,
+/// - one shifts by a register (a shift of 32 and more gives 0 here, and another value in the kernel's machine),
+/// - one uses all memory, or
+/// - the program would be too long.
 pub fn any_of(programs: &[&Program]) -> Option<Program> {
     let any = Expression::Any(programs.iter().map(|program| Expression::Program((*program).clone())).collect());
     let is_fit = any.constant().is_some() || programs.iter().all(|program| is_fit(program));
-    // Where a load fails here, the kernel's machine may find other bytes: its offsets wrap around.
+    // A load that fails here might find bytes in the kernel's machine, whose offsets wrap around.
     any.written(Passes::Perhaps, true).filter(|_| is_fit)
 }
 
@@ -175,7 +177,7 @@ fn is_fit(program: &Program) -> bool {
     !program.repeats() && !program.blocks().iter().flat_map(|block| &block.steps).any(shifts)
 }
 
-/// The memory a step reads or writes.
+/// The word of memory that a step reads or writes.
 fn slot(step: &Step) -> Option<u8> {
     match step {
         Step::LoadA(Value::Memory(slot)) | Step::LoadX(Index::Memory(slot)) => Some(*slot),
@@ -185,19 +187,19 @@ fn slot(step: &Step) -> Option<u8> {
 }
 
 struct Writer {
-    /// For A, for X; none where programs use all memory.
+    /// For A and for X. `None`: the programs use all memory.
     scratch: Option<[u8; 2]>,
     draft: Draft,
-    /// Where packets go that the whole refuses. A load that fails leads there as well.
+    /// Rejects the packet as a whole. A failing load has the same effect.
     refuse: Label,
-    /// Registers and memory are still 0.
+    /// Registers and memory are still 0 at this point.
     is_first: bool,
     /// No load may fail.
     is_guarded: bool,
 }
 
 impl Writer {
-    /// Adds an expression, from here on.
+    /// Adds an expression at this point.
     fn add(&mut self, expression: &Expression, ends: Ends) -> Option<()> {
         if let Some(passes) = expression.constant() {
             self.draft.jump(if passes { ends.yes } else { ends.no });
@@ -217,13 +219,13 @@ impl Writer {
             Expression::Any(parts) => {
                 self.one_by_one(parts, Expression::Any, ends, |ends, next| Ends { no: next, ..ends })
             }
-            // It is typed.
+            // It is typed, so the branch above has handled it.
             Expression::Packet(_) => None,
         }
     }
 
-    /// Asks one after the other: programs first, which can tell, and all predicates together. `going_on` says which outcome
-    /// leads to the next.
+    /// Evaluates the parts in turn: first programs, which are never undecided, then all predicates together. `going_on`
+    /// says which result leads to the next part.
     fn one_by_one(
         &mut self,
         parts: &[Expression],
@@ -241,7 +243,7 @@ impl Writer {
         }
         let typed = (!typed.is_empty()).then(|| join(typed));
         asked.extend(&typed);
-        // It is no constant: there is one at least.
+        // It is no constant, so it has at least one part.
         let last = asked.pop()?;
         for part in asked {
             let next = self.draft.label();
@@ -251,12 +253,11 @@ impl Writer {
         self.add(last, ends)
     }
 
-    /// Adds a program.
     fn add_program(&mut self, program: &Program, ends: Ends) -> Option<()> {
         let blocks = program.blocks();
         let labels: Vec<Label> = blocks.iter().map(|_| self.draft.label()).collect();
         if !std::mem::take(&mut self.is_first) {
-            // As at the beginning of a run.
+            // Reset the registers and memory, as at the start of a run.
             self.draft.step(Step::LoadA(Value::Constant(0)));
             let read = blocks.iter().flat_map(|block| &block.steps).filter_map(|step| match step {
                 Step::LoadA(Value::Memory(slot)) | Step::LoadX(Index::Memory(slot)) => Some(*slot),
@@ -265,7 +266,7 @@ impl Writer {
             read.collect::<BTreeSet<u8>>().into_iter().for_each(|slot| self.draft.step(Step::StoreA(slot)));
             self.draft.step(Step::LoadX(Index::Constant(0)));
         }
-        // Where what it refuses is refused by the whole, it may end the run.
+        // If its rejection rejects the packet as a whole, a load may end the run.
         let is_guarded = self.is_guarded || ends.no != self.refuse;
         let scratch = self.scratch.or((!is_guarded).then_some([0; 2]))?;
         let mut known: Vec<Option<u64>> = vec![None; blocks.len()];
@@ -274,7 +275,7 @@ impl Writer {
             let before = known[at].unwrap_or(0);
             let reach = block.reach();
             for to in block.end.successors().filter(|to| to.index() > at) {
-                // Edges lead to later blocks: all ways to one are followed before it is come to.
+                // Edges lead to later blocks: all paths to a block are followed before the block itself.
                 let there = &mut known[to.index()];
                 let after = before.max(reach);
                 *there = Some(there.map_or(after, |there| there.min(after)));
@@ -295,7 +296,7 @@ impl Writer {
                 End::Return(_) => self.draft.jump(ends.yes),
                 End::ReturnA => self.draft.branch(Test::Equal, Operand::Constant(0), ends.no, ends.yes),
                 End::Jump(to) => self.draft.jump(labels[to.index()]),
-                // What comes of going back is not known.
+                // The result of a backward jump is unknown.
                 End::Repeat(_) => self.draft.jump(ends.unsure),
                 End::Branch { test, operand, yes, no } => {
                     self.draft.branch(test, operand, labels[yes.index()], labels[no.index()]);
@@ -305,7 +306,7 @@ impl Writer {
         Some(())
     }
 
-    /// On where the packet has so many bytes, else to `no`.
+    /// Continues if the packet is at least `reach` bytes long, else jumps to `no`.
     fn ask_length(&mut self, block: &Block, reach: u64, [a, _]: [u8; 2], no: Label) {
         let saved = reads_a(block);
         if saved {
@@ -320,7 +321,7 @@ impl Writer {
     fn add_guarded(&mut self, step: Step, [a, x]: [u8; 2], no: Label) {
         match step {
             Step::LoadA(Value::Indexed { size, offset }) => {
-                // A is lost by this anyway.
+                // The load overwrites A in any case.
                 if offset > FURTHEST {
                     let never = self.draft.label();
                     self.draft.jump(no);
@@ -349,7 +350,7 @@ impl Writer {
     }
 }
 
-/// Does it matter to a block, or to those behind it, what A is when it begins?
+/// Does this block, or a later one, read the value that A has at its start?
 fn reads_a(block: &Block) -> bool {
     for step in &block.steps {
         match step {
@@ -371,7 +372,7 @@ mod tests {
         Instruction { code, jt, jf, k }
     }
 
-    /// Is the byte there the value?
+    /// Tests whether the byte has this value.
     fn byte(at: u32, value: u32) -> Program {
         from_cbpf(&[line(0x30, 0, 0, at), line(0x15, 0, 1, value), line(6, 0, 0, 9), line(6, 0, 0, 0)]).unwrap()
     }

@@ -1,16 +1,15 @@
 //! Runs a filter program over packets, one at a time or up to 64 at once.
 //!
-//! Tiers, from what happens for nearly every packet to what hardly ever does:
-//! 1. tests that stand for themselves (node.rs says how they come about): load eight bytes, mask, compare, go on. No
-//!    registers, and the bounds check of the place is the check for the end of the program;
-//! 2. the same tests on a window that the packet is too short for;
-//! 3. steps on registers, for programs with arithmetic; once begun a packet stays there.
+//! Tiers, from nearly every packet to hardly any:
+//! 1. Self-contained tests (node.rs explains them): load eight bytes, mask, compare, go on. They need no registers, and
+//!    the bounds check of the place also detects the end of the program.
+//! 2. The same tests on a packet that ends within the window.
+//! 3. Steps on registers, for programs that compute. A packet that begins with them stays there.
 //!
-//! [`Interpreter::select`] turns the first tier round: each test is done for all packets that reach it, which has
-//! neither a jump to mispredict nor one packet's loads waiting for another's: measured (`examples/measure.rs`), it takes
-//! a third to a quarter of the time of a plain switch over classic BPF, one packet at a time half to five sixths, and for
-//! programs with arithmetic half and all of it. Nothing here
-//! can panic, loop without end or fail.
+//! [`Interpreter::select`] turns the first tier round: it runs each test for all packets that reach it. So it
+//! mispredicts no jump, and the loads of one packet do not wait for another's. Measured (`examples/measure.rs`), it
+//! takes a third to a quarter of the time of a plain switch over classic BPF; one packet at a time takes half to five
+//! sixths. Programs that compute take between half and all of it. The code here cannot panic, loop forever or fail.
 
 use crate::cbpf::Instruction;
 use crate::ir::{MAX_REPEATS, MEMORY_WORDS, Operand, Program};
@@ -18,41 +17,39 @@ use crate::lower::{LowerError, from_cbpf};
 use crate::node::{self, Code, Node, Pair, Place, Register, Registers, RegistersEnd, Second, WINDOW_BYTES, Window};
 use crate::op;
 
-/// Most packets [`Interpreter::select`] takes at once.
+/// The most packets for [`Interpreter::select`] at once.
 pub const SELECT_FRAMES: usize = 64;
 
-/// A program with more nodes than this runs packet by packet in [`Interpreter::select`], for every node visited costs,
-/// whether packets reach it or not.
+/// A larger program runs packet by packet in [`Interpreter::select`]: a visited node costs time even without packets.
 const SELECT_NODES: usize = 256;
 
 /// A packet as a program sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Frame<'p> {
-    /// The bytes captured.
+    /// The captured bytes.
     pub bytes: &'p [u8],
-    /// Length on the wire (`len` in expressions); for files what the record says.
+    /// Length on the wire (`len` in expressions). For files, the length in the record.
     pub wire_len: u32,
 }
 
-/// A program made ready to run.
+/// A program that is ready to run.
 #[derive(Debug, Clone)]
 pub struct Interpreter {
     code: Code,
 }
 
 impl Interpreter {
-    /// Makes a program ready.
+    /// Prepares a program.
     pub fn new(program: &Program) -> Interpreter {
         Interpreter { code: node::build(program) }
     }
 
-    /// Brings classic BPF into the intermediate form and makes it ready.
+    /// Translates classic BPF to the intermediate form, and prepares it.
     pub fn from_cbpf(code: &[Instruction]) -> Result<Interpreter, LowerError> {
         Ok(Interpreter::new(&from_cbpf(code)?))
     }
 
-    /// The program's verdict on a packet: how many of its bytes to keep, 0 = drop it. `wire_len` is its length on the
-    /// wire.
+    /// Runs the program on a packet. Returns how many of its bytes to keep; 0 drops it. `wire_len` is its length on the wire.
     #[inline]
     pub fn run(&self, packet: &[u8], wire_len: u32) -> u32 {
         let mut place = self.code.entry;
@@ -68,7 +65,7 @@ impl Interpreter {
         self.verdict(place)
     }
 
-    /// Which of up to [`SELECT_FRAMES`] packets pass: bit `i` stands for `frames[i]`. Packets past the limit do not pass.
+    /// Which of up to [`SELECT_FRAMES`] packets pass: bit `i` is for `frames[i]`. Packets past the limit do not pass.
     pub fn select(&self, frames: &[Frame<'_>]) -> u64 {
         let frames = frames.get(..SELECT_FRAMES).unwrap_or(frames);
         match self.code.nodes.len() {
@@ -84,7 +81,7 @@ impl Interpreter {
     /// [`Interpreter::select`] for programs of at most `NODES` nodes.
     fn select_within<const NODES: usize>(&self, frames: &[Frame<'_>]) -> u64 {
         let mut passed = 0;
-        // The packets that reach each node; edges lead to later nodes.
+        // The packets that reach each node. Edges lead to later nodes.
         let mut waiting = [0u64; NODES];
         let all = u64::MAX.checked_shr(u32::try_from(SELECT_FRAMES - frames.len()).unwrap_or(0)).unwrap_or(0);
         self.send(self.code.entry, all, &mut waiting, &mut passed);
@@ -112,7 +109,7 @@ impl Interpreter {
         passed
     }
 
-    /// Lets packets wait at a node, or pass if it is a verdict that keeps them.
+    /// Queues packets at a node, or passes them if the node is a verdict that keeps them.
     #[inline]
     fn send(&self, place: Place, packets: u64, waiting: &mut [u64], passed: &mut u64) {
         let place = usize::from(place);
@@ -132,7 +129,7 @@ impl Interpreter {
     }
 }
 
-/// What a test did with the packets that reached it; those it could not look at are in neither.
+/// The results of a test for the packets that reached it. Packets too short for the test are in neither.
 #[derive(Debug, Clone, Copy, Default)]
 struct Split {
     yes: u64,
@@ -140,7 +137,7 @@ struct Split {
 }
 
 impl Node {
-    /// Where a packet goes from a test; `None` ends the run with 0.
+    /// The next place of a packet after a test. `None`: the run ends with 0.
     #[inline(always)]
     fn next(&self, packet: &[u8], wire_len: u32) -> Option<Place> {
         let choose = |holds: bool, yes: Place, no: Place| if holds { yes } else { no };
@@ -172,7 +169,7 @@ impl Node {
         })
     }
 
-    /// Where packets go from a test; `None` for steps on registers.
+    /// The two targets of a test. `None` for steps on registers.
     fn targets(&self) -> Option<(Place, Place)> {
         match self {
             Node::Equal(window)
@@ -187,7 +184,7 @@ impl Node {
         }
     }
 
-    /// Where packets go that are too short for a pair.
+    /// The target of packets too short for a pair.
     fn short(&self) -> Option<Place> {
         match self {
             Node::Both(pair) | Node::Either(pair, _) | Node::BehindBoth(_, pair) | Node::BehindEither(_, pair, _) => {
@@ -197,7 +194,7 @@ impl Node {
         }
     }
 
-    /// Does a test for all packets in `here`, which has a bit for each of `frames` at most.
+    /// Runs a test for all packets in `here`, which has a bit for each of `frames`.
     fn split(&self, here: u64, frames: &[Frame<'_>]) -> Split {
         match self {
             Node::Equal(window) => each(here, frames, |frame| Some(window.equal(look(frame.bytes, 0, window)?))),
@@ -271,7 +268,7 @@ fn behind(packet: &[u8], header: u16) -> Option<usize> {
     packet.get(usize::from(header)).map(|first| 4 * usize::from(first & 0x0f))
 }
 
-/// The bytes of a window that starts `base` further on.
+/// The bytes of a window that starts `base` later.
 #[inline(always)]
 fn look(packet: &[u8], base: usize, window: &Window) -> Option<u64> {
     match eight(packet, base + usize::from(window.start)) {
@@ -280,7 +277,7 @@ fn look(packet: &[u8], base: usize, window: &Window) -> Option<u64> {
     }
 }
 
-/// A packet that ends inside the window: the bytes it has not count as 0 if it has those that are needed.
+/// For a packet that ends inside the window: missing bytes count as 0, if all needed bytes are there.
 #[cold]
 fn look_short(packet: &[u8], base: usize, window: &Window) -> Option<u64> {
     if packet.len() < base + usize::from(window.need) {
@@ -292,7 +289,7 @@ fn look_short(packet: &[u8], base: usize, window: &Window) -> Option<u64> {
     Some(u64::from_be_bytes(bytes))
 }
 
-/// A test for each packet in `here`.
+/// Runs a test for each packet in `here`.
 #[inline(always)]
 fn each(here: u64, frames: &[Frame<'_>], test: impl Fn(&Frame<'_>) -> Option<bool>) -> Split {
     let mut split = Split::default();
@@ -308,7 +305,7 @@ fn each(here: u64, frames: &[Frame<'_>], test: impl Fn(&Frame<'_>) -> Option<boo
     split
 }
 
-/// The places of the bits set, lowest first.
+/// The positions of the set bits, lowest first.
 #[inline(always)]
 fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -320,12 +317,12 @@ fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Bit `i` is set if item `i` is true; for at most 64 items.
+/// Bit `i` is set if item `i` is true. At most 64 items.
 fn bits(items: impl Iterator<Item = bool>) -> u64 {
     items.take(SELECT_FRAMES).enumerate().fold(0, |bits, (at, item)| bits | u64::from(item) << at)
 }
 
-/// Registers, scratch memory and what is left of the backward jumps.
+/// Registers, scratch memory and the number of backward jumps.
 struct State {
     a: u32,
     x: u32,
@@ -334,7 +331,7 @@ struct State {
 }
 
 impl Interpreter {
-    /// Runs from a node on with registers, all 0 at first; nodes before it have left nothing in them.
+    /// Runs the program on registers from a node on. All are 0 at first: earlier nodes do not set registers.
     fn run_registers(&self, start: Place, packet: &[u8], wire_len: u32) -> u32 {
         let mut state = State { a: 0, x: 0, memory: [0; MEMORY_WORDS], repeats: 0 };
         let mut place = start;
@@ -354,7 +351,7 @@ impl Interpreter {
 }
 
 impl State {
-    /// Runs a block: the place to go on at, or the verdict.
+    /// Runs a block. Returns the next place, or the verdict.
     #[inline(always)]
     fn run(&mut self, registers: &Registers, packet: &[u8], wire_len: u32) -> Result<Place, u32> {
         for &(register, symbol) in &registers.prelude {

@@ -1,28 +1,27 @@
-//! The one form of a filter program: basic blocks over two registers (A and X), sixteen words of scratch memory and the
-//! bytes of one packet. Made by [`lower`](mod@crate::lower) from classic BPF or directly by typed filters; read by the interpreter,
-//! by [`emit`](mod@crate::emit) and by the kernel space's code generators.
+//! The single form of a filter program: basic blocks over two registers (A and X), sixteen words of scratch memory and
+//! the bytes of one packet. [`lower`](mod@crate::lower) makes it from classic BPF, and typed filters make it directly.
+//! The interpreter, [`emit`](mod@crate::emit) and the kernel's code generators read it.
 //!
-//! It is not a general machine. Blocks stand in order of execution: every edge leads to a later block, save
-//! [`End::Repeat`], which libpcap needs for `ip6 protochain` alone and which a run may take [`MAX_REPEATS`] times. So a
-//! generator that walks the blocks front to back sees each before its successors, and one that cannot loop refuses
-//! [`Program::repeats`].
+//! It is no general machine. Blocks are in order of execution: every edge leads to a later block, except [`End::Repeat`].
+//! libpcap needs that only for `ip6 protochain`, and a run may take it at most [`MAX_REPEATS`] times. So a generator that walks
+//! the blocks front to back sees each block before its successors. A generator that cannot loop refuses [`Program::repeats`].
 //!
 //! Registers and memory start at 0. A load outside the captured bytes ends the run with 0, and so does a division by 0.
-//! As nothing is visible outside before the end of a block, [`Block::reach`] may be checked once, at its start.
+//! A block has no visible effect before its end, so [`Block::reach`] may be checked once, at its start.
 
 use std::fmt;
 
-/// Words of scratch memory a program has (BPF_MEMWORDS).
+/// Words of a program's scratch memory (BPF_MEMWORDS).
 pub const MEMORY_WORDS: usize = 16;
 
-/// Most blocks in a program.
+/// The most blocks of a program.
 pub const MAX_BLOCKS: usize = 32_768;
 
-/// How often one run may take [`End::Repeat`]; the next time ends it with 0. The number is libpcap's
-/// (MAX_BACKWARD_JUMPS): a chain of 64 extension headers is longer than any real one.
+/// How often a run may take [`End::Repeat`]; the next time ends it with 0. The number is libpcap's
+/// (MAX_BACKWARD_JUMPS): no real packet has a chain of 64 extension headers.
 pub const MAX_REPEATS: u32 = 64;
 
-/// Place of a block in its program.
+/// The place of a block in its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u16);
 
@@ -33,7 +32,7 @@ impl BlockId {
     }
 }
 
-/// How many bytes a load takes from the packet, most significant first.
+/// The number of packet bytes that a load takes, most significant first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Size {
     /// One byte.
@@ -55,21 +54,21 @@ impl Size {
     }
 }
 
-/// What A is loaded with.
+/// A value for A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// A number.
+    /// A constant.
     Constant(u32),
     /// Packet bytes at `offset`.
     Packet {
-        /// How many.
+        /// How many bytes.
         size: Size,
         /// First byte, from the start of the packet.
         offset: u32,
     },
-    /// Packet bytes at X + `offset`, without wrapping around.
+    /// Packet bytes at X + `offset`, without wrap-around.
     Indexed {
-        /// How many.
+        /// How many bytes.
         size: Size,
         /// Added to X.
         offset: u32,
@@ -80,12 +79,12 @@ pub enum Value {
     Memory(u8),
 }
 
-/// What X is loaded with.
+/// A value for X.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Index {
-    /// A number.
+    /// A constant.
     Constant(u32),
-    /// Length in bytes of an IPv4 header whose first byte stands at this offset: `4 * (packet[offset] & 0xf)`.
+    /// The length in bytes of an IPv4 header that starts at this offset: `4 * (packet[offset] & 0xf)`.
     HeaderLength(u32),
     /// Length of the packet on the wire.
     WireLength,
@@ -96,13 +95,13 @@ pub enum Index {
 /// Right-hand side of arithmetic and comparisons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operand {
-    /// A number.
+    /// A constant.
     Constant(u32),
     /// Register X.
     X,
 }
 
-/// Arithmetic on 32 bits without sign, modulo 2^32.
+/// Unsigned 32-bit arithmetic, modulo 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A + operand.
@@ -111,9 +110,9 @@ pub enum Operation {
     Subtract,
     /// A * operand.
     Multiply,
-    /// A / operand; by 0 the run ends with 0.
+    /// A / operand. Division by 0 ends the run with 0.
     Divide,
-    /// A % operand; by 0 the run ends with 0.
+    /// A % operand. Division by 0 ends the run with 0.
     Modulo,
     /// A & operand.
     And,
@@ -121,14 +120,14 @@ pub enum Operation {
     Or,
     /// A ^ operand.
     Xor,
-    /// A << operand; 0 from 32 on.
+    /// A << operand; 0 for 32 and more.
     ShiftLeft,
-    /// A >> operand; 0 from 32 on.
+    /// A >> operand; 0 for 32 and more.
     ShiftRight,
 }
 
 impl Operation {
-    /// `a` operation `operand`; `None` where the run ends with 0.
+    /// `a` operation `operand`. `None`: the run ends with 0.
     #[inline]
     pub fn apply(self, a: u32, operand: u32) -> Option<u32> {
         Some(match self {
@@ -167,7 +166,7 @@ pub enum Step {
     CopyXToA,
 }
 
-/// A comparison of A, without sign.
+/// An unsigned comparison of A.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Test {
     /// A == operand.
@@ -181,7 +180,7 @@ pub enum Test {
 }
 
 impl Test {
-    /// Whether the comparison holds.
+    /// Does the comparison hold?
     #[inline]
     pub fn holds(self, a: u32, operand: u32) -> bool {
         match self {
@@ -196,29 +195,29 @@ impl Test {
 /// How a block ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
-    /// The run ends with this number: bytes of the packet to keep, 0 = drop it.
+    /// The run ends with this number of bytes to keep; 0 drops the packet.
     Return(u32),
     /// The run ends with A.
     ReturnA,
-    /// On to a later block.
+    /// Continues at a later block.
     Jump(BlockId),
-    /// Back to this block or an earlier one, at most [`MAX_REPEATS`] times in a run.
+    /// Continues at this block or an earlier one, at most [`MAX_REPEATS`] times in a run.
     Repeat(BlockId),
-    /// On to one of two later blocks.
+    /// Continues at one of two later blocks.
     Branch {
         /// The comparison.
         test: Test,
-        /// What A is compared with.
+        /// The operand that A is compared with.
         operand: Operand,
-        /// Where to go when it holds.
+        /// The next block if it holds.
         yes: BlockId,
-        /// Where to go when it does not.
+        /// The next block if it does not hold.
         no: BlockId,
     },
 }
 
 impl End {
-    /// The blocks that may follow; a branch whose ways are equal gives it twice.
+    /// The possible next blocks. A branch with two equal targets gives that block twice.
     pub fn successors(&self) -> impl Iterator<Item = BlockId> + use<> {
         let (first, second) = match *self {
             End::Return(_) | End::ReturnA => (None, None),
@@ -229,17 +228,17 @@ impl End {
     }
 }
 
-/// Steps without a jump among them, and how they end.
+/// A sequence of steps without jumps, and its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// What is done, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// What comes then.
+    /// The end of the block.
     pub end: End,
 }
 
 impl Block {
-    /// How many bytes a packet must have to get through the loads at fixed offsets; the others check themselves.
+    /// The least length of a packet that passes all loads at fixed offsets. Other loads check themselves.
     pub fn reach(&self) -> u64 {
         let ends = self.steps.iter().map(|step| match *step {
             Step::LoadA(Value::Packet { size, offset }) => u64::from(offset) + u64::from(size.bytes()),
@@ -250,13 +249,13 @@ impl Block {
     }
 }
 
-/// A filter program that keeps the rules of this module; execution starts at the first block.
+/// A valid filter program, by the rules of this module. It starts at the first block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     blocks: Vec<Block>,
 }
 
-/// Which rule a program breaks, and in which block.
+/// The rule that a program breaks, and the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidProgram {
     /// There is no block.
@@ -315,13 +314,13 @@ impl Program {
         Ok(Program { blocks })
     }
 
-    /// The program that gives `length` for every packet.
+    /// The program that returns `length` for every packet.
     pub fn constant(length: u32) -> Program {
         Program { blocks: vec![Block { steps: Vec::new(), end: End::Return(length) }] }
     }
 
-    /// Passes all that this one may pass, and runs no further than its first `blocks`: where this one would go on, it passes.
-    /// Where that refuses nothing, it is a program that passes everything.
+    /// A program that runs only the first `blocks`, and passes a packet where this one would continue. So it passes
+    /// every packet that this one passes. If those blocks reject nothing, it is the program that passes everything.
     #[must_use]
     pub fn beginning(&self, blocks: usize) -> Program {
         let pass = blocks.min(self.blocks.len());
@@ -358,10 +357,10 @@ impl Program {
         Program { blocks: begins }
     }
 
-    /// Passes what both pass, with the verdict of `other`, which is asked only about what this one passes.
+    /// Passes packets that both programs pass, with the verdict of `other`. `other` runs only on packets that this one passes.
     pub fn and_then(&self, other: &Program) -> Result<Program, InvalidProgram> {
         let clear = Block {
-            // As at the beginning of a run; memory that `other` reads before it writes is 0 then, too.
+            // Reset the registers, and the memory that `other` reads before it writes it.
             steps: {
                 let mut steps = vec![Step::LoadA(Value::Constant(0))];
                 let slots = other.blocks.iter().flat_map(|block| &block.steps).filter_map(|step| match step {
@@ -379,7 +378,7 @@ impl Program {
         let moved =
             |id: BlockId, by: usize| u16::try_from(id.index() + by).map(BlockId).map_err(|_| InvalidProgram::TooLong);
         let clear_at = moved(BlockId(0), first)?;
-        // A verdict that is a number in A is asked whether it is 0 in a block of its own, behind which stands what is not.
+        // The block for a rejection by a verdict in A. `other` follows it.
         let refuse_at = moved(BlockId(0), first + 1)?;
         let second = first + 2;
         let mut blocks = Vec::with_capacity(second + other.blocks.len());
@@ -410,17 +409,17 @@ impl Program {
         Program::new(blocks)
     }
 
-    /// The blocks in order of execution, the entry first; never empty.
+    /// The blocks in order of execution, the entry first. Never empty.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// Whether there is a backward edge, which neither the kernel's classic BPF nor a plain forward generator can have.
+    /// Is there a backward edge? The kernel's classic BPF and a plain forward generator cannot handle one.
     pub fn repeats(&self) -> bool {
         self.blocks.iter().any(|block| matches!(block.end, End::Repeat(_)))
     }
 
-    /// The verdict, if it is the same for every packet: 0 means that the filter never passes anything.
+    /// The verdict, if it is the same for every packet. 0: the filter passes no packet.
     pub fn always(&self) -> Option<u32> {
         match self.blocks.as_slice() {
             [Block { steps, end: End::Return(length) }] if steps.is_empty() => Some(*length),
@@ -509,7 +508,7 @@ mod tests {
     fn what_a_programs_beginning_refuses_the_whole_program_refuses() {
         use crate::Interpreter;
         use crate::cbpf::Instruction;
-        // The first byte is 1, the second is none of 1 to 8.
+        // The first byte is 1, and the second is not one of 1 to 8.
         let line = |code, jt, jf, k| Instruction { code, jt, jf, k };
         let mut lines = vec![line(0x30, 0, 0, 0), line(0x15, 0, 10, 1), line(0x30, 0, 0, 1)];
         lines.extend((1..9).map(|value| line(0x15, 8 - value as u8 + 1, 0, value)));
@@ -543,7 +542,7 @@ mod tests {
             let blocks = vec![block(&[load], end), block(&[], End::Return(9)), block(&[], End::Return(0))];
             Program::new(blocks).unwrap()
         };
-        // Its verdict is the byte itself, and it leaves registers and memory dirty.
+        // Its verdict is the byte itself, and it leaves registers and memory changed.
         let dirty = Program::new(vec![block(
             &[Step::LoadA(Value::Packet { size: Size::Byte, offset: 2 }), Step::StoreA(3), Step::CopyAToX],
             End::ReturnA,

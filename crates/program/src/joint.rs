@@ -1,21 +1,19 @@
-//! Many programs decided together: tests they have in common are made once.
+//! Decides many programs together: their common tests run once.
 //!
-//! In: programs that are all asked about every packet. Out: a [`Tree`] of those tests that several of them would make next,
-//! each with two ways on, and at every leaf which programs have passed the packet already and where each of the others is
-//! to go on. A program that the tests on the way to a leaf have refused is not there any more: of nine programs for TCP,
-//! most ask a UDP packet nothing.
+//! Input: programs that all see every packet. Output: a [`Tree`] of tests that several programs would make next, with
+//! two branches each. A leaf lists the programs that have passed the packet, and where each of the others continues.
+//! Rejecting programs are gone: of nine programs for TCP, most have no test left for a UDP packet.
 //!
-//! Only tests of packet bytes at fixed offsets against constants are shared, which is what expressions begin with. The
-//! rest of a program runs as it is. A generator that follows the tree (crate `kernel`) needs its own check that the bytes a
-//! test loads are there, and asks all programs one by one about packets that are shorter.
+//! Only tests of packet bytes at fixed offsets against constants are shared, since expressions begin with such tests.
+//! The rest of a program runs unchanged. A generator that follows the tree (crate `kernel`) must check itself that the
+//! bytes of a test are there, and must ask all programs one by one about shorter packets.
 
 use crate::ir::{Block, BlockId, End, Operand, Operation, Program, Size, Step, Test, Value};
 
-/// Most tests in a tree; where it becomes too large, one with fewer is tried.
+/// The most tests of a tree. If a tree becomes too large, the next smaller number is tried.
 const SPLITS: [usize; 4] = [64, 16, 4, 1];
 
-/// The rest of a program stands at every leaf it can come to: together at most so many times as much as all programs, and
-/// some blocks.
+/// A program's rest is repeated at each leaf that reaches it, at most to this multiple of all blocks, plus `BLOCKS`.
 const GROWTH: usize = 3;
 const BLOCKS: usize = 128;
 
@@ -24,14 +22,14 @@ const BLOCKS: usize = 128;
 pub struct Key {
     /// How many bytes.
     pub size: Size,
-    /// The first.
+    /// Offset of the first byte.
     pub offset: u32,
-    /// The bits of it that count.
+    /// The bits that count.
     pub mask: u32,
 }
 
 impl Key {
-    /// Bytes a packet must have for it to be there.
+    /// The least length of a packet that has the number.
     pub fn reach(&self) -> u64 {
         u64::from(self.offset) + u64::from(self.size.bytes())
     }
@@ -40,39 +38,38 @@ impl Key {
 /// What to do with a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tree {
-    /// Is this number in the packet the value?
+    /// Compares a number in the packet with a value.
     Split {
-        /// Which number.
+        /// The number.
         key: Key,
-        /// What it is compared with.
         value: u32,
-        /// Where it is.
+        /// The branch if they are equal.
         yes: Box<Tree>,
-        /// Where it is not.
+        /// The branch if they differ.
         no: Box<Tree>,
     },
     /// No further test is shared.
     Leaf {
-        /// Programs that pass the packet, by their place.
+        /// The indices of programs that pass the packet.
         passed: Vec<usize>,
-        /// Programs that are not through.
+        /// Programs that are not finished.
         rest: Vec<Rest>,
     },
 }
 
-/// Where a program goes on.
+/// Where a program continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// The program, by its place.
+    /// The index of the program.
     pub program: usize,
     /// The block.
     pub at: BlockId,
-    /// What A is by then; 0 if nothing was loaded. X and memory are still 0.
+    /// The number in A. `None`: A is 0. X and memory are still 0.
     pub a: Option<Key>,
 }
 
-/// The tree of these programs, of tests of a packet's first `bytes`; none where no test is shared, or where it would be too
-/// large. Programs that repeat are not for this.
+/// The tree of these programs, with tests of a packet's first `bytes`. `None`: no test is shared, or the tree would be
+/// too large. The programs must not repeat.
 pub fn tree(programs: &[&Program], bytes: u32) -> Option<Tree> {
     let start = |program| Rest { program, at: BlockId(0), a: None };
     let all: usize = programs.iter().map(|program| program.blocks().len()).sum();
@@ -83,31 +80,31 @@ pub fn tree(programs: &[&Program], bytes: u32) -> Option<Tree> {
     SPLITS.into_iter().find_map(grow).filter(|tree| matches!(tree, Tree::Split { .. }))
 }
 
-/// What is known of a number in the packet.
+/// A known fact about a number in the packet.
 #[derive(Clone, Copy, Debug)]
 struct Fact {
     key: Key,
     value: u32,
-    /// It is the value, or it is not.
+    /// Whether the number equals the value.
     equal: bool,
 }
 
 struct Growing<'a> {
     programs: &'a [&'a Program],
-    /// Left to be made.
+    /// Tests that may still be added.
     splits: usize,
-    /// Blocks that may still stand at leaves.
+    /// Blocks that may still be added at leaves.
     blocks: usize,
-    /// Tests may be of so many bytes.
+    /// Tests may look at this number of bytes.
     bytes: u32,
     facts: Vec<Fact>,
 }
 
-/// How a program stands.
+/// The state of a program.
 enum Stand {
     Passed,
     Refused,
-    /// It goes on here, and its next test may be shared.
+    /// It continues here. Its next test is given if it can be shared.
     Asks(Rest, Option<(Key, u32)>),
 }
 
@@ -129,7 +126,7 @@ impl Growing<'_> {
                 }
             }
         }
-        // The first of those that most make.
+        // Of the tests that most programs make, the first one.
         let best = tests.into_iter().rev().max_by_key(|(_, _, count)| *count).filter(|(_, _, count)| *count > 1);
         let Some((key, value, _)) = best.filter(|_| self.splits > 0) else {
             let blocks: usize =
@@ -147,7 +144,7 @@ impl Growing<'_> {
         Some(Tree::Split { key, value, yes: Box::new(yes?), no: Box::new(no?) })
     }
 
-    /// Follows a program for as long as its tests are decided.
+    /// Follows a program as long as its tests are decided.
     fn advance(&self, mut rest: Rest) -> Stand {
         let blocks = self.programs[rest.program].blocks();
         loop {
@@ -156,7 +153,7 @@ impl Growing<'_> {
             let Some(a) = loaded(block, rest.a) else { return asks(None) };
             rest.at = match block.end {
                 End::Return(0) => return Stand::Refused,
-                // What was loaded and not tested may lie behind the packet's end, and refuse it.
+                // A value that was loaded but not tested may lie behind the packet's end, which rejects the packet.
                 End::Return(_) if block.steps.is_empty() => return Stand::Passed,
                 End::Jump(to) if block.steps.is_empty() => to,
                 End::Branch { test, operand: Operand::Constant(operand), yes, no } => {
@@ -176,11 +173,11 @@ impl Growing<'_> {
         }
     }
 
-    /// The outcome of a test, if the facts decide it.
+    /// The result of a test, if the facts decide it.
     fn known(&self, key: Key, test: Test, operand: u32) -> Option<bool> {
         let same_bytes = |fact: &&Fact| (fact.key.size, fact.key.offset) == (key.size, key.offset);
         self.facts.iter().filter(same_bytes).find_map(|fact| match fact.equal {
-            // All bits that count here were compared.
+            // All bits of this test were compared.
             true if fact.key.mask & key.mask == key.mask => Some(test.holds(fact.value & key.mask, operand)),
             false if fact.key == key && test == Test::Equal && operand == fact.value => Some(false),
             _ => None,
@@ -188,7 +185,7 @@ impl Growing<'_> {
     }
 }
 
-/// What A is at the end of a block that does nothing but load it; none where it does something else.
+/// The number in A after a block that only loads it. `None`: the block does more.
 fn loaded(block: &Block, before: Option<Key>) -> Option<Option<Key>> {
     let key = match block.steps.as_slice() {
         [] => return Some(before),
@@ -225,7 +222,7 @@ mod tests {
         .unwrap()
     }
 
-    /// What a generator does: which programs pass, and how many were asked at the leaf.
+    /// Follows the tree like a generator. Returns the passing programs, and how many were asked at the leaf.
     fn run(tree: &Tree, programs: &[&Program], packet: &[u8]) -> (Vec<usize>, usize) {
         match tree {
             Tree::Split { key, value, yes, no } => {
@@ -240,7 +237,7 @@ mod tests {
             }
             Tree::Leaf { passed, rest } => {
                 let mut all = passed.clone();
-                // The whole program says the same as its rest.
+                // The whole program gives the same result as its rest.
                 let asked = rest.iter().filter(|rest| Interpreter::new(programs[rest.program]).run(packet, 0) != 0);
                 all.extend(asked.map(|rest| rest.program));
                 all.sort_unstable();
@@ -279,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_would_be_too_large_shares_less() {
-        // Each test is in two programs that go on for long whatever it says.
+        // Each test is in two programs that continue for long in both cases.
         let long = |first: u32| {
             let line = |code, jt, jf, k| Instruction { code, jt, jf, k };
             let mut lines = vec![];

@@ -1,16 +1,16 @@
-//! Filter programs: what decides, from the bytes of one packet, whether it passes.
+//! Filter programs: code that decides from the bytes of one packet whether the packet passes.
 //!
 //! ```text
 //! tcpdump text -- compile::Compile --> cbpf::Instruction* -- lower --> ir::Program -- interpreter --> verdict
 //! typed selectors, and, or, not -- expression::Expression ---------> ir::Program -- emit ---------> cbpf::Instruction*
 //! ```
 //!
-//! [`ir::Program`] is the one form all programs take; everything that runs a program, here or in the kernel, is made from
-//! it. Nothing in this crate parses tcpdump text (see the `libpcap` crate), makes system calls or depends on anything.
+//! [`ir::Program`] is the one form of all programs. All code that runs a program, here or in the kernel, is made from it.
+//! This crate does not parse tcpdump text (see the crate `libpcap`), makes no system calls, and has no dependencies.
 //!
-//! The meaning of a program is that of libpcap reading a capture file: a load outside the captured bytes ends the run
-//! with 0, as do division by zero and too many backward jumps; `len` is the length on the wire; packet offsets do not
-//! wrap around (the kernel's do, in `[x + k]`).
+//! A program means the same as in libpcap when it reads a capture file. A load outside the captured bytes ends the run
+//! with 0, and so do a division by zero and too many backward jumps. `len` is the length on the wire. Packet offsets do
+//! not wrap around (the kernel's do, in `[x + k]`).
 //!
 //! ```
 //! use program::{Interpreter, cbpf::Instruction};

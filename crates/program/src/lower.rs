@@ -1,8 +1,8 @@
-//! Classic BPF to the intermediate form: code that cannot be reached is dropped, chains of jumps are threaded, straight
-//! runs become one block, equal returns become one.
+//! Translates classic BPF to the intermediate form. Removes unreachable code, follows chains of jumps, joins straight
+//! runs into one block, and merges equal returns.
 //!
-//! No other optimisation is done here: libpcap's optimiser has done the work on the values, and what pays for the
-//! interpreter alone (fusing loads with comparisons) is done where it is built.
+//! It does no other optimisation: libpcap's optimiser has already worked on the values. Optimisations for the
+//! interpreter alone (fusing loads with comparisons) are made where the interpreter's code is built.
 
 use crate::cbpf::{Instruction, InvalidCode, Meaning, jump_target, validate};
 use crate::ir::{Block, BlockId, End, InvalidProgram, MAX_BLOCKS, Program, Step, Value};
@@ -10,17 +10,17 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
-/// Offsets that are not packet bytes to the kernel but places before the network or link header (from SKF_LL_OFF, over
-/// SKF_NET_OFF) and facts about the packet (SKF_AD_MAX of them from SKF_AD_OFF), linux/filter.h. Those behind lie
-/// outside any packet for the kernel too; libpcap asks for -2 where a link type has no protocol field.
+/// Offsets that the kernel does not take for packet bytes (linux/filter.h): places before the network or link header
+/// (from SKF_LL_OFF, above SKF_NET_OFF), and facts about the packet (SKF_AD_MAX of them, from SKF_AD_OFF). Higher
+/// offsets lie outside any packet for the kernel, too; libpcap uses -2 if a link type has no protocol field.
 const ANCILLARY_OFFSETS: Range<u32> = (-0x20_0000_i32).cast_unsigned()..(-0x1000_i32 + 64).cast_unsigned();
 
-/// Why there is no program in the intermediate form.
+/// Why code could not be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LowerError {
     /// The code is not valid.
     Invalid(InvalidCode),
-    /// The instruction at this place reads what only a live packet in the kernel has.
+    /// The instruction reads data that only a live packet in the kernel has.
     Ancillary {
         /// Place of the instruction.
         at: usize,
@@ -53,7 +53,7 @@ impl From<InvalidCode> for LowerError {
     }
 }
 
-/// Brings classic BPF into the intermediate form.
+/// Translates classic BPF to the intermediate form.
 pub fn from_cbpf(code: &[Instruction]) -> Result<Program, LowerError> {
     validate(code)?;
     let starts = block_starts(code)?;
@@ -63,7 +63,7 @@ pub fn from_cbpf(code: &[Instruction]) -> Result<Program, LowerError> {
     tidy(blocks).and_then(Program::new).map_err(LowerError::Rule)
 }
 
-/// A block under construction: places are those of the first split, before anything is dropped.
+/// A block under construction. Places are those of the first split, before any block is removed.
 #[derive(Debug, Clone)]
 struct Draft {
     steps: Vec<Step>,
@@ -72,7 +72,7 @@ struct Draft {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum DraftEnd {
-    /// Nothing leads out: [`End::Return`] or [`End::ReturnA`].
+    /// Ends the run: [`End::Return`] or [`End::ReturnA`].
     Return(End),
     Jump(usize),
     Repeat(usize),
@@ -100,7 +100,7 @@ impl DraftEnd {
     }
 }
 
-/// For each instruction: whether it can be reached, and if so whether a block starts there.
+/// For each instruction: `None` if it is unreachable, else whether a block starts there.
 fn block_starts(code: &[Instruction]) -> Result<Vec<Option<bool>>, LowerError> {
     let mut starts: Vec<Option<bool>> = vec![None; code.len()];
     let mut open = vec![(0, true)];
@@ -153,7 +153,7 @@ fn split(code: &[Instruction], starts: &[Option<bool>]) -> Vec<Draft> {
                 }
                 Some(Meaning::ReturnA) => break DraftEnd::Return(End::ReturnA),
                 Some(Meaning::Return(length)) => break DraftEnd::Return(End::Return(length)),
-                // `validate` has decoded every instruction.
+                // `validate` has checked that every instruction decodes.
                 None => break DraftEnd::Return(End::Return(0)),
             }
             at += 1;
@@ -166,7 +166,7 @@ fn split(code: &[Instruction], starts: &[Option<bool>]) -> Vec<Draft> {
     blocks
 }
 
-/// Lets edges skip blocks that only jump or return, last block first, so that each chain is followed once.
+/// Redirects edges past blocks that only jump or return, from the last block to the first: once per chain.
 fn thread(blocks: &mut [Draft]) {
     for at in (0..blocks.len()).rev() {
         let onward = |to: usize| match &blocks[to] {
@@ -189,7 +189,7 @@ fn thread(blocks: &mut [Draft]) {
     }
 }
 
-/// Joins a block to the one it jumps to where no other edge leads there.
+/// Joins a block to the one it jumps to, if no other edge leads there.
 fn merge(blocks: &mut [Draft]) {
     let mut edges = vec![0u32; blocks.len()];
     let mut seen = vec![false; blocks.len()];
@@ -197,11 +197,11 @@ fn merge(blocks: &mut [Draft]) {
         seen[at] = true;
         blocks[at].end.successors().for_each(|to| edges[to] += 1);
     }
-    // Front to back, each block taking as many as it can, so that every step is moved once.
+    // Front to back, each block taking as many as it can: every step moves once.
     for at in (0..blocks.len()).filter(|&at| seen[at]) {
         while let DraftEnd::Jump(to) = blocks[at].end
             && edges[to] == 1
-            // An edge back must still lead back from here.
+            // A backward edge must still lead backward from here.
             && !matches!(blocks[to].end, DraftEnd::Repeat(back) if back > at)
         {
             let gone = Draft { steps: Vec::new(), end: DraftEnd::Return(End::Return(0)) };
@@ -226,10 +226,10 @@ fn reachable(blocks: &[Draft]) -> Vec<usize> {
     order
 }
 
-/// Keeps what can be reached, puts each bare return once at the end, and numbers the blocks.
+/// Keeps reachable blocks, moves each bare return once to the end, and numbers the blocks.
 fn tidy(blocks: Vec<Draft>) -> Result<Vec<Block>, InvalidProgram> {
     let order = reachable(&blocks);
-    // What a backward edge leads to must stay before it.
+    // The target of a backward edge must stay before it.
     let repeated: HashSet<usize> = order
         .iter()
         .filter_map(|&at| match blocks[at].end {
@@ -241,7 +241,7 @@ fn tidy(blocks: Vec<Draft>) -> Result<Vec<Block>, InvalidProgram> {
         matches!(blocks[at].end, DraftEnd::Return(_)) && blocks[at].steps.is_empty() && !repeated.contains(&at)
     };
     let mut places = vec![BlockId(0); blocks.len()];
-    // Numbers that do not fit are of programs that are refused below.
+    // Numbers that do not fit belong to programs that are refused below.
     let number = |place: usize| BlockId(u16::try_from(place).unwrap_or(u16::MAX));
     let (returns, others): (Vec<usize>, Vec<usize>) = order.into_iter().partition(|&at| bare(at));
     for (place, &at) in others.iter().enumerate() {
@@ -298,16 +298,16 @@ mod tests {
         let back = (-4i32).cast_unsigned();
         // A single return.
         check(&[i(6, 0, 0, 9)], &[block(&[], End::Return(9))]);
-        // What cannot be reached is dropped, whatever it is.
+        // Unreachable code is removed, whatever it is.
         check(&[i(6, 0, 0, 9), i(0x20, 0, 0, 0xffff_f000), i(6, 0, 0, 0)], &[block(&[], End::Return(9))]);
-        // Equal returns are one; a jump to a return is a return.
+        // Equal returns are merged. A jump to a return becomes a return.
         check(
             &[i(0x28, 0, 0, 12), i(0x15, 1, 0, 8), i(5, 0, 0, 1), i(6, 0, 0, 9), i(6, 0, 0, 0)],
             &[block(&[half], branch(8, 2, 1)), block(&[], End::Return(0)), block(&[], End::Return(9))],
         );
-        // Both ways the same: the comparison goes, the load stays, for it may fail.
+        // Equal targets: the comparison goes, but the load stays, since it may fail.
         check(&[i(0x28, 0, 0, 12), i(0x15, 1, 0, 8), i(5, 0, 0, 0), i(6, 0, 0, 9)], &[block(&[half], End::Return(9))]);
-        // A chain of jumps is threaded, a run of single edges joined.
+        // A chain of jumps is followed, a run of single edges joined.
         check(
             &[i(5, 0, 0, 1), i(6, 0, 0, 0), i(5, 0, 0, 0), i(0x28, 0, 0, 12), i(5, 0, 0, 0), i(0x16, 0, 0, 0)],
             &[block(&[half], End::ReturnA)],

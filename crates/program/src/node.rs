@@ -1,32 +1,31 @@
-//! What the interpreter runs: the intermediate form rewritten into tests that stand for themselves.
+//! The interpreter's code: the intermediate form, rewritten into self-contained tests.
 //!
-//! Most blocks that libpcap makes load one field, mask it and compare it with a constant. Such a block becomes a
-//! [`Window`]: the eight packet bytes that end with the field, a mask and a value, with no register involved. Where a
-//! block compares a value loaded by an earlier one (the EtherType, X from the IPv4 header length), the value has been
-//! followed as a [`Symbol`] (see [`walk`](crate::walk)) and is loaded again, which costs less than keeping it. Two tests
-//! that share eight bytes and a way out become one ([`pair`]). Only blocks for which this fails
-//! (arithmetic, memory, values that differ by the way taken) stay as steps on registers.
+//! Most blocks from libpcap load one field, mask it and compare it with a constant. Such a block becomes a [`Window`]: the
+//! eight packet bytes that end with the field, a mask and a value, without registers. A block may compare a value that an
+//! earlier block loaded (the EtherType, or X from the IPv4 header length). Such values are followed as [`Symbol`]s (see
+//! [`walk`](crate::walk)) and loaded again, which costs less than keeping them. Two tests that share eight bytes and a target
+//! become one ([`pair`]). Only the remaining blocks (arithmetic, memory, values that differ by path) stay steps on registers.
 //!
-//! Loads must fail exactly where the original ones do: a window asks for all bytes its block loads from (`need`), and a
-//! block that loads more than its window can speak for stays as steps.
+//! Loads must fail exactly where the original ones fail. So a window requires all bytes that its block loads (`need`).
+//! A block whose loads reach beyond its window stays steps on registers.
 
 use crate::ir::{Block, End, Operand, Program, Test};
 use crate::op::Op;
 use crate::pair;
 use crate::walk::{Symbol, Walk, Wanted, walk};
 
-/// Bytes a window looks at.
+/// Bytes of a window.
 pub(crate) const WINDOW_BYTES: u16 = 8;
 
-/// Place of a node; at or past the number of nodes it is the place of a verdict.
+/// The place of a node. Places from the number of nodes on are verdicts.
 pub(crate) type Place = u16;
 
-/// One thing to do for a packet; 48 bytes.
+/// A step of the interpreter; 48 bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Node {
-    /// Are the bytes of a window equal to its value under its mask?
+    /// Do the bytes of a window equal its value under its mask?
     Equal(Window),
-    /// Are they, as a number under the mask, at least the value?
+    /// Are the bytes, as a number under the mask, at least the value?
     AtLeast(Window),
     /// [`Node::Equal`] behind an IPv4 header that starts at this offset.
     BehindEqual(u16, Window),
@@ -46,8 +45,8 @@ pub(crate) enum Node {
     Registers(Box<Registers>),
 }
 
-/// Eight bytes from `start`, most significant first, under a mask. Bytes past the packet's end count as 0 if all of the
-/// first `need` are there; else the run ends with 0.
+/// Eight bytes from `start`, most significant first, under a mask. Bytes past the packet's end count as 0 if the first
+/// `need` bytes are there; else the run ends with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) start: u16,
@@ -58,7 +57,7 @@ pub(crate) struct Window {
     pub(crate) value: u64,
 }
 
-/// As [`Window`]; but if not all eight bytes are there, the first of the tests it was made from decides (`short`).
+/// Like [`Window`]. But if some of the eight bytes are missing, the first of its two tests decides (`short`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) start: u16,
@@ -69,23 +68,23 @@ pub(crate) struct Pair {
     pub(crate) value: u64,
 }
 
-/// The other test of an [`Node::Either`].
+/// The second test of an [`Node::Either`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Second {
     pub(crate) mask: u64,
     pub(crate) value: u64,
 }
 
-/// A block as it stands in the intermediate form.
+/// A block as in the intermediate form.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Registers {
-    /// Values that blocks before this one did not keep.
+    /// Values that earlier blocks did not keep.
     pub(crate) prelude: Vec<(Register, Symbol)>,
     pub(crate) ops: Box<[Op]>,
     pub(crate) end: RegistersEnd,
 }
 
-/// As [`End`], with places of nodes.
+/// Like [`End`], with places of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RegistersEnd {
     Return(u32),
@@ -104,11 +103,11 @@ pub(crate) enum Register {
 /// A program ready to run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Code {
-    /// Where each packet starts.
+    /// The place where each packet starts.
     pub(crate) entry: Place,
-    /// Edges lead to later nodes, save for [`RegistersEnd::Repeat`].
+    /// Edges lead to later nodes, except [`RegistersEnd::Repeat`].
     pub(crate) nodes: Vec<Node>,
-    /// They have the places behind the nodes.
+    /// Their places follow those of the nodes.
     pub(crate) verdicts: Vec<u32>,
 }
 
@@ -121,7 +120,7 @@ pub(crate) fn build(program: &Program) -> Code {
     for at in (0..blocks.len()).rev() {
         let block = &blocks[at];
         let after = match block.end {
-            // What the target wants is not known yet.
+            // The target of a backward edge comes later, so assume that it reads everything.
             End::Repeat(_) => Wanted { a: true, x: true, memory: u16::MAX },
             end => end.successors().map(|to| wanted[to.index()]).fold(Wanted::default(), Wanted::or),
         };
@@ -147,7 +146,7 @@ pub(crate) fn build(program: &Program) -> Code {
     place(blocks, nodes, pairs)
 }
 
-/// The block as it stands, with what it needs first, and what blocks before it must keep.
+/// The block as steps on registers, with the values that it needs first, and those that earlier blocks must keep.
 fn registers(block: &Block, walk: &Walk, after: Wanted) -> (Node, Wanted) {
     let mut want = walk.reads.or(after.without(walk.sets));
     let mut prelude = Vec::new();
@@ -170,11 +169,11 @@ fn registers(block: &Block, walk: &Walk, after: Wanted) -> (Node, Wanted) {
     (Node::Registers(Box::new(Registers { prelude, ops, end })), want)
 }
 
-/// Gives nodes and verdicts their places: each pair before the test it begins with, in the order of the blocks.
+/// Assigns places to nodes and verdicts: each pair before its first test, in the order of the blocks.
 fn place(blocks: &[Block], nodes: Vec<Option<Node>>, pairs: Vec<Option<Node>>) -> Code {
     let count = nodes.iter().chain(&pairs).flatten().count();
     let mut verdicts = Vec::new();
-    // Where edges to a block lead, and where its own test stands.
+    // The targets of edges to a block, and the place of its own test.
     let mut entries = Vec::with_capacity(blocks.len());
     let mut singles = Vec::with_capacity(blocks.len());
     let mut next = 0;
@@ -201,7 +200,7 @@ fn place(blocks: &[Block], nodes: Vec<Option<Node>>, pairs: Vec<Option<Node>>) -
     Code { entry: entries[0], nodes: placed, verdicts }
 }
 
-/// At most `MAX_BLOCKS` nodes and fewer pairs, so that all places fit.
+/// At most `MAX_BLOCKS` nodes and fewer pairs, so all places fit.
 fn number(place: usize) -> Place {
     Place::try_from(place).unwrap_or(Place::MAX)
 }
@@ -209,7 +208,7 @@ fn number(place: usize) -> Place {
 const _: () = assert!(2 * crate::ir::MAX_BLOCKS - 1 <= Place::MAX as usize);
 
 impl Node {
-    /// Turns numbers of blocks into places.
+    /// Replaces numbers of blocks by places.
     fn relocate(&mut self, entries: &[Place], singles: &[Place]) {
         let to = |block: &mut Place| *block = entries[usize::from(*block)];
         match self {
@@ -238,7 +237,7 @@ mod tests {
     use super::*;
     use crate::cbpf::Instruction;
 
-    /// The nodes that packets can reach, by name; `short` ways are not followed.
+    /// The names of reachable nodes. `short` edges are not followed.
     fn check(code: &[(u16, u8, u8, u32)], expected: &[&str]) {
         let code: Vec<Instruction> = code.iter().map(|&(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();
         let Code { entry, nodes, .. } = build(&crate::from_cbpf(&code).unwrap());
@@ -278,7 +277,7 @@ mod tests {
         assert_eq!(names, expected);
     }
 
-    /// What the interpreter's speed rests on: common expressions become tests without registers, joined where they can.
+    /// The interpreter's speed depends on this: common expressions become tests without registers, joined where possible.
     #[test]
     fn shapes() {
         // tcp port 80, as libpcap optimises it.
@@ -312,7 +311,7 @@ mod tests {
             &[(0x80, 0, 0, 0), (0x35, 0, 3, 100), (0x30, 0, 0, 14), (0x25, 0, 1, 5), (0x06, 0, 0, 9), (0x06, 0, 0, 0)],
             &["length", "at least"],
         );
-        // A sum cannot be a test; the EtherType test before it can.
+        // A sum cannot become a test; the EtherType test before it can.
         check(
             &[
                 (0x28, 0, 0, 12),
@@ -325,7 +324,7 @@ mod tests {
             ],
             &["equal", "registers"],
         );
-        // Scratch memory that a later block reads: both stay on registers.
+        // A later block reads scratch memory: both blocks stay on registers.
         check(
             &[
                 (0x28, 0, 0, 12),

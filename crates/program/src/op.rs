@@ -1,4 +1,4 @@
-//! Steps on registers as the interpreter runs them: [`Step`] with its nested choices laid flat, so that one jump decides.
+//! Steps on registers as the interpreter runs them: [`Step`] with its nested choices flattened, so that one jump selects.
 
 use crate::ir::{Index, MEMORY_WORDS, Operand, Operation, Size, Step, Value};
 use crate::walk::{header_length, load};
@@ -29,9 +29,9 @@ pub(crate) enum Op {
     ShiftRight(u32),
     AddX,
     SubtractX,
-    /// What is rare: any other arithmetic with a constant.
+    /// Rare: other arithmetic with a constant.
     Arithmetic(Operation, u32),
-    /// What is rare: any other arithmetic with X.
+    /// Rare: other arithmetic with X.
     ArithmeticX(Operation),
 }
 
@@ -55,7 +55,7 @@ impl Op {
             Step::StoreX(slot) => Op::StoreX(slot),
             Step::CopyAToX => Op::CopyAToX,
             Step::CopyXToA => Op::CopyXToA,
-            // -A is the product of A and -1, modulo 2^32.
+            // -A is A times -1, modulo 2^32.
             Step::Negate => Op::Arithmetic(Operation::Multiply, u32::MAX),
             Step::Arithmetic(Operation::Add, Operand::Constant(value)) => Op::Add(value),
             Step::Arithmetic(Operation::And, Operand::Constant(value)) => Op::And(value),
@@ -69,7 +69,7 @@ impl Op {
     }
 }
 
-/// Runs steps on A, X and scratch memory: the new A and X; `None` ends the run with 0.
+/// Runs steps on A, X and scratch memory. Returns the new A and X; `None` ends the run with 0.
 #[inline(always)]
 pub(crate) fn run(
     ops: &[Op],

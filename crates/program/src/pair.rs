@@ -1,22 +1,22 @@
-//! Two tests of neighbouring bytes as one: `src or dst port 80`, `host` and `net` compare two fields that lie within
-//! eight bytes (either), EtherType, protocol and fragment offset come one after the other (both).
+//! Joins two tests of neighbouring bytes. `src or dst port 80`, `host` and `net` compare two fields that lie within
+//! eight bytes (`Either`); EtherType, protocol and fragment offset follow each other (`Both`).
 //!
-//! A pair is an addition: the tests it is made of stay, for other ways may lead to the second one, and the first decides
-//! where the packet is too short for the eight bytes.
+//! A pair is an addition. Its two tests stay: other edges may lead to the second one, and the first decides if the
+//! packet is too short for the eight bytes.
 
 use crate::node::{Node, Pair, Place, Second, Window};
 
-/// For each block the pair that can stand for its test. Targets are numbers of blocks still.
+/// For each block, the pair that can replace its test. Targets are still numbers of blocks.
 pub(crate) fn find(nodes: &[Option<Node>]) -> Vec<Option<Node>> {
     let mut pairs: Vec<Option<Node>> = vec![None; nodes.len()];
-    // Back to front, so that a third test joins a pair.
+    // Back to front, so that a third test can join a pair.
     for at in (0..nodes.len()).rev() {
         let (header, first) = match &nodes[at] {
             Some(Node::Equal(window)) => (None, window),
             Some(Node::BehindEqual(header, window)) => (Some(*header), window),
             _ => continue,
         };
-        // Nodes lead to later ones, so this one has a number that fits.
+        // Nodes lead to later ones, so the number of this one fits.
         let Ok(short) = Place::try_from(at) else { continue };
         let first_test = Test::of(first);
         let both = [pairs.get(usize::from(first.yes)), nodes.get(usize::from(first.yes))]
@@ -25,7 +25,7 @@ pub(crate) fn find(nodes: &[Option<Node>]) -> Vec<Option<Node>> {
             .filter(|second| second.no == first.no)
             .find_map(|second| {
                 let (start, [one, two]) = align([first_test, second])?;
-                // Tests that never hold, alone or together, are not worth a case.
+                // Tests that never hold, alone or together, are not worth a special case.
                 let agree = (one.value ^ two.value) & one.mask & two.mask == 0
                     && one.value & !one.mask == 0
                     && two.value & !two.mask == 0;
@@ -53,7 +53,7 @@ pub(crate) fn find(nodes: &[Option<Node>]) -> Vec<Option<Node>> {
     pairs
 }
 
-/// What a window and a pair of [`Node::Both`] have in common.
+/// The common parts of a window and a [`Node::Both`].
 #[derive(Debug, Clone, Copy)]
 struct Test {
     start: u16,
@@ -69,7 +69,7 @@ impl Test {
         Test { start, yes, no, mask, value }
     }
 
-    /// The node as one comparison of masked bytes behind the same header.
+    /// The node as one comparison of masked bytes, behind the same header.
     fn conjunction(node: &Node, header: Option<u16>) -> Option<Test> {
         match (node, header) {
             (Node::Equal(window), None) => Some(Test::of(window)),
@@ -86,8 +86,8 @@ impl Test {
     }
 }
 
-/// Both tests in the later of the two windows, if their bits lie in it. The value may have bits outside the mask (a test
-/// that never holds); it must fit too.
+/// Moves both tests into the later of the two windows, if their bits lie in it. A value may have bits outside its mask
+/// (a test that never holds); they must fit, too.
 fn align(tests: [Test; 2]) -> Option<(u16, [Test; 2])> {
     let start = tests[0].start.max(tests[1].start);
     let moved = |test: Test| {

@@ -1,17 +1,16 @@
-//! What typed selectors ask of a packet, as code over Ethernet frames with three outcomes: the packet passes, it does not,
-//! or the code cannot tell.
+//! Compiles typed selectors to code over Ethernet frames with three results: pass, reject, or undecided.
 //!
-//! In: a [`Predicate`] per selector, joined by `and`, `or` and `not`. Out: blocks of a program
-//! ([`Expression::program`](crate::Expression::program) makes the rest). An outcome other than "cannot tell" is that of the
-//! selector itself, for a frame all of whose bytes are there: tests compare the two on real, damaged and random frames.
+//! Input: a [`Predicate`] for each selector, joined by `and`, `or` and `not`. Output: blocks of a program
+//! ([`Expression::program`](crate::Expression::program) makes the rest). If the code decides, its result equals that of
+//! the selector itself, for a frame that is captured in full. Tests compare the two on real, damaged and random frames.
 //!
-//! The code cannot tell about frames with more than one VLAN tag, with MPLS, PPPoE, SNAP or other headers in front of IP,
-//! and about some packets that pass otherwise: with IP options, an authentication header or IPv6 extension headers. The
-//! selector itself decides about those, where the packet is read.
+//! The code is undecided about frames with more than one VLAN tag, and with MPLS, PPPoE, SNAP or other headers before
+//! IP. It is also undecided about some packets that would pass: with IP options, an authentication header or IPv6
+//! extension headers. The selector itself decides about those, where the packet is read.
 //!
-//! A frame is sorted first, by its types and tags (`Shape`); then the predicates are asked of a packet that stands at a
-//! known place. So what a predicate says of a whole sort (no ARP packet is IPv6) costs nothing, and all loads have fixed
-//! offsets, which the kernel's generator likes best.
+//! The code first classifies a frame by its types and tags (`Shape`), then asks the predicates about a packet at a
+//! known offset. So a result that holds for a whole shape (no ARP packet is IPv6) costs nothing. All loads have fixed
+//! offsets, which suits the kernel's generator best.
 
 mod code;
 
@@ -20,31 +19,30 @@ pub(crate) use code::Code;
 use crate::draft::Label;
 use crate::expression::{Expression, joined};
 
-/// What a selector asks of a packet.
+/// The condition of a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicate {
-    /// It is of this version of IP, 4 or 6.
+    /// It is IP of this version, 4 or 6.
     Version(u8),
-    /// It is IP and carries one of these protocols: first and last of each range. `None`: any.
+    /// It is IP with one of these protocols: first and last of each range. `None`: any protocol.
     Protocol(Option<Vec<(u8, u8)>>),
-    /// It has ports, and they are among these.
+    /// It has ports, and they match these.
     Ports(Ports),
     /// It is part of an IP packet.
     Fragment,
-    /// It is ICMP or ICMPv6 of one of these types: first and last of each range. `None`: any.
+    /// It is ICMP or ICMPv6 with one of these types: first and last of each range. `None`: any type.
     Icmp(Option<Vec<(u8, u8)>>),
-    /// One of its addresses is among these.
+    /// One of its addresses matches these.
     Addresses(Addresses),
-    /// It has a VLAN tag, and the outermost has one of these identifiers: first and last of each range. `None`: any.
+    /// It has a VLAN tag, and the outermost one has one of these identifiers: first and last of each range. `None`: any tag.
     Vlan(Option<Vec<(u16, u16)>>),
-    /// Its ether type, in the Ethernet header or behind the headers in front of IP, is one of these: first and last of each
-    /// range. `None`: it has one.
+    /// Its EtherType, in the Ethernet header or behind tags, is in one of these ranges (first, last). `None`: any.
     EtherType(Option<Vec<(u16, u16)>>),
     /// It is from or to this Ethernet address.
     EtherAddress([u8; 6]),
 }
 
-/// Ports that are wanted.
+/// The wanted ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
     /// The source port may be one of them.
@@ -55,7 +53,7 @@ pub struct Ports {
     pub ranges: Vec<(u16, u16)>,
 }
 
-/// Addresses that are wanted. ARP and reverse ARP packets have the IPv4 addresses they speak of.
+/// The wanted addresses. ARP and reverse ARP packets have the IPv4 addresses in their body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses {
     /// First and last address of each network of IPv4.
@@ -64,13 +62,13 @@ pub struct Addresses {
     pub v6: Vec<(u128, u128)>,
 }
 
-/// More ranges than these in one predicate are not worth their tests.
+/// A predicate with more ranges is not worth its tests.
 const RANGES: usize = 32;
 
 /// Bytes of an Ethernet header.
 const HEADER_BYTES: u32 = 14;
 
-/// What an outcome leads to.
+/// The targets of the results.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) yes: Label,
@@ -84,30 +82,30 @@ impl Ends {
     }
 }
 
-/// What stands behind Ethernet's header and its tag.
+/// The layer behind the Ethernet header and its tag.
 #[derive(Clone, Copy, PartialEq)]
 enum Network {
     /// IPv4, at least as long as a header without options.
     V4,
     /// IPv6, at least as long as its header.
     V6,
-    /// ARP or reverse ARP, and all of it.
+    /// A complete ARP or reverse ARP packet.
     Arp,
-    /// What no predicate looks into.
+    /// Another layer, which no predicate reads.
     Other,
     /// LLC that does not lead to IP.
     Llc,
-    /// Another header that may lead to anything.
+    /// Another header that may lead to any layer.
     Opaque,
-    /// Not even an Ethernet header.
+    /// Not even a complete Ethernet header.
     Nothing,
 }
 
-/// A sort of frames.
+/// A class of frames.
 #[derive(Clone, Copy)]
 struct Shape {
     network: Network,
-    /// Where that begins: behind a tag it is further on.
+    /// The offset of the network layer, which is higher behind a tag.
     at: u32,
 }
 
@@ -118,7 +116,7 @@ impl Shape {
 }
 
 impl Predicate {
-    /// May the code be unable to tell?
+    /// Can the code decide about every frame?
     pub(crate) fn is_exact(&self) -> bool {
         matches!(self, Predicate::EtherAddress(_))
     }
@@ -135,7 +133,7 @@ impl Predicate {
         ranges <= RANGES
     }
 
-    /// Does it look into this?
+    /// Does it read this layer?
     fn looks_into(&self, network: Network) -> bool {
         use Network::{Arp, V4, V6};
         match (self, network) {
@@ -147,7 +145,7 @@ impl Predicate {
         }
     }
 
-    /// What it is of all frames of a shape, where that is known.
+    /// Its result for all frames of a shape, if that is known.
     fn of_all(&self, shape: Shape) -> Option<bool> {
         match (self, shape.network) {
             (_, Network::Nothing) => Some(false),
@@ -161,7 +159,7 @@ impl Predicate {
     }
 }
 
-/// What an expression of predicates alone is of all frames of a shape, where that is known.
+/// The result of an expression of predicates for all frames of a shape, if that is known.
 fn of_all(expression: &Expression, shape: Shape) -> Option<bool> {
     match expression {
         Expression::Packet(predicate) => predicate.of_all(shape),
@@ -172,7 +170,7 @@ fn of_all(expression: &Expression, shape: Shape) -> Option<bool> {
     }
 }
 
-/// Does any predicate of an expression look into this?
+/// Does a predicate of this expression read this layer?
 fn looks_into(expression: &Expression, network: Network) -> bool {
     match expression {
         Expression::Packet(predicate) => predicate.looks_into(network),

@@ -1,17 +1,17 @@
-//! The intermediate form followed with symbols: what A and X hold at each place in terms of the packet alone, which
-//! bytes are known to be there, and so which blocks are tests that need no registers.
+//! Follows the intermediate form with symbols: the contents of A and X in terms of the packet, the bytes that are known
+//! to be there, and so the blocks that are tests without registers.
 //!
-//! It changes nothing and runs nothing; [`node`](crate::node) decides what becomes of each block.
+//! It only analyses; [`node`](crate::node) decides about each block.
 
 use crate::ir::{Block, BlockId, End, Index, Operand, Operation, Size, Step, Test, Value};
 use crate::node::{Node, Place, WINDOW_BYTES, Window};
 
-/// What a register is known to hold, in terms of the packet alone.
+/// The known content of a register, in terms of the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Symbol {
     Unknown,
     Constant(u32),
-    /// Bytes of the packet under a mask, at `offset` from the start or from the end of an IPv4 header.
+    /// Bytes of the packet under a mask, at `offset` from its start or from the end of an IPv4 header.
     Field {
         behind: Option<u32>,
         size: Size,
@@ -24,7 +24,7 @@ pub(crate) enum Symbol {
 }
 
 impl Symbol {
-    /// The register's value; `None` where the load fails.
+    /// The register's value. `None`: the load fails.
     pub(crate) fn value(self, packet: &[u8], wire_len: u32) -> Option<u32> {
         match self {
             Symbol::Unknown => Some(0),
@@ -74,7 +74,7 @@ impl Wanted {
     }
 }
 
-/// What is known when a block starts.
+/// The knowledge at the start of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) a: Symbol,
@@ -92,15 +92,15 @@ impl Facts {
     }
 }
 
-/// A block followed with symbols.
+/// The analysis of a block.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk {
     pub(crate) before: Facts,
     after: Facts,
-    /// What it sets, and what it reads without having set it.
+    /// The registers and slots that it sets, and those that it reads before setting them.
     pub(crate) sets: Wanted,
     pub(crate) reads: Wanted,
-    /// Only loads, masks and copies of known symbols.
+    /// It only has loads, masks and copies of known symbols.
     plain: bool,
     /// Bytes its loads need from the start of the packet.
     reach: u64,
@@ -108,8 +108,7 @@ pub(crate) struct Walk {
     reach_behind: Option<(u32, u64)>,
 }
 
-/// Follows all blocks in order; each has its predecessors before it, save for edges back, at whose targets nothing is
-/// known.
+/// Analyses all blocks in order, each after its predecessors. Targets of backward edges start without knowledge.
 pub(crate) fn walk(blocks: &[Block]) -> Vec<Walk> {
     let mut facts: Vec<Option<Facts>> = vec![None; blocks.len()];
     facts[0] = Some(Facts { a: Symbol::Constant(0), x: Symbol::Constant(0), bytes: 0 });
@@ -253,14 +252,14 @@ impl Walk {
             (Some(header), Some((same, reach))) if header == same => {
                 self.reach_behind = Some((header, reach.max(end)));
             }
-            // Loads behind two headers: no window speaks for both.
+            // Loads behind two headers: one window cannot cover both.
             (Some(_), Some(_)) => self.plain = false,
         }
         let mask = u32::MAX >> (32 - 8 * size.bytes());
         self.set_a(Symbol::Field { behind, size, offset, mask });
     }
 
-    /// The block as a test without registers, if it is one.
+    /// The block as a test without registers. `None`: it is none.
     pub(crate) fn test(&self, block: &Block) -> Option<Node> {
         let End::Branch { test, operand, yes: BlockId(yes), no: BlockId(no) } = block.end else { return None };
         let constant = match (operand, self.after.x) {
@@ -290,7 +289,7 @@ impl Walk {
                     Some((same, reach)) if same == header => reach,
                     Some(_) => return None,
                 };
-                // The window looks at the header's first byte, which speaks for those before it.
+                // The window covers the header's first byte, which proves the bytes before it.
                 if self.reach > self.before.bytes.max(u64::from(header) + 1) {
                     return None;
                 }
@@ -308,7 +307,7 @@ fn slot_bit(slot: u8) -> u16 {
     1u16.checked_shl(slot.into()).unwrap_or(0)
 }
 
-/// A field under a mask, with a base that the caller knows.
+/// A field under a mask. The caller knows its base.
 #[derive(Debug, Clone, Copy)]
 struct Field {
     offset: u32,
@@ -316,21 +315,21 @@ struct Field {
     mask: u32,
 }
 
-/// A comparison of a window, before it is known where it leads.
+/// A comparison of a window, without its targets.
 #[derive(Debug, Clone, Copy)]
 struct Comparison {
     start: u16,
     need: u16,
     mask: u64,
     value: u64,
-    /// One of order, not of equality.
+    /// It compares the order, not equality.
     order: bool,
-    /// The outcomes are the other way round.
+    /// The results are swapped.
     swapped: bool,
 }
 
 impl Field {
-    /// The comparison in the eight bytes that end where the block's loads end (`reach`), if the field is among them.
+    /// The comparison of the eight bytes that end where the block's loads end (`reach`), if they include the field.
     fn window(self, reach: u64, test: Test, constant: u32) -> Option<Comparison> {
         let end = u64::from(self.offset) + u64::from(self.size.bytes());
         let need = u16::try_from(reach.max(end)).ok()?;
@@ -344,7 +343,7 @@ impl Field {
             // Both fit: they are no larger than the field, which lies inside the window.
             Comparison { start, need, mask: mask << shift, value: value << shift, order, swapped: false }
         };
-        // Bytes under no mask are 0.
+        // Bytes under an empty mask are 0.
         let never = Comparison { start, need, mask: 0, value: 1, order: false, swapped: false };
         Some(match test {
             Test::Equal if constant & !mask != 0 => never,

@@ -1,5 +1,5 @@
-//! Random valid programs on random packets: the interpreter, one packet at a time and by the batch, and the code made
-//! from the intermediate form again must all say what the oracle says. Random nonsense must be refused, not crash.
+//! Random valid programs on random packets. The interpreter, one packet at a time and in batches, and the code emitted
+//! from the intermediate form must agree with the oracle. Random nonsense must be refused without a crash.
 
 #[path = "plain/mod.rs"]
 mod plain;
@@ -8,7 +8,7 @@ use program::cbpf::{Instruction, disassemble, validate};
 use program::{Expression, Frame, Interpreter, Passes, any_of, from_cbpf, to_cbpf};
 use proptest::prelude::*;
 
-/// Opcodes that do not jump, those that libpcap uses most given more often.
+/// Opcodes that do not jump. Those that libpcap uses most occur more often.
 const STRAIGHT: [u16; 46] = [
     0x00, 0x20, 0x28, 0x30, 0x28, 0x30, 0x20, 0x40, 0x48, 0x50, 0x48, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0xb1, 0xb1,
     0x02, 0x03, 0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x94, 0x9c, 0x44, 0x4c, 0x54, 0x54, 0x54, 0x5c, 0xa4,
@@ -16,17 +16,17 @@ const STRAIGHT: [u16; 46] = [
 ];
 const JUMPS: [u16; 8] = [0x15, 0x1d, 0x25, 0x2d, 0x35, 0x3d, 0x45, 0x4d];
 
-/// Small numbers, so that fields, bounds and values meet.
+/// Small numbers, so that fields, bounds and values often coincide.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![6 => 0u32..40, 2 => 0u32..300, 1 => any::<u32>(), 1 => Just(u32::MAX), 1 => Just(0xf0), 1 => Just(0xffff)]
 }
 
-/// An instruction before its jumps are bent to fit: raw opcode choice, skips, operand.
+/// An instruction before its jumps are adjusted: opcode choice, skips, operand.
 fn raw() -> impl Strategy<Value = (u8, usize, u8, u8, u32)> {
     (0u8..10, any::<usize>(), 0u8..6, 0u8..6, number())
 }
 
-/// Makes a valid program of any list of choices.
+/// Makes a valid program from any list of choices.
 fn bend(choices: &[(u8, usize, u8, u8, u32)], tests_only: bool, back: bool) -> Vec<Instruction> {
     let mut code: Vec<Instruction> = Vec::new();
     for (at, &(kind, pick, jt, jf, k)) in choices.iter().enumerate() {
@@ -88,13 +88,13 @@ fn agree(code: &[Instruction], packets: &[(Vec<u8>, u32)]) -> Result<(), TestCas
     Ok(())
 }
 
-/// Bytes of small value and short packets, so that tests hold now and then and loads fail now and then.
+/// Small byte values and short packets, so that some tests hold and some loads fail.
 fn packets() -> impl Strategy<Value = Vec<(Vec<u8>, u32)>> {
     let byte = prop_oneof![4 => 0u8..4, 2 => 0u8..40, 1 => any::<u8>()];
     prop::collection::vec((prop::collection::vec(byte, 0..48), number()), 0..12)
 }
 
-/// Four times what is usual, or what PROPTEST_CASES says; failures are kept as rows here, not in files.
+/// Four times the usual number, or PROPTEST_CASES. Failures are kept as rows here, not in files.
 fn config() -> ProptestConfig {
     let usual = ProptestConfig::default();
     ProptestConfig { cases: usual.cases.saturating_mul(4), failure_persistence: None, ..usual }
@@ -118,7 +118,7 @@ proptest! {
         agree(&bend(&choices, false, true), &packets)?;
     }
 
-    /// One program for all passes what any of them passes, of packets that are all there.
+    /// One program for all passes packets that any of them passes, if the packets are complete.
     #[test]
     fn any_of_several(
         choices in prop::collection::vec((prop::collection::vec(raw(), 0..20), any::<bool>()), 0..5),
@@ -136,8 +136,7 @@ proptest! {
         }
     }
 
-    /// The programs of an expression say what its parts say, of packets that are all there; a part that jumps back may leave
-    /// it open.
+    /// An expression's programs agree with its parts on complete packets. A part that jumps back may stay undecided.
     #[test]
     fn expressions_of_several(
         choices in prop::collection::vec((prop::collection::vec(raw(), 0..20), any::<bool>(), 0u8..8), 1..5),
@@ -182,7 +181,7 @@ proptest! {
         }
     }
 
-    /// Mostly refused; what is not must run like any other program.
+    /// Most are refused. The others must run like any other program.
     #[test]
     fn nonsense(code in prop::collection::vec((any::<u16>(), any::<u8>(), any::<u8>(), number()), 0..12), near in any::<bool>()) {
         let code: Vec<Instruction> = code
@@ -197,7 +196,7 @@ proptest! {
     }
 }
 
-/// The longest programs there are, in shapes that a careless pass takes quadratic time for.
+/// The longest programs, in shapes for which a careless pass takes quadratic time.
 #[test]
 fn long_programs() {
     let (longest, most) = (program::cbpf::MAX_INSTRUCTIONS, program::ir::MAX_BLOCKS);

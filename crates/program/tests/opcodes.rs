@@ -1,4 +1,4 @@
-//! One row for each opcode: what it does to A and X, on packets that have what it loads and on packets that do not.
+//! One row for each opcode: its effect on A and X, on packets with and without the bytes that it loads.
 
 #[path = "plain/mod.rs"]
 mod plain;
@@ -13,7 +13,7 @@ const fn i(code: u16, k: u32) -> Instruction {
     Instruction { code, jt: 0, jf: 0, k }
 }
 
-/// Runs the code with A and X set first, and gives A.
+/// Sets A and X, runs the code, and checks A.
 fn check(a: u32, x: u32, code: &[Instruction], expected: u32) {
     let mut whole = vec![i(0x00, a), i(0x01, x)];
     whole.extend_from_slice(code);
@@ -45,7 +45,7 @@ fn loads() {
         (9, 4, 0x48, 3, FAILS),
         (9, 2, 0x50, 5, 0x45),
         (9, 2, 0x50, 6, FAILS),
-        // No wrapping around to the start.
+        // No wrap-around to the start.
         (9, big, 0x50, 2, FAILS),
         (9, 2, 0x50, big, FAILS),
         (9, 9, 0x80, 0, WIRE_LEN),
@@ -55,7 +55,7 @@ fn loads() {
     for (a, x, code, k, expected) in rows {
         check(a, x, &[i(code, k)], expected);
     }
-    // X, seen by way of A.
+    // X, copied to A.
     for (code, k, expected) in
         [(0x01, 5, 5), (0x81, 0, WIRE_LEN), (0xb1, 7, 20), (0xb1, 1, 8), (0xb1, 8, FAILS), (0x61, 3, 0)]
     {
@@ -89,7 +89,7 @@ fn arithmetic() {
         check(a, 3, &[i(code, operand)], expected);
         check(a, operand, &[i(code | 8, 99)], expected);
     }
-    // Only X can hold these.
+    // Only X can hold these values.
     for (code, operand) in [(0x3c, 0), (0x9c, 0), (0x6c, 32), (0x7c, 32), (0x6c, big), (0x7c, 33)] {
         check(5, operand, &[i(code, 0)], 0);
     }
@@ -97,7 +97,7 @@ fn arithmetic() {
     check(0, 0, &[i(0x84, 0)], 0);
 }
 
-/// Division by 0 ends the run: A + 1 would be 1 otherwise.
+/// Division by 0 ends the run: otherwise A + 1 would be 1.
 #[test]
 fn division_by_zero_ends_the_run() {
     check(5, 0, &[i(0x3c, 0), i(0x04, 1)], 0);
@@ -145,7 +145,7 @@ fn backward_jumps_are_limited() {
     }
 }
 
-/// Fields at the edges of the eight bytes that are compared at once, in packets that end there.
+/// Fields at the edges of the eight bytes of a window, in packets that end there.
 #[test]
 fn windows_end_where_the_packet_does() {
     for length in 0..24usize {

@@ -1,9 +1,8 @@
-//! The account of one guaranteed flow: its current period and the time left in it. The scheduler orders accounts by the end of
-//! their periods (earliest deadline first).
+//! The account of one guaranteed flow: its period and the time left in it. The scheduler picks the earliest deadline.
 //!
-//! An idle flow must not save time up and use it at once, late in its period: other flows rely on that time. Therefore
-//! a flow that wakes loses its idle time, as if it had sent meanwhile, down to the part of its slice that belongs to
-//! the rest of the period. A flow that has used none of its period, or wakes after it, begins a new period.
+//! An idle flow must not save up time and use it all late in its period: other flows rely on that time. A flow that
+//! wakes therefore loses its idle time, as if it had sent, but keeps the part of its slice for the rest of the period.
+//! After its period, or without having used any of it, the flow begins a new one.
 
 use crate::clock::Moment;
 use crate::guarantee::Guarantee;
@@ -11,9 +10,8 @@ use crate::guarantee::Guarantee;
 /// The periods that ended at a renewal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// All of them.
     pub(crate) periods: u64,
-    /// Those in which the flow still had time.
+    /// Periods that ended before the flow had used its time.
     pub(crate) missed: u64,
 }
 

@@ -1,6 +1,5 @@
-//! Weighted fair queueing by start times. Each flow has a virtual time; its frames advance it by their wire time
-//! divided by the flow's weight. The flow that is furthest behind sends. A returning flow starts where the others are,
-//! so it saves up no time.
+//! Weighted fair queueing by start times. Each flow has a virtual time, which advances by the wire time of its frames
+//! divided by its weight. The flow furthest behind sends. A returning flow starts level with the others.
 
 use crate::heap::Heap;
 
@@ -24,7 +23,7 @@ pub(crate) struct FairQueue {
 }
 
 impl FairQueue {
-    /// A flow takes part from now on.
+    /// Adds a flow.
     pub(crate) fn enter(&mut self, slot: u32, flow: u32, tag: &mut Tag) {
         if !self.heap.holds(slot) {
             tag.time = tag.time.max(self.time);
@@ -32,12 +31,11 @@ impl FairQueue {
         }
     }
 
-    /// A flow takes part no more.
     pub(crate) fn leave(&mut self, slot: u32) {
         self.heap.remove(slot);
     }
 
-    /// The slot of the flow that is furthest behind, or None without flows.
+    /// The slot of the flow that is furthest behind; `None` without flows.
     pub(crate) fn choose(&mut self) -> Option<u32> {
         let ((time, _), slot) = self.heap.first()?;
         self.time = self.time.max(time);

@@ -22,12 +22,11 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
-    /// The least entry, or None when the heap is empty.
+    /// The least entry; `None` if the heap is empty.
     pub(crate) fn first(&self) -> Option<(K, u32)> {
         self.entries.first().copied()
     }
 
-    /// Is the slot in the heap?
     pub(crate) fn holds(&self, slot: u32) -> bool {
         self.places[slot as usize] != ABSENT
     }
@@ -45,7 +44,6 @@ impl<K: Ord + Copy> Heap<K> {
         self.settle(at);
     }
 
-    /// Takes a slot out, if it is in.
     pub(crate) fn remove(&mut self, slot: u32) {
         let at = self.places[slot as usize];
         if at == ABSENT {

@@ -65,8 +65,7 @@ pub struct Usage {
     pub deficit_ns: u64,
     /// Periods that ended while the flow had frames waiting.
     pub periods: u64,
-    /// Those of them that ended before the flow got its slice: the driver was late, or slower than the wire it charges
-    /// for.
+    /// Those that ended before the flow got its slice: the driver was late, or slower than the wire it charges for.
     pub periods_missed: u64,
 }
 

@@ -24,8 +24,8 @@ impl Wire {
         Wire { smallest_bytes: 60, ..Wire::new(bits_per_second, 24) }
     }
 
-    /// The time of a frame of `frame_bytes` in ns. The sum over many frames is exact, rounded down once. A time that 64 bits
-    /// do not hold is `u64::MAX`.
+    /// Time of a frame of `frame_bytes` in ns, at most `u64::MAX`. The sum over many frames is exact, rounded down
+    /// once.
     pub fn time_ns(&mut self, frame_bytes: usize) -> u64 {
         let bytes = (frame_bytes as u64).max(self.smallest_bytes.into());
         let bits = 8 * (u128::from(bytes) + u128::from(self.overhead_bytes));

@@ -11,6 +11,8 @@ pub(crate) struct Source {
     pub offset: Num0,
     pub relative: bool,
     pub little: bool,
+    /// Little where the transaction says so: DCE/RPC.
+    pub dce: bool,
     /// The base of a number that is written in digits.
     pub digits: Option<u32>,
     pub mask: u64,
@@ -101,7 +103,9 @@ impl Source {
                 let (value, used) = digits(bytes, base)?;
                 return Some((self.masked(value), start + used));
             }
-            None if self.little => bytes.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)),
+            None if self.little || self.dce && variables.get(LITTLE) == Some(&1) => {
+                bytes.iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte))
+            }
             None => bytes.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte)),
         };
         Some((self.masked(value), end))
@@ -152,6 +156,9 @@ pub(crate) type Names = Vec<String>;
 
 /// Variables of one rule at most.
 pub(crate) const VARIABLES: usize = 16;
+
+/// Where, behind the variables, it stands whether numbers of the transaction are little-endian.
+pub(crate) const LITTLE: usize = VARIABLES;
 
 /// A number, or a variable that an earlier step sets.
 pub(crate) fn num(word: Word<'_>, names: &Names) -> Read<Num> {
@@ -216,7 +223,7 @@ fn common(word: Word<'_>, source: &mut Source, base_seen: &mut bool) -> Read<boo
                 None => return word.wrong("bitmask needs a number"),
             }
         }
-        "dce" => return word.wrong("dce is not supported: DCE/RPC is not parsed"),
+        "dce" => source.dce = true,
         _ => return Ok(false),
     }
     Ok(true)

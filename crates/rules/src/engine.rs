@@ -4,6 +4,7 @@
 //! Tiers: the engine looks for the patterns of all rules at once. It compares the header of each rule whose pattern it found, and
 //! then runs the steps of that rule. A budget bounds the work of one packet, and the engine counts packets that used it up.
 
+use crate::bytes::LITTLE;
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
 use crate::names::{App, Buffer, Origin, Way};
@@ -122,6 +123,7 @@ impl Engine {
     pub fn replace(&mut self, set: Arc<RuleSet>) {
         (self.marks, self.places, self.mark) = (vec![0; set.len()], vec![0; set.len()], 0);
         self.found.clear();
+        set.datasets.adopt(&self.set.datasets);
         self.set = set;
         self.set_number += 1;
     }
@@ -135,6 +137,16 @@ impl Engine {
     /// Has any rule to do with the payload of streams?
     pub fn looks_at_streams(&self) -> bool {
         self.set.streams
+    }
+
+    /// Has any rule to do with frames of protocols?
+    pub fn looks_at_frames(&self) -> bool {
+        self.set.frames
+    }
+
+    /// Has any rule to do with files as a whole?
+    pub fn looks_at_whole_files(&self) -> bool {
+        self.set.whole_files
     }
 
     fn next_mark(&mut self) -> u32 {
@@ -320,17 +332,21 @@ impl Engine {
         mut transaction: Option<&mut Transaction>,
     ) {
         let rule = &set.rules[at as usize];
-        if !rule.header.fits(packet) || !fits_flow(rule, packet, flow.as_deref()) {
+        if !rule.header.fits(packet) || !fits_flow(rule, packet, flow.as_deref(), transaction.is_some()) {
             return;
         }
         if let Some(transaction) = &transaction
             && (transaction.matched.contains(&(at, packet.to_server))
                 || rule.header.whole && transaction.matched.iter().any(|matched| matched.0 == at)
-                || rule.app.is_some_and(|app| app != transaction.app))
+                || rule.app.is_some_and(|app| !app.includes(transaction.app)))
         {
             return;
         }
         if !rule.packet.iter().all(|test| test.holds(packet, flow.as_deref())) {
+            return;
+        }
+        let alone = !rule.packet.is_empty() && rule.asks_app_alone();
+        if alone && flow.as_ref().is_some_and(|flow| flow.app_matched.contains(&at)) {
             return;
         }
         if !rule.lists.iter().all(|list| self.list_holds(rule, list, packet, piece, transaction.as_deref())) {
@@ -359,6 +375,9 @@ impl Engine {
         }
         rule.changes.iter().for_each(|change| place.change(change));
         if let Some(flow) = place.flow {
+            if alone && flow.app_matched.len() < RULES_WAITING {
+                flow.app_matched.push(at);
+            }
             self.bounds.state += u64::from(std::mem::take(&mut flow.full));
         }
         let id = transaction.as_ref().map(|transaction| transaction.id);
@@ -415,7 +434,7 @@ impl Engine {
         let about = buffer.about();
         if about.origin == Origin::Packet {
             let Some(bytes) = packet_buffer(buffer, packet) else { return list.absent.is_some() };
-            return self.steps_hold(list, bytes, false);
+            return self.steps_hold(list, bytes, false, false);
         }
         let Some(transaction) = transaction else { return false };
         let sides: &[bool] = match about.way {
@@ -434,10 +453,15 @@ impl Engine {
             for bytes in transaction.all(buffer, *side) {
                 there = true;
                 if list.absent != Some(false) {
-                    let is_body =
-                        matches!(buffer, Buffer::HTTP_REQUEST_BODY | Buffer::HTTP_RESPONSE_BODY | Buffer::FILE_DATA);
+                    let is_body = matches!(
+                        buffer,
+                        Buffer::HTTP_REQUEST_BODY
+                            | Buffer::HTTP_RESPONSE_BODY
+                            | Buffer::FILE_DATA
+                            | Buffer::DCERPC_STUB_DATA
+                    );
                     let grows = is_body && transaction.growing[usize::from(!*side)];
-                    if self.steps_hold(list, bytes, grows) {
+                    if self.steps_hold(list, bytes, grows, transaction.little_endian) {
                         return true;
                     }
                 }
@@ -447,10 +471,12 @@ impl Engine {
         list.absent.is_some() && !there && done
     }
 
-    fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool) -> bool {
+    fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool, little_endian: bool) -> bool {
         let Engine { budget, scratch: [from, to], .. } = self;
         if list.transforms.is_empty() {
-            return Look::new(bytes, 0, grows, budget).holds(&list.steps, 0);
+            let mut look = Look::new(bytes, 0, grows, budget);
+            look.variables[LITTLE] = u64::from(little_endian);
+            return look.holds(&list.steps, 0);
         }
         if budget.spent {
             return false;
@@ -533,7 +559,7 @@ impl Engine {
     /// What bounds were met since this was asked last.
     pub fn take_bounds(&mut self) -> Bounds {
         let full = u64::from(std::mem::take(&mut self.hosts.full)) + u64::from(std::mem::take(&mut self.counts.full));
-        self.bounds.state += full;
+        self.bounds.state += full + self.set.datasets.take_full();
         std::mem::take(&mut self.bounds)
     }
 }
@@ -543,7 +569,8 @@ fn may_match(rule: &Rule, packet: &Packet<'_>) -> bool {
     rule.header.fits(packet) && rule.flow.to_server.is_none_or(|to_server| to_server == packet.to_server)
 }
 
-fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>) -> bool {
+/// `of_transaction`: the caller looks at the application of a transaction, which the flow may have left.
+fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>, of_transaction: bool) -> bool {
     let test = &rule.flow;
     let is = |wanted: Option<bool>, there: bool| wanted.is_none_or(|wanted| wanted == there);
     if test.to_server.is_some() || test.established.is_some() {
@@ -558,7 +585,8 @@ fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>) -> bool
     }
     let asks = rule.packet.iter().any(|test| matches!(test, PacketTest::App { .. }));
     match rule.app {
-        Some(app) => flow.is_some_and(|flow| flow.app == app && app != App::Unknown),
+        Some(_) if of_transaction => flow.is_some(),
+        Some(app) => flow.is_some_and(|flow| app.includes(flow.app) && app != App::Unknown),
         None => !asks || flow.is_some(),
     }
 }

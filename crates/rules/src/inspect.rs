@@ -1,11 +1,13 @@
 //! The steps of one rule over one buffer, one after the other. A content or an expression whose next step is relative to it
 //! is tried at one place after the other until all steps behind it hold.
 
-use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, VARIABLES};
+use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, LITTLE, VARIABLES};
 use crate::content::Content;
+use crate::dataset::{Dataset, Verb};
 use crate::number::Compare;
 use crate::pcre::{Pcre, Search};
 use crate::transform::{Mode64, decode64};
+use std::sync::Arc;
 
 /// A step.
 #[derive(Clone, Debug)]
@@ -19,6 +21,10 @@ pub(crate) enum Step {
     DataAt(DataAt),
     /// The size of the buffer.
     Size(Compare),
+    /// The buffer is a number, the largest byte first.
+    Value(Compare),
+    /// The buffer is a value of a set, or becomes one.
+    Member(Arc<Dataset>, Verb),
     /// Decodes base64 for the steps of [`Step::Decoded`].
     Decode64 {
         bytes: usize,
@@ -37,6 +43,7 @@ impl Step {
             Step::Pcre(pcre) => !pcre.negated,
             Step::Jump(_) | Step::Extract(_) | Step::Math(_) => true,
             Step::Test(_) | Step::DataAt(_) | Step::Size(_) | Step::Decode64 { .. } | Step::Decoded(_) => false,
+            Step::Value(_) | Step::Member(..) => false,
         }
     }
 
@@ -50,7 +57,7 @@ impl Step {
             Step::Math(math) => math.source.relative,
             Step::DataAt(at) => at.relative,
             Step::Decode64 { relative, .. } => *relative,
-            Step::Size(_) | Step::Decoded(_) => false,
+            Step::Size(_) | Step::Decoded(_) | Step::Value(_) | Step::Member(..) => false,
         }
     }
 }
@@ -93,7 +100,7 @@ pub(crate) struct Look<'a> {
     pub buffer: &'a [u8],
     /// Where the buffer begins in its stream.
     pub start: u64,
-    pub variables: [u64; VARIABLES],
+    pub variables: [u64; LITTLE + 1],
     pub budget: &'a mut Budget,
     /// More will come behind the buffer: what must not be there, and what is said about its end, cannot be told.
     pub grows: bool,
@@ -115,7 +122,7 @@ impl<'a> Look<'a> {
         Look {
             buffer,
             start,
-            variables: [0; VARIABLES],
+            variables: [0; LITTLE + 1],
             budget,
             grows,
             seen: 0,
@@ -182,6 +189,15 @@ impl<'a> Look<'a> {
             Step::Size(size) => {
                 self.reaches(self.buffer.len());
                 !self.grows && size.holds(self.buffer.len() as u64) && self.holds(rest, from)
+            }
+            Step::Value(compare) => {
+                let number = self.buffer.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+                compare.holds(number) && self.holds(rest, from)
+            }
+            Step::Member(set, verb) => {
+                self.reaches(self.buffer.len());
+                let may = !self.grows && self.budget.take_bytes(self.buffer.len());
+                may && set.holds(*verb, self.buffer) && self.holds(rest, from)
             }
             Step::Decode64 { bytes, offset, relative } => {
                 let base = if *relative { from } else { 0 };

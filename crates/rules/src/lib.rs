@@ -5,7 +5,7 @@
 //! - [`set`] — a file of rules, read and compiled. Start reading there; `text`, `header`, `options` read one rule.
 //! - [`names`] — the buffers and numbers that rules may look at.
 //! - [`engine`] — what matches: first many patterns at once, then the rules whose pattern came.
-//! - `inspect` — the steps of one rule over one buffer; `content`, `bytes`, `pcre`, `transform` are their parts.
+//! - `inspect` — the steps of one rule over one buffer; `content`, `bytes`, `pcre`, `transform`, `dataset` are their parts.
 //! - `grams` — many long patterns at once.
 //! - [`event`] — what the caller shows: a packet, a transaction; [`state`] — what is kept of a flow, of hosts, of limits.
 
@@ -15,6 +15,7 @@ mod address;
 mod bytes;
 mod class;
 mod content;
+mod dataset;
 pub mod engine;
 pub mod event;
 mod grams;

@@ -54,6 +54,12 @@ pub enum App {
     Ldap,
     /// Messages of a WebSocket.
     WebSocket,
+    /// HTTP of any version: rules name it, no flow speaks it.
+    Http,
+    /// DNS over HTTP/2.
+    Doh2,
+    /// DCE/RPC.
+    Dcerpc,
 }
 
 impl App {
@@ -61,7 +67,7 @@ impl App {
     pub const fn name(self) -> &'static str {
         match self {
             App::Unknown => "unknown",
-            App::Http1 => "http",
+            App::Http1 | App::Http => "http",
             App::Tls => "tls",
             App::Dns => "dns",
             App::Llmnr => "llmnr",
@@ -84,13 +90,40 @@ impl App {
             App::Quic => "quic",
             App::Ldap => "ldap",
             App::WebSocket => "websocket",
+            App::Doh2 => "doh2",
+            App::Dcerpc => "dcerpc",
         }
+    }
+
+    /// Does a rule that names this protocol look at flows of that one?
+    pub fn includes(self, one: App) -> bool {
+        self == one
+            || match self {
+                App::Http => matches!(one, App::Http1 | App::Http2 | App::Doh2),
+                App::Http2 | App::Dns => one == App::Doh2,
+                // Its messages go through pipes of SMB, too.
+                App::Dcerpc => one == App::Smb,
+                _ => false,
+            }
+    }
+
+    /// All that this one includes.
+    pub(crate) fn members(self) -> impl Iterator<Item = App> {
+        let others = [App::Http1, App::Http2, App::Doh2, App::Smb];
+        others.into_iter().filter(move |one| *one != self && self.includes(*one)).chain([self])
     }
 
     /// The protocol that a rule names, where it is supported.
     pub fn of_name(name: &str) -> Option<App> {
         const KNOWN: &[App] = &[
-            App::Http1,
+            App::Http,
+            App::Http2,
+            App::Doh2,
+            App::WebSocket,
+            App::Quic,
+            App::Ike,
+            App::Dcerpc,
+            App::Smb,
             App::Tls,
             App::Dns,
             App::Llmnr,
@@ -122,6 +155,8 @@ pub enum Origin {
     Packet,
     /// Of a transaction of this protocol.
     App(App),
+    /// Of a transaction of either of these.
+    Either(App, App),
     /// Of a transaction of whatever protocol.
     AnyApp,
 }
@@ -169,7 +204,7 @@ macro_rules! buffers {
     };
 }
 
-use Origin::{AnyApp, App as Of, Packet};
+use Origin::{AnyApp, App as Of, Either, Packet};
 
 buffers! {
     IPV4_HDR "ipv4.hdr" "" Packet, Both;
@@ -181,37 +216,41 @@ buffers! {
     IGMP_HDR "igmp.hdr" "" Packet, Both;
     SCTP_HDR "sctp.hdr" "" Packet, Both;
     ETHER_HDR "ether.hdr" "" Packet, Both;
-    HTTP_URI "http.uri" "http_uri" Of(App::Http1), Request;
-    HTTP_URI_RAW "http.uri.raw" "http_raw_uri" Of(App::Http1), Request;
-    HTTP_METHOD "http.method" "http_method" Of(App::Http1), Request;
-    HTTP_USER_AGENT "http.user_agent" "http_user_agent" Of(App::Http1), Request;
-    HTTP_HOST "http.host" "http_host" Of(App::Http1), Request;
-    HTTP_HOST_RAW "http.host.raw" "http_raw_host" Of(App::Http1), Request;
-    HTTP_REQUEST_BODY "http.request_body" "http_client_body" Of(App::Http1), Request;
-    HTTP_REQUEST_LINE "http.request_line" "http_request_line" Of(App::Http1), Request;
-    HTTP_REQUEST_HEADER "http.request_header" "" Of(App::Http1), Request;
-    HTTP_REFERER "http.referer" "http_referer" Of(App::Http1), Request;
-    HTTP_ACCEPT "http.accept" "http_accept" Of(App::Http1), Request;
-    HTTP_ACCEPT_LANG "http.accept_lang" "http_accept_lang" Of(App::Http1), Request;
-    HTTP_ACCEPT_ENC "http.accept_enc" "http_accept_enc" Of(App::Http1), Request;
-    HTTP_HEADER "http.header" "http_header" Of(App::Http1), Both;
-    HTTP_HEADER_RAW "http.header.raw" "http_raw_header" Of(App::Http1), Both;
-    HTTP_HEADER_NAMES "http.header_names" "http_header_names" Of(App::Http1), Both;
-    HTTP_COOKIE "http.cookie" "http_cookie" Of(App::Http1), Both;
-    HTTP_PROTOCOL "http.protocol" "http_protocol" Of(App::Http1), Both;
-    HTTP_START "http.start" "http_start" Of(App::Http1), Both;
-    HTTP_CONTENT_TYPE "http.content_type" "http_content_type" Of(App::Http1), Both;
-    HTTP_CONTENT_LEN "http.content_len" "http_content_len" Of(App::Http1), Both;
-    HTTP_CONNECTION "http.connection" "http_connection" Of(App::Http1), Both;
-    HTTP_STAT_CODE "http.stat_code" "http_stat_code" Of(App::Http1), Response;
-    HTTP_STAT_MSG "http.stat_msg" "http_stat_msg" Of(App::Http1), Response;
-    HTTP_RESPONSE_LINE "http.response_line" "http_response_line" Of(App::Http1), Response;
-    HTTP_RESPONSE_BODY "http.response_body" "http_server_body" Of(App::Http1), Response;
-    HTTP_RESPONSE_HEADER "http.response_header" "" Of(App::Http1), Response;
-    HTTP_SERVER "http.server" "http_server" Of(App::Http1), Response;
-    HTTP_LOCATION "http.location" "http_location" Of(App::Http1), Response;
+    HTTP_URI "http.uri" "http_uri" Of(App::Http), Request;
+    HTTP_URI_RAW "http.uri.raw" "http_raw_uri" Of(App::Http), Request;
+    HTTP_METHOD "http.method" "http_method" Of(App::Http), Request;
+    HTTP_USER_AGENT "http.user_agent" "http_user_agent" Of(App::Http), Request;
+    HTTP_HOST "http.host" "http_host" Of(App::Http), Request;
+    HTTP_HOST_RAW "http.host.raw" "http_raw_host" Of(App::Http), Request;
+    HTTP_REQUEST_BODY "http.request_body" "http_client_body" Of(App::Http), Request;
+    HTTP_REQUEST_LINE "http.request_line" "http_request_line" Of(App::Http), Request;
+    HTTP_REQUEST_HEADER "http.request_header" "" Of(App::Http), Request;
+    HTTP_REFERER "http.referer" "http_referer" Of(App::Http), Request;
+    HTTP_ACCEPT "http.accept" "http_accept" Of(App::Http), Request;
+    HTTP_ACCEPT_LANG "http.accept_lang" "http_accept_lang" Of(App::Http), Request;
+    HTTP_ACCEPT_ENC "http.accept_enc" "http_accept_enc" Of(App::Http), Request;
+    HTTP_HEADER "http.header" "http_header" Of(App::Http), Both;
+    HTTP_HEADER_RAW "http.header.raw" "http_raw_header" Of(App::Http), Both;
+    HTTP_HEADER_NAMES "http.header_names" "http_header_names" Of(App::Http), Both;
+    HTTP_COOKIE "http.cookie" "http_cookie" Of(App::Http), Both;
+    HTTP_PROTOCOL "http.protocol" "http_protocol" Of(App::Http), Both;
+    HTTP_START "http.start" "http_start" Of(App::Http), Both;
+    HTTP_CONTENT_TYPE "http.content_type" "http_content_type" Of(App::Http), Both;
+    HTTP_CONTENT_LEN "http.content_len" "http_content_len" Of(App::Http), Both;
+    HTTP_CONNECTION "http.connection" "http_connection" Of(App::Http), Both;
+    HTTP_STAT_CODE "http.stat_code" "http_stat_code" Of(App::Http), Response;
+    HTTP_STAT_MSG "http.stat_msg" "http_stat_msg" Of(App::Http), Response;
+    HTTP_RESPONSE_LINE "http.response_line" "http_response_line" Of(App::Http), Response;
+    HTTP_RESPONSE_BODY "http.response_body" "http_server_body" Of(App::Http), Response;
+    HTTP_RESPONSE_HEADER "http.response_header" "" Of(App::Http), Response;
+    HTTP_SERVER "http.server" "http_server" Of(App::Http), Response;
+    HTTP_LOCATION "http.location" "http_location" Of(App::Http), Response;
     FILE_DATA "file.data" "" AnyApp, Both;
     FILE_NAME "file.name" "" AnyApp, Both;
+    FILE_MD5 "file md5" "" AnyApp, Both;
+    FILE_SHA1 "file sha1" "" AnyApp, Both;
+    FILE_SHA256 "file sha256" "" AnyApp, Both;
+    FILE_SIZE "file size" "" AnyApp, Both;
     DNS_QUERY "dns.query" "" Of(App::Dns), Request;
     DNS_QUERIES_RRNAME "dns.queries.rrname" "" Of(App::Dns), Both;
     DNS_ANSWERS_RRNAME "dns.answers.rrname" "" Of(App::Dns), Response;
@@ -235,11 +274,11 @@ buffers! {
     TLS_RANDOM "tls.random" "" Of(App::Tls), Both;
     TLS_RANDOM_TIME "tls.random_time" "" Of(App::Tls), Both;
     TLS_RANDOM_BYTES "tls.random_bytes" "" Of(App::Tls), Both;
-    JA3_HASH "ja3.hash" "" Of(App::Tls), Request;
-    JA3_STRING "ja3.string" "" Of(App::Tls), Request;
-    JA3S_HASH "ja3s.hash" "" Of(App::Tls), Response;
-    JA3S_STRING "ja3s.string" "" Of(App::Tls), Response;
-    JA4_HASH "ja4.hash" "" Of(App::Tls), Request;
+    JA3_HASH "ja3.hash" "" Either(App::Tls, App::Quic), Request;
+    JA3_STRING "ja3.string" "" Either(App::Tls, App::Quic), Request;
+    JA3S_HASH "ja3s.hash" "" Either(App::Tls, App::Quic), Response;
+    JA3S_STRING "ja3s.string" "" Either(App::Tls, App::Quic), Response;
+    JA4_HASH "ja4.hash" "" Either(App::Tls, App::Quic), Request;
     SSH_PROTO "ssh.proto" "" Of(App::Ssh), Both;
     SSH_SOFTWARE "ssh.software" "" Of(App::Ssh), Both;
     SSH_HASSH "ssh.hassh" "" Of(App::Ssh), Request;
@@ -280,6 +319,36 @@ buffers! {
     MQTT_PUBLISH_MESSAGE "mqtt.publish.message" "" Of(App::Mqtt), Both;
     RFB_NAME "rfb.name" "" Of(App::Rfb), Both;
     NTP_REFERENCE_ID "ntp.reference_id" "" Of(App::Ntp), Both;
+    HTTP2_HEADER_NAME "http2.header_name" "" Of(App::Http2), Both;
+    HTTP2_HEADER "http2.header" "" Of(App::Http2), Both;
+    HTTP2_ERROR_NAME "http2 error name" "" Of(App::Http2), Both;
+    WEBSOCKET_PAYLOAD "websocket.payload" "" Of(App::WebSocket), Both;
+    QUIC_VERSION "quic.version" "" Of(App::Quic), Both;
+    QUIC_SNI "quic.sni" "" Of(App::Quic), Request;
+    QUIC_UA "quic.ua" "" Of(App::Quic), Request;
+    QUIC_CYU_HASH "quic.cyu.hash" "" Of(App::Quic), Request;
+    QUIC_CYU_STRING "quic.cyu.string" "" Of(App::Quic), Request;
+    DCERPC_STUB_DATA "dcerpc.stub_data" "" Of(App::Dcerpc), Both;
+    DCERPC_INTERFACE "dcerpc interface" "" Of(App::Dcerpc), Both;
+    IKE_INIT_SPI "ike.init_spi" "" Of(App::Ike), Request;
+    IKE_RESP_SPI "ike.resp_spi" "" Of(App::Ike), Response;
+    IKE_VENDOR "ike.vendor" "" Of(App::Ike), Request;
+    IKE_KEY_EXCHANGE_PAYLOAD "ike.key_exchange_payload" "" Of(App::Ike), Both;
+    IKE_NONCE_PAYLOAD "ike.nonce_payload" "" Of(App::Ike), Both;
+    SMB_NAMED_PIPE "smb.named_pipe" "" Of(App::Smb), Request;
+    SMB_SHARE "smb.share" "" Of(App::Smb), Request;
+    FRAME_HTTP2_HDR "frame http2.hdr" "" Of(App::Http2), Both;
+    FRAME_HTTP2_DATA "frame http2.data" "" Of(App::Http2), Both;
+    FRAME_HTTP2_PDU "frame http2.pdu" "" Of(App::Http2), Both;
+    FRAME_WEBSOCKET_HEADER "frame websocket.header" "" Of(App::WebSocket), Both;
+    FRAME_WEBSOCKET_DATA "frame websocket.data" "" Of(App::WebSocket), Both;
+    FRAME_WEBSOCKET_PDU "frame websocket.pdu" "" Of(App::WebSocket), Both;
+    FRAME_SSH_HDR "frame ssh.record.hdr" "" Of(App::Ssh), Both;
+    FRAME_SSH_DATA "frame ssh.record.data" "" Of(App::Ssh), Both;
+    FRAME_SSH_PDU "frame ssh.record.pdu" "" Of(App::Ssh), Both;
+    FRAME_DCERPC_HDR "frame dcerpc.hdr" "" Of(App::Dcerpc), Both;
+    FRAME_DCERPC_DATA "frame dcerpc.data" "" Of(App::Dcerpc), Both;
+    FRAME_DCERPC_PDU "frame dcerpc.pdu" "" Of(App::Dcerpc), Both;
 }
 
 /// Other names of buffers.
@@ -297,7 +366,12 @@ const ALIASES: &[(&str, &str)] = &[
     ("ssh_proto", "ssh.proto"),
     ("ssh_software", "ssh.software"),
     ("http_header_names", "http.header_names"),
+    ("dce_stub_data", "dcerpc.stub_data"),
+    ("smb_named_pipe", "smb.named_pipe"),
+    ("smb_share", "smb.share"),
 ];
+
+const _: () = assert!(BUFFERS.len() <= 256, "a buffer is a byte");
 
 impl Buffer {
     /// What is known of it.
@@ -392,6 +466,43 @@ const MQTT_TYPES: &[(&str, u64)] = &[
     ("AUTH", 15),
 ];
 const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2)];
+const HTTP2_FRAMES: &[(&str, u64)] = &[
+    ("DATA", 0),
+    ("HEADERS", 1),
+    ("PRIORITY", 2),
+    ("RSTSTREAM", 3),
+    ("RST_STREAM", 3),
+    ("SETTINGS", 4),
+    ("PUSHPROMISE", 5),
+    ("PUSH_PROMISE", 5),
+    ("PING", 6),
+    ("GOAWAY", 7),
+    ("WINDOWUPDATE", 8),
+    ("WINDOW_UPDATE", 8),
+    ("CONTINUATION", 9),
+];
+/// Codes of errors (RFC 9113, 7).
+pub const HTTP2_ERRORS: &[(&str, u64)] = &[
+    ("NO_ERROR", 0),
+    ("PROTOCOL_ERROR", 1),
+    ("INTERNAL_ERROR", 2),
+    ("FLOW_CONTROL_ERROR", 3),
+    ("SETTINGS_TIMEOUT", 4),
+    ("STREAM_CLOSED", 5),
+    ("FRAME_SIZE_ERROR", 6),
+    ("REFUSED_STREAM", 7),
+    ("CANCEL", 8),
+    ("COMPRESSION_ERROR", 9),
+    ("CONNECT_ERROR", 10),
+    ("ENHANCE_YOUR_CALM", 11),
+    ("INADEQUATE_SECURITY", 12),
+    ("HTTP_1_1_REQUIRED", 13),
+    ("HTTP11_REQUIRED", 13),
+];
+/// Sorts of frames of a WebSocket (RFC 6455, 5.2).
+pub const WEBSOCKET_OPCODES: &[(&str, u64)] =
+    &[("continuation", 0), ("text", 1), ("binary", 2), ("connection_close", 8), ("ping", 9), ("pong", 10)];
+const WEBSOCKET_FLAGS: &[(&str, u64)] = &[("fin", 0x80), ("comp", 0x40)];
 const YES_NO: &[(&str, u64)] = &[("yes", 1), ("on", 1), ("true", 1), ("no", 0), ("off", 0), ("false", 0)];
 
 numbers! {
@@ -416,6 +527,27 @@ numbers! {
     NTP_MODE "ntp.mode" Ntp, Both, 8, &[];
     NTP_STRATUM "ntp.stratum" Ntp, Both, 8, &[];
     FTP_DYNAMIC_PORT "ftp.dynamic_port" Ftp, Both, 16, &[];
+    HTTP2_FRAMETYPE "http2.frametype" Http2, Both, 8, HTTP2_FRAMES;
+    HTTP2_ERRORCODE "http2.errorcode" Http2, Both, 32, HTTP2_ERRORS;
+    HTTP2_PRIORITY "http2.priority" Http2, Both, 8, &[];
+    HTTP2_WINDOW "http2.window" Http2, Both, 32, &[];
+    HTTP2_SIZE_UPDATE "http2.size_update" Http2, Both, 64, &[];
+    HTTP2_SETTING_1 "http2 settings_header_table_size" Http2, Both, 32, &[];
+    HTTP2_SETTING_2 "http2 settings_enable_push" Http2, Both, 32, &[];
+    HTTP2_SETTING_3 "http2 settings_max_concurrent_streams" Http2, Both, 32, &[];
+    HTTP2_SETTING_4 "http2 settings_initial_window_size" Http2, Both, 32, &[];
+    HTTP2_SETTING_5 "http2 settings_max_frame_size" Http2, Both, 32, &[];
+    HTTP2_SETTING_6 "http2 settings_max_header_list_size" Http2, Both, 32, &[];
+    WEBSOCKET_OPCODE "websocket.opcode" WebSocket, Both, 8, WEBSOCKET_OPCODES;
+    WEBSOCKET_MASK "websocket.mask" WebSocket, Both, 32, &[];
+    WEBSOCKET_FLAGS "websocket.flags" WebSocket, Both, 8, WEBSOCKET_FLAGS;
+    DCERPC_OPNUM "dcerpc.opnum" Dcerpc, Both, 16, &[];
+    DCERPC_CALL "dcerpc call" Dcerpc, Both, 32, &[];
+    IKE_EXCHTYPE "ike.exchtype" Ike, Both, 8, &[];
+    IKE_NOTIFY_TYPE "ike.notify_type" Ike, Both, 16, &[];
+    IKE_KEY_EXCHANGE_PAYLOAD_LENGTH "ike.key_exchange_payload_length" Ike, Both, 32, &[];
+    IKE_NONCE_PAYLOAD_LENGTH "ike.nonce_payload_length" Ike, Both, 32, &[];
+    SMB_VERSION "smb.version" Smb, Both, 8, &[];
 }
 
 impl Number {
@@ -426,6 +558,7 @@ impl Number {
 
     /// The number with this name.
     pub fn of_name(name: &str) -> Option<Number> {
+        let name = if name == "dce_opnum" { "dcerpc.opnum" } else { name };
         NUMBERS.iter().position(|about| about.name == name).map(|at| Number(at as u8))
     }
 }
@@ -472,6 +605,9 @@ pub const EVENTS: &[(&str, &[&str])] = &[
             "dns.invalid_additionals",
             "dns.invalid_authorities",
             "llmnr.invalid_opcode",
+            "http2.authority_host_mismatch",
+            "http2.userinfo_in_uri",
+            "smb.file_overlap",
         ],
     ),
 ];

@@ -60,6 +60,11 @@ impl Compare {
             let mask = value(2)?;
             return Ok(Compare::Bits { mask, value: mask, negated: true });
         }
+        if let Some((mask, wanted)) = text.strip_prefix('&').and_then(|text| text.split_once('=')) {
+            let mask = unsigned(Word::new(mask, word.at + 1).trim(), bits)?;
+            let wanted = unsigned(Word::new(wanted, word.at).trim(), bits)?;
+            return Ok(Compare::Bits { mask, value: wanted, negated: false });
+        }
         if text.starts_with('&') {
             let mask = value(1)?;
             return Ok(Compare::Bits { mask, value: 0, negated: true });

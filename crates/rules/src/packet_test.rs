@@ -184,7 +184,7 @@ impl PacketTest {
             }
             PacketTest::StreamSize { side, compare } => flow.is_some_and(|flow| side.holds(flow.stream_bytes, compare)),
             PacketTest::App { app, negated } => {
-                flow.is_some_and(|flow| flow.app_known && (flow.app == *app) != *negated)
+                flow.is_some_and(|flow| flow.app_known && app.includes(flow.app) != *negated)
             }
             PacketTest::Event(name) => packet.events.contains(name),
             PacketTest::Checksum { of, valid } => checksum(packet, *of).is_some_and(|sum| sum == *valid),

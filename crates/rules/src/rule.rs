@@ -76,6 +76,24 @@ pub(crate) struct List {
     pub absent: Option<bool>,
 }
 
+impl List {
+    /// Is it about frames of a protocol?
+    pub fn is_of_frame(&self) -> bool {
+        matches!(self.target, Target::Buffer(buffer) if buffer.about().name.starts_with(FRAME))
+    }
+}
+
+impl List {
+    /// Is it about files as a whole?
+    pub fn is_of_whole_file(&self) -> bool {
+        let whole = [Buffer::FILE_MD5, Buffer::FILE_SHA1, Buffer::FILE_SHA256, Buffer::FILE_SIZE];
+        matches!(self.target, Target::Buffer(buffer) if whole.contains(&buffer))
+    }
+}
+
+/// What names of buffers that are frames begin with.
+pub(crate) const FRAME: &str = "frame ";
+
 /// What `flow` asks for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlowTest {
@@ -157,6 +175,19 @@ impl Rule {
 
     /// Is only the application asked for, or less?
     pub(crate) fn is_of_app_only(&self) -> bool {
-        matches!(self.header.protocol, Protocol::App(_)) && self.lists.is_empty()
+        matches!(self.header.protocol, Protocol::App(_)) && self.lists.is_empty() || self.asks_app_alone()
+    }
+
+    /// Does nothing but `app-layer-protocol` ask for something? Then it matches a flow once.
+    pub(crate) fn asks_app_alone(&self) -> bool {
+        let asks = |test: &PacketTest| matches!(test, PacketTest::App { .. });
+        let of_flow = self.flow.to_server.is_some() || self.flow.established.is_some() || self.flow.stream.is_some();
+        self.scope == Scope::Packet
+            && !self.packet.is_empty()
+            && self.packet.iter().all(asks)
+            && !of_flow
+            && self.lists.is_empty()
+            && self.tests.is_empty()
+            && self.changes.is_empty()
     }
 }

@@ -1,6 +1,7 @@
 //! A rule set: a file of rules, compiled, and the patterns by which its rules are found.
 
 use crate::address::{Variables, default_variables};
+use crate::dataset::Datasets;
 use crate::grams::{Grams, SHORTEST};
 use crate::header::Header;
 use crate::inspect::Budget;
@@ -12,6 +13,7 @@ use crate::text;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base::limits::RULES;
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 
 /// How a file is read.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,10 @@ pub struct Options {
     pub variables: Vec<(String, String)>,
     /// Rules that are wrong or not supported are left out.
     pub partial: bool,
+    /// The caller reads QUIC.
+    pub quic: bool,
+    /// Where files lie that rules name; `None`: they may name none.
+    pub folder: Option<PathBuf>,
 }
 
 /// Many patterns, and the rules that each of them is for.
@@ -129,6 +135,11 @@ pub struct RuleSet {
     pub(crate) streams: bool,
     /// A rule looks at both sides of a transaction.
     pub(crate) whole: bool,
+    /// A rule looks at frames.
+    pub(crate) frames: bool,
+    /// A rule looks at files as a whole.
+    pub(crate) whole_files: bool,
+    pub(crate) datasets: Datasets,
     left_out: Vec<Mistake>,
 }
 
@@ -136,10 +147,11 @@ impl RuleSet {
     /// Reads a file. Gives all mistakes, where there are any and the options do not leave them out.
     pub fn read(file: &str, options: &Options) -> Result<RuleSet, Vec<Mistake>> {
         let mut variables = default_variables();
+        let mut datasets = Datasets::new(options.folder.clone());
         variables.extend(options.variables.iter().cloned());
         let (mut rules, mut mistakes, mut known) = (Vec::new(), Vec::new(), HashSet::new());
         for text in text::rules(file) {
-            match read_rule(&text, &variables) {
+            match read_rule(&text, &variables, &mut datasets) {
                 Ok(rule) if !known.insert(rule.key()) => {
                     let reason = format!("a rule with sid {} and gid {} stands before this one", rule.sid, rule.gid);
                     mistakes.push(text.mistake(Wrong::new(0, reason)));
@@ -148,6 +160,10 @@ impl RuleSet {
                     mistakes.push(text.mistake(Wrong::new(0, format!("a set has {RULES} rules at most"))));
                     break;
                 }
+                Ok(rule) if rule.app == Some(App::Quic) && !options.quic => {
+                    let reason = "QUIC needs the feature quic, without which this program was built";
+                    mistakes.push(text.mistake(Wrong::new(0, reason)));
+                }
                 Ok(rule) => rules.push(rule),
                 Err(wrong) => mistakes.push(text.mistake(wrong)),
             }
@@ -155,10 +171,10 @@ impl RuleSet {
         if !mistakes.is_empty() && !options.partial {
             return Err(mistakes);
         }
-        RuleSet::compile(rules, mistakes).map_err(|reason| vec![Mistake { line: 1, column: 1, reason }])
+        RuleSet::compile(rules, mistakes, datasets).map_err(|reason| vec![Mistake { line: 1, column: 1, reason }])
     }
 
-    fn compile(mut rules: Vec<Rule>, left_out: Vec<Mistake>) -> Result<RuleSet, String> {
+    fn compile(mut rules: Vec<Rule>, left_out: Vec<Mistake>, datasets: Datasets) -> Result<RuleSet, String> {
         rules.sort_by_key(Rule::order);
         let mut set = RuleSet {
             rules: Vec::new(),
@@ -172,6 +188,9 @@ impl RuleSet {
             buffers: Vec::new(),
             streams: false,
             whole: false,
+            frames: false,
+            whole_files: false,
+            datasets,
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
@@ -190,7 +209,9 @@ impl RuleSet {
                     buffers[usize::from(buffer.0)].push((at, bytes));
                 }
                 (Scope::Transaction, _) => match rule.app {
-                    Some(app) => set.each_transaction.entry(app).or_default().push(at),
+                    Some(app) => {
+                        app.members().for_each(|app| set.each_transaction.entry(app).or_default().push(at));
+                    }
                     None => set.any_transaction.push(at),
                 },
             }
@@ -200,6 +221,8 @@ impl RuleSet {
         set.buffers = buffers.iter().map(|rules| Patterns::new(rules)).collect::<Result<_, _>>()?;
         let of_payload = |list: &List| list.target == Target::Payload;
         set.streams = rules.iter().any(|rule| rule.scope != Scope::Packet && rule.lists.iter().any(of_payload));
+        set.frames = rules.iter().any(|rule| rule.lists.iter().any(List::is_of_frame));
+        set.whole_files = rules.iter().any(|rule| rule.lists.iter().any(List::is_of_whole_file));
         set.whole = rules.iter().any(|rule| rule.header.whole);
         set.rules = rules;
         Ok(set)
@@ -226,9 +249,9 @@ impl RuleSet {
     }
 }
 
-fn read_rule(text: &text::RuleText, variables: &Variables) -> Result<Rule, Wrong> {
+fn read_rule(text: &text::RuleText, variables: &Variables, datasets: &mut Datasets) -> Result<Rule, Wrong> {
     let (words, options) = text::parts(&text.text)?;
     let open = text.text.find('(').unwrap_or(text.text.len());
     let header = Header::read(&words, open, variables)?;
-    options::read(header, &options, text.line(), text.text.len())
+    options::read(header, &options, text.line(), text.text.len(), datasets)
 }

@@ -31,6 +31,8 @@ pub struct FlowState {
     pub dropped: bool,
     /// Rules about addresses alone have seen this direction.
     pub(crate) addresses_seen: [bool; 2],
+    /// Rules about the application alone that have matched.
+    pub(crate) app_matched: Vec<u32>,
     /// Counts of rules that count by flow.
     pub(crate) counts: Vec<(u32, u32, u64)>,
     /// By side: rules whose pattern came, with its place in the stream.
@@ -47,6 +49,7 @@ impl FlowState {
         if std::mem::replace(&mut self.set_number, number) != number {
             (self.addresses_seen, self.passed) = ([false; 2], false);
             self.waiting.iter_mut().for_each(Vec::clear);
+            self.app_matched.clear();
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the socket calls of an unmodified program ask of the process that keeps its sockets.
+//! The protocol between an unmodified program's socket calls and the process that keeps its sockets.
 //!
 //! ```text
 //!  program                                        host (crate socket-host)
@@ -7,15 +7,15 @@
 //!  read, write, epoll ... on that end ══ bytes ══▶ copied to and from the flow's stack
 //! ```
 //!
-//! One question is one connection to the host: the program may close, copy or inherit any file descriptor at any time, so the
-//! library keeps none. A socket is named by the inode of the program's end, which stays the same through `dup`, `fork` and
-//! `exec`. The library needs nothing but the C library, so this crate depends on nothing.
+//! Each question is one connection to the host: the program may close, copy or inherit any file descriptor at any time,
+//! so the library keeps none. A socket is named by the inode of the program's end, which `dup`, `fork` and `exec`
+//! preserve. The library only uses the C library, so this crate has no dependencies.
 
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Environment variable with the host's name: an abstract unix address and a secret, in hexadecimal digits.
+/// Environment variable with an abstract unix address of the host and a secret in hexadecimal digits.
 pub const VARIABLE: &str = "STREAMLINE_SOCKETS";
 
 /// Bytes of the secret that every question begins with.
@@ -30,52 +30,51 @@ pub const ANSWER: usize = 16 + ADDRESS;
 /// Bytes of an address with its family and port.
 pub const ADDRESS: usize = 24;
 
-/// Bytes of the message that brings an accepted connection to a listening socket: both addresses, the program's own first.
+/// Bytes of the message that announces an accepted connection to a listening socket: both addresses, the program's first.
 pub const ACCEPTED: usize = 2 * ADDRESS;
 
-/// What is in front of each datagram of a socket without a peer, both ways: address and port of the other side.
+/// The bytes before each datagram of a socket without a peer, in both directions: address and port of the other side.
 pub const ENVELOPE: usize = ADDRESS;
 
-/// `SO_PRIORITY` of the program's end says what it is: the kernel keeps it for us, whatever becomes of the process.
+/// The `SO_PRIORITY` of the program's end marks its kind: the kernel keeps this value, whatever happens to the process.
 pub mod mark {
-    /// Bytes of one connection.
+    /// The bytes of one connection.
     pub const STREAM: i32 = 4;
     /// A listening socket: one message of [`super::ACCEPTED`] bytes for each connection.
     pub const LISTENER: i32 = 5;
     /// Datagrams with an [`super::ENVELOPE`].
     pub const ENVELOPES: i32 = 6;
-    /// Datagrams to and from one peer, bare. The lowest mark.
+    /// Datagrams to and from one peer, without envelopes. The lowest mark.
     pub const DATAGRAMS: i32 = 3;
 }
 
-/// What is asked.
+/// A question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Call {
-    /// A TCP socket that connects to `address`. With an inode: the socket that was bound. `number` 1: do not wait.
+    /// Connect a TCP socket to `address`. With an inode: the socket that was bound. `number` 1: do not wait.
     Connect = 2,
-    /// A TCP socket that is bound to `address`. With a `value` of 1 one of IPv6 alone (`IPV6_V6ONLY`).
+    /// Bind a TCP socket to `address`. `value` 1: for IPv6 only (`IPV6_V6ONLY`).
     Bind = 3,
-    /// The bound socket listens, with a backlog of `number`.
+    /// Make the bound socket listen, with a backlog of `number`.
     Listen = 4,
-    /// The own address of a socket.
+    /// Return the own address of a socket.
     Name = 5,
-    /// The other side's address of a socket.
+    /// Return the peer's address of a socket.
     Peer = 6,
-    /// The error of a socket, which is forgotten then (`SO_ERROR`).
+    /// Return the error of a socket, and clear it (`SO_ERROR`).
     Error = 7,
-    /// Sets the option `number` of a socket to `value`; see [`option`].
+    /// Set the option `number` of a socket to `value`; see [`option`].
     Set = 8,
-    /// A UDP socket that is bound to `address`; port 0: any. With a `number` of 1: one that is bound to nothing, for a datagram to
-    /// `address`. `value` as for [`Bind`](Self::Bind).
+    /// Bind a UDP socket to `address`; port 0: any. `number` 1: leave it unbound, for a datagram to `address`. `value`
+    /// as for [`Bind`](Self::Bind).
     Datagrams = 9,
-    /// The UDP socket of this inode, or a new one, gets the peer `address`: it is another end from now on.
+    /// Give the UDP socket of this inode, or a new one, the peer `address`. Its end is replaced.
     Peered = 10,
-    /// The state of a TCP socket, as [`Answer::number`]. With a `number` of 1: is it one of IPv6 alone? The answer's address is of the
-    /// socket's family.
+    /// Return a TCP socket's state in [`Answer::number`]; `number` 1: is it IPv6 only? The address has its family.
     Info = 11,
-    /// Why a read of this socket gave no bytes: 0 for the end of the stream or a datagram without bytes, or the errno of what broke
-    /// it. EAGAIN: for an error that was asked for meanwhile, so read again.
+    /// Return why a read of this socket gave no bytes: 0 for the end of the stream or an empty datagram, or the errno
+    /// of the failure. EAGAIN: the error was already fetched by another call, so read again.
     Ended = 12,
 }
 
@@ -97,9 +96,9 @@ impl Call {
 
 /// Options that [`Call::Set`] sets.
 pub mod option {
-    /// Small segments are sent at once: 0 or 1.
+    /// Send small segments at once: 0 or 1.
     pub const NO_DELAY: i64 = 1;
-    /// Time in ms that a closed socket has to send what is left; negative: off; 0: reset.
+    /// How long a closed socket may send its remaining bytes, in ms; negative: off; 0: reset.
     pub const LINGER: i64 = 2;
     /// Seconds between keep-alive probes; 0: off.
     pub const KEEP_ALIVE: i64 = 3;
@@ -110,11 +109,11 @@ pub mod option {
 pub struct Ask {
     /// From [`VARIABLE`].
     pub secret: [u8; SECRET],
-    /// What is asked.
+    /// The question.
     pub call: Call,
-    /// The socket; 0: none yet.
+    /// The socket. 0: none yet.
     pub inode: u64,
-    /// As the call says, and as the program has it: one of IPv4 stays one of IPv6 in an IPv6 socket (RFC 4291 2.5.5.2).
+    /// As the call says, in the program's form: an IPv4 address in an IPv6 socket keeps its IPv6 form (RFC 4291 2.5.5.2).
     pub address: SocketAddr,
     /// As the call says.
     pub number: i64,
@@ -122,14 +121,14 @@ pub struct Ask {
     pub value: i64,
 }
 
-/// What the host answers. Beside it goes a file descriptor where the call makes one.
+/// The host's answer. If the call makes a file descriptor, it goes beside the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// 0, or why not.
+    /// 0, or the error.
     pub errno: i32,
-    /// The state in the kernel's numbers, or 0 or 1, for [`Call::Info`].
+    /// For [`Call::Info`]: the state in the kernel's numbers, or 0 or 1.
     pub number: i64,
-    /// An address, where one was asked for.
+    /// The requested address, if there is one.
     pub address: SocketAddr,
 }
 
@@ -137,15 +136,15 @@ pub struct Answer {
 pub const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Answer {
-    /// No, for this reason.
+    /// A refusal for this reason.
     pub const fn no(errno: i32) -> Answer {
         Answer { errno, number: 0, address: NOWHERE }
     }
 
-    /// Yes.
+    /// Success without data.
     pub const YES: Answer = Answer::no(0);
 
-    /// As it travels.
+    /// The answer in bytes.
     pub fn encode(&self) -> [u8; ANSWER] {
         let mut bytes = [0; ANSWER];
         bytes[0..4].copy_from_slice(&self.errno.to_le_bytes());
@@ -154,7 +153,7 @@ impl Answer {
         bytes
     }
 
-    /// What [`encode`](Self::encode) made.
+    /// Parses the bytes of [`encode`](Self::encode).
     pub fn decode(bytes: &[u8; ANSWER]) -> Answer {
         Answer {
             errno: i32::from_le_bytes(part(bytes, 0)),
@@ -165,7 +164,7 @@ impl Answer {
 }
 
 impl Ask {
-    /// As it travels.
+    /// The question in bytes.
     pub fn encode(&self) -> [u8; ASK] {
         let mut bytes = [0; ASK];
         bytes[..SECRET].copy_from_slice(&self.secret);
@@ -178,7 +177,7 @@ impl Ask {
         bytes
     }
 
-    /// What [`encode`](Self::encode) made; `None` for a call that is none.
+    /// Parses the bytes of [`encode`](Self::encode). `None`: the call is unknown.
     pub fn decode(bytes: &[u8; ASK]) -> Option<Ask> {
         let number = u32::from_le_bytes(part(bytes, SECRET));
         Some(Ask {
@@ -192,12 +191,12 @@ impl Ask {
     }
 }
 
-/// `N` bytes from `at` on; zeros beyond the end.
+/// `N` bytes from `at` on, with zeros beyond the end.
 fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
-/// An address in bytes: 4 or 6 for its family, a zero, the port, the address, and zeros.
+/// The bytes of an address: 4 or 6 for its family, a zero, the port, the address, and zeros.
 pub fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     let mut bytes = [0; ADDRESS];
     bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
@@ -214,7 +213,7 @@ pub fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
     bytes
 }
 
-/// What [`address_bytes`] made.
+/// Parses the bytes of [`address_bytes`].
 pub fn address(bytes: [u8; ADDRESS]) -> SocketAddr {
     let ip = match bytes[0] {
         6 => IpAddr::V6(Ipv6Addr::from(part::<16>(&bytes, 4))),
@@ -229,7 +228,7 @@ pub fn variable(name: &str, secret: [u8; SECRET]) -> String {
     format!("{name}:{secret}")
 }
 
-/// Name and secret of a value that [`variable`] made.
+/// The name and secret in a value of [`variable`].
 pub fn read_variable(value: &[u8]) -> Option<(&[u8], [u8; SECRET])> {
     let colon = value.iter().rposition(|byte| *byte == b':')?;
     let (name, digits) = (value.get(..colon)?, value.get(colon + 1..)?);

@@ -1,4 +1,4 @@
-//! Questions of programs: connections that bring one question each, and wait for one answer.
+//! Questions of programs: each connection brings one question, and waits for one answer.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
-/// Connections that have not asked yet, at most: then the oldest is closed. Any user of this network namespace can connect.
+/// Most connections without a question yet; beyond it, the oldest is closed. Any user of this namespace can connect.
 const SILENT: usize = 256;
 
-/// Where programs ask.
+/// The socket on which programs ask.
 #[derive(Debug)]
 pub(crate) struct Desk {
     listener: OwnedFd,
@@ -22,27 +22,27 @@ pub(crate) struct Desk {
     silent: HashMap<u64, OwnedFd>,
 }
 
-/// Somebody who asked and waits.
+/// A program that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Asker(OwnedFd);
 
 impl Desk {
-    /// A desk behind a socket that listens, and does not wait.
+    /// A desk behind a listening, non-blocking socket.
     pub(crate) fn new(listener: OwnedFd, secret: [u8; SECRET]) -> Desk {
         Desk { listener, secret, silent: HashMap::new() }
     }
 
-    /// Where connections arrive.
+    /// The socket on which connections arrive.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Takes a connection under this number; `None`: there is none now.
+    /// Accepts a connection under this number. `None`: there is none now.
     pub(crate) fn accept(&mut self, number: u64) -> Option<BorrowedFd<'_>> {
         loop {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(line) => {
-                    // A program's question comes at once; a stranger may take places and say nothing.
+                    // A program asks at once. A stranger may take places without asking.
                     if self.silent.len() >= SILENT
                         && let Some(oldest) = self.silent.keys().min().copied()
                     {
@@ -57,8 +57,7 @@ impl Desk {
         }
     }
 
-    /// The question of a connection that has something to say. `None`: it asks nothing that is answered, and is closed; or there is
-    /// nothing yet.
+    /// The question of a readable connection. `None`: it has no valid question, and is closed; or it has not come yet.
     pub(crate) fn read(&mut self, number: u64) -> Option<(Ask, Asker)> {
         let line = self.silent.get(&number)?;
         let mut bytes = [0; ASK];
@@ -77,9 +76,9 @@ impl Desk {
 }
 
 impl Asker {
-    /// Answers, with a file descriptor beside the answer or without. One who has gone gets nothing.
+    /// Answers, perhaps with a file descriptor. If the program has gone, the answer is lost.
     pub(crate) fn answer(self, answer: Answer, fd: Option<BorrowedFd<'_>>) {
-        // It waits for one answer, so there is room.
+        // The program waits for one answer, so there is room.
         let _ = send(self.0.as_fd(), &answer.encode(), fd);
     }
 }

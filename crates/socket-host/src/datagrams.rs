@@ -1,7 +1,7 @@
-//! The datagrams of one UDP socket: from a program's end to a flow and back.
+//! The datagrams of one UDP socket, between a program's end and a flow.
 //!
-//! The pair is one of `SOCK_SEQPACKET`: it keeps the bounds of messages, and unlike one of `SOCK_DGRAM` says when the program has
-//! closed its end. A message without bytes tells the program's library to ask for an error ([`Packets::ended`]).
+//! The pair is `SOCK_SEQPACKET`: it keeps message boundaries, and unlike `SOCK_DGRAM` it shows when the program has
+//! closed its end. An empty message tells the program's library to ask for an error ([`Packets::ended`]).
 
 use crate::ends::{has_hung_up, is_later, is_writable};
 use crate::families::{Own, at_one_port, plain};
@@ -16,43 +16,42 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Datagrams that one socket moves each way before the others have their turn.
+/// Datagrams that one socket moves in each direction before other sockets have their turn.
 const TURN: usize = 256;
 
-/// Bytes of datagrams that an end takes once the kernel calls it writable, with what the kernel adds: a part of the three quarters
-/// of its room that are free then.
+/// Bytes of datagrams, including the kernel's overhead, that an end accepts once it is writable: a part of the three
+/// quarters of its room that are free then.
 const ROOM: usize = 64 << 10;
 
-/// The longest message that is read: a datagram of UDP with its envelope is shorter.
+/// The longest message that is read: longer than any UDP datagram with its envelope.
 pub(crate) const LONGEST: usize = (64 << 10) + ENVELOPE;
 
 /// A UDP socket.
 #[derive(Debug)]
 pub(crate) struct Packets {
-    /// At least one; two of one connection and port where it reaches both families.
+    /// At least one. Two of one connection and port if it reaches both families.
     sockets: Vec<UdpSocket>,
-    /// What the program bound it to.
+    /// The address to which the program bound it.
     pub(crate) own: Own,
-    /// The interface that was chosen for it.
+    /// The interface chosen for it.
     pub(crate) device: Option<String>,
-    /// The only one it sends to and receives from, as flows have it: datagrams have no envelope then.
+    /// Its only peer, as flows write addresses. With a peer, datagrams have no envelope.
     pub(crate) peer: Option<SocketAddr>,
     /// Our end of the pair.
     end: OwnedFd,
-    /// Read from the program, while the flow had no room.
+    /// Read from the program while the flow had no room.
     held: Option<(SocketAddr, Vec<u8>)>,
-    /// The program closed its end, everywhere.
+    /// The program has closed its end everywhere.
     is_closed: bool,
-    /// Messages without bytes that the program was sent, and has not asked about.
+    /// Empty messages sent to the program, about which it has not asked yet.
     markers: u32,
-    /// An error that the program has not asked for; 0: none.
+    /// An error that the program has not fetched yet; 0: none.
     errno: i32,
-    /// Why the flow ended; 0: it did not.
+    /// Why the flow ended; 0: it has not.
     broken: i32,
 }
 
-/// Opens a flow for datagrams at each address, at a daemon connection of their own: the doorbell of a connection is that of all its
-/// flows.
+/// Opens a flow for datagrams at each address, on its own daemon connection: a connection's flows share one doorbell.
 pub(crate) fn open(
     options: &Options,
     device: Option<&str>,
@@ -60,7 +59,7 @@ pub(crate) fn open(
     peer: Option<SocketAddr>,
 ) -> io::Result<Vec<UdpSocket>> {
     let connection = Connection::open(&options.daemon, "streamline net run, UDP").map_err(|error| match error {
-        // There is a daemon, which serves this user no further client.
+        // There is a daemon, which accepts no more clients of this user.
         SocketError::Daemon(error) if error.kind() == ErrorKind::Other => ErrorKind::QuotaExceeded.into(),
         error => io::Error::from(error),
     })?;
@@ -93,12 +92,12 @@ impl Packets {
         Packets { sockets, own, device, peer, end, held: None, is_closed: false, markers: 0, errno: 0, broken: 0 }
     }
 
-    /// Address and port of its flows: the first one's.
+    /// Address and port of its first flow.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         self.sockets.first().map(UdpSocket::local_addr)
     }
 
-    /// What its flows ring at, and what says that the daemon has gone: of one connection.
+    /// The descriptors of its doorbell and its daemon connection. All its flows share the connection.
     pub(crate) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.first().into_iter().flat_map(|socket| [socket.fd(), socket.line()])
     }
@@ -108,20 +107,19 @@ impl Packets {
         &self.end
     }
 
-    /// The error that the program has not asked for.
+    /// Takes the error that the program has not fetched yet.
     pub(crate) fn take_error(&mut self) -> i32 {
         std::mem::take(&mut self.errno)
     }
 
-    /// Why the flow ended; 0: it did not.
+    /// Why the flow ended; 0: it has not.
     pub(crate) fn broken(&self) -> i32 {
         self.broken
     }
 
-    /// The program read a message without bytes: an error, EAGAIN where it has asked for that error by other means, or 0 where it is
-    /// a datagram without bytes.
+    /// The program read an empty message. Returns an error; EAGAIN if already fetched; 0 if it was an empty datagram.
     pub(crate) fn ended(&mut self) -> i32 {
-        // Which of several such messages it was does not matter: they have nothing in them.
+        // It does not matter which of several empty messages it was.
         let was_marker = self.markers > 0;
         self.markers = self.markers.saturating_sub(1);
         match (self.take_error(), was_marker) {
@@ -130,7 +128,7 @@ impl Packets {
         }
     }
 
-    /// Moves what can move. `space` has room for [`LONGEST`] bytes.
+    /// Moves as many datagrams as possible. `space` has room for [`LONGEST`] bytes.
     pub(crate) fn pump(&mut self, space: &mut [u8]) -> Pumped {
         self.sockets.iter().for_each(UdpSocket::awake);
         let (mut up, mut down) = (0, 0);
@@ -154,7 +152,7 @@ impl Packets {
             if self.sockets.iter().all(UdpSocket::fall_asleep) {
                 return Pumped::Rests;
             }
-            // It rang just now. A driver that never stops lets the others have their turn.
+            // The driver has just rung. A busy driver must let other sockets have their turn.
             self.sockets.iter().for_each(UdpSocket::awake);
             up += 1;
         }
@@ -164,7 +162,7 @@ impl Packets {
         self.sockets.iter_mut().map(UdpSocket::outstanding).sum()
     }
 
-    /// Moves datagrams of the program to the flow; says how many.
+    /// Moves datagrams of the program to the flow. Returns their number.
     fn pump_up(&mut self, space: &mut [u8]) -> usize {
         let mut moved = 0;
         while moved < TURN {
@@ -181,7 +179,7 @@ impl Packets {
             }
             let length = match recv(&self.end, &mut *space, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
                 Ok((_, length)) => length,
-                // It closed its end with datagrams in it; what it sent before is still here.
+                // The program closed its end with unread datagrams. Earlier datagrams from it are still here.
                 Err(Errno::CONNRESET | Errno::INTR) => continue,
                 Err(error) if is_later(error) => return moved,
                 Err(_) => {
@@ -200,7 +198,7 @@ impl Packets {
             };
             let (to, bytes) = match (self.peer, message.split_first_chunk::<ENVELOPE>()) {
                 (Some(peer), _) => (peer, message),
-                // What `send` and `write` bring has no envelope.
+                // Datagrams from `send` and `write` have no envelope.
                 (None, Some((envelope, bytes))) if address_bytes(address(*envelope)) == *envelope => {
                     (plain(address(*envelope)), bytes)
                 }
@@ -217,7 +215,7 @@ impl Packets {
         moved
     }
 
-    /// After a message without bytes: was it the end?
+    /// After an empty message: was it the end?
     fn has_closed(&self) -> bool {
         has_hung_up(&self.end) && matches!(rustix::io::ioctl_fionread(&self.end), Ok(0) | Err(_))
     }
@@ -233,7 +231,7 @@ impl Packets {
             match socket.send(Some(to), bytes) {
                 Ok(()) => return true,
                 Err(SocketError::Full) => return false,
-                // It was about an earlier one.
+                // The report was about an earlier datagram.
                 Err(SocketError::Reported(errno)) => self.reported(errno),
                 Err(SocketError::Closed(errno)) => {
                     self.breaks(errno);
@@ -251,8 +249,8 @@ impl Packets {
         }
     }
 
-    /// Moves datagrams of the flow to the program; says how many. What finds no room stays in the flow, whose driver drops and
-    /// counts what finds no room there.
+    /// Moves datagrams of the flow to the program. Returns their number. Without room they stay in the flow. If the
+    /// flow has no room, its driver drops and counts them.
     fn pump_down(&mut self) -> usize {
         if self.is_closed {
             return 0;
@@ -272,7 +270,7 @@ impl Packets {
                 Some(peer) if *peer == datagram.from => &pieces[1..],
                 Some(_) => return,
             };
-            // There is room; a program that has gone is noticed by the next read.
+            // There is room. If the program has gone, the next read notices.
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let _ = sendmsg(&*end, pieces, &mut SendAncillaryBuffer::default(), flags);
         });
@@ -285,17 +283,17 @@ impl Packets {
         0
     }
 
-    /// A report from the network: of interest to a socket with a peer, as with the kernel (udp(7), IP_RECVERR).
+    /// Handles a report from the network: only a socket with a peer gets it, as in the kernel (udp(7), IP_RECVERR).
     fn reported(&mut self, errno: i32) {
         if self.peer.is_some() {
             self.fails(errno);
         }
     }
 
-    /// Has the program told of an error.
+    /// Tells the program of an error.
     fn fails(&mut self, errno: i32) {
         self.errno = errno;
-        // Where it has not read an earlier one, or has no room, it is awake or will be.
+        // If it has not read an earlier empty message, or its end is full, it is awake or will be.
         if self.markers == 0 && send(&self.end, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
             self.markers = 1;
         }

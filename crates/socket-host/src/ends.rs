@@ -1,4 +1,4 @@
-//! Pairs of unix sockets: one end becomes a program's file descriptor, the other stays here.
+//! Pairs of unix sockets: one end becomes a program's file descriptor, the other one stays here.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -8,19 +8,19 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use std::io;
 
-/// The program's end, which goes to it, and the one that stays.
+/// The program's end, and the end that stays.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) theirs: OwnedFd,
     pub(crate) ours: OwnedFd,
-    /// Names the program's end, whatever number it has there.
+    /// Names the program's end, independent of its number there.
     pub(crate) inode: u64,
 }
 
 /// Bytes that an end holds for the other side.
 const HELD: usize = 256 << 10;
 
-/// A pair for a stream, or for messages that keep their bounds.
+/// A pair for a stream, or for messages with boundaries.
 pub(crate) fn pair(is_stream: bool) -> io::Result<Pair> {
     let kind = if is_stream { SocketType::STREAM } else { SocketType::SEQPACKET };
     let (theirs, ours) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -31,8 +31,8 @@ pub(crate) fn pair(is_stream: bool) -> io::Result<Pair> {
     Ok(Pair { theirs, ours, inode })
 }
 
-/// Fills the program's end, so that `poll` does not call it writable: a connection is being made. Says with how many bytes, which
-/// [`drain`] takes out.
+/// Fills the program's end while a connection is being made, so that `poll` does not report it as writable. Returns the
+/// number of bytes, which [`drain`] removes.
 pub(crate) fn fill(theirs: BorrowedFd<'_>) -> usize {
     let (block, mut bytes) = ([0u8; 4096], 0);
     while let Ok(sent @ 1..) = rustix::net::send(theirs, &block, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -41,8 +41,7 @@ pub(crate) fn fill(theirs: BorrowedFd<'_>) -> usize {
     bytes
 }
 
-/// Takes out what [`fill`] put in.
-/// The program may write as soon as some of it is gone: what comes behind it stays.
+/// Removes the bytes of [`fill`]. The program may write as soon as some of them are gone: later bytes stay.
 pub(crate) fn drain(ours: BorrowedFd<'_>, mut bytes: usize) {
     let mut block = [0u8; 16384];
     while bytes > 0
@@ -53,25 +52,25 @@ pub(crate) fn drain(ours: BorrowedFd<'_>, mut bytes: usize) {
     }
 }
 
-/// Has the program closed its end, everywhere?
+/// Has the program closed its end everywhere?
 pub(crate) fn has_hung_up(end: &OwnedFd) -> bool {
     now(end, PollFlags::empty()).intersects(PollFlags::HUP | PollFlags::ERR)
 }
 
-/// Has an end room?
+/// Has this end room?
 pub(crate) fn is_writable(end: &OwnedFd) -> bool {
     now(end, PollFlags::OUT).contains(PollFlags::OUT)
 }
 
-/// What `poll` says of an end now.
+/// The events of an end now.
 fn now(end: &OwnedFd, of: PollFlags) -> PollFlags {
     let mut fds = [PollFd::new(end, of)];
-    // A call that fails says nothing.
+    // After a failed call there are no events.
     let _ = poll(&mut fds, Some(&Timespec::default()));
     fds[0].revents()
 }
 
-/// Is there no room, or nothing there, now?
+/// Does this error mean: no room, or no data, at the moment?
 pub(crate) fn is_later(errno: Errno) -> bool {
     matches!(errno, Errno::AGAIN | Errno::NOBUFS | Errno::INTR)
 }

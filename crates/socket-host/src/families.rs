@@ -1,30 +1,30 @@
-//! Addresses of both families: those that a program has, and those that its flows have.
+//! Addresses of both families: in the program's form, and in the form of its flows.
 //!
-//! A socket of IPv6 reaches IPv4, too, unless it is one of IPv6 alone (RFC 3493 3.7, 5.3): the program has the addresses of IPv4
-//! written as ones of IPv6 there, and behind `::` is one flow for each family, on the same port.
+//! An IPv6 socket also reaches IPv4, unless it is for IPv6 only (RFC 3493 3.7, 5.3). The program sees IPv4 addresses in
+//! IPv6 form there. A socket on `::` has a flow for each family, on the same port.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Ports that are tried, where one that is free for one family may be taken for the other.
+/// How many ports are tried: a port that is free for one family may be taken for the other.
 const TRIES: u32 = 16;
 
-/// What a program's socket was bound to, or 0.0.0.0 or `::`.
+/// The address to which a program's socket was bound, or 0.0.0.0 or `::`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Own {
-    /// As the program has it.
+    /// In the program's form.
     pub(crate) address: SocketAddr,
-    /// It reaches nothing but IPv6.
+    /// It only reaches IPv6.
     pub(crate) is_v6_only: bool,
 }
 
 impl Own {
-    /// That of a socket which has no address of its own and whose other side is `peer`.
+    /// For a socket with the peer `peer` and without an address of its own.
     pub(crate) fn towards(peer: SocketAddr) -> Own {
         Own { address: any(peer), is_v6_only: false }
     }
 
-    /// An address of a flow as the program has it.
+    /// An address of a flow, in the program's form.
     pub(crate) fn form(&self, address: SocketAddr) -> SocketAddr {
         match (self.address, address.ip()) {
             (SocketAddr::V6(_), IpAddr::V4(ip)) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
@@ -32,12 +32,12 @@ impl Own {
         }
     }
 
-    /// Is it bound to all of IPv6, and with that to all of IPv4?
+    /// Is it bound to all IPv6 addresses, and so to all IPv4 addresses?
     pub(crate) fn reaches_both(&self) -> bool {
         self.address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !self.is_v6_only
     }
 
-    /// The addresses of the flows behind it, of those that `have` knows.
+    /// The addresses of its flows, as far as `have` knows them.
     pub(crate) fn behind(&self, have: &dyn Fn(IpAddr) -> bool) -> Vec<SocketAddr> {
         let own = plain(self.address);
         let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), own.port());
@@ -48,7 +48,7 @@ impl Own {
             .collect()
     }
 
-    /// The address of a flow to `peer`; `None`: it reaches none there.
+    /// The address of a flow to `peer`. `None`: it cannot reach that peer.
     pub(crate) fn facing(&self, peer: SocketAddr) -> Option<SocketAddr> {
         let (own, peer) = (plain(self.address), plain(peer));
         match own.is_ipv4() == peer.is_ipv4() {
@@ -59,12 +59,12 @@ impl Own {
     }
 }
 
-/// An address as flows have it.
+/// An address in the form of flows.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Any address and port, of the family that this one is written in.
+/// The unspecified address and port, in the family and form of this one.
 pub(crate) fn any(like: SocketAddr) -> SocketAddr {
     match like {
         SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
@@ -72,11 +72,11 @@ pub(crate) fn any(like: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Opens something at each address, all on the port that the first one gets. `local`: the address that something got.
+/// Opens something at each address, all on the port that the first one gets. `local`: returns the address of an opened one.
 ///
 /// # Errors
 ///
-/// The first error; `AddrInUse` where no port was free for all.
+/// The first error. `AddrInUse`: no port was free for all.
 pub(crate) fn at_one_port<T>(
     addresses: &[SocketAddr],
     open: &mut dyn FnMut(SocketAddr) -> io::Result<T>,

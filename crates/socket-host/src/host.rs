@@ -21,48 +21,48 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Numbers of what is waited for; sockets and questions come after these.
+/// Numbers of watched descriptors. Sockets and questions have the following numbers.
 const DESK: u64 = 0;
 const PROGRAM: u64 = 1;
 const FIRST: u64 = 2;
 
-/// After its program ended, a host without sockets stays for so long: a daemon may be about to open some.
+/// How long a host without sockets stays after its program ended: a daemon may be about to open some.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A listener that had no room for a connection is looked at again after this.
+/// How soon a listener without room for a connection is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// A host without news looks for questions this often.
+/// How often a host without events looks for questions.
 const LONG: Duration = Duration::from_secs(5);
 
-/// Sockets at most.
+/// The most sockets.
 const SOCKETS: usize = 1 << 16;
 
 /// A socket of a program.
 #[derive(Debug)]
 struct Socket {
     inode: u64,
-    /// Its own address as far as it has one, as the program has it.
+    /// Its own address, as far as it has one, in the program's form.
     own: Own,
     role: Role,
     no_delay: bool,
-    /// Bytes that keep its end from being writable.
+    /// Bytes that keep its end unwritable.
     filled: usize,
     keep_alive: i64,
-    /// ms; negative: the usual.
+    /// In ms; negative: the default.
     linger: i64,
 }
 
-/// What a socket does.
+/// The state of a socket.
 #[derive(Debug)]
 enum Role {
-    /// It has an address; and holds the port that it was given, where it asked for any.
+    /// It has an address. If the program asked for any port, it also holds the chosen one.
     Bound(OwnedFd, Vec<TcpListener>),
-    /// Its handshake runs; the asker waits for it, with the program's end, or nobody does.
+    /// Its handshake is running. If the asking program waits for it, `waits` has it, and the program's end.
     Connecting { stream: TcpStream, end: OwnedFd, waits: Option<(Asker, Option<OwnedFd>)> },
     /// It carries bytes.
     Open(Box<Proxy>),
-    /// It gives connections to the program.
+    /// It passes connections to the program.
     Listening { listeners: Vec<TcpListener>, end: OwnedFd, held: Option<Accepted> },
     /// It carries datagrams.
     Datagrams(Box<Packets>),
@@ -86,26 +86,26 @@ pub struct Host {
     options: Options,
     sockets: HashMap<u64, Socket>,
     by_inode: HashMap<u64, u64>,
-    /// Sockets that have more to do than one turn.
+    /// Sockets with more work than one turn.
     busy: VecDeque<u64>,
     remains: Remains,
-    /// A datagram on its way.
+    /// Buffer for a datagram.
     space: Vec<u8>,
     next: u64,
-    /// Listeners, or questions, are to be looked at again after a while.
+    /// Try listeners, or questions, again after a while.
     again: bool,
-    /// Readable once the program ended.
+    /// Readable once the program has ended.
     _program: OwnedFd,
-    /// When its program ended.
+    /// When the program ended.
     ended: Option<Instant>,
 }
 
 impl Host {
-    /// A host at a place, for the process of this handle (pidfd). The policy says which of its sockets become flows.
+    /// A host at a place, for the process of this handle (pidfd). The policy selects the sockets that become flows.
     ///
     /// # Errors
     ///
-    /// The kernel's, and those of the daemon.
+    /// Errors of the kernel and of the daemon.
     pub fn new(
         place: &Place,
         listener: OwnedFd,
@@ -113,7 +113,7 @@ impl Host {
         options: Options,
         policy: Policy,
     ) -> io::Result<Host> {
-        // Each socket takes four file descriptors. Where more are refused, it does with those that it has.
+        // Each socket takes four file descriptors. If the higher limit is refused, the present one must do.
         let files = rustix::process::getrlimit(Resource::Nofile);
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
         let poll = Poll::new()?;
@@ -137,12 +137,12 @@ impl Host {
         })
     }
 
-    /// Serves until the program has ended and has no socket left. What flows still have to send is the runtime's, which outlives this
-    /// process by a minute at most (`socket::net`).
+    /// Serves until the program has ended and has no socket left. The runtime sends the remaining bytes of flows. It
+    /// may keep this process alive for at most a minute (`socket::net`).
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn run(&mut self) -> io::Result<()> {
         let mut keys = Vec::new();
         loop {
@@ -158,7 +158,7 @@ impl Host {
             };
             let timeout = if self.again { timeout.unwrap_or(AGAIN).min(AGAIN) } else { timeout.unwrap_or(LONG) };
             self.poll.wait(&mut keys, Some(timeout))?;
-            // Also when nothing says that there are some: the last look may have lacked a file descriptor.
+            // Accept even without an event: the last attempt may have lacked a file descriptor.
             self.accept_questions();
             if std::mem::take(&mut self.again) {
                 let is_listener = |socket: &Socket| matches!(socket.role, Role::Listening { .. });
@@ -191,7 +191,7 @@ impl Host {
         loop {
             let number = self.number();
             let Some(line) = self.desk.accept(number) else { return };
-            // A question that comes before this is found by the first look of `epoll`.
+            // If the question has already come, the first look of `epoll` finds it.
             if self.poll.add(line, number).is_err() {
                 return;
             }
@@ -219,7 +219,7 @@ impl Host {
         }
     }
 
-    /// What one asks about a socket that is there.
+    /// Answers a question about an existing socket.
     fn about(&mut self, key: u64, ask: &Ask) -> Answer {
         let Some(socket) = self.sockets.get_mut(&key) else { return Answer::no(Errno::BADF.raw_os_error()) };
         match ask.call {
@@ -263,7 +263,7 @@ impl Host {
         }
     }
 
-    /// A UDP socket: bound to the address asked for, or with this peer.
+    /// Gives a UDP socket: bound to this address, or with this peer.
     fn give_datagrams(&mut self, ask: &Ask, peer: Option<SocketAddr>, asker: Asker) {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
         let is_bound = peer.is_none() && ask.number != 1;
@@ -282,7 +282,7 @@ impl Host {
         );
     }
 
-    /// Opens flows for datagrams; gives the program's end.
+    /// Opens flows for datagrams. Returns the program's end.
     fn open_datagrams(&mut self, device: Option<String>, own: Own, peer: Option<SocketAddr>) -> io::Result<OwnedFd> {
         let locals = match peer {
             Some(peer) => Vec::from_iter(own.facing(peer)),
@@ -292,14 +292,14 @@ impl Host {
         let pair = pair(false)?;
         let packets = Packets::new(sockets, own, device, peer, pair.ours);
         let local = packets.local().unwrap_or(NOWHERE);
-        // An unconnected socket that was bound to no address has none, as with the kernel.
+        // As in the kernel, an unconnected socket that was bound to no address has none.
         let address = if peer.is_some() { own.form(local) } else { SocketAddr::new(own.address.ip(), local.port()) };
         let key = self.number();
         self.insert(key, Socket::new(pair.inode, Own { address, ..own }, Role::Datagrams(Box::new(packets))));
         Ok(pair.theirs)
     }
 
-    /// A UDP socket gets another peer, or none, and with it another end and flow: the driver tells of errors only who names a peer.
+    /// Gives a UDP socket another peer, or none, with a new end and flow: only a flow with a peer gets errors.
     fn change_peer(&mut self, key: u64, peer: SocketAddr, asker: Asker) {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
         let peer = Some(peer).filter(|peer| *peer != NOWHERE);
@@ -311,14 +311,14 @@ impl Host {
         }
         let Some(local) = packets.local() else { return no(asker, Errno::INVAL.raw_os_error()) };
         let own = Own { address: SocketAddr::new(packets.own.address.ip(), local.port()), ..packets.own };
-        // A peer has a route, which says the interface.
+        // The route to a peer determines the interface.
         let device = packets.device.clone().filter(|_| peer.is_none());
         if let Some(peer) = peer
             && own.facing(peer).is_none()
         {
             return no(asker, Errno::AFNOSUPPORT.raw_os_error());
         }
-        // Where this is an earlier peer, the flow of then may be about to end.
+        // If it had this peer before, the earlier flow may be about to end.
         let is_it = |socket: &Socket| matches!(&socket.role, Role::Datagrams(packets) if packets.peer == peer.map(plain) && packets.local() == Some(local));
         let earlier: Vec<u64> = self.sockets.iter().filter(|(_, socket)| is_it(socket)).map(|(key, _)| *key).collect();
         earlier.into_iter().for_each(|key| self.turn(key));
@@ -351,7 +351,7 @@ impl Host {
                 }
             }
         } else {
-            // Its connection failed: that is said once, and then it may try again.
+            // Its connection failed. That is reported once, and then it may try again.
             match self.remains.take(ask.inode) {
                 0 => {}
                 errno => return asker.answer(Answer::no(errno), None),
@@ -365,7 +365,7 @@ impl Host {
         let options = Options { local: given.or(Some(local)), ..self.options.clone() };
         let stream = match TcpStream::start(&options, ask.address) {
             Ok(stream) => stream,
-            // No interface reaches it after all.
+            // After all no interface reaches it.
             Err(error) if bound.is_none() && error.kind() == io::ErrorKind::AddrNotAvailable => {
                 return no(asker, Errno::NOSYS);
             }
@@ -429,7 +429,7 @@ impl Host {
         };
         let (role, done) = match listeners {
             Ok(listeners) => {
-                // Programs that ask which port they got.
+                // Some programs ask which port they got.
                 socket.own.address.set_port(port_of(&listeners));
                 for listener in &listeners {
                     let _ = listener.set_nonblocking(true);
@@ -444,14 +444,14 @@ impl Host {
         done
     }
 
-    /// Puts a socket in, and has it waited for.
+    /// Adds a socket, and watches it.
     fn insert(&mut self, key: u64, socket: Socket) {
         socket.apply();
         let is_new = self.by_inode.insert(socket.inode, key) != Some(key);
         if is_new {
             self.remains.forget(socket.inode);
         }
-        // The end of a bound socket is known already when it connects or listens.
+        // The end of a bound socket is already watched when it connects or listens.
         let end = |end: &OwnedFd| if is_new { self.poll.add(end.as_fd(), key) } else { Ok(()) };
         let watched = match &socket.role {
             Role::Bound(own, _) => end(own),
@@ -471,7 +471,7 @@ impl Host {
         }
     }
 
-    /// A socket's turn.
+    /// Gives a socket its turn.
     fn turn(&mut self, key: u64) {
         let Some(socket) = self.sockets.get_mut(&key) else { return };
         match &mut socket.role {
@@ -504,7 +504,7 @@ impl Host {
         }
     }
 
-    /// Looks how a handshake stands.
+    /// Checks the state of a handshake.
     fn connected(&mut self, key: u64) {
         let Some(mut socket) = self.sockets.remove(&key) else { return };
         let Role::Connecting { stream, end, waits } = socket.role else { return };
@@ -540,7 +540,7 @@ impl Host {
         }
     }
 
-    /// Gives accepted connections to the program, as far as there is room.
+    /// Passes accepted connections to the program, as far as there is room.
     fn give(&mut self, key: u64) {
         loop {
             let Some(socket) = self.sockets.get_mut(&key) else { return };
@@ -549,7 +549,7 @@ impl Host {
                 return self.end(key, 0);
             }
             if held.is_none() {
-                // The next one has its turn first the next time.
+                // Next time, the next listener is first.
                 listeners.rotate_left(1);
                 *held = match accept(listeners) {
                     Ok(stream) => match pair(true) {
@@ -561,10 +561,10 @@ impl Host {
                         Err(_) => continue,
                     },
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    // The interfaces or the daemon went. The program keeps a socket at which nobody calls: one that hangs up would be
-                    // accepted from again and again.
+                    // The interfaces or the daemon have gone. The program keeps a socket without connections. If the
+                    // socket hung up, the program would call accept again and again.
                     Err(_) if listeners.is_empty() => return self.fall_silent(key),
-                    // No room for another connection now: those that wait are asked for again.
+                    // No room for another connection now: try the waiting ones again later.
                     Err(_) => return self.again = true,
                 };
             }
@@ -588,7 +588,7 @@ impl Host {
         }
     }
 
-    /// A listening socket accepts nothing any more.
+    /// A listening socket accepts no more connections.
     fn fall_silent(&mut self, key: u64) {
         let Some(mut socket) = self.sockets.remove(&key) else { return };
         if let Role::Listening { end, .. } = socket.role {
@@ -597,7 +597,7 @@ impl Host {
         }
     }
 
-    /// A socket is over. What its flow still has to send, the runtime sends.
+    /// Ends a socket. The runtime sends the remaining bytes of its flow.
     fn end(&mut self, key: u64, errno: i32) {
         let Some(socket) = self.sockets.remove(&key) else { return };
         self.by_inode.remove(&socket.inode);
@@ -612,7 +612,7 @@ impl Socket {
         Socket { inode, own, role, filled: 0, no_delay: false, keep_alive: 0, linger: -1 }
     }
 
-    /// Its own address. A socket that was bound to any port gets one now, and keeps it: it may listen there.
+    /// Its own address. A socket that was bound to any port gets one now, and keeps it for a later listen.
     fn name(&mut self, options: &Options, interfaces: &mut Interfaces) -> io::Result<SocketAddr> {
         if let Role::Bound(_, reserved) = &mut self.role
             && self.own.address.port() == 0
@@ -623,7 +623,7 @@ impl Socket {
         Ok(self.own.address)
     }
 
-    /// Its state, in the kernel's numbers (`TCP_INFO`).
+    /// Its state in the kernel's numbers (`TCP_INFO`).
     fn state(&self) -> i64 {
         match &self.role {
             Role::Open(_) => 1,
@@ -633,14 +633,14 @@ impl Socket {
         }
     }
 
-    /// Gives the options to the stream, where there is one.
+    /// Sets the options of the stream, if there is one.
     fn apply(&self) {
         let stream = match &self.role {
             Role::Connecting { stream, .. } => stream,
             Role::Open(proxy) => &proxy.stream,
             Role::Bound(..) | Role::Listening { .. } | Role::Datagrams(_) => return,
         };
-        // A stream that broke has no use for them.
+        // A broken stream does not need them.
         let _ = stream.set_nodelay(self.no_delay);
         let keep_alive = u64::try_from(self.keep_alive).ok().filter(|seconds| *seconds > 0);
         let _ = stream.set_keepalive(keep_alive.map(Duration::from_secs));
@@ -648,7 +648,7 @@ impl Socket {
     }
 }
 
-/// Has a socket told of each change of its stream.
+/// Watches each change of a socket's stream.
 fn watch(poll: &Poll, stream: &TcpStream, key: u64) -> io::Result<()> {
     poll.add(stream.as_fd(), key)?;
     poll.add(stream.writable_fd(), key)
@@ -664,7 +664,7 @@ fn port_of(listeners: &[TcpListener]) -> u16 {
     listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(0, |address| address.port())
 }
 
-/// A connection of the first listener that has one. One whose interface or daemon went is taken out.
+/// A connection of the first listener that has one. Removes listeners whose interface or daemon has gone.
 fn accept(listeners: &mut Vec<TcpListener>) -> io::Result<TcpStream> {
     let mut none = io::Error::from(io::ErrorKind::WouldBlock);
     let mut at = 0;

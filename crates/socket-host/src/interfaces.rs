@@ -1,4 +1,4 @@
-//! Which addresses are for flows: what the daemon says of its interfaces, asked for again now and then.
+//! The addresses for flows: the daemon's interfaces, which are asked for again now and then.
 
 use crate::families::{Own, plain};
 use crate::policy::{Act, Policy, Protocol};
@@ -9,19 +9,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the daemon said is believed for so long.
+/// How long the daemon's answer is valid.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Interfaces of a daemon that ended are believed for so long: as long as they wait for the next one, and a little longer.
+/// How long the interfaces of an ended daemon stay valid: a little longer than they wait for the next daemon.
 const LAST: Duration = Duration::from_secs(7);
 
 /// The daemon's interfaces.
 #[derive(Debug)]
 pub(crate) struct Interfaces {
     daemon: PathBuf,
-    /// Only this one.
+    /// Use only this interface.
     device: Option<String>,
-    /// Which sockets may become flows.
+    /// Selects the sockets that may become flows.
     policy: Policy,
     client: Option<Client>,
     known: Vec<InterfaceState>,
@@ -31,7 +31,7 @@ pub(crate) struct Interfaces {
 }
 
 impl Interfaces {
-    /// Those of a daemon, or the one of this name, for the sockets that the policy permits.
+    /// The interfaces of a daemon, or the one of this name, for sockets that the policy permits.
     pub(crate) fn new(daemon: &Path, device: Option<String>, policy: Policy) -> Interfaces {
         Interfaces {
             daemon: daemon.to_path_buf(),
@@ -44,8 +44,8 @@ impl Interfaces {
         }
     }
 
-    /// The one that routes to this address, by the most specific route; none for a socket that stays the kernel's. A device that
-    /// stays the host's may route there: the daemon says so when a flow is opened.
+    /// The interface that routes to this address, by the most specific route. `None`: the socket stays the kernel's.
+    /// The route may be on a device that the host keeps; the daemon reports that when a flow is opened.
     pub(crate) fn route(&mut self, protocol: Protocol, to: SocketAddr) -> Option<String> {
         let to = plain(to);
         if !self.policy.permits(Act::Connect, protocol, to) {
@@ -60,14 +60,14 @@ impl Interfaces {
         all.max_by_key(|(bits, _)| *bits).map(|(_, interface)| interface.device.clone())
     }
 
-    /// Has an interface what a socket is to be bound to, and does the policy permit a flow there?
+    /// Has an interface this socket's address, and does the policy permit a flow there?
     pub(crate) fn have(&mut self, protocol: Protocol, own: Own) -> bool {
         self.policy.permits(Act::Bind, protocol, plain(own.address)) && !self.behind(own, None).is_empty()
     }
 
-    /// The addresses of the flows behind a socket's own, at the interface of this name or at any; none: no interface has them.
+    /// The flows' addresses for a socket's own address, at this interface or at any. Empty: no interface has them.
     ///
-    /// Of a device that stays the host's, IPv6 is the host's, too: a flow of IPv4 would leave a server for both deaf on one side.
+    /// A device that the host keeps leaves IPv6 to the host: with an IPv4 flow, a server for both would miss one.
     pub(crate) fn behind(&mut self, own: Own, device: Option<&str>) -> Vec<SocketAddr> {
         let is_asked = |interface: &&InterfaceState| device.is_none_or(|device| interface.device == device);
         let all: Vec<&InterfaceState> = self.all().iter().filter(is_asked).collect();
@@ -85,10 +85,10 @@ impl Interfaces {
     fn all(&mut self) -> &[InterfaceState] {
         if self.asked.is_none_or(|asked| asked.elapsed() >= FRESH) {
             self.asked = Some(Instant::now());
-            // A daemon that says nothing has no interfaces for new sockets; a later look connects again.
+            // A daemon that does not answer has no interfaces for new sockets. A later call connects again.
             match self.ask() {
                 Ok(interfaces) => (self.known, self.heard) = (interfaces, self.asked),
-                // Its interfaces outlive it for a while: their addresses are not the kernel's meanwhile.
+                // Its interfaces outlive it for a while, so their addresses are not the kernel's yet.
                 Err(_) if self.heard.is_some_and(|heard| heard.elapsed() < LAST) => self.client = None,
                 Err(_) => (self.client, self.known) = (None, Vec::new()),
             }

@@ -1,4 +1,4 @@
-//! Where a host is found: an abstract unix address and a secret, which a program inherits in its environment.
+//! How a host is found: an abstract unix address and a secret, which a program inherits in its environment.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -6,7 +6,7 @@ use socket_calls::{SECRET, read_variable, variable};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Questions that wait for the host.
+/// The most questions that wait for the host.
 const BACKLOG: i32 = 1024;
 
 /// Name and secret of a host.
@@ -17,14 +17,14 @@ pub struct Place {
 }
 
 impl Place {
-    /// A new place, and the socket where its host listens.
+    /// A new place, and the socket on which its host listens.
     ///
-    /// An abstract address belongs to the network namespace: a program that changes its root folder or its user still reaches it.
-    /// Everybody can connect to it; the host closes connections that do not know the secret.
+    /// An abstract address belongs to the network namespace: a program that changes its root folder or its user still
+    /// reaches it. Any user can connect to it; the host closes connections without the secret.
     ///
     /// # Errors
     ///
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn create() -> io::Result<(Place, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -38,12 +38,12 @@ impl Place {
         Ok((Place { name, secret }, listener))
     }
 
-    /// What [`VARIABLE`](socket_calls::VARIABLE) says for this place.
+    /// The value of [`VARIABLE`](socket_calls::VARIABLE) for this place.
     pub fn variable(&self) -> String {
         variable(&self.name, self.secret)
     }
 
-    /// The place that a variable names.
+    /// The place in a variable's value.
     pub fn of_variable(value: &str) -> Option<Place> {
         let (name, secret) = read_variable(value.as_bytes())?;
         Some(Place { name: String::from_utf8(name.to_vec()).ok()?, secret })

@@ -1,5 +1,5 @@
-//! Which sockets of a program become flows, as a file says it: one line for each rule, and the first that fits decides. What no line
-//! names stays the kernel's.
+//! Selects the sockets of a program that become flows, by a file. Each line is a rule, and the first matching rule
+//! decides. Sockets without a matching rule stay the kernel's.
 //!
 //! ```text
 //! # Name servers by the kernel, everything else that connects by flows; one port to listen at.
@@ -11,7 +11,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-/// What a program does with a socket.
+/// The use of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Connects, or sends a datagram to another host.
@@ -27,7 +27,7 @@ pub(crate) enum Protocol {
     Udp,
 }
 
-/// A rule: none of a part fits all.
+/// A rule. A part that is `None` matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     is_flow: bool,
@@ -37,7 +37,7 @@ struct Rule {
     ports: RangeInclusive<u16>,
 }
 
-/// All rules, the first one first. The default has none, and makes every socket a flow that can be one.
+/// All rules, in order. The default has none, and makes every possible socket a flow.
 #[derive(Clone, Debug, Default)]
 pub struct Policy(Option<Vec<Rule>>);
 
@@ -46,7 +46,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// The number of the line, and what is wrong with it.
+    /// The line number, and the error.
     pub fn parse(text: &str) -> Result<Policy, String> {
         let mut rules = Vec::new();
         for (number, line) in text.lines().enumerate() {

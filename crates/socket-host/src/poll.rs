@@ -1,4 +1,4 @@
-//! What the host sleeps on: every file descriptor with the number of its socket, told of changes only (`EPOLLET`).
+//! The host's sleep: watches every descriptor under its socket's number, edge-triggered (`EPOLLET`).
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
-/// News that one look takes.
+/// The most events of one wait.
 const NEWS: usize = 256;
 
 /// File descriptors by number.
@@ -22,13 +22,13 @@ impl Poll {
         Ok(Poll { epoll: epoll::create(CreateFlags::CLOEXEC)?, events: Vec::with_capacity(NEWS) })
     }
 
-    /// Has `key` told of each change of `fd`, until `fd` is closed.
+    /// Reports each change of `fd` as `key`, until `fd` is closed.
     pub(crate) fn add(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, fd, EventData::new_u64(key), flags)?)
     }
 
-    /// Sleeps until something changes, at most for `timeout`, and puts the numbers into `keys`.
+    /// Sleeps until a descriptor changes, for at most `timeout`. Puts the numbers into `keys`.
     pub(crate) fn wait(&mut self, keys: &mut Vec<u64>, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.events.clear();

@@ -1,4 +1,4 @@
-//! The bytes of one connection: from a program's end to a flow and back, without a copy in between.
+//! The bytes of one connection, moved between a program's end and a flow without a copy in between.
 
 use crate::ends::{has_hung_up, is_later};
 use rustix::fd::{AsFd, OwnedFd};
@@ -7,17 +7,17 @@ use rustix::net::{SendFlags, Shutdown};
 use socket::net::TcpStream;
 use std::io::ErrorKind;
 
-/// Bytes that one connection moves each way before the others have their turn.
+/// Bytes that one connection moves in each direction before other sockets have their turn.
 const TURN: usize = 1 << 20;
 
-/// What became of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pumped {
-    /// Nothing more can move now.
+    /// No more bytes can move now.
     Rests,
-    /// There is more, and others wait.
+    /// More bytes can move, but other sockets wait.
     More,
-    /// Both directions ended: nothing will move any more.
+    /// Both directions have ended.
     Over,
 }
 
@@ -27,13 +27,13 @@ pub(crate) struct Proxy {
     pub(crate) stream: TcpStream,
     /// Our end of the pair.
     end: OwnedFd,
-    /// The program finished writing, or has gone.
+    /// The program has finished writing, or has gone.
     program_finished: bool,
-    /// The other side finished, and the program was told.
+    /// The peer has finished, and the program was told.
     flow_finished: bool,
-    /// The program closed its end without reading everything, or is to reset the connection by that.
+    /// The program closed its end without reading everything, or in a way that must reset the connection.
     program_dropped: bool,
-    /// Why the connection broke, as an errno; 0: it did not.
+    /// Why the connection broke, as an errno; 0: it has not.
     errno: i32,
 }
 
@@ -47,18 +47,17 @@ impl Proxy {
         &self.end
     }
 
-    /// Why the connection broke; 0: it did not.
+    /// Why the connection broke; 0: it has not.
     pub(crate) fn errno(&self) -> i32 {
         self.errno
     }
 
-    /// Did the program close its end with bytes in it that it did not read, or so that the connection is to be reset? The other side
-    /// hears of it by a reset.
+    /// Did the program close its end with unread bytes, or in a way that must reset the connection? Then the peer gets a reset.
     pub(crate) fn was_dropped(&self) -> bool {
         self.program_dropped
     }
 
-    /// Moves what can move. `resets`: a close of the program's ends the connection by a reset (`SO_LINGER` of 0).
+    /// Moves as many bytes as possible. `resets`: if the program closes its end, the connection is reset (`SO_LINGER` of 0).
     pub(crate) fn pump(&mut self, resets: bool) -> Pumped {
         let (mut up, mut down) = (0, 0);
         loop {
@@ -72,7 +71,7 @@ impl Proxy {
             if self.program_finished && !self.flow_finished && resets && has_hung_up(&self.end) {
                 (self.program_dropped, self.flow_finished) = (true, true);
             }
-            // A program that closed its end reads no more; what it wrote before was read first.
+            // A program that closed its end reads no more. Its earlier bytes were read first.
             if self.program_finished && (self.flow_finished || has_hung_up(&self.end)) {
                 return Pumped::Over;
             }
@@ -82,7 +81,7 @@ impl Proxy {
         }
     }
 
-    /// Moves bytes of the program to the flow; says how many.
+    /// Moves bytes of the program to the flow. Returns their number.
     fn pump_up(&mut self, resets: bool) -> usize {
         let mut read = None;
         let moved = self.stream.write_with(&mut |room| {
@@ -95,7 +94,7 @@ impl Proxy {
             (_, Some(Ok(0))) => {
                 self.program_finished = true;
                 if !resets || !has_hung_up(&self.end) {
-                    // A flow that broke has nothing to finish.
+                    // A broken flow need not finish.
                     let _ = self.stream.shutdown(std::net::Shutdown::Write);
                 }
                 0
@@ -107,7 +106,7 @@ impl Proxy {
             }
             (Err(error), _) if error.kind() == ErrorKind::WouldBlock => 0,
             (Err(error), _) => {
-                // What came before is still read.
+                // Earlier bytes are still read.
                 self.errno = error.raw_os_error().unwrap_or(0);
                 self.program_finished = true;
                 0
@@ -115,7 +114,7 @@ impl Proxy {
         }
     }
 
-    /// Moves bytes of the flow to the program; says how many.
+    /// Moves bytes of the flow to the program. Returns their number.
     fn pump_down(&mut self) -> usize {
         let mut written = None;
         let moved = self.stream.read_with(&mut |bytes| {
@@ -132,14 +131,14 @@ impl Proxy {
             }
             (Ok(moved), _) => moved,
             (_, Some(Err(error))) if !is_later(error) => {
-                // It reads no more: what comes now is for nobody.
+                // The program reads no more: further bytes are lost.
                 self.program_dropped = true;
                 self.flow_finished = true;
                 0
             }
             (Err(error), _) if error.kind() == ErrorKind::WouldBlock => 0,
             (Err(error), _) => {
-                // The program reads the end, and the host says why.
+                // The program reads the end, and then asks the host why.
                 self.errno = error.raw_os_error().unwrap_or(0);
                 (self.program_finished, self.flow_finished) = (true, true);
                 0

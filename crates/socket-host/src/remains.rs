@@ -1,8 +1,8 @@
-//! What is remembered of sockets that broke: their program may ask for the error later.
+//! Errors of broken sockets, which their program may ask for later.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Sockets that are remembered.
+/// The most sockets that are kept.
 const REMEMBERED: usize = 4096;
 
 /// Errors by inode of the program's end.
@@ -25,21 +25,21 @@ impl Remains {
         }
     }
 
-    /// Why a socket broke, once (as `SO_ERROR` says it); 0 for one that is not known.
+    /// Why a socket broke, returned once (like `SO_ERROR`); 0: it is unknown.
     pub(crate) fn take(&mut self, inode: u64) -> i32 {
         let errno = self.errno(inode);
         self.forget(inode);
         errno
     }
 
-    /// A new socket has this inode: what was known of another is forgotten.
+    /// A new socket has this inode: forgets the earlier one.
     pub(crate) fn forget(&mut self, inode: u64) {
         if self.errors.remove(&inode).is_some() {
             self.order.retain(|known| *known != inode);
         }
     }
 
-    /// Why a socket broke; 0 for one that is not known.
+    /// Why a socket broke; 0: it is unknown.
     pub(crate) fn errno(&self, inode: u64) -> i32 {
         self.errors.get(&inode).copied().unwrap_or(0)
     }

@@ -1,20 +1,20 @@
-//! What a file descriptor is, and how one of the kernel's sockets becomes an end that the host serves.
+//! The kinds of file descriptors, and the replacement of a kernel socket by an end that the host serves.
 
 use crate::kernel::{call, close, copy_option, inode, option, quietly, set_option};
 use crate::{epoll, host};
 use libc::c_int;
 use socket_calls::{Call, NOWHERE, mark};
 
-/// What a file descriptor is.
+/// The kind of a file descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Of no concern here: the kernel answers.
+    /// Handled by the kernel alone.
     Other,
-    /// The kernel's own socket for TCP or UDP over IPv4 or IPv6.
+    /// A kernel socket for TCP or UDP over IPv4 or IPv6.
     Kernel { is_stream: bool, is_v6: bool },
-    /// Bytes of one connection.
+    /// The bytes of one connection.
     Stream,
-    /// Gives accepted connections.
+    /// Passes accepted connections.
     Listener,
     /// Datagrams with envelopes.
     Envelopes,
@@ -29,7 +29,7 @@ impl End {
     }
 }
 
-/// What `fd` is, if it is ours; cheap for what is not.
+/// The kind of `fd`, if the host serves it. Quick for all other descriptors.
 pub(crate) fn ours(fd: c_int) -> End {
     if !host::is_there() {
         return End::Other;
@@ -42,7 +42,7 @@ pub(crate) fn ours(fd: c_int) -> End {
             Some(mark::DATAGRAMS) => End::Datagrams,
             _ => return End::Other,
         };
-        // Sockets of IP have priorities of their own.
+        // IP sockets have priorities of their own.
         match option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
             Some(libc::AF_UNIX) => end,
             _ => End::Other,
@@ -50,7 +50,7 @@ pub(crate) fn ours(fd: c_int) -> End {
     })
 }
 
-/// What `fd` is, also if it is one of the kernel's sockets.
+/// The kind of `fd`, including kernel sockets.
 pub(crate) fn of(fd: c_int) -> End {
     let end = ours(fd);
     if end != End::Other || !host::is_there() {
@@ -70,20 +70,20 @@ pub(crate) fn of(fd: c_int) -> End {
     })
 }
 
-/// Does one of the kernel's sockets reach nothing but IPv6?
+/// Does this kernel socket only reach IPv6?
 pub(crate) fn is_v6_only(fd: c_int) -> bool {
     quietly(|| option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1))
 }
 
-/// Is `fd` not to wait?
+/// Is `fd` non-blocking?
 pub(crate) fn is_nonblocking(fd: c_int) -> bool {
     quietly(|| call(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize, 0]) & libc::O_NONBLOCK as isize != 0)
 }
 
-/// Options of the kernel's socket that a unix socket has, too.
+/// Options of a kernel socket that a unix socket also has.
 const COMMON: [c_int; 3] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_LINGER];
 
-/// Puts `end` in the place of `fd`, with the flags and options that `fd` has. `false`: the kernel refuses.
+/// Replaces `fd` by `end`, with the flags and options of `fd`. `false`: the kernel refuses.
 pub(crate) fn replace(fd: c_int, end: c_int, is_stream: bool) -> bool {
     quietly(|| {
         let before = inode(fd);
@@ -118,7 +118,7 @@ pub(crate) fn replace(fd: c_int, end: c_int, is_stream: bool) -> bool {
     })
 }
 
-/// Says what an end is.
+/// Marks the kind of an end.
 pub(crate) fn set_mark(fd: c_int, mark: i32) {
     quietly(|| set_option(fd, libc::SO_PRIORITY, mark));
 }

@@ -1,14 +1,14 @@
-//! Sockets that a program hands to `epoll` before it connects them (nginx does): where such a socket becomes an end of the host's,
-//! the kernel has forgotten it, and this says it again.
+//! Sockets that a program adds to `epoll` before it connects them, as nginx does. When such a socket is replaced by an
+//! end of the host, the kernel forgets it, and this file adds it again.
 
 use crate::ends::{self, End};
 use crate::kernel::{call, inode, quietly};
 use libc::{c_int, epoll_event};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// What a program told `epoll` about a socket that may become another.
+/// A program's call of `epoll` for a socket that may be replaced.
 struct Entry {
-    /// Inode of the socket; 0: the entry is free.
+    /// Inode of the socket. 0: the entry is free.
     inode: AtomicU64,
     fd: AtomicI32,
     epoll: AtomicI32,
@@ -16,7 +16,7 @@ struct Entry {
     data: AtomicU64,
 }
 
-/// The last sockets that were told; older ones are overwritten.
+/// The most recent calls. Older ones are overwritten.
 const ENTRIES: usize = 256;
 
 static TABLE: [Entry; ENTRIES] = [const {
@@ -31,7 +31,7 @@ static TABLE: [Entry; ENTRIES] = [const {
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Held while the table is read or written. Who finds it held (another thread, or the code below a signal handler) goes on without.
+/// Held while the table is used. Code that finds it held (a thread, or a signal handler) goes on without the table.
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 fn with_table(act: impl FnOnce(&[Entry; ENTRIES])) {
@@ -41,9 +41,9 @@ fn with_table(act: impl FnOnce(&[Entry; ENTRIES])) {
     }
 }
 
-/// The program told `epoll` this about `fd`, with success.
+/// The program called `epoll_ctl` with these arguments, successfully.
 pub(crate) fn told(epoll: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) {
-    // Those that may become other ends: a UDP socket does with each peer.
+    // Sockets that may be replaced: a UDP socket is with each new peer.
     if !matches!(ends::of(fd), End::Kernel { .. } | End::Envelopes | End::Datagrams) {
         return;
     }
@@ -69,7 +69,7 @@ pub(crate) fn told(epoll: c_int, operation: c_int, fd: c_int, event: Option<epol
     });
 }
 
-/// `fd`, which was the socket of inode `before`, is another one now: tells `epoll` again.
+/// `fd`, which was the socket of inode `before`, has been replaced: calls `epoll_ctl` again.
 pub(crate) fn carry_over(fd: c_int, before: u64) {
     with_table(|table| {
         for entry in table.iter().filter(|entry| entry.inode.load(Ordering::Relaxed) == before) {

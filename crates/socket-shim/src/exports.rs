@@ -1,8 +1,8 @@
-//! The functions that stand before the C library's. Each does what its manual page says.
+//! The functions that replace the C library's. Each behaves as its manual page says.
 //!
 //! # Safety
 //!
-//! All of them: pointers and lengths are as C promises the function of this name.
+//! All functions: pointers and lengths are as C requires them for the function of this name.
 
 use crate::ends::{self, End};
 use crate::kernel::{call, errno, fail, has_port, inode, is_unspecified, quietly, read_address, write_address};
@@ -13,10 +13,10 @@ use libc::{
 use socket_calls::{ACCEPTED, Call, ENVELOPE, NOWHERE, address, address_bytes, mark};
 use std::net::{IpAddr, SocketAddr};
 
-/// The host leaves an address to the kernel.
+/// The host's answer if an address stays the kernel's.
 const NOT_OURS: c_int = libc::ENOSYS;
 
-/// Does no interface carry datagrams to this address?
+/// Is this an address to which no interface carries datagrams?
 fn is_carried_by_none(address: SocketAddr) -> bool {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() || ip.is_unspecified(),
@@ -24,15 +24,15 @@ fn is_carried_by_none(address: SocketAddr) -> bool {
     }
 }
 
-/// Is this an address of one link, which the number of a device of the kernel's belongs to?
+/// Is this a link-local address, which needs the number of a kernel device?
 fn is_of_link(address: SocketAddr) -> bool {
     matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// The address that one of the kernel's sockets would send to, where a flow may do that instead.
+/// The address to which a flow may send in place of a kernel socket.
 fn of_flow(fd: c_int, end: End, address: SocketAddr) -> Option<SocketAddr> {
     let address = match (end, address.ip()) {
-        // udp(7) of IPv6 takes addresses of IPv4 as such.
+        // IPv6 sockets of udp(7) accept plain IPv4 addresses.
         (End::Kernel { is_stream: false, is_v6: true }, IpAddr::V4(ip)) => {
             SocketAddr::new(ip.to_ipv6_mapped().into(), address.port())
         }
@@ -41,13 +41,13 @@ fn of_flow(fd: c_int, end: End, address: SocketAddr) -> Option<SocketAddr> {
     (has_family(fd, end, address) && !is_carried_by_none(address) && !is_of_link(address)).then_some(address)
 }
 
-/// Can one of the kernel's sockets have this address at all?
+/// Can this kernel socket have this address at all?
 fn has_family(fd: c_int, end: End, address: SocketAddr) -> bool {
     let is_mapped = address.is_ipv6() && address.ip().to_canonical().is_ipv4();
     matches!(end, End::Kernel { is_v6, .. } if is_v6 == address.is_ipv6()) && !(is_mapped && ends::is_v6_only(fd))
 }
 
-/// Asks for an end in the place of `fd`. `Ok(false)`: it stays the kernel's.
+/// Asks for an end in place of `fd`. `Ok(false)`: it stays the kernel's.
 fn exchange(fd: c_int, what: Call, about: u64, address: SocketAddr, number: i64) -> Result<bool, c_int> {
     let is_stream = matches!(what, Call::Connect | Call::Bind);
     let mark = match what {
@@ -86,14 +86,14 @@ pub unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen
         address = address.and_then(|address| of_flow(fd, end, address));
     }
     let (what, about) = match (end, address) {
-        // What it is bound to is the kernel's.
+        // It is bound to an address of the kernel.
         (End::Kernel { .. }, _) if has_port(fd) => return kernels(),
         (End::Other, _) | (End::Kernel { .. }, None) => return kernels(),
         (End::Kernel { is_stream: true, .. }, _) => (Call::Connect, 0),
         (End::Kernel { is_stream: false, .. }, _) => (Call::Peered, 0),
         (End::Listener, _) => return fail(libc::EISCONN),
         (End::Stream, _) => (Call::Connect, inode(fd)),
-        // AF_UNSPEC: no peer any more.
+        // AF_UNSPEC: removes the peer.
         (End::Envelopes | End::Datagrams, _) => (Call::Peered, inode(fd)),
     };
     let address = match address {
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut so
     let on_exec = if flags & libc::SOCK_CLOEXEC != 0 { libc::MSG_CMSG_CLOEXEC } else { 0 };
     let Some((count, accepted)) = host::receive_with_fd(fd, &mut message, on_exec) else { return -1 };
     let Some(accepted) = accepted else {
-        // The host closed it, or the process has too many open files: the kernel drops what it cannot install.
+        // The host closed it, or the process has too many open files: then the kernel drops descriptors.
         return fail(if count == 0 { libc::EINVAL } else { libc::EMFILE });
     };
     ends::set_mark(accepted, mark::STREAM);
@@ -299,15 +299,14 @@ pub unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, ev
     let arguments = [epoll as usize, operation as usize, fd as usize, event as usize];
     let done = call(libc::SYS_epoll_ctl, arguments) as c_int;
     if done == 0 {
-        // SAFETY: as promised: the kernel just read it.
+        // SAFETY: as promised; the kernel has just read it.
         let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
         epoll::told(epoll, operation, fd, event);
     }
     done
 }
 
-/// What a read that gave nothing means: the end of the stream, a datagram without bytes, or an error that a unix socket does not
-/// report. `None`: nothing was there after all.
+/// Why a read got no bytes: the end, an empty datagram, or an error beyond unix sockets. `None`: read again.
 fn ended(fd: c_int) -> Option<ssize_t> {
     if !matches!(ends::ours(fd), End::Stream | End::Datagrams | End::Envelopes) {
         return Some(0);
@@ -316,12 +315,12 @@ fn ended(fd: c_int) -> Option<ssize_t> {
         Some(answer) if answer.errno == libc::EAGAIN => None,
         Some(answer) if answer.errno != 0 => Some(fail(answer.errno) as ssize_t),
         Some(_) => Some(0),
-        // A host that has gone is no end of what was sent.
+        // If the host has gone, the stream has not ended properly.
         None => Some(fail(libc::ECONNRESET) as ssize_t),
     }
 }
 
-/// Receives by `act`, which is done again where there was nothing after all. `room`: bytes that there is room for.
+/// Receives with `act`, and repeats that if there was nothing after all. `room`: bytes that fit.
 fn receiving(fd: c_int, room: usize, mut act: impl FnMut() -> isize) -> ssize_t {
     loop {
         match act() {
@@ -348,7 +347,7 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssiz
     receiving(fd, count, || call(libc::SYS_read, [fd as usize, to as usize, count]))
 }
 
-/// read(2), as programs call it that are built with checks.
+/// read(2), as called by programs that are built with checks.
 ///
 /// # Safety
 ///
@@ -383,7 +382,7 @@ pub unsafe extern "C" fn readv(fd: c_int, pieces: *const iovec, count: c_int) ->
             recvmsg(fd, &raw mut message, 0)
         };
     }
-    // A read into no room at all gives nothing, too; the host knows that nothing ended.
+    // A read into no room also gives no bytes. The host knows that the stream has not ended.
     receiving(fd, 1, || call(libc::SYS_readv, [fd as usize, pieces as usize, count as usize]))
 }
 
@@ -398,7 +397,7 @@ pub unsafe extern "C" fn recv(fd: c_int, to: *mut c_void, count: size_t, flags: 
     unsafe { recvfrom(fd, to, count, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
 }
 
-/// recv(2), as programs call it that are built with checks.
+/// recv(2), as called by programs that are built with checks.
 ///
 /// # Safety
 ///
@@ -440,7 +439,7 @@ pub unsafe extern "C" fn recvfrom(
     let room = if length.is_null() { 0 } else { unsafe { length.read_unaligned() } };
     let got = receiving(fd, count, || call(libc::SYS_recvfrom, arguments));
     if end == End::Datagrams && got >= 0 && !from.is_null() && !length.is_null() {
-        // SAFETY: as promised. The kernel set the length to 0: a unix socket has no name.
+        // SAFETY: as promised. The kernel set the length to 0, because a unix socket has no name.
         quietly(|| unsafe {
             length.write_unaligned(room);
             name(Call::Peer, fd, from, length)
@@ -449,7 +448,7 @@ pub unsafe extern "C" fn recvfrom(
     got
 }
 
-/// recvfrom(2), as programs call it that are built with checks.
+/// recvfrom(2), as called by programs that are built with checks.
 ///
 /// # Safety
 ///
@@ -501,10 +500,10 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     }
 }
 
-/// Pieces of a datagram with its envelope.
+/// The most pieces of a datagram with its envelope.
 const PIECES: usize = 64;
 
-/// Receives a datagram into the message's pieces, and its sender's address. Sets the message's flags.
+/// Receives a datagram into the message's pieces, and writes the sender's address. Sets the message's flags.
 ///
 /// # Safety
 ///
@@ -538,7 +537,7 @@ unsafe fn receive_envelope(
     got.saturating_sub(ENVELOPE) as ssize_t
 }
 
-/// The pieces of a message with an envelope in front; `None`: there are too many.
+/// The pieces of a message behind an envelope. `None`: there are too many.
 ///
 /// # Safety
 ///
@@ -556,7 +555,7 @@ unsafe fn with_envelope(message: &msghdr, envelope: *mut c_void) -> Option<([iov
     Some((pieces, count + 1))
 }
 
-/// What a datagram to `to` needs before it goes: a socket of the kernel's without a port becomes ours, if the host routes there.
+/// Prepares a datagram to `to`: a kernel socket without a port is replaced, if the host routes there.
 fn before_sending(fd: c_int, to: Option<SocketAddr>) -> Result<End, c_int> {
     let Some(to) = to else { return Ok(ends::ours(fd)) };
     let end = ends::of(fd);
@@ -568,7 +567,7 @@ fn before_sending(fd: c_int, to: Option<SocketAddr>) -> Result<End, c_int> {
                 Err(why) => Err(why),
             }
         }
-        // Its flow is on an interface, which carries none of these.
+        // Its flow is on an interface, which does not carry these.
         (End::Envelopes, _) if is_carried_by_none(to) => Err(libc::ENETUNREACH),
         (end, _) => Ok(end),
     }
@@ -611,7 +610,7 @@ pub unsafe extern "C" fn sendto(
                 send_envelope(fd, &message, flags, address)
             }
         }
-        // Its end knows the peer.
+        // The end has the peer already.
         Ok(End::Stream | End::Datagrams) => kernels(0, 0),
         Ok(_) => kernels(to as usize, length as usize),
     }
@@ -643,7 +642,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         // SAFETY: as promised.
         Ok(End::Envelopes) => unsafe { send_envelope(fd, given, flags, address) },
         Ok(End::Stream | End::Datagrams) => {
-            // SAFETY: a structure of numbers and pointers is copied.
+            // SAFETY: copies a structure of numbers and pointers.
             let mut bare: msghdr = unsafe { message.read() };
             (bare.msg_name, bare.msg_namelen) = (std::ptr::null_mut(), 0);
             kernels(&raw const bare)
@@ -700,7 +699,7 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
     if done == 0 && count > 0 { -1 } else { done }
 }
 
-/// recvmmsg(2). Of an unconnected UDP socket that the host serves: without the time limit, which the first datagram ends anyway.
+/// recvmmsg(2). For an unconnected UDP socket of the host, the time limit is ignored: the first datagram ends it.
 ///
 /// # Safety
 ///

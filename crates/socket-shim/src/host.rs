@@ -1,4 +1,4 @@
-//! One question to the host: a connection, a message, an answer, and perhaps a file descriptor beside it.
+//! One question to the host: a connection, a message, an answer, and perhaps a file descriptor.
 
 use crate::kernel::{call, close};
 use libc::{c_int, c_void};
@@ -6,7 +6,7 @@ use socket_calls::{ANSWER, Answer, Ask, Call, NOWHERE, SECRET, VARIABLE, read_va
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 
-/// Where the host is: a unix address, its length, and the secret.
+/// The host's unix address, its length, and the secret.
 struct Host {
     address: libc::sockaddr_un,
     length: usize,
@@ -15,7 +15,7 @@ struct Host {
 
 static HOST: OnceLock<Host> = OnceLock::new();
 
-/// Runs before the program's `main`: afterwards the program may change its environment.
+/// Runs before the program's `main`: later the program may change its environment.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = at_start;
@@ -39,12 +39,12 @@ pub(crate) fn is_there() -> bool {
     HOST.get().is_some()
 }
 
-/// A question about a socket.
+/// Asks about a socket.
 pub(crate) fn ask_about(call: Call, inode: u64) -> Option<Answer> {
     ask(call, inode, NOWHERE, 0, 0).map(|(answer, _)| answer)
 }
 
-/// Asks. `None`: the host does not answer; else its answer, and the file descriptor that came with it, which is closed on exec.
+/// Asks. `None`: the host does not answer. Otherwise its answer, and its file descriptor, which is closed on exec.
 pub(crate) fn ask(
     what: Call,
     inode: u64,
@@ -69,7 +69,7 @@ pub(crate) fn ask(
         let (length, fd) = loop {
             match receive_with_fd(line, &mut answer, libc::MSG_CMSG_CLOEXEC) {
                 Some(received) => break received,
-                // A signal's handler ran. The host goes on meanwhile.
+                // A signal handler ran. The host goes on meanwhile.
                 None if crate::kernel::errno() == libc::EINTR => {}
                 None => return None,
             }
@@ -91,7 +91,7 @@ fn again(mut act: impl FnMut() -> isize) -> Option<usize> {
     }
 }
 
-/// Receives a message, and the first file descriptor that came with it. `None`: `errno` says why.
+/// Receives a message, and its first file descriptor. `None`: `errno` has the error.
 pub(crate) fn receive_with_fd(from: c_int, bytes: &mut [u8], flags: c_int) -> Option<(usize, Option<c_int>)> {
     let mut control = [0u64; 8];
     let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast::<c_void>(), iov_len: bytes.len() };

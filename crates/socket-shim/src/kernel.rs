@@ -1,12 +1,12 @@
-//! System calls without the C library's functions of the same names, which are replaced here.
+//! System calls that bypass the C library's functions, which this library replaces.
 
 use libc::{c_int, c_long, c_void, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The kernel's answer: a number, or -1 with `errno` set.
+/// Makes a system call. Returns its number, or -1 with `errno` set.
 pub(crate) fn call<const N: usize>(number: c_long, arguments: [usize; N]) -> isize {
     let at = |index: usize| arguments.get(index).copied().unwrap_or(0);
-    // SAFETY: the caller hands on what its own caller, a C program, answers for, or its own variables.
+    // SAFETY: the caller passes arguments of a C program, which is responsible for them, or its own variables.
     unsafe { libc::syscall(number, at(0), at(1), at(2), at(3), at(4), at(5)) as isize }
 }
 
@@ -16,14 +16,14 @@ pub(crate) fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
-/// Sets `errno`, and answers -1.
+/// Sets `errno`, and returns -1.
 pub(crate) fn fail(errno: c_int) -> c_int {
     // SAFETY: the C library gives each thread its place.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
 
-/// Does something that leaves `errno` as it was.
+/// Does something without changing `errno`.
 pub(crate) fn quietly<T>(act: impl FnOnce() -> T) -> T {
     let before = errno();
     let done = act();
@@ -31,7 +31,7 @@ pub(crate) fn quietly<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// An option of a socket that is a number; `None` where it has none, or `fd` is no socket.
+/// A numeric option of a socket. `None`: it has no such option, or `fd` is no socket.
 pub(crate) fn option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     let (mut value, mut length): (c_int, socklen_t) = (0, 4);
     let (value_at, length_at) = (&raw mut value as usize, &raw mut length as usize);
@@ -39,7 +39,7 @@ pub(crate) fn option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     (done == 0 && length == 4).then_some(value)
 }
 
-/// Copies an option of any form from one socket to another, where both have it.
+/// Copies an option of any form from one socket to another, if both have it.
 pub(crate) fn copy_option(from: c_int, to: c_int, level: c_int, name: c_int) {
     let mut value = [0u64; 4];
     let mut length: socklen_t = 32;
@@ -49,13 +49,13 @@ pub(crate) fn copy_option(from: c_int, to: c_int, level: c_int, name: c_int) {
     }
 }
 
-/// Sets an option that is a number.
+/// Sets a numeric option.
 pub(crate) fn set_option(fd: c_int, name: c_int, value: c_int) {
     let value_at = &raw const value as usize;
     call(libc::SYS_setsockopt, [fd as usize, libc::SOL_SOCKET as usize, name as usize, value_at, 4]);
 }
 
-/// The inode of a file descriptor, which names a socket.
+/// The inode of a file descriptor, which identifies a socket.
 pub(crate) fn inode(fd: c_int) -> u64 {
     // SAFETY: all zeros is a value of this structure of numbers.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -65,12 +65,12 @@ pub(crate) fn inode(fd: c_int) -> u64 {
     }
 }
 
-/// Closes one.
+/// Closes a file descriptor.
 pub(crate) fn close(fd: c_int) {
     call(libc::SYS_close, [fd as usize]);
 }
 
-/// An address of IPv4 or IPv6 at a place where C has one; `None` for other families.
+/// Reads an IPv4 or IPv6 address in C's form. `None`: another family.
 ///
 /// # Safety
 ///
@@ -80,7 +80,7 @@ pub(crate) unsafe fn read_address(address: *const c_void, length: socklen_t) -> 
     if address.is_null() || length < size_of::<libc::sa_family_t>() {
         return None;
     }
-    // SAFETY: there are that many bytes; C promises no alignment.
+    // SAFETY: that many bytes are readable; C guarantees no alignment.
     let family = c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() });
     if family == libc::AF_INET && length >= size_of::<libc::sockaddr_in>() {
         // SAFETY: as above.
@@ -97,28 +97,28 @@ pub(crate) unsafe fn read_address(address: *const c_void, length: socklen_t) -> 
     None
 }
 
-/// Is this an address of no family, which takes a socket's peer away?
+/// Is this an address without a family, which removes a socket's peer?
 ///
 /// # Safety
 ///
 /// `address` is null, or readable for `length` bytes.
 pub(crate) unsafe fn is_unspecified(address: *const c_void, length: socklen_t) -> bool {
     let is_there = !address.is_null() && length as usize >= size_of::<libc::sa_family_t>();
-    // SAFETY: there are that many bytes; C promises no alignment.
+    // SAFETY: that many bytes are readable; C guarantees no alignment.
     is_there && c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }) == libc::AF_UNSPEC
 }
 
-/// Has one of the kernel's sockets a port of its own: was it bound, or has it sent?
+/// Has this kernel socket a port: was it bound, or has it sent?
 pub(crate) fn has_port(fd: c_int) -> bool {
     // SAFETY: all zeros is a value of this structure of numbers.
     let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
     let mut length = size_of_val(&address) as socklen_t;
     let (address_at, length_at) = (&raw mut address as usize, &raw mut length as usize);
-    // The port is at the same place in an address of IPv4.
+    // The port has the same offset in an IPv4 address.
     call(libc::SYS_getsockname, [fd as usize, address_at, length_at]) == 0 && address.sin6_port != 0
 }
 
-/// Writes an address where C wants one: as much as there is room for, and its whole length.
+/// Writes an address in C's form: as much as fits, and its full length.
 ///
 /// # Safety
 ///
@@ -128,7 +128,7 @@ pub(crate) unsafe fn write_address(from: SocketAddr, address: *mut c_void, lengt
         return;
     }
     let give = |bytes: *const u8, whole: usize| {
-        // SAFETY: as promised; and `whole` bytes are there.
+        // SAFETY: as promised; and `whole` bytes exist.
         unsafe {
             let room = length.read_unaligned() as usize;
             std::ptr::copy_nonoverlapping(bytes, address.cast(), room.min(whole));

@@ -1,4 +1,4 @@
-//! `libstreamline_sockets.so`: the C library's socket calls over flows, for programs that know nothing of them.
+//! `libstreamline_sockets.so`: the C library's socket calls over flows, for unmodified programs.
 //!
 //! ```text
 //!  socket()                      the kernel's, as ever
@@ -7,16 +7,16 @@
 //!  read, write, poll, epoll ...  the kernel's, on that end
 //! ```
 //!
-//! Preloaded (`LD_PRELOAD`, or `streamline net run -- PROGRAM`). Here is only what a unix socket cannot say by itself: addresses,
-//! options and errors of TCP and UDP. All that moves bytes or waits is the kernel's, so `epoll`, `dup`, `fork`, `exec`, `sendfile`
-//! and `io_uring` need nothing from here, and a program that goes round this library loses nothing but addresses.
+//! The library is preloaded (`LD_PRELOAD`, or `streamline net run -- PROGRAM`). It only handles what a unix socket cannot do
+//! itself: addresses, options and errors of TCP and UDP. The kernel moves all bytes and does all waiting, so `epoll`, `dup`,
+//! `fork`, `exec`, `sendfile` and `io_uring` work without it. A program that bypasses this library loses only addresses.
 //!
-//! - `exports` — the functions. Start reading here.
-//! - `host` — one question to the host; `ends` — what a file descriptor is, and how it becomes another.
-//! - `epoll` — sockets that a program waits for before it connects them; `options` — socket options; `kernel` — the calls below.
+//! - `exports` — the functions. Start reading here
+//! - `host` — one question to the host; `ends` — the kinds of file descriptors, and their replacement
+//! - `epoll` — sockets that a program waits for before it connects them; `options` — socket options; `kernel` — system calls
 //!
-//! No function allocates, takes a lock that it waits for, or calls one that does: programs call these in signal handlers and
-//! between `fork` and `exec`. `errno` changes only where a call fails.
+//! No function allocates, or waits for a lock, or calls a function that does: programs call these in signal handlers,
+//! and between `fork` and `exec`. `errno` changes only if a call fails.
 
 mod ends;
 mod epoll;

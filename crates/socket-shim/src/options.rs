@@ -1,4 +1,4 @@
-//! Options of sockets that the host serves: those of TCP and IP, which a unix socket does not have.
+//! Options of sockets that the host serves: options of TCP and IP, which a unix socket lacks.
 
 use crate::ends::End;
 use crate::host;
@@ -6,13 +6,13 @@ use crate::kernel::{call, fail, inode, quietly};
 use libc::{c_int, c_void, socklen_t};
 use socket_calls::{Answer, Call, NOWHERE, option};
 
-/// Time between keep-alive probes where the program names none, s (tcp(7): two hours).
+/// Seconds between keep-alive probes if the program does not say (tcp(7): two hours).
 pub(crate) const KEEP_ALIVE_SECONDS: i64 = 7200;
 
 /// The congestion control of the stack.
 const CONGESTION: &[u8] = b"cubic\0";
 
-/// Options of TCP that change nothing here, and that programs set whatever comes of it.
+/// TCP options that have no effect here. Programs set them and ignore the result.
 const HARMLESS: [c_int; 9] = [
     libc::TCP_CORK,
     libc::TCP_KEEPINTVL,
@@ -25,7 +25,7 @@ const HARMLESS: [c_int; 9] = [
     libc::TCP_NOTSENT_LOWAT,
 ];
 
-/// The number that an option of this length is set to; `None` where there is none.
+/// The number in an option of this length. `None`: it has none.
 ///
 /// # Safety
 ///
@@ -35,7 +35,7 @@ unsafe fn number(value: *const c_void, length: socklen_t) -> Option<c_int> {
     (!value.is_null() && length >= 4).then(|| unsafe { value.cast::<c_int>().read_unaligned() })
 }
 
-/// Tells the host what to do with a closed socket's last bytes, as `SO_LINGER` of `fd` has it.
+/// Tells the host what to do with a closed socket's remaining bytes, by `SO_LINGER` of `fd`.
 pub(crate) fn tell_linger(fd: c_int, inode: u64) {
     let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let mut length = size_of::<libc::linger>() as socklen_t;
@@ -101,14 +101,14 @@ pub(crate) unsafe fn set(
             if CONGESTION.starts_with(name) && name.len() + 1 == CONGESTION.len() { 0 } else { fail(libc::ENOENT) }
         }
         (libc::IPPROTO_TCP, name) if HARMLESS.contains(&name) => 0,
-        // Too late, as with the kernel: it has an address.
+        // Too late, as in the kernel: the socket has an address.
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => fail(libc::EINVAL),
         (libc::IPPROTO_IP | libc::IPPROTO_IPV6, _) => 0,
         _ => fail(libc::ENOPROTOOPT),
     }
 }
 
-/// Gives a value of an option to C: as much as there is room for.
+/// Passes an option's value to C: as much as fits.
 ///
 /// # Safety
 ///
@@ -126,7 +126,7 @@ unsafe fn give(bytes: &[u8], value: *mut c_void, length: *mut socklen_t) -> c_in
     0
 }
 
-/// What the host knows of a socket, by the `number` of [`Call::Info`].
+/// The host's information about a socket, by the `number` of [`Call::Info`].
 fn info(fd: c_int, number: i64) -> Option<Answer> {
     let asked = quietly(|| host::ask(Call::Info, inode(fd), NOWHERE, number, 0));
     asked.map(|(answer, _)| answer).filter(|answer| answer.errno == 0)
@@ -180,7 +180,7 @@ pub(crate) unsafe fn get(
         }
         (libc::IPPROTO_TCP, libc::TCP_INFO) => {
             let known = info(fd, 0);
-            // CLOSE, of the kernel's numbers, where the host knows it no more.
+            // CLOSE in the kernel's numbers, if the host does not know it any more.
             let state = known.map_or(7, |known| known.number);
             // SAFETY: all zeros is a value of this structure of numbers.
             let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

@@ -1,5 +1,5 @@
-//! The attendant: one thread for all connections of this process to daemons. It sleeps until a daemon ends, and looks for the next one.
-//! Calls and the threads of the flows move packets meanwhile.
+//! The attendant: one thread that watches all of this process's connections to daemons. It sleeps until a daemon ends,
+//! then looks for the next one. Calls and the flows' own threads move packets meanwhile.
 
 use crate::connection::{AGAIN, Attended, Shared};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
@@ -7,7 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The connections, and how the thread learns of a new one. `process`: the one that the thread is in; a copy that `fork` made has none.
+/// The watched connections. `nudge` announces new ones; `process` is the thread's process, since `fork` copies no
+/// thread.
 struct Attendant {
     process: u32,
     nudge: Option<Arc<OwnedFd>>,
@@ -16,7 +17,7 @@ struct Attendant {
 
 static ATTENDANT: Mutex<Attendant> = Mutex::new(Attendant { process: 0, nudge: None, connections: Vec::new() });
 
-/// Looks after a connection as long as that is there.
+/// Watches a connection while it exists.
 ///
 /// # Errors
 ///
@@ -32,13 +33,12 @@ pub(crate) fn look_after(connection: &Arc<Shared>) -> io::Result<()> {
     }
     attendant.connections.push(Arc::downgrade(connection));
     if let Some(nudge) = &attendant.nudge {
-        // Full is as good as written.
+        // A full eventfd wakes the thread as well.
         let _ = rustix::io::write(nudge, &1_u64.to_ne_bytes());
     }
     Ok(())
 }
 
-/// The thread.
 fn attend(nudge: &OwnedFd) {
     loop {
         let connections = {

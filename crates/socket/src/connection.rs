@@ -1,5 +1,5 @@
-//! An application's connection to a daemon, for flows. When the daemon ends, the flows go on: the connection looks for the next daemon and
-//! claims them there.
+//! An application's connection to a daemon, for flows. Flows outlive the daemon: the connection looks for the next
+//! daemon and claims them there.
 
 use crate::attendant;
 use crate::error::SocketError;
@@ -16,44 +16,43 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How long a connection looks for another daemon, and then, how long for its flows there: the process that holds them has to find that
-/// daemon, too.
+/// How long a connection looks for another daemon. It then allows as long again to claim its flows, because the
+/// process that holds them must find that daemon too.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How often it looks.
 pub(crate) const AGAIN: Duration = Duration::from_millis(50);
 
-/// Flows at one daemon, or at the one that follows. They end when it is dropped.
+/// Flows at one daemon, or at its successor. They end when this is dropped.
 #[derive(Debug)]
 pub struct Connection(Arc<Shared>);
 
-/// A connection, as the attendant has it.
+/// The part of a connection that the attendant shares.
 #[derive(Debug)]
 pub(crate) struct Shared {
     daemon: PathBuf,
     purpose: String,
     line: Mutex<State>,
-    /// Flows and listeners that the application has, by channel. Locked behind `line`, where both are.
+    /// Channels of the application's flows and listeners. Lock order: after `line` if both are taken.
     channels: Mutex<BTreeSet<u32>>,
-    /// Daemons that were found after the first one.
+    /// Daemons found after the first one.
     found: AtomicU32,
-    /// The attendant writes to it then; none: no hub sleeps.
+    /// The attendant writes to it after finding a daemon. Unset: no hub sleeps.
     wake: OnceLock<OwnedFd>,
     host: Mutex<Host>,
-    /// The page of the doorbells, which claims the flows; none before the first flow.
+    /// The page of the doorbells, with which the connection claims the flows. `None` before the first flow.
     page: Mutex<Option<Arc<OwnedFd>>>,
-    /// Readable once no daemon came.
+    /// Readable once the search for a daemon has failed.
     over: OwnedFd,
     /// The process that connected.
     process: u32,
 }
 
-/// The way to the daemon.
+/// State of the connection to the daemon.
 #[derive(Debug)]
 enum State {
-    /// A daemon is there. The second value hangs up when it ends.
+    /// Connected. The second value hangs up when the daemon ends.
     There(Client, OwnedFd),
-    /// It ended at this time. Another one was `found`, which does not know the flows yet.
+    /// The daemon ended at `since`. The one seen at `found` does not know the flows yet.
     Away {
         since: Instant,
         found: Option<Instant>,
@@ -61,7 +60,7 @@ enum State {
     Over,
 }
 
-/// It ended just now.
+/// The daemon ended just now.
 fn away() -> State {
     State::Away { since: Instant::now(), found: None }
 }
@@ -78,18 +77,17 @@ fn absent() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the daemon has gone, and no other came yet; try again in a moment")
 }
 
-/// Does this hang up?
 fn has_hung_up(line: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(line, PollFlags::RDHUP)];
     matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
 impl Connection {
-    /// Connects to the daemon that listens at `daemon`; `purpose` says to people what the flows are for.
+    /// Connects to the daemon that listens at `daemon`. `purpose` tells people what the flows are for.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Daemon`]: there is none, or it does not answer.
+    /// [`SocketError::Daemon`]: no daemon answers.
     pub fn open(daemon: &Path, purpose: &str) -> Result<Connection, SocketError> {
         let client = Client::connect(daemon, purpose).map_err(|error| {
             let text = format!("no daemon can be reached at {}: {error}", base::terminal::name(daemon));
@@ -98,7 +96,7 @@ impl Connection {
         let hangs_up = client.line().map_err(SocketError::Daemon)?;
         let over = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let shared = Arc::new(Shared {
-            // The program may be in another folder when the attendant looks for another daemon.
+            // The working directory may have changed when the attendant looks for another daemon.
             daemon: std::path::absolute(daemon).unwrap_or_else(|_| daemon.to_path_buf()),
             purpose: purpose.into(),
             line: Mutex::new(State::There(client, hangs_up)),
@@ -118,10 +116,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`SocketError::Refused`]: the policy, a port that is taken, no such interface; [`SocketError::Daemon`]: it has gone, and no other
-    /// came yet; [`SocketError::Closed`]: none came.
+    /// [`SocketError::Refused`]: by policy, or the port is taken, or there is no such interface.
+    /// [`SocketError::Daemon`]: the daemon ended, and the search goes on. [`SocketError::Closed`]: it failed.
     pub fn flow(&self, open: &OpenFlow) -> Result<Flow, SocketError> {
-        // One flow after the other: the doorbells come with the first one.
+        // Flows open one at a time: the doorbells come with the first one.
         let mut host = lock(&self.0.host);
         let flow = match self.0.ask(&Question::Open(open.clone()))? {
             (Answer::Granted(granted), fds) => host.adopt(granted, open.geometry(), fds).map_err(SocketError::Daemon),
@@ -131,7 +129,6 @@ impl Connection {
         flow
     }
 
-    /// Opens a listener.
     pub(crate) fn listen(&self, open: &OpenListener) -> Result<Listener, SocketError> {
         let mut host = lock(&self.0.host);
         let listener = match self.0.ask(&Question::Listen(open.clone()))? {
@@ -142,8 +139,8 @@ impl Connection {
         listener
     }
 
-    /// Takes at most `most` connections that wait at a listener, whose channels have this geometry. Does not wait for any. While the daemon
-    /// is away there are none.
+    /// Takes up to `most` waiting connections of a listener, whose channels have this geometry. Does not block. There
+    /// are none while the daemon is away.
     pub(crate) fn accept(&self, channel: u32, most: u32, geometry: Geometry) -> Result<Vec<Flow>, SocketError> {
         let mut host = lock(&self.0.host);
         match self.0.ask(&Question::Accept(channel, most)) {
@@ -156,34 +153,33 @@ impl Connection {
         }
     }
 
-    /// Has this descriptor written to when another daemon was found.
+    /// Makes the attendant write to this descriptor when it finds another daemon.
     pub(crate) fn wake_by(&self, wake: OwnedFd) {
         let _ = self.0.wake.set(wake);
     }
 
-    /// Daemons that were found after the first one. Each has to be asked for connections that wait.
+    /// Daemons found after the first one. Ask each of them for waiting connections.
     pub(crate) fn found(&self) -> u32 {
         self.0.found.load(Ordering::Relaxed)
     }
 
-    /// Is a daemon there?
     pub(crate) fn has_daemon(&self) -> bool {
         matches!(*self.0.lock(), State::There(..))
     }
 
-    /// The doorbells of all flows; none before the first.
+    /// The doorbells of all flows; `None` before the first flow.
     pub(crate) fn bells(&self) -> Option<Arc<Bells>> {
         lock(&self.0.host).bells().cloned()
     }
 
-    /// Closes a flow by a word in its channel. The driver gives the channel's number to the next flow then.
+    /// Closes a flow with a message in its channel. The driver may then reuse the channel's number.
     pub(crate) fn close_flow(&self, flow: &mut Flow) {
         lock(&self.0.channels).remove(&flow.granted.channel);
         flow.close();
     }
 
-    /// Closes a listener, or a flow whose channel was not used, by its channel. A daemon that has gone is not waited for: the next one hears
-    /// that this channel is not claimed.
+    /// Closes a listener or an unused flow by its channel. If the daemon is away, this call does not wait: the next
+    /// daemon notices that no client claims the channel.
     pub(crate) fn close(&self, channel: u32) {
         let line = self.0.lock();
         lock(&self.0.channels).remove(&channel);
@@ -192,12 +188,12 @@ impl Connection {
         }
     }
 
-    /// Readable once the daemon has gone, and no other came in its place.
+    /// Readable once the daemon has gone and the search for another has failed.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.0.over.as_fd()
     }
 
-    /// The connection for a copy of this process, which has no attendant: its lock is taken. None: a call keeps it for too long.
+    /// Locks the connection for a forked copy, which has no attendant. `None`: a call held the lock until `deadline`.
     pub(crate) fn hold(&self, deadline: Instant) -> Option<Held<'_>> {
         let line = loop {
             match self.0.line.try_lock() {
@@ -211,18 +207,18 @@ impl Connection {
     }
 }
 
-/// A connection whose lock is taken.
+/// A locked connection.
 #[derive(Debug)]
 pub(crate) struct Held<'a> {
     shared: &'a Shared,
     page: Option<Arc<OwnedFd>>,
-    /// Those that the application had then.
+    /// The application's channels at that time.
     channels: Vec<u32>,
     line: MutexGuard<'a, State>,
 }
 
 impl Held<'_> {
-    /// Hangs up when the daemon ends; none: it has. It is all that a copy of this process keeps of the connection.
+    /// Hangs up when the daemon ends; `None` if it has ended. A forked copy keeps only this descriptor.
     pub(crate) fn hangs_up(&self) -> Option<BorrowedFd<'_>> {
         match &*self.line {
             State::There(_, hangs_up) => Some(hangs_up.as_fd()),
@@ -230,13 +226,13 @@ impl Held<'_> {
         }
     }
 
-    /// As the attendant does, in the copy.
+    /// Does the attendant's work in the copy.
     pub(crate) fn attend(&mut self) -> Attended {
         if let State::There(_, hangs_up) = &*self.line
             && has_hung_up(hangs_up)
             && let State::There(client, _) = std::mem::replace(&mut *self.line, away())
         {
-            // Its own descriptor was closed in this copy, and the number may be another file's by now.
+            // The copy closed the client's descriptor, and its number may belong to another file by now.
             std::mem::forget(client);
         }
         match self.line.step(&self.shared.over) {
@@ -251,7 +247,7 @@ impl Held<'_> {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A copy of this process that `fork` made leaves it alone.
+        // A forked copy leaves the daemon alone.
         if self.0.process == std::process::id() {
             let mut line = self.0.lock();
             if let State::There(client, _) = std::mem::replace(&mut *line, State::Over) {
@@ -274,7 +270,7 @@ impl Shared {
         *lock(&self.page) = host.bells().map(|bells| Arc::clone(bells.handles()[0]));
     }
 
-    /// Asks the daemon that is there.
+    /// Asks the connected daemon.
     fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), SocketError> {
         let mut line = self.lock();
         let State::There(client, hangs_up) = &*line else {
@@ -291,7 +287,7 @@ impl Shared {
                 }
                 Ok(answered)
             }
-            // It ended meanwhile. The next daemon ends what it may have opened, because that is not claimed.
+            // The daemon ended meanwhile. The next daemon ends whatever was opened, since no client claims it.
             Err(_) if has_hung_up(hangs_up) => {
                 *line = away();
                 Err(SocketError::Daemon(absent()))
@@ -300,7 +296,7 @@ impl Shared {
         }
     }
 
-    /// Hangs up when the daemon ends; none: it has.
+    /// Hangs up when the daemon ends; `None` if it has ended.
     pub(crate) fn hangs_up(&self) -> Option<OwnedFd> {
         match &*self.lock() {
             State::There(_, line) => line.try_clone().ok(),
@@ -308,9 +304,9 @@ impl Shared {
         }
     }
 
-    /// Looks whether the daemon is there, and for another one if it is not.
+    /// Checks whether the daemon is there, and looks for another if not.
     pub(crate) fn attend(&self) -> Attended {
-        // Not under the lock: to look takes a while.
+        // The lock is free during the search, which takes a while.
         let step = self.lock().step(&self.over);
         let channels = match step {
             Step::Look => self.channels(),
@@ -321,13 +317,13 @@ impl Shared {
         let attended = self.lock().came(looked, |channel| lock(&self.channels).contains(&channel));
         if attended == Attended::There {
             self.found.fetch_add(1, Ordering::Relaxed);
-            // Full is as good as written.
+            // A full eventfd wakes the hub as well.
             let _ = self.wake.get().map(|wake| rustix::io::write(wake, &1_u64.to_ne_bytes()));
         }
         attended
     }
 
-    /// Connects to a daemon and claims the flows with these channels, and with doorbells of this page; none: there are none yet.
+    /// Connects to a daemon and claims the flows with these channels and doorbells (`page`; `None` without flows).
     fn look(&self, channels: Vec<u32>, page: Option<&OwnedFd>) -> Looked {
         let found = Client::connect(&self.daemon, &self.purpose).and_then(|client| Ok((client.line()?, client)));
         let Ok((hangs_up, client)) = found else { return Looked::Nowhere };
@@ -341,17 +337,17 @@ impl Shared {
         }
     }
 
-    /// The page of the doorbells; none: there are no flows. `has_flows`: there are some, and a call may be about to take their doorbells.
+    /// The page of the doorbells; `None` without flows. `has_flows`: a call may be about to get their doorbells.
     fn page(&self, has_flows: bool) -> Option<Arc<OwnedFd>> {
         let of = |host: MutexGuard<'_, Host>| host.bells().map(|bells| Arc::clone(bells.handles()[0]));
         let page = lock(&self.page).clone();
-        // Else a call may have this lock, and wait for the daemon.
+        // Lock `host` only if needed: a call may hold it while it waits for the daemon.
         page.or_else(|| has_flows.then(|| of(lock(&self.host))).flatten())
     }
 }
 
 impl State {
-    /// The next step of the attendant.
+    /// The attendant's next step.
     fn step(&mut self, over: &OwnedFd) -> Step {
         match self {
             State::There(_, hangs_up) if !has_hung_up(hangs_up) => return Step::Is(Attended::There),
@@ -365,12 +361,12 @@ impl State {
         if matches!(self, State::Over) { Step::Is(Attended::Over) } else { Step::Look }
     }
 
-    /// This came of it. `is_open`: does the application have this channel now?
+    /// Applies the result of a search. `is_open`: does the application still have this channel?
     fn came(&mut self, looked: Looked, is_open: impl Fn(u32) -> bool) -> Attended {
         let State::Away { since, found } = self else { return Attended::Over };
         match looked {
             Looked::Found(client, hangs_up, claimed) => {
-                // Closed since: nobody told the daemon that was away.
+                // The application closed these while the daemon was away.
                 for channel in claimed.into_iter().filter(|channel| !is_open(*channel)) {
                     let _ = client.flows(Question::Close(channel));
                 }
@@ -383,7 +379,7 @@ impl State {
                 Attended::Away
             }
             Looked::Refused => {
-                // The time is over.
+                // Ends the search at the next step.
                 *found = Some(since.checked_sub(LOOK).unwrap_or(*since));
                 Attended::Away
             }
@@ -393,30 +389,28 @@ impl State {
 
 /// The next step for a connection.
 enum Step {
-    /// Nothing.
     Is(Attended),
-    /// A daemon is to be looked for, and the flows to be claimed.
+    /// Look for a daemon and claim the flows.
     Look,
 }
 
 /// The result of looking for a daemon.
 enum Looked {
-    /// It is there, and the flows with these channels were claimed.
+    /// A daemon is there, and it accepted the claim of these channels.
     Found(Client, OwnedFd, Vec<u32>),
     Nowhere,
-    /// It does not know the flows, perhaps not yet.
+    /// A daemon is there that does not know the flows, perhaps not yet.
     Unknown,
-    /// It will not have them.
+    /// The daemon refuses the claim.
     Refused,
 }
 
-/// How a connection is.
+/// State of a connection, as the attendant reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attended {
-    /// Its daemon is there.
     There,
-    /// It looks for one.
+    /// The connection looks for a daemon.
     Away,
-    /// There is none, or the connection was dropped.
+    /// The search failed, or the application dropped the connection.
     Over,
 }

@@ -1,17 +1,17 @@
-//! Why a socket does not do what it was asked for.
+//! Errors of sockets.
 
 use capture::{CaptureError, CaptureErrorKind};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
-/// Linux's number for a network that is down: the flow has ended, and its interface or daemon with it.
+/// ENETDOWN on Linux: the flow has ended with its interface or daemon.
 pub(crate) const ENETDOWN: i32 = 100;
 
-/// Why a socket does not do what it was asked for.
+/// Why a socket call failed.
 #[derive(Debug)]
 pub enum SocketError {
-    /// No daemon can be reached, or what it says makes no sense.
+    /// No daemon answers, or its answer makes no sense.
     Daemon(io::Error),
     /// The daemon refuses; its text says why and what to do.
     Refused(CaptureErrorKind, String),
@@ -22,7 +22,7 @@ pub enum SocketError {
         /// The text.
         text: String,
     },
-    /// The text of the stack does not suit the flow, and why.
+    /// The text of the stack contradicts the flow; the string says how.
     Mismatch(String),
     /// The stack did not send the packet.
     NotSent(stack::SendError),
@@ -30,19 +30,18 @@ pub enum SocketError {
     Full,
     /// The payload does not fit one packet of the interface.
     TooLong,
-    /// The socket has no peer, and no address was given.
+    /// The socket has no peer, and the call names no address.
     NoDestination,
-    /// The driver closed the flow, for the reason of this errno.
+    /// The driver closed the flow; this errno says why.
     Closed(i32),
-    /// The driver reported an error about an earlier packet, as an errno: ECONNREFUSED where nobody listens.
+    /// The driver reported an error about an earlier packet, as an errno: ECONNREFUSED if the port is closed.
     Reported(i32),
 }
 
 impl SocketError {
-    /// The daemon has gone, and its flows with it (ENETDOWN).
+    /// The daemon has gone with its flows (ENETDOWN).
     pub const GONE: SocketError = SocketError::Closed(ENETDOWN);
 
-    /// An error in the text of a stack.
     pub(crate) fn stack(error: stack::StackError, text: &str) -> SocketError {
         SocketError::Stack { error, text: text.to_string() }
     }
@@ -52,7 +51,7 @@ fn errno(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
 }
 
-/// Linux's number for the error of a socket: its own where it has one, else the nearest; EIO where there is none.
+/// The Linux errno for a socket error: the error's own, else the nearest one, else EIO.
 pub fn errno_of(error: &io::Error) -> i32 {
     use io::ErrorKind;
     let nearest = match error.kind() {

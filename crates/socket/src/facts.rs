@@ -1,4 +1,4 @@
-//! What a flow runs on: granted when it is opened, and told anew by the driver when it changes.
+//! Facts about a flow's interface: granted when the flow opens, and updated by the driver.
 
 use buffer::flow::{Application, Facts};
 use flow::Granted;
@@ -12,19 +12,19 @@ use std::sync::Arc;
 pub struct Change {
     /// Address and port of this side.
     pub local: SocketAddr,
-    /// Address and port of the other side, where there is one.
+    /// Address and port of the other side, if there is one.
     pub peer: Option<SocketAddr>,
-    /// The facts from now on.
+    /// The new facts.
     pub facts: Facts,
 }
 
-/// Is called after a change, by a thread that works for the socket, and before the socket does anything else. So it must neither wait
-/// nor use the socket.
+/// A callback after a change. A thread that works for the socket calls it before the socket does anything else. The
+/// callback must neither block nor use the socket.
 #[derive(Clone)]
 pub struct OnChange(Arc<dyn Fn(&Change) + Send + Sync>);
 
 impl OnChange {
-    /// Calls this function.
+    /// Calls `call` after each change.
     pub fn new(call: impl Fn(&Change) + Send + Sync + 'static) -> OnChange {
         OnChange(Arc::new(call))
     }
@@ -36,7 +36,6 @@ impl fmt::Debug for OnChange {
     }
 }
 
-/// They are the same function.
 impl PartialEq for OnChange {
     fn eq(&self, other: &OnChange) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -45,13 +44,12 @@ impl PartialEq for OnChange {
 
 impl Eq for OnChange {}
 
-/// The facts of one flow, as its socket and its stack know them.
+/// The facts of one flow, as its socket and stack know them.
 #[derive(Debug)]
 pub(crate) struct Known {
-    /// For the stack.
     pub(crate) stack: stack::Facts,
     facts: Facts,
-    /// Changes that the driver told, as far as they are known here.
+    /// How many of the driver's changes have been applied.
     count: u64,
     on_change: Option<OnChange>,
 }
@@ -60,13 +58,12 @@ fn rule(unfinished_checksums: bool) -> ChecksumRule {
     if unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict }
 }
 
-/// A device with longer packets has a stack that sends shorter ones.
+/// MTUs beyond 65,535 are cut: the stack sends shorter packets.
 fn short(mtu: u32) -> u16 {
     u16::try_from(mtu).unwrap_or(u16::MAX)
 }
 
 impl Known {
-    /// As granted.
     pub(crate) fn new(granted: &Granted, tcp: TcpFacts, on_change: Option<OnChange>) -> Known {
         let Granted { mac, prefix, mtu, unfinished_checksums, .. } = *granted;
         let stack = stack::Facts {
@@ -81,13 +78,12 @@ impl Known {
         Known { stack, facts: Facts { mac, prefix, mtu, has_address: true, unfinished_checksums }, count: 0, on_change }
     }
 
-    /// The facts of now.
     pub(crate) fn facts(&self) -> Facts {
         self.facts
     }
 
-    /// Learns what the driver told since the last call, and tells the stack. Say [`Application::receivable`] before, and take no more
-    /// packets than that says: those behind may be of facts that come later.
+    /// Applies the driver's changes and tells the stack. Call [`Application::receivable`] before, and take no more
+    /// packets than it says: those behind it may belong to later facts.
     pub(crate) fn learn(&mut self, now: u64, granted: &Granted, channel: &Application, stack: &mut Stack) {
         let (count, facts) = channel.facts();
         if count == self.count {

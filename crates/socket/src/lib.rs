@@ -1,13 +1,13 @@
-//! Sockets of applications whose protocol stacks are their own: a flow of the daemon's interface, and the stack that makes and
-//! reads its packets in this process.
+//! Sockets with a protocol stack inside the application: each has a flow of the daemon's interface, and a stack that
+//! makes and reads its packets in this process.
 //!
-//! - [`Connection`] — flows at one daemon. They end with it. When the daemon ends, it claims them at the next one (`attendant.rs`).
+//! - [`Connection`] — flows at one daemon. When the daemon ends, its successor takes them over (`attendant.rs`).
 //! - [`UdpSocket`] — datagrams, in the manner of `std::net::UdpSocket`. Start reading here.
 //! - [`net`] — `TcpStream`, `TcpListener` and `UdpSocket` with the names, arguments and errors of `std::net`.
-//! - [`Facts`], [`OnChange`] — what a flow runs on, and who is told when it changes.
-//! - [`SocketError`] — why not; [`errno_of`] is the number for it.
+//! - [`Facts`], [`OnChange`] — the interface of a flow, and the callback after its changes.
+//! - [`SocketError`] — errors; [`errno_of`] gives the errno.
 //!
-//! A call sends and receives without a system call while the other side is awake; `wait` sleeps on the doorbell.
+//! A call makes no system call while the other side is awake; `wait` sleeps on the doorbell.
 
 #![forbid(unsafe_code)]
 
@@ -19,11 +19,11 @@ pub mod net;
 mod runtime;
 mod udp;
 
-/// What a flow runs on.
+/// Facts about a flow's interface.
 pub use buffer::flow::Facts;
 pub use connection::Connection;
 pub use error::{SocketError, errno_of};
 pub use facts::{Change, OnChange};
-/// What [`UdpSocket::open`] asks for files; and nothing that opens none.
+/// Opens files for [`UdpSocket::open`]; [`NoEnv`] opens none.
 pub use stack::{Env, NoEnv};
 pub use udp::{Counts, Datagram, UdpOptions, UdpSocket};

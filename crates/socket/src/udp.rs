@@ -1,4 +1,4 @@
-//! Datagrams over a flow and a stack of this process.
+//! Datagrams over a flow and a stack in this process.
 
 use crate::connection::Connection;
 use crate::error::SocketError;
@@ -16,27 +16,27 @@ use std::time::{Duration, Instant};
 /// IP protocol number of UDP.
 const UDP: u8 = 17;
 
-/// Which flow a socket wants.
+/// The flow that a socket needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UdpOptions {
-    /// The interface; none: the one that routes to the peer, or the only one.
+    /// The interface. `None`: the one that routes to the peer, or the only one.
     pub device: Option<String>,
-    /// The local address; none: the interface's. `::`: its first one of IPv6.
+    /// The local address. `None`: the interface's; `::`: its first IPv6 address.
     pub address: Option<IpAddr>,
-    /// The local port; 0: any that is free.
+    /// The local port; 0: any free port.
     pub port: u16,
-    /// The only peer; none: datagrams from all, and to any.
+    /// The only peer. `None`: datagrams from and to anyone.
     pub peer: Option<SocketAddr>,
-    /// The protocol stack; none: `udp PORT | ipv4 | ethernet DEVICE`, with `ipv6` where the address is one of IPv6.
+    /// The protocol stack. `None`: `udp PORT | ipv4 | ethernet DEVICE`, with `ipv6` for an IPv6 address.
     pub stack: Option<String>,
-    /// The share of the wire, as [`OpenFlow::share`] has it; none: an equal part of the rest.
+    /// The share of the wire: see [`OpenFlow::share`]. `None`: an equal part of the rest.
     pub share: Option<String>,
-    /// Is told of each change of the interface under the flow; none: no call-back.
+    /// Called after each change of the interface under the flow.
     pub on_change: Option<OnChange>,
 }
 
 impl UdpOptions {
-    /// Checks the text of the stack, as far as that is possible without an interface.
+    /// Checks the text of the stack, as far as possible without an interface.
     ///
     /// # Errors
     ///
@@ -45,8 +45,7 @@ impl UdpOptions {
         self.stack.as_deref().map_or(Ok(()), |text| Stated::read(text, self).map(drop))
     }
 
-    /// The text of the whole stack, as far as it is known without an interface. `device`: the name of the interface where the
-    /// options name none.
+    /// The text of the whole stack, as far as known without an interface. `device`: its name if the options have none.
     ///
     /// # Errors
     ///
@@ -71,24 +70,24 @@ impl UdpOptions {
 /// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
-    /// When the device received it, ns since 1970 UTC.
+    /// Receive time at the device, in ns since 1970 UTC.
     pub time: u64,
     /// Its payload.
     pub payload: &'a [u8],
 }
 
-/// What became of a socket's packets.
+/// Counts of a socket's packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Datagrams sent: handed to the driver.
     pub sent: u64,
     /// Datagrams received.
     pub received: u64,
-    /// Received packets that the driver dropped or the stack discarded, by reason; reasons without packets are left out.
+    /// Received packets that the driver dropped or the stack discarded, by reason. Only reasons with packets.
     pub not_received: Vec<(&'static str, u64)>,
-    /// Packets handed to the driver that it did not send, by reason.
+    /// Packets that the driver took but did not send, by reason.
     pub not_sent: Vec<(&'static str, u64)>,
 }
 
@@ -104,7 +103,7 @@ pub struct UdpSocket {
     began: Instant,
     sent: u64,
     received: u64,
-    /// Errors of the driver that the application was told.
+    /// Errors of the driver that were reported to the application.
     told: u64,
 }
 
@@ -114,12 +113,10 @@ impl std::fmt::Debug for UdpSocket {
     }
 }
 
-/// The text of a stack where the options have none.
 fn usual_stack(port: u16) -> String {
     format!("udp {port}")
 }
 
-/// The text of a stack, read.
 struct Stated {
     description: Description,
     port: u16,
@@ -127,7 +124,7 @@ struct Stated {
 }
 
 impl Stated {
-    /// Reads the text. Its port and peer must be those of the options, where the options have some.
+    /// Parses the text. Its port and peer must match those of the options, if they have any.
     fn read(text: &str, options: &UdpOptions) -> Result<Stated, SocketError> {
         let description = Description::parse(text).map_err(|error| SocketError::stack(error, text))?;
         let mismatch = |what: &str| SocketError::Mismatch(format!("the stack's text has another {what} than the flow"));
@@ -147,18 +144,18 @@ impl Stated {
 }
 
 impl UdpSocket {
-    /// Opens a flow at the daemon of this connection, and builds its stack. `env` opens the files and programs that the stack's text
+    /// Opens a flow at this daemon, and builds its stack. `env` opens the files and programs that the stack's text
     /// names.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Stack`]: the text is no stack of UDP; [`SocketError::Refused`]: the daemon says why.
+    /// [`SocketError::Stack`]: the text is no UDP stack. [`SocketError::Refused`]: the daemon refuses and says why.
     pub fn open(
         connection: Arc<Connection>,
         options: &UdpOptions,
         env: &mut dyn Env,
     ) -> Result<UdpSocket, SocketError> {
-        // Wrong texts are refused before the daemon is asked for anything.
+        // Reject wrong texts before asking the daemon for anything.
         let stated = options.stack.as_deref().map(|text| Stated::read(text, options)).transpose()?;
         let (port, peer) = stated.as_ref().map_or((options.port, options.peer), |stated| (stated.port, stated.peer));
         let peer = peer.map(plain);
@@ -179,11 +176,11 @@ impl UdpSocket {
             Ok((description, stack))
         };
         let (description, stack) = build().map_err(|error| {
-            // Nobody uses the flow.
+            // No socket will use the flow.
             connection.close_flow(&mut flow);
             wrong(error)
         })?;
-        // The longest IP packet with its Ethernet header. The kernel gives memory only to the pages that a packet touches.
+        // Room for the longest IP packet with its Ethernet header. The kernel backs only the pages that are touched.
         let scratch = vec![0; (1 << 16) + 14];
         Ok(UdpSocket {
             connection,
@@ -204,42 +201,41 @@ impl UdpSocket {
         self.flow.granted.local
     }
 
-    /// Address and port of the only peer, where there is one.
+    /// Address and port of the only peer, if there is one.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.flow.granted.remote
     }
 
-    /// Hardware address and MTU, as of the last call to send or to receive.
+    /// Hardware address and MTU, as of the last send or receive.
     pub fn facts(&self) -> buffer::flow::Facts {
         self.known.facts()
     }
 
-    /// Bytes of the longest IP packet that the interface takes.
+    /// MTU of the interface in bytes.
     pub fn mtu(&self) -> usize {
         self.facts().mtu as usize
     }
 
-    /// Bytes of the longest payload that one packet carries.
+    /// Most payload bytes of one packet.
     pub fn longest(&self) -> usize {
         let header = if self.flow.granted.local.is_ipv4() { 20 } else { 40 };
         self.mtu().saturating_sub(header + 8)
     }
 
-    /// The stack as it runs, whole.
+    /// The complete text of the running stack.
     pub fn stack_text(&self) -> String {
         self.description.canonical()
     }
 
-    /// ns on the stack's clock.
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sends a datagram: to `to`, or to the peer. Does not wait.
+    /// Sends a datagram to `to`, or to the peer. Does not block.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Full`]: the call sent nothing, try again after a [`wait`](Self::wait). The other errors are final.
+    /// [`SocketError::Full`]: not sent; try again after a [`wait`](Self::wait). Other errors are final.
     pub fn send(&mut self, to: Option<SocketAddr>, payload: &[u8]) -> Result<(), SocketError> {
         self.check()?;
         let to = to.map(plain).or(self.flow.granted.remote);
@@ -260,11 +256,11 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Gives datagrams that are there to `take`, at most `most`; says how many packets it looked at. Does not wait.
+    /// Gives up to `most` waiting datagrams to `take`. Returns how many packets it looked at. Does not block.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Closed`] once everything that came before was given; [`SocketError::Reported`] once for each report.
+    /// [`SocketError::Closed`] after the last datagram; [`SocketError::Reported`] once per report.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(Datagram<'_>)) -> Result<usize, SocketError> {
         let now = self.now();
         let there = self.flow.channel.receivable();
@@ -272,7 +268,7 @@ impl UdpSocket {
         let (stack, scratch, received) = (&mut self.stack, &mut self.scratch, &mut self.received);
         let looked = self.flow.receive(most.min(there), &mut |packet| {
             let len = packet.copy_to(scratch);
-            // The stack counts what it discards.
+            // The stack counts discards.
             let _ = stack.receive(now, &scratch[..len], &mut |delivery| {
                 *received += 1;
                 take(Datagram { from: delivery.from, time: packet.time, payload: delivery.payload });
@@ -284,12 +280,12 @@ impl UdpSocket {
         Ok(looked)
     }
 
-    /// Learns what the flow runs on now.
+    /// Applies changes of the interface.
     fn learn(&mut self, now: u64) {
         self.known.learn(now, &self.flow.granted, &self.flow.channel, &mut self.stack);
     }
 
-    /// Says what the driver has reported, each report once.
+    /// Reports an error of the driver, each once, and the end of the flow.
     fn check(&mut self) -> Result<(), SocketError> {
         if let State::Closed(errno) = self.flow.channel.state() {
             return Err(SocketError::Closed(errno));
@@ -302,13 +298,13 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// Packets handed to the driver that it is not done with.
+    /// Packets that the driver took and has not finished.
     pub fn outstanding(&mut self) -> u64 {
         self.flow.channel.outstanding()
     }
 
-    /// Sleeps until the driver has news, at most for `timeout`; returns earlier for a signal. News of other flows of the same
-    /// connection end the sleep, too.
+    /// Sleeps until the driver has news, for at most `timeout`. A signal, or news of the connection's other flows,
+    /// ends it too.
     ///
     /// # Errors
     ///
@@ -323,19 +319,19 @@ impl UdpSocket {
             PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN),
         ];
-        // A signal, or a doorbell: the caller looks.
+        // A signal or a doorbell: the caller looks.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         let has_gone = is_over(&fds);
         self.flow.awake();
         if has_gone { Err(SocketError::GONE) } else { Ok(()) }
     }
 
-    /// Has the driver closed the flow? Also one that is open may have lost daemon and driver ([`has_gone`](Self::has_gone)).
+    /// Is the flow open? It may still have lost daemon and driver: see [`has_gone`](Self::has_gone).
     pub fn is_open(&self) -> bool {
         self.flow.channel.state() == State::Open
     }
 
-    /// Has the daemon gone, and no other come in its place? A daemon that was killed closes no flow.
+    /// Has the daemon gone, and the search for another failed? A killed daemon closes no flow.
     pub fn has_gone(&self) -> bool {
         let mut fds = [
             PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::empty()),
@@ -344,27 +340,27 @@ impl UdpSocket {
         rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok() && is_over(&fds)
     }
 
-    /// To sleep on together with others: [`fall_asleep`](Self::fall_asleep) first, [`awake`](Self::awake) after.
+    /// For sleeping with other descriptors: [`fall_asleep`](Self::fall_asleep) first, then [`awake`](Self::awake).
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.flow.fd()
     }
 
-    /// Readable once the daemon has gone, and no other came in its place.
+    /// Readable once the daemon has gone and the search for another has failed.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.connection.line()
     }
 
-    /// Says that this side is about to sleep on [`fd`](Self::fd). `false`: the driver rang since this side was last awake.
+    /// Announces a sleep on [`fd`](Self::fd). `false`: the driver rang since this side was last awake.
     pub fn fall_asleep(&self) -> bool {
         self.flow.fall_asleep()
     }
 
-    /// Says that this side is awake.
+    /// Announces that this side is awake.
     pub fn awake(&self) {
         self.flow.awake();
     }
 
-    /// What became of the packets so far.
+    /// Counts of the packets so far.
     pub fn counts(&self) -> Counts {
         let dropped = |received: bool| {
             let reasons = DropReason::ALL.into_iter().filter(move |why| why.was_received() == received);
@@ -380,7 +376,7 @@ impl UdpSocket {
     }
 }
 
-/// Of a doorbell and a line that were polled: has the flow ended with its daemon? Without daemon and driver the doorbell hangs up.
+/// Has the flow ended with its daemon? Without daemon and driver the doorbell hangs up.
 pub(crate) fn is_over([bell, line]: &[PollFd<'_>; 2]) -> bool {
     bell.revents().intersects(PollFlags::HUP | PollFlags::ERR) || !line.revents().is_empty()
 }

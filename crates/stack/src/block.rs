@@ -1,18 +1,18 @@
-//! The contract of a block: a face up, a face down, a timer, and state that can move to another stack.
+//! The contract of a block: packets up and down, a timer, and state that can move to another stack.
 //!
-//! A block never calls its neighbour. It answers, and the loop in `stack.rs` goes on to the next block.
+//! A block never calls its neighbours. It returns, and the loop in `stack.rs` goes on to the next block.
 
 use crate::facts::Facts;
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
 use crate::stream::Stream;
 
-/// What becomes of a packet behind a block.
+/// What happens to a packet after a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The next block gets it.
     Pass,
-    /// The block keeps what it needs of it; the packet ends here, and that is no discard.
+    /// The packet ends here, and the block keeps what it needs. This is no discard.
     Keep,
 }
 
@@ -21,69 +21,65 @@ pub trait Block: Send {
     /// The name of the block in a stack's text.
     fn name(&self) -> &'static str;
 
-    /// The most bytes of header that [`Block::down`] puts in front of a packet. Never changes.
+    /// Most header bytes that [`Block::down`] puts in front of a packet. Never changes.
     fn header_bytes(&self) -> usize;
 
-    /// A packet on its way to the driver. The block puts its header in front by [`Outgoing::push`]. A block that sends
-    /// later, or in other pieces, copies the payload, answers [`Step::Keep`], and sends by [`Block::tend`].
+    /// Handles a packet on its way to the driver. The block adds its header with [`Outgoing::push`]. A block that
+    /// sends later or in other pieces copies the payload, returns [`Step::Keep`], and sends in [`Block::tend`].
     fn down(&mut self, now: u64, packet: &mut Outgoing<'_>) -> Result<Step, SendError>;
 
-    /// A packet on its way to the application. The block checks its header and crops it.
+    /// Handles a packet on its way to the application: checks its header and crops it.
     fn up(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard>;
 
-    /// When the block wants [`Block::tend`] called, in ns. A time that has passed means at once; `None` means not before
-    /// the next packet.
+    /// When the block wants [`Block::tend`] called, in ns. A past time means at once; `None`: after the next packet.
     fn next(&self) -> Option<u64> {
         None
     }
 
-    /// The block's turn, at its time or later. It may send packets and deliver bytes that no packet caused. A block that
-    /// did what it wanted moves its [`Block::next`] on. A block that found no room for a packet leaves its time as it is:
-    /// the caller waits for room.
+    /// The block's turn, at or after its time. The block may send packets and deliver bytes of its own accord. When
+    /// done, it moves [`Block::next`] on. If a packet found no room, it keeps its time, and the caller waits for room.
     fn tend(&mut self, _now: u64, _out: &mut dyn Out) {}
 
-    /// The flow runs on something else from now on: another link address, another MTU, another prefix of its own address, which stays.
-    /// Packets that came before may still have the earlier link address.
+    /// The flow's link address, MTU or prefix changed. Packets already on their way may have the old link address.
     fn facts_changed(&mut self, _now: u64, _facts: &Facts) {}
 
-    /// The byte stream that the block carries; `None` where it carries packets.
+    /// The byte stream of the block; `None` if it carries packets.
     fn stream(&mut self) -> Option<&mut dyn Stream> {
         None
     }
 
-    /// What a block of the same name needs to go on with this flow, in a form of its own.
+    /// The state that a block of the same name needs to continue this flow, in the block's own format.
     fn export(&self) -> Result<Vec<u8>, Unsupported> {
         Err(Unsupported::NotExported)
     }
 
-    /// Takes what another block exported. An error leaves the block as it was.
+    /// Takes state that another block exported. After an error the block is unchanged.
     fn import(&mut self, _state: &[u8]) -> Result<(), ImportError> {
         Err(ImportError::NotImported)
     }
 }
 
-/// The way out for a block in its turn: down through the blocks below it, up through those above it.
+/// What a block can reach in its turn: the blocks below and above it.
 pub trait Out {
-    /// Is there room for one more packet? A packet that is sent without room may be lost.
+    /// Is there room for one more packet? A packet sent without room may be lost.
     fn has_room(&self) -> bool;
 
-    /// Sends a packet through the blocks below: this block's own header, which is copied into the room for headers and
-    /// has at most [`Block::header_bytes`], and a payload, which is not copied.
+    /// Sends a packet through the blocks below. Copies `header`, at most [`Block::header_bytes`], but not `payload`.
     fn emit(&mut self, meta: Meta, header: &[u8], payload: &[u8]) -> Result<(), SendError>;
 
-    /// Delivers bytes through the blocks above. A discard by one of them is counted by the stack.
+    /// Delivers bytes through the blocks above. The stack counts a discard.
     fn deliver(&mut self, meta: Meta, bytes: &[u8]) -> Result<(), Discard>;
 
-    /// Counts a packet that the block took, and discards in its turn.
+    /// Counts a discard of a packet that the block took earlier.
     fn discard(&mut self, why: Discard);
 }
 
-/// The way out of a stack in its turn: the driver's end.
+/// Where a stack sends in its turn: the driver's end.
 pub trait Line {
     /// Is there room for one more packet of the longest kind?
     fn has_room(&self) -> bool;
 
-    /// Takes one packet: its headers, and the payload behind them.
+    /// Takes one packet: its headers, and its payload.
     fn emit(&mut self, header: &[u8], payload: &[u8]);
 }
 

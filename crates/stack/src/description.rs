@@ -1,6 +1,6 @@
-//! From a text to a stack: reading it, completing what it leaves out, and building the blocks.
+//! From a text to a stack: parsing, completing what the text leaves out, and building the blocks.
 //!
-//! The grammar is that of requests, of which a stack uses a single chain. Errors point into the text.
+//! The grammar is that of requests, restricted to a single chain. Errors point into the text.
 
 use std::fmt;
 
@@ -14,16 +14,15 @@ use crate::facts::{Env, Facts};
 use crate::kind::{Given, Kind, Layer, Param, Site};
 use crate::stack::Stack;
 
-/// An error in a stack's text, and its place: rendered with carets by [`Diagnostic::render`].
+/// An error in a stack's text and its place. [`Diagnostic::render`] prints it with carets.
 pub type StackError = Diagnostic;
 
-/// A stack as its text says, the application's end first.
+/// A stack as its text describes it, the application's end first.
 #[derive(Clone, Debug)]
 pub struct Description {
     blocks: Vec<Call>,
 }
 
-/// One block of a description.
 #[derive(Clone)]
 struct Call {
     kind: &'static Kind,
@@ -37,7 +36,7 @@ impl fmt::Debug for Call {
 }
 
 impl Description {
-    /// Reads a text: names of blocks and their parameters. Which of them fit together says [`Description::complete`].
+    /// Parses names of blocks and their parameters. [`Description::complete`] checks which of them fit together.
     pub fn parse(text: &str) -> Result<Description, StackError> {
         let parsed = request::parse(text)?;
         let mut chains = Vec::new();
@@ -65,7 +64,7 @@ impl Description {
         Ok(Description { blocks })
     }
 
-    /// The same with everything that the text leaves out, or an error where blocks cannot stand in this order.
+    /// Adds everything that the text leaves out. An error if blocks cannot stand in this order.
     pub fn complete(&self, facts: &Facts) -> Result<Description, StackError> {
         check_order(&self.blocks)?;
         let mut blocks = Vec::with_capacity(self.blocks.len());
@@ -77,7 +76,7 @@ impl Description {
             }
             blocks.push(call.clone());
         }
-        // Missing protocols come in front of those blocks at the driver's end that stand anywhere.
+        // Missing protocols go in front of the blocks at the driver's end that may stand anywhere.
         add_missing(&mut blocks, &mut missing, None, facts)?;
         for call in &mut blocks {
             if let Some(complete) = call.kind.complete {
@@ -87,23 +86,22 @@ impl Description {
         Ok(Description { blocks })
     }
 
-    /// The text that means the same, in one spelling. Values that are defaults are left out.
+    /// The canonical text with the same meaning. Default values are left out.
     pub fn canonical(&self) -> String {
         self.blocks.iter().map(Call::text).collect::<Vec<_>>().join(" | ")
     }
 
-    /// The parameters of the first block of this name, for callers that make a driver's filter of them. `None` where
-    /// there is no such block.
+    /// The parameters of the first block of this name, for making a driver's filter. `None`: there is no such block.
     pub fn given(&self, name: &str) -> Option<&Given> {
         self.blocks.iter().find(|call| call.kind.name == name).map(|call| &call.given)
     }
 
-    /// Builds the stack, completing the description first.
+    /// Completes the description and builds the stack.
     pub fn build(&self, facts: &Facts, env: &mut dyn Env) -> Result<Stack, StackError> {
         Ok(Stack::of_blocks(self.build_blocks(facts, env)?))
     }
 
-    /// Builds the blocks of the stack, for callers that put blocks of their own between them.
+    /// Completes the description and builds its blocks, for callers that insert blocks of their own.
     pub fn build_blocks(&self, facts: &Facts, env: &mut dyn Env) -> Result<Vec<Box<dyn Block>>, StackError> {
         let complete = self.complete(facts)?;
         let mut site = Site { facts, env, link: None, packet_bytes: usize::from(facts.mtu) };
@@ -124,7 +122,7 @@ impl Description {
 /// Bytes that a link puts in front of an IP packet.
 const LINK_HEADER_BYTES: usize = packet::ethernet::Packet::HEADER_BYTES;
 
-/// The blocks of a chain; whatever else requests have is an error.
+/// The blocks of a chain. Other parts of the request grammar are errors.
 fn calls(chain: &Chain) -> Result<Vec<&FilterCall>, StackError> {
     let only_blocks = |span: Span| {
         Diagnostic::new("a stack is one chain of blocks", span).with_help("write: udp 4000 | ipv4 | ethernet")
@@ -192,7 +190,7 @@ impl Call {
         Ok(Call { kind, given })
     }
 
-    /// The block as it is written, plain values first.
+    /// The block as text, plain values first.
     fn text(&self) -> String {
         let mut call = FilterCall::new(self.kind.name, []);
         for param in self.kind.params {
@@ -249,14 +247,14 @@ fn known_keys(kind: &Kind) -> String {
     format!("write: {} {}", kind.name, forms.collect::<Vec<_>>().join(" "))
 }
 
-/// Checks that the layers come in their order, each once, and that the first can talk to the application.
+/// Checks that each layer comes once and in order, and that the first block can talk to the application.
 fn check_order(blocks: &[Call]) -> Result<(), StackError> {
     let mut protocols = blocks.iter().filter(|call| call.kind.layer != Layer::Any);
     let Some(mut above) = protocols.next() else {
         let span = blocks.first().map_or(Span::NONE, |call| call.given.span);
         return Err(Diagnostic::new("this stack has no protocol", span).with_help(TOPS));
     };
-    // The order comes first: in `ipv4 | udp 4000` it is what is wrong.
+    // Check the order first: it is the actual mistake in `ipv4 | udp 4000`.
     let first = above;
     for call in protocols {
         let (upper, lower) = (above.kind, call.kind);
@@ -283,11 +281,10 @@ fn check_order(blocks: &[Call]) -> Result<(), StackError> {
 
 const TOPS: &str = "begin with `udp PORT` or `icmp`";
 
-/// A protocol that is still to come: where, below which block, and its name.
+/// A protocol still to insert: position, the block that needs it, and its name.
 type Missing<'a> = Option<(usize, &'a Call, &'static str)>;
 
-/// Puts in the protocols that are missing in front of the protocol `next`: behind the protocol that needs it, or, at the end of the
-/// text, which `None` stands for, the same.
+/// Inserts missing protocols before the protocol `next`, below the block that needs them. `None`: the text's end.
 fn add_missing(
     blocks: &mut Vec<Call>,
     missing: &mut Missing<'_>,

@@ -1,18 +1,17 @@
-//! What a stack must know from outside: the device it runs on, and what its `bpf` and `tap` blocks are given.
+//! What a stack needs from outside: facts about its device, and the environment of `bpf` and `tap` blocks.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use packet::LinkType;
 use program::cbpf::Instruction;
 
-/// Which checksums of received TCP and UDP packets are right.
+/// Which checksums of received TCP and UDP packets are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumRule {
-    /// Those that add up.
+    /// Correct ones.
     #[default]
     Strict,
-    /// Also those that their sender left to a device: the field holds the folded sum of the pseudo header alone. Peers
-    /// on a veth pair send such packets.
+    /// Also those left to a device, as by peers on a veth pair: the field holds the folded sum of the pseudo header.
     Auto,
 }
 
@@ -25,32 +24,31 @@ pub struct Facts {
     pub mac: [u8; 6],
     /// The flow's own address.
     pub address: IpAddr,
-    /// Bits of network in the address. More than it has count as all.
+    /// Network bits of the address. A value above the address length means all bits.
     pub prefix: u8,
     /// The largest IP packet in bytes, without the link header.
     pub mtu: u16,
-    /// Which received checksums are right.
+    /// Which received checksums are accepted.
     pub checksum: ChecksumRule,
-    /// What a `tcp` block needs beside; other blocks do not look at it.
+    /// For `tcp` blocks only.
     pub tcp: TcpFacts,
 }
 
-/// What a `tcp` block must know of its connection.
+/// What a `tcp` block needs to know about its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFacts {
-    /// The initial sequence number of this side: of the Flow Manager (RFC 6528), or the cookie of an accepted connection.
+    /// This side's initial sequence number: the Flow Manager's (RFC 6528), or an accepted connection's SYN cookie.
     pub isn: u32,
-    /// The driver answered the SYN already: the first packets are that SYN and the acknowledgement of the other side.
+    /// The driver already answered the SYN: the first packets are that SYN and the other side's acknowledgement.
     pub is_accepted: bool,
-    /// Bytes of the receive buffer; 0 means the block's usual size.
+    /// Bytes of the receive buffer; 0: the block's usual size.
     pub receive_bytes: u32,
-    /// Bytes of the send buffer; 0 means the block's usual size.
+    /// Bytes of the send buffer; 0: the block's usual size.
     pub send_bytes: u32,
 }
 
 impl Facts {
-    /// The address of all stations of the network; `None` where the prefix leaves no room for one (RFC 3021), and for IPv6, which has
-    /// none.
+    /// The network's broadcast address. `None` for IPv6, and if the prefix leaves no room for one (RFC 3021).
     pub fn broadcast(&self) -> Option<Ipv4Addr> {
         let IpAddr::V4(address) = self.address else { return None };
         let host_bits = 32_u32.checked_sub(self.prefix.into())?;
@@ -62,31 +60,31 @@ fn mask(bits: u32) -> u32 {
     u32::MAX.checked_shr(32 - bits).unwrap_or(0)
 }
 
-/// What a `tap` block writes to.
+/// Where a `tap` block writes.
 pub trait TapSink: Send {
-    /// Appends these parts, one behind the other. A sink that fails keeps the error for its owner: the flow goes on.
+    /// Appends these parts one after the other. A sink that fails keeps the error for its owner: the flow continues.
     fn write(&mut self, parts: &[&[u8]]);
 }
 
-/// The sink of a `tap` block, and the clock of its records.
+/// The sink of a `tap` block, and the clock for its records.
 pub struct TapFile {
-    /// Where the capture file goes: first its header, then a record for each packet.
+    /// Receives the capture file: its header, then a record per packet.
     pub sink: Box<dyn TapSink>,
     /// The time at which the stack's clock was 0, in ns since 1970-01-01 UTC.
     pub epoch_ns: u64,
 }
 
-/// What blocks need that no crate without I/O has.
+/// What blocks need that requires I/O; the caller supplies it.
 pub trait Env {
-    /// The program of a `bpf` block. `expression` is what stands behind `bpf`; `None` means nothing does. `link` is
-    /// the header that packets begin with. The error is a sentence for the user.
+    /// The program of a `bpf` block. `expression` is the text after `bpf`; `None` if there is none. `link` is the
+    /// header that packets begin with. The error is a sentence for the user.
     fn program(&mut self, expression: Option<&str>, link: LinkType) -> Result<Vec<Instruction>, String>;
 
     /// Opens the file of a `tap` block. The error is a sentence for the user.
     fn tap(&mut self, path: &str) -> Result<TapFile, String>;
 }
 
-/// The environment of stacks that have neither `bpf` nor `tap`: it refuses both.
+/// An environment that refuses both `bpf` and `tap`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoEnv;
 

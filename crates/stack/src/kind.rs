@@ -1,4 +1,4 @@
-//! The static description of a block: its name, its parameters, where in a stack it stands, and how it is built.
+//! The static description of a block: name, parameters, place in a stack, and how to build it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,12 +8,12 @@ use request::{Diagnostic, Span};
 use crate::block::Block;
 use crate::facts::{Env, Facts};
 
-/// Where in a stack a block stands. Layers come in this order, the application's end first.
+/// A block's place in a stack. Layers come in this order, the application's end first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Layer {
-    /// Ports and their like: the application talks to it.
+    /// Ports and the like: this layer talks to the application.
     Transport,
-    /// Addresses of stations.
+    /// Addresses of hosts.
     Network,
     /// Addresses of devices on one link.
     Link,
@@ -22,7 +22,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// Several blocks of the layer, in words.
+    /// Plural of the layer's name, for messages.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Layer::Transport => "transport protocols",
@@ -33,29 +33,29 @@ impl Layer {
     }
 }
 
-/// What a block is.
+/// The description of a block.
 pub struct Kind {
     /// Its name in a stack's text.
     pub name: &'static str,
     /// One line for people.
     pub help: &'static str,
-    /// Where it stands.
+    /// Its place.
     pub layer: Layer,
-    /// May a stack begin with it? Such a block talks to the application.
+    /// May a stack begin with it, so that it talks to the application?
     pub is_top: bool,
-    /// The protocol below it. `None` where there is none, or where any may stand there.
+    /// The protocol below it. `None` if there is none, or if any may be there.
     pub below: Option<Below>,
-    /// What packets begin with below this block. `None` where no capture file has a word for it.
+    /// The link type of packets below this block. `None` if capture files have none for it.
     pub link: Option<LinkType>,
     /// Its parameters.
     pub params: &'static [Param],
-    /// Checks the parameters against the facts, and fills in those that the facts decide. `None`: the facts decide none.
+    /// Checks the parameters against the facts, and fills in those that the facts decide. `None`: not needed.
     pub complete: Option<Complete>,
-    /// Builds one.
+    /// Builds the block.
     pub build: Build,
 }
 
-/// What stands below a block.
+/// The protocol below a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below {
     /// `ipv4` or `ipv6`: the family of the flow's address decides.
@@ -65,7 +65,6 @@ pub enum Below {
 }
 
 impl Below {
-    /// The name of that block.
     pub(crate) fn name(self, facts: &Facts) -> &'static str {
         match self {
             Below::Ip if facts.address.is_ipv4() => "ipv4",
@@ -86,29 +85,29 @@ pub type Build = fn(&Given, &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic>
 pub struct Param {
     /// Its key.
     pub key: &'static str,
-    /// It is the plain value behind the name.
+    /// It is the plain value after the block's name.
     pub is_main: bool,
-    /// The block cannot do without it.
+    /// The block requires it.
     pub is_needed: bool,
-    /// The values that it may have.
+    /// The values that it accepts.
     pub form: Form,
     /// One line for people.
     pub help: &'static str,
 }
 
-/// The values that a parameter may have.
+/// The values that a parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A number within these bounds; the third number is what it is where the text does not say.
+    /// A number: least, most, and the default if there is one.
     Number(u32, u32, Option<u32>),
-    /// An address and a port, neither of them 0: of IPv6, the address stands in brackets.
+    /// An address and a port, neither of them 0. An IPv6 address stands in brackets.
     Endpoint,
-    /// Any text but an empty one.
+    /// Any text that is not empty.
     Text,
 }
 
 impl Form {
-    /// The value that a text stands for, or what would be right.
+    /// Parses a value; the error says what is expected.
     pub(crate) fn read(self, text: &str) -> Result<Value, String> {
         match self {
             Form::Number(least, most, _) => match text.parse::<u32>() {
@@ -117,7 +116,7 @@ impl Form {
             },
             Form::Endpoint => match text.parse::<SocketAddr>() {
                 Ok(endpoint) if endpoint.port() != 0 && !endpoint.ip().is_unspecified() => {
-                    // Without a scope: the flow's device says it.
+                    // Drops the IPv6 scope: the flow's device implies it.
                     Ok(Value::Endpoint(SocketAddr::new(endpoint.ip(), endpoint.port())))
                 }
                 _ => Err("expected an address and a port, as in 10.0.0.1:53 or [fd00::1]:53".into()),
@@ -131,11 +130,11 @@ impl Form {
 /// The value of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Of [`Form::Number`].
+    /// For [`Form::Number`].
     Number(u32),
-    /// Of [`Form::Endpoint`].
+    /// For [`Form::Endpoint`].
     Endpoint(SocketAddr),
-    /// Of [`Form::Text`].
+    /// For [`Form::Text`].
     Text(String),
 }
 
@@ -149,13 +148,13 @@ impl Value {
     }
 }
 
-/// The values that the text of one block gives.
+/// The parameter values of one block.
 #[derive(Clone, Debug)]
 pub struct Given {
     pub(crate) params: &'static [Param],
     /// Key, value and place, in the order of the text.
     pub(crate) values: Vec<(&'static str, Value, Span)>,
-    /// Where the block stands in the text; nowhere if it was completed.
+    /// Where the block stands in the text; an empty span if completion added it.
     pub span: Span,
 }
 
@@ -164,17 +163,17 @@ impl Given {
         Given { params, values: Vec::new(), span }
     }
 
-    /// The value of a parameter; `None` where the text gives none.
+    /// The value of a parameter; `None` if it has none.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.values.iter().find(|(known, ..)| *known == key).map(|(_, value, _)| value)
     }
 
-    /// Where the value of a parameter stands; the block's own place where the text gives none.
+    /// Where a parameter's value stands in the text; the block's own place if it is not written.
     pub fn span_of(&self, key: &str) -> Span {
         self.values.iter().find(|(known, ..)| *known == key).map_or(self.span, |(.., span)| *span)
     }
 
-    /// The number of a parameter: the one given, or its default, or 0 where it has neither.
+    /// The number of a parameter: the given one, else its default, else 0.
     pub fn number(&self, key: &str) -> u32 {
         match self.get(key) {
             Some(Value::Number(number)) => *number,
@@ -182,7 +181,7 @@ impl Given {
         }
     }
 
-    /// The text of a parameter; `None` where it has none.
+    /// The text of a parameter; `None` if it has none.
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.get(key)? {
             Value::Text(text) => Some(text),
@@ -190,7 +189,7 @@ impl Given {
         }
     }
 
-    /// The endpoint of a parameter; `None` where it has none.
+    /// The endpoint of a parameter; `None` if it has none.
     pub fn endpoint(&self, key: &str) -> Option<SocketAddr> {
         match self.get(key)? {
             Value::Endpoint(endpoint) => Some(*endpoint),
@@ -198,7 +197,7 @@ impl Given {
         }
     }
 
-    /// Fills in a value that the text does not give. A key that the block does not have is left out.
+    /// Fills in a value that the text does not give. Ignores a key that the block does not have.
     pub fn fill(&mut self, key: &str, value: Value) {
         if let Some(param) = self.params.iter().find(|param| param.key == key)
             && self.get(key).is_none()
@@ -216,20 +215,20 @@ impl Given {
     }
 }
 
-/// Where a block is built.
+/// What a block gets when it is built.
 pub struct Site<'a> {
     /// The device and the flow's addresses.
     pub facts: &'a Facts,
-    /// What needs I/O.
+    /// Access to I/O.
     pub env: &'a mut dyn Env,
-    /// What packets begin with here. `None` where no protocol above has put a header that captures know.
+    /// The link type of packets here. `None` if no header above has one that captures know.
     pub link: Option<LinkType>,
-    /// The most bytes that a packet has here.
+    /// Most bytes of a packet here.
     pub packet_bytes: usize,
 }
 
 impl Site<'_> {
-    /// The flow's own address, for the block `name`, which has only those of IPv4.
+    /// The flow's address for the block `name`, which requires IPv4.
     pub(crate) fn ipv4(&self, name: &str, span: Span) -> Result<Ipv4Addr, Diagnostic> {
         match self.facts.address {
             IpAddr::V4(address) => Ok(address),
@@ -237,7 +236,7 @@ impl Site<'_> {
         }
     }
 
-    /// The same of IPv6.
+    /// The flow's address for the block `name`, which requires IPv6.
     pub(crate) fn ipv6(&self, name: &str, span: Span) -> Result<Ipv6Addr, Diagnostic> {
         match self.facts.address {
             IpAddr::V6(address) => Ok(address),
@@ -250,7 +249,7 @@ impl Site<'_> {
         Diagnostic::new(message, span).with_label("of another family than the flow")
     }
 
-    /// What packets begin with here, or an error that says where the block `name` belongs.
+    /// The link type of packets here. The error says where the block `name` belongs.
     pub fn link_for(&self, name: &str, span: Span) -> Result<LinkType, Diagnostic> {
         self.link.ok_or_else(|| {
             Diagnostic::new(format!("`{name}` sees no packets here"), span)

@@ -1,8 +1,8 @@
-//! Protocol stacks that run inside an application: one small stack for each flow, as in the Nemesis operating system.
-//! No sockets, no threads, no clock: the caller brings frames and the time, in nanoseconds of a monotonic clock.
+//! Protocol stacks that run inside an application: one small stack per flow, as in the Nemesis operating system. A
+//! stack has no sockets, threads or clock: the caller passes in frames and the time (ns of a monotonic clock).
 //!
-//! A stack is a row of [`Block`]s: protocols here, not the runs of bytes that requests call blocks. It is built from a
-//! text in the grammar of requests, the application's end first:
+//! A stack is a row of [`Block`]s. A block here is a protocol, not a run of bytes as in requests. A text in the
+//! grammar of requests describes the stack, with the application's end first:
 //!
 //! ```text
 //!              udp 4000 | ipv4 | ethernet eth0
@@ -12,24 +12,22 @@
 //!
 //! How a packet travels:
 //!
-//! - *Down.* [`Stack::send`] has header room for the whole stack, whose size is known since the stack was built. Each
-//!   block writes its header in front of the headers above it. Headers and payload leave as two slices: no block that
-//!   only needs headers and checksums copies the payload, and nothing moves.
-//! - *Up.* [`Stack::receive`] starts at the block next to the driver. Each block crops the slice, or discards the packet
-//!   with a [`Discard`], which the stack counts. The application gets a slice of the frame itself.
-//! - *On its own.* A block may send and deliver without a packet that caused it: it says by [`Block::next`] when it
-//!   wants a turn, and [`Stack::tend`] gives it one. [`Block::tend`] may send through the blocks below it and deliver
-//!   through those above it. An `arp` block answers this way; retransmission and delayed acknowledgements of
-//!   a `tcp` block are the same.
-//! - *As a stream.* [`Stack::stream`] reads and writes the bytes of a `tcp` block. Packets come up by [`Stack::receive`],
-//!   and go out by [`Stack::tend`] alone.
+//! - *Down.* [`Stack::send`] reserves header room for the whole stack; the size is fixed when the stack is built. Each
+//!   block writes its header in front of the headers above it. Headers and payload leave as two slices. A block that
+//!   needs only headers and checksums does not copy the payload.
+//! - *Up.* [`Stack::receive`] starts at the block next to the driver. Each block crops the slice, or discards the
+//!   packet with a [`Discard`], which the stack counts. The application gets a slice of the frame itself.
+//! - *On its own.* A block may send and deliver without receiving a packet first. [`Block::next`] says when it wants a
+//!   turn, and [`Stack::tend`] gives it one. [`Block::tend`] sends through the blocks below and delivers through those
+//!   above. `arp` answers this way; `tcp` retransmits and delays acknowledgements this way.
+//! - *As a stream.* [`Stack::stream`] reads and writes the bytes of a `tcp` block. Its packets enter by
+//!   [`Stack::receive`] and leave only by [`Stack::tend`].
 //!
-//! The driver does the rest: it finds the flow of a received frame, reassembles fragments, and writes the
-//! link address of the next hop, which `ethernet` leaves at zero. A stack is no boundary of trust: it lives in the
-//! application, so the driver checks every header that comes out of one.
+//! The driver finds the flow of a received frame, reassembles fragments, and writes the next hop's link address, which
+//! `ethernet` leaves at zero. A stack is no trust boundary: the driver checks every header that a stack sends.
 //!
-//! How to add a block: one file in `blocks` with a `KIND` and an `impl Block`, and one line in `blocks.rs`. Text,
-//! completion, errors and the moving of state follow from the kind. [`Stack::of_blocks`] takes blocks from elsewhere.
+//! To add a block, write one file in `blocks` with a `KIND` and an `impl Block`, and add one line to `blocks.rs`. The
+//! kind supplies text, completion, errors and moving of state. [`Stack::of_blocks`] takes blocks defined elsewhere.
 //!
 //! ```
 //! use stack::{ChecksumRule, Description, Facts, NoEnv, TcpFacts};
@@ -54,8 +52,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Read next: `block.rs` for the contract, `stack.rs` for the loop, `blocks/udp.rs` for an example, `description.rs`
-//! for the text.
+//! Read next: `block.rs` (the contract), `stack.rs` (the loop), `blocks/udp.rs` (an example), `description.rs` (the
+//! text).
 
 #![forbid(unsafe_code)]
 

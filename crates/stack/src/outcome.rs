@@ -1,8 +1,7 @@
-//! How sending, receiving and moving of state can end: small enums that are counted, not errors with texts of their own.
+//! Outcomes of sending, receiving and moving of state: small enums that are counted, without texts of their own.
 
 use std::fmt;
 
-/// Declares the reasons, their names and their number.
 macro_rules! discards {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// Why a packet was discarded.
@@ -33,16 +32,15 @@ discards! {
     OtherStation = "for another station",
     /// The frame carries another protocol than the block above reads.
     OtherEtherType = "another ether type",
-    /// Fewer bytes than the ARP packet needs, other addresses than Ethernet and IPv4 have, or a sender that is several
-    /// stations.
+    /// Too few bytes, addresses that are not Ethernet and IPv4, or a group address as sender.
     ArpMalformed = "malformed arp packet",
     /// An ARP packet that is about another address.
     ArpOther = "arp about another address",
     /// An ARP operation other than request and reply.
     ArpOperation = "another arp operation",
-    /// A message of Neighbour Discovery that is cut, came by a router, or has wrong fields or options.
+    /// A truncated Neighbour Discovery message, one that came through a router, or one with wrong fields or options.
     NdpMalformed = "malformed neighbour discovery",
-    /// A message of Neighbour Discovery that is about another address.
+    /// A Neighbour Discovery message about another address.
     NdpOther = "neighbour discovery about another address",
     /// Fewer bytes than the IPv4 header has.
     Ipv4Truncated = "truncated ipv4 header",
@@ -60,15 +58,15 @@ discards! {
     Ipv6Version = "ip version is not 6",
     /// The payload length is beyond the end of the frame.
     Ipv6Length = "wrong ipv6 payload length",
-    /// An extension header: the driver skips them, so it should not have come here.
+    /// An extension header. The driver should have skipped it.
     Ipv6Extension = "ipv6 extension header",
-    /// A fragment: the driver reassembles, so it should not have come here.
+    /// A fragment. The driver should have reassembled it.
     Fragment = "fragment",
     /// The packet is for another address.
     OtherAddress = "for another address",
     /// The source is an address that no single station has (RFC 1122, section 3.2.1.3; RFC 4291, section 2.7).
     SourceAddress = "impossible source address",
-    /// A packet to one address in a frame to many stations (RFC 1122, section 3.3.6).
+    /// A unicast IP packet in a frame sent to many stations (RFC 1122, section 3.3.6).
     SentToMany = "unicast packet in a broadcast frame",
     /// The packet carries another protocol than the transport block reads.
     OtherProtocol = "another transport protocol",
@@ -84,25 +82,25 @@ discards! {
     OtherPort = "for another port",
     /// The flow has a peer, and the datagram is from elsewhere.
     OtherPeer = "not from the peer",
-    /// Fewer bytes than the TCP header needs, or than it says it has.
+    /// Fewer bytes than the TCP header needs or claims.
     TcpTruncated = "truncated tcp header",
     /// The checksum does not add up.
     TcpChecksum = "wrong tcp checksum",
     /// Two of SYN, FIN and RST at once.
     TcpFlags = "impossible tcp flags",
-    /// An option that is longer than the header, or has a length that its kind never has.
+    /// An option that is longer than the header, or has the wrong length for its kind.
     TcpOptions = "malformed tcp options",
     /// Data beyond the window that this side announced.
     TcpWindow = "beyond the tcp window",
-    /// More segments came between two turns of the block than it keeps.
+    /// The queue between two turns of the block is full.
     TcpQueueFull = "tcp queue full",
     /// Fewer bytes than the ICMP message needs.
     IcmpTruncated = "truncated icmp message",
     /// The checksum does not add up.
     IcmpChecksum = "wrong icmp checksum",
-    /// An ICMP message that the flow has no use for.
+    /// An ICMP message that the flow does not use.
     IcmpKind = "another icmp type",
-    /// The identifier is another flow's.
+    /// The identifier belongs to another flow.
     IcmpIdentifier = "another icmp identifier",
     /// An ICMP error about a packet that this flow did not send.
     OtherFlow = "icmp error about another flow",
@@ -123,19 +121,19 @@ impl std::error::Error for Discard {}
 pub enum SendError {
     /// The payload does not fit: stacks do not fragment.
     MessageTooLong,
-    /// Neither the call nor the stack says where the packet goes, or that address is 0.0.0.0, `::` or port 0.
+    /// Neither the call nor the stack names a destination, or its address is 0.0.0.0 or `::`, or its port 0.
     NoDestination,
     /// The destination is of another family than the flow's address.
     OtherFamily,
     /// The flow has a peer, and the call names another destination.
     OtherPeer,
-    /// A block has no room for the bytes now; after its next turn it may.
+    /// A block has no room for the bytes now. Its next turn may make room.
     Full,
-    /// A block put more header in front than it announced. The block is wrong, not the caller.
+    /// A block added a larger header than it announced: a bug in the block, not in the caller.
     HeaderRoom,
-    /// The stack carries a byte stream, which is written through [`crate::Stack::stream`].
+    /// The stack carries a byte stream: use [`crate::Stack::stream`].
     IsStream,
-    /// A block discarded the packet, which is counted.
+    /// A block discarded the packet; the stack counted it.
     Discarded(Discard),
 }
 
@@ -156,12 +154,12 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Why a block gives no state.
+/// Why a block exports no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// It has none: a new block goes on as well as this one.
+    /// It has none: a fresh block continues just as well.
     NoState,
-    /// It has some, and cannot give it: the flow cannot move.
+    /// It has state that cannot be exported: the flow cannot move.
     NotExported,
 }
 
@@ -176,16 +174,16 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// Why state was not taken. The stack is as it was before.
+/// Why a stack refused state. The stack is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImportError {
-    /// The bytes are no state, or that of another version.
+    /// The bytes are not a state, or of another version.
     Malformed,
-    /// The state is that of another flow: another port, or another identifier.
+    /// The state belongs to another flow: another port or identifier.
     OtherFlow,
-    /// The state holds that of a block which this stack does not have.
+    /// The state names a block that this stack lacks.
     NoBlock,
-    /// A block of this stack takes no state.
+    /// A block of this stack accepts no state.
     NotImported,
 }
 

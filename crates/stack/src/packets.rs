@@ -1,4 +1,4 @@
-//! A packet between two blocks, on its way down and on its way up, and what blocks tell each other about it.
+//! A packet between two blocks, down or up, and what blocks tell each other about it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -7,24 +7,24 @@ use packet::checksum::Sum;
 use crate::outcome::SendError;
 use crate::problem::Problem;
 
-/// What one block tells the next about a packet. All of it is unknown at the start.
+/// What blocks tell each other about a packet. All fields start unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// The other end: the destination on the way down, the source on the way up. `None` until a block knows it.
+    /// The other end: the destination on the way down, the source on the way up. `None` if unknown.
     pub remote: Option<SocketAddr>,
-    /// The protocol that the next header carries, as IPv4 and IPv6 number it. 0 until a block knows it.
+    /// The protocol that the next header carries, as numbered by IPv4 and IPv6. 0 if unknown.
     pub protocol: u8,
-    /// The protocol that the next header carries, as an ether type. 0 until a block knows it.
+    /// The protocol that the next header carries, as an ether type. 0 if unknown.
     pub ether_type: u16,
-    /// The link address of the other end. All zero on the way down: the driver writes it.
+    /// The link address of the other end. All zero on the way down unless a block knows it: the driver writes it.
     pub station: [u8; 6],
-    /// On the way up: the frame went to several stations.
+    /// On the way up: the frame was sent to several stations.
     pub to_many: bool,
-    /// On the way up: a message about an earlier packet of this flow, which a block read.
+    /// On the way up: an ICMP error about an earlier packet of this flow.
     pub problem: Option<Problem>,
 }
 
-/// A packet on its way to the driver: headers grow toward the front of their room, the payload stays where it is.
+/// A packet on its way to the driver. Headers grow toward the front of their room; the payload stays in place.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     room: &'a mut [u8],
@@ -35,19 +35,19 @@ pub struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// A packet without headers. `room` is for all headers together.
+    /// A packet without headers. `room` holds all headers.
     pub fn new(room: &'a mut [u8], payload: &'a [u8], meta: Meta) -> Outgoing<'a> {
         Outgoing { start: room.len(), room, payload, meta }
     }
 
-    /// Puts `N` bytes in front of the packet and gives them, to be written whole.
+    /// Puts `N` bytes in front of the packet and returns them; the caller must write all of them.
     pub fn push<const N: usize>(&mut self) -> Result<&mut [u8; N], SendError> {
         let start = self.start.checked_sub(N).ok_or(SendError::HeaderRoom)?;
         self.start = start;
         self.room[start..].first_chunk_mut().ok_or(SendError::HeaderRoom)
     }
 
-    /// Puts a header in front that is there as bytes.
+    /// Puts a complete header in front.
     pub fn push_bytes(&mut self, header: &[u8]) -> Result<(), SendError> {
         let start = self.start.checked_sub(header.len()).ok_or(SendError::HeaderRoom)?;
         let room = self.room.get_mut(start..self.start).ok_or(SendError::HeaderRoom)?;
@@ -61,7 +61,7 @@ impl<'a> Outgoing<'a> {
         self.room.get(self.start..).unwrap_or(&[])
     }
 
-    /// The bytes of the application, or of the block that sends.
+    /// The payload, from the application or from the block that sends.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
@@ -74,7 +74,7 @@ impl<'a> Outgoing<'a> {
     /// The sum of headers and payload so far, as one run of bytes (RFC 1071).
     pub fn sum(&self) -> Sum {
         let payload = Sum::of(self.payload);
-        // Behind an odd number of bytes, each byte of the payload is the other half of its word (RFC 1071, 2B).
+        // After an odd number of bytes, each payload byte is the other half of its word (RFC 1071, 2B).
         let payload = match self.header().len() % 2 {
             0 => payload,
             _ => Sum::number(payload.folded().swap_bytes().into()),
@@ -83,7 +83,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// A packet on its way to the application: a slice that every block makes smaller.
+/// A packet on its way to the application: a slice that each block shrinks.
 #[derive(Clone, Debug)]
 pub struct Incoming<'a> {
     bytes: &'a [u8],
@@ -92,23 +92,23 @@ pub struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// A packet as the driver, or a block, gives it.
+    /// A packet from the driver or from a block.
     pub fn new(bytes: &'a [u8], meta: Meta) -> Incoming<'a> {
         Incoming { bytes, meta }
     }
 
-    /// The rest of the packet.
+    /// The bytes that are left.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Keeps the bytes from `start` up to, not including, `end`; those that are there.
+    /// Keeps the bytes `start..end`, as far as they exist.
     pub fn crop(&mut self, start: usize, end: usize) {
         let end = end.min(self.bytes.len());
         self.bytes = self.bytes.get(start..end).unwrap_or(&[]);
     }
 
-    /// The address of the other end; 0.0.0.0 while no block knows it.
+    /// The address of the other end; 0.0.0.0 if unknown.
     pub fn remote_address(&self) -> IpAddr {
         self.meta.remote.map_or(Ipv4Addr::UNSPECIFIED.into(), |remote| remote.ip())
     }

@@ -1,5 +1,4 @@
-//! What routers and the other end report about packets of this flow: ICMP errors (RFC 792, RFC 4443), read and matched by the
-//! transport block of the flow.
+//! ICMP errors about packets of this flow (RFC 792, RFC 4443). The flow's transport block reads and matches them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,13 +10,11 @@ use crate::outcome::Discard;
 use crate::packets::Incoming;
 use crate::pseudo;
 
-/// Destination unreachable (RFC 792).
+/// Types of ICMP errors (RFC 792).
 const UNREACHABLE: u8 = 3;
 /// The code of [`UNREACHABLE`] for a packet that a link cannot carry (RFC 1191, section 4).
 const TOO_BIG: u8 = 4;
-/// Time exceeded (RFC 792).
 const TIME_EXCEEDED: u8 = 11;
-/// Parameter problem (RFC 792).
 const PARAMETER: u8 = 12;
 
 /// Destination unreachable, packet too big, time exceeded, parameter problem (RFC 4443, section 3).
@@ -26,49 +23,48 @@ const TOO_BIG_V6: u8 = 2;
 const TIME_EXCEEDED_V6: u8 = 3;
 const PARAMETER_V6: u8 = 4;
 
-/// Bytes of an ICMP message in front of the packet that it is about.
+/// Bytes of an ICMP message before the packet that it quotes.
 const HEADER_BYTES: usize = 8;
 
-/// A report about a packet that this flow sent. It is no proof: any station that knows the flow
-/// can send one (RFC 5927).
+/// A report about a packet of this flow. It is no proof: a station that knows the flow can forge one (RFC 5927).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// What happened.
     pub kind: ProblemKind,
-    /// Where the packet should have gone. Echo requests have their sequence number in place of the port.
+    /// Destination of the packet. For an echo request the port is its sequence number.
     pub to: SocketAddr,
-    /// The station that reports.
+    /// The station that sent the report.
     pub reporter: IpAddr,
 }
 
 /// What happened to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// Not deliverable; the code is that of RFC 792, also over IPv6: 1 is the host, 3 the port, 13 prohibited (RFC 1812).
+    /// Undeliverable. The code is RFC 792's, also over IPv6: 1 host, 3 port, 13 prohibited (RFC 1812).
     Unreachable(u8),
-    /// Too big for a link on the way, which carries packets of this many bytes; 0 where the router does not say.
+    /// Too big for a link on the way, whose MTU in bytes this is; 0 if the router does not say.
     TooBig(u16),
-    /// On the way for too long.
+    /// The time to live, or the time for reassembly, ran out.
     TimeExceeded,
     /// A field of a header is wrong.
     Parameter,
 }
 
-/// What an ICMP error says: its kind, and the beginning of the packet it is about.
+/// An ICMP error: its kind, and the beginning of the packet that it quotes.
 pub(crate) struct Report<'a> {
     pub(crate) kind: ProblemKind,
-    /// The destination of that packet.
+    /// The destination of the quoted packet.
     pub(crate) target: IpAddr,
-    /// The first eight bytes behind that packet's IP header.
+    /// The first eight bytes behind the IP header of the quoted packet.
     pub(crate) transport: &'a [u8; 8],
 }
 
-/// Is this the protocol that has errors about packets from `ours`?
+/// Is this the ICMP protocol for the family of `ours`?
 pub(crate) fn is_icmp(number: u8, ours: IpAddr) -> bool {
     number == if ours.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 }
 }
 
-/// Reads an ICMP error about a packet of `protocol` from `ours`. Any other ICMP message is a discard.
+/// Reads an ICMP error about a packet of `protocol` sent from `ours`. Discards any other ICMP message.
 pub(crate) fn read<'a>(packet: &Incoming<'a>, ours: IpAddr, protocol: u8) -> Result<Report<'a>, Discard> {
     let message = packet.bytes();
     let header = icmp::Packet::new_checked(message).map_err(|_| Discard::IcmpTruncated)?;
@@ -102,7 +98,7 @@ pub(crate) fn read<'a>(packet: &Incoming<'a>, ours: IpAddr, protocol: u8) -> Res
     Ok(Report { kind, target, transport })
 }
 
-/// The sum of a whole message, which is all ones where its checksum is right; over IPv6 it covers the pseudo header, too.
+/// The checksum of a whole message, with the pseudo header over IPv6: all ones if it is right.
 pub(crate) fn sum(message: &[u8], source: IpAddr, target: IpAddr) -> Sum {
     let sum = Sum::of(message);
     match (target, u16::try_from(message.len())) {
@@ -111,7 +107,7 @@ pub(crate) fn sum(message: &[u8], source: IpAddr, target: IpAddr) -> Sum {
     }
 }
 
-/// `words`: bytes 4 to 7 of the message.
+/// The problem in an ICMP error. `words`: bytes 4 to 7 of the message.
 fn kind(kind: u8, code: u8, words: [u8; 4]) -> Option<ProblemKind> {
     let [_, _, high, low] = words;
     Some(match (kind, code) {
@@ -123,7 +119,7 @@ fn kind(kind: u8, code: u8, words: [u8; 4]) -> Option<ProblemKind> {
     })
 }
 
-/// The same of ICMPv6, with the codes of RFC 792 for those of RFC 4443, section 3.1.
+/// The same for ICMPv6. Maps the codes of RFC 4443, section 3.1, to those of RFC 792.
 fn kind_v6(kind: u8, code: u8, words: [u8; 4]) -> Option<ProblemKind> {
     Some(match (kind, code) {
         (UNREACHABLE_V6, 0) => ProblemKind::Unreachable(0),

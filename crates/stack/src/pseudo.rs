@@ -5,7 +5,7 @@ pub(crate) use packet::pseudo::sum;
 
 use crate::facts::ChecksumRule;
 
-/// Is the checksum `field` of `datagram`, in which it stands, right by this rule? `pseudo` is the sum of the pseudo header.
+/// Is `field`, the checksum in `datagram`, acceptable under `rule`? `pseudo` is the sum of the pseudo header.
 pub(crate) fn holds(pseudo: Sum, field: u16, datagram: &[u8], rule: ChecksumRule) -> bool {
     packet::pseudo::holds(pseudo, field, datagram, rule == ChecksumRule::Auto)
 }

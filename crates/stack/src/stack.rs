@@ -1,4 +1,4 @@
-//! The loop: takes a packet from block to block, counts what is discarded, and gives blocks their turns.
+//! The loop: passes a packet from block to block, counts discards, and gives blocks their turns.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::stream::Stream;
 /// Bytes that a stack delivers to its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivery<'a> {
-    /// Where they come from.
+    /// The sender.
     pub from: SocketAddr,
     /// The bytes, which lie in the received frame or in a block.
     pub payload: &'a [u8],
@@ -32,15 +32,15 @@ pub struct Stack {
     counts: Counts,
 }
 
-/// Counts and reports of packets that did not go through.
+/// Counts of discarded packets, and the last ICMP error.
 struct Counts {
     discards: [u64; Discard::ALL.len()],
-    /// The last report; `None` once the caller took it.
+    /// The last ICMP error; `None` once the caller took it.
     problem: Option<Problem>,
 }
 
 impl Stack {
-    /// A stack of these blocks, the application's end first. The caller knows that they fit together.
+    /// A stack of these blocks, the application's end first. The caller ensures that they fit together.
     pub fn of_blocks(blocks: Vec<Box<dyn Block>>) -> Stack {
         let header_bytes = blocks.iter().map(|block| block.header_bytes()).sum();
         Stack {
@@ -50,14 +50,14 @@ impl Stack {
         }
     }
 
-    /// Bytes of all headers of a packet together, at most.
+    /// Most bytes that all headers of a packet take together.
     pub fn header_bytes(&self) -> usize {
         self.room.len()
     }
 
-    /// Sends one payload. `to` is `None` where the stack knows its peer. `emit` gets headers and payload, which are one
-    /// packet; the payload is the caller's slice unless a block sends it otherwise. A block that sends later does so in
-    /// [`Stack::tend`]: look at [`Stack::next`] after this call.
+    /// Sends one payload. `to`: the destination; `None` if the stack knows its peer. `emit` gets the headers and the
+    /// payload of one packet; the payload is usually the caller's own slice. A block may also send later, in
+    /// [`Stack::tend`]: check [`Stack::next`] after this call.
     pub fn send(
         &mut self,
         now: u64,
@@ -70,24 +70,23 @@ impl Stack {
         go_down(&mut self.blocks, now, packet, &mut self.counts, emit)
     }
 
-    /// Takes one received frame. `deliver` gets what of it belongs to the application, if anything does. A frame that a
-    /// block keeps is taken, too: look at [`Stack::next`] and [`Stack::take_problem`] after this call.
+    /// Takes one received frame, and passes the application's part to `deliver`, if there is one. A block may keep the
+    /// frame: check [`Stack::next`] and [`Stack::take_problem`] after this call.
     pub fn receive(&mut self, now: u64, frame: &[u8], deliver: &mut dyn FnMut(Delivery<'_>)) -> Result<(), Discard> {
         go_up(&mut self.blocks, now, Incoming::new(frame, Meta::default()), &mut self.counts, deliver)
     }
 
-    /// When a block wants [`Stack::tend`] called, in ns. A time that has passed means at once; `None` means not before
-    /// the next packet.
+    /// When a block wants [`Stack::tend`] called, in ns. A past time means at once; `None`: after the next packet.
     pub fn next(&self) -> Option<u64> {
         self.blocks.iter().filter_map(|block| block.next()).min()
     }
 
-    /// Gives every block that wants it a turn, in which it may send and deliver what no packet caused. A block that never
-    /// stops wanting has a few turns, and waits for the next call.
+    /// Gives a turn to every block that wants one; in it the block may send and deliver of its own accord. A block
+    /// that keeps wanting turns gets a few, then waits for the next call.
     pub fn tend(&mut self, now: u64, line: &mut dyn Line, deliver: &mut dyn FnMut(Delivery<'_>)) {
         for _ in 0..STACK_TURNS {
             let mut had_turn = false;
-            // From the driver's end: what a lower block delivers, an upper one may answer in the same round.
+            // From the driver's end: an upper block may answer a lower one's delivery in the same round.
             for at in (0..self.blocks.len()).rev() {
                 let (above, rest) = self.blocks.split_at_mut(at);
                 let Some((block, below)) = rest.split_first_mut() else { continue };
@@ -103,30 +102,30 @@ impl Stack {
         }
     }
 
-    /// Tells all blocks what the flow runs on from now on. Look at [`Stack::next`] after this call.
+    /// Tells all blocks that the facts changed. Check [`Stack::next`] after this call.
     pub fn facts_changed(&mut self, now: u64, facts: &Facts) {
         for block in &mut self.blocks {
             block.facts_changed(now, facts);
         }
     }
 
-    /// The byte stream of the top block; `None` where that block carries packets. Look at [`Stack::next`] after each use.
+    /// The byte stream of the top block; `None` if it carries packets. Check [`Stack::next`] after each use.
     pub fn stream(&mut self) -> Option<&mut dyn Stream> {
         self.blocks.first_mut()?.stream()
     }
 
-    /// The last report about a packet of this flow, once.
+    /// Takes the last ICMP error about a packet of this flow.
     pub fn take_problem(&mut self) -> Option<Problem> {
         self.counts.problem.take()
     }
 
-    /// The reasons for which packets were discarded, in both directions, and how many. Reasons without packets are left out.
+    /// Discarded packets by reason, in both directions. Reasons without packets are left out.
     pub fn discards(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = Discard::ALL.iter().zip(self.counts.discards);
         counts.filter(|(_, count)| *count > 0).map(|(discard, count)| (discard.name(), count))
     }
 
-    /// What another stack needs to go on with this flow. An error where a block has state that it cannot give.
+    /// The state that another stack needs to continue this flow. An error if a block cannot export its state.
     pub fn export(&self) -> Result<Vec<u8>, Unsupported> {
         let mut states = Vec::with_capacity(self.blocks.len());
         for block in &self.blocks {
@@ -139,11 +138,11 @@ impl Stack {
         state::write(&states).ok_or(Unsupported::NotExported)
     }
 
-    /// Goes on with the flow of an exported state: all of it, or nothing after an error.
+    /// Continues the flow of an exported state. After an error the stack is unchanged.
     ///
-    /// Each block takes the state of the block of its name; of several, in their order. A block whose state is not there
-    /// begins with its own. The state of a protocol that this stack does not have is an error; that of a block that may stand
-    /// anywhere is left out, so that such blocks can be taken out of a running flow.
+    /// Each block takes the state exported under its name; blocks of the same name take theirs in order. A block
+    /// without exported state keeps its own. State for a protocol that this stack lacks is an error. State for a
+    /// missing block that may stand anywhere is ignored, so a running flow can drop such blocks.
     pub fn import(&mut self, state: &[u8]) -> Result<(), ImportError> {
         let mut states = state::read(state)?;
         let mut chosen = Vec::with_capacity(states.len());
@@ -163,7 +162,7 @@ impl Stack {
                 Ok(before) => done.push((at, before)),
                 Err(error) => {
                     for (at, before) in done {
-                        // A block takes what it gave itself.
+                        // Cannot fail: the block exported this state itself.
                         if let Some(block) = self.blocks.get_mut(at) {
                             _ = block.import(&before);
                         }
@@ -176,7 +175,7 @@ impl Stack {
     }
 }
 
-/// Is the state of this block dispensable?
+/// May an import ignore the state of this block?
 fn may_be_left_out(name: &str) -> bool {
     KINDS.iter().any(|kind| kind.name == name && kind.layer == Layer::Any)
 }
@@ -195,7 +194,7 @@ impl Counts {
     }
 }
 
-/// Takes a packet through `blocks`, the upper one first, and out.
+/// Passes a packet down through `blocks` and out.
 fn go_down(
     blocks: &mut [Box<dyn Block>],
     now: u64,
@@ -219,7 +218,7 @@ fn go_down(
     Ok(())
 }
 
-/// Takes a packet through `blocks`, the lower one first, and to the application.
+/// Passes a packet up through `blocks` and to the application.
 fn go_up(
     blocks: &mut [Box<dyn Block>],
     now: u64,
@@ -245,7 +244,7 @@ fn go_up(
     Ok(())
 }
 
-/// What stands around a block in its turn.
+/// The surroundings of a block in its turn.
 struct Around<'a> {
     above: &'a mut [Box<dyn Block>],
     below: &'a mut [Box<dyn Block>],

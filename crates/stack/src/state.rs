@@ -1,5 +1,5 @@
-//! The state of a stack as bytes: what each block exported, behind its name. Blocks find theirs by name, so that a stack
-//! with one block more, or in another place, can go on with the flow.
+//! The state of a stack as bytes: each block's exported state behind its name. Blocks find their state by name, so a
+//! stack with an extra block, or another order, can continue the flow.
 //!
 //! ```text
 //! version: u8 = 1 | block count: u8 | { name length: u8 | name | state length: u32, big-endian | state } ...
@@ -7,7 +7,6 @@
 
 use crate::outcome::ImportError;
 
-/// The version that this crate writes and reads.
 const VERSION: u8 = 1;
 
 /// Takes `N` bytes from the front of a state.
@@ -23,7 +22,7 @@ fn take_bytes<'a>(state: &mut &'a [u8], length: usize) -> Result<&'a [u8], Impor
     Ok(bytes)
 }
 
-/// Writes the states of blocks, of which there are at most 255. `None` where a name or a state is too long.
+/// Serialises at most 255 blocks. `None` if there are more, or if a name or a state is too long.
 pub(crate) fn write(states: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
     let mut out = vec![VERSION, u8::try_from(states.len()).ok()?];
     for (name, state) in states {
@@ -35,7 +34,6 @@ pub(crate) fn write(states: &[(&str, Vec<u8>)]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Reads the names and states of blocks.
 pub(crate) fn read(mut bytes: &[u8]) -> Result<Vec<(&str, &[u8])>, ImportError> {
     let [VERSION, count] = *take::<2>(&mut bytes)? else { return Err(ImportError::Malformed) };
     let mut states = Vec::with_capacity(count.into());

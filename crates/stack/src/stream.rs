@@ -1,17 +1,17 @@
-//! The application's face of a block that carries a byte stream.
+//! The byte stream of a block, as the application uses it.
 
 use std::time::Duration;
 
-/// Where a connection stands, as an application sees it.
+/// State of a connection, as an application sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamState {
     /// The handshake is not over.
     Connecting,
     /// This side can write. The other side may have finished: see [`Stream::is_at_end`].
     Open,
-    /// This side finished. What it wrote, or its end, may not be acknowledged yet; the other side may still send.
+    /// This side finished. The other side may not have acknowledged all bytes and the FIN yet, and may still send.
     Ending,
-    /// Both sides finished; late packets of the other side are still answered.
+    /// Both sides finished; the stack still answers late packets of the other side.
     TimeWait,
     /// The connection is over. `None`: the block does not know why.
     Closed(Option<End>),
@@ -28,13 +28,12 @@ pub enum End {
     TimedOut,
     /// This side aborted.
     Aborted,
-    /// An error of Linux's number ended it: an ICMP error, or ECONNREFUSED where the other side reset a connection that
-    /// was not open yet.
+    /// This Linux errno: from an ICMP error, or ECONNREFUSED if the other side reset the handshake.
     Reported(i32),
 }
 
 impl End {
-    /// The error as Linux numbers it; 0 where the connection ended as it should.
+    /// The Linux errno; 0 if both sides finished.
     pub fn errno(self) -> i32 {
         match self {
             End::Finished => 0,
@@ -46,7 +45,7 @@ impl End {
     }
 }
 
-/// The numbers of errors that Linux has on x86-64 and ARM alike.
+/// Error numbers that Linux shares between x86-64 and ARM.
 pub(crate) mod errno {
     pub(crate) const ENONET: i32 = 64;
     pub(crate) const EPROTO: i32 = 71;
@@ -62,28 +61,25 @@ pub(crate) mod errno {
     pub(crate) const EHOSTUNREACH: i32 = 113;
 }
 
-/// A byte stream in both directions. No call waits, and none sends: packets go out in the next turn of the stack.
+/// A byte stream in both directions. No call waits or sends: packets go out in the stack's next turn.
 pub trait Stream {
-    /// Where the connection stands.
+    /// Current state of the connection.
     fn state(&self) -> StreamState;
 
-    /// Copies as many of `bytes` as there is room for, and says how many; 0 while the stream is not open, when it is full
-    /// and after [`Stream::finish`].
+    /// Copies as many of `bytes` as fit, and returns how many. 0 when full, not open, or after [`Stream::finish`].
     fn write(&mut self, now: u64, bytes: &[u8]) -> usize;
 
-    /// Copies received bytes out and says how many. 0: nothing is there now, see [`Stream::is_at_end`] and
-    /// [`Stream::state`]. What came before a reset can still be read.
+    /// Copies received bytes out and returns how many. 0 if there are none now: see [`Stream::is_at_end`] and
+    /// [`Stream::state`]. Bytes that came before a reset can still be read.
     fn read(&mut self, now: u64, to: &mut [u8]) -> usize;
 
-    /// Lends received bytes that lie in one piece to `take`, which says how many of them it took. Says the same. `take` is
-    /// not called where there are none.
+    /// Lends received bytes in one piece to `take`, if there are any. Returns, as `take` does, how many it took.
     fn read_with(&mut self, now: u64, take: &mut dyn FnMut(&[u8]) -> usize) -> usize;
 
-    /// Lends room in one piece to `fill`, which says how many bytes it wrote from the front on. Says the same. `fill` is
-    /// not called where there is no room.
+    /// Lends room in one piece to `fill`, if there is any. Returns, as `fill` does, how many bytes it wrote.
     fn write_with(&mut self, now: u64, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> usize;
 
-    /// As [`Stream::read`], but the bytes stay.
+    /// Like [`Stream::read`], but the bytes stay.
     fn peek(&mut self, to: &mut [u8]) -> usize;
 
     /// Bytes that [`Stream::read`] would give.
@@ -95,29 +91,28 @@ pub trait Stream {
     /// Bytes written that the other side has not acknowledged.
     fn unacknowledged(&self) -> usize;
 
-    /// The other side finished, and everything was read.
+    /// The other side finished, and the application has read everything.
     fn is_at_end(&self) -> bool;
 
-    /// Both sides have everything and were told so. What is left of the connection is to answer segments that come again.
+    /// Both sides have everything and have acknowledged it. The connection only answers segments that come again.
     fn is_settled(&self) -> bool;
 
-    /// Ends the write side behind everything written.
+    /// Ends the write side after everything written so far.
     fn finish(&mut self, now: u64);
 
     /// Gives the connection up and resets the other side.
     fn abort(&mut self, now: u64);
 
-    /// Takes an ICMP error about this connection, as an error of Linux's number. `mtu` is that of the path in bytes where
-    /// the error is EMSGSIZE, and 0 where the router did not say.
+    /// Handles an ICMP error about this connection, given as a Linux errno. `mtu` is the path MTU in bytes if `errno`
+    /// is EMSGSIZE; 0 if the router did not say.
     fn report(&mut self, now: u64, errno: i32, mtu: u16);
 
-    /// Sends small writes at once, also while earlier ones are unacknowledged (no Nagle's algorithm). Off at first.
+    /// Sends small writes at once even while earlier ones are unacknowledged (no Nagle's algorithm). Off by default.
     fn set_no_delay(&mut self, on: bool);
 
-    /// Probes a quiet connection at this interval; after ten intervals without an answer it has timed out. `None`, as at
-    /// first: no probes.
+    /// Probes a quiet connection at this interval; ten unanswered intervals end it. `None` (default): no probes.
     fn set_keep_alive(&mut self, interval: Option<Duration>);
 
-    /// How long the handshake may take. `None`: the usual 60 s.
+    /// Time limit of the handshake. `None`: the usual 60 s.
     fn set_connect_timeout(&mut self, timeout: Option<Duration>);
 }

@@ -1,5 +1,4 @@
-//! Frames of every kind: real ones from the bundled and the shared captures; the same frames cut, tagged and damaged;
-//! and random ones.
+//! Frames: real ones from the bundled and the shared captures; the same cut, tagged and damaged; and random ones.
 
 use crate::random::Random;
 use std::path::{Path, PathBuf};
@@ -71,8 +70,7 @@ pub struct Shaped {
     pub is_plain: bool,
 }
 
-/// A frame with ports, or with bytes that look like ports. One in four is plain. The rest are odd in some way, most
-/// often in only one.
+/// A frame with ports, or with bytes that look like ports. One in four is plain; the rest are odd, mostly in one way.
 pub fn shaped(random: &mut Random) -> Shaped {
     let is_plain = random.below(4) == 0;
     let mut odd = |one_in: usize| !is_plain && random.below(one_in) == 0;

@@ -5,6 +5,7 @@
 //! - [`packets`] — frames made by hand: TCP conversations, UDP datagrams.
 //! - [`frames`] — real frames, and damaged ones.
 //! - [`check_header!`](crate::check_header) — compares a header for C with its sources.
+//! - [`instructions`] — compares the instructions of a test with a golden file.
 //! - [`random`] — numbers that look random.
 //! - [`library`] — the libraries for unmodified programs and for C.
 //! - [`process`] — the kernel's counters of a process.
@@ -17,6 +18,7 @@
 pub mod chain;
 pub mod frames;
 mod header;
+pub mod instructions;
 pub mod library;
 pub mod link;
 pub mod network;

@@ -1,55 +1,35 @@
 //! Builds the libraries for other programs, and compiles C programs with them. cargo does not build these libraries for
-//! a test, because no test can link them.
+//! a test, because no test can link them. Each function panics if the build fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 /// `libstreamline_pcap.so`, for libpcap programs, in the profile of this test.
-///
-/// # Panics
-///
-/// If it cannot be built.
 pub fn pcap() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| built("pcap-shim", "libstreamline_pcap.so"))
 }
 
 /// `libstreamline_sockets.so`, for programs with sockets, in the profile of this test.
-///
-/// # Panics
-///
-/// If it cannot be built.
 pub fn sockets() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| built("socket-shim", "libstreamline_sockets.so"))
 }
 
 /// `libstreamline.so` for rings in C, in the profile of this test; `libstreamline.a` lies beside it.
-///
-/// # Panics
-///
-/// If it cannot be built.
 pub fn rings() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| built("capi", "libstreamline.so"))
 }
 
 /// `libstreamline_request.so`, for requests in C, in the profile of this test.
-///
-/// # Panics
-///
-/// If it cannot be built.
 pub fn requests() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| built("capi-request", "libstreamline_request.so"))
 }
 
 /// `libstreamline_net.so`, for sockets in C, in the profile of this test; `libstreamline_net.a` lies beside it.
-///
-/// # Panics
-///
-/// If it cannot be built.
 pub fn net() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| built("capi-net", "libstreamline_net.so"))
@@ -78,7 +58,6 @@ pub fn guide(page: &str, header: &str) -> Vec<String> {
 /// # Panics
 ///
 /// If the compiler finds an error or a warning.
-/// If the program is wrong, or only has warnings.
 #[must_use]
 pub fn compile(source: &Path, program: &Path, package: &str, library: &Path) -> bool {
     let mut compiler = Command::new("cc");

@@ -97,8 +97,7 @@ impl Link {
         self.ways.each_ref().map(|way| *way.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends both threads. Frames on their way are lost, and stay counted as waiting. Fails the test if a device has
-    /// failed.
+    /// Ends both threads. Frames on their way are lost, and count as waiting. Fails the test if a device has failed.
     pub fn stop(mut self) -> [Counts; 2] {
         for ended in self.end() {
             ended.expect("a thread of the link does not panic").expect("the devices of a link stay");

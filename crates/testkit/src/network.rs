@@ -31,8 +31,7 @@ pub fn quiet_namespace() -> Namespace {
 #[derive(Clone, Debug)]
 pub struct End(pair::End);
 
-/// Two devices, each in a namespace of its own; each receives the frames sent on the other. Both are up, without
-/// offloads.
+/// Two devices in namespaces of their own, up and without offloads. Each receives the frames sent on the other.
 #[derive(Debug)]
 pub struct Pair {
     /// The near device.

@@ -20,8 +20,7 @@ pub mod flag {
     pub const ACK: u8 = 16;
 }
 
-/// Nine different expressions that match no packet with ports above 1024 and other addresses than these, to measure the
-/// cost of rejecting.
+/// Nine expressions that match no packet of these tests (ports above 1024, other addresses): the cost of rejecting.
 pub const REJECTING: [&str; 9] = [
     "tcp port 9",
     "tcp port 10",
@@ -171,8 +170,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// A conversation with its handshake. The client's initial sequence number is `isn`, the server's is 1,000,000
-    /// more.
+    /// A conversation with its handshake. The initial sequence numbers are `isn` and, for the server, 1,000,000 more.
     pub fn open(client: End, server: End, isn: u32) -> Conversation {
         let mut conversation = Conversation::midstream(client, server, isn);
         let [c, s] = conversation.next;

@@ -1,5 +1,5 @@
-//! Scripted TCP exchanges: the peer's segments, the application's calls, and the segments that a TCP must send and
-//! when.
+//! Scripted TCP exchanges: segments of the peer, calls of the application, and the segments that a TCP must send, with
+//! times.
 //!
 //! - Here — the language, parsed by `script/parse.rs`; [`all`] gives the scripts of `tcp-scripts/`.
 //! - `script/run.rs` — plays the peer against a [`Host`]: one TCP, in virtual or in real time.

@@ -1,5 +1,5 @@
-//! `cargo xtask bench NAME`: runs one comparison of the crate `bench`, optimised. What the names are is that crate's to say;
-//! nothing in `ci` asserts a time.
+//! `cargo xtask bench NAME`: runs one comparison of the crate `bench`, optimised. That crate defines the names; `ci`
+//! never asserts a time.
 
 use crate::{Failure, Outcome, process};
 use std::path::Path;

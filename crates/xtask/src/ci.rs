@@ -1,7 +1,7 @@
-//! `cargo xtask ci`: what must hold before a change goes in, step by step; the first that fails ends it. The last line of
-//! standard output is how many tests passed, failed and were skipped; those before it say why tests were skipped. With
-//! `STREAMLINE_CI_RIGHTS=1` a test that is skipped for want of rights is a failure. `--quick` is what a commit should not be
-//! without: all but the tests.
+//! `cargo xtask ci`: the checks that a change must pass, step by step. The first failure ends it. The last line of
+//! standard output has the numbers of passed, failed and skipped tests; the lines before it say why tests were skipped.
+//! With `STREAMLINE_CI_RIGHTS=1` a test that is skipped for want of rights counts as a failure. `--quick` runs
+//! everything except the tests: run it before each commit.
 
 use crate::counts::Counts;
 use crate::{Failure, Outcome, crash, fmt, model, process, tidy};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 struct Step {
     name: &'static str,
-    /// What to type to see this step alone.
+    /// The command line for this step alone.
     by_hand: &'static str,
-    /// Left out of `--quick`.
+    /// `--quick` leaves this step out.
     tests: bool,
     run: fn(&Path, &mut Counts) -> Outcome,
 }
 
-/// Quick ones first, but for `tidy`: what it says of code that does not compile is of little use.
+/// Quick steps first, except `tidy`: its findings in code that does not compile are of little use.
 const STEPS: &[Step] = &[
     Step {
         name: "fmt",
@@ -55,6 +55,12 @@ const STEPS: &[Step] = &[
         run: |root, _| model::run(root, &["--fast".into()]),
     },
     Step {
+        name: "instructions",
+        by_hand: "cargo test --release -p engine --test run instructions; cargo test --release -p bench --test instructions",
+        tests: true,
+        run: |root, _| instructions(root),
+    },
+    Step {
         name: "kill points",
         by_hand: "cargo test -p buffer --features kill-points --test crash kill_points; cargo test -p streamline --features faults --test kernel_faults",
         tests: true,
@@ -77,7 +83,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     outcome
 }
 
-/// Runs one after the other, and says at the end how long each took.
+/// Runs steps one after the other, and prints their times at the end.
 fn run_steps<'a>(root: &Path, steps: impl IntoIterator<Item = &'a Step>, counts: &mut Counts) -> Outcome {
     let mut times: Vec<(&str, Duration)> = Vec::new();
     let mut outcome = Ok(());
@@ -105,14 +111,25 @@ fn times_text(times: &[(&str, Duration)]) -> String {
     times.iter().map(|(name, time)| one(name, *time)).chain([one("in all", total)]).collect::<Vec<_>>().join(", ")
 }
 
-/// The tests are stopped when they print nothing for so long: one of them hangs. The longest test takes a tenth of it.
+/// Instructions against golden files, which are of optimised code: not worth building it where they cannot be counted.
+fn instructions(root: &Path) -> Outcome {
+    if process::output(&mut process::program(root, "valgrind", &["--version"])).is_err() {
+        eprintln!("ci: skipped: needs valgrind, to count instructions");
+        return Ok(());
+    }
+    for test in [["engine", "--test", "run", "instructions"], ["bench", "--test", "instructions", "instructions"]] {
+        process::run(&mut process::cargo(root, &[&["test", "--release", "-p"][..], &test].concat()))?;
+    }
+    Ok(())
+}
+
+/// The tests are stopped after printing nothing for this time: one of them hangs. The longest test takes a tenth of it.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// A process that a test left behind may hold the pipe of cargo's output; so long the rest of it is read after cargo's end.
+/// How long the rest of cargo's output is read after its end: a process that a test left behind may hold the pipe.
 const REST: Duration = Duration::from_secs(5);
 
-/// Runs every test, those after a failure too, and passes on what cargo and those that fail print while adding up the
-/// results.
+/// Runs every test, even after a failure, and adds up the results. Passes on cargo's output and that of failing tests.
 fn test(root: &Path, counts: &mut Counts) -> Outcome {
     let arguments = ["test", "--workspace", "--no-fail-fast", "--", "--show-output"];
     let mut command = process::cargo(root, &arguments);
@@ -141,7 +158,7 @@ fn test(root: &Path, counts: &mut Counts) -> Outcome {
             None => ended = child.try_wait().ok().flatten().map(|status| (status, Instant::now())),
         }
         if quiet_since.elapsed() > SILENCE {
-            // The last lines say which tests have been running for over 60 seconds.
+            // The last lines name the tests that have been running for over 60 seconds.
             stop(root, child.id());
             let _ = child.wait();
             return Err(Failure::Failed(format!("tests printed nothing for {} s and were stopped", SILENCE.as_secs())));
@@ -151,7 +168,7 @@ fn test(root: &Path, counts: &mut Counts) -> Outcome {
     outcome(status.success(), &status.to_string(), pass.counts, rights)
 }
 
-/// What the tests come to; `rights` where none may be skipped for want of them.
+/// The result of the tests. `rights`: no test may be skipped for want of rights.
 fn outcome(success: bool, status: &str, counts: &Counts, rights: bool) -> Outcome {
     let without = if rights { counts.without_rights() } else { Vec::new() };
     match (success, &counts.failures[..]) {
@@ -172,7 +189,7 @@ fn stop(root: &Path, process: u32) {
     let _ = process::run(&mut process::program(root, "sh", &["-c", &kill]));
 }
 
-/// Sends each line, with its end, until the output or the receiver ends.
+/// Sends each line, including its end, until the output or the receiver ends.
 fn read_lines(mut from: impl BufRead, lines: &Sender<Vec<u8>>) {
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
@@ -182,11 +199,11 @@ fn read_lines(mut from: impl BufRead, lines: &Sender<Vec<u8>>) {
     }
 }
 
-/// Passes on what tests print, but for what passed tests print.
+/// Passes on the output of tests, except that of passed tests.
 struct Passing<'a, W> {
     to: W,
     counts: &'a mut Counts,
-    /// Between `successes:` and the end of it.
+    /// Between `successes:` and the end of that section.
     passed: bool,
 }
 

@@ -1,10 +1,10 @@
-//! How many tests passed, failed and were skipped, added up from what test programs print.
+//! Numbers of passed, failed and skipped tests, added up from the output of test programs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// More reasons than that are told as one.
+/// More reasons than this are combined into one.
 const REASONS: usize = 10;
 
 /// The sums, and why tests were skipped.
@@ -14,19 +14,19 @@ pub(crate) struct Counts {
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
-    /// The names of those that failed.
+    /// The names of failed tests.
     pub failures: Vec<String>,
     /// Tests that are marked as ignored.
     ignored: u64,
-    /// Tests that said that they could not test: those that want rights first.
+    /// Tests that reported that they could not run. Tests that lack rights come first.
     skips: Vec<Skip>,
     /// The test whose output is being read.
     section: Option<String>,
-    /// Did the tests pass whose output is being read? What one that failed has skipped does not matter.
+    /// Did the tests pass whose output is being read? A skip in a failed test does not matter.
     passing: bool,
 }
 
-/// A test that said that it could not test: with `skipped (rights): REASON` where it may not, else with `skipped: REASON`.
+/// A test that reported that it could not run: `skipped (rights): REASON` if it lacks rights, else `skipped: REASON`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Skip {
     test: String,
@@ -35,7 +35,7 @@ struct Skip {
 }
 
 impl Counts {
-    /// Reads a line of what `cargo test -- --show-output` prints.
+    /// Reads a line of the output of `cargo test -- --show-output`.
     pub fn read(&mut self, line: &str) {
         let line = line.trim_end();
         if let Some(name) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
@@ -53,7 +53,7 @@ impl Counts {
         } else if let (true, Some(test), Some((rights, reason))) = (self.passing, &self.section, reason(line)) {
             let skip = Skip { test: test.clone(), rights, reason: reason.into() };
             match self.skips.last_mut().filter(|last| last.test == skip.test) {
-                // Whatever else a test could not do, it counts once.
+                // A test counts once, even if it skipped several things.
                 Some(last) if rights && !last.rights => *last = skip,
                 Some(_) => {}
                 None => self.skips.push(skip),
@@ -61,12 +61,12 @@ impl Counts {
         }
     }
 
-    /// The tests that were skipped for want of rights.
+    /// Tests that were skipped for want of rights.
     pub fn without_rights(&self) -> Vec<&str> {
         self.skips.iter().filter(|skip| skip.rights).map(|skip| &skip.test[..]).collect()
     }
 
-    /// Why tests were skipped, most frequent reason first: a line for each, with the number of tests and the first of them.
+    /// Why tests were skipped, the most frequent reason first: a line each, with the number of tests and the first test.
     pub fn reasons(&self) -> Vec<String> {
         let mut groups: BTreeMap<(bool, &str), Vec<&str>> = BTreeMap::new();
         for Skip { test, rights, reason } in &self.skips {
@@ -98,14 +98,15 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Why a test says that it is skipped, and whether that is for want of rights.
+/// The reason for which a test is skipped, and whether it lacks rights.
 fn reason(line: &str) -> Option<(bool, &str)> {
     let rest = line.strip_prefix("skipped")?;
     let (rights, rest) = rest.strip_prefix(" (rights)").map_or((false, rest), |rest| (true, rest));
     Some((rights, rest.strip_prefix([':', ','])?.trim()))
 }
 
-/// Tests passed, failed and ignored in a line as `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; ...`.
+/// The numbers of passed, failed and ignored tests in a line like `test result: ok. 5 passed; 0 failed; 1 ignored; 0
+/// measured; ...`.
 fn sums(line: &str) -> Option<[u64; 3]> {
     let (_, sums) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let mut sums = sums.split("; ");

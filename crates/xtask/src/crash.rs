@@ -1,22 +1,21 @@
-//! `cargo xtask crash [--kills N]`: ends processes that share a ring, at each of their stores in turn and N times at
-//! random, and up to 1,000 readers of a live device. `cargo test` does a few of the latter two. `CRASH.md` says what must
-//! hold.
+//! `cargo xtask crash [--kills N]`: kills processes that share a ring, at each of their stores in turn and N times at random,
+//! and up to 1,000 readers of a live device. `cargo test` does a few of the latter two. `CRASH.md` lists the guarantees.
 
 use crate::{Failure, Outcome, process};
 use std::path::Path;
 
-/// Says to the test how many processes to kill.
+/// Tells the test how many processes to kill.
 const VARIABLE: &str = "STREAMLINE_KILLS";
 const DEFAULT_KILLS: u64 = 10_000;
 
-/// The same for readers that take a device and give it back.
+/// Tells the test how often readers take a device and give it back.
 const CYCLES_VARIABLE: &str = "STREAMLINE_CYCLES";
 
-/// How many seconds the one of nine readers is stopped that is.
+/// Tells the test for how many seconds to stop one of its nine readers.
 const STOP_VARIABLE: &str = "STREAMLINE_STOP";
 const STOP_SECONDS: &str = "30";
 
-/// Readers of live devices at most: each is a start of the program.
+/// The most readers of live devices: each one starts the program.
 const LIVE: u64 = 1000;
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
@@ -27,14 +26,14 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     live(root, kills.min(LIVE))
 }
 
-/// Readers of a live device, where it can be had: the test says where not.
+/// Kills readers of a live device. If there is none, the test says why.
 fn live(root: &Path, kills: u64) -> Outcome {
     let mut command = process::cargo(root, &["test", "-p", "cli", "--test", "faults", "--", "--nocapture"]);
     let kills = kills.to_string();
     process::run(command.env(VARIABLE, &kills).env(CYCLES_VARIABLE, &kills).env(STOP_VARIABLE, STOP_SECONDS))
 }
 
-/// A death at each store, and a refusal at each call of the kernel. Builds of their own, whose atomics and calls count.
+/// A death at each store, and a refusal of each system call. They need special builds, which count atomics and calls.
 pub(crate) fn points(root: &Path) -> Outcome {
     let stores = ["test", "-p", "buffer", "--features", "kill-points", "--test", "crash", "kill_points"];
     let calls = ["test", "-p", "streamline", "--features", "faults", "--test", "kernel_faults"];

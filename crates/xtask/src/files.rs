@@ -1,5 +1,4 @@
-//! The files of the repository: those that git tracks, and new ones that it does not ignore. Read once, as text where
-//! they are text.
+//! The files of the repository: tracked by git, or new and not ignored. Read once, as text if they are text.
 
 use crate::{Failure, process};
 use std::collections::BTreeSet;
@@ -8,31 +7,32 @@ use std::path::Path;
 /// Every file, by its path from the repository's folder, with `/` between the parts.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// All of them.
+    /// All files.
     pub paths: BTreeSet<String>,
-    /// Those that are text, in the order of their paths.
+    /// Text files, in the order of their paths.
     pub texts: Vec<File>,
 }
 
 /// A file that is text.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// From the repository's folder.
+    /// Its path from the repository's folder.
     pub path: String,
-    /// All of it.
+    /// Its content.
     pub text: String,
 }
 
-/// What of the text files is written by hand: of these there are rules about white space and length. The rest is data.
+/// Extensions of text files that are written by hand, for which there are rules about white space and length. Other
+/// files are data.
 const HAND_WRITTEN: &[&str] = &["rs", "md", "toml", "sh", "py", "yml", "yaml", "html", "css", "js", "c", "h"];
 
 impl File {
-    /// The part of the name after its last dot; none of `run` and of `.gitignore`.
+    /// The part of the name after its last dot. `None` for `run` and `.gitignore`.
     pub fn extension(&self) -> Option<&str> {
         Path::new(&self.path).extension().and_then(|extension| extension.to_str())
     }
 
-    /// Is it source, script or prose of ours, and not data or a licence?
+    /// Is it our source, script or prose, and not data or a licence?
     pub fn is_hand_written(&self) -> bool {
         if self.path.starts_with("LICENSE") {
             return false;
@@ -47,7 +47,7 @@ impl File {
 }
 
 impl Files {
-    /// Reads them. A file that was deleted and is tracked yet is left out.
+    /// Reads all files. A tracked file that was deleted is left out.
     pub fn read(root: &Path) -> Result<Files, Failure> {
         let mut files = Files::default();
         for path in list(root, &[])? {
@@ -62,7 +62,7 @@ impl Files {
         Ok(files)
     }
 
-    /// Files made up for a test.
+    /// Made-up files for a test.
     #[cfg(test)]
     pub fn made_up(files: &[(&str, &str)]) -> Files {
         let texts = files.iter().map(|(path, text)| File { path: path.to_string(), text: text.to_string() });
@@ -86,9 +86,9 @@ impl Files {
     }
 }
 
-/// The paths of the repository's files that fit one of the patterns, or of all.
+/// The paths of the repository's files that match one of the patterns. Without patterns: all files.
 pub(crate) fn list(root: &Path, patterns: &[&str]) -> Result<BTreeSet<String>, Failure> {
-    // A clone may belong to another user than the one who builds, in containers above all: reading its index is no danger.
+    // The clone may belong to another user than the developer, especially in containers. Reading its index is safe.
     let safe = format!("safe.directory={}", root.display());
     let mut arguments = vec!["-c", &safe, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"];
     arguments.extend(patterns);

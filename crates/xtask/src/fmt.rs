@@ -1,11 +1,11 @@
-//! `cargo xtask fmt [--check]`: rustfmt over every Rust file of the repository, one by one. `cargo fmt` finds files by
-//! following `mod`, and does not see those inside the macro `filters! { ... }`.
+//! `cargo xtask fmt [--check]`: runs rustfmt on every Rust file of the repository. `cargo fmt` follows `mod`, and so
+//! misses the files inside the macro `filters! { ... }`.
 
 use crate::{Failure, Outcome, files, process};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Files for one call of rustfmt: command lines have a longest length.
+/// Files of one call of rustfmt: the length of a command line is limited.
 const CHUNK_FILES: usize = 200;
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
@@ -34,7 +34,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
 fn not_formatted(command: &mut std::process::Command, root: &Path) -> Result<BTreeSet<String>, Failure> {
     let output = command.output().map_err(|error| process::absent(command, &error))?;
     let names = relative(&String::from_utf8_lossy(&output.stdout), root);
-    // It fails where files differ, which is what was asked; without names it failed for another reason.
+    // It fails if files differ, and then prints names. Without names it failed for another reason.
     if !output.status.success() && names.is_empty() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(Failure::Failed(format!("rustfmt failed: {}\n{}", output.status, said.trim_end())));
@@ -42,7 +42,7 @@ fn not_formatted(command: &mut std::process::Command, root: &Path) -> Result<BTr
     Ok(names)
 }
 
-/// The names in rustfmt's output, which are absolute, from the repository's folder. A file that others name in a `mod` comes
+/// The paths in rustfmt's output, relative to the repository's folder. A file that another file names in a `mod` occurs
 /// more than once.
 fn relative(output: &str, root: &Path) -> BTreeSet<String> {
     let names = output.lines().map(Path::new);

@@ -1,6 +1,6 @@
-//! `cargo xtask fuzz [TARGET] [--seconds N]`: runs the fuzz targets of `fuzz/`, each for a while. They need a nightly
-//! compiler and cargo-fuzz, and are therefore no part of `ci`. They begin with the inputs of `fuzz/seeds`. An input
-//! that fails is kept in `fuzz/artifacts`.
+//! `cargo xtask fuzz [TARGET] [--seconds N]`: runs each fuzz target of `fuzz/` for a while. They need a nightly
+//! compiler and cargo-fuzz, so `ci` does not run them. They begin with the inputs of `fuzz/seeds`. `fuzz/artifacts`
+//! keeps failing inputs.
 
 use crate::workspace::Workspace;
 use crate::{Failure, Outcome, process};
@@ -8,10 +8,10 @@ use std::path::Path;
 
 const SECONDS_EACH: u64 = 60;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    /// One target, or none for all.
+    /// One target. `None`: all.
     target: Option<String>,
     seconds: u64,
 }
@@ -71,7 +71,7 @@ fn choose(targets: &[String], wanted: Option<String>) -> Result<Vec<String>, Fai
     }
 }
 
-/// Says what to install if something is absent.
+/// Says what to install if something is missing.
 fn installed(root: &Path) -> Outcome {
     let runs = |arguments: &[&str]| process::output(&mut process::program(root, "rustup", arguments));
     let absent =

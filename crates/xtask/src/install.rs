@@ -1,8 +1,8 @@
-//! `cargo xtask install`: everything that README uses, below one folder, and its removal.
+//! `cargo xtask install`: installs everything that the README uses below one folder, and removes it.
 //!
-//! - here — the command line, what is built, and what people are told.
-//! - [`files`] — which files go where.
-//! - [`prefix`] — the folder: what was put there, so that the same is taken away.
+//! - here — the command line, the builds, and the messages
+//! - [`files`] — the files and their places
+//! - [`prefix`] — the folder, with a list of the installed files for their removal
 
 mod files;
 mod prefix;
@@ -15,12 +15,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    /// The folder; none for the usual one.
+    /// The folder. `None`: the usual one.
     prefix: Option<PathBuf>,
-    /// Built without optimisation, for tests.
+    /// Build without optimisation, for tests.
     debug: bool,
     uninstall: bool,
 }
@@ -72,7 +72,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
     Ok(wanted)
 }
 
-/// Where programs of this machine's own are: for root everybody's, else this user's.
+/// Where this machine keeps local programs: for root those of all users, else this user's.
 fn usual_prefix() -> Result<PathBuf, Failure> {
     if std::fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0) {
         return Ok("/usr/local".into());
@@ -82,7 +82,7 @@ fn usual_prefix() -> Result<PathBuf, Failure> {
     Ok(Path::new(&home).join(".local"))
 }
 
-/// Builds what is installed. One crate at a time, as they are built elsewhere: so nothing is built twice.
+/// Builds the installed crates. One at a time, as elsewhere, so that cargo builds nothing twice.
 fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
     let built = |package: &str, file: &str| {
         let mut arguments = vec!["build", "--package", package, "--message-format", "json-render-diagnostics"];
@@ -103,16 +103,16 @@ fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
     Ok(Built { program, pcap, sockets, shared, archive, request, net, net_archive })
 }
 
-/// The file of this name in what `cargo build` prints: a JSON document for each thing built.
+/// The file of this name in the output of `cargo build`: a JSON document for each built artifact.
 pub(crate) fn artifact(said: &str, name: &str) -> Option<PathBuf> {
     let documents = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let files = documents.flat_map(|document| document["filenames"].as_array().cloned().unwrap_or_default());
     let mut paths = files.filter_map(|file| file.as_str().map(PathBuf::from));
-    // The last: what other crates have built under the same name came before.
+    // The last one: other crates may have built the same name before.
     paths.rfind(|path| path.file_name() == Some(name.as_ref()))
 }
 
-/// What is there now, and what is still to be done by hand.
+/// The list of installed files, and the steps that the user must still take.
 fn told<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> String {
     let mut text = format!("installed in {}:", folder.display());
     let mut pages = 0;

@@ -1,10 +1,11 @@
-//! `cargo xtask TASK`: what developers and CI run on this repository. Not part of the product: no crate depends on it, and
-//! it depends on none of them, so that it runs while they do not compile.
+//! `cargo xtask TASK`: tasks for developers and CI. Not part of the product: no crate depends on it. It depends on no
+//! crate of the workspace, so that it runs even if they do not compile.
 //!
 //! The tasks are listed below, one file each; `tidy` has a folder with one file for each check. Read `ci` first.
 
 #![forbid(unsafe_code)]
 
+mod attack;
 mod bench;
 mod ci;
 mod counts;
@@ -25,13 +26,13 @@ mod workspace;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Something `cargo xtask` does.
+/// A task of `cargo xtask`.
 struct Task {
     name: &'static str,
-    /// Its arguments, as the manual writes them.
+    /// Its arguments, as in the manual.
     usage: &'static str,
     summary: &'static str,
-    /// Gets the folder of the repository and the arguments after the name.
+    /// Takes the repository's folder and the arguments after the task's name.
     run: fn(&Path, &[String]) -> Outcome,
 }
 
@@ -39,7 +40,7 @@ const TASKS: &[Task] = &[
     Task {
         name: "ci",
         usage: "[--quick]",
-        summary: "all that must hold before a change goes in, or all but the tests",
+        summary: "all checks that a change must pass, or all but the tests",
         run: ci::run,
     },
     Task {
@@ -48,7 +49,12 @@ const TASKS: &[Task] = &[
         summary: "format every Rust file, or name those that are not",
         run: fmt::run,
     },
-    Task { name: "tidy", usage: "", summary: "check what the compiler does not: arrows, rooms, links", run: tidy::run },
+    Task {
+        name: "tidy",
+        usage: "",
+        summary: "check what the compiler does not: arrows, rooms, links, plain English",
+        run: tidy::run,
+    },
     Task { name: "fuzz", usage: "[TARGET] [--seconds N]", summary: "fuzz one parser, or each in turn", run: fuzz::run },
     Task {
         name: "model",
@@ -57,6 +63,12 @@ const TASKS: &[Task] = &[
         run: model::run,
     },
     Task { name: "mutate", usage: "[N]", summary: "run requests over N damaged captures", run: mutate::run },
+    Task {
+        name: "attack",
+        usage: "[N]",
+        summary: "run requests over N MB of hostile traffic with honest traffic in it",
+        run: attack::run,
+    },
     Task {
         name: "crash",
         usage: "[--kills N]",
@@ -83,17 +95,17 @@ const TASKS: &[Task] = &[
     },
 ];
 
-/// How a task ends.
+/// The result of a task.
 type Outcome = Result<(), Failure>;
 
-/// Why a task did not do what it was asked to.
+/// Why a task failed.
 #[derive(Debug, PartialEq, Eq)]
 enum Failure {
     /// The command line is wrong.
     Usage(String),
-    /// What was checked or run failed, or could not be run; the text says what to do.
+    /// A check or run failed, or was not possible. The text says what to do.
     Failed(String),
-    /// As above, and the task has said so.
+    /// The same, with the message already printed.
     Reported,
 }
 
@@ -126,7 +138,7 @@ fn start(arguments: &[String]) -> Outcome {
     (task.run)(&root()?, rest)
 }
 
-/// The folder of the repository: two above that of this crate, which cargo tells.
+/// The repository's folder: two above this crate's, which cargo passes.
 fn root() -> Result<PathBuf, Failure> {
     let crate_folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = crate_folder.as_deref().and_then(|folder| folder.ancestors().nth(2));

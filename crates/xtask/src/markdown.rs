@@ -1,7 +1,7 @@
-//! What `tidy` needs to know of Markdown: where code is and where prose, headings, and tables. Not a parser of Markdown:
-//! it reads the plain sort that stands in this repository.
+//! The parts of Markdown that `tidy` needs: code and prose, headings and tables. Not a full parser: it reads the plain
+//! style of this repository.
 
-/// Where a piece of text stands.
+/// The kind of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a paragraph, heading, list or table.
@@ -10,25 +10,25 @@ pub(crate) enum Place {
     Inline,
     /// Between fences.
     Fenced,
-    /// Four spaces to the right after an empty line: code, or a paragraph of a list.
+    /// Four spaces of indentation after an empty line: code, or a paragraph of a list.
     Indented,
 }
 
 /// A piece of text: a line of code, or the part of a paragraph up to the next backtick.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
-    /// Where it stands.
+    /// Its kind.
     pub place: Place,
     /// The number of its first line, from 1.
     pub line: usize,
-    /// The text; of a paragraph it may be several lines.
+    /// The text. A paragraph's piece may have several lines.
     pub text: &'a str,
 }
 
 /// Cuts a text into pieces.
 pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
-    // The paragraph being read: number of its first line, place of its first byte.
+    // The current paragraph: the number of its first line, and the offset of its first byte.
     let mut paragraph: Option<(usize, usize)> = None;
     let mut fence: Option<&str> = None;
     let mut indented = false;
@@ -67,7 +67,8 @@ fn fence_mark(line: &str) -> Option<&str> {
     ['`', '~'].map(mark).into_iter().find(|mark| mark.len() >= 3)
 }
 
-/// Cuts a paragraph at its backticks. A run of them closes with the next run of the same length; one that does not is text.
+/// Splits a paragraph at its backticks. A run of backticks closes with the next run of the same length; without one, it
+/// is text.
 fn split_paragraph<'a>(text: &'a str, first_line: usize, pieces: &mut Vec<Piece<'a>>) {
     let mut push = |place, from: usize, to: usize| {
         if from < to {
@@ -91,7 +92,7 @@ fn split_paragraph<'a>(text: &'a str, first_line: usize, pieces: &mut Vec<Piece<
     push(Place::Prose, prose, text.len());
 }
 
-/// Where runs of backticks begin, and how long they are.
+/// The positions and lengths of runs of backticks.
 fn backtick_runs(text: &str) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (at, _) in text.match_indices('`') {
@@ -103,7 +104,7 @@ fn backtick_runs(text: &str) -> Vec<(usize, usize)> {
     runs
 }
 
-/// The anchors that GitHub gives to the headings, in order.
+/// GitHub's anchors of the headings, in order.
 pub(crate) fn anchors(text: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
     for (_, heading) in headings(text) {
@@ -115,7 +116,7 @@ pub(crate) fn anchors(text: &str) -> Vec<String> {
     anchors
 }
 
-/// The headings with their line numbers, without the marks before them.
+/// The headings with their line numbers, without the leading marks.
 fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let fenced: Vec<usize> =
         pieces(text).iter().filter(|piece| piece.place == Place::Fenced).map(|piece| piece.line).collect();
@@ -132,12 +133,12 @@ fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
 pub(crate) struct Row {
     /// The number of its line, from 1.
     pub line: usize,
-    /// What stands in its cells, without backticks; of a link its text.
+    /// The text of its cells, without backticks. A link is replaced by its text.
     pub cells: Vec<String>,
 }
 
-/// The first table under a heading and before the next: its head and its rows. If there is none, the number of the
-/// heading's line, or none if there is no such heading.
+/// The first table under a heading and before the next one: its head and its rows. The error: `Some(line)` of the
+/// heading if there is no table, `None` if there is no such heading.
 pub(crate) fn table(text: &str, heading: &str) -> Result<(Row, Vec<Row>), Option<usize>> {
     let mut headings = headings(text).skip_while(|(_, one)| *one != heading);
     let (begin, _) = headings.next().ok_or(None)?;
@@ -154,11 +155,11 @@ fn cells(line: &str) -> Vec<String> {
     let line = line.trim();
     let line = line.strip_prefix('|').unwrap_or(line);
     let line = line.strip_suffix('|').unwrap_or(line);
-    // `\|` is a bar inside a cell: it is kept from the split by a character that no file here holds.
+    // `\|` is a bar inside a cell. A character that no file here contains protects it from the split.
     line.replace("\\|", "\0").split('|').map(|cell| plain(&cell.replace('\0', "|"))).collect()
 }
 
-/// A cell without backticks; of `[text](target)` the text.
+/// A cell without backticks, with `[text](target)` replaced by the text.
 fn plain(cell: &str) -> String {
     let cell = cell.replace('`', "");
     let cell = cell.trim();

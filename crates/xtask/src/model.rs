@@ -1,15 +1,15 @@
-//! `cargo xtask model [--fast]`: runs the protocols of shared memory under the model checker, as they ship. Every test of
-//! `buffer` whose name ends in `_models`, a file or a folder, is one of them. What it builds is kept apart in
-//! `target/model`. With `--mutations` it is `orderings.rs` that goes on.
+//! `cargo xtask model [--fast]`: runs the shipped code of the shared-memory protocols under the model checker. Models
+//! are all tests of `buffer` whose name ends in `_models`, files or folders. Their builds are kept in `target/model`.
+//! `--mutations` runs `orderings.rs` instead.
 
 use crate::{Failure, Outcome, orderings, process};
 use std::path::Path;
 
-/// Preemptions of a thread that the checker tries at most. Most mistakes show with two.
+/// The most preemptions of a thread that the checker tries. Most bugs show with two.
 const PREEMPTIONS: &str = "3";
 pub(crate) const PREEMPTIONS_FAST: &str = "2";
 
-/// How models are built: they run for seconds, so that building counts more than in what ships.
+/// The build profile of models. They run for seconds, so build time matters more than for the product.
 pub(crate) const PROFILE: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "none"),

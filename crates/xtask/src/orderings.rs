@@ -1,13 +1,17 @@
-//! `cargo xtask model --mutations [FILE]`: does the code need each memory ordering it asks for, and do the models see that
-//! it does? Weakens one ordering at a time, in a copy of the workspace, and runs the models until one of them fails.
+//! `cargo xtask model --mutations [FILE]`: does the code need each memory ordering that it uses, and do the models
+//! prove that? Weakens one ordering at a time, in a copy of the workspace, and runs the models until one of them fails.
 //!
-//! An ordering that no model needs says beside it why it is there all the same (`// ordering: ...`), else this fails; it
-//! fails as well where that is said of one that a model does need, or where a model that is said to catch it
-//! (`// model: NAME`) does not. FILE is a part of `path:line`, and all that has it is looked at.
+//! It fails if
 //!
-//! - `orderings/source.rs` — which text is code that ships.
-//! - `orderings/weaken.rs` — the orderings in it, and what is weaker.
-//! - `orderings/scratch.rs` — the copy, and building and running in it.
+//! - no model needs an ordering, and no `// ordering: WHY` beside it says why it is there,
+//! - a model needs an ordering that has such a comment,
+//! - the model in `// model: NAME` does not catch the weaker ordering.
+//!
+//! FILE is a part of `path:line`: only matching orderings are checked.
+//!
+//! - `orderings/source.rs` — finds the shipped code
+//! - `orderings/weaken.rs` — finds its orderings, and the weaker ones
+//! - `orderings/scratch.rs` — the copy, and its builds and runs
 
 mod scratch;
 mod source;
@@ -20,7 +24,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weaken::Weakening;
 
-/// Which models are asked for which files: folders, and test files of `buffer`.
+/// The models for each folder: test files of `buffer`.
 const MODELS: [(&str, &[&str]); 5] = [
     ("crates/buffer/src/flow/", &["flow_models"]),
     ("crates/buffer/src/queue/", &["queue_models", "credit_models"]),
@@ -29,17 +33,17 @@ const MODELS: [(&str, &[&str]); 5] = [
     ("crates/buffer/src/pipe/", &["ring_models"]),
 ];
 
-/// Time for one model. Weaker orderings leave more to try, so this is far above what any takes by itself.
+/// The time limit of one model. Weaker orderings leave more to try, so this is far above the time of any unchanged model.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What became of a weakened ordering.
+/// The result of a weakened ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
-    /// This model failed, in these words.
+    /// This model failed, with this message.
     Caught(String, String),
     /// Every model passed.
     Survived,
-    /// No model failed, and this one did not come to its end.
+    /// No model failed, but this one did not finish.
     OutOfTime(String),
     DoesNotCompile,
 }
@@ -53,7 +57,7 @@ struct Row {
     took: Duration,
 }
 
-/// A model, and how long it takes when nothing is wrong.
+/// A model, and the time that it takes without changes.
 #[derive(Clone, Debug)]
 struct Model {
     program: Program,
@@ -85,7 +89,7 @@ pub(crate) fn run(root: &Path, filter: &str) -> Outcome {
     report(&rows, filter)
 }
 
-/// The models of these test files, quickest first. All of them pass.
+/// The models of these test files, the quickest first. All must pass.
 fn models(scratch: &Scratch, tests: &[&str]) -> Result<Vec<Model>, Failure> {
     let programs = scratch.build(tests, true)?;
     let programs = programs.ok_or_else(|| Failure::Failed("the models do not compile as they are".into()))?;
@@ -104,7 +108,7 @@ fn models(scratch: &Scratch, tests: &[&str]) -> Result<Vec<Model>, Failure> {
     Ok(models)
 }
 
-/// Weakens one ordering, and puts it back.
+/// Weakens one ordering, runs the models, and restores it.
 fn one(
     scratch: &Scratch,
     models: &[Model],
@@ -127,7 +131,7 @@ fn one(
     Ok(row)
 }
 
-/// Runs models until one fails: first the one that is said to.
+/// Runs models until one fails. The named one runs first.
 fn fate(models: &[Model], named: Option<&str>) -> Result<Fate, Failure> {
     let is_named = |model: &&Model| named.is_some_and(|named| model.is_called(named));
     let (first, rest): (Vec<&Model>, Vec<&Model>) = models.iter().partition(is_named);
@@ -143,7 +147,7 @@ fn fate(models: &[Model], named: Option<&str>) -> Result<Fate, Failure> {
 }
 
 impl Model {
-    /// Names of models are those of functions, perhaps behind their modules'.
+    /// The name of a model is that of its function, perhaps behind its modules' names.
     fn is_called(&self, name: &str) -> bool {
         is_called(&self.name, name)
     }
@@ -175,7 +179,7 @@ impl Row {
     }
 }
 
-/// Prints the table and says what is wrong with it.
+/// Prints the table, and says what is wrong.
 fn report(rows: &[Row], filter: &str) -> Outcome {
     if rows.is_empty() {
         return Err(Failure::Failed(format!("no ordering in a file with `{filter}` in its path")));
@@ -194,15 +198,14 @@ fn report(rows: &[Row], filter: &str) -> Outcome {
     if complaints.is_empty() { Ok(()) } else { Err(Failure::Reported) }
 }
 
-/// Orderings whose comments do not say what the models say.
+/// Orderings whose comments contradict the models.
 fn complaints(rows: &[Row]) -> Vec<String> {
     let mut complaints = Vec::new();
     for of_one in rows.chunk_by(|a, b| a.place() == b.place()) {
         let (place, said) = (of_one[0].place(), &of_one[0].weakening);
         let survives = of_one.iter().any(|row| matches!(row.fate, Fate::Survived | Fate::OutOfTime(_)));
         if of_one.iter().all(|row| row.fate == Fate::DoesNotCompile) {
-            complaints
-                .push(format!("{place}: nothing weaker compiles here, so that nothing is known of this ordering"));
+            complaints.push(format!("{place}: no weaker ordering compiles here, so the models cannot test this one"));
         }
         match &said.reason {
             None if survives => complaints.push(format!(

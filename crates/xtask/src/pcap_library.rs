@@ -1,9 +1,9 @@
-//! `cargo xtask pcap-library [FOLDER]`: the crate `pcap-shim` in libpcap's place, as `libpcap.so.0.8` (Debian's name) and
-//! `libpcap.so.1` (everybody else's), for `LD_LIBRARY_PATH` and programs that heed no preloaded libraries.
+//! `cargo xtask pcap-library [FOLDER]`: installs the crate `pcap-shim` in libpcap's place, as `libpcap.so.0.8` (Debian's
+//! name) and `libpcap.so.1` (the name elsewhere). For `LD_LIBRARY_PATH`, and for programs that ignore preloaded libraries.
 //!
-//! It is the very file that is preloaded elsewhere, under another name: it defines every name of libpcap's, and where
-//! nothing else in the process does, it opens libpcap by its path. It is not given a SONAME: that name would also be what
-//! keeps the loader from taking libpcap itself for another library.
+//! It is the same file as the preloaded library, under another name. It defines every symbol of libpcap. If no other
+//! library in the process does, it opens libpcap by its path. It must not have a SONAME: with that name, the loader
+//! would take libpcap itself for the same library.
 
 use crate::install::artifact;
 use crate::{Failure, Outcome, process};
@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Puts the library there under both names; programs that run keep the one they have.
+/// Installs the library under both names. Running programs keep their old file.
 fn install(library: &Path, folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     let (new, other) = (folder.join(".new"), folder.join(OTHER_NAME));

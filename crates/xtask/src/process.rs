@@ -1,4 +1,4 @@
-//! Running other programs: cargo, rustfmt, git. Says what to install where one is absent.
+//! Runs other programs: cargo, rustfmt, git. If one is missing, says what to install.
 
 use crate::{Failure, Outcome};
 use std::io::ErrorKind;
@@ -19,13 +19,13 @@ pub(crate) fn program(root: &Path, name: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end; what it prints goes where ours does.
+/// Runs a command to its end. Its output goes where this program's goes.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let status = command.status().map_err(|error| absent(command, &error))?;
     if status.success() { Ok(()) } else { Err(Failure::Failed(format!("`{}` failed: {status}", text(command)))) }
 }
 
-/// Runs it to its end and gives what it wrote to standard output.
+/// Runs a command to its end, and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|error| absent(command, &error))?;
     if !output.status.success() {
@@ -36,7 +36,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
         .map_err(|_| Failure::Failed(format!("what `{}` printed is not UTF-8", text(command))))
 }
 
-/// The command as one would type it. Of the program's path only the name is shown.
+/// The command as a user would type it. The program's path is reduced to its name.
 pub(crate) fn text(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();

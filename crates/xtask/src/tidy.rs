@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: checks what the compiler does not. Each check is one file in `tidy/` and one line below; it gets the
-//! files and the crates and gives what it found, each as `file:line: what, and what to do`.
+//! `cargo xtask tidy`: checks what the compiler does not check. Each check is a file in `tidy/` and a line below. It
+//! gets the files and the crates, and returns its findings as `file:line: problem, and what to do`.
 //!
-//! Not a checker of taste: what cannot be decided by looking at the text stands in ARCHITECTURE.md as prose.
+//! Rules that cannot be checked in the text are in ARCHITECTURE.md as prose.
 
 mod arrows;
 mod commands;
@@ -11,6 +11,7 @@ mod links;
 mod machine_paths;
 mod opening;
 mod permissions;
+mod plain;
 mod rooms;
 mod unsafe_code;
 mod white_space;
@@ -22,19 +23,19 @@ use crate::{Failure, Outcome, no_arguments};
 use std::fmt;
 use std::path::Path;
 
-/// What the checks look at.
+/// The input of the checks.
 #[derive(Debug, Default)]
 struct Tree {
     files: Files,
     workspace: Workspace,
 }
 
-/// Something that is not as it should be.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
     line: usize,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     message: String,
 }
 
@@ -64,6 +65,7 @@ const CHECKS: &[Check] = &[
     links::check,
     commands::check,
     machine_paths::check,
+    plain::check,
 ];
 
 /// Runs every check and prints what they found.
@@ -75,6 +77,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     for finding in &findings {
         eprintln!("{finding}");
     }
+    for note in plain::notes(&tree) {
+        eprintln!("{note}");
+    }
     match findings.len() {
         0 => {
             eprintln!("tidy: {} checks of {} files found nothing", CHECKS.len(), tree.files.paths.len());
@@ -85,7 +90,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     }
 }
 
-/// What a check finds in made-up files, as `file:line: message`.
+/// The findings of a check in made-up files, as `file:line: message`.
 #[cfg(test)]
 fn found(check: Check, files: &[(&str, &str)]) -> Vec<String> {
     let tree = Tree { files: Files::made_up(files), ..Tree::default() };

@@ -1,13 +1,13 @@
-//! The crates of the workspace and what they say they need, as `cargo metadata` tells.
+//! The crates of the workspace and their dependencies, from `cargo metadata`.
 
 use crate::{Failure, process};
 use serde_json::Value;
 use std::path::Path;
 
-/// The crates, and which of them a plain `cargo run` looks at.
+/// The crates, and those that a plain `cargo run` considers.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
-    /// By name, sorted.
+    /// Sorted by name.
     pub packages: Vec<Package>,
     /// Names of the default members.
     pub default_members: Vec<String>,
@@ -22,16 +22,16 @@ pub(crate) struct Package {
     pub folder: String,
     /// The crates of the workspace that it depends on, and how.
     pub arrows: Vec<Arrow>,
-    /// What is built from it.
+    /// Its targets.
     pub targets: Vec<Target>,
 }
 
 /// A dependency between two crates of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrow {
-    /// The crate depended on.
+    /// The crate that is depended on.
     pub to: String,
-    /// Is it for tests, examples and benches only?
+    /// Is it only for tests, examples and benches?
     pub for_tests: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Target {
     pub name: String,
     /// `lib`, `bin`, `test`, `example`, `bench`, `custom-build`, `cdylib` ...
     pub kinds: Vec<String>,
-    /// The file it begins with, from the repository's folder.
+    /// Its main file, from the repository's folder.
     pub file: String,
 }
 
@@ -52,14 +52,14 @@ impl Target {
         self.kinds.iter().any(|one| one == kind)
     }
 
-    /// Is it product, and not only test, example, measurement or build script?
+    /// Is it part of the product, and not only a test, example, measurement or build script?
     pub fn is_product(&self) -> bool {
         !["test", "example", "bench", "custom-build"].iter().any(|kind| self.is(kind))
     }
 }
 
 impl Workspace {
-    /// Asks cargo. Nothing is downloaded and nothing is resolved.
+    /// Asks cargo, without downloads or dependency resolution.
     pub fn read(root: &Path, manifest: &str) -> Result<Workspace, Failure> {
         let arguments = ["metadata", "--format-version", "1", "--no-deps", "--manifest-path", manifest];
         let json = process::output(&mut process::cargo(root, &arguments))?;
@@ -68,7 +68,7 @@ impl Workspace {
             .ok_or_else(|| Failure::Failed("`cargo metadata` prints something else than it did with Rust 1.95".into()))
     }
 
-    /// Reads what `cargo metadata` prints; none if a part that is needed is not there.
+    /// Reads the output of `cargo metadata`. `None`: a necessary part is missing.
     fn from_json(json: &str, root: &Path) -> Option<Workspace> {
         let json: Value = serde_json::from_str(json).ok()?;
         let packages = json["packages"].as_array()?;
@@ -111,7 +111,7 @@ fn text(json: &Value) -> Option<String> {
     json.as_str().map(str::to_string)
 }
 
-/// A path that cargo gives, from the repository's folder.
+/// A path from cargo, relative to the repository's folder.
 fn from_root(json: &Value, root: &Path) -> Option<String> {
     let path = Path::new(json.as_str()?);
     path.strip_prefix(root).unwrap_or(path).to_str().map(str::to_string)

@@ -1,4 +1,4 @@
-//! `cargo xtask install` into a folder of the test's own: what it puts there is used as README uses it, and taken away.
+//! `cargo xtask install` into a temporary folder: uses the installed files as the README does, and removes them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -21,7 +21,7 @@ impl Folder {
     fn install(&self, more: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
         command.arg("install").arg("--prefix").arg(self.0.join("prefix")).args(more).current_dir(root());
-        // In the profile of this test: what cargo has built for other tests need not be built again.
+        // In this test's profile: cargo need not rebuild what other tests use.
         if cfg!(debug_assertions) && !more.contains(&"--uninstall") {
             command.arg("--debug");
         }
@@ -32,7 +32,7 @@ impl Folder {
         self.0.join("prefix").join(path)
     }
 
-    /// A program that finds what was installed, as the text of `install` says.
+    /// A program that finds the installed files, with the settings that `install` prints.
     fn with(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -54,7 +54,7 @@ fn said(output: &Output) -> String {
     stdout + &stderr
 }
 
-/// What a command prints; none where its program is not installed here.
+/// The output of a command. `None`: its program is not installed here.
 fn printed(command: &mut Command) -> Option<String> {
     match command.output() {
         Ok(output) => {
@@ -105,7 +105,7 @@ fn what_is_installed_works_and_is_taken_away() {
         }
     }
 
-    // Again, over itself; and over a file of somebody else's not.
+    // A second installation works, but not over a foreign file.
     let again = folder.install(&[]);
     assert!(again.status.success(), "{}", said(&again));
     let removed = folder.install(&["--uninstall"]);

@@ -395,7 +395,7 @@ impl PipeReader {
                 Err(Nothing::Damaged) => {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "what the ring's writer says makes no sense: it is broken or hostile",
+                        "the ring's writer published values that make no sense: it is broken or hostile",
                     ));
                 }
                 Err(Nothing::Yet) if !wait && self.misses_writer() => continue,

@@ -1,4 +1,4 @@
-//! `streamline check`: says whether a request is right, and what it lacks here; runs nothing.
+//! `streamline check`: says whether a request is right, and which files, devices and rights it lacks here. Runs nothing.
 
 use crate::exit::Outcome;
 use crate::hints;
@@ -14,8 +14,8 @@ use streamline::Session;
 
 /// Check a request without running it
 ///
-/// Prints `ok` where the request is right. What it lacks on this machine (files, devices, rights, libpcap) stands on
-/// standard error and is no error: it may be there when the request runs.
+/// Prints `ok` if the request is right. Missing files, devices, rights and libpcap are listed on standard error. They
+/// are no error: they may be there when the request runs.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -44,13 +44,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// What it lacks of the devices that it reads or writes.
+/// Says which of its devices are missing.
 fn of_devices(session: &Session, design: &Design) -> Vec<String> {
     let mut missing = Vec::new();
     for node in &design.plan.nodes {
         let Task::Filter { kind, params } = &node.task else { continue };
         let Some(device) = params.text("device") else { continue };
-        // A part of its flows may be meant.
+        // The request may name a part of the device's flows.
         let name = device.split_once('@').map_or(device, |(device, _part)| device);
         if !matches!(kind.device, Some(DeviceAccess::Made))
             && let Err(error) = session.device(name)
@@ -64,7 +64,7 @@ fn of_devices(session: &Session, design: &Design) -> Vec<String> {
     missing
 }
 
-/// May this process open devices by such a filter, or will a daemon?
+/// May this process, or else a daemon, open devices for such a filter?
 fn may_open(session: &Session, kind: &Kind) -> bool {
     let held = confine::capabilities();
     let has = |wanted| held.iter().any(|(name, held)| *name == wanted && *held);
@@ -72,7 +72,7 @@ fn may_open(session: &Session, kind: &Kind) -> bool {
     by_daemon || has("CAP_NET_RAW") || (has("CAP_NET_ADMIN") && has("CAP_BPF"))
 }
 
-/// Where it could not write: a file's folder must be there, a folder of files is made.
+/// Says where the request could not write: a file needs its folder; a folder of files is created.
 fn of_outputs(design: &Design) -> Vec<String> {
     let mut missing = Vec::new();
     for node in &design.plan.nodes {

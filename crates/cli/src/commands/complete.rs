@@ -1,7 +1,8 @@
-//! `streamline complete`: what can follow in a request that is being typed. The scripts of `streamline completions` ask it.
+//! `streamline complete`: suggests the next words of a request that is being typed, for the scripts of `streamline
+//! completions`.
 //!
-//! Not a parser: what is typed is seldom a request yet. It looks at what stands since the last separator, takes the first
-//! word for the filter, and knows from its kind what can follow.
+//! Not a parser: half a request seldom parses. It reads the text since the last separator, takes the first word for the
+//! filter, and suggests words by that filter's kind.
 
 use crate::exit::Outcome;
 use filter::{Kind, Param, ParamType};
@@ -16,10 +17,10 @@ pub(crate) struct Args {
     text: String,
 }
 
-/// Something that can follow.
+/// A suggestion.
 #[derive(Debug, PartialEq, Eq)]
 struct Candidate {
-    /// In place of the word that is being typed.
+    /// Replaces the word that is being typed.
     word: String,
     about: String,
 }
@@ -30,14 +31,14 @@ impl Candidate {
     }
 }
 
-/// One line for each: the whole request with what follows, a tab, what it is.
+/// Prints a line per suggestion: the whole request with it, a tab, its description.
 pub(crate) fn run(args: &Args) -> Outcome {
     let (kept, candidates) = candidates(&args.text);
     let lines = candidates.iter().map(|Candidate { word, about }| format!("{kept}{word}\t{about}\n"));
     crate::print_data(&lines.collect::<String>())
 }
 
-/// What of the text stays, and what can follow it.
+/// Splits the text: the part that stays, and the suggestions for its end.
 fn candidates(text: &str) -> (&str, Vec<Candidate>) {
     let Typed { separator, words, start } = typed(text);
     let (kept, word) = text.split_at(start);
@@ -46,29 +47,29 @@ fn candidates(text: &str) -> (&str, Vec<Candidate>) {
         [] => filters(word, begins),
         [name, ref given @ ..] => match registry().find(name) {
             Some(kind) => of_filter(kind, given, word),
-            // Settings, names of `let`, nodes: nobody knows.
+            // After a setting, a name of `let` or a node there are no suggestions.
             None if matches!(name, "not" | "and" | "or") => filters(word, false),
             None => Vec::new(),
         },
     };
     if kept.ends_with(is_separator) {
-        // An edge and a filter stand apart.
+        // A blank separates an edge and its filter.
         candidates.iter_mut().for_each(|candidate| candidate.word.insert(0, ' '));
     }
     (kept, candidates)
 }
 
-/// Does it end a filter?
+/// Does this character end a filter?
 fn is_separator(character: char) -> bool {
     matches!(character, '|' | '{' | '}' | '+' | ';' | '(' | ')' | '>')
 }
 
-/// What was typed since the last separator.
+/// The text since the last separator.
 struct Typed<'a> {
     separator: Option<char>,
-    /// Words that are whole.
+    /// Complete words.
     words: Vec<&'a str>,
-    /// Where the word begins that is not.
+    /// Where the unfinished word begins.
     start: usize,
 }
 
@@ -80,7 +81,7 @@ fn typed(text: &str) -> Typed<'_> {
             '"' => quoted = !quoted,
             _ if quoted => {}
             _ if is_separator(character) => {
-                // A brace behind an edge opens branches of what stands before it.
+                // A brace behind an edge opens branches of the filter before it.
                 let is_branch = matches!(character, '{' | '+') && typed.separator.is_some_and(|last| last == '|');
                 typed.separator = Some(if is_branch { '|' } else { character });
                 typed.words.clear();
@@ -95,7 +96,7 @@ fn typed(text: &str) -> Typed<'_> {
             _ => {}
         }
     }
-    // A class selector is glued to its edge.
+    // A class selector is written directly behind its edge.
     if typed.separator == Some('|')
         && typed.words.first().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit() || c == '!'))
     {
@@ -110,7 +111,7 @@ fn filters(word: &str, begins: bool) -> Vec<Candidate> {
     registry().kinds().iter().filter(fits).map(|kind| Candidate::new(kind.name, kind.summary)).collect()
 }
 
-/// What a filter can be told besides what it was.
+/// Suggests the parameters of a filter that were not given yet.
 fn of_filter(kind: &Kind, given: &[&str], word: &str) -> Vec<Candidate> {
     if let Some((key, value)) = word.split_once('=') {
         let Some(param) = kind.params.iter().find(|param| param.key == key) else { return Vec::new() };
@@ -130,7 +131,7 @@ fn of_filter(kind: &Kind, given: &[&str], word: &str) -> Vec<Candidate> {
     found
 }
 
-/// Values of a parameter, as far as there are some to choose from.
+/// Suggests values of a parameter, if they can be listed.
 fn values(param: &Param, word: &str) -> Vec<Candidate> {
     let fits = |value: &&str| value.starts_with(word);
     match param.kind {
@@ -148,7 +149,7 @@ fn values(param: &Param, word: &str) -> Vec<Candidate> {
     }
 }
 
-/// Files whose names begin so; a folder ends in a slash, so that it can go on.
+/// Suggests files that begin with this word. A folder ends in a slash, so that typing can go on behind it.
 fn files(word: &str) -> Vec<Candidate> {
     let typed = word.trim_start_matches('"');
     let (folder, name) = typed.rsplit_once('/').map_or(("", typed), |(folder, name)| (&typed[..=folder.len()], name));
@@ -158,7 +159,7 @@ fn files(word: &str) -> Vec<Candidate> {
         .flatten()
         .flatten()
         .filter_map(|entry| {
-            // One that is no text cannot stand in a request.
+            // A name that is not text cannot be written in a request.
             let found = entry.file_name().into_string().ok()?;
             let is_meant = found.starts_with(name) && (!found.starts_with('.') || name.starts_with('.'));
             let is_folder = entry.path().is_dir();
@@ -170,18 +171,18 @@ fn files(word: &str) -> Vec<Candidate> {
     found
 }
 
-/// A path as it stands in a request: in quotes where it needs them, or where they are open.
+/// A path as a request writes it: in quotes if it needs them or if they are open.
 fn quoted(path: String, typed: &str) -> String {
     let bare = |c: char| c.is_alphanumeric() || "._-/:*?%~^".contains(c);
     match !typed.starts_with('"') && path.chars().all(bare) {
         true => path,
-        // A folder's quotes stay open.
+        // Quotes around a folder stay open.
         false if path.ends_with('/') => format!("\"{path}"),
         false => format!("\"{path}\""),
     }
 }
 
-/// Rings of this user; those of others are paths.
+/// Suggests rings of this user. Other users' rings are paths.
 fn rings(word: &str) -> Vec<Candidate> {
     if word.contains('/') {
         return files(word);

@@ -1,7 +1,7 @@
 //! `streamline completions`: completion scripts for shells.
 //!
-//! Commands and options are as clap writes them. What stands inside the quotes of a request the scripts ask of
-//! `streamline complete`, by a few lines of each shell's own.
+//! clap writes the commands and options. For the text inside a request's quotes, a few lines in each shell's script
+//! call `streamline complete`.
 
 use crate::exit::Outcome;
 use crate::{Cli, print_data};
@@ -29,7 +29,7 @@ fn script(shell: Shell) -> String {
         Shell::Bash => script + include_str!("../completions/request.bash"),
         Shell::Fish => script + include_str!("../completions/request.fish"),
         Shell::Zsh => {
-            // Arguments that are requests say that they are commands of a shell, which nothing else here is.
+            // clap marks request arguments as shell commands (`_cmdstring`). No other argument here has that mark.
             let script = script.replace(":_cmdstring", ":_streamline_request");
             let function = include_str!("../completions/request.zsh");
             match script.split_once("_streamline() {") {
@@ -41,7 +41,7 @@ fn script(shell: Shell) -> String {
     }
 }
 
-/// The same command without what is for programs only.
+/// The same command without subcommands that only programs start.
 fn visible(command: clap::Command) -> clap::Command {
     let hidden = |command: &clap::Command| command.is_hide_set();
     let shown: Vec<clap::Command> = command.get_subcommands().filter(|command| !hidden(command)).cloned().collect();

@@ -1,4 +1,4 @@
-//! `streamline daemon`: owns devices and lets others read them.
+//! `streamline daemon`: owns devices and shares them with readers.
 
 mod remover;
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use streamline::devices::opener::{self, Opener};
 
-/// The policy's form, with what each key is for.
+/// The policy's form, with the use of each key.
 const POLICY: &str = "\
 The policy is a TOML file; without it root and the group `streamline` may read copies of everything, and open flows on every
 interface (`streamline net`):
@@ -36,13 +36,14 @@ there is in all they are told. A filter is what `bpf` takes, for Ethernet and fo
 a VLAN tag it finds with `vlan` only, so `not port 22` keeps back less than it seems to. It says nothing about flows, which get their own
 packets: so an entry with a filter allows no `flow`.";
 
-/// Own devices and let others read them
+/// Own devices and let other programs read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Started as root, it becomes the user `streamline`, or `nobody` where there is none. Takes
-/// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first alone packets are copied from packet
-/// sockets), and keeps nothing else; CAP_NET_BIND_SERVICE goes to the process that holds ports for `net up --share`. Where the kernel can (Landlock, seccomp), it
-/// confines itself to the system calls it makes, and to its socket's folder, `/dev/net/tun`, `/proc` and `/sys`. Devices are those of the
-/// network namespace it is started in. With `--loopback` it needs no right, and owns no device.
+/// Runs until Ctrl-C or SIGTERM. Started as root, it becomes the user `streamline`, or `nobody` if there is no such
+/// user. Of the capabilities that it has, it keeps CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF (with the first alone it
+/// copies packets from packet sockets). CAP_NET_BIND_SERVICE goes to the process that holds ports for `net up --share`.
+/// Where the kernel can (Landlock, seccomp), the daemon confines itself to the system calls that it makes, and to its
+/// socket's folder, `/dev/net/tun`, `/proc` and `/sys`. It owns devices of the network namespace in which it starts.
+/// With `--loopback` it needs no right, and owns no device.
 #[derive(clap::Args)]
 #[command(after_long_help = POLICY)]
 pub(crate) struct Args {
@@ -50,7 +51,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
     socket: PathBuf,
 
-    /// Who may do what (TOML); without it root and the group `streamline` may capture
+    /// The policy: which users may do what (TOML); without it root and the group `streamline` may capture
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -59,15 +60,15 @@ pub(crate) struct Args {
     #[arg(long)]
     loopback: bool,
 
-    /// Remove the socket when asked to (what a daemon of root's starts)
+    /// Remove the socket when asked to (a daemon that root starts runs this)
     #[arg(long, hide = true)]
     remover: bool,
 
-    /// Hold ports of the host as the daemon at standard input asks (what a daemon starts)
+    /// Hold ports of the host as the daemon at standard input asks (the daemon runs this)
     #[arg(long, hide = true)]
     port_keeper: bool,
 
-    /// Start the processes of interfaces as the daemon at standard input asks (what a daemon starts)
+    /// Start the processes of interfaces as the daemon at standard input asks (the daemon runs this)
     #[arg(long, hide = true)]
     interface_starter: bool,
 }
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             return Err(CommandError::Wrong(text.into()));
         }
     };
-    // They start first, so that they inherit nothing that the daemon opens or confines itself to.
+    // The helpers start first, so that they inherit no descriptor of the daemon and are not confined as the daemon is.
     let ports = own_command("--port-keeper").and_then(daemon::ports::start);
     let ports = ports.map_err(failed("the process that holds ports cannot be started"))?;
     let interfaces = own_command("--interface-starter").and_then(daemon::interfaces::start);
@@ -120,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         (None, None) => MayConnect::Root,
     };
     let inherited = inherited();
-    // Whom another's socket lets in, who made it knows.
+    // A socket that systemd made has the access rights that systemd gave it.
     let own_socket = inherited.is_none();
     let (mut listening, place) = match inherited {
         Some(socket) => (Listening::inherited(socket), "the socket that was handed over".to_string()),
@@ -134,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         tell!("warning: there is no group `streamline`: only root can connect (`groupadd streamline` makes it)");
     }
     opener::remember_foreign_programs();
-    // Dropped before the listening socket: until then no other daemon takes its place.
+    // Dropped before the listening socket: until then no other daemon can take this one's place.
     let _remover = if rustix::process::geteuid().is_root() { leave_root(args, &mut listening)? } else { None };
     let account = Account::of_this_process();
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
@@ -161,20 +162,20 @@ pub(crate) fn run(args: &Args) -> Outcome {
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
 }
 
-/// This program, told to help the daemon.
+/// The command that runs this program as a helper of the daemon.
 fn own_command(option: &str) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["daemon", option]);
     Ok(command)
 }
 
-/// A process that does something for the daemon until that ends.
+/// A helper process, which runs until the daemon ends.
 fn helper(run: fn() -> std::io::Result<()>) -> Outcome {
-    // A signal that ends the daemon may go to all its processes. They end by themselves, after the daemon.
+    // A signal that ends the daemon may reach all its processes. The helpers ignore it and end by themselves, after the daemon.
     crate::signals::outlive().and_then(|()| run()).map_err(|_| CommandError::ToldFailed)
 }
 
-/// Becomes the daemon's own user. Gives the process that removes the socket at the end, if the daemon has to.
+/// Becomes the daemon's own user. Returns the process that removes the socket at the end, if the daemon needs one.
 fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>, CommandError> {
     let failed = |error| {
         CommandError::Failed(format!("the process that removes the socket at the end cannot be started: {error}"))
@@ -196,7 +197,7 @@ fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>,
     Ok(remover)
 }
 
-/// What a daemon cannot do without this capability; none where it keeps it in no case.
+/// The loss of function without this capability. `None`: the daemon never keeps this capability.
 fn cost_without(capability: &str) -> Option<&'static str> {
     match capability {
         "CAP_NET_RAW" => Some("packets cannot be copied from packet sockets, nor devices made promiscuous"),
@@ -213,7 +214,7 @@ fn inherited() -> Option<OwnedFd> {
     if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? == 0 {
         return None;
     }
-    // A file descriptor of our own for it, without believing that nobody else in this process has it.
+    // Another part of this process may own descriptor 3, so take a new descriptor for the same socket.
     let this = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).ok()?;
     rustix::process::pidfd_getfd(this, 3, rustix::process::PidfdGetfdFlags::empty()).ok()
 }

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     within: PathBuf,
 }
 
-/// The capture: see captures/README.md for where it comes from.
+/// The capture. captures/README.md says where it comes from.
 const CAPTURE: &[u8] = include_bytes!("../../../../captures/web.pcap");
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// A folder that was not there before.
+/// Makes a folder under a name that is not in use.
 fn fresh_folder(within: &Path) -> Result<PathBuf, CommandError> {
     for number in 1..1000 {
         let name = if number == 1 { "streamline-demo".to_string() } else { format!("streamline-demo-{number}") };

@@ -1,4 +1,4 @@
-//! `streamline devices`: what there is to capture from.
+//! `streamline devices`: lists the devices that a request can capture from.
 
 use crate::exit::Outcome;
 use crate::table::Table;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// List network devices
 ///
-/// Those of this process's network namespace; a daemon has those of the namespace it was started in.
+/// Lists devices of this process's network namespace. A daemon has the devices of the namespace in which it started.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// One JSON document
@@ -45,11 +45,11 @@ fn link_type(device: &Device) -> String {
         Some(1) => "Ethernet".into(),
         Some(101) => "raw IP".into(),
         Some(number) => format!("LINKTYPE {number}"),
-        None => "none that a file could have".into(),
+        None => "no number in capture files".into(),
     }
 }
 
-/// How it would be captured.
+/// How a request would capture from this device.
 fn how(device: &Device) -> &'static str {
     match (device.link.link_type(), streamline::devices::opener::sees_segments_alike(device)) {
         (None, _) => "not",

@@ -1,4 +1,4 @@
-//! `streamline doctor`: what live capture needs, what of it is here, and what each lacking one costs.
+//! `streamline doctor`: lists the needs of live capture, which of them are met here, and the cost of each unmet one.
 
 use crate::exit::Outcome;
 use capture::client::Client;
@@ -21,13 +21,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// One thing that was looked at.
+/// One checked need.
 struct Finding {
     what: &'static str,
     good: bool,
-    /// What was found.
+    /// The result of the check.
     found: String,
-    /// What it costs that it is not good.
+    /// The cost if the need is not met.
     cost: &'static str,
 }
 
@@ -126,7 +126,7 @@ fn program() -> Finding {
     }
 }
 
-/// Which rings a daemon gives to users who are not root.
+/// Which rings a daemon gives to users other than root.
 fn maps() -> Finding {
     let why = match maps::threads_load(std::process::id() as i32) {
         _ if maps::everybody_loads() => Some(maps::EVERYBODY),

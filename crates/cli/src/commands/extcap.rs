@@ -1,8 +1,13 @@
 //! `streamline extcap`: Wireshark's and tshark's interfaces, by the protocol of extcap(4).
 //!
-//! They run it four times: for the list of interfaces, the link type and the settings of each, whether a capture filter is
-//! right, and to capture, into a FIFO, until that is closed or SIGTERM comes. The first three must be quick and need no
-//! rights: nothing is opened there.
+//! Wireshark runs it four times:
+//!
+//! 1. for the list of interfaces,
+//! 2. for the link type and the settings of each,
+//! 3. to check a capture filter,
+//! 4. to capture into a FIFO, until the FIFO is closed or SIGTERM comes.
+//!
+//! The first three must be quick and need no rights, so they open no device.
 
 use crate::exit::{CommandError, Outcome};
 use crate::signals::Finishing;
@@ -28,7 +33,7 @@ pub(crate) struct Args {
     #[arg(long)]
     extcap_interfaces: bool,
 
-    /// Version of who asks; nothing depends on it
+    /// Wireshark's version; without effect
     #[arg(long, value_name = "VERSION", num_args = 0..=1)]
     extcap_version: Option<Option<String>>,
 
@@ -36,11 +41,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     extcap_interface: Option<String>,
 
-    /// Say what its link type is
+    /// Print its link type
     #[arg(long)]
     extcap_dlts: bool,
 
-    /// Say what can be set
+    /// Print its settings
     #[arg(long)]
     extcap_config: bool,
 
@@ -56,11 +61,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH")]
     fifo: Option<PathBuf>,
 
-    /// Of the toolbar, which there is none of
+    /// Of Wireshark's toolbar, which is not supported
     #[arg(long, value_name = "PATH")]
     extcap_control_in: Option<PathBuf>,
 
-    /// Of the toolbar, which there is none of
+    /// Of Wireshark's toolbar, which is not supported
     #[arg(long, value_name = "PATH")]
     extcap_control_out: Option<PathBuf>,
 
@@ -93,19 +98,19 @@ Then:
 In Wireshark, the wheel beside an interface has its settings; sl:request has one for the request.
 A daemon (`streamline daemon`) makes all of it work without rights.";
 
-/// The interface that stands for any request.
+/// The interface for a request that the user writes.
 const REQUEST: &str = "sl:request";
 
-/// What names of devices begin with here.
+/// Names of devices begin with this prefix.
 const PREFIX: &str = "sl:";
 
 /// The variable of a request that holds the capture filter.
 const EXPRESSION: &str = "extcap_capture_filter";
 
-/// What LINKTYPE_RAW is called here (DLT_RAW).
+/// The number that extcap uses for LINKTYPE_RAW (DLT_RAW).
 const RAW_HERE: u16 = 12;
 
-/// The command line; under a name that ends in `extcap`, Wireshark's is one of this subcommand.
+/// The command line. Under a program name that ends in `extcap`, the subcommand is inserted.
 pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = given.collect();
     let name = arguments.first().map(Path::new).and_then(Path::file_stem).unwrap_or_default();
@@ -131,7 +136,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return crate::print_data(if name == REQUEST { CONFIG_OF_REQUEST } else { CONFIG_OF_DEVICE });
     }
     match args.extcap_capture_filter.as_deref() {
-        // What is printed is what is wrong; nothing is right.
+        // Wireshark takes any output for an error: a right filter prints nothing.
         Some(expression) => match streamline::check_expression(expression, link_type(name)?) {
             Ok(()) => Ok(()),
             Err(text) => crate::print_data(&format!("{text}\n")),
@@ -144,7 +149,7 @@ fn links() -> Result<Vec<Link>, CommandError> {
     link::list().map_err(|error| CommandError::Failed(format!("devices cannot be listed: {error}")))
 }
 
-/// Those that can be captured from, and requests.
+/// The list of interfaces: devices that can be captured, and the one for requests.
 fn interfaces(links: &[Link]) -> String {
     let mut text = format!("extcap {{version={}}}{{display=Streamline}}\n", env!("CARGO_PKG_VERSION"));
     for link in links.iter().filter(|link| link.is_up() && link.link_type().is_some()) {
@@ -155,13 +160,13 @@ fn interfaces(links: &[Link]) -> String {
     text
 }
 
-/// The link type of an interface. One that is not here may be the daemon's; most are Ethernet.
+/// The link type of an interface. An unknown device may be the daemon's; most are Ethernet.
 fn link_type(interface: &str) -> Result<u16, CommandError> {
     let found = device(interface).map(|name| links().map(|links| links.into_iter().find(|link| link.name == name)));
     Ok(found.transpose()?.flatten().and_then(|link| link.link_type()).unwrap_or(LinkType::ETHERNET.0))
 }
 
-/// The device an interface is; none if it is that of requests.
+/// The device of an interface. `None`: the interface for requests.
 fn device(interface: &str) -> Option<&str> {
     (interface != REQUEST).then(|| interface.strip_prefix(PREFIX).unwrap_or(interface))
 }
@@ -185,7 +190,7 @@ arg {number=0}{call=--request}{display=Request}{tooltip=ethernet eth0 | sample 1
 arg {number=1}{call=--daemon}{display=Daemon}{tooltip=Its socket, if not the usual one}{type=string}
 ";
 
-/// The request that is run, without what writes its frames.
+/// The request to run, without the sink for its frames.
 fn request(args: &Args, interface: &str) -> Result<String, CommandError> {
     let Some(device) = device(interface) else {
         let text = args.request.clone().filter(|text| !text.trim().is_empty());
@@ -196,7 +201,7 @@ fn request(args: &Args, interface: &str) -> Result<String, CommandError> {
         Some(part) => format!("{device}@{part}"),
         None => device.to_string(),
     };
-    // As a value in quotes.
+    // A quoted value.
     name = name.replace('\\', "\\\\").replace('"', "\\\"");
     Ok(format!("ethernet \"{name}\" snaplen={}", args.snaplen))
 }
@@ -207,7 +212,7 @@ fn capture(args: &Args, interface: &str) -> Outcome {
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Untold)
         .map_err(|error| CommandError::Failed(format!("cannot listen for signals: {error}")))?;
-    // First of all: whoever reads waits for it.
+    // Open the FIFO first: Wireshark waits for that.
     let failed = |error: std::io::Error| CommandError::Failed(format!("{}: {error}", fifo.display()));
     let file = File::options().write(true).open(fifo).map_err(failed)?;
     watch(file.try_clone().map_err(failed)?.into(), stop.clone()).map_err(failed)?;
@@ -218,7 +223,7 @@ fn capture(args: &Args, interface: &str) -> Outcome {
     let variables: BTreeMap<String, String> =
         expression.map(|text| (EXPRESSION.to_string(), text.to_string())).into_iter().collect();
     let place = match &args.daemon {
-        // A setting that was emptied.
+        // The user may have emptied this setting.
         Some(path) if !path.is_empty() => Place::Daemon(path.into()),
         _ => Place::Anywhere,
     };
@@ -228,15 +233,15 @@ fn capture(args: &Args, interface: &str) -> Outcome {
     Ok(())
 }
 
-/// Stops the run once nobody reads the FIFO any more: with nothing to write, writing would not find out.
+/// Stops the run once the reader closes the FIFO. A run that writes no frames would not notice.
 fn watch(fifo: OwnedFd, stop: StopFlag) -> std::io::Result<()> {
     let wait = move || {
         loop {
             let mut fds = [PollFd::new(&fifo, PollFlags::empty())];
             match poll(&mut fds, None) {
-                // Interrupted: wait on.
+                // Interrupted: wait again.
                 Err(rustix::io::Errno::INTR) => {}
-                // Closed by its reader, which is all that can be said of it; or not to be watched.
+                // The reader closed the FIFO (poll(2) reports no more than that), or the FIFO cannot be watched.
                 _ => return stop.stop(),
             }
         }

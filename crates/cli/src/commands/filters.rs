@@ -1,4 +1,4 @@
-//! `streamline filters`: what there is, and what each can be told.
+//! `streamline filters`: lists the filters, and describes one with its parameters.
 
 use crate::exit::{CommandError, Outcome};
 use crate::{print_json, print_text};
@@ -12,7 +12,7 @@ pub(crate) struct Args {
     /// The filter to describe
     name: Option<String>,
 
-    /// All that its examples print
+    /// Show all of the examples' output
     #[arg(long, requires = "name", conflicts_with = "json")]
     full: bool,
 
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// How much is shown of what examples print.
+/// How much of the examples' output is shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Examples {
     /// The beginning, on one line.
@@ -54,7 +54,7 @@ pub(crate) enum Examples {
 /// Characters of a line that is shown short.
 const SHORT: usize = 92;
 
-/// The beginning of what an example prints, on one line.
+/// The beginning of an example's output, on one line.
 fn short(output: &str) -> String {
     let line = output.lines().next().unwrap_or_default();
     if line == output.trim_end_matches('\n') && line.chars().count() <= SHORT {

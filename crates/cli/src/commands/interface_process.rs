@@ -1,4 +1,5 @@
-//! `streamline interface-process`: what the daemon has started for each interface; holds the device and the channels of its flows.
+//! `streamline interface-process`: the process that the daemon has started for each interface. It holds the device and
+//! the channels of the interface's flows.
 
 use crate::exit::{CommandError, Outcome};
 
@@ -10,6 +11,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(_args: &Args) -> Outcome {
-    // It has no output; a signal that ends the daemon may go to all its processes, and the interface goes on without it for a while.
+    // The process has no output. It ignores signals, since one that ends the daemon may reach all its processes, and
+    // the interface goes on without the daemon for a while.
     crate::signals::outlive().and_then(|()| daemon::interfaces::run_process()).map_err(|_| CommandError::ToldFailed)
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if std::io::stdout().is_terminal() { show(&page) } else { print_data(&page) }
 }
 
-/// A line for each page: the command.
+/// Writes a line for each page: the command.
 fn push_names(names: &mut String, name: &str, command: &clap::Command) {
     let _ = writeln!(names, "{name}");
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
@@ -130,7 +130,7 @@ fn show(page: &str) -> Outcome {
         let mut command = Command::new(words[0]);
         if let Ok(mut child) = command.args(&words[1..]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn() {
             if let Some(mut stdin) = child.stdin.take() {
-                // It may be left before it has read everything.
+                // The pager may end before it has read everything.
                 let _ = stdin.write_all(shown.as_bytes());
             }
             if child.wait()?.success() {
@@ -141,7 +141,7 @@ fn show(page: &str) -> Outcome {
     print_data(&text)
 }
 
-/// A page without what is meant for its formatter.
+/// A page without the formatter's commands.
 fn plain(page: &str) -> String {
     let mut text = String::new();
     for line in page.lines() {

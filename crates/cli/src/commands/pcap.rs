@@ -1,8 +1,8 @@
 //! `streamline pcap`: runs an unmodified libpcap program on a shared capture.
 //!
-//! Nothing is changed but the environment: the loader puts `libstreamline_pcap.so` before libpcap. It does so for no
-//! program that runs with more rights than who started it, nor for one that loads nothing; both are said before anything
-//! runs, for the program itself would say something else.
+//! Only the environment changes: the loader puts `libstreamline_pcap.so` before libpcap. The loader ignores it for a
+//! program with more rights than its user, and for one without shared libraries. Both are reported before the program
+//! starts: its own error would be misleading.
 
 use crate::commands::preload::{self, Library};
 use crate::exit::{CommandError, Outcome};
@@ -48,7 +48,7 @@ What is not a network interface (files, `any`, USB ...) stays libpcap's. Variabl
   STREAMLINE_PCAP_LIBRARY     where libstreamline_pcap.so is, if not beside the program `streamline`
   STREAMLINE_PCAP_REAL        where libpcap is, if not where the system has it";
 
-/// The library that stands before libpcap.
+/// The library that replaces libpcap.
 const LIBRARY: Library = Library {
     file: "libstreamline_pcap.so",
     variable: "STREAMLINE_PCAP_LIBRARY",
@@ -59,7 +59,7 @@ const LIBRARY: Library = Library {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let mut command = prepare(args)?;
-    // Comes back only if it could not.
+    // exec(2) returns only if it failed.
     let error = command.exec();
     Err(CommandError::Failed(format!("{} cannot be run: {error}", command.get_program().display())))
 }
@@ -69,7 +69,7 @@ fn prepare(args: &Args) -> Result<Command, CommandError> {
     let path = preload::find(program).ok_or_else(|| no_program(program))?;
     let library = LIBRARY.path().map_err(CommandError::Failed)?;
     LIBRARY.is_heeded_by(&path).map_err(CommandError::Failed)?;
-    // These two have another capture for them, which is found beside them.
+    // These two run dumpcap, which is found beside them, to capture.
     if matches!(path.file_name().and_then(OsStr::to_str), Some("tshark" | "wireshark"))
         && let Some(dumpcap) = path.parent().map(|folder| folder.join("dumpcap")).filter(|path| path.exists())
     {
@@ -86,7 +86,7 @@ fn prepare(args: &Args) -> Result<Command, CommandError> {
     Ok(command)
 }
 
-/// The program is not there. A newcomer may have meant the filter of this command's name.
+/// The error for a missing program. A newcomer may have meant the filter of the same name.
 fn no_program(program: &OsStr) -> CommandError {
     let error = CommandError::Failed(format!("there is no program {}", program.display()));
     match Path::new(program).is_file() {

@@ -1,7 +1,7 @@
-//! Libraries that are put before others when an unmodified program starts: where they are, and which programs heed them.
+//! Libraries that the loader preloads into unmodified programs: where they are, and which programs accept them.
 //!
-//! The loader preloads nothing into a program that runs with more rights than who started it, nor into one that loads no libraries;
-//! both are said before anything runs, for the program itself would say something else.
+//! The loader preloads no library into a program with more rights than its user, nor into one without shared libraries.
+//! Both are reported before the program starts: its own error would be misleading.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,21 +9,21 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A library of ours.
+/// A library of this project.
 pub(crate) struct Library {
     /// Its file.
     pub(crate) file: &'static str,
-    /// Environment variable that says where it is, if not beside this program.
+    /// The environment variable with its path, if it is not beside this program.
     pub(crate) variable: &'static str,
-    /// The package that it is built from.
+    /// The package that builds it.
     pub(crate) package: &'static str,
-    /// What does not work without it.
+    /// The message about a program that cannot load it.
     pub(crate) what: &'static str,
-    /// What to do with a program that has rights of its own.
+    /// The advice for a program with rights of its own.
     pub(crate) instead: &'static str,
 }
 
-/// The value of LD_PRELOAD with this library before those that are named there.
+/// A value of LD_PRELOAD that has this library first, then those that LD_PRELOAD already names.
 pub(crate) fn before_others(library: PathBuf) -> OsString {
     let mut preload = library.into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
@@ -39,7 +39,7 @@ impl Library {
         let Library { file, variable, package, .. } = self;
         if let Some(path) = std::env::var_os(variable) {
             let path = PathBuf::from(path);
-            // The loader splits its list at spaces and colons, and looks for what has no slash elsewhere.
+            // The loader splits its list at spaces and colons, and searches its own folders for names without a slash.
             return match std::path::absolute(&path) {
                 Ok(path) if path.is_file() => loadable(path),
                 _ => Err(format!("{variable} names {}, which is no file", path.display())),
@@ -58,7 +58,7 @@ impl Library {
         }
     }
 
-    /// Does the loader do for this program what LD_PRELOAD asks? If not, why, and what to do.
+    /// Does the loader preload the library into this program? If not, the error says why, and what to do.
     pub(crate) fn is_heeded_by(&self, path: &Path) -> Result<(), String> {
         let Library { what, instead, .. } = self;
         let shown = path.display();
@@ -67,14 +67,14 @@ impl Library {
         let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let mode = metadata.mode();
         let other_user = mode & 0o4000 != 0 && metadata.uid() != user;
-        // Without the right to execute it for the group, the bit means something else.
+        // Without the group's right to execute, the bit has another meaning.
         let other_group = mode & 0o2010 == 0o2010 && metadata.gid() != group;
         if other_user || other_group {
             return Err(format!(
                 "{shown} is setuid or setgid, and such programs ignore preloaded libraries; {instead}"
             ));
         }
-        // To root, these add nothing, and the loader does not mind.
+        // Root has these capabilities already, so that the loader accepts the library.
         let mut capabilities = [0u8; 64];
         if user != 0
             && rustix::fs::getxattr(path, "security.capability", &mut capabilities).is_ok_and(|length| length > 0)
@@ -86,7 +86,7 @@ impl Library {
         let mut head = Vec::new();
         match File::open(path) {
             Ok(file) => file.take(4096).read_to_end(&mut head).map_err(unreadable)?,
-            // What may be run but not read is run; it will tell.
+            // The user may run this program but not read it. Run it: it will report any error.
             Err(_) => return Ok(()),
         };
         match is_static(&head) {
@@ -103,7 +103,7 @@ fn loadable(path: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
-/// The file that a command means.
+/// The file of a command.
 pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     let may_run =
         |path: &PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
@@ -115,7 +115,7 @@ pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&paths).map(|folder| folder.join(program)).find(may_run)
 }
 
-/// Is it an ELF program that names no loader? `head` is its beginning. Scripts and what is not known are not.
+/// Is it an ELF program without a loader? `head` is the beginning of the file. No for scripts and unknown formats.
 fn is_static(head: &[u8]) -> bool {
     const PT_INTERP: u32 = 3;
     let number = |at: usize, bytes: usize| -> Option<usize> {
@@ -123,7 +123,7 @@ fn is_static(head: &[u8]) -> bool {
         Some(field.iter().rev().fold(0usize, |number, byte| number.wrapping_shl(8) | usize::from(*byte)))
     };
     let wide = match head {
-        // 32 or 64 bits, little-endian; others are believed.
+        // 32 or 64 bits, little-endian. Other files are taken for dynamic.
         [0x7f, b'E', b'L', b'F', class @ (1 | 2), 1, ..] => *class == 2,
         _ => return false,
     };
@@ -131,7 +131,7 @@ fn is_static(head: &[u8]) -> bool {
     let [Some(first), Some(bytes), Some(count)] = layout.map(|(at, bytes)| number(at, bytes)) else { return false };
     let kinds = (0..count).map(|index| number(first.saturating_add(index.saturating_mul(bytes)), 4));
     let mut kinds = kinds.peekable();
-    // A table that is not in the part that was read says nothing.
+    // If the table of segments is not within `head`, take the program for dynamic.
     kinds.peek().is_some_and(Option::is_some) && !kinds.any(|kind| kind.is_none_or(|kind| kind == PT_INTERP as usize))
 }
 

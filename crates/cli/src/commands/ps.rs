@@ -1,4 +1,4 @@
-//! `streamline ps`: which requests run, who else uses the daemon, and what its rings have seen.
+//! `streamline ps`: lists running requests, other clients of the daemon, and the daemon's rings.
 
 use crate::daemon_client;
 use crate::exit::Outcome;
@@ -18,12 +18,12 @@ use streamline::parser::protocol::ParserState;
 use streamline::running::client::{self, Request};
 use streamline::running::place::Id;
 
-/// Show which requests run, who else uses the daemon, and what its rings have seen
+/// Show running requests, other users of the daemon, and the counts of its rings
 ///
 /// A request has the number of its process: `streamline watch`, `replace` and `stop` take it. Clients of the daemon that
 /// run no request of yours have a number of their own, for `streamline stop --client`.
 ///
-/// A request that runs on several threads has a row for each: what it does, blocks a second since it began, and how many
+/// A request on several threads has a row for each: its activity, its blocks a second since the start, and how many
 /// parcels of blocks wait for it, of how many, from which thread.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What there is to be shown.
+/// The state to show.
 struct Shown {
     requests: Vec<Request>,
     daemon: DaemonState,
@@ -55,12 +55,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json { crate::print_json(&shown.json()) } else { crate::print_text(&shown.text(nothing)) }
 }
 
-/// What this user's requests that read from this daemon share, where they share anything.
+/// The prefixes that this user's requests share on this daemon. `None`: they share none.
 pub(super) fn parser(daemon: &Path, purpose: &str) -> Option<ParserState> {
     parsers::client::Client::connect(&parsers::socket(daemon).ok()?, purpose).ok()?.state().ok()
 }
 
-/// Blocks that each reader of a ring has lost, by its process.
+/// Blocks that each reader of a ring has lost, by process.
 fn lost(ring: &str) -> BTreeMap<i32, u64> {
     let state = Named::at(ring).and_then(|ring| ring.state());
     let mut lost = BTreeMap::new();
@@ -70,13 +70,13 @@ fn lost(ring: &str) -> BTreeMap<i32, u64> {
     lost
 }
 
-/// For how long, since this time in ns since 1970 UTC.
+/// The time since `time`, in ns since 1970 UTC.
 fn since(time: u64) -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
     Duration::from_nanos(now.saturating_sub(time))
 }
 
-/// For how long a process has done something, and whether it is stopped.
+/// How long a process has done something, and whether it is stopped.
 fn lasting(process: i32, time: Duration) -> String {
     if is_stopped(process) { format!("{}, stopped", duration(time)) } else { duration(time) }
 }
@@ -87,7 +87,7 @@ fn lost_by(client: &ClientState, state: &DaemonState) -> u64 {
     state.rings.iter().flat_map(|ring| &ring.readers).filter(is_its).map(|reader| reader.lost).sum()
 }
 
-/// Devices that a client reads, and how many packets it has lost; dashes where it reads none.
+/// The devices that a client reads, and the packets that it has lost. Dashes if it reads none.
 fn reading(client: Option<&ClientState>, state: &DaemonState) -> [String; 2] {
     let Some(client) = client.filter(|client| !client.readers.is_empty()) else { return ["-", "-"].map(String::from) };
     let mut devices: Vec<&str> = client.readers.iter().map(|(_, device)| device.as_str()).collect();
@@ -96,12 +96,12 @@ fn reading(client: Option<&ClientState>, state: &DaemonState) -> [String; 2] {
 }
 
 impl Shown {
-    /// The client of the daemon by which a request reads.
+    /// The client of the daemon through which a request reads.
     fn client_of(&self, request: &Request) -> Option<&ClientState> {
         self.daemon.clients.iter().find(|client| client.process == request.process)
     }
 
-    /// Clients of the daemon that run none of the requests, and are not this process.
+    /// Clients of the daemon that run no request of the list. Leaves out this process.
     fn others(&self) -> impl Iterator<Item = &ClientState> {
         let is_shown = |client: &ClientState| {
             client.process == std::process::id() as i32
@@ -110,8 +110,8 @@ impl Shown {
         self.daemon.clients.iter().filter(move |client| !is_shown(client))
     }
 
-    /// A table for each sort of thing there is, or that there is `nothing`; and what the processes that hold rights or payload
-    /// are confined to.
+    /// A table for each sort of thing, or the text `nothing`; then the confinement of the processes that hold rights or
+    /// payload.
     fn text(&self, nothing: String) -> String {
         let users = Users::read();
         let mut confined = Vec::new();
@@ -119,7 +119,7 @@ impl Shown {
             confined.push(format!("the daemon is confined to: {}\n", self.daemon.confined));
         }
         if !self.shared.prefixes.is_empty() {
-            confined.push(format!("what is shared is confined to: {}\n", self.shared.confined));
+            confined.push(format!("the process of shared prefixes is confined to: {}\n", self.shared.confined));
         }
         let stages = stages::table(&self.requests, &[]);
         let tables = [self.requests(&users), stages, self.shared(), self.clients(&users), self.rings()];
@@ -140,7 +140,7 @@ impl Shown {
                     let edges: Vec<&str> = told.edges.iter().map(|edge| edge.name.as_str()).collect();
                     (edges.join(","), told.request.clone())
                 }
-                // One that is stopped is known by what it said to the daemon.
+                // A stopped process does not answer: show what it told the daemon.
                 (Err(why), Some(client)) => ("-".into(), format!("{} ({why})", client.purpose)),
                 (Err(why), None) => ("-".into(), why.clone()),
             };
@@ -184,7 +184,7 @@ impl Shown {
         table
     }
 
-    /// Prefixes, and below each its readers.
+    /// The shared prefixes, each with its readers below.
     fn shared(&self) -> Table {
         let mut table = Table::new(&["process", "for", ">blocks", ">lost", "shared"]);
         for prefix in &self.shared.prefixes {
@@ -204,7 +204,7 @@ impl Shown {
         table
     }
 
-    /// The same for scripts.
+    /// The state as JSON.
     fn json(&self) -> serde_json::Value {
         let requests = self.requests.iter().map(|request| {
             let edges = request.told.as_ref().map_or(&[][..], |told| &told.edges);
@@ -255,7 +255,7 @@ impl Shown {
     }
 }
 
-/// A ring, for scripts.
+/// A ring as JSON.
 pub(super) fn ring_json(ring: &RingState) -> serde_json::Value {
     let readers =
         ring.readers.iter().map(|reader| json!({ "id": reader.id, "matched": reader.matched, "lost": reader.lost }));

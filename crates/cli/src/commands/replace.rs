@@ -1,4 +1,4 @@
-//! `streamline replace`: another request in the place of one that runs.
+//! `streamline replace`: replaces a running request by another one.
 
 use crate::exit::{CommandError, Outcome};
 use crate::request_text::{RequestArgs, RequestText};
@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use streamline::running::place::Id;
 use streamline::running::protocol::{Answer, NewRequest, Question};
 
-/// Put another request in the place of one that runs
+/// Replace a running request by another one
 ///
-/// The process that runs it prepares the new one beside it, with the same devices and in its own folder, and switches between
-/// two batches. Where the new one is wrong or cannot be prepared, the old one goes on untouched, and what is wrong is said
-/// here.
+/// The process that runs it prepares the new one beside it, with the same devices and in its own folder, and switches
+/// between two batches. If the new one is wrong or cannot be prepared, the old one goes on untouched, and the error is
+/// printed here.
 ///
-/// What both begin with goes on with its state: the same source, and the filters behind it as long as they are the same.
-/// Where a shared device (`ethernet`) is read otherwise, the new reader takes over at one packet: none is lost, and none comes
-/// twice. What runs for several requests (`run --share`) goes on where both begin with it, too; else the new one reads what
-/// others share from then on. What only the old one has is finished: files are closed, indexes written. What only the new one
-/// has begins. A sink that writes to the same place with the same parameters goes on there, whatever leads to it now: what is
-/// open is finished, and the index, the numbers and the file go on.
+/// The common beginning of both keeps its state: the same source, and the filters behind it as long as they are the
+/// same. If the new request reads a shared device (`ethernet`) otherwise, the new reader takes over at one packet: no
+/// packet is lost or comes twice. A shared beginning (`run --share`) goes on if both have it; else the new request
+/// joins the shared one from then on. The rest of the old request is finished: files are closed, indexes written. The
+/// rest of the new one begins. A sink that writes to the same place with the same parameters goes on there, whatever
+/// leads to it now: open files are finished, and the index, the numbers and the file go on.
 ///
 /// NUMBER is that of the request in `streamline ps`; its user and root may replace it.
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let RequestText { source, name, variables } = request;
     match target.ask(&Question::Replace(NewRequest { source, name, variables }))? {
         Answer::Replaced => Ok(()),
-        // It points into the text as it does for `run`.
+        // The error points into the text as it does for `run`.
         Answer::Wrong(text) => {
             tell_part!("{text}");
             Err(CommandError::ToldWrong)

@@ -15,9 +15,9 @@ use streamline::{End, Report, StopFlag};
 
 /// Run a request
 ///
-/// It ends with its input. Ctrl-C (or SIGTERM, or SIGHUP) ends it before that: what has come is carried through, files are
-/// closed, and what was counted is printed. More signals within a second are taken for the same; a later one abandons it at
-/// once, and leaves files as they are.
+/// It ends with its input. Ctrl-C (or SIGTERM, or SIGHUP) ends it before that: blocks that have come are carried
+/// through, files are closed, and the counts are printed. More signals within a second count as the same one; a later
+/// one abandons the request at once, and leaves files as they are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -26,19 +26,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
 
-    /// What was counted, at the end, on standard error: a table, JSON, or nothing
+    /// The counts at the end, on standard error: a table, JSON, or nothing
     #[arg(long, value_enum, default_value_t = Stats::Table, value_name = "FORM")]
     stats: Stats,
 
-    /// Write what was counted to a file instead of standard error
+    /// Write the counts to a file instead of standard error
     #[arg(long, value_name = "FILE")]
     stats_file: Option<PathBuf>,
 
-    /// Fail (status 1) where a filter dropped, or could not read, more than a tenth of what came to it
+    /// Fail (status 1) if a filter dropped, or could not read, more than a tenth of its blocks
     #[arg(long)]
     strict: bool,
 
-    /// Measure what each filter takes, print it, and save it for later runs with `--workers pipeline` or `auto`
+    /// Measure the time of each filter, print it, and save it for later runs with `--workers pipeline` or `auto`
     #[arg(long)]
     profile: bool,
 
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let source = args.source.source(&args.request)?;
     let request = args.request.read()?;
     let stop = StopFlag::new();
-    // A document on standard error is read by a program.
+    // With JSON on standard error, a program reads it: print only that.
     let quiet = args.quiet || (args.stats == Stats::Json && args.stats_file.is_none());
     crate::signals::listen(&stop, Finishing::told_unless(quiet))?;
     let session = Arc::new(args.place.session().reading(source).measure(args.profile));
@@ -73,11 +73,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if let Some(Err(why)) = &job.sharing
         && !args.quiet
     {
-        tell!("note: nothing of it is shared: {why}");
+        tell!("note: the request shares no work with others: {why}");
     }
     job.notes.iter().filter(|_| !args.quiet).for_each(|note| tell!("note: {note}"));
     let mut progress = Progress::new(args.quiet);
-    // Who cannot be found runs all the same.
+    // The request runs even if it cannot listen; then other commands cannot find it.
     let running = Running::listen(Arc::clone(&session), &request.source, &job, &stop).ok();
     let mut before = Before::default();
     let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             running.look(worker);
         }
     });
-    // Nobody is to come from here on.
+    // Stop accepting questions, such as watch and replace.
     drop(running);
     terminal::clear_line();
     let end = outcome.as_ref().ok().map(|finished| finished.end);
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     outcome
 }
 
-/// What was counted by requests that this one took the place of: of so many, and of no more.
+/// The reports of requests that this one replaced: the first [`engine::REPLACED_REPORTS`] of them.
 #[derive(Default)]
 struct Before(Vec<Report>);
 

@@ -11,7 +11,7 @@ use streamline::registry;
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The filter whose records are meant; all that give records if not given
+    /// The filter that gives the records; without it, all filters that give records
     filter: Option<String>,
 
     /// As JSON

@@ -1,4 +1,4 @@
-//! `streamline stats`: everything that is counted on a packet's way, so that a loss can be told where it was.
+//! `streamline stats`: shows all counters along a packet's way, so that a loss can be located.
 //!
 //! In the order of the way: the device and its driver, the processors' backlogs, the daemon's rings, their readers.
 
@@ -12,12 +12,12 @@ use driver::device::Device;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Show what is counted on a packet's way: devices, the kernel's backlogs, the daemon's rings and their readers
+/// Show the counters along a packet's way: devices, the kernel's backlogs, the daemon's rings and their readers
 ///
-/// Devices are those of this process's network namespace, rings those of the daemon, if one listens. Numbers are since the
-/// device, the system or the ring was made. What a ring that is copied from a packet socket has seen is with what the
-/// socket's filter kept out (`socket.kept_out`), where that is counted; where there is `socket.filter_instructions`, it is what
-/// the filter let in.
+/// Devices are those of this process's network namespace, rings those of the daemon, if one listens. The counters began
+/// when the device, the system or the ring was made. If a ring is copied from a packet socket, its number of seen
+/// packets includes those that the socket's filter kept out (`socket.kept_out`), where that is counted. With
+/// `socket.filter_instructions`, it is the number that the filter let in.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these devices
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 
-    /// Also what is 0
+    /// Also counters that are 0
     #[arg(long)]
     all: bool,
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let mut devices = super::devices::list()?;
-    // Who has no daemon, or may not ask it, still has devices.
+    // Without a daemon, or without access to it, there are still devices.
     let DaemonState { mut rings, clients, .. } =
         daemon_client::state(&args.daemon, "streamline stats")?.unwrap_or_default();
     let is_wanted = |name: &str| args.devices.is_empty() || args.devices.iter().any(|wanted| wanted == name);
@@ -67,7 +67,7 @@ fn means(meaning: Meaning) -> &'static str {
     }
 }
 
-/// A reader, as `streamline ps` knows it: by its process.
+/// A reader as `streamline ps` shows it: by its process.
 fn reader(id: u64, clients: &[ClientState]) -> String {
     let client = clients.iter().find(|client| client.readers.iter().any(|(reader, _)| *reader == id));
     client.map_or_else(|| format!("  reader {id}"), |client| format!("  {}, reader {id}", client.process))

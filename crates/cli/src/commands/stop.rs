@@ -1,4 +1,4 @@
-//! `streamline stop`: ends a request, cuts off a client of the daemon, or lets a kept ring go.
+//! `streamline stop`: ends a request, disconnects a client of the daemon, or lets a kept ring go.
 
 use crate::daemon_client::connect;
 use crate::exit::{CommandError, Outcome};
@@ -9,9 +9,9 @@ use streamline::running::protocol::{Answer, Question};
 
 /// End a request that runs, as Ctrl-C does
 ///
-/// The request carries through what has come, closes its files and prints what it counted. Its user and root may end it.
-/// With --client, a client of the daemon is cut off instead: its readers get nothing more. With --kept, the daemon holds a
-/// device's packets no longer for readers that look back.
+/// The request carries through the blocks that have come, closes its files and prints its counts. Its user and root may
+/// end it. With --client, a client of the daemon is cut off instead: its readers get no more packets. With --kept, the
+/// daemon stops holding a device's packets for readers that look back.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("what").args(["id", "client", "kept"]).required(true), after_help = AFTER_HELP)]
 pub(crate) struct Args {

@@ -1,4 +1,4 @@
-//! `streamline top`: what goes through the daemon's rings and the stages of requests, as it goes.
+//! `streamline top`: shows the traffic of the daemon's rings and of the stages of requests, live.
 
 use super::ps::parser;
 use crate::daemon_client;
@@ -19,12 +19,12 @@ use streamline::StopFlag;
 use streamline::parser::protocol::ParserState;
 use streamline::running::client::{self, Request};
 
-/// Show what goes through the daemon's rings and the stages of requests, as it goes
+/// Show the traffic of the daemon's rings and of the stages of requests, live
 ///
-/// Requests are yours that run on several threads: what each thread does, blocks a second, and how many parcels of blocks
-/// wait for it, of how many, from which thread. Without a daemon there are only those.
+/// The listed requests are yours that run on several threads: the activity of each thread, blocks a second, and how
+/// many parcels of blocks wait for it, of how many, from which thread. Without a daemon only these are shown.
 ///
-/// On a terminal the view is drawn anew; elsewhere one follows the other.
+/// On a terminal each view replaces the previous one; elsewhere it follows it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The daemon that listens at this socket
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     interval: f64,
 
-    /// End after so many views
+    /// End after this number of views
     #[arg(long, value_name = "N")]
     count: Option<u64>,
 }
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if !(0.05..=3600.0).contains(&args.interval) {
         return Err(CommandError::Wrong(format!("{} is no interval: from 0.05 to 3600 seconds", args.interval)));
     }
-    // Who has no daemon may have requests.
+    // Without a daemon there may still be requests.
     let client = daemon_client::connect_if_there(&args.daemon, "streamline top")?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Told)?;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             let seconds = (now - *then).as_secs_f64();
             let shared = view_shared(last_shared, &shared, seconds);
             let stages = stages::table(&requests, last_requests).text();
-            // That nothing runs is only said where that is so.
+            // Say that nothing runs only if there are no stages either.
             let is_told = |now: &&DaemonState| stages.is_empty() || !now.rings.is_empty();
             let rings = last.as_ref().zip(state.as_ref().filter(is_told));
             let rings = rings.map(|(last, state)| view(last, state, &users, seconds));
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
         before = Some((now, state, shared, requests));
         let until = now + Duration::from_secs_f64(args.interval);
-        // A signal ends a sleep early or is seen soon after it; so is that nobody reads any more.
+        // A signal ends the sleep early or is noticed soon after it. The same goes for a closed standard output.
         while !stop.is_set() && Instant::now() < until {
             if crate::nobody_reads() {
                 return Ok(());
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// What requests of this user share, and below each prefix its readers. Nothing where there is none.
+/// The prefixes that requests of this user share, each with its readers below. Empty if there are none.
 fn view_shared(before: &ParserState, now: &ParserState, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
     let mut table = Table::new(&["process", ">blocks/s", ">bytes/s", "state", "shared"]);
@@ -116,7 +116,7 @@ fn readers(count: usize) -> String {
     if count == 1 { "1 reader".into() } else { format!("{count} readers") }
 }
 
-/// What a reader does, and what it has lost so far.
+/// A reader's activity and its losses so far.
 fn doing(reader: &ReaderState, process: i32) -> String {
     let doing = match reader.asleep {
         _ if is_stopped(process) => "stopped",
@@ -126,14 +126,14 @@ fn doing(reader: &ReaderState, process: i32) -> String {
     if reader.lost == 0 { doing.into() } else { format!("{doing}, lost {}", count(reader.lost)) }
 }
 
-/// Is this the ring that was there a view ago? What others take away of its device is said behind how it is written.
+/// Is this the ring of the previous view? The part of `how` behind `; ` is left out: it tells what others take of the device.
 fn is_same(one: &RingState, other: &RingState) -> bool {
     let how = |ring: &RingState| ring.device.how.split("; ").next().map(str::to_string);
     (one.device.index, &one.device.name, one.group) == (other.device.index, &other.device.name, other.group)
         && how(one) == how(other)
 }
 
-/// Rings, and below each its readers, by what they got a second; where there are none, that there are none.
+/// The rings, each with its readers below, by packets a second. If there are none, a line says so.
 fn view(before: &DaemonState, now: &DaemonState, users: &Users, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
     if now.rings.is_empty() {
@@ -147,7 +147,7 @@ fn view(before: &DaemonState, now: &DaemonState, users: &Users, seconds: f64) ->
     let heads = ["device, process", "user", ">packets/s", ">bytes/s", ">written/s", "state", "how, purpose"];
     let mut table = Table::new(&heads);
     for ring in &now.rings {
-        // One that is new here may have been there for long.
+        // A ring that is new in this view may be old.
         let RingState { seen: (packets, bytes), written, .. } =
             before.rings.iter().find(|last| is_same(last, ring)).unwrap_or(ring);
         table.row([

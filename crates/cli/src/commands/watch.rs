@@ -1,4 +1,4 @@
-//! `streamline watch`: what goes along an edge of a request that runs.
+//! `streamline watch`: shows the blocks on an edge of a running request.
 
 use crate::exit::{CommandError, Outcome};
 use crate::running;
@@ -14,14 +14,15 @@ use streamline::running::protocol::{Answer, EdgeLine, Question};
 use streamline::running::watched::{Form, Watched};
 use streamline::{Session, StopFlag};
 
-/// See what goes along an edge of a request that runs
+/// See the blocks on an edge of a running request
 ///
-/// NUMBER is that of the request in `streamline ps`; EDGE is the filter that gives: its kind (4711.tcp), its number (4711.2)
-/// or what `name=` calls it; of a filter that gives to several, 4711.port.count is what goes to `count`. Without EDGE, what
-/// there is.
+/// NUMBER is that of the request in `streamline ps`; EDGE is the filter that gives the blocks: its kind (4711.tcp), its
+/// number (4711.2) or its `name=`. If a filter gives to several, 4711.port.count is the edge to `count`. Without EDGE,
+/// the edges are listed.
 ///
-/// It is a lossy look: what goes along is copied into a ring that nobody can hold, and who is too slow is overtaken, and
-/// told how much was lost. The request goes on as if nobody watched. With --lossless it waits instead. A request can be watched by its user and by root.
+/// The view is lossy: blocks are copied into a ring that no reader can hold. A reader that is too slow is overtaken,
+/// and told how much it lost. The request goes on as if it were not watched. With --lossless it waits instead. The
+/// request's user and root may watch it.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -29,11 +30,12 @@ pub(crate) struct Args {
     #[arg(value_name = "NUMBER[.EDGE]")]
     what: String,
 
-    /// How blocks are written; by itself lines on a terminal, else JSON for records and messages, and pcapng for everything else
+    /// The form of the blocks; by default lines on a terminal, else JSON for records and messages, and pcapng for
+    /// everything else
     #[arg(long, value_enum, value_name = "FORM")]
     format: Option<Format>,
 
-    /// End after so many blocks; as JSON, after so many documents
+    /// End after this number of blocks; as JSON, of documents
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
 
@@ -47,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long)]
     lossless: bool,
 
-    /// Tell only of blocks that were lost
+    /// Report only lost blocks
     #[arg(short, long)]
     quiet: bool,
 }
@@ -75,7 +77,7 @@ enum Format {
     Lines,
     /// A document for each record or message, as `json` writes them
     Json,
-    /// Bytes and nothing else
+    /// Only the bytes
     Raw,
 }
 
@@ -113,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         for notice in worker.take_notices() {
             tell!("warning: {notice}");
         }
-        // Also where nothing comes: who reads it may have gone.
+        // Check even if no blocks come: the reader of standard output may have gone.
         if crate::nobody_reads() {
             stop.stop();
         }
@@ -137,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(outcome?)
 }
 
-/// What is asked for, or what suits what goes along the edge and who reads.
+/// The requested form, or the one that suits the edge's types and the output.
 fn form(asked: Option<Format>, types: Types) -> Result<Form, &'static str> {
     let terminal = std::io::stdout().is_terminal();
     let form = match asked {
@@ -156,7 +158,7 @@ fn form(asked: Option<Format>, types: Types) -> Result<Form, &'static str> {
     Ok(form)
 }
 
-/// The edges there are, as they are to be written.
+/// The edges, in the form that the command line takes.
 fn list(id: Id, edges: &[EdgeLine]) -> Table {
     let mut table = Table::new(&["edge", "number", "carries", "given by"]);
     for edge in edges {

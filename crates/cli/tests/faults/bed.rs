@@ -1,4 +1,4 @@
-//! A device, a daemon for it, readers that keep books of every packet, and what the daemon holds.
+//! A test bed: a device, its daemon, readers that account for every packet, and an inventory of the daemon's resources.
 
 use capture::client::Client;
 use capture::reader::Found;
@@ -19,10 +19,10 @@ use testkit::packets::to_port;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes, on a machine that has other things to do.
+/// Longer than any step takes, even on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -32,7 +32,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// How often to do it: a few times, or as often as this variable says.
+/// How often to repeat a step: the value of this variable, or `few`.
 pub fn times(variable: &str, few: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(few)
 }
@@ -80,10 +80,10 @@ pub struct Bed {
     pub daemon: Running,
 }
 
-/// What a process holds.
+/// The resources of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// File descriptors, by what they are.
+    /// File descriptors, by kind.
     pub files: BTreeMap<String, usize>,
     /// Maps of rings.
     pub maps: usize,
@@ -92,7 +92,7 @@ pub struct Held {
 }
 
 impl Bed {
-    /// None, and said aloud, where networks cannot be made.
+    /// `None`, with a message, if networks cannot be made.
     pub fn new(policy: Option<&str>) -> Option<Bed> {
         if !may_make_networks() {
             return None;
@@ -117,18 +117,18 @@ impl Bed {
         self.path("control")
     }
 
-    /// Another daemon, in the place of one that has ended.
+    /// Starts another daemon after one has ended.
     pub fn restart(&mut self) {
         self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), Command::new(PROGRAM));
     }
 
-    /// The same by a command that executes what its last arguments say.
+    /// Starts another daemon by a command that executes its last arguments.
     pub fn restart_by(&mut self, mut command: Command) {
         command.arg(PROGRAM);
         self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), command);
     }
 
-    /// The same in a PID namespace of its own, if one can be made.
+    /// Starts another daemon in its own PID namespace. `false`: such a namespace cannot be made.
     pub fn restart_in_pid_namespace(&mut self) -> bool {
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child"]);
@@ -155,28 +155,28 @@ impl Bed {
         Running::spawn(command.arg(request.replace('D', &self.pair.near.name)).current_dir(self.folder.path()))
     }
 
-    /// Readers there are, by the daemon's word.
+    /// The number of readers that the daemon reports.
     pub fn readers(&self) -> usize {
         let state = self.client().state().expect("the daemon answers");
         state.rings.iter().map(|ring| ring.readers.len()).sum()
     }
 
-    /// How many files the daemon may have from now on.
+    /// Limits the daemon's file descriptors. Returns the previous limit.
     pub fn limit_files(&self, files: u64) -> Rlimit {
         let process = self.daemon.pid();
         let limit = Rlimit { current: Some(files), ..rustix::process::getrlimit(Resource::Nofile) };
         set_limit(process, Resource::Nofile, limit)
     }
 
-    /// What the daemon holds for these tests' readers: once it has seen that those who only asked something are gone.
+    /// The daemon's resources while these `clients` are connected, once all short-lived clients are gone.
     pub fn held(&self, clients: usize) -> Held {
         let mut found = held(self.daemon.pid());
-        // The thread that lets clients in holds on to a socket for a moment when its client may be gone already.
+        // The thread that accepts clients may keep a socket for a moment after its client has gone.
         let mut alike = 0;
         until("those who asked are gone", || {
             let before = std::mem::replace(&mut found, held(self.daemon.pid()));
             let threads = |name| found.threads.get(name).copied().unwrap_or(0);
-            // A thread has the name of the one that made it, until it is at its own.
+            // A new thread has its creator's name at first.
             let are_gone = threads(CLIENT_THREAD) == clients && threads("streamline") == 1;
             alike = if are_gone && found == before { alike + 1 } else { 0 };
             alike == 5
@@ -184,7 +184,7 @@ impl Bed {
         found
     }
 
-    /// Waits until the daemon holds this and nothing else.
+    /// Waits until the daemon holds exactly this.
     #[track_caller]
     pub fn await_held(&self, expected: &Held) {
         let (began, mut found) = (Instant::now(), held(self.daemon.pid()));
@@ -200,14 +200,14 @@ impl Bed {
         objects(self.daemon.pid())
     }
 
-    /// Waits until the kernel has none of these.
+    /// Waits until all of these objects are gone from the kernel.
     pub fn await_gone(&self, objects: &BTreeSet<(Object, u32)>) {
         until("the kernel has nothing of it", || {
             objects.iter().all(|(object, id)| !inventory::exists(*object, *id).expect("root may ask"))
         });
     }
 
-    /// Nothing of this daemon's is on the device or in the kernel, where `objects` are what it held.
+    /// Waits until this daemon has left nothing on the device or in the kernel. `objects` are those that it held.
     pub fn await_nothing_left(&self, objects: &BTreeSet<(Object, u32)>) {
         let near = &self.pair.near;
         until("nothing is attached", || {
@@ -234,7 +234,8 @@ fn start(pair: &Pair, folder: &tempfile::TempDir, policy: Option<&PathBuf>, mut 
     daemon
 }
 
-/// Sets a limit of a process, as its user: for others' it takes a capability that root may lack. What it was before.
+/// Sets a limit of a process, as that process's user: for another user's process, root may lack the capability. Returns
+/// the previous limit.
 pub fn set_limit(process: Pid, resource: Resource, limit: Rlimit) -> Rlimit {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).expect("it is alive");
     let id = |name: &str| {
@@ -245,12 +246,12 @@ pub fn set_limit(process: Pid, resource: Resource, limit: Rlimit) -> Rlimit {
         .expect("its user may")
 }
 
-/// Does something as this user, who may be nobody the system knows, in this group.
+/// Does `work` as this user and group. The system need not know the user.
 pub fn as_user_of<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
     use rustix::thread::{Gid, Uid, set_thread_res_gid, set_thread_res_uid};
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Of this thread alone, which ends with the work.
+            // Changes only this thread, which ends with the work.
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             set_thread_res_gid(group, group, group).expect("root may");
             set_thread_res_uid(user, user, user).expect("root may");
@@ -260,21 +261,21 @@ pub fn as_user_of<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Sen
     })
 }
 
-/// Threads of the daemon's that attend clients, without their numbers.
+/// The names of the daemon's threads that serve clients, without their numbers.
 const CLIENT_THREAD: &str = "client-";
 
-/// What a process holds.
+/// The resources of a process.
 fn held(process: Pid) -> Held {
     let folder = format!("/proc/{}", process.as_raw_nonzero());
     let mut held = Held { files: BTreeMap::new(), maps: 0, threads: BTreeMap::new() };
-    // First: a thread that is gone has closed what was its.
+    // Threads first: a thread that is gone has closed its files.
     for entry in std::fs::read_dir(format!("{folder}/task")).expect("it is alive").flatten() {
         let Ok(name) = std::fs::read_to_string(entry.path().join("comm")) else { continue };
         let name = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());
         *held.threads.entry(name.to_string()).or_default() += 1;
     }
     for entry in std::fs::read_dir(format!("{folder}/fd")).expect("it is alive").flatten() {
-        // What is gone by now is not there.
+        // A descriptor that was closed meanwhile is skipped.
         let Ok(target) = std::fs::read_link(entry.path()) else { continue };
         let target = target.to_string_lossy();
         let kind = match target.split_once(":[") {
@@ -307,7 +308,7 @@ fn objects(process: Pid) -> BTreeSet<(Object, u32)> {
     objects
 }
 
-/// Bytes of memory of its own that a process has.
+/// Bytes of private memory of a process.
 pub fn memory(process: Pid) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).expect("it is alive");
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -315,7 +316,7 @@ pub fn memory(process: Pid) -> u64 {
     kilobytes.expect("every process has some") << 10
 }
 
-/// UDP in IPv4 in Ethernet; its number in its first bytes, its port by its number.
+/// A UDP datagram in IPv4 in Ethernet. Its first payload bytes are its number, which also selects its port.
 pub fn frame(number: u64) -> Vec<u8> {
     let mut frame = vec![0u8; 60 + (number as usize * 37) % 150];
     frame[..6].fill(0xff);
@@ -333,7 +334,7 @@ pub fn port(number: u64) -> u16 {
     [53, 80, 443, 8080][number as usize % 4]
 }
 
-/// A reader in a thread of its own, which takes every packet and knows which are to come.
+/// A reader in its own thread. It takes every packet, and checks that exactly the expected ones come.
 pub struct Steady {
     position: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,
@@ -341,13 +342,13 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Reads from packet 0 on, which is yet to be sent; `port` is all it wants.
+    /// Reads from packet 0 on, which is not sent yet. With `port`, only packets to this port are expected.
     pub fn new(bed: &Bed, port: Option<u16>) -> Steady {
         let client = bed.client();
         let asked = CaptureRequest { program: port.map(to_port).unwrap_or_default(), ..bed.capture_request() };
         let mut reader =
             CaptureReader::new(client.open(&asked).expect("there is room"), None, None).expect("it can be mapped");
-        // Who answers this has let go of what it handed out, so that it is not taken for what it holds.
+        // The daemon's answer shows that it has closed its copies of the descriptors, which must not be counted.
         client.state().expect("it answers");
         reader.keep(Arc::new(client));
         let (position, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
@@ -356,12 +357,12 @@ impl Steady {
             let mut next = 0;
             let mut bytes = vec![0; 2048];
             loop {
-                // Asked before it looks: what was sent before the end is looked at.
+                // Read the flag before looking: packets sent before the end are then still taken.
                 let ends = theirs_ends.load(Ordering::SeqCst);
                 while let Found::Packet(packet) = reader.look() {
                     let Some(len) = reader.take_copy(&packet, &mut bytes) else { continue };
                     let number = u64::from_be_bytes(bytes[42..50].try_into().expect("eight bytes"));
-                    // What is lost is in the ledger.
+                    // The ledger counts lost packets.
                     assert!(number >= next, "packet {number} again, or too late");
                     assert!(port.is_none_or(|port| self::port(number) == port), "packet {number} is not wanted");
                     next = number + 1;
@@ -378,14 +379,14 @@ impl Steady {
         Steady { position, ends, thread }
     }
 
-    /// Its books, when it has read everything there is.
+    /// The ledger, once the reader has read all packets.
     pub fn end(self) -> Ledger {
         self.ends.store(true, Ordering::SeqCst);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Packets that are sent all the time.
+/// Traffic that runs all the time.
 pub struct Traffic {
     sent: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,
@@ -393,7 +394,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Sends from packet 0 on, never more than a part of a ring ahead of these readers, who see all of it.
+    /// Sends from packet 0 on. It never gets further ahead of these readers than a part of a ring; they must see all packets.
     pub fn new(bed: &Bed, readers: &[&Steady]) -> Traffic {
         let positions: Vec<_> = readers.iter().map(|reader| Arc::clone(&reader.position)).collect();
         let (sent, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
@@ -410,7 +411,7 @@ impl Traffic {
                     }
                     theirs.store(number, Ordering::SeqCst);
                 }
-                // Leaves room for others, and for what is between sender and device.
+                // Leave room for other readers, and for packets between sender and device.
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
@@ -422,13 +423,13 @@ impl Traffic {
         self.sent.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many more were sent.
+    /// Waits until `packets` more were sent.
     pub fn more(&self, packets: u64) {
         let aim = self.sent() + packets;
         until("packets are sent", || self.sent() >= aim);
     }
 
-    /// Sends no more; how many were sent.
+    /// Stops sending. Returns the number of packets sent.
     pub fn end(self) -> u64 {
         self.ends.store(true, Ordering::SeqCst);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -436,12 +437,12 @@ impl Traffic {
     }
 }
 
-/// Packets that were lost between the two devices, before anybody could see them.
+/// Packets that were lost between the two devices, where no reader could see them.
 fn dropped_on_the_way(bed: &Bed) -> u64 {
     bed.pair.far.link().counters.get("tx_dropped").expect("every kernel counts them")
 }
 
-/// Readers that miss nothing, whatever happens beside them.
+/// Readers that must miss nothing, whatever happens beside them.
 pub struct Witnesses {
     all: Steady,
     some: Steady,
@@ -450,15 +451,15 @@ pub struct Witnesses {
 }
 
 impl Witnesses {
-    /// How many they are.
+    /// The number of these readers.
     pub const COUNT: usize = 3;
 
-    /// Begins to read and to send.
+    /// Starts the readers and the traffic.
     pub fn new(bed: &Bed) -> Witnesses {
         Witnesses::beside(bed, || ()).0
     }
 
-    /// The same; what is done in between is done before anything is sent.
+    /// The same. `first` runs after the readers have started and before the first packet is sent.
     pub fn beside<T>(bed: &Bed, first: impl FnOnce() -> T) -> (Witnesses, T) {
         let (all, some, none) = (Steady::new(bed, None), Steady::new(bed, Some(53)), Steady::new(bed, Some(1)));
         let first = first();
@@ -466,7 +467,7 @@ impl Witnesses {
         (Witnesses { all, some, none, traffic }, first)
     }
 
-    /// Ends traffic and readers, and checks their books to the packet. How many were sent.
+    /// Stops the traffic and the readers, and accounts for every packet. Returns the number of packets sent.
     pub fn end(self, bed: &Bed) -> u64 {
         let Witnesses { all, some, none, traffic } = self;
         let client = bed.client();

@@ -1,4 +1,4 @@
-//! Readers, daemons and devices that go without a word.
+//! Readers, daemons and devices that vanish without notice.
 
 use crate::bed::{Bed, Running, Traffic, Witnesses, frame, port, times, until};
 use capture::CaptureErrorKind;
@@ -13,7 +13,7 @@ use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::to_port;
 use testkit::random::Random;
 
-/// Readers that are killed, of every sort.
+/// Readers of every kind, to be killed.
 const READERS: [&str; 5] = [
     "ethernet D | drop",
     "ethernet D | bpf \"udp port 443\" | save /dev/null",
@@ -34,7 +34,7 @@ fn readers_that_are_killed_leave_nothing_and_cost_nobody_a_packet() {
         let count = kills.min(3);
         let readers: Vec<Running> =
             (0..count).map(|at| bed.run(READERS[(at + random.below(5)) % READERS.len()])).collect();
-        // Every other time while they come, else while they read.
+        // Every other time during the start, else while they read.
         if random.below(2) == 0 {
             std::thread::sleep(Duration::from_micros(random.below(30_000) as u64));
         } else {
@@ -57,14 +57,14 @@ fn readers_that_are_killed_leave_nothing_and_cost_nobody_a_packet() {
     bed.await_nothing_left(&objects);
 }
 
-/// The books of a request's first filter: seen on the device, came, delivered, lost.
+/// The counts of a request's first filter: seen on the device, came, delivered, lost.
 fn books(output: &Output) -> [u64; 4] {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     books_of(&said)
 }
 
-/// The same of a run that may have failed, and said why before.
+/// The same counts from a run that may have failed and printed errors first.
 fn books_of(said: &str) -> [u64; 4] {
     let report = said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{said}"));
     let report: Value = serde_json::from_str(report).unwrap_or_else(|_| panic!("{said}"));
@@ -92,7 +92,7 @@ fn one_of_nine_that_is_stopped_loses_alone_and_knows_how_much() {
     };
     let (witnesses, readers) = Witnesses::beside(&bed, six);
     readers[0].signal(Signal::STOP);
-    // Once round the ring, and more; as long as was asked for.
+    // At least one turn of the ring; longer if the variable says so.
     let (stopped, seconds) = (Instant::now(), times("STREAMLINE_STOP", 0));
     witnesses.traffic.more(140_000);
     while stopped.elapsed() < Duration::from_secs(seconds as u64) {
@@ -114,7 +114,7 @@ fn readers_that_come_and_go_leave_nothing() {
     let Some(bed) = Bed::new(None) else { return };
     let before = bed.held(0);
     let (cycles, mut random) = (times("STREAMLINE_CYCLES", 40), Random(0x9e37_79b9_7f4a_7c15));
-    // Alone: each takes the device and gives it back.
+    // As the only reader: each takes the device and gives it back.
     let mut objects = bed.objects();
     for cycle in 0..cycles / 2 {
         let client = bed.client();
@@ -129,19 +129,19 @@ fn readers_that_come_and_go_leave_nothing() {
         objects.extend(bed.objects());
         match cycle % 3 {
             0 => drop(attachment),
-            // In this order.
+            // The tuple drops in this order.
             1 => drop((client, attachment)),
             _ => drop(CaptureReader::new(attachment, None, None).expect("it can be mapped")),
         }
         if cycle % 8 == 0 {
-            // Now and then it has to be all gone; else the next comes while this one goes.
+            // Now and then everything must be gone first; else the next reader comes while this one goes.
             until("the ring goes with its reader", || bed.client().state().is_ok_and(|state| state.rings.is_empty()));
             bed.await_nothing_left(&objects);
             objects.clear();
         }
     }
     bed.await_held(&before);
-    // Beside others.
+    // Beside other readers.
     let witnesses = Witnesses::new(&bed);
     let alone = bed.held(Witnesses::COUNT);
     let client = bed.client();
@@ -195,7 +195,7 @@ fn who_reads_from_a_daemon_that_dies_says_so_and_nothing_stays_attached() {
             until("it ends", || reader.has_ended());
             let output = reader.end();
             let said = String::from_utf8_lossy(&output.stderr);
-            // The daemon counts a reader before that has heard that it is one.
+            // The daemon may count a reader that does not know yet that it is one.
             let is_told = said.contains("has ended") || said.contains("the daemon has gone");
             assert!(output.status.code() == Some(1) && is_told, "{request}: {said}");
         }
@@ -267,7 +267,7 @@ fn a_name_that_goes_to_another_device_takes_no_reader_along() {
         let asked = CaptureRequest { device: name.into(), ..bed.capture_request() };
         CaptureReader::new(client.open(&asked).expect("it is there"), None, None).expect("it can be mapped")
     };
-    // Removed, and another of that name in its place before the daemon can know.
+    // Removed and replaced by a device of the same name, before the daemon can notice.
     for _ in 0..5 {
         let first = pair("other");
         let early = open("other");
@@ -279,7 +279,7 @@ fn a_name_that_goes_to_another_device_takes_no_reader_along() {
         until("its packets come", || late.memory().seen().packets == 1);
         second.near.remove();
     }
-    // Renamed: who reads it reads on; who requests the old name later does not get it.
+    // Renamed: existing readers go on; a later request for the old name does not get this device.
     let first = pair("other");
     let early = open("other");
     rename(&first, "secret");
@@ -321,7 +321,7 @@ fn nine_that_read_a_device_that_goes_down_and_changes_lose_nothing_and_hear_of_i
             sent
         };
         send();
-        // What is sent while it is down is lost on the way, to everybody: nothing is.
+        // Packets sent while the device is down are lost for every reader, so the test sends none.
         for end in [&other.near, &other.far, &other.near] {
             end.set_up(false);
             end.set_up(true);

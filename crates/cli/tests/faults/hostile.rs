@@ -1,4 +1,4 @@
-//! Clients that mean harm: what they send, keep, hold and ask for is nobody's trouble but their own.
+//! Hostile clients: their messages, files, rings and requests must harm no other client.
 
 use crate::bed::{Bed, Witnesses, as_user_of, frame, memory, port, until};
 use buffer::control::{self, Message, packets};
@@ -23,20 +23,20 @@ use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::{dear_to_port, to_port};
 use testkit::random::Random;
 
-/// Users that are not root.
+/// Two users other than root.
 pub const ANNA: u32 = 20_001;
 pub const BERT: u32 = 20_002;
 
-/// They may read the near device and nothing else, and share nothing.
+/// Both may read only the near device. They do not share a ring.
 const POLICY: &str = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n\
                       [[allow]]\nusers = [\"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
 
-/// Does something as this user, in the group of its number.
+/// Does `work` as this user, in the group of the same number.
 pub fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     as_user_of(user, user, work)
 }
 
-/// A connection that says what it wants.
+/// A connection that has said its purpose.
 fn connect(bed: &Bed) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -45,7 +45,7 @@ fn connect(bed: &Bed) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Sends bytes with file descriptors beside them, as many as the kernel takes at once (253), or none; does not wait.
+/// Sends bytes and file descriptors. Does not wait. The kernel takes at most 253 descriptors at once.
 fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -58,7 +58,7 @@ fn ask(socket: &OwnedFd, question: &Question) -> Answer {
     control::receive::<Answer>(socket).expect("it answers").expect("it is there").0
 }
 
-/// Something a client may say.
+/// A random question.
 fn question(random: &mut Random, bed: &Bed) -> Question {
     let name = ["near", "", "lo", "no such", "near\0", "../near", "%s%n", "nearnearnearnearnearnear"][random.below(8)];
     let asked = || CaptureRequest { device: name.into(), ..bed.capture_request() };
@@ -77,7 +77,7 @@ fn question(random: &mut Random, bed: &Bed) -> Question {
         5 => Question::Exchange(random.below(40) as u64, Code(to_port(port(random.below(4) as u64)))),
         6 => Question::Close(random.below(40) as u64),
         7 => Question::State,
-        // Of nobody.
+        // For a client that does not exist.
         _ => Question::Stop(u64::MAX - random.below(4) as u64),
     }
 }
@@ -96,7 +96,7 @@ fn mutated(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// One message, of which little is true, with files beside it.
+/// Sends one mostly invalid message, with files beside it.
 fn make_noise(random: &mut Random, bed: &Bed, socket: &OwnedFd, round: usize, strays: &[BorrowedFd<'_>]) {
     let bytes = match random.below(4) {
         0 => (0..random.below(3000)).map(|_| random.below(256) as u8).collect(),
@@ -110,11 +110,11 @@ fn make_noise(random: &mut Random, bed: &Bed, socket: &OwnedFd, round: usize, st
     let count = [0, 0, 0, 1, 8, 9, 253][random.below(7)];
     let fds: Vec<_> = (0..count).map(|at| strays[at % strays.len()]).collect();
     let sent = match send(socket, &bytes, &fds) {
-        // Linux 6.16 keeps files out of the daemon's queues.
+        // Since Linux 6.16 the kernel refuses descriptors for the daemon's queues.
         Err(Errno::PERM) if !fds.is_empty() => send(socket, &bytes, &[]),
         sent => sent,
     };
-    // It may have been let go for what it said before, and has not to wait for it.
+    // The daemon may have disconnected it for an earlier message.
     match sent {
         Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::TOOMANYREFS) => {}
         Err(error) => panic!("{error}"),
@@ -134,7 +134,7 @@ fn noise_on_the_control_socket_costs_nobody_a_packet() {
     let strays = [stray.as_fd(), pair.0.as_fd(), pair.1.as_fd()];
     let mut first_memory = None;
     for round in 0..600 {
-        // All of it as a user of its own: what is on its way counts against who sent it.
+        // All as a user of its own: messages in flight count against their sender.
         let socket = as_user(ANNA, || {
             let socket = connect(&bed).expect("it listens");
             (0..random.below(12)).for_each(|_| make_noise(&mut random, &bed, &socket, round, &strays));
@@ -145,7 +145,7 @@ fn noise_on_the_control_socket_costs_nobody_a_packet() {
             until("its readers are gone", || bed.readers() == Witnesses::COUNT);
             bed.await_held(&alone);
             let now = memory(bed.daemon.pid());
-            // Heaps of threads grow to what one message takes, and no more.
+            // The heaps of threads grow to the size of one message, and no further.
             let first = *first_memory.get_or_insert(now);
             assert!(now < first + (16 << 20), "{first} bytes of memory at first, {now} now");
         }
@@ -156,7 +156,7 @@ fn noise_on_the_control_socket_costs_nobody_a_packet() {
     bed.await_held(&before);
 }
 
-/// The packet of this number, sent on the other end.
+/// Sends the packet of this number from the far end.
 pub fn send_packet(bed: &Bed, number: u64) {
     bed.pair.far.sender().send(&frame(number)).expect("the device is there");
 }
@@ -174,7 +174,7 @@ fn who_does_not_read_its_answers_is_let_go_and_holds_nothing_that_others_need() 
     let before = bed.held(0);
     let witnesses = Witnesses::new(&bed);
     let alone = bed.held(Witnesses::COUNT);
-    // What may be on its way to clients is limited by this, too, for all of the daemon's user together.
+    // This limits messages in flight, too, for the daemon's user as a whole.
     bed.limit_files(200);
     let hog = as_user(ANNA, || connect(&bed)).expect("it listens");
     let mut left = 128;
@@ -188,7 +188,7 @@ fn who_does_not_read_its_answers_is_let_go_and_holds_nothing_that_others_need() 
         }
         left == 0
     });
-    // What was asked has been answered, or will not be.
+    // All earlier questions have been answered by now, or never will be.
     until("it is let go", || match send(&hog, &Question::State.encode(), &[]) {
         Ok(_) | Err(Errno::AGAIN) => false,
         Err(Errno::PIPE | Errno::CONNRESET) => true,
@@ -213,11 +213,11 @@ fn a_sleeper_is_woken_by_a_daemon_that_has_no_files_left() {
     };
     let mut sleeper = open();
     let others = [open(), open(), open()];
-    // Fewer than it has, and more than it sleeps by.
+    // Fewer than the daemon has open; enough for it to sleep.
     bed.limit_files(12);
     assert!(connect(&bed).is_ok(), "it waits for being let in");
     for (number, other) in (0..).zip(others) {
-        // The daemon looks anew at whom it serves.
+        // The daemon rebuilds the list of clients that it serves.
         let left = 3 - number as usize;
         drop(other);
         until("it is gone", || {
@@ -254,7 +254,7 @@ fn crowds_of_clients_shut_nobody_else_out() {
             for _ in 0..300 {
                 match Client::connect(&bed.socket(), "crowd") {
                     Ok(client) => crowd.push(client),
-                    // It is told why, whenever it is heard.
+                    // The refusal says why, whenever the client reads it.
                     Err(error) => {
                         assert!(error.to_string().contains(": a place is free when"), "{error}");
                         refused += 1;
@@ -263,22 +263,22 @@ fn crowds_of_clients_shut_nobody_else_out() {
             }
         });
     }
-    // 256 of each user that may do something, and of all others together.
+    // 256 places for each user with permissions, and 256 for all other users together.
     let places = 3 * 256;
     assert_eq!((crowd.len(), refused), (places, 6 * 300 - places));
-    // Who looks after the machine is let in.
+    // Root is let in.
     let client = bed.client();
     let attachment = client.open(&bed.capture_request()).expect("and served");
     assert!(!client.state().expect("and told").clients.is_empty());
     drop((crowd, attachment, client));
-    // And come and go.
+    // Clients connect and leave.
     for _ in 0..1000 {
         drop(connect(&bed).expect("it listens"));
     }
     bed.await_held(&alone);
     witnesses.end(&bed);
     bed.await_held(&before);
-    // The daemon said so a few times, and did not fill the log with it.
+    // The daemon logged a few refusals, and did not fill the log.
     let Bed { daemon, .. } = bed;
     daemon.signal(rustix::process::Signal::INT);
     let said = String::from_utf8_lossy(&daemon.end().stderr).into_owned();
@@ -287,7 +287,7 @@ fn crowds_of_clients_shut_nobody_else_out() {
     assert!((1..10).contains(&lines), "{lines} lines: {said}");
 }
 
-/// Everything by which a reader might change what others see.
+/// Everything by which a reader might change other readers' view.
 fn assert_cannot_write(attachment: &Attachment, by_kernel: bool) {
     let areas = &attachment.areas;
     for (fd, what) in [(&areas.words, "words"), (&areas.slots, "slots"), (&areas.data, "data")] {
@@ -323,7 +323,8 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
         let client = bed.client();
         let attachment = client.open(&CaptureRequest { by, ..bed.capture_request() }).expect("there is room");
         assert_cannot_write(&attachment, by != By::PacketSocket);
-        // Its line is its own: true words, false ones, all that fits, with files beside them, and none that are words.
+        // A reader may write anything to its line: true and false words, as much as fits, with files beside them, and
+        // invalid words.
         let stray = std::fs::File::open("/dev/null").expect("every system has it");
         as_user(ANNA, || {
             for round in 0..200u64 {
@@ -335,7 +336,8 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
                 }
             }
         });
-        // So is its page: whoever asks gets a number, and what it says of others does not change.
+        // The page is the reader's own, too. Whatever it writes there, the state has valid numbers, and other readers'
+        // numbers do not change.
         let page = std::fs::File::from(attachment.progress.try_clone().expect("there are files left"));
         assert!(page.set_len(0).is_err() && page.set_len(1 << 20).is_err());
         for word in [0, 1, 1 << 32, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
@@ -395,7 +397,7 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
                 }
             }
         }
-        // Of others' readers and clients nothing can be asked, changed or ended.
+        // A client cannot exchange, close or stop other users' readers and clients.
         for id in 0..20 {
             let Answer::State(state) = ask(&socket, &Question::State) else { panic!("it may ask for that") };
             let is_itself = state.clients.iter().any(|client| client.id == id);
@@ -412,7 +414,7 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
         let Answer::State(state) = ask(&socket, &Question::State) else { panic!("a state") };
         assert_eq!((state.clients.len(), state.rings.len()), (1, 0), "{state:?}");
     }
-    // Who may read the same device by another entry has a ring of its own, and nothing of before.
+    // A user with another entry for the same device gets a ring of its own, without earlier packets.
     let anna = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
     let attachment = anna.open(&CaptureRequest { last_ns: u64::MAX, ..bed.capture_request() }).expect("she may");
     assert_eq!((attachment.seen_before, attachment.first, attachment.decided), (0, 0, 0));
@@ -421,17 +423,17 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
     drop((secret, root));
 }
 
-/// All that is in an area of a ring, whether a slot leads there or not.
+/// All bytes of an area of a ring, in slots or not.
 fn bytes_of(area: &OwnedFd, bytes: usize) -> Vec<u8> {
     let map = Mapping::of(area.as_fd(), bytes, Access::Read).expect("it can be mapped");
-    // By way of a file, for no pointer is followed here.
+    // Read through a file, without following pointers.
     let this = std::fs::File::open("/proc/self/mem").expect("it is this process");
     let mut found = vec![0; bytes];
     this.read_exact_at(&mut found, map.first().addr().get() as u64).expect("it is mapped");
     found
 }
 
-/// A packet that is full of this byte.
+/// A packet filled with this byte.
 fn full_of(byte: u8, port: u16) -> Vec<u8> {
     let mut frame = frame(0);
     frame.resize(300, 0);
@@ -450,7 +452,7 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
         format!("[[allow]]\nusers = [\"{user}\"]\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n{more}\n")
     };
     let filter = "filter = \"udp port 53\"";
-    // Small ones, for all of their memory is looked through.
+    // Small rings, since the test searches all of their memory.
     let policy = [
         "[limits]\nring = \"256K\"\n".to_string(),
         entry(ANNA, filter),
@@ -463,7 +465,7 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
         .map(|user| as_user(user, || Client::connect(&bed.socket(), "hostile")).expect("everybody may connect"));
     until("packets are kept", || bed.client().state().is_ok_and(|state| state.rings.iter().any(|ring| ring.kept)));
     let asked = |by| CaptureRequest { by, promiscuous: true, last_ns: u64::MAX, ..bed.capture_request() };
-    // Everything that can be asked for, by who is shown a part and by who is shown all.
+    // Every kind of request, by users who may see a part and by root.
     let open = |client: &Client| {
         let mut all = Vec::new();
         for by in [By::WhatIsBest, By::Kernel, By::PacketSocket] {
@@ -484,7 +486,7 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
         for (byte, port) in [(SHOWN, 53), (DENIED, 80), (DENIED, 5353), (DENIED, 53)] {
             let mut frame = full_of(byte, port);
             if (byte, port) == (DENIED, 53) {
-                // What says that it is UDP does not say so.
+                // The frame's protocol field no longer says UDP.
                 frame[23] = 6;
             }
             sender.send(&frame).expect("the device is there");
@@ -497,7 +499,7 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
         let state = bed.client().state().expect("it answers");
         state.rings.iter().filter(|ring| ring.seen.0 >= sent).count() >= rings
     };
-    // Of each of the three there are three; a socket's filter that does not count keeps out what nobody wants.
+    // Three packets of each of the three kinds. A socket filter that does not count drops unwanted packets unseen.
     until("packets are seen", || seen(9));
     let lies = |attachment: &Attachment, byte: u8| {
         let Attachment { areas, geometry, .. } = attachment;
@@ -518,7 +520,7 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
         );
     }
     drop(copies);
-    // The same where packets are taken away.
+    // The same where packets are consumed.
     for (client, expected) in clients.iter().zip([false, false, true]) {
         until("nobody else takes them", || bed.readers() == 0);
         let taking = CaptureRequest { mode: Mode::Consume, ..asked(By::WhatIsBest) };
@@ -571,12 +573,12 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
         assert!(taken().taken <= taken().of / 4 * 3, "round {round}: {:?}", taken());
     }
     assert!(refused > 20 && taken().taken > taken().of / 2, "{refused} were refused, {:?}", taken());
-    // What there is of programs, on both ways, for two rings: all she asked for is fifty times as much.
+    // The limits of programs on both hooks, for two rings. She asked for fifty times as much.
     for hook in [Hook::TcxIngress, Hook::TcxEgress] {
         let instructions = on_hook(hook);
         assert!(instructions < 20_000, "{instructions} instructions");
     }
-    // Others find room, and what they ask for runs there.
+    // Other users find room, and their expressions run in the kernel.
     let bert = as_user(BERT, || Client::connect(&bed.socket(), "Bert")).expect("everybody may connect");
     let before = taken().taken;
     let attachments: Vec<Attachment> = (0..10)
@@ -601,7 +603,7 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
 #[test]
 fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
     let Some(bed) = Bed::new(Some(&format!("{POLICY}[limits]\nreaders = 3\n"))) else { return };
-    // Readers that went do not count, whichever way they did.
+    // Readers that have gone do not count, however they went.
     let client = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
     for _ in 0..20 {
         drop(client.open(&bed.capture_request()).expect("she has none"));
@@ -610,7 +612,7 @@ fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
         (0..3).map(|_| client.open(&bed.capture_request()).expect("she may have three")).collect();
     assert_eq!(client.open(&bed.capture_request()).unwrap_err().kind, CaptureErrorKind::Full);
     drop(three);
-    // All at the same time.
+    // All at once.
     let clients: Vec<Client> = as_user(BERT, || {
         (0..40).map(|_| Client::connect(&bed.socket(), "Bert").expect("everybody may connect")).collect()
     });
@@ -629,7 +631,7 @@ fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
     assert_eq!(granted.len(), 3);
 }
 
-/// A ring that root shares, for its packets are kept: one user opens readers until it is refused.
+/// A ring that root shares because its packets are kept: one user opens readers until it is refused.
 #[test]
 fn one_user_that_takes_every_place_it_gets_leaves_places_to_others_and_root() {
     let both = "[[allow]]\nusers = [\"20001\", \"20002\", \"20003\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\nkeep = \"1M\"\n";
@@ -656,7 +658,7 @@ fn one_user_that_takes_every_place_it_gets_leaves_places_to_others_and_root() {
         held.push(root.open(&bed.capture_request()).expect("root finds a place"));
         let rings = root.state().expect("it answers").rings;
         assert_eq!(rings.len(), 1, "all of it is one ring");
-        // A place that somebody leaves is another's.
+        // Another user can take a freed place.
         held.clear();
         clients[2].open(&bed.capture_request()).expect("there are places again");
     }
@@ -709,10 +711,10 @@ fn a_daemon_is_confined_in_all_its_threads_and_says_to_what() {
     let folder = format!("/proc/{}/task", bed.daemon.pid().as_raw_nonzero());
     let mut threads = 0;
     for thread in std::fs::read_dir(folder).expect("it is alive").flatten() {
-        // What ends meanwhile is not there.
+        // The thread may have ended meanwhile.
         let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else { continue };
         assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
-        // Root's daemon is another user's, with no group of root's.
+        // Root's daemon runs as another user, without root's groups.
         assert!(!status.contains("Uid:\t0\t") && !status.contains("Gid:\t0\t"), "{status}");
         assert!(status.contains("Groups:\t \n"), "{status}");
         let few = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).expect("every process has some");

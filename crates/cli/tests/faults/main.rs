@@ -1,9 +1,9 @@
-//! What goes wrong with live capture, and what must not follow from it: readers that die, stop, or mean harm, daemons that
-//! die, devices that go, and a system that has nothing left to give. In namespaces of the tests' own; skipped where those
-//! cannot be made.
+//! Faults of live capture, and the consequences that they must not have: readers that die, stop or are hostile, daemons
+//! that die, devices that vanish, and a system without resources. The tests use their own namespaces, and are skipped
+//! where those cannot be made.
 //!
-//! `STREAMLINE_KILLS=1000` and `STREAMLINE_CYCLES=1000` do it more often, `STREAMLINE_STOP=30` stops a reader for so many
-//! seconds; `cargo xtask crash` sets them.
+//! `STREAMLINE_KILLS=1000` and `STREAMLINE_CYCLES=1000` repeat the tests more often; `STREAMLINE_STOP=30` stops a
+//! reader for 30 seconds. `cargo xtask crash` sets them.
 
 mod bed;
 mod deaths;
@@ -11,7 +11,8 @@ mod hostile;
 mod maps;
 mod openings;
 
-/// A section of CRASH.md has a row for each test in the files `whole`, and names no tests but those and some of the files `others`.
+/// A section of CRASH.md must have a row for each test in the files `whole`. It may name other tests only from the
+/// files `others`.
 fn check(section: &str, whole: &[&str], others: &[&str]) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));

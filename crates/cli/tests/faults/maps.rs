@@ -1,4 +1,4 @@
-//! Clients that may load programs into the kernel: a program of theirs can store into any map that they hold, frozen or not.
+//! Clients that may load programs into the kernel: their program can store into any map that they hold, frozen or not.
 
 use crate::bed::{Bed, PROGRAM, frame, until};
 use crate::hostile::{ANNA, BERT, as_user, send_packet};
@@ -13,10 +13,10 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
-/// Both share the near device's ring.
+/// Both users share the near device's ring.
 const POLICY: &str = "[[allow]]\nusers = [\"20001\", \"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
 
-/// Has the kernel store into this, by a program that was loaded for it; could it?
+/// Loads a program that stores into this map, and runs it. Returns whether it stored.
 fn store(map: &OwnedFd) -> bool {
     let mut code = Code::default();
     code.set_map_value(Register::R1, map.as_fd(), 0);
@@ -27,17 +27,17 @@ fn store(map: &OwnedFd) -> bool {
     program.is_ok_and(|program| kernel::sys::test_run(program.as_fd(), &[0; 64], 1).is_ok())
 }
 
-/// All areas of a ring into which something can be stored.
+/// All areas of a ring into which such a program can store.
 fn stored(Areas { words, slots, data }: &Areas<OwnedFd>) -> Vec<&'static str> {
     let areas = [("words", words), ("slots", slots), ("data", data)];
     areas.into_iter().filter(|(_, area)| store(area)).map(|(name, _)| name).collect()
 }
 
-/// Does something as this user, with CAP_BPF.
+/// Does `work` as this user, with CAP_BPF.
 fn as_loader<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // Of this thread alone, which ends with the work.
+            // Changes only this thread, which ends with the work.
             let (uid, gid, bpf) = (Uid::from_raw(user), Gid::from_raw(user), CapabilitySet::BPF);
             rustix::thread::set_keep_capabilities(true).expect("every thread may");
             rustix::thread::set_thread_res_gid(gid, gid, gid).expect("root may");
@@ -70,14 +70,14 @@ fn whoever_may_load_programs_finds_no_map_to_store_into() {
     let bert = as_user(BERT, connect);
     let attachment = bert.open(&bed.capture_request()).expect("he may");
     assert!(!bert.device("near").expect("he may").copied && !attachment.device.copied, "{}", attachment.device.how);
-    // What could be done with his maps: else this would show nothing.
+    // Shows that his maps can be written; otherwise this test would prove nothing.
     let data = attachment.areas.data.try_clone().expect("there is room");
     let mut reader = CaptureReader::new(attachment, None, None).expect("it can be mapped");
     send_packet(&bed, 0);
     until("it is written", || reader.memory().next() == 1);
     assert!(as_loader(ANNA, || store(&data)), "CAP_BPF is enough to store into a frozen map");
     assert_ne!(read(&mut reader), frame(0), "what was stored is what he reads");
-    // By what it is given itself she can store nowhere.
+    // She cannot store into the maps that she got herself.
     let (anna, mine) = as_loader(ANNA, || {
         let anna = connect();
         let refused =
@@ -93,7 +93,7 @@ fn whoever_may_load_programs_finds_no_map_to_store_into() {
     let mut her_reader = CaptureReader::new(mine, None, None).expect("it can be mapped");
     send_packet(&bed, 1);
     assert_eq!((read(&mut reader), read(&mut her_reader)), (frame(1), frame(1)));
-    // The connection is as good as her rights at the time, either way.
+    // A connection has the rights of the moment when it was made, both more and fewer.
     let again = anna.open(&bed.capture_request()).expect("she may");
     assert!(!again.device.copied, "she has lost the capability: {}", again.device.how);
     let rings = bed.client().state().expect("it answers").rings;
@@ -128,7 +128,7 @@ fn where_everybody_may_load_programs_only_root_gets_maps() {
     drop((his, roots));
 }
 
-/// A process of its own, which the daemon knows by nothing but its connection.
+/// The daemon knows this process only by its connection.
 #[test]
 fn a_process_with_the_capability_is_told_that_its_packets_are_copied() {
     let Some(bed) = Bed::new(Some(POLICY)) else { return };

@@ -1,5 +1,5 @@
-//! A system that has nothing left to give: each file descriptor and each map that opening a capture takes is refused in
-//! turn. What fails is said, nothing of it is left, others read on, and the next opening works.
+//! A system without resources: each file descriptor and each map that opening a capture takes is refused in turn. The
+//! failure is reported and leaves nothing behind, other readers go on, and the next opening works.
 
 use crate::bed::{Bed, Held, Witnesses, set_limit, times, until};
 use capture::client::Client;
@@ -7,10 +7,10 @@ use capture::{Attachment, By, CaptureError, CaptureRequest, Mode};
 use rustix::process::{Resource, Rlimit};
 use testkit::packets::to_port;
 
-/// More files than opening any of it takes, beside those the daemon has.
+/// More descriptors than any opening takes, beyond those that the daemon has.
 const FILES: u64 = 80;
 
-/// Opens a capture under a limit, and takes the limit off. Whatever comes of it, nothing of it is left afterwards.
+/// Opens a capture under a limit, and lifts the limit. Whether it fails or not, it leaves no trace.
 fn open_within(
     bed: &Bed,
     client: &Client,
@@ -39,7 +39,7 @@ fn open_within(
     outcome
 }
 
-/// What the daemon may have.
+/// A limit of the daemon.
 struct Limit(Resource, Option<u64>);
 
 impl Limit {
@@ -59,14 +59,14 @@ impl Limit {
     }
 }
 
-/// The number behind the highest file descriptor of the daemon.
+/// The number after the daemon's highest file descriptor.
 fn files_end(bed: &Bed) -> u64 {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", bed.daemon.pid().as_raw_nonzero())).expect("it is alive");
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
     numbers.max().map_or(0, |number| number + 1)
 }
 
-/// Bytes of addresses the daemon has.
+/// Bytes of the daemon's address space.
 fn addresses(bed: &Bed) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/statm", bed.daemon.pid().as_raw_nonzero())).expect("as above");
     text.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).expect("it begins with pages") * 4096
@@ -79,13 +79,13 @@ fn all_asked(bed: &Bed) -> Vec<CaptureRequest> {
     vec![of(By::Kernel), of(By::PacketSocket), of(By::WhatIsBest)]
 }
 
-/// The same, and to have a device's packets alone: of these nobody else reads any meanwhile.
+/// The same, and to consume a device's packets: then no other reader may read it meanwhile.
 fn all_requests(bed: &Bed) -> Vec<CaptureRequest> {
     let alone = CaptureRequest { mode: Mode::Consume, promiscuous: true, ..bed.capture_request() };
     all_asked(bed).into_iter().chain([alone]).collect()
 }
 
-/// Root may everything.
+/// Root has every permission.
 const POLICY: Option<&str> = Some("");
 
 #[test]
@@ -104,7 +104,7 @@ fn whichever_file_is_refused_nothing_is_left_and_the_next_opening_works() {
                     refused += 1;
                 }
             }
-            // Some more, for what takes some only now and then.
+            // Go on for a few more: some openings take more descriptors than others.
             if granted == 3 {
                 break;
             }
@@ -119,7 +119,7 @@ fn whichever_memory_is_refused_nothing_is_left_and_the_next_opening_works() {
     let Some(bed) = Bed::new(POLICY) else { return };
     let client = bed.client();
     let before = bed.held(1);
-    // What its threads take at their first turn, and keep, is there before addresses are counted.
+    // Memory that threads allocate once and keep must exist before addresses are counted.
     for asked in all_requests(&bed) {
         client.open(&asked).map(drop).expect("there is enough of everything");
     }
@@ -166,7 +166,7 @@ fn others_read_on_while_openings_fail() {
                 break;
             }
         }
-        // The programs of an exchange come beside those that are there; a packet socket's are of this process's own.
+        // An exchange loads its programs beside the present ones. Programs of a packet socket belong to this process.
         assert!(refused > 4 && done == 2, "{:?}: {refused} refused, {not_exchanged} not exchanged", asked.by);
     }
     drop(client);

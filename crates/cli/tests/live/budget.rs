@@ -1,4 +1,4 @@
-//! What expressions cost each packet: what the daemon's budget has no room for runs in the reader, and says so.
+//! The cost of expressions: an expression that exceeds the daemon's budget runs in the reader, and the reader says so.
 
 use crate::net::*;
 use crate::programs::{installed, ours};
@@ -12,13 +12,13 @@ use testkit::network::may_make_networks;
 
 const EVERYBODY: &str = "[[allow]]\neverybody = true\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n";
 
-/// Everybody may tap, and expressions may cost so much.
+/// All users may tap, and expressions may cost this number of instructions.
 pub(crate) fn policy(instructions: u32) -> String {
     format!("[limits]\ninstructions = {instructions}\n{EVERYBODY}")
 }
 
-/// An expression for packets to this port that costs some 90 instructions for each of `terms`: each fetches bytes far behind,
-/// which no packet of these tests has.
+/// An expression for packets to this port that costs about 90 instructions for each of `terms`. Each term reads bytes
+/// at a large offset, which no packet of these tests has.
 fn dear(port: u16, terms: u32) -> String {
     let far = (0..terms).map(|term| format!(" or udp[{}:4] = {}", 1500 + 4 * term, term + 7));
     format!("udp port {port}{}", far.collect::<String>())
@@ -33,7 +33,7 @@ fn saved(net: &Net, file: &str) -> Vec<Vec<u8>> {
     packets(&net.path(file)).into_iter().map(|(_, bytes)| bytes).collect()
 }
 
-/// Instructions of the program on each of the device's hooks, by the kernel's word.
+/// Instructions of the program on each of the device's hooks, as the kernel reports them.
 fn on_hooks(net: &Net) -> [u32; 2] {
     [Hook::TcxIngress, Hook::TcxEgress].map(|hook| {
         let index = net.pair.near.index;
@@ -42,7 +42,7 @@ fn on_hooks(net: &Net) -> [u32; 2] {
     })
 }
 
-/// Where `explain` says that a filter of a request runs, and why.
+/// Where `explain` places a filter of a request, and why.
 fn explained(net: &Net, user: u32, request: &str, filter: &str) -> (String, String) {
     let mut command = Command::new(PROGRAM);
     command.args(["explain", "--json", "--daemon"]).arg(net.socket()).arg(request.replace('D', net.device()));
@@ -90,7 +90,7 @@ fn four_readers_with_eight_thousand_instructions_each_add_few_to_a_packets_way()
         assert!(why.contains("some packets it certainly cannot use are filtered in the kernel"), "{why}");
         readers.push(start(&net, NOBODY, request));
     }
-    // The kernel's programs have what each reader needs, and a rough expression: nothing of what it asked for.
+    // The kernel's programs hold the basics of each reader and a rough expression, and no part of the refused expression.
     let after = on_hooks(&net);
     for (before, after) in before.into_iter().zip(after) {
         assert!(after - before < 4 * 400, "{before} instructions on a hook before, {after} now");
@@ -109,7 +109,7 @@ fn four_readers_with_eight_thousand_instructions_each_add_few_to_a_packets_way()
         let report = succeeded(&reader.interrupt());
         assert_eq!((ran(&report, "bpf").as_str(), ran(&report, "ethernet").as_str()), ("app", "kernel"), "{report}");
         assert!(saved(&net, &format!("{port}.pcap")) == to_port(&frames, port), "{port}: {report}");
-        // TCP is left out below, by the beginning of its expression.
+        // TCP is dropped in the kernel by the beginning of its expression.
         assert_eq!(report["filters"][0]["blocks_taken"], 480, "{report}");
     }
     let report = succeeded(&root.interrupt());
@@ -126,7 +126,7 @@ fn explain_and_run_find_the_same_room_and_one_user_leaves_some_to_others() {
     let net = Net::new(Some(EVERYBODY));
     let nine_hundred = dear(53, 9);
     let request = |file: &str| format!("ethernet D | bpf \"{nine_hundred}\" | save {file}.pcap");
-    // Three quarters of 4,096 are three of them for one user; for others and root there is one more.
+    // One user may take three quarters of 4,096, which is room for three of them. Other users and root get one more.
     let (mut readers, rows) = (
         Vec::new(),
         [
@@ -145,7 +145,7 @@ fn explain_and_run_find_the_same_room_and_one_user_leaves_some_to_others() {
         assert!(space == "kernel" || why.contains(whose), "{why}");
         readers.push(start(&net, user, &request(file)));
     }
-    // In one request, as far as there is room; and what is narrowed takes room, too.
+    // In one request as far as there is room. Narrowed expressions take room, too.
     let several =
         format!("ethernet D | {{ bpf \"{nine_hundred}\" | drop + bpf \"udp port 53\" | count | drop + tcp | drop }}");
     for (filter, expected) in [("bpf", "app"), ("count", "kernel")] {
@@ -203,7 +203,7 @@ fn a_policys_filter_stays_where_packets_are_however_little_room_there_is() {
         assert!(saved(&net, &format!("{by}.pcap")) == to_port(&frames, 53), "by {by}");
         until("it is gone", || net.state()["rings"].as_array().unwrap().is_empty());
     }
-    // What is to be taken away from the host is chosen in the kernel, or the request is refused.
+    // Packets to be taken from the host are selected in the kernel; otherwise the request is refused.
     let output = net.as_nobody("ethernet D mode=consume | bpf \"udp port 53\" | drop").output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use testkit::library;
 
-/// An interface, and a program of this source beside its daemon. None where one of them cannot be made.
+/// An interface, and a program built from this source beside its daemon. `None`: one of them cannot be made.
 fn with_program(source: &Path, library: &Path) -> Option<(Net, PathBuf)> {
     let net = interface_with(&[])?;
     let program = net.path("program");
     library::compile(source, &program, "capi-net", library).then_some((net, program))
 }
 
-/// The program as a user without rights.
+/// The program, run by a user without rights.
 fn run(net: &Net, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).env("STREAMLINE_DAEMON", net.socket()).uid(NOBODY).gid(NOBODY);
@@ -25,7 +25,7 @@ fn run(net: &Net, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Gives it this input while its output is read.
+/// Runs the program with this input, and reads its output meanwhile.
 fn fed(net: &Net, program: &Path, arguments: &[&str], input: &[u8]) -> Output {
     let mut child = run(net, program, arguments).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -39,7 +39,7 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }
 
-/// Sends back what comes on one connection.
+/// Echoes one connection.
 fn echo(listener: TcpListener) {
     let (mut stream, _) = listener.accept().unwrap();
     std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();
@@ -79,14 +79,14 @@ fn the_example_serves_connections_and_datagrams() {
         for len in [0, 1, 1472, 4000] {
             socket.send_to(&sent[..len], "10.0.0.2:7000").unwrap();
             let mut got = [0; 5000];
-            // Longer than a packet of the interface: it comes in fragments, and the server cannot send it back.
+            // A longer datagram comes in fragments, and the server cannot send it back.
             if len <= 1472 {
                 assert_eq!(socket.recv(&mut got).unwrap(), len);
                 assert_eq!(got[..len], sent[..len]);
             }
         }
         assert!(!server.has_ended());
-        // The interface goes, and the server says so.
+        // The interface is brought down, and the server reports it.
         let down = crate::flows::command(&net, 0, &["down", net.device()]).output().unwrap();
         assert!(down.status.success());
         let output = server.end();
@@ -106,7 +106,7 @@ fn the_examples_clients_get_back_what_they_sent() {
         let (mut datagram, mut count) = ([0; 2000], 0);
         while let Ok((len, from)) = socket.recv_from(&mut datagram) {
             count += 1;
-            // The first one is lost: the client sends it again.
+            // The first datagram is lost: the client sends it again.
             if count > 1 {
                 socket.send_to(&datagram[..len], from).unwrap();
             }

@@ -1,4 +1,5 @@
-//! Interfaces that change while connections carry bytes: routes, addresses, the device, its state and its MTU. The other side is the kernel's.
+//! Interfaces that change while connections carry bytes: routes, addresses, the device, its state and its MTU. The peer
+//! is the kernel's.
 
 use crate::flows::{command, interface_of};
 use crate::net::*;
@@ -14,15 +15,15 @@ use std::thread::scope;
 use std::time::{Duration, Instant};
 use testkit::network::{End, Pair, may_make_networks, quiet_namespace};
 
-/// No longer may a connection be silent: it is far more than any change takes.
+/// The longest silence of a connection: far more than any change takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The byte at a place of each stream: no part that is missing or comes twice goes unseen.
+/// The byte at each position of a stream. Missing or repeated parts show.
 fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Tells the threads to stop, also when something failed.
+/// Stops the threads, even after a failure.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -31,21 +32,21 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Writes until it is told to stop, and finishes.
+/// Writes until it is stopped, then calls `finish`.
 fn pour(mut to: impl Write, finish: impl FnOnce(), stop: &AtomicBool) -> u64 {
     let mut at = 0;
     while !stop.load(Ordering::Relaxed) {
         let some: Vec<u8> = (at..at + 8192).map(byte).collect();
         to.write_all(&some).unwrap();
         at += 8192;
-        // As much as a slow program sends: changes are what is to be tested.
+        // The rate of a slow program: this test is about changes.
         std::thread::sleep(Duration::from_micros(500));
     }
     finish();
     at
 }
 
-/// Reads to the end, and checks each byte. Gives how many there were, and the longest time without one.
+/// Reads to the end, and checks each byte. Returns their number, and the longest time without one.
 fn drain(mut from: impl Read, count: &AtomicU64) -> (u64, Duration) {
     let (mut at, mut some, mut last, mut longest) = (0, vec![0; 65536], Instant::now(), Duration::ZERO);
     loop {
@@ -61,7 +62,7 @@ fn drain(mut from: impl Read, count: &AtomicU64) -> (u64, Duration) {
     }
 }
 
-/// Has bytes go both ways between a flow and the kernel while `change` runs. `change` may wait until more bytes arrived.
+/// Moves bytes both ways between a flow and the kernel while `change` runs. `change` may wait until more bytes have arrived.
 pub(crate) fn while_bytes_go(near: &TcpStream, far: &kernel::TcpStream, change: impl FnOnce(&dyn Fn())) {
     near.set_read_timeout(Some(PATIENCE)).unwrap();
     near.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -93,8 +94,8 @@ pub(crate) fn while_bytes_go(near: &TcpStream, far: &kernel::TcpStream, change: 
     });
 }
 
-/// Runs a command of root, and says why it failed. AF_XDP locks memory, of which other tests may have too much for a while: then it runs
-/// the command again.
+/// Runs a command as root. Returns its message if it failed. AF_XDP locks memory, of which other tests may hold too
+/// much for a while: in that case the command is run again.
 fn tried(net: &Net, arguments: &[&str]) -> Result<(), String> {
     let begun = Instant::now();
     loop {
@@ -110,7 +111,7 @@ fn tried(net: &Net, arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Do others have the memory that AF_XDP wants to lock?
+/// Has the command failed because other processes hold the memory that AF_XDP wants to lock?
 fn is_limited(said: &str) -> bool {
     said.contains("cannot lock")
 }
@@ -125,16 +126,16 @@ fn refused(net: &Net, user: u32, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs `ip` where the other side is.
+/// Runs `ip` in the namespace of this end.
 fn ip(end: &End, arguments: &[&str]) {
     let run = || Command::new("ip").args(arguments).status();
     assert!(end.namespace.enter(run).unwrap().unwrap().success(), "ip {arguments:?}");
 }
 
-/// What a connection was told: whether its address is there, and its MTU.
+/// The changes that a connection was told: whether its address exists, and its MTU.
 pub(crate) type Told = Arc<Mutex<Vec<(bool, u32)>>>;
 
-/// A connection from a flow to the kernel's side, whose changes are noted.
+/// A connection from a flow to the kernel's side, with a list of its changes.
 pub(crate) fn connected(net: &Net, to: &str) -> (TcpStream, kernel::TcpStream, Told) {
     let listener = net.pair.far.namespace.enter(|| kernel::TcpListener::bind((to, 0))).unwrap().unwrap();
     let told = Told::default();
@@ -145,14 +146,14 @@ pub(crate) fn connected(net: &Net, to: &str) -> (TcpStream, kernel::TcpStream, T
     (near, listener.accept().unwrap().0, told)
 }
 
-/// Of the tests with AF_XDP one runs at a time: two interfaces of each are open while it moves, and that is all that may be locked.
+/// Only one test with AF_XDP runs at a time: during a move two interfaces are open, which uses all memory that may be locked.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An interface on `near`, and beside it the device `other`, both joined to the kernel's 10.0.0.1 by a bridge.
+/// An interface on `near`, and beside it the device `other`. A bridge connects both to the kernel's 10.0.0.1.
 fn bridged(how: &str) -> Option<(Net, Pair)> {
     if !may_make_networks() {
         return None;
@@ -309,7 +310,7 @@ fn a_connection_goes_on_when_its_device_was_down_or_its_link_was() {
                 more();
             }
         });
-        // One that is deleted does not come back.
+        // A deleted device does not come back.
         net.pair.near.remove();
         let error = (&idle).read(&mut [0; 10]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown, "{how}: {error}");

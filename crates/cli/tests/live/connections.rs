@@ -1,7 +1,7 @@
-//! TCP of flows as a program uses it: `socket::net` in the test's process against the kernel's `std::net` on the far side of a pair,
-//! and the commands `net serve`, `get` and `perf`.
+//! TCP over flows: `socket::net` in the test's process, and the commands `net serve`, `get` and `perf`, against the
+//! kernel's `std::net` on the far side of a pair.
 //!
-//! A process that ends while it has connections is this test program once more: see [`child`].
+//! A process that ends while it has connections is this test program, started again: see [`child`].
 
 use crate::flows::{command, interface_of, interface_with};
 use crate::net::*;
@@ -20,13 +20,13 @@ use testkit::link::{Conditions, Link, Side};
 use testkit::network::{Pair, may_make_networks, quiet_namespace};
 use testkit::random::Random;
 
-/// Tells this program that it is a child: the daemon's socket, the peer, how many bytes to write, and `exits` or `stays`.
+/// Marks this process as a child. Holds the daemon's socket, the peer, the bytes to write, and `exits` or `stays`.
 const CHILD: &str = "STREAMLINE_TEST_CHILD";
 
 /// A mebibyte.
 const MIB: usize = 1 << 20;
 
-/// A stream of either TCP, whose calls do not wait for ever.
+/// A stream of either TCP, with timeouts.
 trait Stream: Sync + Sized
 where
     for<'a> &'a Self: Read + Write,
@@ -63,7 +63,7 @@ fn options(net: &Net) -> Options {
     Options { daemon: net.socket(), ..Options::default() }
 }
 
-/// Connects by a flow.
+/// Connects through a flow.
 fn connect(net: &Net, peer: &str) -> io::Result<TcpStream> {
     TcpStream::connect_with(&options(net), peer).map(Stream::limited)
 }
@@ -72,7 +72,7 @@ fn listen(net: &Net, local: &str) -> TcpListener {
     TcpListener::bind_with(&options(net), local).unwrap()
 }
 
-/// Connects by the kernel on the far side.
+/// Connects through the kernel on the far side.
 fn far_connect(net: &Net, peer: &str) -> kernel::TcpStream {
     net.pair.far.namespace.enter(|| kernel::TcpStream::connect(peer)).unwrap().unwrap().limited()
 }
@@ -92,14 +92,14 @@ fn connected(net: &Net) -> (TcpStream, kernel::TcpStream) {
     (stream, far_accept(&listener))
 }
 
-/// Bytes that look like chance: a part that is missing or comes twice cannot go unseen.
+/// Random-looking bytes: missing or repeated parts show.
 fn bytes(seed: u64, count: usize) -> Vec<u8> {
     let mut random = Random(seed);
     let words = std::iter::repeat_with(|| random.number().to_ne_bytes());
     words.take(count.div_ceil(8)).flatten().take(count).collect()
 }
 
-/// Sends bytes, and at the same time reads to the end.
+/// Sends bytes, and reads to the end at the same time.
 fn exchange<S: Stream>(stream: &S, sent: &[u8]) -> Vec<u8>
 where
     for<'a> &'a S: Read + Write,
@@ -116,7 +116,7 @@ where
     })
 }
 
-/// Sends so many bytes both ways at once; each side gets what the other sent.
+/// Sends `count` bytes both ways at once. Each side must get the other's bytes.
 fn cross(net: &Net, count: usize) {
     let [there, back] = [5, 9].map(|seed| bytes(seed, count));
     let (near, far) = connected(net);
@@ -127,7 +127,7 @@ fn cross(net: &Net, count: usize) {
     });
 }
 
-/// A pair whose two devices have a link with these conditions, there and back, in between.
+/// A pair of devices connected by a link with these conditions in each direction.
 fn with_link(conditions: [Conditions; 2]) -> Option<(Net, Link)> {
     if !may_make_networks() {
         return None;
@@ -140,7 +140,7 @@ fn with_link(conditions: [Conditions; 2]) -> Option<(Net, Link)> {
     Some((net, link))
 }
 
-/// What a process does that a test starts and sees end.
+/// The work of a child process that a test starts, and whose end it sees.
 #[test]
 fn child() {
     let Ok(orders) = std::env::var(CHILD) else { return eprintln!("skipped: other tests start it") };
@@ -171,11 +171,11 @@ fn many_bytes_go_both_ways_at_once() {
     cross(&net, 32 * MIB);
 }
 
-/// Has the test of links run all of them, with so many MiB each way where nothing else bounds them.
+/// Has the test of links run all rows, with this number of MiB each way on rows without another limit.
 const LINKS: &str = "STREAMLINE_LINKS";
 
-/// Links by round-trip time in ms, and losses a million; the MiB that each carries, without [`LINKS`] and with it.
-/// Where both are large, a TCP without selective acknowledgements has some 100 kB a second: those rows carry less.
+/// Links by round-trip time in ms and losses per million, and the MiB to carry without and with [`LINKS`]. Without
+/// selective acknowledgements, TCP reaches about 100 kB/s if both are large: those rows carry less.
 const LINK_ROWS: &[(u64, u32, usize, usize)] = &[
     (0, 0, 0, 1024),
     (0, 1_000, 8, 1024),
@@ -191,7 +191,7 @@ const LINK_ROWS: &[(u64, u32, usize, usize)] = &[
     (100, 30_000, 0, 2),
 ];
 
-/// Frames that a link loses are lost in both directions; as many are doubled, and as many overtaken.
+/// The link loses frames in both directions, duplicates as many, and reorders as many.
 #[test]
 fn a_link_that_loses_doubles_and_reorders_changes_no_byte() {
     let most = std::env::var(LINKS).ok().map(|most| most.parse::<usize>().expect("a number of MiB"));
@@ -229,7 +229,7 @@ fn what_a_process_wrote_before_its_exit_arrives_over_a_link_that_loses() {
     let mut stream = far_accept(&listener);
     let mut got = vec![0; 7 * MIB];
     stream.read_exact(&mut got).unwrap();
-    // The last mebibyte is read once the process has ended: more than its windows hold is not under way then.
+    // Read the last mebibyte after the process has ended: the windows hold less than that.
     std::thread::sleep(Duration::from_millis(100));
     stream.read_to_end(&mut got).unwrap();
     assert!(got == bytes(5, 8 * MIB));
@@ -238,7 +238,7 @@ fn what_a_process_wrote_before_its_exit_arrives_over_a_link_that_loses() {
     assert!(counts.iter().all(|way| way.lost > 0), "{counts:?}");
 }
 
-/// Connects so many times at once, and echoes 10 kB on each connection.
+/// Opens `count` connections at once, and echoes 10 kB on each.
 fn echo_at_once<S: Stream>(count: usize, connect: impl Fn() -> S + Sync)
 where
     for<'a> &'a S: Read + Write,
@@ -256,7 +256,7 @@ where
     });
 }
 
-/// Sends back what comes on each connection, in threads that end with the test.
+/// Echoes each connection, in threads that end with the test.
 fn echo<S: Stream + Send + 'static>(accept: impl Fn() -> io::Result<S> + Send + 'static)
 where
     for<'a> &'a S: Read + Write,
@@ -275,7 +275,7 @@ fn two_hundred_connections_at_once_echo_in_both_directions() {
     echo(move || far.accept().map(|(stream, _)| stream));
     echo(move || near.accept().map(|(stream, _)| stream));
     echo_at_once(200, || connect(&net, "10.0.0.1:7000").unwrap());
-    // More than wait at the listener: some come again.
+    // More than the listener's queue holds: some retry.
     echo_at_once(200, || far_connect(&net, "10.0.0.2:7000"));
 }
 
@@ -308,7 +308,7 @@ fn each_half_closes_by_itself() {
 fn connections_that_do_not_come_about_say_why() {
     let Some(net) = interface_with(&[]) else { return };
     assert_eq!(connect(&net, "10.0.0.1:4444").unwrap_err().kind(), ErrorKind::ConnectionRefused);
-    // Nobody has this address.
+    // No host has this address.
     let timeout = Duration::from_millis(500);
     let options = Options { connect_timeout: Some(timeout), ..options(&net) };
     let began = Instant::now();
@@ -347,7 +347,7 @@ fn a_program_that_polls_waits_for_connections_and_bytes() {
         assert_eq!(near.read(&mut got).unwrap(), said.len());
         assert_eq!(&got[..said.len()], said);
     }
-    // Until nothing more goes into the buffers of both sides; then until the other side has read.
+    // Fill the buffers of both sides. Then wait until the other side has read.
     let piece = bytes(5, 100_000);
     let mut written = 0;
     let began = Instant::now();
@@ -375,7 +375,7 @@ fn resets_are_errors_on_both_sides() {
     let (mut near, far) = connected(&net);
     near.write_all(b"unread").unwrap();
     assert_eq!(far.peek(&mut [0; 1]).unwrap(), 1);
-    // The kernel resets what was not read (RFC 2525, section 2.17).
+    // The kernel sends a reset because data was not read (RFC 2525, section 2.17).
     drop(far);
     assert_eq!(near.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert_eq!(near.write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
@@ -412,7 +412,7 @@ fn the_other_side_of_a_killed_process_is_reset_soon() {
     assert!(took[2] < Duration::from_millis(100), "{took:?}");
 }
 
-/// `net up` of both devices of a pair beside the one that there is: 10.0.1.1 and 10.0.1.2.
+/// `net up` for both devices of a second pair: 10.0.1.1 and 10.0.1.2.
 fn two_more(net: &Net) {
     let there = &net.pair.near.namespace;
     Pair::named([(there, "one"), (there, "two")], 1).unwrap();
@@ -422,14 +422,14 @@ fn two_more(net: &Net) {
     }
 }
 
-/// Runs a command of `net` as a user without rights until it ends.
+/// Runs a `net` command to its end as a user without rights.
 fn done(net: &Net, words: &[&str]) -> Vec<u8> {
     let output = command(net, NOBODY, words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// Starts a server of `net` as a user without rights, and waits until it listens.
+/// Starts a `net` server as a user without rights, and waits until it listens.
 fn start_server(net: &Net, words: &[&str]) -> Running {
     let server = Running::start(command(net, NOBODY, words));
     let process = server.0.as_ref().unwrap().id();
@@ -440,7 +440,7 @@ fn start_server(net: &Net, words: &[&str]) -> Running {
     server
 }
 
-/// Runs a program of the kernel's on the far side; none where there is no such program.
+/// Runs a program over the kernel's sockets on the far side. `None`: it is not installed.
 fn far_run(net: &Net, words: &[&str]) -> Option<Vec<u8>> {
     let run = || Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output();
     match net.pair.far.namespace.enter(run).unwrap() {
@@ -477,7 +477,7 @@ fn serve_and_get_and_perf_work_together_and_with_the_kernels_programs() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    // The kernel's side answers by hand.
+    // The test itself answers on the kernel's side.
     let listener = far_listen(&net, "10.0.0.1:8082");
     scope(|scope| {
         let served = &file;
@@ -517,7 +517,7 @@ fn cat_and_echo_speak_tcp() {
     others.iter().for_each(|stream| assert!(exchange(stream, &sent[..MIB]) == sent[..MIB]));
     assert!(echo.interrupt().status.success());
 
-    // Connects; the end of its input is that of its side.
+    // Connects. The end of its input ends its sending side.
     std::fs::write(net.path("input"), &sent).unwrap();
     let listener = far_listen(&net, "10.0.0.1:5000");
     let mut cat = command(&net, NOBODY, &["cat", "tcp", "--to", "10.0.0.1:5000"]);
@@ -529,7 +529,7 @@ fn cat_and_echo_speak_tcp() {
     let output = cat.end();
     assert!(output.status.success() && output.stdout == b"an answer\n", "{output:?}");
 
-    // Accepts one connection, and takes the end of its input for no end of the answer, which fits into a pipe.
+    // Accepts one connection. The end of its input does not end its output, which fits into a pipe.
     let cat = start_server(&net, &["cat", "tcp", "4000"]);
     let stream = far_connect(&net, "10.0.0.2:4000");
     (&stream).write_all(&sent[..50_000]).unwrap();

@@ -16,7 +16,7 @@ use testkit::network::{End, Pair, may_make_networks};
 
 const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n";
 
-/// What the host's own stack receives.
+/// A packet socket that sees what the host's stack receives.
 struct Host(Receiver);
 
 impl Host {
@@ -26,7 +26,7 @@ impl Host {
         Host(Receiver::open(&pair.near.namespace, &pair.near.name, &options).unwrap())
     }
 
-    /// Frames that came, until one is `last`.
+    /// Received frames, up to the frame `last`.
     fn until(&mut self, last: &[u8]) -> Vec<Vec<u8>> {
         let (mut got, began) = (Vec::<Vec<u8>>::new(), Instant::now());
         while got.last().is_none_or(|frame| frame != last) {
@@ -44,13 +44,13 @@ impl Host {
     }
 }
 
-/// The ring of what is taken away, by the daemon's word.
+/// The ring of consumed packets, from the daemon's state.
 fn taking(state: &Value) -> Option<&Value> {
     let is_taking = |ring: &&Value| ring["how"].as_str().is_some_and(|how| how.contains("AF_XDP"));
     state["rings"].as_array().unwrap().iter().find(is_taking)
 }
 
-/// What its readers have been found to want, in order.
+/// The matches of its readers, in ascending order.
 fn matched(net: &Net) -> Vec<u64> {
     let state = net.state();
     let readers = taking(&state).map(|ring| ring["readers"].as_array().unwrap().clone()).unwrap_or_default();
@@ -61,7 +61,7 @@ fn is_of_port(frame: &[u8], port: u16) -> bool {
     frame[12] == 8 && frame[36..38] == port.to_be_bytes()
 }
 
-/// Packets taken away, by the daemon's word.
+/// The number of consumed packets, from the daemon's state.
 fn taken(state: &Value) -> u64 {
     taking(state).map_or(0, |ring| ring["seen"].as_u64().unwrap())
 }
@@ -82,12 +82,12 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
             Running::start(net.as_nobody("ethernet D mode=consume everything=yes | save taken.pcap overwrite=yes"));
         until("it reads", || net.readers() == 1);
         let attached = net.pair.near.link().xdp.expect("its program is there").program;
-        // Who may not see what this one sees hears why not.
+        // A user who may not see the first user's packets is told why.
         let second = net.request("ethernet D mode=consume everything=yes | count").output().unwrap();
         let said = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(!second.status.success() && said.contains("taken away by another reader already"), "{said}");
         assert_eq!(net.pair.near.link().xdp.unwrap().program, attached);
-        // Who copies is told that nothing comes, and so is who looks.
+        // A reader that copies is told that no packets come. So is a user who asks for an explanation.
         let reader = Running::start(net.as_nobody("ethernet D direction=in | count"));
         until("both read", || net.readers() == 2);
         let state = net.state();
@@ -95,7 +95,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         let hows = [how(0), how(1)];
         assert!(hows.iter().any(|how| how.contains("AF_XDP")), "{hows:?}");
         assert!(hows.iter().any(|how| how.contains("taken away by another reader")), "{hows:?}");
-        // No more at a time than there is room for.
+        // At most what fits at a time.
         for (at, some) in frames.chunks(200).enumerate() {
             some.iter().for_each(|frame| sender.send(frame).unwrap());
             until("all are taken", || taken(&net.state()) == 200 * (at as u64 + 1));
@@ -112,13 +112,13 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
             let got: Vec<Vec<u8>> = packets(&net.path("taken.pcap")).into_iter().map(|(_, bytes)| bytes).collect();
             assert!(got == frames, "{} of 2000", got.len());
         }
-        // The host has seen none of them, and sees what comes from now on.
+        // The host has not seen them, and sees later packets.
         until("its program is gone", || net.pair.near.link().xdp.is_none());
         let last = datagram(9999, 7, 100);
         sender.send(&last).unwrap();
         assert_eq!(host.until(&last), [last], "{round}");
     }
-    // The daemon itself goes, without a word.
+    // The daemon is killed.
     let _taker = Running::start(net.as_nobody("ethernet D mode=consume everything=yes | count"));
     until("it reads", || net.readers() == 1);
     net.daemon.as_ref().expect("it was started").signal(Signal::KILL);
@@ -197,7 +197,7 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
     }
     let net = Net::new(Some(POLICY));
     let near = &net.pair.near;
-    // Passes everything.
+    // A program that passes everything.
     let mut code = Code::default();
     code.set(Register::R0, 2);
     code.exit();
@@ -210,7 +210,7 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
         command.args(["run", "--local"]).arg(request.replace('D', net.device())).stdin(Stdio::null());
         command
     };
-    // The daemon was there before, and has no right to ask for its name any more.
+    // The earlier daemon has no right any more to ask for the program's name.
     let known = format!("XDP program {number} (`somebody_elses`) is attached to `near`");
     let unknown = format!("XDP program {number} is attached to `near`");
     let through_daemon = net.request("ethernet D mode=consume everything=yes | count");
@@ -225,7 +225,7 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
         assert!(!output.status.success() && said.contains(expected), "{said}");
         assert_eq!(near.link().xdp.expect("it stays").program, number);
     }
-    // A daemon that came later has seen it.
+    // A daemon that started later knows the name.
     let later = net.path("later");
     let mut command = Command::new(PROGRAM);
     command.arg("daemon").arg("--socket").arg(&later).arg("--config").arg(net.path("policy.toml"));
@@ -239,7 +239,7 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
         .arg(format!("ethernet {} mode=consume everything=yes | count", net.device()));
     let said = String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned();
     assert!(said.contains(&known), "{said}");
-    // It has let everything through meanwhile; when it is gone, the device can be taken.
+    // The program has let everything through meanwhile. Once it is gone, the device can be taken.
     let mut host = Host::new(&net.pair);
     net.pair.far.sender().send(&datagram(1, 2, 80)).unwrap();
     assert_eq!(host.until(&datagram(1, 2, 80)).len(), 1);
@@ -263,7 +263,7 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
         frames.iter().filter(wanted).cloned().collect()
     };
     let last = datagram(1, 9999, 80);
-    // Sends all, and gives what came to the host.
+    // Sends all frames, and returns those that reached the host.
     let mut send = || {
         frames.iter().chain([&last]).for_each(|frame| sender.send(frame).unwrap());
         host.until(&last)
@@ -279,12 +279,12 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
     let attached = net.pair.near.link().xdp.expect("its program is there").program;
     assert!(send() == left(&[53, 80]));
     until("what they want came", || matched(&net) == [80, 80]);
-    // Another joins, and wants some of the same.
+    // A second reader joins, and wants some of the same packets.
     let second = "ethernet D mode=consume | bpf \"udp port 4789 or udp port 80\" | sample 2 | save more.pcap";
     let second = Running::start(net.as_nobody(second));
     until("it reads", || matched(&net).len() == 3);
     assert_ne!(net.pair.near.link().xdp.unwrap().program, attached, "the program is another");
-    // Who copies hears that a part of it does not come.
+    // A reader that copies is told that some packets do not come.
     let reader = Running::start(net.as_nobody("ethernet D direction=in | count"));
     until("it copies", || net.readers() == 4);
     assert!(send() == left(&[53, 80, 4789]));
@@ -299,14 +299,14 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
             .chain([ring["statistics"]["host.left"].as_u64(), ring["statistics"]["receiver.given"].as_u64()])
             .collect::<Option<Vec<u64>>>()
     };
-    // Of 602 that it was shown, 160 and 240 were wanted; those that were only counted, and the half, were not written.
+    // 602 packets were shown, and 160 and 240 of them wanted. Those only counted, and the sampled-out half, were not written.
     until("the books are open", || counted(&net) == Some(vec![602, 80 + 160, 141 + 61, 400]));
     let output = reader.interrupt();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("a part of what `near` receives is taken away"), "{said}");
     succeeded(&second.interrupt());
     until("it is gone", || matched(&net).len() == 2);
-    // What it alone wanted is the host's again.
+    // Packets that only this reader wanted go to the host again.
     assert!(send() == left(&[53, 80]));
     until("what the others want came", || matched(&net) == [240, 240]);
     let output = first.interrupt();
@@ -360,7 +360,7 @@ fn who_takes_may_be_replaced_by_one_who_takes_something_else() {
     }
 }
 
-/// Gives a device an address, and lets it look for its neighbours; whether it could.
+/// Gives a device an address, and enables neighbour discovery. Returns whether that worked.
 fn addressed(end: &End, address: &str) -> bool {
     let ip = |arguments: &[&str]| Command::new("ip").args(arguments).status().is_ok_and(|status| status.success());
     let work = || {
@@ -391,7 +391,7 @@ fn connections_of_the_host_go_on_while_a_port_is_taken_away() {
     });
     let from = far.namespace.enter(|| UdpSocket::bind((far_ip, 4000)).unwrap()).unwrap();
     let mut number = 0u32;
-    // A byte there and back, and a datagram to each port; which of them the host gets is seen by what comes after.
+    // Sends a byte there and back, and a datagram to each port. Later packets show which of them the host got.
     let mut talk = || {
         for stream in [&client, &server] {
             stream.set_read_timeout(Some(LONG)).unwrap();
@@ -417,7 +417,7 @@ fn connections_of_the_host_go_on_while_a_port_is_taken_away() {
     talk();
     assert_eq!(came(&taken), 20);
     for through_daemon in [true, false] {
-        // The last is said, and then all before it are there.
+        // The last packet is printed. All earlier ones have come by then.
         let said = "bpf \"udp[8:4] = 0xffffffff\" | head 1 | inspect";
         let request =
             format!("ethernet D mode=consume | bpf \"udp port 53\" | {{ save taken.pcap overwrite=yes + {said} }}");
@@ -437,7 +437,7 @@ fn connections_of_the_host_go_on_while_a_port_is_taken_away() {
         });
         talk();
         assert_eq!(came(&taken), 0, "through a daemon: {through_daemon}");
-        // Its number is above the link, IP and UDP.
+        // Its number is behind the link, IP and UDP headers.
         let numbers = || -> Vec<u32> {
             let frames = packets(&net.path("taken.pcap")).into_iter().map(|(_, bytes)| bytes);
             frames
@@ -476,7 +476,7 @@ fn everything_is_taken_only_where_that_is_said() {
         "ethernet D mode=consume | tcp | drop",
         "ethernet D mode=consume | bpf \"\" | drop",
         "ethernet D mode=consume | sample 10 | count",
-        // One of its branches wants everything.
+        // One branch wants everything.
         "ethernet D mode=consume | { bpf \"udp\" | drop + drop }",
     ];
     for request in refused {
@@ -489,7 +489,7 @@ fn everything_is_taken_only_where_that_is_said() {
         }
         assert!(pair.near.link().xdp.is_none(), "{request}: nothing was attached");
     }
-    // What is chosen in the kernel is all that is taken; without that, it would be everything.
+    // If the kernel selects, only selected packets are taken; otherwise all would be.
     let chosen = "ethernet D mode=consume | bpf \"udp port 53\" | drop";
     assert!(asked("explain", chosen, &[]).status.success());
     assert_eq!(asked("explain", chosen, &["--no-push-down"]).status.code(), Some(2));

@@ -1,5 +1,5 @@
-//! Devices that a request opens by itself: the sources `af_packet`, `af_xdp` and `tuntap`, and the sink `send`, between
-//! namespaces of the tests' own; skipped where those cannot be made.
+//! Devices that a request opens itself: the sources `af_packet`, `af_xdp` and `tuntap`, and the sink `send`, between
+//! namespaces of the tests. Skipped where those cannot be made.
 
 use crate::net::*;
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn capture() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap").display().to_string()
 }
 
-/// A request in a device's namespace; `D` stands for the device.
+/// Runs a request in a device's namespace. `D` stands for the device.
 fn start(end: &End, folder: &Path, request: &str) -> Running {
     let mut command = Command::new(PROGRAM);
     command.args(["run", "--local", "--stats", "json", &request.replace('D', &end.name)]);
@@ -22,15 +22,15 @@ fn start(end: &End, folder: &Path, request: &str) -> Running {
     end.namespace.enter(move || Running::start(command)).unwrap()
 }
 
-/// Sends the whole capture on one end, again and again until the other has got at least one, then once more, and gives
-/// what was counted of this last.
+/// Sends the whole capture on one end, again and again until the other end has received a frame, and then once more.
+/// Returns the counts of this last time.
 fn carried(pair: &Pair, source: &str, sink: &str) {
     let folder = tempfile::tempdir().unwrap();
     let request = format!("{source} | {{ save got.pcap + proto 253 | inspect }}");
     let mut reader = start(&pair.near, folder.path(), &request);
     let mut lines = std::io::BufReader::new(reader.0.as_mut().and_then(|child| child.stdout.take()).unwrap()).lines();
     let seen = std::thread::spawn(move || lines.next());
-    // A probe that no capture has: the reader reads once it has come.
+    // A probe that is in no capture shows that the reader reads.
     let mut probe = pair.far.sender();
     until(&format!("{source}: something comes"), || {
         probe.send(&probe_frame()).unwrap();
@@ -48,7 +48,7 @@ fn carried(pair: &Pair, source: &str, sink: &str) {
     assert!(got == wanted, "{source}, {sink}: other bytes or another order");
 }
 
-/// IPv4 that nobody wants.
+/// An IPv4 packet that no selector wants.
 fn probe_frame() -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..15].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0, 0x45]);
@@ -90,7 +90,7 @@ fn a_device_that_is_made_is_up_while_the_request_runs() {
     }
 }
 
-/// The kernel gives a packet socket's block over when it is full, or some time after.
+/// The kernel hands over a block of a packet socket when it is full, or after a timeout.
 #[test]
 fn what_came_before_the_end_is_still_given() {
     if !may_make_networks() {
@@ -141,7 +141,7 @@ fn what_a_filter_cannot_want_stays_in_the_kernel() {
     }
     let pair = Pair::new();
     let folder = tempfile::tempdir().unwrap();
-    // Of packets that are cut, selectors decide above.
+    // Truncated packets are selected above the kernel.
     let request = "ethernet D snaplen=100 | { port 53 and ip + port 67 and ip } | head 20 | count";
     let mut reader = start(&pair.near, folder.path(), request);
     let mut sender = pair.far.sender();
@@ -154,11 +154,11 @@ fn what_a_filter_cannot_want_stays_in_the_kernel() {
     let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
     let came = number(device, "blocks_made");
     assert!(number(dns, "blocks_in") == came && number(dhcp, "blocks_in") == came, "{report}");
-    // Half of what was sent is for one of the two; the rest did not come up, though it was seen.
+    // Half of the sent packets match a branch. The rest was seen and not handed up.
     assert!(came >= 20 && 2 * came <= number(&device["events"], "seen on the device") + 2, "{report}");
 }
 
-/// What was counted of the filter whose label begins so.
+/// The counts of the filter whose label begins with `label`.
 fn row<'a>(report: &'a Value, label: &str) -> &'a Value {
     let rows = report["filters"].as_array().unwrap();
     rows.iter().find(|row| row["filter"].as_str().is_some_and(|name| name.starts_with(label))).unwrap()
@@ -176,7 +176,7 @@ fn time_goes_on_while_nothing_comes() {
         pair.far.sender().send(&datagram(0, 53, 60)).unwrap();
         std::fs::read_dir(folder.path().join("out")).map_or(0, Iterator::count) >= 2
     });
-    // The flow is silent for longer than its time, and nothing else is sent either.
+    // The flow is silent for longer than its timeout, and no other packets are sent.
     std::thread::sleep(Duration::from_secs(3));
     let report = succeeded(&reader.interrupt());
     assert_eq!(row(&report, "udp")["events"]["flows idle"], 1, "{report}");

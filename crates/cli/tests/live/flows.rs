@@ -1,5 +1,5 @@
-//! Flows of applications as people use them: `streamline net echo` and `cat`, and the filter `flow`, against the kernel's sockets
-//! on the far side of a pair.
+//! Flows of applications: `streamline net echo` and `cat`, and the filter `flow`, against the kernel's sockets on the
+//! far side of a pair.
 
 use crate::net::*;
 use serde_json::Value;
@@ -13,17 +13,17 @@ use testkit::network::{Pair, may_make_networks};
 const POLICY: &str =
     "[[allow]]\nusers = [\"65534\"]\ndevices = [\"*\"]\nmodes = [\"flow\"]\nslices = \"70%\"\nweight = 20\n";
 
-/// A daemon that owns one end of a pair as 10.0.0.2; the other end is the kernel's, 10.0.0.1. None where that cannot be made.
+/// A daemon that owns one end of a pair as 10.0.0.2. The other end is the kernel's, 10.0.0.1. `None`: that cannot be made.
 fn interface() -> Option<Net> {
     interface_with(&[])
 }
 
-/// The same with more options of `net up`.
+/// The same, with more options of `net up`.
 pub(crate) fn interface_with(options: &[&str]) -> Option<Net> {
     may_make_networks().then(Pair::new).and_then(|pair| interface_of(pair, options))
 }
 
-/// The same for this pair.
+/// The same, on this pair.
 pub(crate) fn interface_of(pair: Pair, options: &[&str]) -> Option<Net> {
     let net = Net::of(pair, Some(POLICY));
     let far = net.pair.far.clone();
@@ -40,7 +40,7 @@ pub(crate) fn interface_of(pair: Pair, options: &[&str]) -> Option<Net> {
     Some(net)
 }
 
-/// `streamline net` as a user, in the folder of the test.
+/// `streamline net`, run by a user in the test's folder.
 pub(crate) fn command(net: &Net, user: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("net").args(arguments).arg("--daemon").arg(net.socket());
@@ -56,7 +56,7 @@ fn far(net: &Net, address: &str) -> UdpSocket {
     socket
 }
 
-/// How many flows there are, as root sees it.
+/// The number of flows that root sees.
 fn flows(net: &Net) -> usize {
     let output = command(net, 0, &["flows", "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -81,7 +81,7 @@ fn an_ordinary_user_echoes_what_the_kernel_sends() {
     let output = echo.interrupt();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     until("the flow goes with its process", || flows(&net) == 0);
-    // Both ways: 102 frames each, behind the header of a capture file.
+    // 102 frames each way, behind the header of a capture file.
     let tapped = std::fs::read(net.path("echo.pcap")).unwrap();
     let payload: usize = (0..100).sum::<usize>() + 1471 + 1472;
     assert_eq!(tapped.len(), 24 + 2 * (102 * (16 + 42) + payload));
@@ -95,7 +95,7 @@ fn requests_receive_from_flows_and_send_on_them() {
     until("it listens", || flows(&net) == 1);
     for number in 0..500_u32 {
         socket.send_to(&number.to_be_bytes(), "10.0.0.2:4000").unwrap();
-        // The channel has 256 buffers: the driver drops what comes while they are full.
+        // The channel has 256 buffers: the driver drops packets while they are full.
         std::thread::sleep(Duration::from_micros(200));
     }
     std::thread::sleep(Duration::from_millis(300));
@@ -106,7 +106,7 @@ fn requests_receive_from_flows_and_send_on_them() {
     assert_eq!(counted["blocks"].as_u64().unwrap() + dropped, 500, "{report}");
     assert!(counted["blocks"].as_u64().unwrap() > 400, "{report}");
 
-    // 100 datagrams, each as it was: as many as the kernel's socket holds, if nobody reads it for a while.
+    // 100 datagrams, unchanged: the kernel's socket can hold them while the test does not read.
     let sent = Running::start(net.as_nobody("generate count=100 size=64 | udp | flow udp 4100 to=10.0.0.1:5000"));
     let mut bytes = [0; 100];
     for number in 0..100 {
@@ -129,10 +129,10 @@ fn cat_sends_its_input_writes_what_comes_and_tells_what_the_network_reports() {
     let (len, from) = socket.recv_from(&mut bytes).unwrap();
     assert_eq!((&bytes[..len], from.to_string().as_str()), (&b"a question\n"[..], "10.0.0.2:4000"));
     socket.send_to(b"an answer\n", from).unwrap();
-    // From another port: a flow with a peer hears nobody else.
+    // From another port: a flow with a peer ignores other senders.
     far(&net, "10.0.0.1:5001").send_to(b"a lie\n", from).unwrap();
     std::thread::sleep(Duration::from_millis(300));
-    // Longer than a frame, and than a receive buffer.
+    // Longer than a frame and a receive buffer.
     let long = vec![b'l'; 60_000];
     socket.send_to(&long, from).unwrap();
     std::thread::sleep(Duration::from_millis(300));
@@ -153,7 +153,7 @@ fn cat_sends_its_input_writes_what_comes_and_tells_what_the_network_reports() {
 #[test]
 fn slices_divide_the_wire_and_change_while_flows_send() {
     let Some(net) = interface_with(&["--rate", "8M"]) else { return };
-    // Slow enough for programs that are not optimised: 1 MB a second in all. One packet takes 1 ms.
+    // Slow enough for programs without optimisation: 1 MB a second in all. One packet takes 1 ms.
     let send = |slice: &str| {
         let request = format!("generate size=1014 count=100000000 | udp | flow udp to=10.0.0.1:9 slice={slice}");
         Running::start(net.as_nobody(&request))
@@ -171,7 +171,7 @@ fn slices_divide_the_wire_and_change_while_flows_send() {
         numbers.map(|flow| (after[&flow].1 - before[&flow].1) / 10 / took)
     };
     let first = shares();
-    // The third one takes what is left, as far as this machine lets it send.
+    // The third flow takes the rest, as far as this machine can send it.
     assert!(
         (8..=12).contains(&first[0]) && (36..=44).contains(&first[1]) && (20..=54).contains(&first[2]),
         "{first:?}"
@@ -180,7 +180,7 @@ fn slices_divide_the_wire_and_change_while_flows_send() {
         sent(&net).iter().find(|(_, (slice, _))| slice == "10ms/100ms").map(|(flow, _)| flow.to_string()).unwrap();
     let refused = run_as_root(&net, &["slice", &number, "60ms/100ms"]);
     assert!(!refused.0 && refused.1.contains("60ms/100ms is 60 % of the wire"), "{}", refused.1);
-    // The user itself reaches the limit of the policy before.
+    // The user reaches the policy's limit first.
     for (share, text) in [("31ms/100ms", "may guarantee 70 %"), ("fair:21", "weights up to 20")] {
         let output = command(&net, NOBODY, &["slice", &number, share]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -205,7 +205,7 @@ fn sent(net: &Net) -> std::collections::BTreeMap<u64, (String, u64)> {
     document["flows"].as_array().unwrap().iter().map(flow).collect()
 }
 
-/// Whether a command of root succeeds, and its message.
+/// Runs a command as root. Returns whether it succeeded, and its message.
 fn run_as_root(net: &Net, arguments: &[&str]) -> (bool, String) {
     let output = command(net, 0, arguments).output().unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -235,12 +235,12 @@ fn a_trace_is_a_capture_of_both_directions() {
         socket.send(&vec![number; 20 + usize::from(number)]).unwrap();
         socket.recv(&mut [0; 100]).unwrap();
     }
-    // The flow ends, and its traces with it.
+    // The flow ends, and its traces end with it.
     drop(echo.interrupt());
     let (to_file, to_pipe) = (to_file.end(), to_pipe.end());
     let said = String::from_utf8_lossy(&to_file.stderr).into_owned();
     assert!(to_file.status.success() && said.contains("40 frames"), "{said}");
-    // Read by this program: each datagram twice, there and back.
+    // Read the captures with this program: each datagram occurs twice, there and back.
     for (capture, snap) in [(std::fs::read(net.path("flow.pcapng")).unwrap(), 100), (to_pipe.stdout, 50)] {
         std::fs::write(net.path("read.pcapng"), capture).unwrap();
         let mut read = Command::new(PROGRAM);

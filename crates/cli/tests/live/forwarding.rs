@@ -1,5 +1,5 @@
-//! Frames from one device to another: in the kernel where nothing stands between that the kernel cannot run, else by the program;
-//! every frame arrives once and in order, or is counted where it was lost.
+//! Frames from one device to another. The kernel forwards if it can run all filters in between, else the program does.
+//! Every frame arrives once and in order, or is counted where it was lost.
 
 use crate::net::*;
 use driver::ethtool::Offloads;
@@ -18,7 +18,7 @@ struct Way {
 }
 
 impl Way {
-    /// `gro` has the receiver work by NAPI, so that `out` takes redirected frames.
+    /// `gro`: the receiver uses NAPI, so that `out` takes redirected frames.
     fn new(gro: bool) -> Way {
         let here = quiet_namespace();
         let pair = |near: &str, far: &str| Pair::named([(&here, near), (&quiet_namespace(), far)], 1).unwrap();
@@ -27,7 +27,7 @@ impl Way {
         way
     }
 
-    /// What `explain` says of a request where the two devices are.
+    /// The output of `explain` in the namespace of the two devices.
     fn explained(&self, request: &str) -> String {
         let output = command(&self.from.near, "explain", request).end();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -42,7 +42,7 @@ impl Way {
             sender.send(&probe()).unwrap();
             received(&self.to.far) > before + 3
         });
-        // Those that are under way arrive, too.
+        // Frames in flight arrive, too.
         let mut last = 0;
         until("the last of them arrives", || {
             std::thread::sleep(Duration::from_millis(30));
@@ -51,17 +51,17 @@ impl Way {
         running
     }
 
-    /// Forwards by this request, and has these numbered frames pass; gives what the receiver's `sequence` says, and what the
-    /// forwarding request counted.
+    /// Forwards by this request, and sends numbered frames. Returns the output of the receiver's `sequence` and the
+    /// counts of the forwarding request.
     fn pass(&self, request: &str, generate: &str) -> (Value, Value) {
         let running = self.begin(request);
-        // What tried the way out has no number, and must not come between.
+        // The probes on the output device have no numbers, and must not mix with the frames.
         let receive = format!("af_packet receiver direction=in | sequence count={FRAMES}");
         let receiving = command(&self.to.far, "run", &receive);
         until("somebody receives", || self.to.far.link().is_promiscuous());
         let before = received(&self.to.far);
         succeeded(&command(&self.from.far, "run", &format!("generate {generate} | send sender")).end());
-        // Those that are lost do not come; who is slow has ten seconds for what is under way.
+        // Lost frames do not come. A slow program gets ten seconds for frames in flight.
         let began = Instant::now();
         while received(&self.to.far) < before + FRAMES && began.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();
@@ -77,7 +77,7 @@ fn received(end: &End) -> u64 {
     end.link().counters.get("rx_packets").unwrap_or(0)
 }
 
-/// A frame that no expression wants but `udp port 53`, and that has no number.
+/// A frame without a number that only `udp port 53` matches.
 fn probe() -> Vec<u8> {
     datagram(0, 53, 60)
 }
@@ -92,7 +92,7 @@ fn command(end: &End, command: &str, request: &str) -> Running {
     end.namespace.enter(move || Running::start(program)).unwrap()
 }
 
-/// What one filter counted, by the beginning of its label.
+/// The counts of the filter whose label begins with `label`.
 fn filter<'a>(stats: &'a Value, label: &str) -> &'a Value {
     let filters = stats["filters"].as_array().unwrap_or_else(|| panic!("{stats:#}"));
     let is_it = |filter: &&Value| filter["filter"].as_str().is_some_and(|name| name.contains(label));
@@ -208,7 +208,7 @@ fn frames_that_the_devices_drop_are_counted() {
     assert_eq!(filter(&stats, "send out")["dropped"]["dropped by one of the devices"], 10, "{stats:#}");
 }
 
-/// The driver says that it takes redirected frames, and drops them all: test frames show it.
+/// This driver says that it takes redirected frames, and drops them all. Test frames reveal that.
 #[test]
 fn a_way_out_that_swallows_frames_is_found_before_any_of_the_hosts_is_taken() {
     if !may_make_networks() {

@@ -1,5 +1,5 @@
-//! IPv6 as people use it: flows, commands and unmodified programs against the kernel's sockets on the far side of a pair. What is the
-//! same for IPv4 is tested there.
+//! IPv6: flows, commands and unmodified programs against the kernel's sockets on the far side of a pair. Functions that
+//! are the same for IPv4 are tested there.
 
 use crate::flows::{command, interface_with};
 use crate::net::*;
@@ -11,13 +11,12 @@ use std::net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::process::{Output, Stdio};
 use std::thread::scope;
 
-/// A pair where the daemon has 10.0.0.2 and fd00::2 on its end, and the kernel 10.0.0.1 and fd00::1 on the other. None where that
-/// cannot be made.
+/// A pair with 10.0.0.2 and fd00::2 on the daemon's end, and 10.0.0.1 and fd00::1 on the kernel's. `None`: that cannot be made.
 pub(crate) fn both() -> Option<Net> {
     interface_with(&["--addr", "fd00::2/64"]).map(with_ipv6)
 }
 
-/// The same, where these programs are installed.
+/// The same, if these programs are installed.
 fn both_with(names: &[&str]) -> Option<Net> {
     are_installed(names).then(both).flatten()
 }
@@ -25,7 +24,7 @@ fn both_with(names: &[&str]) -> Option<Net> {
 fn with_ipv6(net: Net) -> Net {
     let end = net.pair.far.clone();
     let give = || {
-        // Good at once: no other host has the address.
+        // Usable at once: no other host has the address.
         for (setting, value) in [("accept_dad", "0"), ("disable_ipv6", "0")] {
             std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/{setting}", end.name), value).unwrap();
         }
@@ -42,7 +41,7 @@ fn far_socket(net: &Net, address: &str) -> UdpSocket {
     socket
 }
 
-/// A connection of the kernel's, once somebody listens.
+/// Connects from the kernel's side, once there is a listener.
 fn far_connect(net: &Net, address: &str) -> TcpStream {
     let mut stream = None;
     until("it listens", || {
@@ -54,7 +53,7 @@ fn far_connect(net: &Net, address: &str) -> TcpStream {
     stream
 }
 
-/// What a command of `net` lists under this name, as root sees it.
+/// The entries under `key` in the output of a `net` command, run by root.
 fn listed(net: &Net, what: &str, key: &str) -> Vec<Value> {
     let output = command(net, 0, &[what, "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -104,7 +103,7 @@ fn datagrams_go_both_ways_and_the_lists_show_them() {
     input.write_all(b"a question\n").unwrap();
     let (len, from) = socket.recv_from(&mut bytes).unwrap();
     assert_eq!((&bytes[..len], from.to_string().as_str()), (&b"a question\n"[..], "[fd00::2]:4200"));
-    // In pieces, and whole at the other end.
+    // Sent in fragments, and received whole.
     socket.send_to(&[b'l'; 60_000], from).unwrap();
     let cat = Running(Some(cat));
     let mut received = 0;
@@ -136,7 +135,7 @@ fn the_kernel_finds_an_interface_and_pings_it() {
     let raw = || net::socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6)).unwrap();
     let socket = net.pair.far.namespace.enter(raw).unwrap();
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LONG)).unwrap();
-    // The kernel fills the checksum in (RFC 3542 3.1).
+    // The kernel fills in the checksum (RFC 3542 3.1).
     let request = [&[128, 0, 0, 0, 0, 7, 0, 1][..], &bytes(1200)].concat();
     let to = SocketAddrV6::new("fd00::2".parse().unwrap(), 0, 0, 0);
     net::sendto(&socket, &request, SendFlags::empty(), &to).unwrap();
@@ -229,7 +228,7 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }
 
-/// Sends bytes and gets them back.
+/// Sends bytes, and gets them back.
 fn echoes(mut stream: TcpStream, sent: &[u8]) {
     scope(|scope| {
         let mut copy = stream.try_clone().unwrap();
@@ -333,7 +332,7 @@ fn servers_that_are_bound_to_all_of_ipv6_hear_both_families() {
     std::fs::write(net.path("file"), bytes(1 << 20)).unwrap();
     let folder = net.path("").display().to_string();
     let temporary = nginx_folders(&folder);
-    // One socket for both, and two for one each, as distributions have it.
+    // One socket for both, and two for one each, as distributions configure it.
     let configuration = format!(
         "worker_processes 2; pid {folder}/pid; error_log {folder}/errors; daemon off; events {{ }}\n\
          http {{ access_log {folder}/log; {temporary}\n\
@@ -358,7 +357,7 @@ fn servers_that_are_bound_to_all_of_ipv6_hear_both_families() {
     drop(python);
 }
 
-/// What Linux says of such sockets. 7001 sends back what it gets, nobody listens at 7002.
+/// Linux's answers for such sockets. 7001 echoes; 7002 has no listener.
 const PROGRAM_OF_NAMES: &str = "\
 import errno, signal, socket
 signal.alarm(30)
@@ -498,7 +497,7 @@ while True:
         let mut bytes = [0; 2000];
         let mut len = 0;
         until("it answers", || {
-            // Until somebody listens, the kernel tells of a refusal.
+            // Until there is a listener, the kernel reports refusals.
             let _ = socket.send_to(b"who? ", to);
             len = socket.recv_from(&mut bytes).map_or(0, |(len, _)| len);
             len > 0

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Serves addresses to the pair's near side: five for two minutes each. Where it keeps its leases.
+/// Serves five addresses to the pair's near side, for two minutes each. Returns the file of leases.
 fn served(net: &Net) -> (Running, PathBuf) {
     let leases = net.path("leases");
     let mut server = Command::new("dnsmasq");

@@ -1,4 +1,4 @@
-//! Interfaces without a device, in a daemon without rights: flows of different users reach each other, and nothing else.
+//! Interfaces without a device, in a daemon without rights: flows of different users reach each other, and nothing outside.
 
 use crate::net::{LONG, NOBODY, PROGRAM, Running, until};
 use capture::client::Client;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 /// Another user without rights.
 const STRANGER: u32 = 54_321;
 
-/// A daemon of [`NOBODY`], which lets anybody open flows.
+/// A daemon of [`NOBODY`], whose policy lets every user open flows.
 struct Bed {
     folder: tempfile::TempDir,
     daemon: Option<Running>,
 }
 
 impl Bed {
-    /// None where this test cannot become other users.
+    /// `None`: this test cannot become other users.
     fn new() -> Option<Bed> {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped (rights): not root");
@@ -47,14 +47,14 @@ impl Bed {
         command
     }
 
-    /// `streamline net` of a user.
+    /// `streamline net`, run by a user.
     fn net(&self, user: u32, arguments: &[&str]) -> Command {
         let mut command = self.user(user, &["net"]);
         command.args(arguments).arg("--daemon").arg(self.socket());
         command
     }
 
-    /// The same with this input, to its end.
+    /// The same with this input, until it ends.
     fn fed(&self, user: u32, arguments: &[&str], input: &[u8]) -> Output {
         let mut child = self.net(user, arguments).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -91,7 +91,7 @@ fn flows_of_two_users_reach_each_other_without_a_device() {
     assert!(output.status.success() && output.stdout == sent, "{} bytes; {}", output.stdout.len(), said(&output));
     let output = bed.fed(STRANGER, &["cat", "udp", "--to", "10.9.0.1:7000", "--wait", "2"], b"a datagram\n");
     assert!(output.status.success() && output.stdout == b"a datagram\n", "{output:?}");
-    // Nobody else is there: a port without a listener, a neighbour, another network.
+    // Other addresses fail: a port without a listener, a neighbour, another network.
     for (to, expected) in [
         ("10.9.0.1:7001", "Connection refused"),
         ("10.9.0.7:7000", "No route to host"),
@@ -113,7 +113,7 @@ fn a_rate_holds_between_flows_of_one_interface() {
     assert!(output.unwrap().status.success());
     let sink = Running::start(bed.net(NOBODY, &["cat", "tcp", "7000"]));
     until("it listens", || bed.listed().contains("10.9.0.1:7000"));
-    // 1 byte a microsecond: half a second, of which the driver may be 10 ms ahead.
+    // 1 byte a microsecond: half a second. The driver may be 10 ms ahead.
     let (sent, begun) = (vec![7; 500_000], Instant::now());
     let output = bed.fed(STRANGER, &["cat", "tcp", "--to", "10.9.0.1:7000", "--slice", "fair"], &sent);
     assert!(output.status.success(), "{}", said(&output));

@@ -1,4 +1,4 @@
-//! What runs in the kernel besides expressions: it gives what it gives above, and the books add up.
+//! Filters other than expressions in the kernel: they give the same results as in the reader, and the counts add up.
 
 use crate::net::*;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use testkit::network::{Pair, may_make_networks, quiet_namespace};
 
-/// What `explain` says of a request on a device that need not be there.
+/// The output of `explain` for a request on a device that need not exist.
 fn explained(request: &str) -> String {
     told(Command::new(PROGRAM).args(["explain", request]))
 }
@@ -19,7 +19,7 @@ fn told(explain: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The line that tells of this filter.
+/// The line about this filter.
 fn line<'a>(explained: &'a str, filter: &str) -> &'a str {
     let found = explained.lines().find(|line| line.contains(filter));
     found.unwrap_or_else(|| panic!("{filter}: {explained}"))
@@ -48,7 +48,7 @@ fn one_in_so_many_is_taken_where_packets_are() {
             .iter()
             .map(|reader| reader["matched"].as_u64().unwrap())
             .collect();
-        // 800 are untagged, 267 of them of port 53.
+        // 800 are untagged, 267 of them to port 53.
         let dns: Vec<_> = frames.iter().enumerate().filter(|(at, _)| at % 3 == 0 && at % 5 != 0).collect();
         let dns: Vec<_> = dns.iter().step_by(7).map(|(_, frame)| *frame).collect();
         assert_eq!(matched, [100, dns.len() as u64, 40, 1000], "by {by}");
@@ -85,7 +85,7 @@ fn packets_that_are_only_counted_are_never_copied() {
         let frames = traffic(1000);
         send(&net, &frames);
         assert_eq!(net.state()["rings"][0]["written"], 0, "by {by}");
-        // The same above, of a file.
+        // The same filters above, on a file.
         let sums = |wanted: &dyn Fn(usize) -> bool, step: usize, snap_len: usize| -> [usize; 3] {
             let wanted = frames.iter().enumerate().filter(|(at, _)| wanted(*at)).step_by(step);
             wanted.fold([0; 3], |[blocks, bytes, wire], (_, frame)| {
@@ -120,7 +120,7 @@ fn what_nobody_wants_of_a_packet_socket_is_not_copied() {
     let frames = traffic(300);
     let mut far = net.pair.far.sender();
     let mut near = net.pair.near.sender();
-    // Ports 53, 80 and 4789 in turn; each fifth has a tag, and goes to no port for all an expression knows.
+    // Ports 53, 80 and 4789 in turn. Each fifth frame has a tag: for an expression it has no port.
     let mut first = net.read(&["ethernet D by=socket direction=in | bpf \"udp port 53\" | save dns.pcap"]);
     let mut sent = 0;
     let mut send = |sender: &mut testkit::network::FrameSender| {
@@ -129,7 +129,7 @@ fn what_nobody_wants_of_a_packet_socket_is_not_copied() {
         until("all are seen", || ring(&net)["seen"].as_u64() >= Some(sent));
     };
     send(&mut far);
-    // Somebody comes, who wants what goes out as well; somebody goes.
+    // A reader comes that also wants outgoing packets; another one goes.
     let mut second = net.read(&["ethernet D by=socket | bpf \"udp port 80\" | save web.pcap"]);
     send(&mut far);
     send(&mut near);
@@ -137,7 +137,7 @@ fn what_nobody_wants_of_a_packet_socket_is_not_copied() {
     until("one reads", || net.readers() == 1);
     send(&mut far);
     assert_eq!(ring(&net)["seen"], 1200);
-    // By the socket came what somebody wanted: 80, 160, 80 and 80.
+    // Wanted packets came through the socket: 80, 160, 80 and 80.
     until("the books are open", || ring(&net)["statistics"]["receiver.given"].as_u64() >= Some(400));
     let statistics = &ring(&net)["statistics"];
     assert_eq!(
@@ -174,7 +174,7 @@ fn a_device_of_ones_own_is_left_what_an_expression_does_not_want() {
         let mut line = BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
         let (said, hears) = channel();
         std::thread::spawn(move || said.send(line.next()));
-        // Of no interest but to see whether it takes.
+        // This frame only shows whether the reader takes packets.
         until("it takes what it wants", || {
             far.send(&datagram(u32::MAX, 53, 60)).unwrap();
             hears.recv_timeout(Duration::from_millis(20)).is_ok()
@@ -182,7 +182,7 @@ fn a_device_of_ones_own_is_left_what_an_expression_does_not_want() {
         let second = net.there(command("af_xdp D | drop")).end();
         let (error, attached) = (String::from_utf8_lossy(&second.stderr), net.pair.near.link().xdp.unwrap().program);
         assert!(error.contains(&format!("XDP program {attached} (`streamline_xdp`) is attached")), "{error}");
-        // Two that choose from one device choose from all that was taken.
+        // Two branches that select from one device select from all taken packets.
         let two = "af_xdp other | { bpf \"udp port 53\" | drop + bpf \"udp port 80\" | drop }";
         let other = Pair::named([(&net.pair.near.namespace, "other"), (&quiet_namespace(), "end")], 1).unwrap();
         let both = net.there(command(two));
@@ -225,7 +225,7 @@ fn of_a_device_of_ones_own_comes_what_any_branch_wants() {
         ("af_xdp near place=generic", "left to the host"),
     ] {
         let save = |port: u16| format!("bpf \"udp port {port}\" | save {port}.pcap overwrite=yes");
-        // One says that it has begun, one that all has come: of that the whole chain is asked for.
+        // One print shows that the reader has begun, another that all packets have come. The latter needs the whole chain.
         let begins = "bpf \"udp port 53\" | head 1 | inspect";
         let last = "bpf \"udp\" | bpf \"port 9999\" | head 1 | inspect";
         let request = format!("{source} | {{ {} + {} + {begins} + {last} }}", save(53), save(80));
@@ -264,10 +264,10 @@ fn a_packet_socket_of_ones_own_lets_in_what_an_expression_wants() {
     let pair = Pair::new();
     let folder = tempfile::tempdir().unwrap();
     let (mut far, mut near) = (pair.far.sender(), pair.near.sender());
-    // What is sent does not come to a socket that wants none of it; what is received, its filter keeps out.
+    // A socket that wants no outgoing packets does not get them. Its filter drops received ones that it does not want.
     for (options, wanted, least) in [("", 2, 440), ("direction=in", 1, 220), ("direction=out", 1, 520)] {
         let mut command = Command::new(PROGRAM);
-        // All but what it is waited for by is longer than 60 bytes; it ends when it has that.
+        // All wanted frames but the first are longer than 60 bytes. The request ends once it has them.
         let saved = format!("bpf \"greater 61\" | head {} | save dns.pcap overwrite=yes", 80 * wanted);
         let request = format!("af_packet near {options} | bpf \"udp port 53\" | {{ head 1 | inspect + {saved} }}");
         command.args(["run", "--local", "--stats", "json", &request]).current_dir(folder.path());
@@ -302,7 +302,7 @@ fn ports_are_known_where_packets_are_and_mean_what_they_mean_above() {
     if !may_make_networks() {
         return;
     }
-    // Besides plain ones and tagged ones: two tags, and the first part of a datagram.
+    // Besides plain and tagged frames: frames with two tags, and the first fragment of a datagram.
     let frames: Vec<Vec<u8>> = traffic(400)
         .into_iter()
         .enumerate()
@@ -318,7 +318,7 @@ fn ports_are_known_where_packets_are_and_mean_what_they_mean_above() {
     for by in ["kernel", "socket"] {
         let net = Net::new(None);
         let all = format!("ethernet D by={by} | save all.pcap");
-        // (where what each gives is saved, what gives it)
+        // (name of the saved files, request)
         let ways: Vec<(String, &str)> = [
             "port 53 | S",
             "port |80 S",
@@ -407,13 +407,13 @@ fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     assert!(line(&refused, "bpf").contains("app     runs as early as possible (daemon: "), "{refused}");
     let written = explained("ethernet D | bpf \"udp\" | { count + tcp | drop }");
     assert!(line(&written, "count").contains("kernel  runs as early") && !written.contains("daemon"), "{written}");
-    // Each space says for itself what does not come up from it.
+    // Each space reports the packets that it does not hand up.
     let meeting = explained("{ ethernet D by=kernel + ethernet D by=socket } | udp | drop");
     for space in ["kernel", "daemon"] {
         let stays = format!("packets it certainly cannot use are filtered in the {space}");
         assert_eq!(meeting.matches(&stays).count(), 1, "{meeting}");
     }
-    // Where the kernel cuts what is sent, nobody has to ask for it.
+    // If the kernel cuts outgoing packets, the reader need not.
     let mut made = Command::new(PROGRAM);
     made.args(["run", "--local", "tuntap made0 | drop"]);
     let made = net.there(made);
@@ -422,7 +422,7 @@ fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     assert!(line(&copied, "ethernet").contains("the kernel cuts what is sent"), "{copied}");
     assert!(line(&copied, "count").contains("daemon  runs as early"), "{copied}");
     drop(made.interrupt());
-    // It runs as it was placed, and where one of its steps fails nothing of it is left there.
+    // The request runs as placed. If one of its steps fails, it leaves nothing there.
     let reader = net.read(&["ethernet D by=socket | bpf \"udp port 53\" | sample 7 | count"]).pop().unwrap();
     let frames = traffic(300);
     send(&net, &frames);
@@ -470,7 +470,7 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     assert!(line(&own, "bpf").contains("kernel  runs as early"), "{own}");
     assert!(!line(&own, "tcp  ").contains("filtered in the kernel"), "{own}");
     let own = explained("af_packet v1 | bpf \"tcp\" | drop");
-    // Who may load no programs has the socket without any.
+    // A user who may load no programs has the socket without one.
     let place = if kernel::SocketFilter::new(true).is_ok() { "kernel  runs as early" } else { "app     runs as early" };
     assert!(line(&own, "bpf").contains(place), "{own}");
     check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");

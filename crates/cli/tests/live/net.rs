@@ -1,4 +1,4 @@
-//! What tests of live traffic share: a pair of devices with a daemon on one of them, processes that end with the test,
+//! Helpers for tests of live traffic: a pair of devices with a daemon on one of them, processes that end with the test,
 //! frames to send, and captures to compare.
 
 use capture::client::Client;
@@ -13,7 +13,7 @@ use testkit::network::Pair;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -45,7 +45,7 @@ impl Running {
         self.0.take().expect("not waited for yet").wait_with_output().unwrap()
     }
 
-    /// Ctrl-C, and what it said.
+    /// Sends SIGINT, and returns the output.
     pub(crate) fn interrupt(self) -> Output {
         self.signal(rustix::process::Signal::INT);
         self.end()
@@ -76,7 +76,7 @@ impl Net {
         Net::of(Pair::new(), policy)
     }
 
-    /// The same for this pair.
+    /// The same, on this pair.
     pub(crate) fn of(pair: Pair, policy: Option<&str>) -> Net {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -88,7 +88,7 @@ impl Net {
         net
     }
 
-    /// Starts a daemon, perhaps in place of one that ended.
+    /// Starts a daemon, perhaps after one has ended.
     pub(crate) fn start_daemon(&mut self) {
         let mut command = Command::new(PROGRAM);
         command.arg("daemon").arg("--socket").arg(self.socket());
@@ -111,14 +111,14 @@ impl Net {
         &self.pair.near.name
     }
 
-    /// Starts a process where the device is.
+    /// Starts a process in the device's namespace.
     pub(crate) fn there(&self, mut command: Command) -> Running {
         command.current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.pair.near.namespace.enter(move || Running::start(command)).unwrap()
     }
 
-    /// The same; what it says goes to a file, to be read while it runs.
+    /// The same. Its messages go to a file, which can be read while it runs.
     pub(crate) fn there_noting(&self, mut command: Command, file: &str) -> Running {
         let file = std::fs::File::create(self.path(file)).unwrap();
         command.current_dir(self.folder.path());
@@ -126,12 +126,12 @@ impl Net {
         self.pair.near.namespace.enter(move || Running::start(command)).unwrap()
     }
 
-    /// What a file holds until now.
+    /// The present content of a file.
     pub(crate) fn text(&self, file: &str) -> String {
         String::from_utf8_lossy(&std::fs::read(self.path(file)).unwrap_or_default()).into_owned()
     }
 
-    /// A request through the daemon, from outside the device's namespace; `D` stands for the device.
+    /// A request through the daemon, from outside the device's namespace. `D` stands for the device.
     pub(crate) fn request(&self, request: &str) -> Command {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--stats", "json", "--daemon"]).arg(self.socket());
@@ -140,14 +140,14 @@ impl Net {
         command
     }
 
-    /// The same by a user that has no rights.
+    /// The same, by a user without rights.
     pub(crate) fn as_nobody(&self, request: &str) -> Command {
         let mut command = self.request(request);
         command.uid(NOBODY).gid(NOBODY);
         command
     }
 
-    /// Starts requests one after the other, each once the one before reads.
+    /// Starts requests one after the other, each once the previous one reads.
     pub(crate) fn read(&self, requests: &[&str]) -> Vec<Running> {
         let start = |request: &&str| {
             let running = Running::start(self.request(request));
@@ -158,8 +158,8 @@ impl Net {
         requests.iter().map(start).collect()
     }
 
-    /// Whether a process has a reader at the daemon. A count of all readers would not tell: one that was interrupted
-    /// before may still be among them.
+    /// Does this process have a reader at the daemon? A count of all readers would not show that: a reader that was
+    /// interrupted before may still be among them.
     fn reads(&self, process: u32) -> bool {
         let state = self.state();
         let mut clients = state["clients"].as_array().unwrap().iter();
@@ -181,7 +181,7 @@ impl Net {
     }
 }
 
-/// UDP in IPv4 in Ethernet, to this port; its number in its first bytes.
+/// A UDP datagram in IPv4 in Ethernet to this port. Its first payload bytes are its number.
 pub(crate) fn datagram(number: u32, port: u16, len: usize) -> Vec<u8> {
     let mut frame = vec![0u8; len.max(60)];
     frame[..6].fill(0xff);
@@ -205,7 +205,7 @@ pub(crate) fn tagged(mut frame: Vec<u8>, tag: u16) -> Vec<u8> {
     frame
 }
 
-/// Frames of every sort, `count` of them.
+/// `count` frames of all kinds.
 pub(crate) fn traffic(count: u32) -> Vec<Vec<u8>> {
     (0..count)
         .map(|number| {
@@ -225,7 +225,7 @@ pub(crate) fn packets(path: &Path) -> Vec<(u32, Vec<u8>)> {
     while at + 16 <= bytes.len() {
         let len = word(at + 8) as usize;
         if at + 16 + len > bytes.len() {
-            // It is being written.
+            // The packet is still being written.
             break;
         }
         packets.push((word(at + 12), bytes[at + 16..at + 16 + len].to_vec()));
@@ -240,7 +240,7 @@ pub(crate) fn succeeded(output: &Output) -> Value {
     serde_json::from_str(&error).unwrap_or_else(|_| panic!("{error}"))
 }
 
-/// Sends frames and waits until the daemon has been shown them all.
+/// Sends frames, and waits until the daemon has seen them all.
 pub(crate) fn send(net: &Net, frames: &[Vec<u8>]) {
     let seen =
         |net: &Net| net.state()["rings"].as_array().unwrap().iter().map(|ring| ring["seen"].as_u64().unwrap()).max();

@@ -1,5 +1,4 @@
-//! `streamline net`: a confined daemon owns interfaces, and its policy permits flows. The tests make devices in namespaces of
-//! their own.
+//! `streamline net`: a confined daemon owns interfaces, and its policy permits flows. Devices are in namespaces of the tests.
 
 use crate::net::*;
 use capture::client::Client;
@@ -18,7 +17,7 @@ use testkit::network::may_make_networks;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PREFIX: &str = "10.0.0.2/24";
 
-/// `streamline net` as a user.
+/// `streamline net`, run by a user.
 fn net_as(net: &Net, user: u32, arguments: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
     command.arg("net").args(arguments).arg("--daemon").arg(net.socket());
@@ -29,14 +28,14 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs `streamline net` as root, which succeeds, and gives its standard output.
+/// Runs `streamline net` as root, which must succeed. Returns its standard output.
 fn done(net: &Net, arguments: &[&str]) -> String {
     let output = net_as(net, 0, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", said(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `net up` and gives its standard output; none where this machine lets the daemon lock no memory, which AF_XDP takes.
+/// Runs `net up` and returns its standard output. `None`: this machine lets the daemon lock no memory, which AF_XDP needs.
 fn brought_up(net: &Net, arguments: &[&str]) -> Option<String> {
     let output = net_as(net, 0, arguments);
     if !output.status.success() && said(&output).contains("cannot lock") {
@@ -47,14 +46,14 @@ fn brought_up(net: &Net, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// Runs `streamline net` as this user, which fails, and gives its message.
+/// Runs `streamline net` as this user, which must fail. Returns its message.
 fn refused(net: &Net, user: u32, arguments: &[&str]) -> String {
     let output = net_as(net, user, arguments);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", said(&output));
     said(&output)
 }
 
-/// A list of a document, as a user sees it.
+/// A list of a JSON document that a user sees.
 fn listed(net: &Net, user: u32, what: &str, key: &str) -> Vec<Value> {
     let output = net_as(net, user, &[what, "--json"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -62,7 +61,7 @@ fn listed(net: &Net, user: u32, what: &str, key: &str) -> Vec<Value> {
     document[key].as_array().unwrap().clone()
 }
 
-/// The far side asks by ARP for the owner of an address (RFC 826).
+/// A question of the far side by ARP for the owner of an address (RFC 826).
 fn arp_request(address: Ipv4Addr) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..6].fill(0xff);
@@ -73,7 +72,7 @@ fn arp_request(address: Ipv4Addr) -> Vec<u8> {
     frame
 }
 
-/// Asks from the far side until an answer comes, and gives the hardware address in it.
+/// Asks from the far side until an answer comes. Returns the hardware address in it.
 fn resolved(net: &Net) -> String {
     let options = af_packet::Options {
         direction: Direction::In,
@@ -171,7 +170,7 @@ fn a_daemon_that_ends_gives_devices_back() {
     until("nothing is left of it", || net.pair.near.link().xdp.is_none());
 }
 
-/// A flow of a user, and the connection that it goes with.
+/// A flow of a user, and the connection to which it belongs.
 fn flow_of(net: &Net, user: u32, device: Option<&str>) -> Result<(Client, Flow), CaptureError> {
     let (socket, device) = (net.socket(), device.map(String::from));
     // The kernel tells the daemon the user of the thread that connects.
@@ -187,7 +186,7 @@ fn flow_of(net: &Net, user: u32, device: Option<&str>) -> Result<(Client, Flow),
     Ok((client, flow::Host::default().adopt(granted, open.geometry(), fds).unwrap()))
 }
 
-/// May have flows on another device only.
+/// This user may only have flows on another device.
 const OTHER: u32 = 1234;
 
 #[test]

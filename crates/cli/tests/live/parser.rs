@@ -1,4 +1,4 @@
-//! Requests that begin alike and share what parses packets: each gives what it gives by itself, and what they share runs once.
+//! Requests with a common beginning that share its parsing: each has the same results as alone, and the shared part runs once.
 
 use crate::net::*;
 use crate::programs::{installed, ours};
@@ -22,14 +22,14 @@ fn frames(name: &str) -> Vec<Vec<u8>> {
     packets(&path).into_iter().map(|(_, frame)| frame).collect()
 }
 
-/// A request that shares what it can.
+/// A request that shares as much as possible.
 fn sharing(net: &Net, request: &str) -> Command {
     let mut command = net.request(request);
     command.arg("--share");
     command
 }
 
-/// What runs for several requests, as `ps` shows it: by prefix, how many blocks it gave and how many read it.
+/// The shared prefixes as `ps` shows them: for each, the blocks given and the number of readers.
 fn shown(net: &Net) -> BTreeMap<String, (u64, usize)> {
     let state = net.state();
     let entry = |prefix: &Value| {
@@ -39,7 +39,7 @@ fn shown(net: &Net) -> BTreeMap<String, (u64, usize)> {
     state["shared"].as_array().unwrap().iter().map(entry).collect()
 }
 
-/// The same as the parser process says itself; nothing where there is none.
+/// The same from the parser process itself. Empty if there is none.
 fn shared(net: &Net) -> BTreeMap<String, (u64, usize)> {
     let client = Client::connect(&streamline::parser::socket(&net.socket()).unwrap(), "a test");
     let prefixes = client.and_then(|client| client.state()).map(|state| state.prefixes).unwrap_or_default();
@@ -47,7 +47,7 @@ fn shared(net: &Net) -> BTreeMap<String, (u64, usize)> {
     prefixes.into_iter().map(entry).collect()
 }
 
-/// Starts requests one after the other, each once the one before reads.
+/// Starts requests one after the other, each once the previous one reads.
 fn start(net: &Net, requests: &[&str]) -> Vec<Running> {
     let readers = |net: &Net| shared(net).values().map(|(_, readers)| readers).sum::<usize>();
     let mut running = Vec::new();
@@ -59,7 +59,7 @@ fn start(net: &Net, requests: &[&str]) -> Vec<Running> {
     running
 }
 
-/// Sends frames, and waits until all that comes of them was given to whoever shares it.
+/// Sends frames, and waits until all resulting blocks were given to the requests that share.
 fn send_all(net: &Net, frames: &[Vec<u8>]) {
     send(net, frames);
     let mut before = shared(net);
@@ -123,8 +123,8 @@ fn two_requests_that_begin_alike_run_tcp_once_and_each_gives_what_it_gives_by_it
     }
 }
 
-/// A line without its time, which each process that takes packets reckons by itself, to some nanoseconds, and without the
-/// number of its stream, which is made from it or counts the streams of one process.
+/// A line without its time and stream number. Each process that takes packets computes times itself, a few nanoseconds
+/// apart. The stream number is derived from the time, or counts the streams of one process.
 fn timeless(line: &str) -> String {
     let Ok(Value::Object(mut row)) = serde_json::from_str(line) else {
         return line.splitn(3, ' ').nth(2).unwrap_or_default().to_string();
@@ -134,7 +134,7 @@ fn timeless(line: &str) -> String {
     Value::Object(row).to_string()
 }
 
-/// The same requests alone and sharing: what each wrote to standard output, line by line, in order of the lines.
+/// Runs these requests alone, then shared. Compares their standard output, line by line, with the lines sorted.
 fn compare(net: &Net, requests: &[&str], captures: &[&str]) -> BTreeMap<String, (u64, usize)> {
     let alone = net.read(requests);
     let sharing = start(net, requests);
@@ -146,7 +146,7 @@ fn compare(net: &Net, requests: &[&str], captures: &[&str]) -> BTreeMap<String, 
         let outputs = running.into_iter().map(|running| {
             let output = running.interrupt();
             succeeded(&output);
-            // A stream that had no end has one for `tcp` by the end of the run; shared, that goes on.
+            // For a lone `tcp`, an unfinished stream ends with the run. A shared `tcp` goes on.
             let lines = String::from_utf8_lossy(&output.stdout);
             let mut lines: Vec<String> =
                 lines.lines().filter(|line| !line.ends_with("last cut")).map(timeless).collect();
@@ -183,11 +183,11 @@ fn whatever_parses_gives_the_same_when_it_is_shared() {
     let readers: Vec<(&str, usize)> = shared.iter().map(|(text, (_, readers))| (text.as_str(), *readers)).collect();
     let expected = [
         ("ethernet D | bpf \"port 8080\" | decap | tcp | tls", 1),
-        // Read by `dns`, `match` and `tls`, each of which only one runs.
+        // Read by `dns`, `match` and `tls`. Each of these has one request only, so that it is not shared.
         ("ethernet D | decap | tcp", 3),
         ("ethernet D | decap | tcp | http", 1),
         ("ethernet D | decap | udp", 2),
-        // The second that wants it, and all that come after it.
+        // Shared from the second request on that wants it.
         ("{ ethernet D | decap | tcp + ethernet D | decap | udp } | dns", 1),
     ];
     assert_eq!(readers, expected);
@@ -213,7 +213,7 @@ fn what_two_go_on_with_alike_is_shared_too() {
     send_all(&net, &frames("web.pcap"));
     let now = shared(&net);
     let readers: Vec<(&str, usize)> = now.iter().map(|(text, (_, readers))| (text.as_str(), *readers)).collect();
-    // The second was there before anybody else wanted `tls`.
+    // The second request started before another one wanted `tls`.
     assert_eq!(
         readers,
         [
@@ -251,12 +251,12 @@ fn who_is_replaced_goes_on_with_what_is_shared_and_joins_what_is_new() {
     };
     let web = frames("web.pcap");
     let (before, after) = web.split_at(web.len() / 2);
-    // In the middle of streams: what both begin with goes on, and loses nothing.
+    // In the middle of streams: the common beginning goes on, and loses nothing.
     send_all(&net, before);
     let goes_on = "ethernet D | tcp | { files dir=two + http | count | json file=http.json }";
     replaced(goes_on);
     are_read(&[("ethernet D | decap | tcp", 2)], 1);
-    // What runs in its own process stays there, with what it writes, also where others would share it now.
+    // Filters in the request's own process stay there, with their output, even if other requests share them now.
     replaced(goes_on);
     let others = start(&net, &["ethernet D | http | count", "ethernet D | http | count"]);
     replaced(goes_on);
@@ -265,7 +265,7 @@ fn who_is_replaced_goes_on_with_what_is_shared_and_joins_what_is_new() {
     let told = net.state()["shared"][0]["readers"][1]["purpose"].clone();
     assert_eq!(told, goes_on.replace('D', net.device()));
     send_all(&net, after);
-    // What it read before it reads no more; what it takes itself it does not share.
+    // It stops reading what it read before. Packets that it takes itself are not shared.
     replaced("set share=no; ethernet D | udp | count | json file=own.json");
     are_read(&[("ethernet D | decap | tcp", 1)], 2);
     let datagrams: Vec<_> = (0..100).map(|number| datagram(number, 53, 100)).collect();
@@ -300,7 +300,7 @@ fn what_has_ended_is_read_anew_by_what_takes_its_place() {
     send_all(&net, before);
     let parser = net.state()["shared"][0]["process"].as_i64().unwrap();
     kill_process(Pid::from_raw(parser as i32).unwrap(), Signal::KILL).unwrap();
-    // It is known a moment later, however often somebody replaces it meanwhile.
+    // The parser process notices a moment later, however often the request is replaced meanwhile.
     let mut tries = 0;
     until("it is read anew", || {
         tries += 1;
@@ -312,7 +312,7 @@ fn what_has_ended_is_read_anew_by_what_takes_its_place() {
     let written = |net: &Net| files(&net.path("x")).len();
     let by_then = written(&net);
     send_all(&net, after);
-    // What it lost is told in the end.
+    // Its losses are reported at the end.
     let said = String::from_utf8_lossy(&running.interrupt().stderr).into_owned();
     assert!(said.contains("is gone"), "{said}");
     assert!(written(&net) > by_then, "{by_then} files");
@@ -347,7 +347,7 @@ fn who_joins_leaves_is_stopped_or_killed_disturbs_nobody_and_losses_are_counted(
             running.remove(2).signal(Signal::KILL);
         }
         if number % 2000 == 0 {
-            // No faster than it is taken in by a build for tests.
+            // No faster than a test build takes packets.
             until("it is taken", || shared(&net)["ethernet D | decap | udp"].0 + 20_000 > number);
         }
         sender.send(&frame(number)).unwrap();
@@ -363,7 +363,7 @@ fn who_joins_leaves_is_stopped_or_killed_disturbs_nobody_and_losses_are_counted(
     assert_eq!(count_of(&outputs[1]) + lost, total, "{}", sources[1]);
 }
 
-/// A TCP segment from the client, or the server, with these flags, behind so many bytes.
+/// A TCP segment from the client or the server, with these flags, `behind` bytes after the start.
 fn segment(from_client: bool, flags: u8, behind: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = datagram(0, 80, 54 + payload.len());
     frame.truncate(54 + payload.len());
@@ -400,14 +400,14 @@ fn what_a_reader_of_a_stream_lost_is_a_gap_of_the_right_length() {
     let given = |net: &Net| shared(net)["ethernet D | decap | tcp"].0;
     for number in 0..segments {
         if number == 1000 {
-            // By its own word: what goes before the first block that it sees is no gap.
+            // The reader's own files show that it reads: packets before the first block that it sees are no gap.
             let has_written = |entry: std::fs::DirEntry| entry.metadata().is_ok_and(|found| found.len() > 0);
             let reads = || std::fs::read_dir(net.path("some")).into_iter().flatten().flatten().any(has_written);
             until("the beginning is taken", || given(&net) >= 1000 && reads());
             running[1].signal(Signal::STOP);
         }
         if number % 1000 == 0 {
-            // No faster than it is taken in by a build for tests, and written.
+            // No faster than a test build takes packets and writes.
             let entries = || std::fs::read_dir(net.path("all")).into_iter().flatten().flatten();
             let bytes = || entries().filter_map(|entry| Some(entry.metadata().ok()?.len())).max().unwrap_or(0);
             let written = || (bytes() / u64::from(len)) as u32;
@@ -431,7 +431,7 @@ fn what_a_reader_of_a_stream_lost_is_a_gap_of_the_right_length() {
     let source = succeeded(&outputs[1])["filters"][0].clone();
     let lost = source["events"]["bytes of streams lost"].as_u64().unwrap_or(0);
     assert!(lost > 0, "{source}");
-    // What is there is what was sent, at its place.
+    // The content equals the sent bytes, at their offsets.
     let index = String::from_utf8_lossy(&files(&net.path("some"))["index.jsonl"]).into_owned();
     let rows = index.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let row = rows.max_by_key(|row| row["size"].as_u64()).unwrap();
@@ -471,12 +471,12 @@ fn who_runs_it_dies_and_is_told_and_the_next_request_starts_another() {
         assert!(said.contains(why), "{said}");
         counted.push(output);
     }
-    // What was given is written all the same.
+    // Blocks already given are still written.
     assert!(count_of(&counted[0]) > 0);
     let again = start(&net, &["ethernet D | http | count"]);
     assert_ne!(process(&net), first);
     send_all(&net, &frames("web.pcap"));
-    // The device goes, and whoever runs it says so before it ends its ring.
+    // The device vanishes, and the process that captures says so before it ends its ring.
     net.pair.near.remove();
     for running in again {
         let output = running.end();
@@ -537,15 +537,15 @@ fn a_hostile_client_of_the_same_user_hurts_nobody() {
         );
         let messages = [vec![hello.clone(), garbage], vec![hello.clone(), join.encode(), Question::Leave(1).encode()]];
         for message in &messages[seed as usize % 2] {
-            // It may have been let go already.
+            // The daemon may have disconnected it already.
             let _ = buffer::control::packets::send(&peer, message, &[]);
         }
         if seed % 3 == 0 {
-            // Asks and never listens.
+            // Asks, and never reads an answer.
             (0..500).for_each(|_| drop(buffer::control::send(&peer, &Question::State, &[])));
         }
     }
-    // A ring may be read without holding it, and by nobody written; root alone may hold it, for a moment.
+    // A stranger may read the ring without holding it, and may not write it. Only root may hold it, for a moment.
     let ring = std::fs::read_dir(socket.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()).find(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         name.starts_with(socket.file_stem().unwrap().to_str().unwrap()) && name.ends_with(".ring")
@@ -561,7 +561,7 @@ fn a_hostile_client_of_the_same_user_hurts_nobody() {
         }
         sender.send(&datagram(number, 53, 60)).unwrap();
     }
-    // It was held for a millisecond, and nobody waited meanwhile.
+    // It was held for a millisecond, and no process waited meanwhile.
     let least = u64::from(total) - 5000;
     until("all is given", || shared(&net)["ethernet D | decap | udp"].0 >= least);
     holder.set_non_blocking(true);
@@ -646,7 +646,7 @@ fn a_user_without_rights_shares_with_itself_alone() {
         has("CapPrm:\t0000000000000000");
         has("NoNewPrivs:\t1");
     }
-    // Its rings are for nobody else, and may be held by nobody.
+    // Other users may not open its rings, and no process may hold them.
     let folder = net.path("streamline-65534/shared");
     let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let ring = names.into_iter().find(|name| name.ends_with(".ring")).map(|name| folder.join(name)).unwrap();
@@ -688,7 +688,7 @@ fn requests_read_as_devices_join_what_runs_where_they_are_told_to() {
         command.current_dir(net.path(".")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let before = net.readers();
         let program = Running::start(command);
-        // Its frames, and what it parses where it does that itself, are readers of the device.
+        // Its frames, and the parser if it runs in the same process, are readers of the device.
         until("it reads", || net.readers() == before + 3 - readers && net.path(&format!("{name}.pcap")).exists());
         assert_eq!(read_by(), readers, "{name}");
         send_all(&net, &[datagrams.clone(), frames("web.pcap")].concat());

@@ -1,5 +1,5 @@
-//! What unmodified programs do with sockets beyond reading and writing (`streamline net run`): one small program for each, whose
-//! assertions are what the kernel's sockets do. And UDP.
+//! Unmodified programs (`streamline net run`) that do more with sockets than read and write: one small program for each
+//! case, whose assertions describe the kernel's sockets. Also UDP.
 
 use crate::net::*;
 use crate::unmodified::{done, far, run, serve, with_program};
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::sync::mpsc::channel;
 
-/// What every program begins with. 10.0.0.1:7001 sends back what it gets, nobody listens at 10.0.0.1:7002.
+/// The beginning of every program. 10.0.0.1:7001 echoes, 10.0.0.1:7002 has no listener.
 const BEGIN: &str = "\
 import array, errno, fcntl, os, select, signal, socket, struct, subprocess, sys, threading, time
 ECHO, NOBODY, ME = ('10.0.0.1', 7001), ('10.0.0.1', 7002), '10.0.0.2'
@@ -564,10 +564,10 @@ fn serve_far(net: &Net) {
                     }
                     said => {
                         if said == b"reset?" {
-                            // Those of earlier programs.
+                            // Discard the resets of earlier programs.
                             while was_reset.lock().unwrap().try_recv().is_ok() {}
                         }
-                        // A program that ended does not read this.
+                        // A program that has ended does not read this.
                         let _ = stream.write_all(said);
                     }
                 },
@@ -644,7 +644,7 @@ while True:
         }
     };
     (0..200).for_each(|size| ask(&vec![7; size * 7]));
-    // It answers once more, and ends at once: the answer goes out all the same.
+    // It answers once more, and ends at once: the answer must still go out.
     ask(b"end");
     let output = server.end();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

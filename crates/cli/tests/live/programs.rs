@@ -1,5 +1,5 @@
-//! `streamline pcap`: tcpdump, dumpcap and tshark as they are installed, on a shared capture, compared with the same
-//! programs on libpcap's own beside them. What is not installed is skipped.
+//! `streamline pcap`: installed tcpdump, dumpcap and tshark on a shared capture, compared with the same programs on
+//! libpcap itself. Programs that are not installed are skipped.
 
 use crate::net::*;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use testkit::library;
 use testkit::network::{Pair, may_make_networks};
 
-/// Where a program is; says so where it is not.
+/// The path of a program. `None`, with a message: it is not installed.
 pub(crate) fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file());
@@ -29,7 +29,7 @@ pub(crate) fn ours(daemon: Option<&Path>, program: &Path) -> Command {
     command
 }
 
-/// Everything that was sent: each fourth goes out of the device, the others come in. Tags of both sorts, and many flows.
+/// The traffic: each fourth frame is outgoing, the others incoming. Tags of both kinds, and many flows.
 fn mixed(count: u32) -> Vec<Vec<u8>> {
     let frame = |number: u32| {
         let port = [53, 80, 4789, 5000 + (number % 97) as u16][number as usize % 4];
@@ -48,7 +48,7 @@ fn is_outgoing(number: usize) -> bool {
     number % 4 == 3
 }
 
-/// The same behind a tag of a provider's (QinQ).
+/// The same frame behind a provider's tag (QinQ).
 fn service_tagged(frame: Vec<u8>, tag: u16) -> Vec<u8> {
     let mut frame = tagged(frame, tag);
     frame[12..14].copy_from_slice(&0x88a8u16.to_be_bytes());
@@ -63,14 +63,14 @@ fn send_mixed(pair: &Pair, frames: &[Vec<u8>]) {
     }
 }
 
-/// Packets that came, and those that went: what is sent may overtake what is received between one place of the kernel and
-/// another, but each way has its order.
+/// Received and sent packets. Between two points of the kernel, sent packets may overtake received ones; each direction
+/// keeps its order.
 fn by_way(packets: Vec<(u32, Vec<u8>)>) -> [Vec<(u32, Vec<u8>)>; 2] {
     let (went, came) = packets.into_iter().partition(|(_, frame)| frame[6] == 4);
     [came, went]
 }
 
-/// Which frames are wanted, by number, and how many bytes of each.
+/// Decides by number and bytes whether a frame is wanted, and how many of its bytes.
 type Wanted = fn(usize, &[u8]) -> Option<usize>;
 
 fn wanted(frames: &[Vec<u8>], which: Wanted) -> Vec<(u32, Vec<u8>)> {
@@ -95,7 +95,7 @@ fn programs_get_what_they_get_from_libpcap() {
     }
     let net = Net::new(None);
     let frames = mixed(1200);
-    // What each is told, and which frames it then wants. Each ends by itself once it has them all.
+    // Options, filter, and the wanted frames. Each program ends once it has them all.
     let rows: &[(&str, &[&str], &str, Wanted)] = &[
         ("tcpdump", &[], "", |_, _| Some(ALL)),
         ("tcpdump", &["-s", "64"], "", |_, _| Some(64)),
@@ -114,19 +114,19 @@ fn programs_get_what_they_get_from_libpcap() {
     for (row, (name, options, filter, which)) in rows.iter().enumerate() {
         let Some(program) = installed(name) else { continue };
         let expected = wanted(&frames, *which);
-        // libpcap's own decides on the first packets by itself, and does not know where they go.
+        // libpcap itself decides about the first packets in user space, and does not know their direction.
         let sides = if filter.contains("outbound") { &["ours"][..] } else { &["stock", "ours"] };
         for &who in sides {
             let mut command = if who == "ours" { ours(Some(&net.socket()), &program) } else { Command::new(&program) };
             let file = format!("{row}-{who}");
             command.args(["-i", net.device(), "-c", &expected.len().to_string(), "-w", &format!("{file}.pcap")]);
             if who == "stock" {
-                // Beside many others on few processors, its usual buffer might not do; dumpcap counts in MiB.
+                // Beside many programs on few processors, the usual buffer might overflow. dumpcap counts in MiB.
                 command.args(["-B", if *name == "tcpdump" { "16384" } else { "16" }]);
             }
             command.args(*options).args((!filter.is_empty()).then_some(filter));
             running.push((row, file.clone(), net.there_noting(command, &format!("{file}.txt"))));
-            // Each says so when its filter is set, and not before.
+            // Each program prints this once its filter is set.
             let says = if *name == "tcpdump" { "listening on" } else { "File: " };
             until(&format!("row {row}, {who}: it listens"), || {
                 let text = net.text(&format!("{file}.txt"));
@@ -147,7 +147,7 @@ fn programs_get_what_they_get_from_libpcap() {
     }
     let time = |file: &str| times(&net.path(file));
     if net.path("0-stock.pcap").exists() {
-        // Taken at two places of the kernel, one after the other: on a busy machine some lie further apart.
+        // The times are taken at two points of the kernel, one after the other. On a busy machine some are further apart.
         let pairs = time("0-stock.pcap").into_iter().zip(time("0-ours.pcap"));
         let mut apart: Vec<u64> = pairs.map(|(stock, ours)| stock.abs_diff(ours)).collect();
         apart.sort_unstable();
@@ -156,7 +156,7 @@ fn programs_get_what_they_get_from_libpcap() {
     until("no reader is left behind", || net.readers() == 0);
 }
 
-/// Times of the packets of a capture, those that came before those that went, in nanoseconds.
+/// Times of a capture's packets in nanoseconds: first the received ones, then the sent ones.
 fn times(path: &Path) -> Vec<u64> {
     let bytes = std::fs::read(path).unwrap();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -198,7 +198,7 @@ fn what_is_counted_is_what_libpcap_counts() {
     for (file, count, running) in running {
         let (capture, text) = (net.path(&format!("{file}.pcap")), format!("{file}.txt"));
         until(&format!("{file}: it has written all"), || packets(&capture).len() >= count);
-        // Says how much it has, and goes on.
+        // Prints its counts, and goes on.
         running.signal(rustix::process::Signal::USR1);
         let totals = |net: &Net| net.text(&text).matches(" packets dropped by kernel").count();
         until(&format!("{file}: it says how much it has"), || totals(&net) == 1);
@@ -209,7 +209,7 @@ fn what_is_counted_is_what_libpcap_counts() {
             format!("{count} packets captured\n{count} packets received by filter\n0 packets dropped by kernel\n");
         let lines: String =
             text.lines().filter(|line| line.contains(" packets ")).flat_map(|line| [line, "\n"]).collect();
-        // The first is one line, with commas; the second ends it.
+        // The first report is one line, with commas; the second one ends the program.
         assert!(lines.ends_with(&expected), "{file}: {text}");
         assert!(text.contains(&expected.trim_end().replace('\n', ", ")), "{file}: {text}");
         assert_eq!(packets(&capture).len(), count, "{file}");
@@ -312,7 +312,7 @@ fn who_is_stopped_loses_packets_and_never_tears_them() {
         return;
     }
     let Some(tcpdump) = installed("tcpdump") else { return };
-    // A ring of 1 MiB, and three times as much.
+    // A ring of 1 MiB, and three times as many bytes.
     let net = Net::new(Some(
         "[[allow]]\nusers = [\"root\"]\ndevices = [\"*\"]\nmodes = [\"tap\"]\n\n[limits]\nring = \"1M\"\n",
     ));
@@ -368,7 +368,7 @@ fn in_libpcaps_place_programs_start_and_capture() {
     };
     for (program, option) in [("tcpdump", "--version"), ("dumpcap", "--version"), ("tshark", "--version")] {
         let Some(program) = installed(program) else { continue };
-        // With all names bound at once.
+        // With all symbols bound at load time.
         let output = in_place(&program, "").arg(option).env("LD_BIND_NOW", "1").output().unwrap();
         let said = [&output.stdout[..], &output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
@@ -378,7 +378,7 @@ fn in_libpcaps_place_programs_start_and_capture() {
     }
     let frames = mixed(200);
     let mut running = Vec::new();
-    // Under a name of ours, under its plain name, and libpcap's own.
+    // Under a name with our prefix, under its plain name, and by libpcap itself.
     for (file, device, plain) in [
         ("prefix", format!("sl:{}", net.device()), ""),
         ("plain", net.device().into(), "all"),
@@ -397,7 +397,7 @@ fn in_libpcaps_place_programs_start_and_capture() {
         assert!(running.end().status.success(), "{}", net.text(&format!("{file}.txt")));
         assert!(by_way(packets(&net.path(&format!("{file}.pcap")))) == expected, "{file}");
     }
-    // Files are libpcap's.
+    // Files are read by libpcap.
     let mut reading = in_place(&tcpdump, "all");
     let output = reading.arg("-nr").arg(net.path("off.pcap")).arg("udp port 53 and not vlan").output().unwrap();
     let lines = String::from_utf8_lossy(&output.stdout).lines().count();
@@ -515,7 +515,7 @@ fn programs_of_others_take_the_end_of_a_capture_for_no_bug() {
         let why = if stopped { "stopped by `streamline stop` (user 0)" } else { "the daemon has ended" };
         if stopped {
             for client in net.state()["clients"].as_array().unwrap() {
-                // `ps` itself was one.
+                // `ps` itself was a client.
                 let mut stop = Command::new(PROGRAM);
                 let _ = stop
                     .args(["stop", "--client", &client["id"].to_string(), "--daemon"])

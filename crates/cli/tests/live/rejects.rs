@@ -1,4 +1,5 @@
-//! `x |! y` behind a device: what x rejects comes up, wherever x runs; it can be watched, and begin and end by `replace`.
+//! `x |! y` behind a device: packets that x rejects come up, in whatever place x runs. The edge can be watched, and `replace`
+//! can add and remove it.
 
 use crate::net::*;
 use crate::replacing::replace;
@@ -34,11 +35,11 @@ fn what_is_rejected_comes_up_whole() {
         let net = Net::new(None);
         let got = |file: &str| packets(&net.path(file)).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>();
         let requests = [
-            // Those stay above, and so does nothing of their packets in the kernel.
+            // These filters stay above, and so does the handling of their packets.
             "ethernet D by=BY | tcp |! save no-tcp.pcap",
             "ethernet D by=BY | bpf \"udp port 53\" | { save dns.pcap + |! save no-dns.pcap }",
             "ethernet D by=BY | udp | { drop + |! tcp |! count }",
-            // This one is turned round, and runs there.
+            // This filter is inverted, and runs in the kernel.
             "ethernet D by=BY | bpf \"tcp\" |! save turned.pcap",
         ];
         let requests = requests.map(|request| request.replace("BY", by));
@@ -104,7 +105,7 @@ fn what_is_rejected_is_watched_and_wanted_from_a_replacement_on() {
     let rest: Vec<Vec<u8>> = frames.iter().filter(|frame| !is_tcp(frame)).cloned().collect();
     assert!(got("rest.pcap") == rest, "{} of {}: {report}", got("rest.pcap").len(), rest.len());
     assert!(got("watched.pcap") == rest, "{}", net.text("watched.txt"));
-    // `tcp` went on, with what it had counted before: then what it rejects stayed in the kernel.
+    // `tcp` kept its earlier counts. From then on, packets that it rejects stayed in the kernel.
     let counters = report["filters"].as_array().unwrap().iter().find(|one| one["filter"] == "tcp name=t").unwrap();
     assert_eq!((&counters["blocks_taken"], &counters["blocks_rejected"]), (&json!(80), &json!(200)), "{report}");
 }

@@ -1,11 +1,11 @@
-//! Requests that are replaced while packets come: each packet reaches one of them, once, and others notice nothing.
+//! Requests that are replaced while packets come: each packet reaches one of them, once, and other requests notice nothing.
 
 use crate::net::*;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::network::may_make_networks;
 
-/// `streamline replace` of what this process runs; `D` stands for the device.
+/// Replaces the request of this process. `D` stands for the device.
 pub(crate) fn replace(net: &Net, process: u32, request: &str) -> std::process::Output {
     let mut command = Command::new(PROGRAM);
     command.args(["replace", &format!("p{process}"), &request.replace('D', net.device())]);
@@ -49,7 +49,7 @@ fn a_hundred_replacements_lose_and_repeat_no_packet_and_others_notice_nothing() 
             frames
         });
         for at in 1..=TIMES {
-            // Every packet passes each of these; the device is read in another way for each, or in the same.
+            // Every packet passes each of these filters. The way of reading the device changes, or stays the same.
             let way = ["", "| bpf \"udp\"", "| bpf \"udp or tcp\" | port", "| port"][at % 4];
             let output = replace(&net, process, &format!("ethernet D {way} | save {at}.pcap"));
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -73,8 +73,8 @@ fn a_hundred_replacements_lose_and_repeat_no_packet_and_others_notice_nothing() 
     assert_eq!((got.len(), wrong), (sent.len(), None), "lost or repeated");
 }
 
-/// The filter of a running capture is changed again and again while packets come: they all go into the same file, in their
-/// order and once, and bodies into the same folder.
+/// Changes the filter of a running capture again and again while packets come. All packets go to the same file, in
+/// order and once, and bodies to the same folder.
 #[test]
 fn another_filter_goes_on_into_the_same_file() {
     if !may_make_networks() {
@@ -171,7 +171,7 @@ fn without_a_daemon_it_is_the_same() {
             let output = replace(&net, process, &format!("{source} {way} | save {}", file(at + 1)));
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
-        // A thread that copies is some time behind: all is through when the last of it is.
+        // A copying thread is a little behind: when its last packet is through, all are.
         let mut watching = Command::new(PROGRAM);
         watching.args(["watch", &format!("p{process}.port"), "--format", "raw"]);
         let said = format!("{by}.txt");

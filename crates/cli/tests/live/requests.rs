@@ -1,4 +1,4 @@
-//! Requests on live devices: a daemon, several readers of one device, and what each of them gets, packet by packet.
+//! Requests on live devices: a daemon, several readers of one device, and the packets of each, one by one.
 
 use crate::net::*;
 use rustix::process::Signal;
@@ -114,7 +114,7 @@ fn policy_decides_and_says_so() {
         let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(counted["blocks"], 80, "{counted}");
     }
-    // What others do is not for a stranger to see or end.
+    // A stranger cannot see or end other users' requests.
     let client = net.read(&["ethernet D | count"]).pop().unwrap();
     let id = net.state()["clients"][0]["id"].to_string();
     let mut stop = Command::new(PROGRAM);
@@ -180,14 +180,14 @@ fn the_packet_socket_gives_the_same_as_the_kernels_program() {
     outputs.iter().for_each(|output| drop(succeeded(output)));
     let (kernel, socket) = (packets(&net.path("kernel.pcap")), packets(&net.path("socket.pcap")));
     assert_eq!((kernel.len(), socket.len()), (1600, 1600));
-    // What is sent may overtake what is received between one place of the kernel and the other: each way has its order.
+    // Between two points of the kernel, sent packets may overtake received ones. Each direction keeps its order.
     let (kernel, socket) = (by_way(kernel), by_way(socket));
     assert!(kernel == socket, "other bytes or another order");
     let counted: Value = serde_json::from_slice(&outputs[2].stdout).unwrap();
     assert_eq!(counted["blocks"], 500);
 }
 
-/// Packets that were received, and those that were sent: each fourth.
+/// Received packets, and sent ones: each fourth.
 fn by_way(packets: Vec<(u32, Vec<u8>)>) -> [Vec<(u32, Vec<u8>)>; 2] {
     let (sent, received) = packets.into_iter().partition(|(_, frame)| frame[45] % 4 == 3);
     [received, sent]
@@ -241,7 +241,7 @@ fn everything_on_the_way_is_counted() {
     let counted: Value = serde_json::from_slice(&stats(&["--json", net.device()]).stdout).unwrap();
     assert_eq!(counted["devices"][net.device()]["link.rx_packets"], 30, "{counted}");
     assert_eq!(counted["rings"][0]["seen"], 30, "{counted}");
-    // Each third goes to the port, each fifth of those is behind a tag.
+    // Each third packet goes to the port, and a fifth of those are tagged.
     assert_eq!(counted["rings"][0]["readers"][0]["matched"], 8, "{counted}");
     let text = String::from_utf8_lossy(&stats(&[]).stdout).into_owned();
     assert!(text.contains("ring.seen") && text.contains("reader.matched") && !text.contains(" 0 "), "{text}");
@@ -273,13 +273,13 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     let frames = traffic(500);
     far(&net.pair, &frames);
     until("all are seen", || seen("near") == Some(500));
-    // A device that comes later.
+    // A device that appears later.
     let late = Pair::named([(&net.pair.near.namespace, "late0"), (&testkit::network::quiet_namespace(), "end")], 1);
     let late = late.unwrap();
     until("the new device's packets are kept", || seen("late0").is_some());
     far(&late, &frames[..100]);
     until("all are seen", || seen("late0") == Some(100));
-    // Who may, and root, look back; each filter decides on the past as well.
+    // The permitted user and root look back. Each filter also selects from the past.
     let look_back = |user: u32, request: &str| {
         let mut command = net.request(request);
         command.uid(user).gid(user);
@@ -295,7 +295,7 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     }
     look_back(65534, "ethernet late0 last=60s | head 100 | save late.pcap");
     assert_eq!(packets(&net.path("late.pcap")).len(), 100);
-    // It is said how far the ring reaches; who has another ring has nothing of it.
+    // A message says how far the ring reaches back. A user with another ring has no past packets.
     let told = |user: u32, request: &str| {
         let mut command = net.request(request);
         command.uid(user).gid(user);
@@ -311,7 +311,7 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     assert!(!said.contains("reaches back"), "{said}");
     let said = told(1234, "ethernet D last=1h | count");
     assert!(said.contains("holds what others wanted"), "{said}");
-    // A standing request is for root alone, and root takes it back.
+    // Only root may keep a device's packets, and only root may end that.
     let denied = net.request("ethernet D keep=8M | count").uid(1234).gid(1234).output().unwrap();
     let said = String::from_utf8_lossy(&denied.stderr).into_owned();
     assert!(
@@ -358,7 +358,7 @@ fn what_a_stopped_reader_loses_is_shown_while_it_is_stopped() {
     until("it is stopped", || client(&net).unwrap()["stopped"] == true);
     let frames: Vec<Vec<u8>> = (0..2400).map(|number| datagram(number, 53, 1400)).collect();
     send(&net, &frames);
-    // A MiB holds this many at most, each in whole cache lines.
+    // The most packets that fit into a MiB, each in whole cache lines.
     let (sent, most) = (frames.len() as u64, (1 << 20) / 1408);
     let state = net.state();
     let ring = &state["rings"][0]["readers"][0];
@@ -396,8 +396,8 @@ fn who_may_hear_later_looks_less_often() {
         let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(counted["blocks"], sent);
     }
-    // The difference, not the ratio: `streamline ps` of a test beside this one asks every request of the machine, and
-    // wakes both as often. Alone it is 156 against 39.
+    // The difference, not the ratio: `streamline ps` of a parallel test asks every request of the machine, and wakes
+    // both equally often. Without that, the counts are 156 and 39.
     assert!(slept[1] + 60 < slept[0], "{slept:?}");
 }
 
@@ -425,7 +425,7 @@ fn a_request_that_leaves_out_its_source_reads_the_device_beside_it() {
     assert!(said().0.contains("ethernet near: bpf") && said().1.contains("ethernet near: bpf"), "{:?}", said());
     let frames = traffic(90);
     send(&net, &frames[..45]);
-    // What takes its place may leave it out, or have its own.
+    // Its replacement may also leave the source out, or have its own.
     for (request, file) in [("bpf \"udp port 53\" | save again.pcap", "again"), ("ethernet D | save own.pcap", "own")] {
         let replaced = crate::replacing::replace(&net, process, request);
         assert!(replaced.status.success(), "{request}: {}", String::from_utf8_lossy(&replaced.stderr));

@@ -1,4 +1,4 @@
-//! Processes of interfaces and daemons that are killed: flows go on with the next one, and where none comes they end.
+//! Killed processes of interfaces and killed daemons: flows go on with the next process, or end if none comes.
 
 use crate::flows::{command, interface_with};
 use crate::net::*;
@@ -35,7 +35,7 @@ fn daemon(net: &Net) -> i32 {
     net.daemon.as_ref().unwrap().0.as_ref().unwrap().id() as i32
 }
 
-/// The process of the interface, as a child of this daemon's starter.
+/// The process of the interface, a child of this daemon's starter.
 fn interface_process(net: &Net) -> Option<i32> {
     let starter = children(daemon(net)).into_iter().find(|id| command_line(*id).contains("--interface-starter"))?;
     children(starter).into_iter().find(|id| command_line(*id).starts_with("streamline interface-process"))
@@ -50,14 +50,14 @@ fn is_there(process: i32) -> bool {
     !stat.is_empty() && !stat.contains(") Z ")
 }
 
-/// Kills the process of the interface, and waits until another one carries packets.
+/// Kills the process of the interface, and waits until its successor carries packets.
 pub(crate) fn kill_interface_process(net: &Net) {
     let before = interface_process(net).expect("it runs");
     kill(before);
     until("another process goes on", || interface_process(net).is_some_and(|now| now != before));
 }
 
-/// Kills the daemon; its child is gone when this returns.
+/// Kills the daemon. Its child is gone when this returns.
 fn kill_daemon(net: &mut Net) {
     let daemon = net.daemon.take().expect("it runs");
     daemon.signal(Signal::KILL);
@@ -96,7 +96,7 @@ fn pattern() -> Vec<u8> {
     (0..65_521u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// A peer that writes to an echo until it is told to stop, and checks each byte that comes back; gives how many came.
+/// A peer that writes to an echo until it is stopped, and checks each byte that comes back. Returns their number.
 struct Load {
     stop: &'static AtomicBool,
     writer: JoinHandle<u64>,
@@ -176,7 +176,7 @@ fn an_interface_process_has_no_rights_and_few_files() {
     let files: Vec<String> = files.map(|file| std::fs::read_link(file.path()).unwrap().display().to_string()).collect();
     let known = ["socket:", "/dev/null", "net:", "anon_inode:[event", "/memfd:"];
     assert!(files.iter().all(|file| known.iter().any(|known| file.starts_with(known))), "{files:?}");
-    // Nor does the daemon hold a packet socket of the device.
+    // The daemon holds no packet socket of the device either.
     let packets = net.pair.near.namespace.enter(|| std::fs::read_to_string("/proc/thread-self/net/packet"));
     let count = packets.unwrap().unwrap().lines().count() - 1;
     let own = |pid: i32| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
@@ -203,7 +203,7 @@ fn connections_and_listeners_outlive_processes_of_their_interface() {
     assert_eq!(said.matches(line).count(), 3, "{said}");
 }
 
-/// By AF_XDP, where no packet socket of the next process sees what came meanwhile.
+/// With AF_XDP, no packet socket of the next process sees packets of the gap.
 #[test]
 fn connections_open_and_close_between_two_ends_of_their_interface() {
     let Some(net) = interface_with(&["--via", "af_xdp"]) else { return };
@@ -260,7 +260,7 @@ fn an_interface_whose_processes_end_again_and_again_goes_down() {
     let echo = echo(&net, "udp", "4000");
     for _ in 0..5 {
         kill_interface_process(&net);
-        // It carries something, so that it was restored.
+        // It carries data, which shows that it was restored.
         until("it answers", || count(&net, "flows") == 1);
     }
     kill(interface_process(&net).expect("it runs"));
@@ -309,7 +309,7 @@ fn flows_go_on_with_the_next_daemon_and_end_with_their_application() {
     assert!(load.finish() > 100_000);
     assert!(is_there(process), "the same process");
 
-    // An application that is killed is reset at its peer soon.
+    // The peer of a killed application soon gets a reset.
     let mut idle = far_connect(&net, "10.0.0.2:7000");
     idle.write_all(b"x").unwrap();
     idle.read_exact(&mut [0]).unwrap();
@@ -343,7 +343,7 @@ fn without_another_daemon_flows_end_and_the_device_is_given_back() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && said.contains("Network is down"), "{said}");
     assert!(killed.elapsed() < OVER);
-    // A server says it, and tries on.
+    // A server reports it, and tries again.
     std::thread::sleep(Duration::from_millis(300));
     let output = server.interrupt();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -381,7 +381,7 @@ fn an_application_that_is_killed_without_a_daemon_is_reset_at_its_peer() {
     drop(datagrams);
 }
 
-/// A connection to the daemon as this user, and flows on it.
+/// A user's connection to the daemon, and flows on it.
 struct Connected {
     client: Client,
     host: Host,
@@ -440,17 +440,17 @@ fn flows_of_others_are_not_claimed_nor_own_ones_twice() {
         let claimed = connected.client.claim(channels, page.as_fd());
         (connected, claimed)
     };
-    // The descriptor alone does not do: another user has it.
+    // The descriptor alone is not enough: another user has it here.
     assert_eq!(refused(claim(0, vec![0, 1], &own.page()).1), CaptureErrorKind::Absent);
     assert_eq!(refused(claim(NOBODY, vec![0], &other.page()).1), CaptureErrorKind::Absent);
-    // Nor do others of the same flow, nor nonsense.
+    // Other descriptors of the same flow are refused, and so is nonsense.
     let [_, mine, theirs] = own.host.bells().unwrap().handles();
     assert_eq!(refused(claim(NOBODY, vec![0], mine).1), CaptureErrorKind::Absent);
     assert_eq!(refused(claim(NOBODY, vec![0], theirs).1), CaptureErrorKind::Absent);
     assert_eq!(refused(claim(NOBODY, vec![0], &std::io::stdin()).1), CaptureErrorKind::Absent);
     let asked = Connected::new(&net, NOBODY);
     assert_eq!(refused(asked.client.flows(Question::Claim(vec![0])).map(drop)), CaptureErrorKind::Request);
-    // Of two flows one is known: the other ends.
+    // One of two flows is claimed: the other one ends.
     let (claimed, done) = claim(NOBODY, vec![flows_before[1].granted.channel], &own.page());
     done.unwrap();
     until("one was not known", || count(&net, "flows") == 2);
@@ -458,7 +458,7 @@ fn flows_of_others_are_not_claimed_nor_own_ones_twice() {
     assert_eq!(refused(claim(NOBODY, vec![1], &own.page()).1), CaptureErrorKind::Absent, "twice");
     let again = claimed.client.claim(vec![1], own.page().as_fd());
     assert_eq!(refused(again), CaptureErrorKind::Request, "it has flows");
-    // They are of the connection that claimed them; what is not claimed ends after some seconds.
+    // Flows belong to the connection that claimed them. Unclaimed flows end after some seconds.
     drop(claimed);
     until("it took them along", || count(&net, "flows") == 1);
     until("nobody came for the last one", || count(&net, "flows") == 0);
@@ -468,7 +468,7 @@ fn flows_of_others_are_not_claimed_nor_own_ones_twice() {
 #[test]
 fn strangers_are_no_processes_of_interfaces() {
     let Some(net) = interface_with(&[]) else { return };
-    // The daemon is `streamline`, or `nobody` where there is no such user.
+    // The daemon is `streamline`, or `nobody` if there is no such user.
     let own = rustix::fs::stat(format!("/proc/{}/task", daemon(&net))).unwrap().st_uid;
     for user in [0, 1234, NOBODY] {
         if user == own {
@@ -480,7 +480,7 @@ fn strangers_are_no_processes_of_interfaces() {
     assert_eq!(count(&net, "flows"), 0);
 }
 
-/// Files of the daemon and of the interface's process.
+/// Numbers of open files of the daemon and of the interface's process.
 fn files(net: &Net, process: i32) -> [usize; 2] {
     [daemon(net), process].map(|pid| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count())
 }
@@ -517,14 +517,14 @@ fn a_thousand_flows_leave_nothing() {
         until("no flow is left", || count(&net, "flows") == 0);
         until("no file is left", || {
             let after = files(&net, process);
-            // A client may be on its way out.
+            // A client may be about to leave.
             after[0] <= before[0] + 5 && after[1] <= before[1] + 3
         });
         assert_eq!(memory(process), 0);
     }
 }
 
-/// A connection, a listener and a bound flow of IPv6 each go on where another process or daemon does.
+/// A connection, a listener and a bound flow of IPv6 outlive a process and a daemon.
 #[test]
 fn flows_of_ipv6_outlive_processes_and_daemons() {
     let Some(mut net) = crate::ipv6::both() else { return };
@@ -581,7 +581,7 @@ fn connections_on_a_shared_device_outlive_processes_and_daemons() {
     until("the interface came", || count(&net, "listeners") == 1);
     assert!(load.finish() > 100_000);
     ask_once(&net, "10.0.0.2:7000");
-    // The port is the flow's at the next keeper, too.
+    // The next port keeper holds the port for the flow, too.
     let bind = || TcpListener::bind("10.0.0.2:7000");
     assert!(net.pair.near.namespace.enter(bind).unwrap().is_err());
     let device = net.device().to_string();

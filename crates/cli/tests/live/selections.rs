@@ -1,5 +1,5 @@
-//! Typed selectors, and `and`, `or` and `not` over them, behind a device: they give what they give of a file, wherever they
-//! run, and what they reject is not copied.
+//! Typed selectors, and `and`, `or` and `not` over them, behind a device: their results equal those on a file, wherever
+//! they run, and rejected packets are not copied.
 
 use crate::budget::policy;
 use crate::net::*;
@@ -12,7 +12,7 @@ use testkit::frames::{real_and_damaged, shaped};
 use testkit::network::may_make_networks;
 use testkit::random::Random;
 
-/// What stands behind a source: selectors that are alone, one after the other, and joined.
+/// Filters behind a source: single selectors, chains and combinations.
 const WAYS: [&str; 13] = [
     "host 10.0.0.1",
     "not { host 10.0.0.1 or vlan }",
@@ -29,20 +29,20 @@ const WAYS: [&str; 13] = [
     "port 53 | not vlan",
 ];
 
-/// Plain packets, and such as no program can tell about: with two tags, SNAP, MPLS, IP options, extension headers; whole and
-/// broken.
+/// Plain packets, and packets that the kernel program cannot judge: with two tags, SNAP, MPLS, IP options, extension
+/// headers; intact and damaged.
 fn frames() -> Vec<Vec<u8>> {
     let mut random = Random(77);
     let mut frames = traffic(200);
     frames.extend((0..200).map(|at| tagged(tagged(datagram(at, 53, 100), 7), 8)));
     frames.extend(real_and_damaged(300, &mut random));
     frames.extend((0..300).map(|_| shaped(&mut random).bytes));
-    // As a device takes them.
+    // Lengths that a device accepts.
     frames.retain(|frame| (60..1500).contains(&frame.len()));
     frames
 }
 
-/// How many packets, bytes and bytes on the wire were counted.
+/// The counts of packets, bytes and bytes on the wire.
 fn counted(stdout: &[u8]) -> [u64; 3] {
     let counted: Value = serde_json::from_slice(stdout).unwrap();
     ["blocks", "bytes", "wire_bytes"].map(|key| counted[key].as_u64().unwrap())
@@ -55,7 +55,7 @@ fn selections_give_of_a_device_what_they_give_of_a_file() {
     }
     let frames = frames();
     for (by, place) in [("kernel", "kernel"), ("socket", "daemon")] {
-        // So many long expressions cost more than readers of one device may by default.
+        // These long expressions exceed the default budget of one device's readers.
         let net = Net::new(Some(&policy(65536)));
         let requests = |net: &Net, tail: &dyn Fn(usize) -> String| {
             let ways = WAYS.iter().enumerate();
@@ -66,7 +66,7 @@ fn selections_give_of_a_device_what_they_give_of_a_file() {
         let all = net.read(&[&format!("ethernet D by={by} | save all.pcap")]);
         let savers = requests(&net, &|at| format!("save {at}.pcap"));
         let counters = requests(&net, &|_| "count".into());
-        // Each that counts has a second reader where its program cannot tell about every packet.
+        // Each request that counts has a second reader if its program cannot judge every packet.
         let exact = WAYS.iter().filter(|way| way.contains("ether 02:") && !way.contains("ip")).count();
         until("all read", || net.readers() == 1 + 3 * WAYS.len() - exact);
         send(&net, &frames);
@@ -89,7 +89,7 @@ fn selections_give_of_a_device_what_they_give_of_a_file() {
             assert!(!right.is_empty() && right.len() < frames.len() || *way == "ether", "{way}: {}", right.len());
             let source = &report["filters"][0];
             assert_eq!((&source["space"], &source["blocks_made"]), (&json!(place), &json!(got.len())), "{source}");
-            // What the program cannot tell about comes up, and little else.
+            // Packets that the program cannot judge come up, and few others.
             let came = source["blocks_in"].as_u64().unwrap();
             assert!(came <= frames.len() as u64, "{source}");
             matched += came;
@@ -110,7 +110,7 @@ fn what_only_counts_copies_no_more_than_a_program_cannot_tell_about() {
     let net = Net::new(None);
     let reader = net.read(&["ethernet D | not { host 10.0.0.9 or vlan 9 } | count"]).pop().unwrap();
     until("both of its readers read", || net.readers() == 2);
-    // 160 plain, 40 behind one tag; and 5 with two, about which the program cannot tell, of which two have the outer one.
+    // 160 plain frames, 40 with one tag, and 5 with two. The program cannot judge the latter; two of them have the outer tag.
     let mut frames = traffic(200);
     frames.extend((0..5).map(|at| tagged(tagged(datagram(at, 53, 100), 9), if at < 3 { 8 } else { 9 })));
     send(&net, &frames);
@@ -128,7 +128,7 @@ fn what_a_selection_rejects_is_left_to_the_host() {
     if !may_make_networks() {
         return;
     }
-    // Of a device of one's own, selections decide above; what they cannot want is left to the host all the same.
+    // On a device of its own, the request selects above. Packets that no selection can want are still left to the host.
     for source in ["ethernet D mode=consume", "af_xdp D"] {
         let net = Net::new(Some("[[allow]]\nusers = [\"0\"]\ndevices = [\"*\"]\nmodes = [\"tap\", \"consume\"]\n"));
         let host = net.read(&["ethernet D direction=in | save host.pcap"]).pop().unwrap();

@@ -1,4 +1,4 @@
-//! `streamline net up --share`: a device whose addresses stay the host's, by a daemon that confined itself and its port keeper.
+//! `streamline net up --share`: the host keeps a device's addresses. The daemon and its port keeper are confined.
 
 use crate::net::*;
 use serde_json::Value;
@@ -9,8 +9,8 @@ use testkit::network::{End, may_make_networks};
 
 const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"*\"]\nmodes = [\"flow\"]\n";
 
-/// A daemon that shares one end of a pair, the host's 10.0.0.2; the other end is the kernel's, 10.0.0.1. None where that cannot
-/// be made.
+/// A daemon that shares one end of a pair, the host's 10.0.0.2. The other end is the kernel's, 10.0.0.1. `None`: that
+/// cannot be made.
 pub(crate) fn shared() -> Option<Net> {
     if !may_make_networks() {
         return None;
@@ -75,7 +75,7 @@ fn a_flow_has_its_port_and_the_host_the_rest_until_the_application_is_killed() {
     let taken = command(&net, NOBODY, &["echo", "udp", "5000"]).output().unwrap();
     assert!(!taken.status.success() && text(&taken).contains("the host has UDP port 5000"), "{}", text(&taken));
     let echo = Running::start(command(&net, NOBODY, &["echo", "udp", "4000"]));
-    // A port of root's: the keeper has the right, and the daemon has given it up.
+    // A port of root: the keeper has the right, and the daemon has given it up.
     let low = Running::start(command(&net, 0, &["echo", "udp", "7"]));
     until("both listen", || flows(&net) == 2);
     assert!(bind(&net.pair.near, "10.0.0.2:4000").is_err() && bind(&net.pair.near, "0.0.0.0:7").is_err());
@@ -97,7 +97,7 @@ fn a_flow_has_its_port_and_the_host_the_rest_until_the_application_is_killed() {
         let count: u64 = line.split_whitespace().last().unwrap().parse().unwrap();
         assert!(count >= at_least, "{line}");
     }
-    // Killed: it can take nothing back.
+    // Killed: it cannot give anything back itself.
     echo.signal(rustix::process::Signal::KILL);
     until("its port is free", || bind(&net.pair.near, "10.0.0.2:4000").is_ok());
     until("its flow ended", || flows(&net) == 1);
@@ -137,7 +137,7 @@ fn a_keeper_that_is_killed_is_told_and_new_flows_are_refused() {
         refused = text(&echo.output().unwrap());
         refused.contains("holds ports of the host does not answer")
     });
-    // The flow that is there goes on.
+    // An existing flow goes on.
     far.send_to(b"still there?", "10.0.0.2:4000").unwrap();
     assert_eq!(far.recv(&mut [0; 100]).unwrap(), 12);
     let mut net = net;
@@ -168,7 +168,7 @@ fn addresses_and_ways_that_contradict_sharing_are_refused() {
     }
 }
 
-/// What a server of files answers to one request from this end.
+/// The answer of a file server to one request from this end.
 fn fetched(end: &End, address: &str) -> String {
     use std::io::{Read, Write};
     let address: std::net::SocketAddr = address.parse().unwrap();
@@ -186,7 +186,7 @@ fn fetched(end: &End, address: &str) -> String {
     answer
 }
 
-/// Reads a request to its end: a socket that is closed with unread bytes resets its connection.
+/// Reads a whole request: closing a socket with unread bytes resets its connection.
 fn read_request(stream: &mut std::net::TcpStream) {
     use std::io::BufRead;
     let lines = std::io::BufReader::new(stream).lines();
@@ -213,7 +213,7 @@ fn connections_of_flows_and_of_the_host_run_side_by_side() {
     let refused = Running::start(taken).end();
     assert!(!refused.status.success() && text(&refused).contains("address in use"), "{}", text(&refused));
     drop(held);
-    // Outwards: a listener of the kernel's on the far side, and the file comes back by a flow.
+    // Outwards: the kernel listens on the far side, and a flow sends the file back.
     let far = net.pair.far.namespace.enter(|| std::net::TcpListener::bind("10.0.0.1:9000")).unwrap().unwrap();
     let sent = file.clone();
     let served = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What a policy's filter shows of a device: that and nothing else, whatever is asked for.
+//! A policy's filter: its users see only matching packets of a device, for any request.
 
 use crate::net::*;
 use serde_json::Value;
@@ -12,7 +12,7 @@ fn as_nobody(net: &Net, request: &str) -> Running {
     Running::start(net.as_nobody(request))
 }
 
-/// What passes the policy's filter.
+/// Does this frame match the policy's filter?
 fn is_shown(frame: &[u8]) -> bool {
     frame[12] == 8 && frame[36..38] == 53u16.to_be_bytes()
 }
@@ -44,7 +44,7 @@ fn what_policy_shows_is_all_there_is_for_who_has_its_ring() {
         "ethernet D | save plain.pcap",
         "ethernet D by=socket | save socket.pcap",
         "ethernet D last=60s | save past.pcap",
-        // What the kernel cannot ask as a whole is asked above.
+        // The reader evaluates expressions that the kernel cannot evaluate as a whole.
         "ethernet D | bpf \"udp or ip6 protochain 17\" | save above.pcap",
         "ethernet D | count",
         "ethernet D | sample 2 | count",
@@ -79,7 +79,7 @@ fn what_policy_shows_is_all_there_is_for_who_has_its_ring() {
         let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(counted["blocks"], expected, "{counted}");
     }
-    // Of what a filter lets through everything is kept.
+    // All packets that the policy's filter passes are kept.
     assert!(said(&outputs[2]).contains("nothing from before was kept"), "{}", said(&outputs[2]));
 }
 

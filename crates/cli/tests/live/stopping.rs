@@ -1,4 +1,4 @@
-//! `ps`, `top` and `stop` speak of a request by one number, and of other clients of the daemon by theirs.
+//! `ps`, `top` and `stop` use one number for a request, and another for other clients of the daemon.
 
 use crate::net::*;
 use capture::client::Client;
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The words of the row that begins so.
+/// The words of the row that begins with `first`.
 fn row<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
     let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.find(|row| row.first() == Some(&first)).unwrap_or_else(|| panic!("no row {first} in:\n{table}"))
@@ -32,7 +32,7 @@ fn a_request_through_a_daemon_is_ended_cleanly_by_the_number_that_is_shown() {
     let listed = text(&streamline(&net, &["ps"]).stdout);
     let shown = row(&listed, &number);
     assert_eq!((shown[1], shown.contains(&net.device())), ("root", true), "{listed}");
-    // It is no client besides, and neither is `ps` itself: there is no such table.
+    // The request is not listed as a client, too. `ps` itself is not listed either: there is no such table.
     assert!(!listed.lines().any(|line| line.trim_start().starts_with("client ")), "{listed}");
     assert_eq!(listed.matches("confined to").count(), 1, "{listed}");
     let seen = text(&streamline(&net, &["top", "--interval", "0.1", "--count", "1"]).stdout);
@@ -63,7 +63,7 @@ fn what_is_no_request_is_cut_off_by_its_number_as_a_client() {
     let number = clients.iter().find(|client| client["purpose"] == "tcpdump -i near").unwrap()["id"].to_string();
     let shown = row(&listed, &number);
     assert_eq!((shown[1], shown[2]), ("root", &*this), "{listed}");
-    // By the number of its process, and by that of the client as if it were one.
+    // By the number of its process, and by the client's number as if it were a request.
     for asked in [&this, &number] {
         let refused = streamline(&net, &["stop", asked]);
         let said = text(&refused.stderr);
@@ -83,7 +83,7 @@ fn where_nothing_runs_there_are_no_empty_tables() {
         return;
     }
     let net = Net::new(Some("[[allow]]\nusers = [\"65534\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n"));
-    // Root would see everybody's requests, those of other tests too.
+    // Root would see all users' requests, including those of other tests.
     let mut ps = Command::new(PROGRAM);
     ps.args(["ps", "--daemon"]).arg(net.socket()).uid(NOBODY).gid(NOBODY).env("XDG_RUNTIME_DIR", net.path("."));
     let output = ps.output().unwrap();

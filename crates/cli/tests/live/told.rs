@@ -1,4 +1,4 @@
-//! `explain` says of every request what `run` does: where each filter runs, and what of a device does not come up.
+//! `explain` agrees with `run` for every request: where each filter runs, and which packets of a device do not come up.
 
 use crate::net::*;
 use rustix::process::Signal;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use testkit::network::{Pair, may_make_networks};
 
-/// What stands behind a source.
+/// Filters behind a source.
 const TAILS: [&str; 23] = [
     "drop",
     "bpf \"udp port 53\" | drop",
@@ -35,7 +35,7 @@ const TAILS: [&str; 23] = [
     "not { port |80 bpf \"tcp\" } | drop",
 ];
 
-/// (filters in the kernel, filters in the application), by what they are called.
+/// The names of (filters in the kernel, filters in the application).
 type Told = (BTreeSet<String>, BTreeSet<String>);
 
 fn streamline(pair: &Pair, folder: &Path, arguments: &[&str]) -> Running {
@@ -54,7 +54,7 @@ fn explained(pair: &Pair, folder: &Path, request: &str) -> Told {
     let leads_to =
         |id: &Value| nodes.iter().any(|node| node["edges"].as_array().unwrap().iter().any(|edge| edge["to"] == *id));
     for node in nodes {
-        // Operands of a choice in the kernel are a part of its program.
+        // Operands of a selection in the kernel are part of its program.
         let is_operand = !leads_to(&node["id"]) && !node["input"].as_array().unwrap().is_empty();
         if is_operand && node["space"] == "kernel" {
             continue;
@@ -65,7 +65,7 @@ fn explained(pair: &Pair, folder: &Path, request: &str) -> Told {
     spaces
 }
 
-/// What runs in the kernel is one source up here, for each way to where it leaves.
+/// The part in the kernel is one source up here, for each edge that leaves it.
 fn reported(report: &Value) -> Told {
     let mut spaces = Told::default();
     for filter in report["filters"].as_array().unwrap() {
@@ -79,7 +79,7 @@ fn reported(report: &Value) -> Told {
     spaces
 }
 
-/// Does it hear when it is asked to stop?
+/// Has it a handler for the signal to stop?
 fn hears(reader: &Running) -> bool {
     let status = format!("/proc/{}/status", reader.0.as_ref().unwrap().id());
     let status = std::fs::read_to_string(status).unwrap_or_default();
@@ -88,7 +88,7 @@ fn hears(reader: &Running) -> bool {
     caught & 1 << (Signal::INT.as_raw() - 1) != 0
 }
 
-/// Each source with everything behind it, as many at a time as it says.
+/// Checks each source with all tails, this number at a time.
 fn check(sources: &[(&str, usize)]) {
     let (pair, folder) = (Pair::new(), tempfile::tempdir().unwrap());
     for (source, at_a_time) in sources {
@@ -104,7 +104,7 @@ fn check(sources: &[(&str, usize)]) {
                     let mut begun = reader.take().unwrap_or_else(|| start(request));
                     until("it has begun", || hears(&begun) || begun.has_ended());
                     let output = begun.interrupt();
-                    // The kernel sets a queue free some time after who had it is gone.
+                    // The kernel frees a queue some time after its owner has closed it.
                     if !output.status.success() {
                         eprintln!("{request}: {}", String::from_utf8_lossy(&output.stderr));
                         return false;

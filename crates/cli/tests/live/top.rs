@@ -1,4 +1,4 @@
-//! `streamline top` on a daemon: what it says of none that reads, and when it ends.
+//! `streamline top` on a daemon: stopped readers, and the end of the command.
 
 use crate::net::*;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ fn top(net: &Net, interval: &str) -> Command {
     command
 }
 
-/// It runs, and here is what it writes.
+/// Starts it. Returns its standard output.
 fn started(net: &Net, interval: &str) -> (Running, ChildStdout) {
     let mut child = top(net, interval).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
@@ -31,7 +31,7 @@ fn where_nothing_runs_it_says_so() {
     let output = top(&net, "0.1").args(["--count", "1"]).output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("packets/s") && shown.contains(net.device()) && !shown.contains("nothing"), "{shown}");
-    // Who is stopped reads nothing, and what it loses is told without it.
+    // A stopped reader does not answer; its losses are reported all the same.
     let mut sender = net.pair.far.sender();
     readers[0].signal(rustix::process::Signal::STOP);
     let frame = datagram(0, 53, 1400);
@@ -72,7 +72,7 @@ fn it_ends_quietly_when_nobody_reads_also_between_two_views() {
     assert!(output.status.code() == Some(1) && said.contains("No space left"), "{said}");
 }
 
-/// What another user's request says of itself is shown, and no terminal obeys it.
+/// Another user's description of a request is shown without its escape sequences.
 #[test]
 fn purposes_are_shown_and_not_obeyed() {
     if !may_make_networks() {

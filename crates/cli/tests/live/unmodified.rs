@@ -1,5 +1,5 @@
-//! Unmodified programs whose sockets are flows (`streamline net run`), by an ordinary user, against the kernel's sockets on the far
-//! side of a pair.
+//! Unmodified programs whose sockets are flows (`streamline net run`), run by an ordinary user, against the kernel's
+//! sockets on the far side of a pair.
 
 use crate::flows::interface_with;
 use crate::net::*;
@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Are these programs there? If not, says so on standard error.
+/// Are these programs installed? If not, prints a message.
 pub(crate) fn are_installed(names: &[&str]) -> bool {
     let places = ["/usr/bin", "/usr/sbin", "/bin"];
     let missing = names.iter().find(|name| !places.iter().any(|place| Path::new(place).join(name).exists()));
@@ -22,17 +22,17 @@ pub(crate) fn are_installed(names: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// A pair, where these programs are installed.
+/// A pair, if these programs are installed.
 pub(crate) fn with_program(names: &[&str]) -> Option<Net> {
     are_installed(names).then(|| interface_with(&[])).flatten()
 }
 
-/// `streamline net run -- PROGRAM` as a user without rights, in the folder of the test.
+/// `streamline net run -- PROGRAM`, run by a user without rights in the test's folder.
 pub(crate) fn run(net: &Net, words: &[&str]) -> Command {
     run_with(net, &[], words)
 }
 
-/// The same with options of the command.
+/// The same, with options of the command.
 pub(crate) fn run_with(net: &Net, options: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["net", "run", "--daemon"]).arg(net.socket()).args(options).arg("--").args(words);
@@ -42,14 +42,14 @@ pub(crate) fn run_with(net: &Net, options: &[&str], words: &[&str]) -> Command {
     command
 }
 
-/// Standard output of a program that does what it is asked for.
+/// The standard output of a program that must succeed.
 pub(crate) fn done(net: &Net, words: &[&str]) -> Vec<u8> {
     let output = run(net, words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
-/// Connections of the kernel's on the far side, each served by `serve` in a thread; ends with the test's process.
+/// Accepts the kernel's connections on the far side, each served in a thread. Ends with the test's process.
 pub(crate) fn serve(net: &Net, address: &str, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
     let listener = net.pair.far.namespace.enter(|| TcpListener::bind(address)).unwrap().unwrap();
     std::thread::spawn(move || {
@@ -60,7 +60,7 @@ pub(crate) fn serve(net: &Net, address: &str, serve: impl Fn(TcpStream) + Clone 
     });
 }
 
-/// A connection from the far side, once somebody listens.
+/// Connects from the far side, once there is a listener.
 fn connect(net: &Net, address: &str) -> TcpStream {
     let address: SocketAddr = address.parse().unwrap();
     let mut stream = None;
@@ -79,7 +79,7 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }
 
-/// Reads the head of an HTTP message: its first line, and the value of Content-Length.
+/// Reads the head of an HTTP message. Returns its first line and Content-Length.
 fn head(stream: &mut impl BufRead) -> (String, usize) {
     let (mut first, mut length, mut line) = (String::new(), 0, String::new());
     while stream.read_line(&mut line).unwrap() > 2 {
@@ -128,7 +128,7 @@ fn what_is_written_before_the_end_arrives() {
     let (say, hear) = std::sync::mpsc::channel();
     serve(&net, "10.0.0.1:7000", move |mut stream| {
         let mut got = Vec::new();
-        // Slow at first: the program is gone long before its bytes.
+        // Slow at first: the program has ended long before its bytes are read.
         std::thread::sleep(Duration::from_millis(300));
         stream.read_to_end(&mut got).unwrap();
         say.send(got).unwrap();
@@ -139,7 +139,7 @@ fn what_is_written_before_the_end_arrives() {
     assert!(hear.recv_timeout(LONG).unwrap() == bytes(8 << 20));
 }
 
-/// Gets a file from the kernel's side by one connection, `times` times.
+/// Fetches a file from the kernel's side `times` times over one connection.
 fn fetch(net: &Net, address: &str, path: &str, times: usize) -> Vec<u8> {
     let mut stream = connect(net, address);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -154,7 +154,7 @@ fn fetch(net: &Net, address: &str, path: &str, times: usize) -> Vec<u8> {
     body
 }
 
-/// The same from several connections at once.
+/// The same over several connections at once.
 fn fetch_at_once(net: &Net, address: &'static str, path: &'static str, expected: &[u8]) {
     std::thread::scope(|scope| {
         let fetches: Vec<_> = (0..20).map(|_| scope.spawn(|| fetch(net, address, path, 3))).collect();
@@ -162,7 +162,7 @@ fn fetch_at_once(net: &Net, address: &'static str, path: &'static str, expected:
     });
 }
 
-/// Words of a configuration of nginx that have it write below this folder only.
+/// nginx configuration that makes it write only below this folder.
 pub(crate) fn nginx_folders(folder: &str) -> String {
     let names = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     names.iter().map(|name| format!("{name}_temp_path {folder}/{name};")).collect()
@@ -184,7 +184,7 @@ fn nginx_serves_with_its_workers() {
     let conf = net.path("nginx.conf").display().to_string();
     let nginx = Running::start(run(&net, &["nginx", "-e", "/dev/stderr", "-c", &conf]));
     fetch_at_once(&net, "10.0.0.2:8080", "/file", &bytes(1 << 20));
-    // New workers come, and the old ones end: they close idle connections then.
+    // New workers start, and old ones end. Old ones then close idle connections.
     let master = nginx.0.as_ref().expect("it runs").id();
     let workers = || -> Vec<String> {
         let children = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
@@ -226,7 +226,7 @@ fn redis_serves_and_saves_in_the_background() {
     assert!(redis.end().status.success());
 }
 
-/// A program of the kernel's on the far side.
+/// Runs a program over the kernel's sockets on the far side.
 pub(crate) fn far(net: &Net, words: &[&str]) -> Running {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -345,7 +345,7 @@ fn a_program_that_loads_nothing_is_told_so() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(expected), "{said}");
     }
-    // The program's own status and output are what a shell sees.
+    // The shell sees the program's own status and output.
     let output = run(&net, &["sh", "-c", "echo said; exit 3"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b"said\n"[..]));
     let socket = net.socket().into_os_string().into_encoded_bytes();

@@ -1,10 +1,10 @@
-//! Watching requests on devices: what goes along their edges, and that nothing reaches the path.
+//! Watching requests on devices: the blocks on their edges, and no effect on the data path.
 
 use crate::net::*;
 use std::process::{Command, Stdio};
 use testkit::network::may_make_networks;
 
-/// `streamline watch` of the first client's request, through this net's daemon.
+/// `streamline watch` on the first client's request, through this net's daemon.
 fn watch(net: &Net, edge: &str, options: &[&str]) -> Command {
     let mut id = String::new();
     until("it can be asked", || {
@@ -12,7 +12,7 @@ fn watch(net: &Net, edge: &str, options: &[&str]) -> Command {
         let clients = state["clients"].as_array().unwrap();
         let reader = clients.iter().find(|client| !client["readers"].as_array().unwrap().is_empty());
         id = reader.map(|client| client["process"].to_string()).unwrap_or_default();
-        // Requests of other tests may be asked, too.
+        // The answer may include requests of other tests.
         state["requests"].as_array().unwrap().iter().any(|request| request["id"] == id.as_str())
     });
     let mut command = Command::new(PROGRAM);
@@ -20,7 +20,7 @@ fn watch(net: &Net, edge: &str, options: &[&str]) -> Command {
     command
 }
 
-/// Watches, once this returns; what it sees goes to a file, and what it says to one with `.txt` behind its name.
+/// Watches; it has begun when this returns. Blocks go to the file `to`, messages to the file `to`.txt.
 fn started(net: &Net, edge: &str, options: &[&str], to: &str) -> Running {
     let said = format!("{to}.txt");
     let files = [to, &said].map(|name| std::fs::File::create(net.path(name)).unwrap());
@@ -73,7 +73,7 @@ fn a_watcher_that_is_stopped_or_killed_disturbs_nothing() {
     let counts = |reader: Running| {
         let output = reader.interrupt();
         let stats = succeeded(&output);
-        // All but what depends on when the reader looked.
+        // Everything that does not depend on the time of reading.
         let nodes = stats["filters"].as_array().unwrap().clone();
         (String::from_utf8(output.stdout).unwrap(), nodes, stats["rings"].clone())
     };

@@ -234,7 +234,7 @@ fn of_spread(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
     let most = (0..plan.nodes.len()).max_by(|one, other| load.of[*one].total_cmp(&load.of[*other]))?;
     let is_operand = plan.sources_of()[most].is_empty();
     let Task::Filter { kind, .. } = &plan.nodes[most].task else { return None };
-    if is_operand || Sharing::of(kind) == Sharing::Single || kind.is_sink() {
+    if is_operand || matches!(Sharing::of(kind), Sharing::Opens | Sharing::Single) || kind.is_sink() {
         return None;
     }
     let mut plan = plan.clone();

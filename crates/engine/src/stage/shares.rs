@@ -5,10 +5,11 @@
 //!
 //! - `workers=N` makes one group. It begins with the filters that make streams from frames (`tcp`, `udp`), and ends
 //!   before the first filter that sees all blocks (sinks, `count`).
-//! - `spread=N` makes a group of each filter that has it; neighbours with the same number form one group.
+//! - `spread=N` makes a group of each filter that has it; neighbours with the same number form one group. A group with
+//!   `decap` is divided by pairs of hosts: in front of it, fragments and tunnels do not name their inner flows.
 
 use super::{each_operand, is_border, join, join_circles, root};
-use crate::plan::{Edge, NodeId, Plan, Task};
+use crate::plan::{Edge, Node, NodeId, Plan, Task};
 use crate::worker::splits;
 use filter::share::{Division, Sharing};
 use filter::{Mode, Parts};
@@ -51,7 +52,7 @@ impl Shared {
             shared[index] = match sharing(id) {
                 Sharing::Begins => true,
                 Sharing::Copied => !above.is_empty() && behind == above.len(),
-                Sharing::Single => false,
+                Sharing::Opens | Sharing::Single => false,
             };
         }
         for (index, node) in plan.nodes.iter().enumerate() {
@@ -90,6 +91,7 @@ impl Shared {
             let Task::Filter { kind, .. } = &plan.nodes[index].task else { continue };
             let mine = match (Sharing::of(kind), kind.mode) {
                 (Sharing::Begins, _) => Division::Flows,
+                (Sharing::Opens, _) => Division::Hosts,
                 (_, Mode::Stateless) if !kind.writes.has(Parts::STREAMS) => Division::Batches,
                 _ => Division::Streams,
             };
@@ -102,8 +104,27 @@ impl Shared {
             *division = (*division).max(mine);
             shared.of[index] = Some(group);
         }
+        shared.check_hosts(plan)?;
         shared.check(plan)?;
         Ok(shared)
+    }
+
+    /// Flows that several tunnels carry meet in no share of pairs of hosts.
+    fn check_hosts(&self, plan: &Plan) -> Result<(), (NodeId, String)> {
+        let joins = |(index, node): (usize, &Node)| match &node.task {
+            Task::Filter { kind, params } => {
+                let group = self.group_of(NodeId(index as u32));
+                Sharing::of(kind) == Sharing::Begins
+                    && params.text("tunnel") == Some("ignore")
+                    && group.is_some_and(|group| group.division == Division::Hosts)
+            }
+            Task::Choose(_) => false,
+        };
+        plan.nodes.iter().enumerate().find(|node| joins(*node)).map_or(Ok(()), |(index, _)| {
+            let why =
+                "with `tunnel=ignore` a flow may come between several pairs of hosts, by which its share is divided";
+            Err((NodeId(index as u32), why.to_string()))
+        })
     }
 
     pub(super) fn group_of(&self, id: NodeId) -> Option<&Group> {

@@ -10,7 +10,7 @@ use crate::parts::{Graph, Passes};
 use engine::End;
 use filter::prelude::*;
 use std::path::Path;
-use std::process::Command;
+use testkit::instructions::{can_be_counted, check, of_test};
 
 /// The variable that tells the program which run to count: blocks, filters in place, filters that give new blocks.
 const RUN: &str = "STREAMLINE_COUNTED";
@@ -73,14 +73,7 @@ fn counted_run() {
 
 /// The instructions of such a run.
 fn instructions(blocks: u64, in_place: usize, makers: usize) -> u64 {
-    let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "instructions::counted_run", "--test-threads=1"]);
-    let output = command.env(RUN, format!("{blocks} {in_place} {makers}")).output().expect("valgrind is there");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let counted = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
-    counted.unwrap_or_else(|| panic!("valgrind does not say how many instructions:\n{said}"))
+    of_test("instructions::counted_run", RUN, &format!("{blocks} {in_place} {makers}"))
 }
 
 /// The instructions for each block, without the fixed part of a run.
@@ -91,12 +84,7 @@ fn of_a_block(in_place: usize, makers: usize) -> f64 {
 
 #[test]
 fn instructions_a_block_and_hop_stay() {
-    if cfg!(debug_assertions) {
-        eprintln!("skipped: the golden file is of a release build");
-        return;
-    }
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("skipped: needs valgrind, to count instructions");
+    if !can_be_counted() {
         return;
     }
     let shortest = of_a_block(0, 0);
@@ -105,18 +93,5 @@ fn instructions_a_block_and_hop_stay() {
         ("hop in place", (of_a_block(HOPS, 0) - shortest) / HOPS as f64),
         ("hop with new blocks", (of_a_block(0, HOPS) - shortest) / HOPS as f64),
     ];
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.golden");
-    let text: String = found.iter().map(|(name, number)| format!("{name}: {number:.2}\n")).collect();
-    if std::env::var_os("UPDATE").is_some() {
-        return std::fs::write(golden, text).unwrap();
-    }
-    let expected = std::fs::read_to_string(golden).unwrap();
-    println!("found:\n{text}expected:\n{expected}");
-    for (line, (name, number)) in expected.lines().zip(found) {
-        let (known, most) = line.split_once(": ").unwrap();
-        assert_eq!(known, name);
-        let most = most.parse::<f64>().unwrap() * (1.0 + MORE);
-        assert!(number <= most, "{name}: {number:.2} instructions, more than {most:.2}");
-    }
-    assert_eq!(expected.lines().count(), found.len());
+    check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.golden"), &found, MORE);
 }

@@ -1,6 +1,7 @@
-//! How much of a frame is understood, and stays: the link header, and headers up to payload. Reads, and changes nothing.
+//! Finds how much of a frame stays: the link header, and all headers that the filter understands.
 //!
-//! In: a frame. Out: where its payload begins ([`Kept`]), and the sums by which checksums are mended once that is zeroes ([`Zeroed`]).
+//! Reads a frame and changes nothing. [`Kept`] says where its payload begins. [`Zeroed`] has the sums that mend checksums
+//! after the payload became zeroes.
 
 use crate::parts::edit;
 use packet::checksum::Sum;
@@ -8,12 +9,12 @@ use packet::frame::{self, Frame, protocol};
 use packet::link::LinkType;
 use packet::{encapsulation, ethernet, ipv4, ipv6, tcp};
 
-/// What of a frame stays, its addresses changed.
+/// The part of a frame that stays, with other addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
-    /// Everything that is understood, from the first byte on.
+    /// Bytes understood, counted from the first.
     pub(super) bytes: usize,
-    /// Payload follows these bytes, and not a header that the filter does not understand.
+    /// Payload follows these bytes. `false`: a header follows that the filter does not understand.
     pub(super) has_payload: bool,
     pub(super) what: What,
 }
@@ -26,7 +27,7 @@ pub(super) enum What {
 }
 
 impl Kept {
-    /// Of a frame of this link type; `None` where the link's headers are not known.
+    /// Finds the kept part of a frame. `None`: the filter does not know the headers of this link type.
     pub(super) fn of(link: LinkType, bytes: &[u8], wire_len: u32) -> Option<Kept> {
         let (link_bytes, ether_type) = link_header(link, bytes)?;
         let nothing = Kept { bytes: link_bytes.min(bytes.len()), has_payload: false, what: What::Other };
@@ -43,14 +44,14 @@ impl Kept {
             return Some(nothing);
         };
         let Some(end) = headers_end(bytes, &read) else {
-            // What stands behind the fixed header is not all understood: it is a packet of nothing.
+            // Some header behind the fixed one is unknown: keep only the link header.
             return Some(nothing);
         };
         Some(Kept { bytes: end, has_payload: true, what: What::Ip(read) })
     }
 }
 
-/// Bytes of a link header with its tags, and the ether type behind; `None` for links whose addresses are not known.
+/// Bytes of a link header with its tags, and the ether type behind. `None`: the link type's addresses are unknown.
 fn link_header(link: LinkType, bytes: &[u8]) -> Option<(usize, u16)> {
     let word = |at: usize| bytes.get(at..at + 2).map_or(0, |word| u16::from_be_bytes([word[0], word[1]]));
     match link.canonical() {
@@ -69,7 +70,7 @@ fn link_header(link: LinkType, bytes: &[u8]) -> Option<(usize, u16)> {
     }
 }
 
-/// Where the headers end that are understood, in captured bytes; `None` where some before them are not.
+/// Where the last understood header ends, in captured bytes. `None`: a header before it is not understood.
 fn headers_end(bytes: &[u8], read: &Frame) -> Option<usize> {
     let fixed = read.network_offset as usize;
     let first = if read.version == 4 { bytes[fixed + 9] } else { bytes[fixed + 6] };
@@ -84,13 +85,13 @@ fn headers_end(bytes: &[u8], read: &Frame) -> Option<usize> {
     Some(start + transport_header_bytes(read.protocol, transport).min(transport.len()))
 }
 
-/// Are all extension headers such as options can be taken out of: neither routing nor authentication?
+/// Is every extension header a list of options or a fragment header? Routing and authentication headers are not.
 fn has_plain_extensions(bytes: &[u8], read: &Frame) -> bool {
     extensions(bytes, read)
         .all(|(kind, _)| matches!(kind, ipv6::HOP_BY_HOP | ipv6::DESTINATION_OPTIONS | ipv6::FRAGMENT))
 }
 
-/// The extension headers of a packet of IPv6: number and place of each.
+/// The extension headers of an IPv6 packet: number and byte range of each.
 pub(super) fn extensions(bytes: &[u8], read: &Frame) -> impl Iterator<Item = (u8, std::ops::Range<usize>)> {
     let header = read.network_offset as usize;
     let (mut next, mut at, end) =
@@ -108,13 +109,13 @@ pub(super) fn extensions(bytes: &[u8], read: &Frame) -> impl Iterator<Item = (u8
     })
 }
 
-/// Bytes of a transport header, as its protocol has it; 0 of protocols that are not understood.
+/// Bytes of a transport header. 0: the filter does not understand the protocol.
 fn transport_header_bytes(protocol: u8, transport: &[u8]) -> usize {
     let words = |at: usize| transport.get(at).copied().unwrap_or(0);
     match protocol {
         protocol::TCP => (usize::from(words(12) >> 4) * 4).max(tcp::Packet::HEADER_BYTES),
         protocol::UDP | protocol::UDP_LITE => 8,
-        // RFC 4340, section 5.1: the sequence number is short or long; options may be anything.
+        // RFC 4340, section 5.1: the sequence number is short or long. Options may hold anything, so they do not stay.
         protocol::DCCP => {
             if words(8) & 1 == 1 {
                 16
@@ -134,7 +135,7 @@ fn transport_header_bytes(protocol: u8, transport: &[u8]) -> usize {
     }
 }
 
-/// Where the headers of a packet inside an error end; `None` where it has options of any sort.
+/// Where the headers of the packet inside an ICMP error end. `None`: that packet has options or extension headers.
 fn inner_headers_end(message: &[u8], at: usize) -> Option<usize> {
     let read = frame::parse_ip(message, at as u32, message.len() as u32).ok()?;
     let fixed = if read.version == 4 { ipv4::Packet::HEADER_BYTES } else { ipv6::Packet::HEADER_BYTES };
@@ -148,7 +149,7 @@ fn inner_headers_end(message: &[u8], at: usize) -> Option<usize> {
     (start == at + fixed).then(|| start + known)
 }
 
-/// Sums of payload that becomes zeroes: of a packet's, and of that of the packet inside, if it is an error, with where that is.
+/// Sums of the payload before it becomes zeroes. For an ICMP error also the inner packet, and the sum of its payload.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zeroed {
     payload: Sum,
@@ -156,7 +157,7 @@ pub(super) struct Zeroed {
 }
 
 impl Zeroed {
-    /// Sums the payload of a packet in a frame of which the first `kept` bytes stay. `None`: no checksum covers the payload.
+    /// Sums the payload behind the first `kept` bytes of a frame. `None`: no checksum covers it (later fragments).
     pub(super) fn of(bytes: &[u8], read: &Frame, kept: usize) -> Option<Zeroed> {
         if read.is_later_fragment() {
             return None;
@@ -173,7 +174,7 @@ impl Zeroed {
         Some(Zeroed { payload: Sum::of(&bytes[covered_payload(bytes, read, kept)]), inner })
     }
 
-    /// Mends the checksums of a packet in which there are zeroes now.
+    /// Mends the checksums of a packet after its payload became zeroes.
     pub(super) fn mend(&self, bytes: &mut [u8], read: &Frame) {
         let mut payload = self.payload;
         let mut now = Sum::default();
@@ -195,7 +196,7 @@ fn covered_payload(bytes: &[u8], read: &Frame, kept: usize) -> std::ops::Range<u
     let stated = bytes.get(start + 4..start + 6).map_or(0, |len| usize::from(u16::from_be_bytes([len[0], len[1]])));
     match read.protocol {
         protocol::UDP | protocol::UDP_LITE if stated >= 8 => kept..(start + stated).clamp(kept, end),
-        // RFC 4340, section 9.2: 0 covers the whole packet, 1 the header alone, and n the header and n - 1 words behind it.
+        // RFC 4340, section 9.2: 0 covers the whole packet, 1 the header only, n the header and n - 1 words behind it.
         protocol::DCCP => match bytes.get(start + 9).map_or(0, |coverage| usize::from(coverage & 0xf)) {
             0 => kept..end,
             words => kept..(kept + (words - 1) * 4).min(end),

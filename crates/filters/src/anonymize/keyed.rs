@@ -1,25 +1,25 @@
-//! What a key makes of addresses: others, the same for the same key, and with the structure that is worth keeping.
+//! Maps addresses to others: the same for the same key, with the structure that analyses need.
 //!
-//! - IP addresses: two that have their first n bits in common have exactly n in common afterwards. Crypto-PAn, as its authors
-//!   published it (Xu, Fan, Ammar, Moon: "Prefix-preserving IP address anonymization", ICNP 2002), with AES-128: bit by bit, each
-//!   is turned or not by a pseudorandom function of those before it.
-//! - Ethernet addresses: a pseudorandom function, except for the bits that say "group" and "locally administered".
+//! - IP addresses: two that share exactly their first n bits share exactly n afterwards. This is Crypto-PAn with AES-128
+//!   (Xu, Fan, Ammar, Moon: "Prefix-preserving IP address anonymization", ICNP 2002). A pseudorandom function of the bits
+//!   before a bit decides whether to turn it.
+//! - Ethernet addresses: a pseudorandom function. The bits "group" and "locally administered" stay.
 
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128, Block};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 
-/// Addresses whose outcome is remembered, of either version: a power of two.
+/// Entries of each table of remembered addresses: a power of two.
 const REMEMBERED: usize = 4096;
 
-/// Blocks that are encrypted at a time.
+/// Blocks that the cipher encrypts in one call.
 const TOGETHER: usize = 32;
 
-/// A key, and what was made of some addresses with it.
+/// A key, and the addresses that it mapped lately.
 pub(super) struct Keyed {
     addresses: Aes128,
-    /// What stands in for the bits that are not known yet.
+    /// Crypto-PAn's pad: fills a cipher block from the current bit on.
     pad: u128,
     macs: Aes128,
     v4: Vec<Option<(u32, u32)>>,
@@ -27,7 +27,7 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
-    /// Of a key as Crypto-PAn has it: 16 bytes for the cipher, 16 for the pad.
+    /// Splits a key as Crypto-PAn does: 16 bytes for the cipher, 16 for the pad.
     pub(super) fn new(key: [u8; 32]) -> Keyed {
         let (cipher, pad) = key.split_at(16);
         let addresses = Aes128::new(cipher.into());
@@ -49,7 +49,7 @@ impl Keyed {
         Keyed::new(hexadecimal(text).unwrap_or_else(|| Sha256::digest(text).into()))
     }
 
-    /// The address that stands for this one.
+    /// The address that stands for `address`.
     pub(super) fn address(&mut self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V4(address) => IpAddr::V4(self.v4(address.to_bits()).into()),
@@ -81,13 +81,13 @@ impl Keyed {
         }
     }
 
-    /// What becomes of the first `BITS` bits.
+    /// Maps the first `BITS` bits.
     fn mapped<const BITS: usize>(&self, address: u128) -> u128 {
         let mut turned = 0;
         let mut blocks = [Block::default(); TOGETHER];
         for first in (0..BITS).step_by(TOGETHER) {
             for (at, block) in blocks.iter_mut().enumerate() {
-                // The bits before this one, and the pad for all others.
+                // The address up to this bit, and the pad from this bit on.
                 let unknown = u128::MAX >> (first + at);
                 *block = (address & !unknown | self.pad & unknown).to_be_bytes().into();
             }
@@ -99,9 +99,9 @@ impl Keyed {
         address ^ turned
     }
 
-    /// The Ethernet address that stands for this one. All ones and all zeroes, which are nobody's, stay.
+    /// The Ethernet address that stands for `mac`. All ones and all zeroes stay: no station has them.
     pub(super) fn mac(&self, mac: [u8; 6]) -> [u8; 6] {
-        /// Group, and locally administered.
+        /// The bits "group" and "locally administered".
         const KEPT: u8 = 0b11;
         if mac == [0xff; 6] || mac == [0; 6] {
             return mac;
@@ -144,7 +144,7 @@ mod tests {
         98, 87, 76, 45, 42, 132, 34, 2,
     ];
 
-    /// Rows of the sample's two traces; those of IPv6 are what other implementations agree on.
+    /// Rows of the sample's two traces. The IPv6 rows are those on which other implementations agree.
     #[test]
     fn as_the_authors_and_others_have_it() {
         let mut keyed = Keyed::new(KEY);

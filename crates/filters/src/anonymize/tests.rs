@@ -1,4 +1,4 @@
-//! Tests of anonymized frames: they name no station, their checksums are right, and an analysis still finds what it needs.
+//! Anonymized frames name no station, have right checksums, and still suit an analysis.
 
 use super::*;
 use packet::frame;
@@ -23,7 +23,7 @@ fn wrong(frame: &[u8]) -> Option<Vec<&'static str>> {
     wrong_checksums(ETHERNET, frame, frame.len() as u32)
 }
 
-/// With right checksums.
+/// Makes the checksums of a frame right.
 fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     let read = frame::parse(ETHERNET, &frame, frame.len() as u32).unwrap();
     if read.protocol == protocol::UDP {
@@ -34,7 +34,7 @@ fn summed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// Something that must not be found afterwards: an address of nobody's, or a name.
+/// Bytes that must not be found afterwards: an address, and a name.
 const MARK: [u8; 4] = [203, 0, 113, 77];
 const NAME: &[u8] = b"alice.example";
 const MAC_MARK: [u8; 6] = [0, 0xaa, 0xbb, 0xcc, 0xdd, 0xee];
@@ -78,7 +78,7 @@ fn no_trace_is_left_wherever_it_was() {
     check_no_trace(&ipv4(4, &inner[14..]), "ip in ip");
     check_no_trace(&ipv4(132, &[&[0, 9, 0, 9][..], &[0; 8], NAME].concat()), "sctp");
     check_no_trace(&ipv4(51, &[&[17, 4, 0, 0][..], &[0; 20], &inner[34..]].concat()), "authentication");
-    // Options: a recorded route, and one of TCP's that carries an address (RFC 8684).
+    // Options: a recorded route, and a TCP option that carries an address (RFC 8684).
     let mut routed =
         packets::ipv4(mark, SERVER.0, 17, &[&[7, 7, 8], &MARK[..], &[0], &[0, 9, 0, 9, 0, 8, 0, 0]].concat());
     routed[14] = 0x47;
@@ -87,7 +87,7 @@ fn no_trace_is_left_wherever_it_was() {
         packets::tcp(CLIENT, SERVER, 1, 1, 16, &[&[30, 8, 0x30, 1], &MARK[..], &[2, 4, 5, 0xb4], NAME].concat());
     option[34 + 12] = 0x80;
     check_no_trace(&summed(option), "an option of tcp");
-    // Beside IP.
+    // Frames without IP.
     let arp = [&[0xff; 12][..], &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &MAC_MARK, &MARK, &[0; 6], &MARK, NAME].concat();
     check_no_trace(&arp, "arp");
     check_no_trace(&[&[1; 12][..], &[0x88, 0xcc], NAME, &MARK].concat(), "lldp");
@@ -156,7 +156,7 @@ fn cooked_raw_and_loopback_links() {
     assert_eq!((dropped.blocks.len(), dropped.counters("anonymize").drops.total()), (0, 1));
 }
 
-/// Real frames, damaged frames and random ones: a right checksum stays right, and the filter loses no frame.
+/// Real, damaged and random frames: a right checksum stays right, and the filter loses no frame.
 #[test]
 fn whatever_comes_checksums_that_were_right_are_right() {
     let mut random = Random(21);
@@ -190,7 +190,7 @@ fn the_same_key_gives_the_same_in_another_capture_and_another_key_does_not() {
     assert_ne!(addresses(&other.blocks[0].bytes), there);
 }
 
-/// What an analysis lives by is still there: connections, their lengths, their ends.
+/// An analysis still finds connections, their lengths and their ends.
 #[test]
 fn streams_are_what_they_were() {
     let mut conversation = packets::Conversation::open(CLIENT, SERVER, 7);
@@ -228,7 +228,7 @@ fn keys() {
     assert_eq!(by_text, by_file);
 }
 
-/// The payload is not even copied: of a frame of 1,500 bytes its headers are.
+/// `cut` keeps only the headers, `zero` zeroes the payload, `keep` keeps it.
 #[test]
 fn what_is_zeroed_or_cut_is_not_copied() {
     let frame = summed(packets::udp(CLIENT, SERVER, &[7; 1400]));

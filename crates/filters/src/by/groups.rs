@@ -1,4 +1,4 @@
-//! The groups: by the values of their fields, what was counted.
+//! The groups of `by`: field values, with the counts and results of the records that have them.
 
 use super::Measure;
 use super::spread::Spread;
@@ -8,10 +8,10 @@ use filter::{Field, Row, RowWriter};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Groups that one record with lists counts in, at most.
+/// One record whose fields are lists counts in at most this many groups.
 const COMBINATIONS: usize = 64;
 
-/// A value of a field, kept.
+/// An owned copy of a field's value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Value {
     Number(u64),
@@ -33,8 +33,8 @@ impl Value {
         })
     }
 
-    /// Sets a field to it. Where records of two schemas give a field different types, the first type is that of the group's record,
-    /// and other values are left out.
+    /// Writes the value into `field`. Two schemas may give one field different types: the group's record then has the first
+    /// type, and values of other types are left out.
     pub(super) fn write(&self, writer: &mut RowWriter, field: &Field) {
         use filter::FieldType::{Address, Flag, Number, Text, Time};
         match (self, field.kind) {
@@ -42,7 +42,7 @@ impl Value {
             (Value::Flag(flag), Flag) => drop(writer.flag(field.name, *flag)),
             (Value::Text(text), Text) => drop(writer.text(field.name, text)),
             (Value::Address(address), Address) => drop(writer.address(field.name, *address)),
-            // Of a field of no known type the text is given.
+            // A text field takes a value of any type as text.
             (Value::Number(number) | Value::Time(number), Text) => drop(writer.text(field.name, number.to_string())),
             (Value::Flag(flag), Text) => drop(writer.text(field.name, flag.to_string())),
             (Value::Address(address), Text) => drop(writer.text(field.name, address.to_string())),
@@ -51,7 +51,7 @@ impl Value {
     }
 }
 
-/// What a field adds up to in a group.
+/// The result of one measure in a group.
 #[derive(Debug)]
 enum Measured {
     Sum(u64),
@@ -64,7 +64,6 @@ enum Measured {
     Nothing,
 }
 
-/// A group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) count: u64,
@@ -86,7 +85,7 @@ impl Group {
         }
     }
 
-    /// The results, in the order of the measures; none where no record of the group had the field.
+    /// The results, in the order of the measures. `None`: no record of the group had the field.
     pub(super) fn measured(&self, measures: &[Measure]) -> impl Iterator<Item = Option<u64>> {
         let all = self.measured.iter().map(Measured::result).chain(std::iter::repeat(None));
         all.take(measures.len())
@@ -123,17 +122,16 @@ impl Measured {
     }
 }
 
-/// Values that records have in common; none: the field is not there.
+/// A group's value for each field. `None`: its records do not have the field.
 type Key = Vec<Option<Value>>;
 
-/// All groups.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// Fields of a key.
+    /// Number of fields in a key.
     keys: usize,
     most: usize,
     groups: HashMap<Key, Group>,
-    /// The keys of the record at hand.
+    /// The keys of the current record.
     wanted: Vec<Key>,
 }
 
@@ -143,8 +141,8 @@ impl Groups {
         Groups { keys, most, groups: HashMap::new(), wanted: Vec::new() }
     }
 
-    /// Counts a record; `places`: of the fields to group by, then of those to measure. Says in how many groups, and
-    /// for how many there was no room.
+    /// Counts a record. `places` are first the fields to group by, then those to measure. Returns how many groups counted
+    /// the record, and how many more had no room.
     pub(super) fn add(&mut self, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) -> (u64, u64) {
         let (keys, measured) = places.split_at_checked(self.keys).unwrap_or((places, &[]));
         self.wanted.clear();
@@ -158,7 +156,7 @@ impl Groups {
                     values.len() * before.len() < COMBINATIONS
                 });
             }
-            // A value that comes twice counts once.
+            // A value that occurs twice counts once.
             values.sort();
             values.dedup();
             if values.is_empty() {
@@ -186,7 +184,8 @@ impl Groups {
         (counted, over)
     }
 
-    /// Takes all groups out, the largest first, at most `most`. Groups of one size are in the order of their values.
+    /// Removes all groups and returns the `most` largest, largest first. Groups of one size stand in the order of their
+    /// values.
     pub(super) fn take(&mut self, most: usize) -> Vec<(Key, Group)> {
         let mut all: Vec<_> = std::mem::take(&mut self.groups).into_iter().collect();
         all.sort_unstable_by(|(one, a), (other, b)| b.count.cmp(&a.count).then_with(|| one.cmp(other)));

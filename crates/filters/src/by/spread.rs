@@ -1,12 +1,11 @@
-//! A distribution of numbers, from which percentiles are read: how many fell into each bucket. Buckets are as wide as 1/64 of the
-//! power of two that they lie in, so a percentile is at most 1.6 % too large.
+//! A distribution of numbers by bucket, from which percentiles are read. A bucket is 1/64 as wide as the power of two that
+//! it lies in, so a percentile is at most 1.6 % too large.
 
 use std::collections::BTreeMap;
 
-/// Bits of a number that tell its bucket within its power of two.
+/// Low bits of a bucket's index: its place within its power of two.
 const BITS: u32 = 6;
 
-/// Numbers by bucket.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
     buckets: BTreeMap<u16, u64>,
@@ -19,7 +18,7 @@ impl Spread {
         self.count += 1;
     }
 
-    /// A number that so many of a hundred do not exceed; none: there are no numbers.
+    /// A number that `percent` % of the numbers do not exceed. `None`: there are no numbers.
     pub(super) fn percentile(&self, percent: u64) -> Option<u64> {
         let wanted = (u128::from(self.count) * u128::from(percent)).div_ceil(100);
         let mut seen = 0;
@@ -30,13 +29,13 @@ impl Spread {
     }
 }
 
-/// The bucket of a number: those below 128 have their own.
+/// The bucket of a number. Numbers below 128 have a bucket each.
 fn bucket(number: u64) -> u16 {
     let shift = (u64::BITS - number.leading_zeros()).saturating_sub(BITS + 1);
     ((u64::from(shift) << BITS) + (number >> shift)) as u16
 }
 
-/// The largest number of a bucket; the reverse of [`bucket`].
+/// The largest number of a bucket: the reverse of [`bucket`].
 fn last(bucket: u16) -> u64 {
     let shift = u32::from(bucket >> BITS).saturating_sub(1);
     let first = u64::from(bucket) - (u64::from(shift) << BITS);

@@ -1,4 +1,4 @@
-//! `dns` from blocks to records, seen as JSON.
+//! Tests of `dns`: from blocks to records, rendered as JSON.
 
 use super::*;
 use crate::json;
@@ -19,7 +19,7 @@ fn name(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A header: id 7, these flags, counts of the four sections.
+/// A header: id 7, `flags`, and the counts of the four sections.
 fn header(flags: u16, counts: [u16; 4]) -> Vec<u8> {
     [[7, flags].as_slice(), &counts].concat().into_iter().flat_map(u16::to_be_bytes).collect()
 }
@@ -28,7 +28,7 @@ fn question(text: &str, kind: u8) -> Vec<u8> {
     [name(text), vec![0, kind, 0, 1]].concat()
 }
 
-/// A record about the name at offset 12.
+/// A record whose name is a pointer to offset 12.
 fn record(kind: u8, data: &[u8]) -> Vec<u8> {
     [&[0xc0, 12, 0, kind, 0, 1, 0, 0, 1, 44, 0, data.len() as u8], data].concat()
 }
@@ -52,7 +52,7 @@ fn records(outcome: &Outcome) -> Vec<Value> {
     outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The `dns` object of the record of one datagram.
+/// Compares the `dns` object in the record of one datagram.
 fn check(message: &[u8], expected: Value) {
     let whole = Flags::FIRST.with(Flags::LAST);
     let outcome = chain(vec![block(0, whole, message, 0)], protocol::UDP, [4000, 53]);
@@ -66,7 +66,7 @@ fn messages() {
         &query("www.example.org"),
         json!({"type": "request", "id": 7, "flags": "100", "rd": true, "opcode": 0, "rrname": "www.example.org", "rrtype": "A"}),
     );
-    // Labels may hold anything, dots and control characters too.
+    // Labels may hold any bytes, even dots and control characters.
     let label = [header(0, [1, 0, 0, 0]), vec![6], b"a.b\\\x1b ".to_vec(), name("x"), vec![0, 16, 0, 1]].concat();
     check(
         &label,
@@ -110,7 +110,7 @@ fn messages() {
             "authorities": [answer("SOA", "ns.x me.x 9")],
         }),
     );
-    // What could be read before the message ends.
+    // A cut message gives the records before the cut.
     let cut = [header(0x8380, [1, 2, 0, 0]), question("www.x", 1), record(1, &[192, 0, 2, 1]), vec![0xc0]].concat();
     check(
         &cut,
@@ -147,7 +147,7 @@ fn what_is_not_dns_is_rejected() {
     check(&query("x")[..11], [4000, 53], 0);
 }
 
-/// Messages on a stream, each with its length in front.
+/// Messages of a stream, each behind its length.
 fn stream(messages: &[Vec<u8>]) -> Vec<u8> {
     messages.iter().flat_map(|message| [&(message.len() as u16).to_be_bytes()[..], message].concat()).collect()
 }
@@ -163,7 +163,7 @@ fn a_gap_costs_the_messages_it_touches() {
     let outcome = chain(
         vec![
             block(0, Flags::FIRST, &bytes[..30], 0),
-            // The rest of `two` is lost, and so is the beginning of what this block has of `three`.
+            // Lost: the rest of `two`, and the beginning of `three`. This block has a middle part of `three`.
             block(0, Flags::GAP_BEFORE, &bytes[50..60], 20),
             block(0, Flags::LAST, &stream(&messages[3..]), 0),
         ],
@@ -188,7 +188,7 @@ fn a_stream_of_something_else_is_not_kept() {
 }
 
 proptest! {
-    /// However a stream is cut into segments, its messages are the same.
+    /// The segments of a stream do not change its messages.
     #[test]
     fn segments_do_not_matter(cuts in proptest::collection::vec(0usize..140, 0..12)) {
         let texts = ["one.example", "two.example", "a.very.long.name.of.a.host.example", "four"];
@@ -199,7 +199,7 @@ proptest! {
         prop_assert_eq!(names(&chain(pieces, protocol::TCP, [4000, 53])), texts);
     }
 
-    /// Any bytes end in records or are rejected; nothing is kept of a stream that has ended.
+    /// Any bytes become records or are rejected.
     #[test]
     fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400), udp: bool) {
         let number = if udp { protocol::UDP } else { protocol::TCP };

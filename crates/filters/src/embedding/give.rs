@@ -1,4 +1,4 @@
-//! Gives blocks to the program that embeds the request: what stands at its open ends, where other sessions have `json` or
+//! Gives blocks to the program that embeds the request. It stands at the open ends, where other sessions have `json` or
 //! `inspect`.
 
 use super::{Exchange, Given};
@@ -11,11 +11,11 @@ pub static KIND: Kind = Kind::new("give", "gives blocks to the program that embe
     .sink();
 
 fn make(_params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    // The session puts an instance in its place that knows the exchange.
+    // The session replaces this instance by one with its own exchange.
     Ok(instance(Exchange::default(), 0, env.input))
 }
 
-/// The open end of this number, where blocks of these types come.
+/// The instance at open end `end`, whose blocks have the types `input`.
 pub fn instance(exchange: Exchange, end: u32, input: Types) -> Instance {
     Instance::filter(Give { exchange, end, of_streams: Types::of(&[Type::Bytes, Type::Message]).has_all(input) })
 }
@@ -23,7 +23,7 @@ pub fn instance(exchange: Exchange, end: u32, input: Types) -> Instance {
 struct Give {
     exchange: Exchange,
     end: u32,
-    /// The class of its blocks is a stream's.
+    /// Blocks carry a stream as their class.
     of_streams: bool,
 }
 
@@ -43,7 +43,7 @@ impl Filter for Give {
         }
         for (_, block) in batch.iter() {
             let facts = if self.of_streams { cx.streams.get(block.class).cloned() } else { None };
-            // An empty one may lie nowhere.
+            // An empty block may have no bytes in any ring.
             let held = if block.len == 0 { Some(*block) } else { cx.rings.hold(block) };
             match held {
                 Some(block) => sides.given.push(Given { block, facts, end: self.end }),
@@ -60,7 +60,7 @@ mod tests {
     use buffer::{BlockTable, Interface};
     use filter::{Counters, Marks};
 
-    /// Runs a sink over one block of three bytes; gives the status and how many blocks wait.
+    /// Runs the sink over one block of three bytes, and compares the status and how many blocks wait.
     fn check(before: impl FnOnce(&Exchange), expected: Result<Status, &str>, waiting: usize) {
         let exchange = Exchange::default();
         before(&exchange);

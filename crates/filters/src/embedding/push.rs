@@ -1,4 +1,4 @@
-//! Gives the blocks that the program pushes: where a request begins that a program feeds.
+//! Sources of the blocks that the embedding program pushes.
 
 use super::{Exchange, Pushed};
 use filter::prelude::*;
@@ -36,7 +36,7 @@ const OF_STREAMS: &[Param] = &[
 ];
 
 fn make_frames(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    // As of `give`; this one only says what is wrong with the parameters.
+    // As in `give`, the session replaces this instance, which only checks the parameters.
     instance(&FRAMES, params, Exchange::default())
 }
 
@@ -48,7 +48,7 @@ fn make_messages(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     instance(&MESSAGES, params, Exchange::default())
 }
 
-/// A source of this kind that gives what the program pushes into this exchange.
+/// A source of `kind` that gives the blocks pushed into `exchange`.
 pub fn instance(kind: &Kind, params: &Params, exchange: Exchange) -> Result<Instance, ParamError> {
     if kind.output(Types::NONE, params).has(Type::Frame) {
         link_type(params)?;
@@ -66,7 +66,7 @@ pub fn instance(kind: &Kind, params: &Params, exchange: Exchange) -> Result<Inst
     Ok(Instance::source(PushStreams { exchange, flow, is_message, stream: None, taken: Vec::new() }))
 }
 
-/// The link type that a `push_frames` has.
+/// The link type that `push_frames` gives its frames.
 pub fn link_type(params: &Params) -> Result<u16, ParamError> {
     let number = params.number("link").unwrap_or(u64::from(LinkType::ETHERNET.0));
     u16::try_from(number)
@@ -81,7 +81,7 @@ fn address(params: &Params, key: &'static str) -> Result<SocketAddr, ParamError>
     })
 }
 
-/// Takes the blocks that the program pushed, and tells what the source says then.
+/// Takes the pushed blocks, and returns the answer of `pull`.
 fn take(exchange: &Exchange, taken: &mut Vec<Pushed>) -> Pull {
     let mut sides = exchange.sides();
     std::mem::swap(&mut sides.pushed, taken);
@@ -94,7 +94,7 @@ fn take(exchange: &Exchange, taken: &mut Vec<Pushed>) -> Pull {
 
 struct PushFrames {
     exchange: Exchange,
-    /// Kept from pull to pull.
+    /// Reused by every pull.
     taken: Vec<Pushed>,
 }
 
@@ -110,18 +110,18 @@ struct PushStreams {
     exchange: Exchange,
     flow: Flow,
     is_message: bool,
-    /// The stream that is open.
+    /// The open stream.
     stream: Option<Open>,
-    /// Kept from pull to pull.
+    /// Reused by every pull.
     taken: Vec<Pushed>,
 }
 
 #[derive(Clone, Copy)]
 struct Open {
     number: u32,
-    /// Time of its last block.
+    /// Time of the stream's last block.
     time: u64,
-    /// By direction: a block has come; of messages, one is under way.
+    /// By direction. Bytes: a block has come. Messages: a message has begun and not ended.
     under_way: [bool; 2],
 }
 
@@ -153,7 +153,7 @@ impl PushStreams {
         }
     }
 
-    /// Ends the stream that is open: an empty block for each direction that is under way.
+    /// Ends the open stream: gives an empty last block in each direction under way.
     fn end(&mut self, flags: Flags, state: StreamState, cx: &mut Context<'_>) {
         let Some(stream) = self.stream.take() else { return };
         let classes = [0, 1].map(|direction| Class::of_stream(stream.number, direction));
@@ -176,7 +176,7 @@ impl Source for PushStreams {
         taken.drain(..).for_each(|pushed| self.give(&pushed, cx));
         self.taken = taken;
         if pull == Pull::End {
-            // A message of which more was to come is cut; a stream ends where its bytes end.
+            // A message that still expects more is cut. A byte stream just ends.
             let flags = if self.is_message { Flags::LAST.with(Flags::TRUNCATED) } else { Flags::LAST };
             self.end(flags, StreamState::Closed, cx);
         }

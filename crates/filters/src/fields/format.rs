@@ -7,13 +7,13 @@ use filter::record::FieldValue;
 use packet::time::rfc3339;
 use std::io::Write;
 
-/// Lines by which a table's columns get their width.
+/// Lines from which a table computes the widths of its columns.
 const TABLE_LINES: usize = 1000;
 
-/// A column of a table is at most so wide; longer texts push the rest of their line.
+/// The widest column of a table, in characters. A longer text pushes the rest of its line.
 const COLUMN_MAX: usize = 60;
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Debug)]
 pub(super) enum Format {
     Tsv,
@@ -23,10 +23,10 @@ pub(super) enum Format {
     Table(Table),
 }
 
-/// A table: the lines whose widths count, and the widths.
+/// The state of a table.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Cells of lines that wait; empty once the widths are known.
+    /// Cells of the lines that wait for the widths. Empty once the widths are known.
     waiting: Vec<Vec<Vec<u8>>>,
     widths: Vec<usize>,
     is_known: bool,
@@ -35,9 +35,9 @@ pub(super) struct Table {
 /// How the text of a cell is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
-    /// On a line of its own: tab, line feed and backslash are escaped.
+    /// One line: tab, line feed and backslash are escaped.
     Line,
-    /// Tab and line feed stand for themselves.
+    /// Tab and line feed stay as they are.
     Plain,
     Json,
 }
@@ -47,7 +47,7 @@ enum Style {
 pub(super) struct Row {
     names: Vec<String>,
     style: Style,
-    /// The text of each field; empty: it is not there.
+    /// The text of each field. Empty: the record does not have the field.
     cells: Vec<Vec<u8>>,
 }
 
@@ -61,7 +61,7 @@ impl Row {
         Row { names: names.to_vec(), style, cells: vec![Vec::new(); names.len()] }
     }
 
-    /// Takes the names as texts.
+    /// Sets the cells to the names.
     pub(super) fn set_names(&mut self) {
         for (cell, name) in self.cells.iter_mut().zip(&self.names) {
             cell.clear();
@@ -69,7 +69,7 @@ impl Row {
         }
     }
 
-    /// Takes the fields at these places of a record.
+    /// Sets the cells to the fields at `places` of a record.
     pub(super) fn set(&mut self, record: &Record<'_>, places: &[Option<Place>]) {
         let style = self.style;
         for (cell, place) in self.cells.iter_mut().zip(places) {
@@ -110,7 +110,7 @@ fn append(cell: &mut Vec<u8>, value: &FieldValue<'_>, style: Style) {
     }
 }
 
-/// A text fit for a terminal: bytes that are not UTF-8 and control characters become `\xHH`.
+/// Makes a text safe for a terminal: control characters and bytes that are not UTF-8 become `\xHH`.
 fn printable(cell: &mut Vec<u8>, text: &[u8], style: Style) {
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {
@@ -162,7 +162,7 @@ impl Format {
         Format::Table(Table { waiting: Vec::new(), widths: vec![0; columns], is_known: false })
     }
 
-    /// Appends the line of a row, without its end. `false`: there is none yet.
+    /// Appends a row's line without a line end. `false`: the table does not know its widths yet.
     pub(super) fn append(&mut self, out: &mut Vec<u8>, row: &Row) -> bool {
         match self {
             Format::Tsv => separated(out, row, b'\t', |out, cell| out.extend_from_slice(cell)),
@@ -180,7 +180,7 @@ impl Format {
         true
     }
 
-    /// Appends what waits, with line ends.
+    /// Appends the lines that still wait, with line ends.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if let Format::Table(table) = self {
             table.settle(out);
@@ -204,7 +204,7 @@ impl Table {
         false
     }
 
-    /// The widths are known: writes the lines that wait.
+    /// Fixes the widths, and writes the lines that wait.
     fn settle(&mut self, out: &mut Vec<u8>) {
         self.is_known = true;
         for cells in std::mem::take(&mut self.waiting) {
@@ -223,7 +223,6 @@ impl Table {
     }
 }
 
-/// Characters of a text.
 fn columns(cell: &[u8]) -> usize {
     String::from_utf8_lossy(cell).chars().count()
 }

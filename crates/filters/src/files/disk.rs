@@ -1,8 +1,9 @@
-//! The write path: held blocks go out by vectored writes of about 1 MiB, a file that is small and whole costs one open,
-//! one write and one close, and few files are open between two writes.
+//! The write path: vectored writes of about 1 MiB from held blocks.
 //!
-//! Tiers: a block is held and noted (no system call); a file's blocks are written when they are many, when it ends, or
-//! when all files together hold too much; a file is opened when it is written to and is not among those kept open.
+//! A small and whole file costs one open, one write and one close. Few files stay open between writes. Tiers:
+//! - A block is held and noted, without a system call.
+//! - A file's blocks are written when they are many, when the file ends, or when all files together hold too much.
+//! - A file is opened when it is written to and is not among those kept open.
 
 use super::folder::{Folder, failure};
 use super::outgoing::{Outgoing, Piece};
@@ -22,39 +23,38 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice};
 
-/// Names tried for a file before the folder is taken for unusable.
+/// Names tried for a file before the folder counts as unusable.
 const NAME_TRIES: usize = 100;
 
-/// Lists of pieces kept for files to come.
+/// Lists of pieces kept for new files.
 const SPARES: usize = 256;
 
-/// Files that are ready are written when they hold this much together: enough work for two threads, little memory.
+/// Ready files are written when together they hold this much: enough work for two threads, little memory.
 const ROUND_BYTES: u64 = 8 << 20;
 const ROUND_BLOCKS: usize = 8 * FILE_PENDING_BLOCKS;
 
-/// A file that ends and holds at least this much is written together with others.
+/// A file that ends with at least this much held waits for a round with other files.
 const LONG_BYTES: u64 = 64 << 10;
 
-/// Media types are told by so many bytes: the mark of a tar archive stands last, at 257.
+/// Bytes that tell a media type. The mark of a tar archive stands last, at 257.
 const MAGIC_BYTES: usize = 512;
 
-/// Linux: the process (24) or the system (23) has too many files open.
+/// Linux: this process (24) or the system (23) has too many open files.
 const TOO_MANY_OPEN: [i32; 2] = [24, 23];
 
 pub(super) type Outcome = Result<(), Box<Failure>>;
 
-/// What becomes of an open file after a write.
+/// What happens to an open file after a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// It is written to often: kept open, in place of another if need be.
+    /// Keep it open, in place of another if need be: it is written to often.
     Keep,
-    /// Kept open if there is room.
+    /// Keep it open if there is room.
     KeepIfRoom,
-    /// It is whole.
+    /// Close it: the file is whole.
     Close,
 }
 
-/// How much is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     blocks: usize,
@@ -73,7 +73,7 @@ impl Held {
     }
 }
 
-/// Files that are written in one go.
+/// Files that are written together.
 struct Round<'f, 'r> {
     rings: &'r BlockTable,
     files: Vec<(&'f mut Outgoing, Then)>,
@@ -95,14 +95,14 @@ impl<'r> Round<'_, 'r> {
     }
 }
 
-/// Is there room for more files?
+/// Why no more files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
-    /// Yes.
+    /// There is room.
     No,
-    /// The disk takes nothing but the index any more.
+    /// The disk is full. Only the index is still written.
     Disk,
-    /// All that the request allows was written.
+    /// The limit of the request was reached.
     Limit,
 }
 
@@ -112,7 +112,7 @@ fn hex_of(digest: &[u8]) -> String {
     hex.into_iter().map(char::from).collect()
 }
 
-/// The media type that the first bytes of these slices show.
+/// The media type by the first bytes of the slices.
 fn magic_of(slices: &[IoSlice<'_>]) -> Option<&'static str> {
     let mut first = Vec::with_capacity(MAGIC_BYTES);
     for slice in slices {
@@ -130,22 +130,22 @@ fn magic_of(slices: &[IoSlice<'_>]) -> Option<&'static str> {
 pub(super) struct Disk {
     folder: Folder,
     hashes: bool,
-    /// Files in the index, and their bytes.
+    /// Number of files in the index, and their bytes.
     listed: (u64, u64),
-    /// Of those, files whose content the store had already.
+    /// Files among them whose content was in the store already.
     stored_already: u64,
     full: Full,
-    /// People were told that the limit was reached.
+    /// The notice of the limit was given.
     told: bool,
-    /// The number that the file made last has or might have had.
+    /// The last number given to a file. The file may never have been created.
     number: u64,
     /// Open files by [`Outgoing::number`], the one used longest ago first.
     open: VecDeque<(u64, File)>,
-    /// For all files.
+    /// Held for all files.
     pending: Held,
-    /// Of that, for those that are ready.
+    /// Held for ready files.
     ready: Held,
-    /// Files that got their last block and wait for the next round.
+    /// Files that ended and wait for the next round.
     ended: Vec<Outgoing>,
     spare_pending: Vec<Vec<Piece>>,
 }
@@ -168,14 +168,14 @@ impl Disk {
         }
     }
 
-    /// Holds a block for its file. True where the file has become [`ready`](Outgoing::ready) by it.
+    /// Holds a block for its file. `true`: the block made the file [`ready`](Outgoing::ready).
     pub(super) fn add(&mut self, file: &mut Outgoing, block: &Descriptor, rings: &mut BlockTable) -> bool {
         file.note(block);
         if block.len == 0 || file.broken {
             return false;
         }
         let Some(held) = rings.hold(block) else {
-            // Its bytes are gone, which must not happen; the file is not what it should be.
+            // The bytes are gone, which must not happen: the file is incomplete.
             file.truncate();
             return false;
         };
@@ -183,7 +183,7 @@ impl Disk {
             file.pending = self.spare_pending.pop().unwrap_or_default();
         }
         if file.number == 0 {
-            // Here, and not where it is written: that depends on what else is under way.
+            // Number files when bytes come, not when they are written: the order of writes depends on other files.
             self.number += 1;
             file.number = self.number;
         }
@@ -205,7 +205,7 @@ impl Disk {
         self.ready.add(file.pending.len(), file.pending_bytes);
     }
 
-    /// Ends a file. What is long waits for the next round, and so does what comes after it, for the index is in order.
+    /// Ends a file. A long file waits for the next round, and so do files that end after it: the index is in order.
     pub(super) fn end(&mut self, mut file: Outgoing, rings: &BlockTable) -> Outcome {
         if file.exists && file.pending.is_empty() {
             self.open.retain(|(number, _)| *number != file.number);
@@ -221,18 +221,18 @@ impl Disk {
         Ok(())
     }
 
-    /// Is there enough to be written in one go?
+    /// Do the ready files hold enough for a round?
     pub(super) fn is_round(&self) -> bool {
         self.ready.bytes >= ROUND_BYTES || self.ready.blocks >= ROUND_BLOCKS || self.ended.len() >= FILES_OPEN
     }
 
-    /// Do all files together hold so much that it should be written? Bytes count where they take memory of ours.
+    /// Do all files hold enough for a write? Bytes count only if they take memory of this process.
     pub(super) fn holds_enough(&self, rings: &BlockTable) -> bool {
         self.pending.blocks >= FILES_PENDING_BLOCKS
             || (self.pending.bytes >= FILES_PENDING_BYTES && rings.memory_bytes() as u64 >= FILES_PENDING_BYTES)
     }
 
-    /// Writes what is held for files that are ready, of which these are under way.
+    /// Writes the ready files: those of `files`, which are under way, and those that ended.
     pub(super) fn write_ready<'f>(
         &mut self,
         files: impl Iterator<Item = &'f mut Outgoing>,
@@ -248,7 +248,7 @@ impl Disk {
         outcome
     }
 
-    /// Writes what is held for any file, of which these are under way.
+    /// Writes all files: `files`, which are under way, and those that ended.
     pub(super) fn write_all<'f>(
         &mut self,
         files: impl Iterator<Item = &'f mut Outgoing>,
@@ -261,7 +261,7 @@ impl Disk {
         outcome.and(self.write_ready(std::iter::empty(), rings))
     }
 
-    /// A file that is one run of bytes.
+    /// Writes a file that is one run of bytes.
     pub(super) fn write_whole(&mut self, title: Title, bytes: &[u8], truncated: bool, rings: &BlockTable) -> Outcome {
         let mut file = Outgoing::new(title);
         if truncated {
@@ -288,8 +288,8 @@ impl Disk {
         written.and(self.list(file))
     }
 
-    /// Writes what these files hold and lets go of it, also where writing fails. Gives the first failure; the other
-    /// files and the index should be whole.
+    /// Writes what these files hold and ends the holds, even if a write fails. Returns the first failure. The other files
+    /// and the index should be whole.
     fn write<'f>(&mut self, files: impl Iterator<Item = (&'f mut Outgoing, Then)>, rings: &BlockTable) -> Outcome {
         let mut round = Round::new(rings);
         for (file, then) in files.filter(|(file, _)| !file.pending.is_empty()) {
@@ -314,7 +314,7 @@ impl Disk {
         round.outcome
     }
 
-    /// May this file be written?
+    /// Begins the index. `false`: the file cannot be written, and is marked as broken.
     fn begin(&mut self, file: &mut Outgoing) -> Result<bool, Box<Failure>> {
         self.folder.begin()?;
         file.broken |= self.folder.has_failed() || self.full != Full::No;
@@ -322,12 +322,12 @@ impl Disk {
         Ok(!file.broken)
     }
 
-    /// All that the request allows was written: what people are told of it, once.
+    /// The notice of the request's limit, once it was reached. Given once.
     pub(super) fn take_limit_notice(&mut self) -> Option<String> {
         (self.full == Full::Limit && !std::mem::replace(&mut self.told, true)).then(|| self.folder.room_notice())
     }
 
-    /// Is there room on the disk for so many bytes of a file, beside those that are about to be written?
+    /// Takes room for `bytes` of a file, beside `beside` bytes about to be written. An error marks the disk as full.
     fn take_room(&mut self, file: &mut Outgoing, bytes: u64, beside: u64) -> Outcome {
         let taken = self.folder.take_room(bytes, beside);
         if taken.is_err() {
@@ -336,7 +336,7 @@ impl Disk {
         taken
     }
 
-    /// Leaves out what a file holds beyond what the request allows.
+    /// Drops what a file holds beyond the limit of the request.
     fn crop(&mut self, file: &mut Outgoing, rings: &BlockTable) {
         let left = self.folder.room_left();
         if file.pending_bytes <= left {
@@ -350,7 +350,7 @@ impl Disk {
         }
     }
 
-    /// What is to be done for a file; `None` where it cannot be written any more.
+    /// The job that writes a file. `None`: no bytes wait, or the file cannot be written.
     fn job<'r>(&mut self, file: &mut Outgoing, round: &mut Round<'_, 'r>) -> Result<Option<Job<'r>>, Box<Failure>> {
         if !self.begin(file)? {
             return Ok(None);
@@ -376,7 +376,7 @@ impl Disk {
         Ok(Some(Job::new(handle, slices, file.hash.take())))
     }
 
-    /// Does what a round has come to, and empties it.
+    /// Runs the jobs of a round, and empties it.
     fn run(&mut self, round: &mut Round<'_, '_>) {
         write_and_hash(&mut round.jobs, round.bytes);
         round.bytes = 0;
@@ -390,7 +390,7 @@ impl Disk {
         }
     }
 
-    /// Notes what became of a job.
+    /// Records the result of a job.
     fn settle(&mut self, file: &mut Outgoing, then: Then, job: Job<'_>) -> Outcome {
         let (mut written, mut outcome) = (job.written, Ok(()));
         if let Err(error) = &job.outcome {
@@ -411,7 +411,7 @@ impl Disk {
         outcome
     }
 
-    /// Lets go of what was held for a file.
+    /// Ends the holds of a file.
     fn let_go(&mut self, file: &mut Outgoing, rings: &BlockTable) {
         let (blocks, bytes) = (file.pending.len(), file.pending_bytes);
         self.pending.take(blocks, bytes);
@@ -425,8 +425,8 @@ impl Disk {
         }
     }
 
-    /// A disk is full, or a file as long as it may be, that took `written` bytes of the last write. They are given back, and
-    /// from now on only the index is written, so that it finds room. Gives the bytes that stay.
+    /// After a failed write: returns how many of its `written` bytes stay. If the disk is full or the file as long as it may
+    /// be, cuts them all off. From then on only the index is written, so that it finds room.
     fn give_back(&mut self, handle: &File, file: &Outgoing, written: u64, error: &io::Error) -> u64 {
         if !is_full(error) {
             return written;
@@ -435,17 +435,17 @@ impl Disk {
         if handle.set_len(file.written).is_ok() { 0 } else { written }
     }
 
-    /// Notes that a file cannot be written, and says so. One of which nothing was written is not left behind.
+    /// Marks a file as broken, and returns the failure. Removes the file if it is empty.
     fn broke(&self, file: &mut Outgoing, error: &io::Error) -> Box<Failure> {
         file.broken = true;
         if file.written == 0 {
-            // It is empty whether or not it can be removed, and the failure that matters is the first.
+            // Ignore an error here: the file is empty anyway, and the first failure matters.
             drop(self.folder.remove(&file.name));
         }
         failure("write", &self.folder.path(&file.name), error)
     }
 
-    /// Opens a file to go on at its end, or creates it under a name that is free.
+    /// Opens a file to append to it, or creates it under a free name.
     fn open_file(&mut self, file: &mut Outgoing, round: &mut Round<'_, '_>) -> Result<File, Box<Failure>> {
         let mut plain = file.title().is_named_by_flow();
         for _ in 0..NAME_TRIES {
@@ -479,7 +479,7 @@ impl Disk {
         Err(failure("create", &self.folder.path(&file.name), &error))
     }
 
-    /// Opens a file, closing others where there are too many.
+    /// Opens a file. Closes others if too many are open.
     fn open_with_room(&mut self, file: &Outgoing, round: &mut Round<'_, '_>) -> io::Result<File> {
         while self.open.len() + round.jobs.len() >= FILES_OPEN && self.open.pop_front().is_some() {}
         loop {
@@ -498,7 +498,7 @@ impl Disk {
         }
     }
 
-    /// Adds a file to the index.
+    /// Adds a file to the index, or to the store.
     fn list(&mut self, mut file: Outgoing) -> Outcome {
         if file.written == 0 {
             return Ok(());
@@ -538,20 +538,20 @@ impl Disk {
             }
             _ => self.folder.list(|line| fill(line, &file.name)),
         };
-        // What is on the disk is worth little without the index: it goes first.
+        // Files are worth little without the index, so the index takes the room that is left.
         if listed.is_err() {
             self.full = Full::Disk;
         }
         listed
     }
 
-    /// Writes out what the index has.
+    /// Writes the index lines that wait.
     pub(super) fn flush_index(&mut self) -> Made {
         self.folder.write_index()?;
         Ok(Status::Done)
     }
 
-    /// The run is over: leaves an index even where there is nothing to list.
+    /// Ends the run. Leaves an index even without files.
     pub(super) fn finish(&mut self, counters: &mut Counters) -> Outcome {
         let (files, bytes) = std::mem::take(&mut self.listed);
         counters.events.add(FILES, files);
@@ -609,7 +609,7 @@ mod tests {
         }
     }
 
-    /// Long files are written together, by two threads; each has its bytes, its hash and its place in the index.
+    /// Two threads write long files together. Each file has its bytes, its hash and its place in the index.
     #[test]
     fn what_is_written_in_rounds_is_whole() {
         const FILES: usize = 5;
@@ -651,7 +651,7 @@ mod tests {
         }
     }
 
-    /// One of three files in a round cannot take all of its bytes: it is listed with what it took, the others whole.
+    /// One of three files in a round takes only a part of its bytes. The index lists that part, and the other files whole.
     #[test]
     fn a_write_that_fails_in_the_middle_of_a_round() {
         const FILES: usize = 3;
@@ -668,7 +668,7 @@ mod tests {
             disk.add(file, &block, &mut rings);
         }
         disk.write_all(files.iter_mut(), &rings).unwrap();
-        // A socket that nobody reads takes a part and refuses the rest, as a full disk does.
+        // A socket without a reader takes a part and refuses the rest, as a full disk does.
         let (mut reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
         writer.set_nonblocking(true).unwrap();
         disk.open[1].1 = File::from(std::os::fd::OwnedFd::from(writer));
@@ -681,7 +681,7 @@ mod tests {
         let failure = disk.write_ready(files.iter_mut(), &rings).unwrap_err().to_string();
         assert!(failure.starts_with(&format!("cannot write `{}`", folder.path().join("frame-00000002").display())));
         for mut file in files {
-            // What comes for the broken one is not written any more.
+            // Further bytes of the broken file are not written.
             let block = held(&mut rings, view, b"end");
             disk.add(&mut file, &block, &mut rings);
             disk.end(file, &rings).unwrap();
@@ -710,8 +710,8 @@ mod tests {
         }
     }
 
-    /// A file cannot be made: it is named, and the rest goes on. Another folder that comes into the place of the one that is
-    /// written to gets nothing.
+    /// A failure to create a file names the file, and the rest goes on. A folder that replaces the folder in use gets no
+    /// file.
     #[test]
     fn a_failure_names_its_file_and_others_go_on() {
         let folder = tempfile::tempdir().unwrap();

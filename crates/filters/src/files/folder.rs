@@ -1,5 +1,5 @@
-//! The folder that files go to, and its index; or a [store](super::store), which has side-cars in place of an index.
-//! Files have plain names in it.
+//! The folder of the files and its index, or a [store](super::store), which has side-cars in place of an index. All files in
+//! it have plain names.
 
 use super::store;
 use crate::parts::held_folder::HeldFolder;
@@ -17,35 +17,34 @@ use std::path::{Path, PathBuf};
 
 const INDEX: &str = "index.jsonl";
 
-/// Lines of the index are written out when this many bytes have come together.
+/// Index lines are written when they have this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// So much is reserved on the disk for lines to come, so that those of the last files find room where the disk is full.
+/// Bytes reserved on the disk for further lines, so that the lines of the last files fit when the disk is full.
 const RESERVE_BYTES: u64 = 2 * PIECE_BYTES as u64;
 
-/// As long as a name can be, with what stands around it, a line of an earlier index is read; the rest is skipped.
+/// Bytes of a line that are read from an earlier index: enough for the longest name. The rest of the line is skipped.
 const LINE_HEAD_BYTES: u64 = 512;
 
-/// The folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     held: HeldFolder,
     room: Room,
     overwrite: bool,
     index: Index,
-    /// Lines that are not written yet.
+    /// Lines that wait to be written.
     lines: Vec<u8>,
 }
 
 #[derive(Debug)]
 enum Index {
-    /// Nothing was created yet.
+    /// No file was created yet.
     None,
-    /// And the bytes that are in it, and reserved for it.
+    /// The index, its bytes, and where its reserved room ends.
     Open(File, u64, u64),
-    /// The index could not be made; that was said.
+    /// The index could not be created. The failure was reported.
     Failed,
-    /// A store has none.
+    /// A store has no index.
     Store,
 }
 
@@ -54,7 +53,7 @@ pub(super) fn failure(what: &str, path: &Path, error: &io::Error) -> Box<Failure
 }
 
 impl Folder {
-    /// Opens the folder and makes sure that files can be written there. What it makes goes again unless the run begins.
+    /// Opens the folder and checks that it takes files. Dropping it removes new folders, unless the run begins.
     pub(super) fn open(dir: &str, overwrite: bool, room: Room) -> Result<Folder, ParamError> {
         let held = hold("dir", dir, &room)?;
         if !overwrite && held.sort_of(OsStr::new(INDEX)).is_some() {
@@ -65,19 +64,18 @@ impl Folder {
         Ok(Folder { held, room, overwrite, index: Index::None, lines: Vec::new() })
     }
 
-    /// Opens a store, likewise. Others may write to it at the same time.
+    /// Opens a store, likewise. Other runs may write to it at the same time.
     pub(super) fn open_store(dir: &str, room: Room) -> Result<Folder, ParamError> {
         let held = hold("store", dir, &room)?;
         Ok(Folder { held, room, overwrite: false, index: Index::Store, lines: Vec::new() })
     }
 
-    /// Is it a store?
     pub(super) fn is_store(&self) -> bool {
         matches!(self.index, Index::Store)
     }
 
-    /// Keeps a file of this run under its digest, in a store; says whether its content is new there. `fill` appends what the
-    /// side-car says, without its line break, and gets the name that the file has now.
+    /// Stores a file of this run under its digest. `true`: the content is new in the store. `fill` gets the file's new name,
+    /// and appends the side-car's text without a line break.
     pub(super) fn store(
         &mut self,
         part: &str,
@@ -100,7 +98,7 @@ impl Folder {
         Ok(new)
     }
 
-    /// Makes an empty index, once; before that, removes what an earlier run left, if it may.
+    /// Creates an empty index, once. Before that, removes an earlier run's files if `overwrite` permits it.
     pub(super) fn begin(&mut self) -> Result<(), Box<Failure>> {
         if self.is_store() {
             self.held.keep();
@@ -119,13 +117,13 @@ impl Folder {
         Ok(())
     }
 
-    /// Could the index not be made? It was said when it was found.
+    /// Could the index not be created? That was reported already.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.index, Index::Failed)
     }
 
-    /// Removes the files that an earlier index lists, then that index. Only plain files inside the folder, and only
-    /// names that we give: an index that somebody else wrote can do no more than that either.
+    /// Removes the files that an earlier index lists, then the index. Removes only plain files in the folder, and only names
+    /// that a run may give, so a forged index cannot harm other files.
     fn remove_listed(&self) -> io::Result<()> {
         let mut reader = BufReader::new(self.held.read(OsStr::new(INDEX))?);
         let mut line = Vec::new();
@@ -146,12 +144,12 @@ impl Folder {
         self.held.remove(OsStr::new(INDEX))
     }
 
-    /// Creates a file that is not there yet.
+    /// Creates a new file.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         self.held.create(OsStr::new(name))
     }
 
-    /// Opens a file of this run again, to go on at its end.
+    /// Opens a file of this run again, to append to it.
     pub(super) fn append(&self, name: &str) -> io::Result<File> {
         self.held.append(OsStr::new(name))
     }
@@ -161,23 +159,23 @@ impl Folder {
         self.held.remove(OsStr::new(name))
     }
 
-    /// The path of a file, for people.
+    /// The path of a file, for messages.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.held.path_of(OsStr::new(name))
     }
 
-    /// Bytes that may still be written here, the index included.
+    /// Bytes that the request may still write here, index included.
     pub(super) fn room_left(&self) -> u64 {
         self.room.left()
     }
 
-    /// So many bytes are about to be written to files, beside others: an error where too little of the file system would stay
-    /// free.
+    /// Takes room for `bytes` about to be written, beside `beside` others. An error: too little of the file system would
+    /// stay free.
     pub(super) fn take_room(&mut self, bytes: u64, beside: u64) -> Result<(), Box<Failure>> {
         self.room.take(bytes, beside, self.held.as_fd(), self.held.path())
     }
 
-    /// Nothing is left of what may be written: what people are told.
+    /// The notice that the request's limit was reached.
     pub(super) fn room_notice(&self) -> String {
         self.room.notice(self.held.path())
     }
@@ -191,18 +189,18 @@ impl Folder {
         if self.lines.len() >= PIECE_BYTES { self.write_index() } else { Ok(()) }
     }
 
-    /// Writes the lines of the index that came since the last time. Where that fails they are kept, to be tried again.
+    /// Writes the index lines that wait. After a failure they wait for another try.
     pub(super) fn write_index(&mut self) -> Result<(), Box<Failure>> {
         match &mut self.index {
             Index::Open(file, len, reserved) => {
                 if let Err(error) = file.write_all(&self.lines) {
-                    // Part of a line would spoil the next one. Where that fails too, the index is lost anyway.
+                    // Cut off a partial line, which would spoil the next line. If that fails too, the index is lost anyway.
                     drop(file.set_len(*len));
                     return Err(failure("write", &self.path(INDEX), &error));
                 }
                 *len += self.lines.len() as u64;
                 if *reserved < *len + RESERVE_BYTES / 2 {
-                    // Where there is no room, the next write says so.
+                    // If there is no room, the next write reports it.
                     *reserved = reserve(file, *len).unwrap_or(*reserved);
                 }
             }
@@ -212,18 +210,18 @@ impl Folder {
         Ok(())
     }
 
-    /// No more lines come: writes those that there are, and gives back what was reserved for others.
+    /// Ends the index: writes the lines that wait, and returns the reserved room.
     pub(super) fn end_index(&mut self) -> Result<(), Box<Failure>> {
         let written = self.write_index();
         if let Index::Open(file, len, _) = &self.index {
-            // It costs room and nothing else.
+            // A failure costs only room.
             let _ = file.set_len(*len);
         }
         written
     }
 }
 
-/// Opens the folder that a parameter names, and makes sure that files can be written there.
+/// Opens the folder that a parameter names, and checks that it takes files.
 fn hold(key: &'static str, dir: &str, room: &Room) -> Result<HeldFolder, ParamError> {
     let (path, dir) = (Path::new(dir), terminal::name(dir));
     let system = |message: String| ParamError { key: Some(key), ..ParamError::system(message) };
@@ -236,7 +234,7 @@ fn hold(key: &'static str, dir: &str, room: &Room) -> Result<HeldFolder, ParamEr
     Ok(held)
 }
 
-/// Reserves room behind the first `len` bytes of an index; says up to where, and nothing more where the file system cannot.
+/// Reserves room behind the first `len` bytes of an index. Returns its end; `u64::MAX` if the file system cannot reserve.
 fn reserve(index: &File, len: u64) -> io::Result<u64> {
     match rustix::fs::fallocate(index, FallocateFlags::KEEP_SIZE, len, RESERVE_BYTES) {
         Ok(()) => Ok(len + RESERVE_BYTES),
@@ -251,7 +249,7 @@ impl AsFd for Folder {
     }
 }
 
-/// The name at the beginning of a line of an index, where it is one that we may have given.
+/// The name at the beginning of an index line. `None`: no run gives such a name.
 fn listed_name(line: &[u8]) -> Option<&str> {
     let rest = line.strip_prefix(br#"{"file":""#)?;
     let name = &rest[..rest.iter().position(|byte| *byte == b'"')?];

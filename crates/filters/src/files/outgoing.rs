@@ -1,4 +1,4 @@
-//! One file under way: which blocks wait to be written, what was written, what was missing. Not the writing.
+//! One file under way: the blocks that wait, the bytes written, and the bytes missing. `disk.rs` does the writing.
 
 use super::title::Title;
 use base::id::{Generation, RingId};
@@ -7,7 +7,7 @@ use buffer::BlockTable;
 use filter::prelude::*;
 use sha2::Sha256;
 
-/// Where bytes lie that wait to be written: half a descriptor.
+/// Place of bytes that wait to be written: half a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pos: u64,
@@ -27,13 +27,12 @@ impl Piece {
     }
 }
 
-/// A file under way.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     title: Title,
     /// Empty until the file exists.
     pub(super) name: String,
-    /// Tells it from every other file of the run, and stands in most names; 0 until its bytes are about to be written.
+    /// Differs from all other files of the run, and stands in most names. 0: the file has no bytes yet.
     pub(super) number: u64,
     pub(super) exists: bool,
     /// Waits for the next round of writing.
@@ -43,15 +42,15 @@ pub(super) struct Outgoing {
     pub(super) pending_bytes: u64,
     /// Bytes in the file.
     pub(super) written: u64,
-    /// Of those bytes.
+    /// Hash of the written bytes.
     pub(super) hash: Option<Box<Sha256>>,
     gaps: Vec<(u64, u64)>,
-    /// Its media type, by its first bytes; a store's side-cars say it.
+    /// Media type by the first bytes, for the side-cars of a store.
     pub(super) magic: Option<&'static str>,
     truncated: bool,
-    /// A limit of the request truncated it.
+    /// The limit of the request truncated the file.
     pub(super) limited: bool,
-    /// Writing failed; what comes is not written any more.
+    /// Writing failed. Further bytes are not written.
     pub(super) broken: bool,
 }
 
@@ -88,12 +87,12 @@ impl Outgoing {
         self.written + self.pending_bytes
     }
 
-    /// Its end was not seen.
+    /// Marks the file as truncated: its end was not seen.
     pub(super) fn truncate(&mut self) {
         self.truncated = true;
     }
 
-    /// Notes what a block says besides its bytes, which come at the end of what is there.
+    /// Notes a block's flags and its gap. Its bytes are about to follow those in the file.
     pub(super) fn note(&mut self, block: &Descriptor) {
         self.truncated |= block.has(Flags::TRUNCATED);
         self.limited |= block.has(Flags::LIMITED);
@@ -110,12 +109,12 @@ impl Outgoing {
         }
     }
 
-    /// Is enough held to be worth a system call?
+    /// Does the file hold enough for a system call?
     pub(super) fn holds_enough(&self) -> bool {
         self.pending.len() >= FILE_PENDING_BLOCKS || self.pending_bytes >= FILE_PENDING_BYTES
     }
 
-    /// Leaves out what waits beyond so many bytes: a limit cuts the file there. Gives how many blocks and bytes that were.
+    /// Drops held bytes beyond the first `left`: a limit cuts the file there. Returns how many blocks and bytes it dropped.
     pub(super) fn crop(&mut self, left: u64, rings: &BlockTable) -> (usize, u64) {
         let before = (self.pending.len(), self.pending_bytes);
         while self.pending_bytes > left
@@ -135,7 +134,7 @@ impl Outgoing {
         (before.0 - self.pending.len(), before.1 - self.pending_bytes)
     }
 
-    /// Lets go of the blocks that wait. Gives their list, for another file to use.
+    /// Ends the holds of the blocks that wait. Returns their empty list, for another file.
     pub(super) fn release(&mut self, rings: &BlockTable) -> Vec<Piece> {
         for piece in &self.pending {
             rings.release(&piece.descriptor());
@@ -145,7 +144,7 @@ impl Outgoing {
         std::mem::take(&mut self.pending)
     }
 
-    /// The word the index has for how whole it is.
+    /// The index's word for how whole the file is.
     pub(super) fn state(&self) -> &'static str {
         match (self.truncated || self.broken, self.gaps.is_empty()) {
             (true, _) => "truncated",
@@ -154,7 +153,7 @@ impl Outgoing {
         }
     }
 
-    /// Where bytes are missing: offset in the file, and how many.
+    /// Missing bytes: offset in the file, and how many.
     pub(super) fn gaps(&self) -> &[(u64, u64)] {
         &self.gaps
     }

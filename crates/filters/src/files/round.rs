@@ -1,9 +1,8 @@
-//! A round: bytes for several files, written and hashed by two threads at once. Nothing is copied: both read the bytes
-//! where they lie, and the second thread ends before the round does. Not the opening of files, nor what a failure means:
-//! see `disk.rs`.
+//! A round: two threads write and hash the bytes of several files.
 //!
-//! Why: SHA-256 takes twice as long as writing to the page cache. A round has two tasks for each file, which need not
-//! wait for each other, and each thread takes the next task that is left. Where nothing is hashed one thread does it all.
+//! Both threads read the bytes in place, without a copy, and the second ends before the round does. `disk.rs` opens the
+//! files and handles failures. Why two: SHA-256 takes twice as long as a write to the page cache. A round has two
+//! independent tasks for each file, and a free thread takes the next task. Without hashes, one thread does it all.
 
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -12,21 +11,21 @@ use std::num::NonZero;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 
-/// Below this many bytes to be written and hashed, a second thread is not worth what starting it takes: 20 to 50 us.
+/// With fewer bytes to write and hash, a second thread is not worth its start, which takes 20 to 50 us.
 const HELPER_BYTES: u64 = 512 << 10;
 
-/// Processors this process may use. Finding out reads files.
+/// Processors that this process may use. The first look reads files.
 static PROCESSORS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 
-/// The bytes for one file.
+/// The bytes to write to one file.
 #[derive(Debug)]
 pub(super) struct Job<'a> {
     pub(super) handle: File,
     slices: Vec<IoSlice<'a>>,
-    /// Of everything in the file before, then of these bytes as well.
+    /// Hash of the file before these bytes, and then with them.
     hash: Option<Box<Sha256>>,
     before: Option<Sha256>,
-    /// How many of the bytes were written, and what kept the others from it.
+    /// Bytes written, and the error that stopped the rest.
     pub(super) written: u64,
     pub(super) outcome: io::Result<()>,
 }
@@ -37,7 +36,7 @@ impl<'a> Job<'a> {
         Job { handle, slices, hash, before, written: 0, outcome: Ok(()) }
     }
 
-    /// The file, and the hash of everything before these bytes and the first `stay` of them.
+    /// The file, and the hash of the bytes before and of the first `stay` bytes.
     pub(super) fn end(self, stay: u64) -> (File, Option<Box<Sha256>>) {
         let Job { handle, slices, mut hash, before, .. } = self;
         let mut left = usize::try_from(stay).unwrap_or(usize::MAX);
@@ -55,7 +54,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What can be done apart from everything else.
+/// A part of a job, independent of all others.
 enum Task<'j, 'a> {
     Hash(&'j mut Sha256, &'j [IoSlice<'a>]),
     Write(&'j mut File, &'j [IoSlice<'a>], &'j mut u64, &'j mut io::Result<()>),
@@ -70,9 +69,9 @@ impl Task<'_, '_> {
     }
 }
 
-/// Writes and hashes what the jobs say, `bytes` bytes in all.
+/// Writes and hashes `jobs`, which have `bytes` bytes in all.
 pub(super) fn write_and_hash(jobs: &mut [Job<'_>], bytes: u64) {
-    // Writes first: they take the page cache's locks in turn, and hashes fill the time of whoever is through.
+    // Writes first: they take turns at the page cache's locks. A thread that finds no write left goes on with hashes.
     let mut tasks = Vec::with_capacity(2 * jobs.len());
     let mut hashes = Vec::with_capacity(jobs.len());
     for job in jobs.iter_mut() {
@@ -80,7 +79,7 @@ pub(super) fn write_and_hash(jobs: &mut [Job<'_>], bytes: u64) {
         tasks.push(Task::Write(handle, slices, written, outcome));
         hashes.extend(hash.as_deref_mut().map(|hash| Task::Hash(hash, slices)));
     }
-    // Writes alone are not worth it: two threads that only write wait for each other's locks, at 8 % more processor time.
+    // Two threads that only write wait for each other's locks, and take 8 % more processor time.
     let alone = hashes.is_empty() || bytes < HELPER_BYTES || *PROCESSORS < 2;
     tasks.extend(hashes);
     if alone {
@@ -94,14 +93,14 @@ pub(super) fn write_and_hash(jobs: &mut [Job<'_>], bytes: u64) {
         }
     };
     thread::scope(|scope| {
-        // Where no thread can be had, this one does it all.
+        // If the thread cannot start, this one does all tasks.
         let helper = thread::Builder::new().name("files".into());
         drop(helper.spawn_scoped(scope, work));
         work();
     });
 }
 
-/// Writes all of these bytes. Gives how many were written.
+/// Writes all bytes. Returns how many were written.
 fn write_slices(file: &mut impl Write, slices: &[IoSlice<'_>]) -> (u64, io::Result<()>) {
     let (mut written, mut at, mut inside) = (0, 0, 0);
     loop {

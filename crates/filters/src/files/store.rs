@@ -1,24 +1,24 @@
-//! A store: each content once, as `ab/abcdef...` by its SHA-256, with a side-car for each time it was seen (as Suricata's file
-//! store, version 2, has them). Not the writing: a file comes here when it is whole and closed.
+//! A store has each content once, as `ab/abcdef...` by its SHA-256, with a side-car for each sighting (as in Suricata's file
+//! store, version 2). It takes only whole and closed files.
 
 use crate::parts::held_folder::HeldFolder;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// Side-cars of one content and one second that have the same number, of runs that share a store.
+/// Limit of side-cars of one content and one second with different numbers, from runs that share a store.
 const SIDE_CARS: u64 = 10_000;
 
-/// What a file is called before its hash is known. What follows a folder leaves such names alone.
+/// A file's name before its hash is known. Programs that follow a folder ignore such names.
 pub(super) fn part_name(number: u64) -> String {
     format!(".streamline-{}-{number:08}.part", std::process::id())
 }
 
-/// Where a content of this digest lies, in hexadecimal digits: its folder and its name there.
+/// The folder and the name of the content with this digest, in hexadecimal digits.
 pub(super) fn place(digest: &str) -> (&str, &str) {
     (digest.get(..2).unwrap_or(digest), digest)
 }
 
-/// Moves a file to its place. False where its content is there already: then the file is removed.
+/// Moves a file to its place. `false`: the store has its content, and the file was removed.
 pub(super) fn keep(store: &HeldFolder, part: &str, digest: &str) -> io::Result<bool> {
     let (folder, name) = place(digest);
     let folder = store.folder(OsStr::new(folder))?;
@@ -29,8 +29,8 @@ pub(super) fn keep(store: &HeldFolder, part: &str, digest: &str) -> io::Result<b
     }
 }
 
-/// Writes a side-car beside a content, for file `number` of a run, seen at `seconds` since 1970. One that says the same stays
-/// alone; where another run's says something else, the next number is taken.
+/// Writes a side-car for file `number` of a run, seen at `seconds` since 1970. An equal side-car is not repeated. If another
+/// run's side-car has the number, takes the next number.
 pub(super) fn add_side_car(store: &HeldFolder, digest: &str, seconds: u64, number: u64, line: &[u8]) -> io::Result<()> {
     let (folder, name) = place(digest);
     let folder = store.folder(OsStr::new(folder))?;

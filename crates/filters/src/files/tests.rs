@@ -1,4 +1,4 @@
-//! `files` from blocks to folders.
+//! Tests of `files`: from blocks to folders.
 
 use super::*;
 use crate::count;
@@ -16,7 +16,7 @@ const MID: Flags = Flags::NONE;
 const GAP: Flags = Flags::GAP_BEFORE;
 const META: Flags = Flags::META.with(Flags::FIRST);
 
-/// Runs `files` into `dir` of a folder and gives its index by file, checked against the files: all of them are listed.
+/// Reads the index in `dir`, by file, and checks that it lists all files and describes them correctly.
 fn read(dir: &Path) -> BTreeMap<String, Value> {
     let index = fs::read_to_string(dir.join("index.jsonl")).expect("an index");
     let mut rows = BTreeMap::new();
@@ -50,7 +50,7 @@ fn streams(pieces: Vec<Piece>) -> Chain {
     Chain::pieces(Type::Bytes, None, pieces).streams(&[facts(1000, 6, 0), facts(1000, 6, 1), facts(2000, 6, 0)])
 }
 
-/// What each file holds, its state and its gaps.
+/// Compares each file's content, state and gaps.
 fn check(chain: Chain, given: &[(&str, &str)], expected: &[(&str, &str, &str, Value)]) {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("out");
@@ -250,7 +250,7 @@ fn an_index_is_not_overwritten_unless_asked() {
             && refused.help.unwrap().contains("overwrite=yes")
     );
 
-    // What the index does not list stays, and so does what lies elsewhere.
+    // Files that the index does not list stay, and so do files elsewhere.
     fs::write(dir.join("mine.txt"), "mine").unwrap();
     fs::write(folder.path().join("outside"), "outside").unwrap();
     let mut index = fs::read_to_string(dir.join("index.jsonl")).unwrap();
@@ -295,12 +295,12 @@ fn what_cannot_be_written_is_said_with_its_name() {
     assert_eq!(refused.message, format!("cannot create files in `{}`: Not a directory", below.display()));
 }
 
-/// Streams of several writes each, many more than may be open, so that they are closed and opened again.
+/// Many streams of several writes each, more than may be open: files are closed and opened again.
 #[test]
 fn many_streams_at_once() {
     const STREAMS: u32 = 300;
     const BLOCKS: u8 = 5;
-    // Together more than is held for all files.
+    // Together more than all files may hold.
     let bytes = (base::limits::FILES_PENDING_BYTES / u64::from(STREAMS) / 4) as usize;
     let facts: Vec<_> = (0..STREAMS).map(|number| facts(number as u16, 6, 0)).collect();
     let mut pieces = Vec::new();
@@ -331,8 +331,8 @@ fn many_streams_at_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// However blocks of several streams are mixed, long and short, ended or not, and whether they are written in rounds or
-    /// at once: each file has the bytes of its stream, in order, and its line in the index.
+    /// Any mix of blocks of several streams, long or short, ended or not, written in rounds or at once: each file has the
+    /// bytes of its stream in order, and a line in the index.
     #[test]
     fn rounds_write_what_a_file_at_a_time_would(
         blocks in proptest::collection::vec((0..6_u32, prop_oneof![1..2000_usize, 50_000..400_000_usize], 0..12_u8), 1..150),
@@ -342,7 +342,7 @@ proptest! {
         let mut expected: BTreeMap<String, (Vec<u8>, &str)> = BTreeMap::new();
         let (mut facts_of, mut classes) = (Vec::new(), [None; 6]);
         for (number, (stream, len, last)) in blocks.into_iter().enumerate() {
-            // One in twelve is its stream's last; what follows is another stream.
+            // One block in twelve ends its stream. The next begins another stream.
             let is_first = classes[stream as usize].is_none();
             let class = *classes[stream as usize].get_or_insert_with(|| {
                 facts_of.push(facts(facts_of.len() as u16 + 1, 6, 0));
@@ -375,7 +375,7 @@ proptest! {
     }
 }
 
-/// 2,500 messages open at once with two texts of 20 kB each: what is kept of them is bounded, and escaped only in the index.
+/// 2,500 open messages, each with two texts of 20 kB: their kept metadata is bounded, and escaped only in the index.
 #[test]
 fn metadata_of_open_messages_is_bounded() {
     const OPEN: usize = 2500;
@@ -400,7 +400,7 @@ fn metadata_of_open_messages_is_bounded() {
     assert_eq!(events.get("metadata texts shortened"), 2 * OPEN as u64);
 }
 
-/// Each content is stored once, whatever run it comes from; each time it was seen has a side-car.
+/// Each content is stored once, even over several runs. Each sighting has a side-car.
 #[test]
 fn a_store_has_each_content_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What a file is called, and what the index says of it besides its bytes. Names are made of our own words and numbers,
-//! addresses and ports; what a peer sent appears in the index only, escaped.
+//! A file's name, and its index fields except those about its bytes. Names consist of fixed words, numbers, addresses and
+//! ports. Text from a peer appears only in the index, escaped.
 
 use crate::parts::json_text;
 use crate::parts::kept::{Budget, Share, append_text};
@@ -14,27 +14,27 @@ use packet::tunnel::stack::Tunnels;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What is known of a file before its bytes.
+/// The facts of a file that are known before its bytes.
 #[derive(Debug, Default)]
 pub(super) struct Title {
     /// `stream`, `datagram`, `frame`, `http` ...
     kind: &'static str,
-    /// Time of its first block.
+    /// Time of the file's first block.
     time: u64,
     /// From its sender to its receiver.
     flow: Option<Flow>,
     vlans: Vlans,
     tunnels: Option<Tunnels>,
-    /// Connections before this one with the same addresses and ports.
+    /// Earlier connections with the same addresses and ports.
     reuse: u32,
-    /// `request` or `response`, where it is one.
+    /// `request` or `response`. Empty: neither.
     direction: &'static str,
     extension: &'static str,
     meta: Meta,
 }
 
 impl Title {
-    /// Of a stream or message that begins with this block.
+    /// The title of a stream or message that begins with this block.
     pub(super) fn of_stream(kind: &'static str, block: &Descriptor, facts: Option<&StreamFacts>) -> Title {
         Title {
             kind,
@@ -47,22 +47,22 @@ impl Title {
         }
     }
 
-    /// Of a block that is a file by itself.
+    /// The title of a file with only this block.
     pub(super) fn of_block(kind: &'static str, extension: &'static str, block: &Descriptor) -> Title {
         Title { kind, extension, time: block.time, ..Title::default() }
     }
 
-    /// Time of its first block, s since 1970 UTC.
+    /// Time of the first block, s since 1970 UTC.
     pub(super) fn seconds(&self) -> u64 {
         self.time / 1_000_000_000
     }
 
-    /// Does its flow alone name it?
+    /// Does the flow alone name the file?
     pub(super) fn is_named_by_flow(&self) -> bool {
         self.kind == "stream" && self.flow.is_some()
     }
 
-    /// Its file name; `number` where it has one.
+    /// The file's name. `None`: the name has no number.
     pub(super) fn name(&self, number: Option<u64>) -> String {
         let mut name = String::with_capacity(96);
         // Writing to a String cannot fail.
@@ -94,8 +94,8 @@ impl Title {
         Ok(())
     }
 
-    /// Appends the first fields of its index line, with the opening brace. The line begins with the name: that is how
-    /// a later run finds the files that it may remove.
+    /// Appends the opening brace and the first fields of the file's index line. The name comes first: there a later run
+    /// finds the files that it may remove.
     pub(super) fn append_head(&self, out: &mut Vec<u8>, file: &str) {
         out.push(b'{');
         json_text::key(out, "file");
@@ -121,7 +121,7 @@ impl Title {
         }
     }
 
-    /// Appends the last fields of its index line and the closing brace.
+    /// Appends the last fields of the index line and the closing brace.
     pub(super) fn append_tail(&self, out: &mut Vec<u8>) {
         if !self.direction.is_empty() {
             json_text::key(out, "direction");
@@ -142,7 +142,7 @@ fn append_vlans(out: &mut Vec<u8>, vlans: Vlans) {
     out.push(b']');
 }
 
-/// As records have them.
+/// Appends tunnels in the form that records have.
 fn append_tunnels(out: &mut Vec<u8>, tunnels: &Tunnels) {
     json_text::key(out, "tunnel");
     out.push(b'[');
@@ -169,12 +169,12 @@ fn append_tunnels(out: &mut Vec<u8>, tunnels: &Tunnels) {
     out.push(b']');
 }
 
-/// Fields of the index line that come from metadata, as they came: they are escaped when the line is written, which can
-/// make them six times as long. Of each: its place in [`META_FIELDS`], whether it is a number, its length (u32), itself.
+/// Index fields from metadata, not escaped yet: escapes can make them six times as long. Each field: its place in
+/// [`META_FIELDS`], whether it is a number, its length (u32), its bytes.
 #[derive(Debug, Default)]
 struct Meta {
     fields: Box<[u8]>,
-    /// What they take of what all titles may.
+    /// The share of the budget for all titles.
     _share: Option<Share>,
 }
 
@@ -192,7 +192,7 @@ impl Meta {
     }
 }
 
-/// Which fields of a message's metadata the index has, and what it calls them.
+/// Fields of a message's metadata that the index has, with their names there.
 const META_FIELDS: [(&str, &str); 6] = [
     ("http_method", "method"),
     ("hostname", "host"),
@@ -209,11 +209,11 @@ type Places = (Option<usize>, [Option<usize>; META_FIELDS.len()]);
 #[derive(Debug)]
 pub(super) struct MetaFields {
     schemas: Arc<[&'static Schema]>,
-    /// The schema met last, and the places of [`META_FIELDS`] in it.
+    /// The schema met last, with its places.
     last: Option<(&'static Schema, Places)>,
-    /// What the fields of all titles take.
+    /// Bounds the fields of all titles.
     budget: Budget,
-    /// The fields of one, while they are gathered.
+    /// The fields of the current title.
     fields: Vec<u8>,
 }
 
@@ -227,7 +227,7 @@ impl MetaFields {
         }
     }
 
-    /// Puts what a META block says into the title of its message. Any other block says nothing.
+    /// Reads a META block into the title of its message. Ignores any other block.
     pub(super) fn read_into(
         &mut self,
         title: &mut Title,
@@ -271,7 +271,7 @@ impl MetaFields {
             let len = (self.fields.len() - value_begin) as u32;
             self.fields[value_begin - 4..value_begin].copy_from_slice(&len.to_le_bytes());
         }
-        // What another block said before gives way first.
+        // Free the share of an earlier META block first.
         title.meta = Meta::default();
         if let Some(share) = self.budget.take(self.fields.len(), counters) {
             title.meta = Meta { fields: self.fields.as_slice().into(), _share: Some(share) };
@@ -288,7 +288,7 @@ impl MetaFields {
     }
 }
 
-/// Ending of the names of bodies of this content type; only types that are known.
+/// The file name's ending for a content type. Empty: the type is unknown.
 fn extension(content_type: &[u8]) -> &'static str {
     const KNOWN: [(&str, &str); 38] = [
         ("text/html", "html"),

@@ -1,4 +1,4 @@
-//! A request gives the blocks of a flow's stack their capture files and compiled expressions.
+//! Gives the blocks of a flow's stack their capture files and compiled expressions.
 
 use filter::prelude::*;
 use packet::LinkType;
@@ -7,7 +7,7 @@ use stack::{TapFile, TapSink};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-/// Files of this process, and the request's compiler.
+/// Files of this process, and the compiler of the request.
 pub(super) struct Files<'a>(pub(super) &'a Env);
 
 impl stack::Env for Files<'_> {
@@ -18,13 +18,13 @@ impl stack::Env for Files<'_> {
 
     fn tap(&mut self, path: &str) -> Result<TapFile, String> {
         let file = File::create(path).map_err(|error| format!("{path}: {error}"))?;
-        // The stack's clock begins at 0 when the socket is made, which is now.
+        // The stack's clock begins at 0 when the socket is made: now.
         let epoch_ns = capture::clock::real();
         Ok(TapFile { sink: Box::new(Capture { file: Some(BufWriter::new(file)), path: path.into() }), epoch_ns })
     }
 }
 
-/// A capture file. After an error it writes nothing more.
+/// A capture file. After an error it takes no more packets.
 struct Capture {
     file: Option<BufWriter<File>>,
     path: String,

@@ -1,14 +1,14 @@
-//! A flow as a sink: each message is sent as a datagram, and so is each piece of a byte stream.
+//! A flow as a sink: sends each message, or each piece of a byte stream, as a datagram.
 
 use super::{failure, open, options};
 use filter::prelude::*;
 use socket::{SocketError, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long it waits for room at a time before it looks whether the run is to end.
+/// Longest wait for room before the sink checks whether the run is to end.
 const TURN: Duration = Duration::from_millis(50);
 
-/// In the end the driver sends what lies in the channel; a next hop that answers no longer is given up after so long.
+/// At the end, longest wait until the driver has sent the datagrams in the channel: a next hop may not answer any more.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const TOO_LONG: &str = "longer than a datagram of the interface";
@@ -26,25 +26,25 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 
 struct Sender {
     socket: UdpSocket,
-    /// Bytes of a datagram's payload at most.
+    /// Longest payload of a datagram, in bytes.
     most: usize,
-    /// Blocks are pieces of streams, which may be cut.
+    /// Blocks are pieces of streams, and may be cut.
     cuts: bool,
-    /// The beginning of a message whose end has not come, as far as it may still fit.
+    /// The beginning of a message that has not ended, as long as it may still fit.
     message: Vec<u8>,
     /// Errors that the network reported.
     reported: u64,
 }
 
 impl Sender {
-    /// Sends a datagram; says why it was not sent where it was not.
+    /// Sends a datagram. Returns the reason if it was not sent.
     fn send(&mut self, payload: &[u8], stop: &base::atomic::StopFlag) -> Result<Option<&'static str>, Box<Failure>> {
         loop {
             match self.socket.send(None, payload) {
                 Ok(()) => return Ok(None),
                 Err(SocketError::Full) if stop.is_set() => return Ok(Some(STOPPED)),
                 Err(SocketError::Full) => self.socket.wait(TURN).map_err(|error| failure(&error))?,
-                // About an earlier datagram; this one was not sent yet.
+                // The error is about an earlier datagram. This one was not sent yet.
                 Err(SocketError::Reported(_)) => self.reported += 1,
                 Err(SocketError::TooLong) => return Ok(Some(TOO_LONG)),
                 Err(error) => return Err(failure(&error)),
@@ -73,7 +73,7 @@ impl Filter for Sender {
             let sent = if whole {
                 self.send(bytes, cx.stop)?
             } else {
-                // One byte more than fits says that it does not.
+                // Keep one byte more than fits: it tells that the message is too long.
                 let room = (self.most + 1).saturating_sub(self.message.len());
                 self.message.extend_from_slice(&bytes[..bytes.len().min(room)]);
                 if !block.has(Flags::LAST) {
@@ -94,7 +94,7 @@ impl Filter for Sender {
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
         let until = Instant::now() + PATIENCE;
         while self.socket.outstanding() > 0 && !cx.stop.is_set() && Instant::now() < until {
-            // A daemon that has gone sends nothing more.
+            // The daemon has gone, and sends nothing more.
             if self.socket.wait(TURN).is_err() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! A flow as a source: each datagram is a message, the datagrams of one peer are a stream.
+//! A flow as a source: each datagram is a message, and the datagrams of one peer are a stream.
 
 use super::{failure, open};
 use crate::parts::flow_table::{FlowTable, Slot};
@@ -23,7 +23,7 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     Ok(Instance::source(Receiver { socket, bell, landing, streams, reported: 0, stopped: false }))
 }
 
-/// One descriptor that can be read where the driver rings or the daemon has gone.
+/// One descriptor for two events: the driver rings, or the daemon has gone.
 fn bell(socket: &UdpSocket) -> rustix::io::Result<OwnedFd> {
     let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for fd in [socket.fd(), socket.line()] {
@@ -39,19 +39,19 @@ struct Receiver {
     streams: Streams,
     /// Errors that the network reported.
     reported: u64,
-    /// The run is to end: the source gives the datagrams that lie in the channel, and no more.
+    /// The run is to end: the source gives only the datagrams that are in the channel.
     stopped: bool,
 }
 
-/// Streams of the peers.
+/// The streams of the peers.
 struct Streams {
     local: SocketAddr,
-    /// By flow: the stream's number.
+    /// Stream numbers by flow.
     table: FlowTable<u32, 1>,
 }
 
 impl Streams {
-    /// The class of datagrams from a peer; `None` where no number is free for a new stream.
+    /// The class of a peer's datagrams. `None`: no stream number is free.
     fn class_of(&mut self, from: SocketAddr, time: u64, cx: &mut Context<'_>) -> Option<Class> {
         let flow = Flow {
             source: from.ip(),
@@ -110,7 +110,7 @@ impl Source for Receiver {
         });
         match looked {
             Ok(0) if self.stopped => Ok(Pull::End),
-            // News that came meanwhile: there is no sleep.
+            // News came meanwhile: do not sleep.
             Ok(0) if !self.socket.fall_asleep() => Ok(Pull::Ready),
             Ok(0) if self.socket.has_gone() => Err(failure(&SocketError::GONE)),
             Ok(0) => Ok(Pull::Idle(Duration::MAX)),

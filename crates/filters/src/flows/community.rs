@@ -1,4 +1,4 @@
-//! Community ID, version 1: one text for a flow that all tools agree on (<https://github.com/corelight/community-id-spec>).
+//! Community ID, version 1: the text on which all tools agree for a flow (<https://github.com/corelight/community-id-spec>).
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,7 @@ use packet::{Flow, icmp};
 use sha1::{Digest, Sha1};
 use std::net::IpAddr;
 
-/// What stands for the ports of ICMP.
+/// Type and code of an ICMP packet, in place of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Icmp {
     pub kind: u8,
@@ -16,13 +16,13 @@ pub(super) struct Icmp {
 }
 
 impl Icmp {
-    /// The type and code of a packet of ICMP; none: it is cut.
+    /// Reads an ICMP packet. `None`: it is cut.
     pub fn of(frame: &Frame, bytes: &[u8]) -> Option<Icmp> {
         let packet = icmp::Packet::new_checked(frame.payload_of(bytes)).ok()?;
         Some(Icmp { kind: packet.kind(), code: packet.code(), version: frame.version })
     }
 
-    /// The type that answers this one, or asks for it.
+    /// The type of the answer to this type, or of its request.
     fn counterpart(self) -> Option<u8> {
         const V4: [(u8, u8); 5] = [(8, 0), (13, 14), (15, 16), (17, 18), (10, 9)];
         const V6: [(u8, u8); 6] = [(128, 129), (133, 134), (135, 136), (130, 131), (144, 145), (139, 140)];
@@ -35,7 +35,7 @@ impl Icmp {
     }
 }
 
-/// Appends the text of a flow.
+/// Appends the Community ID of a flow.
 pub(super) fn append(out: &mut Vec<u8>, flow: &Flow, icmp: Option<Icmp>) {
     let mut ends = [(flow.source, flow.source_port), (flow.target, flow.target_port)];
     let mut has_ports = matches!(flow.protocol, protocol::TCP | protocol::UDP | protocol::SCTP)
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
-    /// The samples of the specification.
+    /// The samples from the specification.
     #[test]
     fn samples() {
         let tcp = [("128.232.110.120", 34_855), ("66.35.250.204", 80)];

@@ -1,4 +1,4 @@
-//! The record of a flow, under the names that Suricata's EVE has for it where it has one.
+//! The record of a flow. Fields have the names of Suricata's EVE, where EVE has them.
 
 use super::state::{Sent, State};
 use super::{Reason, community};
@@ -49,7 +49,6 @@ pub(super) static SCHEMA: Schema = Schema::new(
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Makes rows.
 pub(super) struct FlowRow {
     row: RowWriter,
     text: Vec<u8>,
@@ -119,7 +118,7 @@ impl FlowRow {
     }
 }
 
-/// All flags that a side sent.
+/// Sets a field to all flags that a side sent.
 fn flags(row: &mut RowWriter, text: &mut Vec<u8>, name: &str, sent: &Sent) {
     if sent.packets > 0 {
         text.clear();

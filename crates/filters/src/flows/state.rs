@@ -1,18 +1,18 @@
-//! What is kept of a flow, and what a packet changes.
+//! The state of a flow, and how a packet changes it.
 
 use super::community::Icmp;
 use packet::encapsulation::Vlans;
 use packet::tcp::{self, Flags, is_after};
 use packet::tunnel::stack::Tunnels;
 
-/// A side of a flow: who began it, or the other.
+/// A side of a flow. The client began it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
     Server,
 }
 
-/// What counts of a segment of TCP.
+/// The facts that count of a TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub flags: Flags,
@@ -28,30 +28,30 @@ impl Segment {
     }
 }
 
-/// What one side has sent.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     pub packets: u64,
-    /// Of frames.
+    /// Bytes of frames.
     pub bytes: u64,
-    /// Of packets of IP.
+    /// Bytes of IP packets.
     pub ip_bytes: u64,
     pub payload: u64,
-    /// Bytes of TCP's payload that had come before.
+    /// Bytes of TCP payload that came again.
     pub repeated: u64,
-    /// All flags of TCP together.
+    /// All TCP flags, combined.
     pub flags: u8,
-    /// The number behind the last byte of TCP; none: nothing came.
+    /// Sequence number behind the last TCP byte. `None`: no segment came.
     next: Option<u32>,
-    /// The number of the SYN.
+    /// Sequence number of the SYN.
     begin: Option<u32>,
-    /// Bytes that were passed over and did not come yet.
+    /// Skipped bytes that may still come.
     gaps: Gaps,
-    /// Bytes that are given up.
+    /// Skipped bytes that no longer fit into `gaps`.
     lost: u64,
 }
 
-/// Ranges that may still come. What does not fit is given up.
+/// A few ranges of bytes that may still come. Older ranges are given up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gaps {
     ranges: [(u32, u32); 3],
@@ -63,7 +63,7 @@ impl Gaps {
         self.ranges[..self.count.into()].iter().map(|(start, end)| u64::from(end.wrapping_sub(*start))).sum()
     }
 
-    /// Notes a range; gives the bytes of one that there is no room for any more.
+    /// Adds a range. Returns the bytes of a range that was given up for it.
     fn push(&mut self, start: u32, end: u32) -> u64 {
         let mut lost = 0;
         if usize::from(self.count) == self.ranges.len() {
@@ -77,7 +77,7 @@ impl Gaps {
         lost
     }
 
-    /// Bytes of this range came; says whether any of them was missing, and gives bytes that there is no room for any more.
+    /// Removes a range that came. Returns whether any of it was missing, and bytes given up.
     fn fill(&mut self, start: u32, end: u32) -> (bool, u64) {
         let (before, mut found, mut lost) = (*self, false, 0);
         *self = Gaps::default();
@@ -105,15 +105,14 @@ impl Sent {
     }
 }
 
-/// A flow.
 #[derive(Debug)]
 pub(super) struct State {
     /// Times of the first and the last packet.
     pub start: u64,
     pub last: u64,
-    /// Time of the first segment of TCP with which a stream may begin, as it does in `tcp`; 0: there was none.
+    /// Time of the first TCP segment with which `tcp` may begin a stream. 0: there was none.
     begun: u64,
-    /// When the last packet came, by the clock.
+    /// When the last packet came, by the engine's clock.
     pub seen: u64,
     pub client: Sent,
     pub server: Sent,
@@ -124,7 +123,7 @@ pub(super) struct State {
     pub tunnels: Option<Box<Tunnels>>,
 }
 
-/// Letters of a history at most: each letter once for each side, and `^`.
+/// Longest history: each letter once for each side, and `^`.
 const HISTORY: usize = 17;
 
 const FIN: u8 = Flags::FIN.0;
@@ -133,7 +132,7 @@ const RST: u8 = Flags::RST.0;
 const ACK: u8 = Flags::ACK.0;
 
 impl State {
-    /// One whose first packet came at `start`. `is_answer`: from who was connected to.
+    /// The state of a flow whose first packet came at `start`. `is_answer`: the server sent it.
     pub fn new(start: u64, is_answer: bool, icmp: Option<Icmp>, vlans: Vlans, tunnels: Option<Tunnels>) -> State {
         let mut state = State {
             start,
@@ -172,7 +171,6 @@ impl State {
         }
     }
 
-    /// Counts a packet.
     pub fn count(&mut self, side: Side, bytes: u32, ip_bytes: u32, payload: u32) {
         let sent = self.side(side);
         sent.packets += 1;
@@ -181,19 +179,19 @@ impl State {
         sent.payload += u64::from(payload);
     }
 
-    /// Notes what happened, with the letter's case for the side.
+    /// Adds a letter to the history: upper case for the client, lower case for the server.
     fn note(&mut self, side: Side, letter: u8) {
         self.letter(if side == Side::Client { letter } else { letter.to_ascii_lowercase() });
     }
 
-    /// A packet of another protocol than TCP.
+    /// Records a packet of a protocol other than TCP.
     pub fn datagram(&mut self, side: Side, payload: u32) {
         if payload > 0 {
             self.note(side, b'D');
         }
     }
 
-    /// A segment.
+    /// Records a TCP segment.
     pub fn tcp(&mut self, side: Side, segment: Segment) {
         let Segment { flags: Flags(flags), sequence, payload } = segment;
         if self.begun == 0 && flags & RST == 0 && (flags & (SYN | FIN) != 0 || payload > 0) {
@@ -220,24 +218,24 @@ impl State {
         }
     }
 
-    /// When its stream began, by which it has its number: then records of the stream have the same.
+    /// The time that gives the stream its number, so that the records of the stream have the same number.
     pub fn begun(&self) -> u64 {
         if self.begun == 0 { self.start } else { self.begun }
     }
 
-    /// Did TCP end?
+    /// Has TCP ended?
     pub fn is_closed(&self) -> bool {
         let (client, server) = (self.client.flags, self.server.flags);
         (client | server) & RST != 0 || client & server & FIN != 0
     }
 
-    /// Was TCP answered?
+    /// Has the server of TCP answered?
     pub fn is_established(&self) -> bool {
         (self.client.flags & self.server.flags) & ACK != 0
             || (self.client.flags & ACK != 0 && self.server.flags & SYN != 0)
     }
 
-    /// Does a SYN with this number begin another connection?
+    /// Does a SYN with this sequence number begin another connection?
     pub fn is_other_beginning(&self, side: Side, sequence: u32) -> bool {
         let sent = if side == Side::Client { &self.client } else { &self.server };
         sent.begin != Some(sequence)
@@ -245,7 +243,7 @@ impl State {
 }
 
 impl Sent {
-    /// Bytes of TCP came. Says whether some had come before, and whether some are missing in front of them.
+    /// Records TCP bytes. Returns whether some had come before, and whether some before them are missing.
     fn bytes_came(&mut self, sequence: u32, flags: u8, payload: u32) -> (bool, bool) {
         let marks = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
         let end = sequence.wrapping_add(payload).wrapping_add(marks);
@@ -279,7 +277,7 @@ impl Sent {
 mod tests {
     use super::*;
 
-    /// What a side has sent with segments of (number, bytes).
+    /// A side that has sent segments of (sequence number, bytes).
     fn sent(segments: &[(u32, u32)]) -> Sent {
         let mut sent = Sent::default();
         for (sequence, payload) in segments {
@@ -313,7 +311,7 @@ mod tests {
         assert_eq!(missed(&[(100, 10), (130, 10), (115, 5)]), 15);
         assert_eq!(missed(&[(100, 10), (130, 10), (105, 40)]), 0);
         assert_eq!(missed(&[(100, 10), (130, 10), (120, 5), (110, 10), (125, 5)]), 0);
-        // Across the end of sequence space.
+        // Across the wrap of sequence numbers.
         assert_eq!(missed(&[(u32::MAX - 9, 5), (5, 5)]), 10);
         assert_eq!(missed(&[(u32::MAX - 9, 5), (5, 5), (u32::MAX - 4, 10)]), 0);
     }
@@ -322,7 +320,7 @@ mod tests {
     fn more_gaps_than_are_kept_are_missing_for_good() {
         let segments: Vec<_> = (0..6).map(|number| (number * 20, 10)).collect();
         assert_eq!(missed(&segments), 50);
-        // The last three are kept, the first two are not.
+        // The last three gaps are kept, the first two are not.
         let late: Vec<_> = (0..5).map(|number| (number * 20 + 10, 10)).collect();
         assert_eq!(missed(&[segments, late].concat()), 20);
     }

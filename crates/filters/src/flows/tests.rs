@@ -1,4 +1,4 @@
-//! Flows through the engine.
+//! Tests of flows, through the engine.
 
 use super::*;
 use testkit::packets::{CLIENT, SERVER, flag, ipv4, tcp, udp};
@@ -11,7 +11,7 @@ fn run(frames: &[(u64, Vec<u8>)], given: &[(&str, &str)]) -> Outcome {
     Chain::frames(1, &frames).then(&KIND, given).run()
 }
 
-/// Of each record, sorted: packets and payload each way, state, reason, history.
+/// Of each record, sorted: packets and payload of both directions, state, reason, history.
 fn lines(outcome: &Outcome) -> Vec<String> {
     let line = |bytes: &[u8]| {
         let row = Row::new(&row::SCHEMA, bytes).unwrap();
@@ -55,7 +55,7 @@ fn a_connection_has_one_record() {
 #[test]
 fn a_record_comes_when_its_flow_ended() {
     let later = |second: u64| (second, udp(CLIENT, (SERVER.0, 9), b""));
-    // Closed: 5 s; without an answer or not TCP: 60 s; answered: 5 minutes.
+    // Closed: 5 s. No answer, or not TCP: 60 s. Answered: 5 minutes.
     let closed = [connection(), vec![later(10), later(11)]].concat();
     assert_eq!(lines(&run(&closed, &[]))[1], "[4, 4, 8, 6] closed closed ShADdfFa");
     let silent = [vec![(1, tcp(CLIENT, SERVER, 9, 0, flag::SYN, b""))], vec![later(60), later(62)]].concat();
@@ -125,7 +125,7 @@ fn beyond_the_limit_unanswered_flows_go_first() {
     assert!(refusal.message.contains("1 to"), "{}", refusal.message);
 }
 
-/// What ends together is given in pieces: at the end, and when its time is over.
+/// Flows that end together are given in parts: at the end of the run, and when they are silent for too long.
 #[test]
 fn many_flows_that_end_together_all_have_a_record() {
     let mut frames: Vec<_> = (1..=1000).map(|port| (1, udp((CLIENT.0, port), SERVER, b"x"))).collect();
@@ -136,7 +136,7 @@ fn many_flows_that_end_together_all_have_a_record() {
     assert_eq!((ended, outcome.blocks.len()), (1000, 1001));
 }
 
-/// Ten million flows at once, with what finds them, in 4 GiB. Tunnels are kept beside it, of flows that have some.
+/// Ten million flows and their lookup table fit into 4 GiB. Tunnels come on top, for flows that have any.
 #[test]
 fn a_flow_takes_little() {
     let each = FlowTable::<State, LISTS>::BYTES_EACH;

@@ -1,11 +1,11 @@
-//! The frames that `generate` makes: one written once, and what differs from frame to frame.
+//! The frames of `generate`: one frame written once, and the fields that vary.
 //!
-//! A run of frames lies one behind the other, each in as much room as the longest takes. Writing the next run touches only
-//! the fields that vary: field after field over all frames (no decision inside a loop). The writer keeps the checksums' sums
-//! beside the frames and writes the checksums last.
+//! A run of frames lies in a row, each with the room of the longest. The next run writes only the varying fields, field
+//! after field over all frames, without a decision inside a loop. The checksums' sums are kept beside the frames and written
+//! last.
 //!
-//! Numbered frames carry the header that the kernel's pktgen writes, so that what reads one reads the other: a magic
-//! number, the frame's number, and when it was made (`net/core/pktgen.c`, `struct pktgen_hdr`).
+//! Numbered frames carry the header of the kernel's pktgen, so each can read the other's: a magic number, the frame's
+//! number, and its time (`net/core/pktgen.c`, `struct pktgen_hdr`).
 
 use super::values::{Meaning, Random, Values};
 use base::limits::PULL_BLOCKS;
@@ -13,10 +13,10 @@ use filter::prelude::*;
 use packet::checksum::Sum;
 use packet::{ethernet, frame::protocol};
 
-/// The magic number at the begin of a numbered frame's header.
+/// The magic number at the beginning of a numbered frame's header.
 pub(crate) const MAGIC: u32 = 0xbe9b_e955;
 
-/// Bytes of that header.
+/// Bytes of a numbered frame's header.
 pub(crate) const NUMBER_BYTES: usize = 16;
 
 const ETHERNET_BYTES: usize = 14;
@@ -25,38 +25,37 @@ const TAG_BYTES: usize = 4;
 /// The largest IP packet.
 const PACKET_BYTES: usize = 65_535;
 
-/// The mix of RFC 6985, section 1: frames of 64, 594 and 1,518 bytes on the wire, 7 to 4 to 1; without their check sequence.
+/// The mix of RFC 6985, section 1: 7 frames of 64 bytes on the wire, 4 of 594, 1 of 1,518. Sizes without check sequence.
 const IMIX: [u16; 12] = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60];
 
-/// Frames to be.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
-    /// The longest frame: zeroes where something varies, in its lengths and in its checksums. The frame, if all are the same.
+    /// The longest frame, with zeroes in varying fields, lengths and checksums. If all frames are equal: that frame.
     bytes: Vec<u8>,
     six: bool,
     protocol: u8,
     network_at: usize,
     transport_at: usize,
     payload_at: usize,
-    /// Of the IPv4 header, without its length.
+    /// Sum of the IPv4 header, without its length.
     network_sum: Sum,
-    /// Of the transport header and the pseudo header, without their lengths.
+    /// Sum of the transport header and the pseudo header, without their lengths.
     transport_sum: Sum,
-    /// Of the payload, by its length.
+    /// Sums of the payload, by its length.
     payload_sums: Vec<Sum>,
     fields: Vec<Field>,
     sizes: Sizes,
-    /// Of the next frame, where they are numbered.
+    /// Number of the next frame. `None`: frames are not numbered.
     number: Option<u32>,
 }
 
-/// A field that varies.
+/// A varying field.
 #[derive(Clone, Debug)]
 struct Field {
     at: usize,
     bytes: usize,
     values: Values,
-    /// Its words count for the IPv4 header's checksum, and for the transport header's.
+    /// The field counts for the checksum of the IPv4 header, and of the transport header.
     network: bool,
     transport: bool,
 }
@@ -64,7 +63,7 @@ struct Field {
 #[derive(Clone, Debug)]
 enum Sizes {
     Values(Values),
-    /// These, and again, from the one at this place on.
+    /// These sizes, again and again. The second member: the place of the next size.
     Row(&'static [u16], usize),
 }
 
@@ -96,7 +95,7 @@ impl Sizes {
     }
 }
 
-/// Puts a header together, and notes what of it varies.
+/// Builds a header, and notes its varying fields.
 struct Builder {
     bytes: Vec<u8>,
     fields: Vec<Field>,
@@ -119,7 +118,7 @@ impl Builder {
 }
 
 impl Template {
-    /// As parameters say.
+    /// The template that the parameters describe.
     pub(super) fn of_params(params: &Params, random: &mut Random) -> Result<Template, ParamError> {
         let values = |key, default: &str, meaning| Values::parse(params.text(key).unwrap_or(default), key, meaning);
         let six = ["src", "dst"].iter().filter_map(|key| params.text(key)).any(is_six);
@@ -140,12 +139,12 @@ impl Template {
         let network_at = build.bytes.len();
         let hops = params.number("ttl").unwrap_or(64);
         let hops = u8::try_from(hops).map_err(|_| ParamError::new("ttl", format!("{hops} is more than 255")))?;
-        // RFC 2544, C.2.2: addresses for measuring; RFC 5180, section 8: the same for IPv6.
+        // RFC 2544, C.2.2: addresses for measurements; RFC 5180, section 8: the same for IPv6.
         let (source, target) = if six { ("2001:2::1", "2001:2:0:1::1") } else { ("198.18.0.1", "198.19.0.1") };
         if six {
             build.put(&[0x60, 0, 0, 0, 0, 0, protocol, hops]);
         } else {
-            // Not to be fragmented; what cannot be needs no number of its own (RFC 6864, section 4.1).
+            // Do not fragment. Such a packet needs no number of its own (RFC 6864, section 4.1).
             build.put(&[0x45, 0, 0, 0, 0, 0, 0x40, 0, hops, protocol, 0, 0]);
         }
         for (key, default) in [("src", source), ("dst", target)] {
@@ -199,7 +198,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Is there room for everything in the shortest frame, and is the longest a packet?
+    /// Checks that the shortest frame has room for all headers, and that the longest is a valid packet.
     fn check_sizes(&self, params: &Params) -> Result<(), ParamError> {
         let shortest = self.payload_at + if self.number.is_some() { NUMBER_BYTES } else { 0 };
         let longest = self.network_at + PACKET_BYTES;
@@ -219,7 +218,7 @@ impl Template {
         }
     }
 
-    /// Writes the payload, and sums up what stays.
+    /// Writes the payload, and computes the sums of the constant parts.
     fn fill(&mut self, params: &Params, random: &mut Random) {
         self.bytes.resize(self.sizes.longest(), 0);
         if params.text("fill") == Some("random") {
@@ -253,7 +252,6 @@ impl Template {
         self.bytes.len()
     }
 
-    /// Are all frames the same?
     pub(super) fn is_constant(&self) -> bool {
         let same_size = self.sizes.shortest() == self.sizes.longest();
         self.number.is_none() && self.fields.is_empty() && same_size
@@ -264,14 +262,13 @@ impl Template {
         self.bytes.repeat(frames)
     }
 
-    /// Bytes of the next frame.
     #[inline]
     pub(super) fn next_size(&mut self, random: &mut Random) -> u32 {
         self.sizes.next(random)
     }
 
-    /// Writes the next frames, which are this long and not all the same, into an [`image`](Template::image) of as many or more. `time` is when they
-    /// are made, ns since 1970 UTC.
+    /// Writes frames of these `sizes` into an [`image`](Template::image) of at least as many frames. `time`: when they are
+    /// made, ns since 1970 UTC. The frames must not all be the same.
     pub(super) fn write(&mut self, image: &mut [u8], sizes: &[u32], time: u64, random: &mut Random) {
         let (stride, count) = (self.stride(), sizes.len());
         let frames = |at: usize| (0..count).map(move |frame| frame * stride + at);
@@ -305,14 +302,14 @@ impl Template {
 
     fn write_lengths(&self, image: &mut [u8], sizes: &[u32], network: &[Sum], transport: &[Sum]) {
         let &Template { network_at, transport_at, payload_at, protocol, .. } = self;
-        // Where the transport header has its checksum.
+        // The offset of the checksum in the transport header.
         let check_at = transport_at
             + match protocol {
                 protocol::UDP => 6,
                 protocol::TCP => 16,
                 _ => 2,
             };
-        // How many times a checksum counts the length of IP's payload: in the pseudo header, and again in the UDP header.
+        // How often a checksum counts the IP payload's length: in the pseudo header, and for UDP in the UDP header, too.
         let lengths = match protocol {
             protocol::UDP => 2,
             protocol::ICMP => 0,
@@ -334,7 +331,7 @@ impl Template {
             }
             let payload = self.payload_sums[*size as usize - payload_at];
             let sum = self.transport_sum.and(*transport).and(payload).and(Sum::number(carried * lengths));
-            // UDP's 0 says that there is none (RFC 768).
+            // In UDP, 0 means that there is no checksum (RFC 768).
             let check = match sum.checksum() {
                 0 if protocol == protocol::UDP => 0xffff,
                 check => check,
@@ -344,7 +341,7 @@ impl Template {
     }
 }
 
-/// Is it an address of version 6 that a parameter says?
+/// Is the parameter's value an IPv6 address?
 fn is_six(text: &str) -> bool {
     text.strip_prefix("random:").unwrap_or(text).contains(':')
 }

@@ -1,5 +1,5 @@
-//! Tests of generated frames: their lengths and checksums, which fields vary, and how the source ends.
-//! A later filter cannot spoil the template.
+//! Tests of generated frames: lengths, checksums, varying fields, and the end of the source. A later filter cannot spoil the
+//! template.
 
 use super::*;
 use packet::frame;
@@ -61,7 +61,7 @@ fn without_a_number_and_with_nothing_that_varies_they_are_right_too() {
     }
 }
 
-/// A checksum of UDP that comes to 0 is sent as all ones: of 65,536 ports in a row one makes it so.
+/// A UDP checksum of 0 is sent as all ones. One of 65,536 ports in a row has that checksum.
 #[test]
 fn a_checksum_of_udp_is_never_0() {
     let frames = frames(&[("size", "42"), ("sequence", "no"), ("dst-port", "0..65535"), ("count", "65536")]);
@@ -108,7 +108,7 @@ fn the_same_seed_gives_the_same_frames() {
     assert_ne!(numbered_out("7"), numbered_out("8"));
 }
 
-/// Writes all over what it gets, and holds a block now and then for the rest of the run.
+/// Overwrites every block, and holds some blocks until the run ends.
 struct Spoiler {
     held: Vec<(Descriptor, Vec<u8>)>,
     hold: bool,
@@ -143,7 +143,7 @@ impl Filter for Spoiler {
     }
 }
 
-/// It is alone with the frames, so that it may write where they lie; but a template is used again.
+/// The filter may write into the frames in place, as their only owner, but not into the template.
 #[test]
 fn who_writes_into_frames_does_not_write_into_the_template() {
     for given in [&[("sequence", "no")][..], &[("sequence", "yes")], &[("sequence", "yes"), ("size", "imix")]] {
@@ -211,7 +211,7 @@ fn a_capture_is_given_at_its_own_pace_or_at_another() {
     let path = file.path().to_str().unwrap();
     let began = std::time::Instant::now();
     let outcome = made(&[("file", path), ("loop", "2")]);
-    // 60 ms, and once more with the gap of 20 ms that they have on average.
+    // Twice 60 ms, with their average gap of 20 ms between.
     assert!(began.elapsed().as_millis() >= 140, "{:?}", began.elapsed());
     let bytes: Vec<u8> = outcome.blocks.iter().map(|block| block.bytes[0]).collect();
     assert_eq!(bytes, [5, 25, 25, 65, 5, 25, 25, 65]);

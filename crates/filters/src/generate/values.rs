@@ -1,17 +1,16 @@
-//! The values of one field, a new one for each frame: one that stays, numbers in a row, or numbers by chance.
+//! The values of one field, one for each frame: fixed, counting, or random.
 
 use crate::parts::mac;
 use crate::parts::networks::first_of;
 use filter::prelude::*;
 use std::net::IpAddr;
 
-/// Numbers that look like chance and are the same for the same seed (splitmix64: Steele, Lea and Flood, "Fast splittable
+/// A random number generator that repeats its numbers for the same seed (splitmix64: Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014). Not for secrets.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// The next number.
     #[inline]
     pub(crate) fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -21,30 +20,31 @@ impl Random {
     }
 }
 
-/// Values, one after the other.
+/// A range of values, and the order in which frames get them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Values {
     first: u128,
-    /// The number of values; 0 stands for all values of 128 bits.
+    /// The number of values. 0: all values of 128 bits.
     count: u128,
     by_chance: bool,
-    /// Which of them is next, where they come in a row.
+    /// The offset of the next value, where values count up.
     next: u128,
 }
 
-/// What values a field can have.
+/// The values that a field permits.
 #[derive(Clone, Copy)]
 pub(super) enum Meaning {
-    /// Numbers up to this one: with their article, "a port".
+    /// Numbers up to the second member. The first names such a number with its article: "a port".
     Number(&'static str, u32),
     /// Ethernet addresses.
     Mac,
-    /// IP addresses: of version 6?
+    /// IP addresses. `true`: of version 6.
     Address(bool),
 }
 
 impl Values {
-    /// As parameter `key` says it: `80`, `1000..1999` (in a row, and again), `random:1000..1999`; for addresses also a network.
+    /// Reads a parameter: `80`, `1000..1999` (counts up and begins again), `random:1000..1999`. Addresses also permit a
+    /// network. `key` is the parameter's name.
     pub(super) fn parse(text: &str, key: &'static str, meaning: Meaning) -> Result<Values, ParamError> {
         let (by_chance, set) = match text.strip_prefix("random:") {
             Some(set) => (true, set),
@@ -84,17 +84,16 @@ impl Values {
         Ok(Values { first, count, by_chance, next: 0 })
     }
 
-    /// The value that stays, where it does.
+    /// The only value, if there is only one.
     pub(super) fn fixed(&self) -> Option<u128> {
         (self.count == 1).then_some(self.first)
     }
 
-    /// The smallest of them, and the largest.
+    /// The smallest and the largest value.
     pub(super) fn bounds(&self) -> (u128, u128) {
         (self.first, self.first.wrapping_add(self.count).wrapping_sub(1))
     }
 
-    /// The next one.
     #[inline]
     pub(super) fn next(&mut self, random: &mut Random) -> u128 {
         if !self.by_chance {
@@ -128,7 +127,7 @@ impl Meaning {
         }
     }
 
-    /// First address of a network, and how many there are.
+    /// First address of a network, and the number of its addresses.
     fn network(self, address: &str, bits: &str) -> Option<(u128, u128)> {
         let (Meaning::Address(six), Ok(address), Ok(bits)) = (self, address.parse::<IpAddr>(), bits.parse::<u8>())
         else {
@@ -141,7 +140,7 @@ impl Meaning {
     }
 }
 
-/// An address of one of both versions as a number.
+/// An address as a number. `None`: it is of the other version.
 fn number_of(address: IpAddr, six: bool) -> Option<u128> {
     match address {
         IpAddr::V4(address) if !six => Some(address.to_bits().into()),

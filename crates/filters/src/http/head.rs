@@ -186,7 +186,7 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 }
 
 /// `None` for identity.
-fn coding(token: &[u8]) -> Option<Coding> {
+pub(super) fn coding(token: &[u8]) -> Option<Coding> {
     let is = |word: &[u8]| token.eq_ignore_ascii_case(word);
     match token {
         _ if is(b"identity") => None,

@@ -33,6 +33,8 @@ pub(crate) struct Session {
     asked_bytes: usize,
     /// Where the last call stopped, if before its batch's end.
     stopped: Option<Place>,
+    /// Where in the block that came last the tunnel begins that the connection became.
+    tunnel_at: Option<u32>,
 }
 
 const _: () = assert!(size_of::<Session>() <= 512, "there may be a million of them");
@@ -73,6 +75,11 @@ impl Session {
         Status::Done
     }
 
+    /// The offset in the block that came last behind which the connection carries something else; `None` where it does not.
+    pub(crate) fn take_tunnel(&mut self) -> Option<u32> {
+        self.tunnel_at.take()
+    }
+
     /// The connection is over.
     pub(crate) fn close(mut self, class: Class, exit: &mut Exit<'_>) {
         for direction in [0, 1] {
@@ -104,7 +111,10 @@ impl Session {
             }
             let this = &mut self.sides[side];
             match &mut this.phase {
-                Phase::Gone => break,
+                Phase::Gone => {
+                    self.tunnel_at = this.tunnel.then_some(offset as u32);
+                    break;
+                }
                 _ if exit.is_full() => return false,
                 Phase::Body(body)
                     if body.is_pending() || offset >= bytes.len() && !exit.goes_on && body.has_gathered() =>

@@ -6,7 +6,7 @@
 //! Tiers: *data* goes on as it lies in the capture, and is not touched if it is not coded; frames with *header fields* are copied
 //! together and decoded; all other frames are read over.
 
-mod table;
+pub(crate) mod table;
 
 use super::asked::{Asked, Method, Question};
 use super::body::{Body, Framing};

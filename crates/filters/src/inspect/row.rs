@@ -1,17 +1,17 @@
-//! What is said of one row: its time, its schema's name, and its fields as `name=value`.
+//! Writes one row: its time, its schema's name, and its fields as `name=value`.
 
 use crate::parts::frame_line::say;
 use crate::parts::printable::word;
 use filter::record::{FieldValue, schema_id};
 use filter::{Env, Row};
 
-/// Lists inside lists are shown to this depth.
+/// Deepest level of lists inside lists that is shown.
 const LIST_DEPTH: usize = 4;
 
-/// Fields that a block's line says anyway, where the row is about a message.
+/// Fields of a message's row that the line of the block shows already.
 const SAID: [&str; 7] = ["timestamp", "flow_id", "src_ip", "src_port", "dest_ip", "dest_port", "proto"];
 
-/// Appends a row by itself.
+/// Appends a row that is a block of its own.
 pub(super) fn append(out: &mut Vec<u8>, env: &Env, bytes: &[u8]) {
     let Some(row) = read(out, env, bytes) else { return };
     if let Some(FieldValue::Time(ns)) = row.named("timestamp") {
@@ -20,7 +20,7 @@ pub(super) fn append(out: &mut Vec<u8>, env: &Env, bytes: &[u8]) {
     append_fields(out, &row, &SAID[..1]);
 }
 
-/// Appends the row of a message behind what its block's line says.
+/// Appends the row of a message to the line of its block.
 pub(super) fn append_meta(out: &mut Vec<u8>, env: &Env, bytes: &[u8]) {
     let Some(row) = read(out, env, bytes) else { return };
     append_fields(out, &row, &SAID);
@@ -35,7 +35,7 @@ fn read<'a>(out: &mut Vec<u8>, env: &Env, bytes: &'a [u8]) -> Option<Row<'a>> {
     row
 }
 
-/// The schema's name and the fields that are set, but for those in `without`.
+/// Appends the schema's name and the set fields, except those in `without`.
 fn append_fields(out: &mut Vec<u8>, row: &Row<'_>, without: &[&str]) {
     let name = row.schema().name;
     out.extend_from_slice(name.as_bytes());
@@ -66,7 +66,7 @@ fn append_value(out: &mut Vec<u8>, value: FieldValue<'_>, depth: usize) {
     }
 }
 
-/// An item of a list: its fields, separated by spaces.
+/// Appends an item of a list: its fields, separated by spaces.
 fn append_item(out: &mut Vec<u8>, row: &Row<'_>, depth: usize) {
     let mut written = false;
     for (place, field) in row.schema().fields.iter().enumerate() {

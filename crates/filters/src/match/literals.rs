@@ -1,5 +1,5 @@
-//! Texts as they are: one in a block by memory search; any number across the pieces of a stream with the help of the
-//! automaton of Aho and Corasick.
+//! Searches for texts: one text in a block by memory search, and any number across the pieces of a stream with the automaton
+//! of Aho and Corasick.
 
 use super::{Matcher, Search};
 use aho_corasick::automaton::{Automaton, StateID};
@@ -8,7 +8,6 @@ use aho_corasick::{Anchored, MatchKind};
 use filter::prelude::*;
 use memchr::memmem::Finder;
 
-/// One text.
 pub(super) struct One {
     finder: Finder<'static>,
 }
@@ -26,11 +25,11 @@ impl Search for One {
     }
 }
 
-/// Texts that may begin in one piece of a stream and end in a later one.
+/// Texts that may begin in one piece of a stream and end in a later piece.
 ///
-/// All that the automaton can know at any byte is said by the last `reach` bytes before it, one less than the longest
-/// text has. So it walks the first `reach` bytes of a piece (where the piece before left something begun) and the
-/// last ones; the fast searcher does the whole piece.
+/// `reach` is the length of the longest text, less one. The automaton's state depends only on the last `reach` bytes. So it
+/// walks the last `reach` bytes of a piece, and the first `reach` bytes if the piece before left a text begun. `search`
+/// covers the whole piece.
 pub(super) struct Across<S> {
     search: S,
     automaton: NFA,
@@ -39,7 +38,7 @@ pub(super) struct Across<S> {
 }
 
 impl<S: Search> Across<S> {
-    /// Looks for `texts`, which `search` finds in bytes that stand for themselves.
+    /// Looks for `texts`. `search` finds them in a block by itself.
     pub fn new(search: S, texts: &[String], ignore_case: bool) -> Result<Across<S>, ParamError> {
         let built = NFA::builder().match_kind(MatchKind::Standard).ascii_case_insensitive(ignore_case).build(texts);
         let wrong = |error: &dyn std::error::Error| ParamError::new("text", format!("too much to look for: {error}"));
@@ -49,7 +48,7 @@ impl<S: Search> Across<S> {
         Ok(Across { search, automaton, start, reach })
     }
 
-    /// Walks through `bytes`; says whether a text ends in them.
+    /// Walks through `bytes`. `true`: a text ends in them.
     fn walk(&self, at: &mut StateID, bytes: &[u8]) -> bool {
         let mut found = false;
         for &byte in bytes {

@@ -1,5 +1,5 @@
-//! Regular expressions on bytes. In blocks that stand for themselves whatever engine is fastest finds them; in
-//! streams a deterministic automaton does, whose state is all that has to be kept of a stream between two blocks.
+//! Regular expressions on bytes. The fastest engine searches independent blocks. A deterministic automaton searches streams,
+//! which need to keep only its state between two blocks.
 
 use super::{Matcher, Search};
 use filter::prelude::*;
@@ -11,14 +11,14 @@ use regex_automata::util::{start, syntax};
 use regex_automata::{Anchored, Input, MatchKind, meta};
 use regex_syntax::hir::{Hir, Look, LookSet};
 
-/// Memory of the non-deterministic automaton that everything is made from, in bytes: what repetitions multiply into.
+/// Limit of the non-deterministic automaton, in bytes. Repetitions multiply its states.
 const NFA_BYTES: usize = 8 << 20;
-/// Memory of a deterministic automaton, and of making it, in bytes.
+/// Limit of a deterministic automaton and of its construction, in bytes.
 const DFA_BYTES: usize = 16 << 20;
-/// Memory for the states of an automaton that is made as it is used, in bytes.
+/// Limit of the states of a lazily built automaton, in bytes.
 const LAZY_DFA_BYTES: usize = 2 << 20;
 
-/// In bytes that stand for themselves.
+/// Searches independent blocks.
 pub(super) struct Alone {
     engine: meta::Regex,
     cache: meta::Cache,
@@ -47,17 +47,17 @@ impl Search for Alone {
     }
 }
 
-/// In bytes that come piece by piece.
+/// Searches bytes that come piece by piece.
 ///
-/// The automaton says that there was a match one byte after its end, for what stands behind an end can matter (`$`,
-/// `\b`). Where it does not matter it is asked at the end of each piece what it would say.
+/// The automaton reports a match one byte after its end, because that byte can matter (`$`, `\b`). Where it cannot matter,
+/// the matcher asks at the end of each piece what the automaton would report.
 pub(super) struct Across {
     automaton: dense::DFA<Vec<u32>>,
     start: StateID,
     behind_gap: StateID,
-    /// What stands behind a match matters.
+    /// The byte behind a match can matter.
     looks_ahead: bool,
-    /// Finds where a match can begin, from a state in which none has begun.
+    /// From a state without a begun match, finds where a match can begin.
     prefilter: Option<Prefilter>,
 }
 
@@ -72,7 +72,7 @@ impl Across {
             thompson::Config::new().utf8(false).which_captures(WhichCaptures::None).nfa_size_limit(Some(NFA_BYTES));
         let nfa = thompson::Compiler::new().configure(nfa).build_many_from_hir(&parsed).map_err(too_large)?;
         let dfa = dense::Config::new()
-            // Every place where a match can end.
+            // Report every place where a match ends.
             .match_kind(MatchKind::All)
             .start_kind(regex_automata::dfa::StartKind::Unanchored)
             .specialize_start_states(prefilter.is_some())
@@ -83,13 +83,12 @@ impl Across {
             let config = start::Config::new().anchored(Anchored::No).look_behind(byte);
             automaton.start_state(&config).map_err(too_large)
         };
-        // Nobody knows what byte is missing: one that is neither a letter nor a line end.
+        // The missing bytes are unknown. Assume a byte that is neither a letter nor a line end.
         let (start, behind_gap) = (start_behind(None)?, start_behind(Some(0))?);
         Ok(Across { automaton, start, behind_gap, looks_ahead, prefilter })
     }
 
-    /// The first place from `from` on where a match can begin or, as the rest of its beginning may stand in the next
-    /// piece, where too few bytes are left to say.
+    /// The first place from `from` on where a match can begin, or where too few bytes are left to rule that out.
     #[inline]
     fn skip(prefilter: &Prefilter, bytes: &[u8], from: usize) -> usize {
         let unsure = bytes.len().saturating_sub(prefilter.max_needle_len().saturating_sub(1)).max(from);
@@ -116,7 +115,8 @@ impl Matcher for Across {
                 if automaton.is_dead_state(state) || automaton.is_quit_state(state) {
                     break;
                 } else if automaton.is_match_state(state) {
-                    // Behind the first byte: it ended in the piece before, which said so if it could.
+                    // After the first byte: this match ended in the piece before, which reported it unless the expression
+                    // looks ahead.
                     found |= next > 1 || next == 1 && self.looks_ahead;
                 } else if let Some(prefilter) = self.prefilter.as_ref().filter(|_| automaton.is_start_state(state)) {
                     next = Across::skip(prefilter, bytes, next);
@@ -132,7 +132,7 @@ impl Matcher for Across {
     }
 }
 
-/// Expressions, and texts as expressions.
+/// Parses expressions, and texts as expressions.
 fn parse(expressions: &[String], texts: &[String], ignore_case: bool) -> Result<Vec<Hir>, ParamError> {
     let config = syntax::Config::new().unicode(false).utf8(false).case_insensitive(ignore_case);
     let texts = texts.iter().map(|text| regex_syntax::escape(text));

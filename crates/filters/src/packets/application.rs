@@ -1,5 +1,5 @@
-//! Describes the beginning of a payload in a few words: DNS messages, HTTP/1 requests and responses, TLS hellos.
-//! Detects them by their bytes, DNS also by port. Messages that span packets are left to other filters.
+//! Describes the beginning of a payload: messages of DNS, requests and responses of HTTP/1, hellos of TLS. The bytes tell
+//! the protocol, for DNS with the port. Messages that span packets belong to other filters.
 
 use crate::parts::frame_line::say;
 use crate::parts::printable::word;
@@ -8,12 +8,13 @@ use packet::dns::{Message, is_plausible, type_name};
 use packet::frame::{Frame, protocol};
 use packet::tls::{Hello, hello};
 
+/// Ports of DNS, multicast DNS and LLMNR.
 const DNS_PORTS: [u16; 3] = [53, 5353, 5355];
 
-/// Most bytes shown of an HTTP line.
+/// Longest part of an HTTP line that is shown, in bytes.
 const LINE_BYTES: usize = 120;
 
-/// Appends a comma and the description of the payload. Appends nothing for other payloads.
+/// Appends a comma and a description of the payload. Appends nothing for other payload.
 pub(super) fn append(out: &mut Vec<u8>, frame: &Frame, bytes: &[u8], payload: &[u8]) {
     match frame.protocol {
         protocol::UDP => {
@@ -44,7 +45,7 @@ fn dns(out: &mut Vec<u8>, payload: &[u8]) {
     }
 }
 
-/// Appends the first line of HTTP. False: the payload is not HTTP.
+/// Describes a payload of HTTP. `false`: the payload is not HTTP.
 fn http(out: &mut Vec<u8>, payload: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 10] =
         [b"HTTP/1.", b"GET ", b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"CONNECT ", b"PATCH ", b"TRACE "];

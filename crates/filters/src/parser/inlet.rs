@@ -1,9 +1,9 @@
-//! Where the rest of a request begins whose first filters run elsewhere, once for several: a source that reads the ring
-//! which an [`outlet`](super::outlet) writes.
+//! A source for the rest of a request whose first filters run in another process, for several requests. It reads the ring
+//! that an [`outlet`](super::outlet) writes.
 //!
-//! Blocks are copied out and come as they were: time, flags, gaps. Streams get numbers of this process's table, for there
-//! may be others that make streams here. What is overwritten before it was read is lost, to the block, and what comes after
-//! says so: a byte stream has a gap of the right length, a message that was under way ends truncated.
+//! It copies blocks out with their times, flags and gaps. Streams get new numbers from this process's table, where other
+//! sources may open streams, too. Blocks that were overwritten before the inlet read them are lost and counted. The next
+//! block shows it: a byte stream has a gap of the right length, a message under way ends truncated.
 
 use super::Continuity;
 use super::reading::{Found, Reading};
@@ -12,13 +12,13 @@ use buffer::pipe::PipeReader;
 use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 
-/// Who keeps the ring, as long as this reads it.
+/// The keeper of the ring, while the inlet reads it.
 pub trait Keeper: Send {
-    /// Why there is nothing more, as a whole sentence, where it said so before it went.
+    /// Why the ring has ended, as a whole sentence. `None`: the keeper left without a word.
     fn last_word(&mut self) -> Option<String>;
 }
 
-/// A source of what others read, too. `what` names it for people.
+/// A source of blocks that other requests read, too. `what` names it in messages.
 pub fn inlet(ring: PipeReader, continuity: Continuity, what: String, keeper: Box<dyn Keeper>) -> Instance {
     Instance::source(Inlet { reading: Reading::new(ring, continuity, what, None), keeper })
 }
@@ -33,9 +33,9 @@ impl Source for Inlet {
         match self.reading.pull(cx)? {
             Found::Blocks => Ok(Pull::Ready),
             Found::Nothing(nap) => Ok(Pull::Idle(nap)),
-            // It was asked to stop.
+            // The session stopped the source.
             Found::End(None) => Ok(Pull::End),
-            // The ring's keeper and its writer are one process: gone together.
+            // The ring's keeper and its writer are one process, so both are gone.
             Found::End(Some(_)) => {
                 let what = self.reading.what();
                 let gone = || format!("`{what}` has ended: the process that runs it for several requests is gone");

@@ -1,16 +1,15 @@
-//! Blocks between processes of one user: what a prefix of requests gives is written into a ring once, and read by each of
-//! the requests that go on from there.
+//! Passes blocks between processes of one user: a common prefix of requests writes them into a ring once, and each request
+//! reads them from there.
 //!
 //! - [`outlet`] — the end of the prefix, in the process that runs it: copies each block behind a header into the ring.
 //! - [`inlet`] — where the rest of a request begins: a source that reads the ring, and can be overtaken.
+//! - `reading`, `streams` — read a ring, for an inlet and for the filter [`ring`](crate::ring). `told` writes one.
 //!
-//! - `reading`, `streams` — what both an inlet and the filter [`ring`](crate::ring) do to read one; `told` — to write one.
+//! Requests cannot name inlet and outlet. The facade decides which prefix runs where.
 //!
-//! Inlet and outlet are no filters that a request can name. Which prefix is run where is not decided here: that is for the facade.
-//!
-//! The facts of a stream go with each of its blocks instead of in a table that both sides map. So whoever joins late or was
-//! overtaken knows whose bytes it has, no number of a stream can be met after it went to another, and nobody has to ask; it
-//! costs 80 bytes to copy for each block.
+//! Each block carries the facts of its stream: a copy of 80 bytes, in place of a table that both sides map. So a reader that
+//! joins late or was overtaken knows whose bytes it has. No reader takes a reused stream number for the old stream, and no
+//! side has to ask the other.
 
 pub mod inlet;
 pub mod outlet;
@@ -23,28 +22,28 @@ pub(crate) mod told;
 use buffer::keeper::message::WantedWriter;
 use filter::ring_header::HEADER_BYTES;
 
-/// What a writer says to a ring's keeper of blocks behind headers.
+/// The writer to ask a ring's keeper for: one that puts a header before each block.
 pub const WITH_HEADERS: WantedWriter = WantedWriter { content: None, header_bytes: HEADER_BYTES as u32 };
 
-/// How one finds out that blocks of a stream are missing.
+/// How a reader notices missing blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Continuity {
-    /// Of byte streams: by the place of a block's bytes in its stream.
+    /// Byte streams: by the position of a block's bytes in its stream.
     Bytes = 1,
-    /// Of messages: by the number of a block among those of its class.
+    /// Messages: by the number of a block among those of its class.
     Messages = 2,
-    /// Of records: each is whole by itself.
+    /// Records: each is complete in itself.
     Records = 3,
-    /// Of frames and packets: each is whole by itself, and its class is no stream's.
+    /// Frames and packets: each is complete in itself, and its class is no stream.
     Frames = 4,
 }
 
 buffer::wire_codes!(Continuity { Bytes = 1, Messages = 2, Records = 3, Frames = 4 });
 
 impl Continuity {
-    /// Of what comes out of a filter; none where that is nothing that is shared: frames and packets are read by all from the
-    /// device's ring.
+    /// The continuity of a filter's output. `None`: such output is not shared here. All readers take frames and packets from
+    /// the device's ring.
     pub fn of(types: filter::Types) -> Option<Continuity> {
         let is = |one| types == filter::Types::of(&[one]);
         match () {

@@ -1,8 +1,8 @@
-//! The end of a prefix that several requests begin with: copies each block, behind its [header](filter::ring_header), into a ring that those
-//! requests read.
+//! The end of a prefix that several requests share: copies each block, behind its [header](filter::ring_header), into a ring
+//! that the requests read.
 //!
-//! There need not be a ring, nor a reader: as long as nobody wants what comes here, it costs a look for each batch. Readers hold nothing,
-//! so that none of them can keep this from going on.
+//! Without a ring or a reader, a batch costs only a check. Readers hold no part of the ring, so a reader cannot stop the
+//! outlet.
 
 use super::Continuity;
 use super::told::Told;
@@ -13,7 +13,7 @@ use filter::prelude::*;
 use filter::ring_header::HEADER_BYTES;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an outlet and whoever looks after it share.
+/// The state that an outlet shares with its owner.
 #[derive(Debug, Default)]
 pub struct Slot {
     ring: Mutex<Option<NamedWriter>>,
@@ -22,22 +22,22 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Without a ring.
+    /// A slot without a ring.
     pub fn new() -> Arc<Slot> {
         Arc::default()
     }
 
     fn ring(&self) -> MutexGuard<'_, Option<NamedWriter>> {
-        // Nothing that panics under it leaves it half made.
+        // A panic of another holder leaves a whole ring or none.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on blocks go into this ring.
+    /// Starts to write blocks into `ring`.
     pub fn open(&self, ring: NamedWriter) {
         *self.ring() = Some(ring);
     }
 
-    /// Ends the ring, if there is one: its readers take what there is.
+    /// Ends the ring, if there is one. Its readers still get the blocks in it.
     pub fn close(&self) {
         *self.ring() = None;
     }
@@ -48,7 +48,7 @@ impl Slot {
     }
 }
 
-/// An outlet to the ring in this slot, for blocks of this sort.
+/// An outlet to the ring in `slot`.
 pub fn outlet(slot: Arc<Slot>, continuity: Continuity) -> Instance {
     Instance::filter(Outlet { slot, told: Told::new(continuity) })
 }
@@ -63,7 +63,7 @@ impl Filter for Outlet {
         let mut ring = self.slot.ring();
         let Some(writer) = ring.as_mut().map(NamedWriter::writer) else { return Ok(Status::Done) };
         if writer.readers() == 0 {
-            // Who comes later begins in the middle anyway, wherever that is counted from.
+            // A reader that joins later begins in the middle anyway, so these blocks need not count.
             return Ok(Status::Done);
         }
         let (mut blocks, mut bytes_written, mut too_long, mut held) = (0u64, 0, 0, 0);
@@ -80,13 +80,13 @@ impl Filter for Outlet {
                     bytes_written += bytes.len() as u64;
                 }
                 Err(NotWritten::TooLong) => too_long += 1,
-                // Nobody reads it.
+                // The ring was removed: no reader gets further blocks.
                 Err(NotWritten::Removed) => break,
-                // Root may hold any ring, for a moment: this waits for nobody.
+                // Root may hold any ring for a moment. The outlet does not wait for that.
                 Err(_) => held += 1,
             }
         }
-        // One signal for all of them: who sleeps is woken once, and not for each block until it has come round to run.
+        // Publish the whole batch at once: a sleeping reader then wakes once, and not for each block.
         if blocks > 0 {
             writer.publish_placed(blocks as u32);
         }

@@ -1,7 +1,7 @@
-//! A ring that another process writes, as far as a source reads it: its blocks are copied out, and come as they were.
+//! Reads a ring that another process writes: copies its blocks out, with their times, flags and gaps.
 //!
-//! Tiers: a block of a stream that is known, with nothing missing before it (nearly all), is copied, compared with what was
-//! expected, and renumbered; the rest is for streams that begin, end, or have a hole.
+//! Tiers: nearly every block belongs to a known stream and misses nothing before it. Such a block is copied, compared with
+//! the expected position, and renumbered. All other code serves streams that begin, end, or have a hole.
 
 use super::Continuity;
 use super::streams::Streams;
@@ -16,60 +16,60 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// The ring's own count of what was lost is looked at this often at most while blocks come.
+/// Shortest time between two looks at the ring's count of lost blocks, while blocks come.
 const LOOK_AT_BOOKS: Duration = Duration::from_millis(500);
 
-/// The first nap between two looks; each is twice as long as the one before.
+/// The first nap between two looks. Each further nap is twice as long.
 const FIRST_NAP: Duration = Duration::from_micros(500);
 
-/// The longest nap, where the request states no latency. A reader that finds nothing after it sleeps until the writer wakes it.
+/// The longest nap if the request states no latency. A reader that finds nothing after it sleeps until the writer wakes it.
 const LONGEST_NAP: Duration = Duration::from_millis(8);
 
-/// Link types of one ring that are told apart.
+/// Limit of different link types in one ring.
 const LINK_TYPES: usize = 64;
 
-/// A ring, and what came of it so far.
+/// A ring, and how far it was read.
 pub(crate) struct Reading {
     ring: PipeReader,
     what: String,
     memory: Memory,
     streams: Streams,
-    /// Which of the ring's writers is read; the next one's streams have nothing to do with this one's.
+    /// Number of the ring's current writer. The next writer's streams have nothing in common with this one's.
     generation: u32,
-    /// Of a ring without headers: the stream that all its bytes are.
+    /// The only stream of a ring without headers.
     plain: Option<Plain>,
-    /// The writer's time, where the last pull met a mark.
+    /// The writer's time, if the last pull met a mark.
     marked: Option<u64>,
-    /// Blocks lost, and writers that died, as far as they were counted.
+    /// Lost blocks and dead writers that were counted already.
     lost: u64,
     writers_died: u64,
     looked: Instant,
     nap: Duration,
     longest_nap: Duration,
-    /// Blocks it may still give, since the run is to end.
+    /// Blocks that may still be given after the stop. `None`: not stopped.
     stopped: Option<u64>,
 }
 
-/// What reading found.
+/// The result of a pull.
 pub(crate) enum Found {
     /// There may be blocks: go on.
     Blocks,
-    /// Nothing now; look again after this long.
+    /// No blocks now. Look again after this long.
     Nothing(Duration),
-    /// The end of the ring, where it said how; it was asked to stop, where not.
+    /// The end of the ring, with its reason. `None`: the session stopped the reading.
     End(Option<End>),
 }
 
-/// The one stream of a ring that is written without headers, by `pipe write` or another program.
+/// The only stream of a ring without headers, which `pipe write` or another program writes.
 struct Plain {
     class: Class,
     time: u64,
     begun: bool,
-    /// Lost of it, as far as it was told.
+    /// Lost units that gaps of the stream have reported already.
     lost: u64,
 }
 
-/// Where blocks are copied to: one view for each link type, as far as there are any.
+/// Where blocks are copied to: one view for each link type that came.
 #[derive(Default)]
 struct Memory {
     name: String,
@@ -78,7 +78,7 @@ struct Memory {
 }
 
 impl Memory {
-    /// What was appended before this call has gone all the way down, or is held.
+    /// Frees memory of earlier pulls: their blocks have gone all the way down, or are held.
     fn recycle(&mut self, cx: &mut Context<'_>) {
         match self.segment {
             Some(segment) => cx.rings.recycle(segment),
@@ -86,7 +86,7 @@ impl Memory {
         }
     }
 
-    /// The view for blocks of this link type; none where there are too many.
+    /// The view for blocks of this link type. `None`: there are too many link types.
     fn view(&mut self, link_type: Option<u16>, cx: &mut Context<'_>) -> Option<ViewId> {
         if let Some((_, view)) = self.views.iter().find(|(known, _)| *known == link_type) {
             return Some(*view);
@@ -99,19 +99,19 @@ impl Memory {
     }
 }
 
-/// What blocks that are taken become.
+/// Where copied blocks go.
 struct Taking<'a, 'c> {
     cx: &'a mut Context<'c>,
     streams: &'a mut Streams,
     memory: &'a mut Memory,
-    /// Blocks that are none.
+    /// Number of blocks whose header makes no sense.
     damaged: u64,
     marked: &'a mut Option<u64>,
 }
 
 impl Reading {
-    /// Of a ring that carries blocks of this sort; `what` names it for people. `latency`: how much later than they came blocks
-    /// may be found (`None`: [`LONGEST_NAP`]).
+    /// A ring with blocks of this continuity. `what` names it in messages. `latency`: how late a block may be found at most
+    /// (`None`: [`LONGEST_NAP`]).
     pub(crate) fn new(
         mut ring: PipeReader,
         continuity: Continuity,
@@ -138,12 +138,12 @@ impl Reading {
         }
     }
 
-    /// What it is called.
+    /// The ring's name in messages.
     pub(crate) fn what(&self) -> &str {
         &self.what
     }
 
-    /// Gives the blocks that are there, as many as a pull may.
+    /// Gives the blocks in the ring, at most as many as one pull may.
     pub(crate) fn pull(&mut self, cx: &mut Context<'_>) -> Result<Found, Box<Failure>> {
         self.memory.recycle(cx);
         self.marked = None;
@@ -175,17 +175,17 @@ impl Reading {
         Ok(found)
     }
 
-    /// The writer's time, where the last pull met a mark: for [`Source::follows`].
+    /// The writer's time, if the last pull met a mark: for [`Source::follows`].
     pub(crate) fn moment(&self) -> Option<Moment> {
         self.marked.map(|now| Moment { now, ..Moment::default() })
     }
 
-    /// Is there no header in front of each block?
+    /// Is the ring without headers?
     fn is_plain(&self) -> bool {
         self.streams.continuity() == Continuity::Bytes && self.ring.written().header_bytes == 0
     }
 
-    /// Copies out the blocks that are there, `most` at most, and gives them on; says how many it met.
+    /// Copies out at most `most` blocks and gives them on. Returns how many it met.
     fn take(&mut self, most: usize, cx: &mut Context<'_>) -> Result<usize, Box<Failure>> {
         let mut taking =
             Taking { cx, streams: &mut self.streams, memory: &mut self.memory, damaged: 0, marked: &mut self.marked };
@@ -216,7 +216,7 @@ impl Reading {
         if taking.damaged > 0 { self.damaged() } else { Ok(looks) }
     }
 
-    /// The same of a ring without headers: all its bytes are one stream.
+    /// Does the same with a ring without headers: all its bytes are one stream.
     fn take_plain(&mut self, most: usize, cx: &mut Context<'_>) -> Result<usize, Box<Failure>> {
         let Some(view) = self.memory.view(None, cx) else { return self.damaged() };
         if self.plain.is_none() {
@@ -239,7 +239,7 @@ impl Reading {
                     continue;
                 }
             };
-            // Overwritten while it was copied: the ring counts it as lost.
+            // The writer overwrote the block during the copy. The ring counts it as lost.
             if self.ring.release(&block).is_err() {
                 continue;
             }
@@ -254,7 +254,7 @@ impl Reading {
             }
             let lost = stat.ring.lost.saturating_sub(std::mem::replace(&mut plain.lost, stat.ring.lost));
             if lost > 0 {
-                // Only a stream counts bytes; of blocks it is known that there were some.
+                // Only a stream ring counts lost bytes. Other rings count blocks, whose bytes are unknown: report 1.
                 super::streams::miss(&mut copy, if stat.kind == RingKind::C { lost } else { 1 }, cx);
             }
             cx.counters.blocks_in += 1;
@@ -267,7 +267,7 @@ impl Reading {
         Ok(looks)
     }
 
-    /// Why there is no block: whether there will be any.
+    /// Why there is no block, and whether more may come.
     fn look(&mut self) -> Result<Found, Box<Failure>> {
         match self.ring.peek() {
             Ok(Some(block)) if block.is_elsewhere() && !self.is_plain() => self.damaged(),
@@ -283,7 +283,7 @@ impl Reading {
         Err(Box::new(Failure::System(format!("{}: what comes makes no sense", self.what))))
     }
 
-    /// Brings what the ring counts into the counters.
+    /// Adds the ring's counts to the counters.
     pub(crate) fn book(&mut self, cx: &mut Context<'_>) {
         self.looked = Instant::now();
         let stat = self.ring.stat();
@@ -297,19 +297,19 @@ impl Reading {
         }
     }
 
-    /// What to sleep on instead of looking again. It takes a thread: worth it for a sleep, not for a nap.
+    /// The descriptor to sleep on instead of looking again. It needs a thread, which a sleep is worth and a nap is not.
     pub(crate) fn bell(&mut self) -> Option<BorrowedFd<'_>> {
         if self.nap < self.longest_nap { None } else { self.ring.poll_fd().ok() }
     }
 
-    /// From now on it gives what is there, and then ends.
+    /// From now on gives only the blocks that are in the ring, and then ends.
     pub(crate) fn stop(&mut self) {
         self.ring.close_poll_fd();
-        // All that the ring can hold was there when these were given.
+        // All blocks in the ring are among the next `units`: it holds no more.
         self.stopped = Some(self.ring.stat().units);
     }
 
-    /// Whatever is under way ends here.
+    /// Ends everything under way.
     fn end_streams(&mut self, cx: &mut Context<'_>) {
         self.streams.finish(cx);
         let Some(Plain { class, time, begun, .. }) = self.plain.take() else { return };
@@ -325,7 +325,7 @@ impl Reading {
         cx.streams.close(class.connection());
     }
 
-    /// Nothing more is read.
+    /// Ends the reading.
     pub(crate) fn finish(&mut self, cx: &mut Context<'_>) {
         self.book(cx);
         self.end_streams(cx);
@@ -335,7 +335,7 @@ impl Reading {
     }
 }
 
-/// What is known of bytes that come from a program: nobody's addresses.
+/// The facts of bytes from a program: no addresses, no ports.
 fn facts_of_plain() -> StreamFacts {
     let nowhere = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
     let flow = packet::flow::Flow { source: nowhere, target: nowhere, source_port: 0, target_port: 0, protocol: 0 };

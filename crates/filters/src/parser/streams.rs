@@ -1,7 +1,7 @@
-//! The streams of a ring that another process writes, and their numbers here: whose each block is, and what is missing before
-//! it.
+//! Maps the streams of a ring that another process writes to streams of this process.
 //!
-//! In: blocks copied out of the ring, each with its header. Out: the same blocks as of streams of this process, with gaps told.
+//! In: blocks copied out of the ring, each with its header. Out: the same blocks as blocks of this process's streams, with
+//! gaps marked.
 
 use super::Continuity;
 use base::limits::STREAMS;
@@ -9,60 +9,58 @@ use buffer::WIRE_MAX;
 use filter::prelude::*;
 use filter::ring_header::{HEADER_BYTES, Header, Place};
 
-/// A hole in a stream is said to be so long at most: more than a ring loses, and a bound for what a broken writer can ask for.
+/// The longest gap that is given on: more than a ring loses, and a bound on what a broken writer can cause.
 const GAP_BYTES: u64 = 1 << 36;
 
-/// Stands for no stream: no table has this number.
+/// A class that no stream table has: the class of records without a stream.
 const OF_NO_STREAM: Class = Class(u32::MAX);
 
-/// The streams of one ring, and their numbers here.
+/// The streams of one ring.
 pub(crate) struct Streams {
     continuity: Continuity,
-    /// By their numbers there. Grows with the highest met.
+    /// By the writer's stream numbers. Grows with the highest number met.
     known: Vec<Known>,
 }
 
-/// A stream.
+/// One of the writer's streams.
 #[derive(Clone, Copy, Default)]
 struct Known {
-    /// Which stream of that number; 0 = none yet.
+    /// The writer's epoch of this number. 0: no stream has had the number.
     epoch: u32,
     version: u32,
-    /// Its number here.
+    /// The stream's number in this process.
     number: u32,
-    /// Its facts are in the table here.
+    /// The stream is in this process's table.
     is_open: bool,
-    /// Its beginning was before this reader's.
+    /// The stream began before this reader joined.
     late: bool,
     sides: [Side; 2],
 }
 
-/// A direction of a stream.
+/// One direction of a stream.
 #[derive(Clone, Copy, Default)]
 struct Side {
     begun: bool,
     ended: bool,
-    /// Where its next block is, and when its last one was seen.
+    /// Position of the next block, and time of the last.
     next: u64,
     time: u64,
-    /// A message is under way.
+    /// A message has begun and not ended.
     within: bool,
-    /// A part of the message was lost, or its beginning was before this reader's.
+    /// Blocks were lost after the last message began.
     broken: bool,
 }
 
 impl Streams {
-    /// Of which sort its blocks are.
     pub(crate) fn continuity(&self) -> Continuity {
         self.continuity
     }
 
-    /// Of none as yet, of blocks of this sort.
     pub(crate) fn new(continuity: Continuity) -> Streams {
         Streams { continuity, known: Vec::new() }
     }
 
-    /// Gives a block on, as one of a stream of this process. False where what stands before it is no header.
+    /// Gives a block on as a block of this process's stream. `false`: the bytes in front of it are no header.
     pub(crate) fn take(&mut self, mut block: Descriptor, header: &[u8; HEADER_BYTES], cx: &mut Context<'_>) -> bool {
         cx.counters.blocks_in += 1;
         let (number, direction) = (block.class.connection() as usize, block.class.direction());
@@ -102,7 +100,7 @@ impl Streams {
 }
 
 impl Streams {
-    /// What is under way ends here, as it does where the filters before this one run in the same process.
+    /// Ends everything under way, as filters in this process would at the end of a run.
     pub(crate) fn finish(&mut self, cx: &mut Context<'_>) {
         for known in &mut self.known {
             known.finish(self.continuity, cx);
@@ -111,19 +109,19 @@ impl Streams {
     }
 }
 
-/// One block that came is one that goes.
+/// Gives a block on, and counts it.
 fn give(block: Descriptor, cx: &mut Context<'_>) {
     cx.counters.blocks_taken += 1;
     cx.emit(block);
 }
 
 impl Known {
-    /// Takes note of what is new about the stream; says whether its block can be given.
+    /// Records new facts of a stream. `true`: its block can be given on.
     #[cold]
     fn learn(&mut self, header: &Header, is_late: bool, cx: &mut Context<'_>) -> bool {
         let is_another = self.epoch != header.epoch;
         let Some(mut facts) = header.facts.clone() else {
-            // It is over there. Who knows it has what was last known of it.
+            // The writer has closed the stream. A reader that knows the stream keeps its last facts.
             if is_another {
                 cx.counters.blocks_rejected += 1;
             } else {
@@ -154,14 +152,15 @@ impl Known {
         true
     }
 
-    /// A piece of a byte stream.
+    /// Gives a piece of a byte stream.
     #[inline]
     fn bytes(&mut self, mut block: Descriptor, at: u64, cx: &mut Context<'_>) {
         let side = &mut self.sides[usize::from(block.class.direction() & 1)];
         let accounted = u64::from(block.wire().max(block.len));
         let missing = at.saturating_sub(side.next);
         let is_first = !std::mem::replace(&mut side.begun, true);
-        // What was before this reader is not missing. A stream that begins with a hole that is too long to tell begins later.
+        // Bytes before this reader joined are not missing. A first hole that is too long for a descriptor moves the
+        // beginning.
         let is_before = is_first && (self.late || block.has(Flags::FIRST) || missing > u64::from(WIRE_MAX / 2));
         if missing > 0 && !is_before {
             miss(&mut block, missing, cx);
@@ -177,8 +176,7 @@ impl Known {
         give(block, cx);
     }
 
-    /// The last block of a direction: when all that were heard have ended, the stream is over here as it is there, where its
-    /// end was seen.
+    /// Ends a direction. The stream closes here once all begun directions have ended and the writer saw its end.
     #[cold]
     fn ends(&mut self, cx: &mut Context<'_>) {
         let is_over = self.sides.iter().all(|side| side.ended || !side.begun);
@@ -189,7 +187,7 @@ impl Known {
         }
     }
 
-    /// A piece of a message.
+    /// Gives a piece of a message.
     #[inline]
     fn message(&mut self, block: Descriptor, at: u64, cx: &mut Context<'_>) {
         let side = &mut self.sides[usize::from(block.class.direction() & 1)];
@@ -209,7 +207,7 @@ impl Known {
             (side.within, side.broken) = (true, false);
         }
         if !side.within {
-            // Before the first loss it is what began before this reader did.
+            // Not broken: the message began before this reader joined.
             match side.broken {
                 true => cx.drop(1, "of a message of which a part was lost"),
                 false => cx.counters.blocks_rejected += 1,
@@ -242,21 +240,22 @@ impl Known {
             end.set_flags(Flags::LAST.with(Flags::TRUNCATED));
             cx.emit(end);
         }
-        // Whatever takes this source's place has numbers of its own.
+        // The source that replaces this one opens its own streams.
         if std::mem::take(&mut self.is_open) {
             cx.streams.close(self.number);
         }
     }
 }
 
-/// The stream is met in its middle, as one is whose beginning is not in a capture.
+/// Marks a stream as met in its middle, like a stream that began before its capture.
 fn begins_before(facts: &mut StreamFacts) {
     if matches!(facts.state, StreamState::Opening | StreamState::Established) {
         facts.state = StreamState::Midstream;
     }
 }
 
-/// Says before a block that bytes are missing: with it, as far as it can tell, and by empty blocks before it.
+/// Marks `missing` bytes before a block: with the block, as far as its length field can tell, the rest with empty blocks
+/// before it.
 #[cold]
 pub(crate) fn miss(block: &mut Descriptor, missing: u64, cx: &mut Context<'_>) {
     let mut missing = missing.min(GAP_BYTES);

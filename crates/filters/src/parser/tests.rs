@@ -1,5 +1,5 @@
-//! An outlet, a ring and an inlet, one after the other in one thread: whatever is lost in between, what comes out is what went
-//! in with holes that are told, and the books add up.
+//! An outlet, a ring and an inlet, in one thread. Blocks may be lost between them. The output is still the input with marked
+//! gaps, and the counters add up.
 
 use super::inlet::{Keeper, inlet};
 use super::outlet::{Slot, outlet};
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// What a filter is called with.
+/// The context of a filter.
 pub(crate) struct Side {
     rings: BlockTable,
     memory: (SegmentId, ViewId),
@@ -70,7 +70,7 @@ impl Side {
     }
 }
 
-/// Says nothing.
+/// A keeper without a last word.
 struct Silent;
 
 impl Keeper for Silent {
@@ -79,7 +79,7 @@ impl Keeper for Silent {
     }
 }
 
-/// A ring between two sides, so small that little is overtaken.
+/// A ring between two sides, so small that it loses blocks.
 struct Between {
     slot: Arc<Slot>,
     there: Side,
@@ -120,7 +120,7 @@ impl Between {
         self.there.rings.recycle(self.there.memory.0);
     }
 
-    /// Everything that comes out by now.
+    /// Takes everything that comes out now.
     fn take(&mut self, mut see: impl FnMut(&Descriptor, &[u8], &StreamTable)) {
         loop {
             let pulled = self.inlet.pull(&mut self.here.context()).unwrap();
@@ -135,7 +135,7 @@ impl Between {
         }
     }
 
-    /// The end of the run: what is under way ends.
+    /// Ends the run, which ends everything under way.
     fn finish(&mut self, mut see: impl FnMut(&Descriptor, &[u8], &StreamTable)) {
         self.inlet.stop();
         while self.inlet.pull(&mut self.here.context()).unwrap() != Pull::End {}
@@ -155,26 +155,26 @@ fn facts(number: u64) -> StreamFacts {
     StreamFacts::new(flow, number, StreamState::Established)
 }
 
-/// The byte at a place of a stream.
+/// The byte at position `at` of a stream.
 fn byte(stream: u64, direction: u8, at: u64) -> u8 {
     (stream.wrapping_mul(31) ^ u64::from(direction) << 7 ^ at.wrapping_mul(7) ^ at >> 8) as u8
 }
 
-/// What happens: to which of a few streams, in which direction, how much, and whether it ends or somebody reads.
+/// A step: one of a few streams, a direction, a length, and a number that decides on an end, a gap or a read.
 type Step = (usize, u8, u32, u8);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec((0usize..3, 0u8..2, 0u32..400, 0u8..40), 1..300)
 }
 
-/// A direction of a stream as its reader has it.
+/// The reader's view of a stream's direction.
 #[derive(Default)]
 struct Read {
     at: Option<u64>,
     ended: bool,
 }
 
-/// Checks a piece of a byte stream: FIRST once, at its place, nothing behind LAST.
+/// Checks a piece of a byte stream: FIRST once, the right position, no piece behind LAST.
 fn check_piece(read: &mut BTreeMap<(u64, u8), Read>, block: &Descriptor, bytes: &[u8], streams: &StreamTable) {
     let facts = streams.get(block.class).expect("a block's stream is known");
     let direction = block.class.direction();
@@ -183,7 +183,7 @@ fn check_piece(read: &mut BTreeMap<(u64, u8), Read>, block: &Descriptor, bytes: 
     let is_first = side.at.is_none();
     assert_eq!(block.has(Flags::FIRST), is_first);
     let from = side.at.unwrap_or(0) + u64::from(block.gap());
-    // The time says where it is; of a stream that was met in its middle it begins there.
+    // A block's time is its position. A stream that was met in its middle begins there.
     let start = if is_first && facts.state != StreamState::Established { block.time } else { from };
     for (at, found) in (start..).zip(bytes) {
         assert_eq!((block.time, *found), (start, byte(facts.start, direction, at)));
@@ -198,7 +198,7 @@ proptest! {
     #[test]
     fn what_comes_of_byte_streams_is_what_went_in_with_holes_that_are_told(steps in steps()) {
         let mut between = Between::new(Continuity::Bytes);
-        // By place: the stream's name, its number, and how far its directions are.
+        // By place: the stream's name, its number, and the position of each direction.
         let mut open: Vec<Option<(u64, u32, [u64; 2])>> = vec![None; 3];
         let (mut named, mut given) = (0, 0);
         let mut read = BTreeMap::new();
@@ -213,7 +213,7 @@ proptest! {
             if *side == 0 {
                 about.add_flags(Flags::FIRST);
             }
-            // Some bytes are missing already.
+            // Some bytes are missing before the outlet.
             let gap = if what == 7 && *side > 0 { 50 } else { 0 };
             let bytes: Vec<u8> = (0..u64::from(len) + 1).map(|place| byte(*name, direction, *side + gap + place)).collect();
             about.time = *side + gap;
@@ -257,7 +257,7 @@ proptest! {
     fn messages_come_whole_or_say_that_they_do_not(steps in steps()) {
         let mut between = Between::new(Continuity::Messages);
         let numbers: Vec<u32> = (1..4).map(|name| between.there.streams.open(facts(name)).unwrap()).collect();
-        // By class: parts of the message under way that were given, and that came.
+        // By class: parts of the current message that were given, and that came.
         let mut begun: BTreeMap<u32, u8> = BTreeMap::new();
         let mut came: BTreeMap<Class, Vec<u8>> = BTreeMap::new();
         let mut given = 0;
@@ -267,7 +267,7 @@ proptest! {
             let parts = came.entry(block.class).or_default();
             parts.extend_from_slice(bytes);
             if block.has(Flags::LAST) {
-                // None is missing before the end, which may have come too early.
+                // No part is missing before the end, which may have come too early.
                 assert!(parts.iter().copied().eq(0..parts.len() as u8), "{parts:?}");
                 let is_cut = block.has(Flags::TRUNCATED);
                 assert!(is_cut || bytes.len() == 1, "the end that was given, or one that says that it is none");

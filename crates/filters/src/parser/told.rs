@@ -1,4 +1,4 @@
-//! What the readers of a ring were told of streams: the header in front of the next block of each.
+//! Makes the headers of a ring's blocks, from the stream facts that readers were told before.
 
 use super::Continuity;
 use base::limits::STREAMS;
@@ -8,19 +8,18 @@ use filter::ring_header::{HEADER_BYTES, Header};
 /// The streams whose blocks go into a ring.
 pub(crate) struct Told {
     continuity: Continuity,
-    /// By number. Grows with the highest met.
+    /// By stream number. Grows with the highest number met.
     streams: Vec<Stream>,
-    /// For blocks whose class is no stream's.
+    /// For blocks whose class is not a stream.
     of_no_stream: Stream,
 }
 
 impl Told {
-    /// Of none as yet, for blocks of this sort.
     pub(crate) fn new(continuity: Continuity) -> Told {
         Told { continuity, streams: Vec::new(), of_no_stream: Stream::default() }
     }
 
-    /// The header of this block, which counts as given also where it is not written: readers find that it is missing.
+    /// The header of `block`. It counts as given even if it is not written: readers then notice that it is missing.
     #[inline]
     pub(crate) fn header(&mut self, block: &Descriptor, cx: &Context<'_>) -> &[u8; HEADER_BYTES] {
         let number = block.class.connection() as usize;
@@ -50,15 +49,15 @@ impl Told {
     }
 }
 
-/// What was said of a stream.
+/// What readers were told of a stream.
 #[derive(Clone)]
 struct Stream {
     epoch: u32,
     version: u32,
     facts: Option<StreamFacts>,
-    /// The header as it was last.
+    /// The stream's last header.
     header: [u8; HEADER_BYTES],
-    /// How far each direction is.
+    /// The position of each direction.
     at: [u64; 2],
 }
 
@@ -69,7 +68,7 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Takes note of what is known of the stream by now.
+    /// Takes over new facts of the stream.
     fn learn(&mut self, epoch: u32, facts: Option<&StreamFacts>) {
         if self.epoch == epoch && self.facts.as_ref() == facts {
             return;

@@ -1,4 +1,4 @@
-//! What `host` and `net` share: both ask whether either address of a packet is in a set.
+//! The test of `host` and `net`: is an address of a packet in a set?
 
 use crate::parts::networks::Networks;
 use crate::parts::select::{FrameTest, StreamTest, View};
@@ -11,9 +11,8 @@ use std::net::IpAddr;
 /// Reverse ARP (RFC 903).
 const RARP: u16 = 0x8035;
 
-/// Passes what comes from or goes to one of these.
+/// Passes packets whose source or target is one of the addresses.
 pub(crate) struct AddressTest {
-    /// The addresses wanted.
     pub wanted: Networks,
 }
 
@@ -29,7 +28,7 @@ impl FrameTest for AddressTest {
 }
 
 impl AddressTest {
-    /// ARP speaks of IPv4 addresses; whoever asks for a host means that, too, as with tcpdump.
+    /// ARP and reverse ARP carry IPv4 addresses. A test for a host matches them too, as in tcpdump.
     #[cold]
     fn address_resolution(&self, view: View<'_>) -> Result<bool, Malformed> {
         let below = encapsulation::parse(view.link, view.bytes)?;

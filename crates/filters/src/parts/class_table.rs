@@ -1,17 +1,16 @@
-//! States by class, found by index: stream numbers are small, so nothing is hashed.
+//! States by class, found by index: stream numbers are small, so a lookup needs no hash.
 //!
-//! For sinks that must keep a state until its stream or message really ends: unlike the engine's sessions, an entry here
-//! never ends for being silent. The filter above that made the class bounds how many there are.
+//! For sinks that must keep a state until its stream or message really ends. Unlike the engine's sessions, an entry never
+//! ends because its stream is silent. The filter that made the class bounds the number of entries.
 
 use base::id::Class;
 use base::limits::STREAMS;
 
 const NONE: u32 = u32::MAX;
 
-/// States by class.
 #[derive(Debug)]
 pub(crate) struct ClassTable<T> {
-    /// Place in `entries` by class; grows with the highest class met.
+    /// Place in `entries` by class. Grows with the highest class met.
     places: Vec<u32>,
     entries: Vec<Option<(Class, T)>>,
     free: Vec<u32>,
@@ -24,7 +23,7 @@ impl<T> Default for ClassTable<T> {
 }
 
 impl<T> ClassTable<T> {
-    /// Can this be the class of a stream? What is not has no place here.
+    /// Can this be the class of a stream? No other class has an entry.
     #[inline]
     pub(crate) fn is_stream(class: Class) -> bool {
         (class.connection() as usize) < STREAMS
@@ -34,14 +33,13 @@ impl<T> ClassTable<T> {
         self.places.get(class.0 as usize).filter(|place| **place != NONE).map(|place| *place as usize)
     }
 
-    /// The state of this class.
     #[inline]
     pub(crate) fn get_mut(&mut self, class: Class) -> Option<&mut T> {
         let place = self.place(class)?;
         self.entries[place].as_mut().map(|(_, state)| state)
     }
 
-    /// The state of this class, made if there is none; `None` where the class is not of a stream.
+    /// The state of this class. Makes it if there is none. `None`: the class is not a stream.
     #[inline]
     pub(crate) fn get_or_insert(&mut self, class: Class, make: impl FnOnce() -> T) -> Option<&mut T> {
         if self.place(class).is_none() {
@@ -72,7 +70,7 @@ impl<T> ClassTable<T> {
         Some(())
     }
 
-    /// Takes the state of this class out.
+    /// Removes and returns the state of this class.
     #[inline]
     pub(crate) fn remove(&mut self, class: Class) -> Option<T> {
         let place = self.place(class)?;
@@ -81,7 +79,7 @@ impl<T> ClassTable<T> {
         self.entries[place].take().map(|(_, state)| state)
     }
 
-    /// Takes any state out: for emptying the table one by one.
+    /// Removes any state, to empty the table one by one.
     pub(crate) fn pop(&mut self) -> Option<(Class, T)> {
         while let Some(last) = self.entries.pop() {
             if let Some((class, state)) = last {
@@ -93,7 +91,7 @@ impl<T> ClassTable<T> {
         None
     }
 
-    /// Every state there is.
+    /// All states.
     pub(crate) fn states_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().flatten().map(|(_, state)| state)
     }

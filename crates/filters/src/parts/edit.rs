@@ -1,39 +1,39 @@
-//! Changes addresses, ports and hops of packets where they lie, and mends the checksums that cover them: for `rewrite` and
-//! `anonymize`, which say what becomes of each ([`Change`]). Which packets, and how a block gets to be written into, is theirs.
+//! Changes addresses, ports and hops of packets in place, and mends the checksums that cover them.
 //!
-//! Checksums are mended by what changed (RFC 1624), never summed up anew: one that was wrong stays wrong by as much, one whose
-//! packet was cut is right for the whole packet, and UDP without one stays without.
+//! `rewrite` and `anonymize` choose the packets, make their blocks writable, and say what each field becomes ([`Change`]).
 //!
-//! An ICMP error carries the beginning of the packet it is about: that is changed as the packet itself was. ARP is changed, too.
+//! Checksums are mended by the difference (RFC 1624), never recomputed. So a wrong checksum stays wrong by as much, and that
+//! of a cut packet stays right for the whole packet. UDP without a checksum stays without.
+//!
+//! The packet inside an ICMP error is changed as the original packet was. ARP is changed, too.
 
 use packet::checksum::{Sum, mended};
 use packet::frame::{self, Frame, protocol};
 use packet::{ethernet, ipv6};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whose address or port it is.
+/// The end of a packet that a field belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Source,
     Target,
 }
 
-/// What becomes of the fields of packets.
+/// Says what the fields of packets become.
 pub(crate) trait Change {
-    /// Of an address.
     fn address(&mut self, address: IpAddr, end: End) -> IpAddr;
 
-    /// Of a port of TCP, UDP, UDP-Lite or DCCP.
+    /// A port of TCP, UDP, UDP-Lite or DCCP.
     fn port(&mut self, port: u16, _end: End) -> u16 {
         port
     }
 
-    /// Of the time to live, or hop limit, of a packet; that inside an ICMP error stays.
+    /// The time to live, or hop limit, of a packet. The field inside an ICMP error stays.
     fn hops(&mut self, hops: u8) -> u8 {
         hops
     }
 
-    /// Of an Ethernet address in ARP.
+    /// An Ethernet address in ARP.
     fn mac(&mut self, mac: [u8; 6], _end: End) -> [u8; 6] {
         mac
     }
@@ -42,7 +42,7 @@ pub(crate) trait Change {
 /// Reverse ARP (RFC 903).
 const RARP: u16 = 0x8035;
 
-/// Is it ARP, or its reverse?
+/// Is it the ether type of ARP or of reverse ARP?
 pub(crate) fn is_arp(ether_type: u16) -> bool {
     ether_type == ethernet::ARP || ether_type == RARP
 }
@@ -56,7 +56,7 @@ pub(crate) fn is_tag(ether_type: u16) -> bool {
 /// Bytes of an ARP packet about IPv4 over Ethernet.
 pub(crate) const ARP_BYTES: usize = 28;
 
-/// Changes an ARP packet; false where it is about other addresses than those of IPv4 and Ethernet, or cut: it is as it was.
+/// Changes an ARP packet. `false`: it is cut, or not about IPv4 over Ethernet, and stays as it was.
 pub(crate) fn change_arp(packet: &mut [u8], change: &mut impl Change) -> bool {
     let Some(packet) = packet.first_chunk_mut::<ARP_BYTES>().filter(|packet| packet[..6] == [0, 1, 8, 0, 6, 4]) else {
         return false;
@@ -72,12 +72,12 @@ pub(crate) fn change_arp(packet: &mut [u8], change: &mut impl Change) -> bool {
     true
 }
 
-/// The first bytes; the caller knows that they are there.
+/// The first bytes of `bytes`. The caller knows that they exist.
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
 }
 
-/// Changes the IP packet that was read in these bytes.
+/// Changes the IP packet that `read` describes.
 pub(crate) fn change_ip(bytes: &mut [u8], read: &Frame, change: &mut impl Change) {
     change_packet(bytes, read, change, false);
 }
@@ -92,7 +92,7 @@ fn change_packet(bytes: &mut [u8], read: &Frame, change: &mut impl Change, is_in
         put_address(&mut bytes[at..at + width], end, change);
     }
     let after = [Sum::of(&bytes[source_at..source_at + 2 * width]), Sum::of(&bytes[covered])];
-    // With the protocol beside it, as a word of the header.
+    // The header word of hops and protocol, without the protocol.
     let hops = Sum::number(u32::from(bytes[hops_at]) << 8);
     if !is_inner {
         bytes[hops_at] = change.hops(bytes[hops_at]);
@@ -106,8 +106,8 @@ fn change_packet(bytes: &mut [u8], read: &Frame, change: &mut impl Change, is_in
     }
 }
 
-/// The addresses that the transport checksum covers: both; but where a routing header names stations that are still to come,
-/// the last of those is covered instead of the header's target (RFC 8200, section 8.1).
+/// The range of addresses that the transport checksum covers. A routing header may list stations that remain: then its last
+/// station is covered instead of the target (RFC 8200, section 8.1).
 fn covered_by_transport(bytes: &[u8], read: &Frame, source_at: usize, width: usize) -> std::ops::Range<usize> {
     let has_stations = read.version == 6 && has_stations_left(bytes, read);
     source_at..source_at + if has_stations { width } else { 2 * width }
@@ -139,7 +139,7 @@ fn put_address(field: &mut [u8], end: End, change: &mut impl Change) {
     match change.address(address, end) {
         IpAddr::V4(address) if field.len() == 4 => field.copy_from_slice(&address.octets()),
         IpAddr::V6(address) if field.len() == 16 => field.copy_from_slice(&address.octets()),
-        // An address does not become one of the other version.
+        // An address keeps its IP version.
         _ => {}
     }
 }
@@ -149,7 +149,7 @@ pub(crate) fn has_ports(protocol: u8) -> bool {
     matches!(protocol, protocol::TCP | protocol::UDP | protocol::UDP_LITE | protocol::DCCP)
 }
 
-/// Where a transport header has its checksum.
+/// The offset of the checksum in a transport header.
 fn checksum_at(protocol: u8) -> Option<usize> {
     match protocol {
         protocol::TCP => Some(16),
@@ -159,7 +159,7 @@ fn checksum_at(protocol: u8) -> Option<usize> {
     }
 }
 
-/// Changes a transport header, and mends its checksum by that and by what became of the addresses that it covers.
+/// Changes a transport header. Mends its checksum by that change, and by the change of the addresses that it covers.
 fn change_transport(bytes: &mut [u8], read: &Frame, old: Sum, new: Sum, change: &mut impl Change, is_inner: bool) {
     // The bytes may be cropped to the headers.
     let (start, end) = (read.transport_offset as usize, bytes.len().min(read.payload_end as usize));
@@ -181,7 +181,7 @@ fn change_transport(bytes: &mut [u8], read: &Frame, old: Sum, new: Sum, change: 
     mend_transport(transport, read.protocol, check, old, new);
 }
 
-/// Mends the checksum of a transport header, whose payload may have changed as well.
+/// Mends the checksum of a transport header, after a change of the header or its payload.
 fn mend_transport(transport: &mut [u8], protocol: u8, check: usize, old: Sum, new: Sum) {
     let is_udp = matches!(protocol, protocol::UDP | protocol::UDP_LITE);
     if is_udp && transport.get(check..check + 2) == Some(&[0, 0]) {
@@ -189,13 +189,13 @@ fn mend_transport(transport: &mut [u8], protocol: u8, check: usize, old: Sum, ne
     }
     mend(transport, check, old, new);
     if is_udp && transport.get(check..check + 2) == Some(&[0, 0]) {
-        // 0 would say that there is none.
+        // 0 would mean that there is no checksum.
         transport[check..check + 2].fill(0xff);
     }
 }
 
-/// Sums the checksums of a packet up anew, those of the IPv4 header and of the transport header, where all that they cover is
-/// there. UDP over IPv4 without one stays without.
+/// Recomputes the checksums of the IPv4 header and of the transport header, where all covered bytes are present. UDP over
+/// IPv4 without a checksum stays without.
 pub(crate) fn sum_up(bytes: &mut [u8], read: &Frame) {
     let at = read.network_offset as usize;
     let addresses = if read.version == 4 { at + 12..at + 20 } else { at + 8..at + 40 };
@@ -208,7 +208,7 @@ pub(crate) fn sum_up(bytes: &mut [u8], read: &Frame) {
     let (Some(check), true) = (checksum_at(read.protocol), is_whole) else { return };
     let transport = &mut bytes[read.payload()];
     let len = match read.protocol {
-        // Its own length ends the datagram; UDP-Lite says there how much the checksum covers, all if 0 (RFC 3828).
+        // The length field ends a UDP datagram. In UDP-Lite it says how much the checksum covers, 0: all (RFC 3828).
         protocol::UDP | protocol::UDP_LITE => match transport.get(4..6) {
             Some(&[0, 0]) | None => transport.len(),
             Some(len) => usize::from(u16::from_be_bytes(array(len))),
@@ -232,15 +232,15 @@ pub(crate) fn sum_up(bytes: &mut [u8], read: &Frame) {
     }
 }
 
-/// Writes the checksum of these bytes into them; `also` is what it covers besides.
+/// Writes the checksum of `bytes` at `at`. `also`: the sum of further covered bytes.
 fn put_checksum(bytes: &mut [u8], at: usize, also: Sum) {
     bytes[at..at + 2].fill(0);
     let check = Sum::of(bytes).and(also).checksum();
     bytes[at..at + 2].copy_from_slice(&check.to_be_bytes());
 }
 
-/// Mends the checksum of the packet's transport header after its payload, whose sum was `old`, has become one whose sum is
-/// `new`. Both begin at an even place of it.
+/// Mends the transport checksum after the payload's sum changed from `old` to `new`. Both payloads begin at an even offset
+/// of the segment.
 pub(crate) fn mend_payload(bytes: &mut [u8], read: &Frame, old: Sum, new: Sum) {
     let Some(check) = checksum_at(read.protocol) else { return };
     if let Some(transport) = bytes.get_mut(read.transport_offset as usize..) {
@@ -248,30 +248,30 @@ pub(crate) fn mend_payload(bytes: &mut [u8], read: &Frame, old: Sum, new: Sum) {
     }
 }
 
-/// Mends a checksum, where it is there.
+/// Mends the checksum at `at`, if it was captured.
 fn mend(bytes: &mut [u8], at: usize, old: Sum, new: Sum) {
     if let Some(field) = bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) {
         *field = mended(u16::from_be_bytes(*field), old, new).to_be_bytes();
     }
 }
 
-/// What of an ICMP message is addresses, or a packet.
+/// Addresses and the packet inside an ICMP message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inside {
-    /// Where an address stands, and how many bytes it has.
+    /// Offset and length of an address.
     pub(crate) address: Option<(usize, usize)>,
-    /// Where a packet begins.
+    /// Offset of the inner packet.
     pub(crate) packet: Option<usize>,
-    /// Bytes of the message that are no payload, as far as they do not belong to the packet.
+    /// Bytes of the message that are not payload, without those of the inner packet.
     pub(crate) header_bytes: usize,
 }
 
-/// Of a message of this protocol and type.
+/// Describes messages of this protocol and type.
 pub(crate) fn inside_icmp(protocol: u8, kind: u8) -> Inside {
     let none = Inside { address: None, packet: None, header_bytes: 8 };
     let packet = Inside { packet: Some(8), ..none };
     match (protocol, kind) {
-        // RFC 792: unreachable, quench, time exceeded, parameter problem; redirect, whose gateway stands before the packet.
+        // RFC 792: unreachable, quench, time exceeded, parameter problem. Redirect has the gateway before the packet.
         (protocol::ICMP, 3 | 4 | 11 | 12) => packet,
         (protocol::ICMP, 5) => Inside { address: Some((4, 4)), ..packet },
         // RFC 4443: unreachable, too big, time exceeded, parameter problem.
@@ -282,10 +282,10 @@ pub(crate) fn inside_icmp(protocol: u8, kind: u8) -> Inside {
     }
 }
 
-/// Changes what stands inside an ICMP message: gives the sums of what changed, before and after.
+/// Changes addresses and the packet inside an ICMP message. Returns the sums of the message's body before and after.
 fn change_icmp(message: &mut [u8], protocol: u8, change: &mut impl Change, is_inner: bool) -> (Sum, Sum) {
     let none = (Sum::default(), Sum::default());
-    // There are no errors about errors.
+    // No ICMP error is about an ICMP error.
     let Some(kind) = message.first().copied().filter(|_| !is_inner) else { return none };
     let Inside { address, packet, .. } = inside_icmp(protocol, kind);
     if address.is_none() && packet.is_none() {

@@ -1,4 +1,4 @@
-//! Questions about the fields of a record: `http.status >= 400 and http.hostname ~ 'example'`.
+//! Tests of a record's fields: `http.status >= 400 and http.hostname ~ 'example'`.
 //!
 //! ```text
 //! any    = all { ("or" | "||") all }          all  = not { ("and" | "&&") not }
@@ -7,11 +7,11 @@
 //! op     = "=" "==" "!=" "<" "<=" ">" ">=" "~" "!~" "contains"
 //! ```
 //!
-//! A test of a field that a record has not is false, whatever the operator; `not` turns that round. A test of a name with several
-//! values is true if it is for one of them.
+//! A test of a field that the record does not have is false, whatever the operator; `not` inverts that. A test of a name
+//! with several values is true if it is true of one value.
 //!
-//! - here — the tree, and its answer for a row. `expression/read.rs` — from a text to the tree. `expression/value.rs` — one value
-//!   against one field.
+//! This file has the tree and evaluates it. `expression/read.rs` parses a text, `expression/value.rs` tests one value
+//! against one field.
 
 mod read;
 mod value;
@@ -22,11 +22,10 @@ use filter::{ParamError, Row, Schema};
 use std::ops::Range;
 use value::Value;
 
-/// An expression.
 #[derive(Debug)]
 pub(crate) struct Expression {
     root: Node,
-    /// The fields that it names, and where the text first has each.
+    /// The fields that the expression names, and where each occurs first.
     fields: Vec<(String, Range<usize>)>,
 }
 
@@ -41,16 +40,16 @@ enum Node {
 /// A test of one field.
 #[derive(Debug)]
 struct Test {
-    /// Its number among the fields.
+    /// The field's place in `Expression::fields`.
     field: usize,
     op: Op,
-    /// One, or those of a list.
+    /// One value, or the values of a list.
     values: Vec<(Value, Range<usize>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {
-    /// It is set; a flag: it is true.
+    /// The field is set; a flag: it is true.
     Is,
     Equal,
     Unequal,
@@ -64,7 +63,7 @@ enum Op {
 }
 
 impl Expression {
-    /// Reads a text. Errors point into it.
+    /// Parses a text. Errors point into it.
     pub(crate) fn parse(text: &str, key: &'static str) -> Result<Expression, ParamError> {
         read::read(text).map_err(|wrong| {
             let error = ParamError::new(key, wrong.message).within(wrong.at);
@@ -72,7 +71,7 @@ impl Expression {
         })
     }
 
-    /// The names of its fields, in the order of [`holds`](Self::holds)'s `places`.
+    /// The names of the fields, in the order of [`holds`](Self::holds)'s `places`.
     pub(crate) fn names(&self) -> Vec<String> {
         self.fields.iter().map(|(name, _)| name.clone()).collect()
     }
@@ -94,7 +93,7 @@ impl Expression {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Is it true of this row? `places`: where each field is in it.
+    /// Is the expression true of a row? `places`: where the row has each field.
     pub(crate) fn holds(&mut self, row: &Row<'_>, places: &[Option<Place>]) -> bool {
         self.root.holds(row, places)
     }

@@ -1,5 +1,6 @@
-//! Fields of records by name: `http.status`, `src_ip`, `dns.answers.rdata`. A name means the field of that name in every schema
-//! that has it. A part behind a list means that field of each row in the list, so a name may have several values.
+//! Fields of records by name: `http.status`, `src_ip`, `dns.answers.rdata`. A name means the field of that name in every
+//! schema that has it. Behind the name of a list, a name means that field of each row in the list, so it may have several
+//! values.
 
 use base::nearest;
 use filter::record::{FieldValue, made_with_id, schema_id};
@@ -7,21 +8,21 @@ use filter::{Env, FieldType, ParamError, Row, Schema};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The name of a record's schema, which is EVE's event type.
+/// The name of a record's schema: EVE's event type.
 const EVENT_TYPE: &str = "event_type";
 
-/// Where a name leads in rows of one schema.
+/// The place of a name in rows of one schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The name of the schema.
     EventType,
-    /// The field at this place.
+    /// The field at this index.
     Field(usize),
-    /// In each row of the list at this place.
+    /// A place in each row of the list at this index.
     Each(usize, Box<Place>),
 }
 
-/// Where a name leads in rows of this schema, and what is there; `None` where the schema has no such field.
+/// The place of a name in rows of `schema`, and its type. `None`: the schema has no such field.
 pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Place, FieldType)> {
     if name == EVENT_TYPE {
         return Some((Place::EventType, FieldType::Text));
@@ -29,7 +30,7 @@ pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Place, FieldT
     if let Some(place) = schema.field(name) {
         let kind = schema.fields[place].kind;
         return match kind {
-            // A list of plain values is its values.
+            // The name of a list of plain values means its values.
             FieldType::Rows(items) if matches!(items.fields, [field] if field.name.is_empty()) => {
                 Some((Place::Each(place, Box::new(Place::Field(0))), items.fields[0].kind))
             }
@@ -44,7 +45,7 @@ pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Place, FieldT
     })
 }
 
-/// All names that fields of this schema have, those inside lists, too.
+/// Collects the names of all fields of a schema, even inside lists.
 fn names_of(schema: &'static Schema, before: &str, names: &mut Vec<String>) {
     for field in schema.fields.iter().filter(|field| !field.name.is_empty()) {
         let name = format!("{before}{}", field.name);
@@ -55,7 +56,7 @@ fn names_of(schema: &'static Schema, before: &str, names: &mut Vec<String>) {
     }
 }
 
-/// Every name that records of these schemas have.
+/// All names in records of these schemas.
 pub(crate) fn names(schemas: &[&'static Schema]) -> Vec<String> {
     let mut names = vec![EVENT_TYPE.to_string()];
     schemas.iter().for_each(|schema| names_of(schema, "", &mut names));
@@ -64,8 +65,8 @@ pub(crate) fn names(schemas: &[&'static Schema]) -> Vec<String> {
     names
 }
 
-/// What a field of this name holds in records of these schemas: the first that has it decides. `key` and `within` say where the
-/// request has the name. Where no schema is known any name will do, and is taken for a text.
+/// The type of the field `name`, by the first schema that has it. `key` and `within`: where the request has the name.
+/// Without schemas any name is valid, and its type is text.
 pub(crate) fn known(
     name: &str,
     schemas: &[&'static Schema],
@@ -93,7 +94,7 @@ fn few(names: &[String]) -> String {
 }
 
 impl Place {
-    /// Gives the values there to `see`, until it says `false`. Says what `see` said last.
+    /// Passes the values there to `see`, until it returns `false`. Returns the last answer of `see`.
     pub(crate) fn each<'a>(&self, row: &Row<'a>, see: &mut dyn FnMut(FieldValue<'a>) -> bool) -> bool {
         match self {
             Place::EventType => see(FieldValue::Text(row.schema().name.as_bytes())),
@@ -116,23 +117,22 @@ impl Place {
     }
 }
 
-/// Names, and where they lead in rows of each schema.
+/// Names, and their places in rows of each schema.
 #[derive(Debug)]
 pub(crate) struct Names {
     names: Vec<String>,
     schemas: Arc<[&'static Schema]>,
     known: Vec<(&'static Schema, Vec<Option<Place>>)>,
-    /// Place of the one used last in `known`.
+    /// The entry of `known` used last.
     last: usize,
 }
 
 impl Names {
-    /// Of records of any schema of a plan.
     pub(crate) fn new(names: Vec<String>, env: &Env) -> Names {
         Names { names, schemas: Arc::clone(&env.schemas), known: Vec::new(), last: 0 }
     }
 
-    /// The row in these bytes, and where each name leads in it; `None` where the bytes are no row of a known schema.
+    /// The row in `bytes`, and the place of each name in it. `None`: the bytes are not a row of a known schema.
     pub(crate) fn row<'a>(&mut self, bytes: &'a [u8]) -> Option<(Row<'a>, &[Option<Place>])> {
         let id = schema_id(bytes)?;
         if self.known.get(self.last).is_none_or(|(schema, _)| schema.id() != id) {

@@ -1,4 +1,4 @@
-//! Digests of what a peer offers, as text: the names that JA3, JA4 and HASSH give to programs.
+//! Appends digests of a peer's offer as text. JA3, JA4 and HASSH identify programs by such digests.
 
 use crate::parts::json_text;
 use md5::{Digest, Md5};
@@ -6,17 +6,17 @@ use packet::fingerprint::Ja4;
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// MD5 in hexadecimal: JA3, HASSH.
+/// Appends an MD5 digest in hexadecimal: JA3, HASSH.
 pub(crate) fn append_md5(out: &mut Vec<u8>, bytes: &[u8]) {
     json_text::hex(out, &Md5::digest(bytes));
 }
 
-/// SHA-1 in hexadecimal with colons: how certificates are named.
+/// Appends a SHA-1 digest in hexadecimal with colons: the usual name of a certificate.
 pub(crate) fn append_sha1(out: &mut Vec<u8>, bytes: &[u8]) {
     append_with_colons(out, &Sha1::digest(bytes));
 }
 
-/// Bytes in hexadecimal with colons.
+/// Appends bytes in hexadecimal with colons.
 pub(crate) fn append_with_colons(out: &mut Vec<u8>, bytes: &[u8]) {
     for (index, byte) in bytes.iter().enumerate() {
         if index > 0 {
@@ -26,7 +26,7 @@ pub(crate) fn append_with_colons(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// JA4 of what it is made of.
+/// Appends a JA4 fingerprint, made from its parts.
 pub(crate) fn append_ja4(out: &mut Vec<u8>, ja4: &Ja4) {
     out.extend_from_slice(&ja4.head);
     for part in [&ja4.cipher_suites, &ja4.extensions] {

@@ -106,13 +106,13 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
     }
 
     /// Scopes are few or none, or numbers that nobody can choose: a sum spreads them.
-    #[inline]
+    #[inline(always)]
     fn hash(&self, flow: &Flow, scope: u64) -> u64 {
         self.hasher.hash(flow).wrapping_add(scope)
     }
 
     /// The conversation a packet of this flow belongs to.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, flow: &Flow, scope: u64) -> Option<(Slot, Way)> {
         let hash = self.hash(flow, scope);
         let mask = self.index.len() - 1;
@@ -195,7 +195,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
     }
 
     /// Makes a conversation the latest of its list.
-    #[inline]
+    #[inline(always)]
     pub fn touch(&mut self, slot: Slot) {
         if self.links[slot.0 as usize].newer == NONE {
             return;
@@ -217,7 +217,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
 
     // --- lists ------------------------------------------------------------------------------------------------------
 
-    #[inline]
+    #[inline(always)]
     fn append(&mut self, slot: u32, list: usize) {
         let ends = &mut self.lists[list];
         self.links[slot as usize] = Link { older: ends.latest, newer: NONE };
@@ -230,7 +230,7 @@ impl<T, const LISTS: usize> FlowTable<T, LISTS> {
         ends.len += 1;
     }
 
-    #[inline]
+    #[inline(always)]
     fn unlink(&mut self, slot: u32, list: usize) {
         let Link { older, newer } = self.links[slot as usize];
         let ends = &mut self.lists[list];

@@ -1,4 +1,4 @@
-//! What is said of one frame or packet: what `inspect` prints, and `packets` has in `info`.
+//! Describes one frame or packet in a line, for `inspect` and for the field `info` of `packets`.
 
 use buffer::Descriptor;
 use packet::encapsulation::{self, Encapsulation};
@@ -9,12 +9,12 @@ use packet::{Flow, LinkType, arp, ethernet, icmp};
 use std::fmt;
 use std::io::Write;
 
-/// Appends formatted text; writing to a Vec cannot fail.
+/// Appends formatted text. Writing to a Vec cannot fail.
 pub(crate) fn say(out: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     out.write_fmt(text).unwrap_or_default();
 }
 
-/// Appends what a frame is, without its time, and gives its payload.
+/// Appends the description of a frame, without its time. Returns its payload.
 pub(crate) fn append<'a>(out: &mut Vec<u8>, link: LinkType, bytes: &'a [u8], block: &Descriptor) -> &'a [u8] {
     let parsed = frame::parse(link, bytes, block.wire());
     match &parsed {
@@ -22,7 +22,7 @@ pub(crate) fn append<'a>(out: &mut Vec<u8>, link: LinkType, bytes: &'a [u8], blo
             vlans(out, frame.vlan_count, frame.vlan_ids);
             let flow = Flow::of(frame, bytes);
             match (flow.source_port, flow.target_port) {
-                // Cut, a later fragment, or without ports.
+                // Cut, a later fragment, or a protocol without ports.
                 (0, 0) => say(out, format_args!("{} > {} ", flow.source, flow.target)),
                 _ => say(out, format_args!("{flow} ")),
             }
@@ -41,7 +41,7 @@ pub(crate) fn append<'a>(out: &mut Vec<u8>, link: LinkType, bytes: &'a [u8], blo
     payload
 }
 
-/// Appends what a frame that was parsed is, beside who sent it to whom; a comma ends it. Gives the frame's payload.
+/// Appends the description of a parsed frame without its addresses, and a comma. Returns its payload.
 pub(crate) fn describe<'a>(
     out: &mut Vec<u8>,
     link: LinkType,
@@ -81,7 +81,7 @@ fn link_name(out: &mut Vec<u8>, link: LinkType) {
     }
 }
 
-/// What the transport header says, and the bytes behind it.
+/// Appends the facts of the transport header. Returns the bytes behind it.
 fn transport<'a>(out: &mut Vec<u8>, frame: &Frame, bytes: &'a [u8]) -> &'a [u8] {
     let rest = frame.payload_of(bytes);
     if let Some(fragment) = frame.fragment {
@@ -153,7 +153,7 @@ const fn protocol_name(number: u8) -> Option<&'static str> {
     })
 }
 
-/// What is neither IPv4 nor IPv6, and the bytes behind the link header.
+/// Appends the description of a frame that is neither IPv4 nor IPv6. Returns the bytes behind the link header.
 fn not_ip<'a>(out: &mut Vec<u8>, link: LinkType, below: &Encapsulation, bytes: &'a [u8]) -> &'a [u8] {
     let payload = bytes.get(below.network_offset as usize..).unwrap_or_default();
     if below.ether_type == ethernet::ARP
@@ -204,7 +204,7 @@ impl fmt::Display for Mac {
     }
 }
 
-/// The names of the flags that are set, or `-`.
+/// Displays the names of the flags that are set, or `-`.
 pub(crate) struct FlagNames(pub(crate) Flags);
 
 impl fmt::Display for FlagNames {

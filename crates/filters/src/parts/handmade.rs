@@ -1,11 +1,11 @@
-//! What the tests of several sinks share: messages and streams made by hand.
+//! Messages and streams made by hand, for the tests of several sinks.
 
 use crate::parts::eve::eve_fields;
 use filter::prelude::*;
 use packet::Flow;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// A piece for a chain's source.
+/// A block for a chain's source, with its bytes.
 pub(crate) type Piece = (Descriptor, Vec<u8>);
 
 static HTTP: Schema = Schema::new(
@@ -18,7 +18,7 @@ static HTTP: Schema = Schema::new(
     ],
 );
 
-/// Hands on messages whose metadata is of the schema above.
+/// Passes messages whose metadata has the schema above.
 pub(crate) static MESSAGES: Kind =
     Kind::new("messages", "hands messages on", |_, _| Ok(Instance::filter(Pass))).gives_messages(&HTTP);
 
@@ -47,7 +47,7 @@ pub(crate) fn block(class: u32, flags: Flags, bytes: &[u8], gap: u32) -> Piece {
     (block, bytes.to_vec())
 }
 
-/// A connection or flow from 10.0.0.1, this port, to 10.0.0.2, port 80.
+/// A connection or flow from 10.0.0.1, port `source_port`, to 10.0.0.2, port 80.
 pub(crate) fn facts(source_port: u16, protocol: u8, reuse: u32) -> StreamFacts {
     let [source, target] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
     let flow = Flow { source, target, source_port, target_port: 80, protocol };

@@ -1,5 +1,5 @@
-//! A folder that a sink writes to, held by its descriptor from before the run to its end: whatever comes into its place
-//! meanwhile, another folder or a symbolic link, changes nothing. Files in it have plain names, and no link is followed to one.
+//! A folder that a sink writes to. The sink holds the folder's descriptor from before the run until its end, so another
+//! folder or a link in its place changes nothing. Its files have plain names, and no link to a file is followed.
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -9,7 +9,6 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// An open folder.
 #[derive(Debug)]
 pub(crate) struct HeldFolder {
     descriptor: OwnedFd,
@@ -17,21 +16,21 @@ pub(crate) struct HeldFolder {
     made: Made,
 }
 
-/// Folders that were made and are not needed yet, outermost first: dropping this removes those that are empty.
+/// New folders, outermost first. Dropping this removes the empty folders.
 #[derive(Debug, Default)]
 struct Made(Vec<PathBuf>);
 
 impl Drop for Made {
     fn drop(&mut self) {
         for folder in self.0.iter().rev() {
-            // One that somebody else has put something into stays.
+            // A folder with another program's files stays.
             let _ = fs::remove_dir(folder);
         }
     }
 }
 
 impl HeldFolder {
-    /// Opens a folder that is there.
+    /// Opens an existing folder.
     pub(crate) fn open(path: &Path) -> io::Result<HeldFolder> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -39,7 +38,7 @@ impl HeldFolder {
         Ok(HeldFolder { descriptor, path: path.to_path_buf(), made: Made::default() })
     }
 
-    /// Opens a folder, which is made with those above it where it is not there. What was made goes again, unless
+    /// Opens a folder. Makes it and its missing parents. Dropping it removes the new folders, unless
     /// [`keep`](HeldFolder::keep) is called.
     pub(crate) fn open_or_make(path: &Path) -> io::Result<HeldFolder> {
         let mut made = Made::default();
@@ -47,7 +46,7 @@ impl HeldFolder {
         for folder in missing.into_iter().rev() {
             match fs::create_dir(folder) {
                 Ok(()) => made.0.push(folder.to_path_buf()),
-                // Somebody else makes it at the same time.
+                // Another process has made it at the same time.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(not_made(error)),
             }
@@ -55,18 +54,18 @@ impl HeldFolder {
         Ok(HeldFolder { made, ..HeldFolder::open(path)? })
     }
 
-    /// What was made stays.
+    /// Keeps the new folders.
     pub(crate) fn keep(&mut self) {
         self.made.0.clear();
     }
 
-    /// Makes sure that files can be made and written here, by making one and removing it again. Makes system calls.
+    /// Checks that the folder takes new files: creates one, writes to it and removes it. Makes system calls.
     pub(crate) fn probe(&self) -> io::Result<()> {
-        // What follows a folder leaves such names alone.
+        // Programs that follow a folder ignore such names.
         let name = format!(".streamline-{}.part", std::process::id());
         let name = OsStr::new(&name);
         let mut file = match self.create(name) {
-            // Of a process of the same number that was killed; or of a thread that does the same.
+            // The file belongs to a killed process with the same id, or to a thread that does the same.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             created => created.map_err(not_made)?,
         };
@@ -74,39 +73,39 @@ impl HeldFolder {
         self.remove(name).and(written)
     }
 
-    /// Creates a file that is not there yet, to write to.
+    /// Creates a new file, to write to.
     pub(crate) fn create(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Opens a file to write to from its beginning, and creates it where it is not there.
+    /// Opens a file to write from its beginning. Creates it if it does not exist.
     pub(crate) fn create_or_empty(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)
     }
 
-    /// Opens a file that is there, to write at its end.
+    /// Opens an existing file, to append to it.
     pub(crate) fn append(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::APPEND)
     }
 
-    /// Opens a file that is there, to read it.
+    /// Opens an existing file, to read it.
     pub(crate) fn read(&self, name: &OsStr) -> io::Result<File> {
         self.open_file(name, OFlags::RDONLY)
     }
 
     fn open_file(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        // openat2 refuses a mode where nothing is created.
+        // openat2 refuses a mode if the call creates no file.
         let mode = if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o666) } else { Mode::empty() };
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&self.descriptor, name, flags, mode, within) {
-            // A container's seccomp filter that is older than openat2 (Linux 5.6).
+            // A container's seccomp filter may be older than openat2 (Linux 5.6).
             Err(Errno::NOSYS | Errno::PERM) => self.open_plain(name, flags, mode),
             opened => Ok(opened?.into()),
         }
     }
 
-    /// The same without openat2: a name of one part leads out of no folder, and NOFOLLOW looks at that part.
+    /// Opens a file without openat2: a name of one part leads out of no folder, and NOFOLLOW checks that part.
     fn open_plain(&self, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<File> {
         if Path::new(name).file_name() != Some(name) {
             return Err(Errno::XDEV.into());
@@ -114,13 +113,11 @@ impl HeldFolder {
         Ok(rustix::fs::openat(&self.descriptor, name, flags, mode)?.into())
     }
 
-    /// Removes a file.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
     }
 
-    /// Gives a file another name; a file that has it is replaced only where `replace` says so, else that is an error
-    /// (`AlreadyExists`).
+    /// Renames a file. If `to` exists, `replace` decides: replace it, or fail with `AlreadyExists`.
     pub(crate) fn rename(&self, from: &OsStr, to: &OsStr, replace: bool) -> io::Result<()> {
         self.move_file(from, self, to, replace)
     }
@@ -129,7 +126,7 @@ impl HeldFolder {
     pub(crate) fn move_file(&self, from: &OsStr, folder: &HeldFolder, to: &OsStr, replace: bool) -> io::Result<()> {
         if !replace {
             match rustix::fs::renameat_with(&self.descriptor, from, &folder.descriptor, to, RenameFlags::NOREPLACE) {
-                // File systems that do not know how to: what comes between these two calls is lost.
+                // The file system does not know NOREPLACE: a file that appears between these two calls is lost.
                 Err(Errno::INVAL | Errno::NOSYS) if folder.sort_of(to).is_none() => {}
                 Err(Errno::INVAL | Errno::NOSYS) => return Err(Errno::EXIST.into()),
                 renamed => return Ok(renamed?),
@@ -138,7 +135,7 @@ impl HeldFolder {
         Ok(rustix::fs::renameat(&self.descriptor, from, &folder.descriptor, to)?)
     }
 
-    /// Opens a folder in this one, which is made where it is not there. No link is followed.
+    /// Opens a folder in this folder. Makes it if it does not exist. Follows no link.
     pub(crate) fn folder(&self, name: &OsStr) -> io::Result<HeldFolder> {
         match rustix::fs::mkdirat(&self.descriptor, name, Mode::from_raw_mode(0o777)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -149,18 +146,18 @@ impl HeldFolder {
         Ok(HeldFolder { descriptor, path: self.path_of(name), made: Made::default() })
     }
 
-    /// What has this name, a link itself and not what it leads to; `None` where nothing has.
+    /// The type of the file `name`: of a link itself, not of its target. `None`: there is no such file.
     pub(crate) fn sort_of(&self, name: &OsStr) -> Option<FileType> {
         let found = rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(FileType::from_raw_mode(found.st_mode))
     }
 
-    /// Where the folder was when it was opened.
+    /// The path by which the folder was opened.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a file in it, for people.
+    /// The path of a file in the folder, for messages.
     pub(crate) fn path_of(&self, name: &OsStr) -> PathBuf {
         match self.path.to_str() {
             Some(".") => PathBuf::from(name),
@@ -176,11 +173,11 @@ impl AsFd for HeldFolder {
 }
 
 fn is_there(path: &Path) -> bool {
-    // What cannot be looked at is not missing: opening it says why.
+    // A path that cannot be checked is not missing: opening it tells why.
     !matches!(fs::metadata(path), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// What the system says where a file system such as /proc lets nothing be made is that nothing is there.
+/// A file system such as /proc says "not found" where it lets no process create a file.
 fn not_made(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::NotFound {
         return io::Error::new(error.kind(), "its file system lets nothing be created there");
@@ -198,7 +195,7 @@ mod tests {
         assert!(expected.iter().any(|errno| error == Some(errno.raw_os_error())), "{error:?}, not {expected:?}");
     }
 
-    /// Another process puts a link into the folder's place, and links to the names that come next.
+    /// Another process replaces the folder by a link, and puts links at the next names.
     #[test]
     fn links_lead_nowhere() {
         let base = tempfile::tempdir().unwrap();
@@ -225,7 +222,7 @@ mod tests {
             is_error(held.read(OsStr::new(name)), &[Errno::XDEV]);
             is_error(held.open_plain(OsStr::new(name), OFlags::RDONLY, Mode::empty()), &[Errno::XDEV]);
         }
-        // The link goes, not what it leads to.
+        // Removes the link, not its target.
         held.remove(next).unwrap();
         is_error(held.rename(OsStr::new("one"), OsStr::new("part"), false), &[Errno::EXIST]);
         held.rename(OsStr::new("one"), OsStr::new("part"), true).unwrap();
@@ -248,7 +245,7 @@ mod tests {
             drop(held);
             assert_eq!((deep.exists(), base.path().join("a").exists()), (keep, keep));
         }
-        // What was there before stays, and so does what somebody else put something into.
+        // Folders that existed before stay, and so do folders with another program's files.
         drop(HeldFolder::open_or_make(&deep).unwrap());
         assert!(deep.exists());
         let held = HeldFolder::open_or_make(&deep.join("d")).unwrap();

@@ -1,15 +1,15 @@
 //! JSON values as text (RFC 8259), appended to a buffer without allocating.
 //!
 //! Text from the wire need not be UTF-8. A byte that is not becomes `\xHH` in the value (in JSON source: `\\xHH`), and a
-//! backslash before an `x` becomes `\x5c`, so that the value always says which bytes there were. Control characters,
-//! and characters that turn the direction of writing, are escaped: a line can be looked at on any terminal.
+//! backslash before an `x` becomes `\x5c`, so the value always tells the original bytes. Control characters and characters
+//! that change the writing direction are escaped, so any terminal can show a line.
 
 use std::io::Write;
 use std::net::IpAddr;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Bytes that stand for themselves wherever they stand.
+/// Bytes that need no escape.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0x20;
@@ -95,7 +95,7 @@ pub(crate) fn address(out: &mut Vec<u8>, value: IpAddr) {
     out.push(b'"');
 }
 
-/// Appends `"name":`, after a comma where one is due. The name is one of ours: plain.
+/// Appends `"name":`, after a comma if it is not the first. The name is a constant of this program, and needs no escape.
 pub(crate) fn key(out: &mut Vec<u8>, name: &str) {
     comma(out);
     out.push(b'"');
@@ -103,7 +103,7 @@ pub(crate) fn key(out: &mut Vec<u8>, name: &str) {
     out.extend_from_slice(b"\":");
 }
 
-/// Appends a comma unless an object or list has only just begun.
+/// Appends a comma, unless an object or list has just begun.
 #[inline]
 pub(crate) fn comma(out: &mut Vec<u8>) {
     if !matches!(out.last(), Some(b'{' | b'[')) {
@@ -131,7 +131,7 @@ mod tests {
         check("\u{9b}31m\u{202e}".as_bytes(), r#""\u009b31m\u202e""#);
         check("\u{61c}\u{feff}\u{e0041}".as_bytes(), r#""\u061c\ufeff\udb40\udc41""#);
         check(b"caf\xe9 \xff\xfe", r#""caf\\xe9 \\xff\\xfe""#);
-        // What looks like an escape is not one.
+        // A text that looks like an escape.
         check(br"C:\x41\y", r#""C:\\x5cx41\\y""#);
         check(b"\\\xff", r#""\\\\xff""#);
     }

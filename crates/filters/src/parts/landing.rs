@@ -61,6 +61,9 @@ impl Landing {
         if known.flags.has(SlotFlags::OUTBOUND) {
             flags = flags.with(Flags::OUTBOUND);
         }
+        if known.flags.has(SlotFlags::CHECKSUM_OPEN) {
+            flags = flags.with(Flags::CHECKSUM_OPEN);
+        }
         if block.len < known.wire {
             flags = flags.with(Flags::TRUNCATED);
         }

@@ -1,4 +1,4 @@
-//! The keys of a client's Initial packets (RFC 9001, 5), and decryption with them. They protect from mistakes, not from
+//! The keys of Initial packets (RFC 9001, 5), and decryption with them. They protect from mistakes, not from
 //! readers: whoever sees the packets can make them.
 
 use aes::Aes128;
@@ -13,31 +13,38 @@ use sha2::Sha256;
 /// Bytes of what stands behind the contents and shows that they are what was sent.
 const TAG_BYTES: usize = 16;
 
+/// Whose packets keys are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Server,
+}
+
 /// Keys of one direction.
-pub(super) struct Keys {
+pub(crate) struct Keys {
     packet: Aes128Gcm,
     nonce: [u8; 12],
     header: Aes128,
 }
 
 impl Keys {
-    /// Those of a client whose first packet has this identifier of the server.
-    pub(super) fn of_client(version: Version, target: &[u8]) -> Option<Keys> {
+    /// Those of a side, where the client's first packet has this identifier of the server.
+    pub(crate) fn of(version: Version, target: &[u8], side: Side) -> Option<Keys> {
         let initial = Hkdf::<Sha256>::new(Some(version.salt), target);
-        let secret: [u8; 32] = expand(&initial, "client in")?;
-        let client = Hkdf::<Sha256>::from_prk(&secret).ok()?;
+        let secret: [u8; 32] = expand(&initial, if side == Side::Client { "client in" } else { "server in" })?;
+        let own = Hkdf::<Sha256>::from_prk(&secret).ok()?;
         let label = |name: &str| format!("{} {name}", version.label);
-        let key: [u8; 16] = expand(&client, &label("key"))?;
-        let header: [u8; 16] = expand(&client, &label("hp"))?;
+        let key: [u8; 16] = expand(&own, &label("key"))?;
+        let header: [u8; 16] = expand(&own, &label("hp"))?;
         Some(Keys {
             packet: Aes128Gcm::new(&key.into()),
-            nonce: expand(&client, &label("iv"))?,
+            nonce: expand(&own, &label("iv"))?,
             header: Aes128::new(&header.into()),
         })
     }
 
     /// Decrypts a packet's frames into `out`; says whether the keys are its keys.
-    pub(super) fn decrypt(&self, initial: &Initial<'_>, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn decrypt(&self, initial: &Initial<'_>, out: &mut Vec<u8>) -> bool {
         out.clear();
         out.extend_from_slice(initial.packet);
         let mut mask = GenericArray::from(initial.sample());
@@ -75,13 +82,13 @@ fn expand<const N: usize>(secret: &Hkdf<Sha256>, label: &str) -> Option<[u8; N]>
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Encrypts frames as a client does, in a packet with the number 2: what RFC 9001, A.2 shows.
-    pub(in crate::quic) fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
+    pub(crate) fn encrypt(target: &[u8], frames: &[u8]) -> Vec<u8> {
         let version = Version::of(1).unwrap();
-        let keys = Keys::of_client(version, target).unwrap();
+        let keys = Keys::of(version, target, Side::Client).unwrap();
         let length = frames.len() + 4 + TAG_BYTES;
         let prefix = [&[0xc3, 0, 0, 0, 1, target.len() as u8][..], target, &[0, 0]].concat();
         let length = [0x40 | (length >> 8) as u8, length as u8];
@@ -120,7 +127,7 @@ pub(super) mod tests {
             [0xe2, 0x21, 0xaf, 0x44, 0x86, 0x00, 0x18, 0xab, 0x08, 0x56, 0x97, 0x2e, 0x19, 0x4c, 0xd9, 0x34]
         );
         let (initial, end) = Initial::parse(&packet).unwrap();
-        let keys = Keys::of_client(initial.version, initial.target).unwrap();
+        let keys = Keys::of(initial.version, initial.target, Side::Client).unwrap();
         let mut out = Vec::new();
         assert!(keys.decrypt(&initial, &mut out));
         assert_eq!((out, end), (frames, 1200));

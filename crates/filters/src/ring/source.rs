@@ -83,7 +83,9 @@ impl Source for Ring {
             Found::Nothing(nap) => Ok(Pull::Idle(nap)),
             // The writer closed the ring, or this request was stopped.
             Found::End(None | Some(End::Closed | End::Unkept)) => Ok(Pull::End),
-            Found::End(Some(End::WriterDied)) => self.failed("the writer died: what it had not published is missing"),
+            Found::End(Some(End::WriterDied)) => {
+                self.failed("the writer died: blocks that it had not published are missing")
+            }
             Found::End(Some(End::Removed)) => self.failed("the ring was removed"),
         }
     }

@@ -1,9 +1,9 @@
 //! Which application a flow speaks, and its parser. Told by what the first bytes of either side say; ports decide only between
 //! protocols that look alike.
 
-use super::http::{Http, HttpShared};
+use super::http::{Http, HttpShared, Upgrade};
 use super::transactions::Transactions;
-use super::{dns, ftp, mqtt, rfb, sip, small, smtp, ssh, tls};
+use super::{dcerpc, dns, ftp, http2, mqtt, rfb, sip, small, smb, smtp, ssh, tls, websocket};
 use filter::prelude::*;
 use packet::Flow;
 use rules::names::App;
@@ -16,6 +16,10 @@ pub(super) enum Application {
     /// Not yet: the first bytes of either side.
     Fresh([Vec<u8>; 2]),
     Http(Box<Http>),
+    Http2(Box<http2::Connection>),
+    WebSocket(Box<websocket::Connection>),
+    Dcerpc(Box<dcerpc::Calls>),
+    Smb(Box<smb::Connection>),
     Dns(dns::Stream),
     Tls(Box<tls::Stream>),
     Ssh(Box<ssh::Stream>),
@@ -79,6 +83,7 @@ impl Application {
             };
             let prefixes = std::mem::take(prefixes);
             *self = Application::of(app);
+            let mut changed = None;
             // What came before goes first: the other side's, then what this side had before the block under way.
             for (number, prefix) in [(1 - side, &prefixes[1 - side][..]), (side, &prefixes[side][..had])] {
                 if !prefix.is_empty()
@@ -87,7 +92,7 @@ impl Application {
                     let mut copy = Descriptor { time: block.time, ..copy };
                     copy.class = Class::of_stream(block.class.connection(), number as u8);
                     copy.set_flags(Flags::FIRST);
-                    self.feed_known(&copy, shared, cx, to);
+                    changed = self.feed_known(&copy, flow, shared, cx, to).or(changed);
                 }
             }
             let mut block = *block;
@@ -100,17 +105,39 @@ impl Application {
                     }
                 }
             }
-            self.feed_known(&block, shared, cx, to);
-            return Some(app);
+            changed = self.feed_known(&block, flow, shared, cx, to).or(changed);
+            return Some(changed.unwrap_or(app));
         }
-        self.feed_known(block, shared, cx, to);
-        None
+        self.feed_known(block, flow, shared, cx, to)
     }
 
-    fn feed_known(&mut self, block: &Descriptor, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
+    /// Gives what the connection became, where it became something else.
+    fn feed_known(
+        &mut self,
+        block: &Descriptor,
+        flow: &Flow,
+        shared: &mut HttpShared,
+        cx: &mut Context<'_>,
+        to: &mut Transactions,
+    ) -> Option<App> {
         let to_server = block.class.direction() == 0;
         match self {
-            Application::Http(http) => http.feed(block, shared, cx, to),
+            Application::Http(http) => {
+                if let Some((offset, upgrade)) = http.feed(block, shared, cx, to) {
+                    return self.upgrade(block, offset, upgrade, flow, shared, cx, to);
+                }
+            }
+            Application::Http2(http2) => {
+                let before = http2.is_dns;
+                http2.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to);
+                return (http2.is_dns && !before).then_some(App::Doh2);
+            }
+            Application::WebSocket(socket) => socket.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
+            Application::Dcerpc(calls) => {
+                calls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to);
+                to.reader_bytes = calls.kept_bytes();
+            }
+            Application::Smb(smb) => smb.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Dns(dns) => dns.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Ssh(ssh) => ssh.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
@@ -127,11 +154,54 @@ impl Application {
             Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, to),
             Application::Fresh(_) | Application::Other => {}
         }
+        None
+    }
+
+    /// Goes on with what a connection of HTTP became; its first bytes lie behind `offset` in the block.
+    #[expect(clippy::too_many_arguments, reason = "those of feed, and where it goes on")]
+    fn upgrade(
+        &mut self,
+        block: &Descriptor,
+        offset: u32,
+        upgrade: Upgrade,
+        flow: &Flow,
+        shared: &mut HttpShared,
+        cx: &mut Context<'_>,
+        to: &mut Transactions,
+    ) -> Option<App> {
+        let app = match upgrade {
+            Upgrade::WebSocket => App::WebSocket,
+            Upgrade::Http2 => App::Http2,
+            Upgrade::Unknown | Upgrade::Other => App::Unknown,
+        };
+        // What is behind CONNECT shows itself. That ends: a connection within it has no CONNECT that was answered before.
+        let new = match (&*self, upgrade) {
+            (_, Upgrade::Unknown) => Application::new(),
+            (Application::Http(http), Upgrade::Http2) => {
+                let request = http.upgraded().and_then(|id| to.find(id)).cloned();
+                Application::Http2(Box::new(http2::Connection::upgraded(request.as_ref(), to)))
+            }
+            _ => Application::of(app),
+        };
+        std::mem::replace(self, new).close(block.class, shared, cx);
+        let mut rest = block.part(offset, block.len.saturating_sub(offset));
+        if rest.len == 0 {
+            return (app != App::Unknown).then_some(app);
+        }
+        rest.set_flags(Flags::FIRST);
+        if block.has(Flags::LAST) {
+            rest.add_flags(Flags::LAST);
+        }
+        self.feed(&rest, flow, shared, cx, to).or((app != App::Unknown).then_some(app))
     }
 
     fn of(app: App) -> Application {
         match app {
             App::Http1 => Application::Http(Box::default()),
+            App::Http2 => Application::Http2(Box::default()),
+            App::WebSocket => Application::WebSocket(Box::default()),
+            App::Smb => Application::Smb(Box::default()),
+            App::Dcerpc => Application::Dcerpc(Box::new(dcerpc::Calls::new(App::Dcerpc))),
             App::Dns => Application::Dns(dns::Stream::default()),
             App::Tls => Application::Tls(Box::default()),
             App::Ssh => Application::Ssh(Box::default()),
@@ -225,6 +295,13 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     } else {
         try_one(App::Http1, begins(bytes, &[b"HTTP/"], false));
     }
+    if to_server {
+        try_one(App::Http2, begins(bytes, &[packet::http2::PREFACE], false));
+    } else if http2::is_settings(bytes) {
+        try_one(App::Http2, Says::Is(App::Http2));
+    }
+    try_one(App::Dcerpc, dcerpc::begins_stream(bytes));
+    try_one(App::Smb, smb::begins_stream(bytes, port(139)));
     try_one(App::Tls, begins_tls(bytes));
     try_one(App::Ssh, begins(bytes, &[b"SSH-"], false));
     if to_server {
@@ -263,6 +340,10 @@ pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
 /// The application of a datagram.
 pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| flow.target_port == port || flow.source_port == port;
+    #[cfg(feature = "quic")]
+    if super::quic::begins(payload) {
+        return App::Quic;
+    }
     if port(53) && dns::looks_like(payload) || !port(5355) && packet::dns::is_plausible(payload, wire_len) {
         return App::Dns;
     }
@@ -275,8 +356,14 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     if (port(161) || port(162)) && small::is_snmp(payload) {
         return App::Snmp;
     }
+    if packet::dcerpc::Datagram::parse(payload).is_some() {
+        return App::Dcerpc;
+    }
     if port(88) && small::is_krb5(payload) {
         return App::Krb5;
+    }
+    if (port(500) || port(4500)) && packet::ike::Message::parse(payload).is_some() {
+        return App::Ike;
     }
     if (port(67) || port(68)) && payload.get(236..240) == Some(&[0x63, 0x82, 0x53, 0x63]) {
         return App::Dhcp;
@@ -294,6 +381,8 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
 pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Transactions) {
     match app {
         App::Dns | App::Llmnr => dns::message(app, payload, to_server, to),
+        App::Dcerpc => dcerpc::datagram(payload, to_server, to),
+        App::Ike => small::ike(payload, to_server, to),
         App::Sip => sip::message(payload, to_server, to),
         App::Snmp => small::snmp(payload, to_server, to),
         App::Krb5 => small::krb5(payload, to_server, to),

@@ -35,6 +35,8 @@ pub(super) struct Connection {
     pub charged: usize,
     /// Something of it is to be shown to rules.
     pub touched: bool,
+    #[cfg(feature = "quic")]
+    quic: Option<Box<super::quic::Flow>>,
 }
 
 /// The last bytes of a stream.
@@ -108,6 +110,8 @@ impl Connection {
             gap: false,
             charged: 0,
             touched: false,
+            #[cfg(feature = "quic")]
+            quic: None,
         }
     }
 
@@ -160,6 +164,11 @@ impl Connection {
         if self.state.app == App::Unknown {
             self.state.app = application::of_datagram(payload, wire_len, &self.flow);
             self.state.app_known = true;
+        }
+        #[cfg(feature = "quic")]
+        if self.state.app == App::Quic {
+            let quic = self.quic.get_or_insert_default();
+            return quic.feed(payload, to_server, &mut self.transactions);
         }
         application::datagram(self.state.app, payload, to_server, &mut self.transactions);
     }

@@ -73,6 +73,19 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
         one.events.push((if to_server { "dns.not_a_request" } else { "dns.not_a_response" }, to_server));
         return to.change(id, to_server);
     }
+    fill(one, app, &message, bytes, request);
+    to.change(id, request);
+}
+
+/// Puts a message that came in a transaction of another protocol.
+pub(super) fn within(one: &mut Transaction, bytes: &[u8], to_server: bool) {
+    match Message::new_checked(bytes) {
+        Ok(message) => fill(one, App::Dns, &message, bytes, to_server),
+        Err(_) => one.events.push(("dns.malformed_data", to_server)),
+    }
+}
+
+fn fill(one: &mut Transaction, app: App, message: &Message<'_>, bytes: &[u8], request: bool) {
     if message.opcode() >= 7 {
         one.events.push((if app == App::Dns { "dns.invalid_opcode" } else { "llmnr.invalid_opcode" }, request));
     }
@@ -127,7 +140,6 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
     if faulty && app == App::Dns {
         one.events.push(("dns.malformed_data", request));
     }
-    to.change(id, request);
 }
 
 /// The buffers of one protocol.

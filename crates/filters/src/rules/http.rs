@@ -22,6 +22,22 @@ pub(super) struct Http {
     current: [Option<u64>; 2],
     /// What the body under way is called, by side, until it comes.
     names: [Option<Vec<u8>>; 2],
+    /// What the server said that the connection becomes.
+    upgrade: Upgrade,
+    /// The transaction in which it said so.
+    upgraded: Option<u64>,
+}
+
+/// What a connection becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Upgrade {
+    /// Its own bytes show it: behind CONNECT.
+    #[default]
+    Unknown,
+    WebSocket,
+    Http2,
+    /// Something that is not read here.
+    Other,
 }
 
 /// What all connections share.
@@ -61,8 +77,14 @@ impl HttpShared {
 }
 
 impl Http {
-    /// Takes a block of the stream.
-    pub fn feed(&mut self, block: &Descriptor, shared: &mut HttpShared, cx: &mut Context<'_>, to: &mut Transactions) {
+    /// Takes a block of the stream. Where that becomes something else, gives the offset behind which it is.
+    pub fn feed(
+        &mut self,
+        block: &Descriptor,
+        shared: &mut HttpShared,
+        cx: &mut Context<'_>,
+        to: &mut Transactions,
+    ) -> Option<(u32, Upgrade)> {
         let mut blocks = [*block];
         loop {
             let status = {
@@ -80,6 +102,12 @@ impl Http {
                 to.complete(id, to_server);
             }
         }
+        self.session.take_tunnel().map(|offset| (offset, self.upgrade))
+    }
+
+    /// The transaction after which the connection became something else.
+    pub fn upgraded(&self) -> Option<u64> {
+        self.upgraded
     }
 
     /// The connection is forgotten.
@@ -146,8 +174,21 @@ impl Http {
         };
         let one = to.get(id)?;
         self.names[usize::from(!to_server)] = put_fields(one, to_server, line, fields);
+        if one.first(Buffer::HTTP_STAT_CODE, false) == Some(b"101") && !to_server {
+            (self.upgrade, self.upgraded) = (upgrade(fields), Some(id));
+        }
         to.change(id, to_server);
         Some(id)
+    }
+}
+
+/// What a response says that the connection becomes.
+fn upgrade(head: &[u8]) -> Upgrade {
+    let upgrade = fields(head).into_iter().find(|(name, _)| name.eq_ignore_ascii_case(b"upgrade"));
+    match upgrade.map(|(_, value)| value.to_ascii_lowercase()).as_deref() {
+        Some(b"websocket") => Upgrade::WebSocket,
+        Some(b"h2c") => Upgrade::Http2,
+        _ => Upgrade::Other,
     }
 }
 
@@ -192,11 +233,37 @@ const FIELDS: &[(&[u8], Buffer)] = &[
 
 /// Puts the fields; gives what the body is called.
 fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8]) -> Option<Vec<u8>> {
+    let (file, host) = put_pairs(one, to_server, fields(block));
+    one.put_copy(Buffer::HTTP_HEADER_RAW, to_server, block);
+    let mut start = line.to_vec();
+    start.extend_from_slice(block);
+    one.put_copy(Buffer::HTTP_START, to_server, &start);
+    if to_server {
+        let target = one.first(Buffer::HTTP_URI_RAW, true).unwrap_or_default().to_vec();
+        let name = uri::host(&target).map(<[u8]>::to_vec).or(host);
+        if let Some(name) = name {
+            put_host(one, &name);
+        }
+    }
+    file
+}
+
+pub(super) fn put_host(one: &mut Transaction, name: &[u8]) {
+    one.put_copy(Buffer::HTTP_HOST_RAW, true, name);
+    one.put_copy(Buffer::HTTP_HOST, true, &uri::without_port(name).to_ascii_lowercase());
+}
+
+/// Puts fields by name and value; gives what the body is called, and the host.
+pub(super) fn put_pairs<'a>(
+    one: &mut Transaction,
+    to_server: bool,
+    fields: impl IntoIterator<Item = (&'a [u8], Vec<u8>)>,
+) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     let (mut all, mut names) = (Vec::new(), b"\r\n".to_vec());
     let each = if to_server { Buffer::HTTP_REQUEST_HEADER } else { Buffer::HTTP_RESPONSE_HEADER };
     let (mut host, mut disposition) = (None, None);
     let mut values: Vec<(Buffer, Vec<u8>)> = Vec::new();
-    for (name, value) in fields(block) {
+    for (name, value) in fields {
         names.extend_from_slice(name);
         names.extend_from_slice(b"\r\n");
         let mut whole = name.to_vec();
@@ -232,20 +299,7 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
     names.extend_from_slice(b"\r\n");
     one.put_copy(Buffer::HTTP_HEADER_NAMES, to_server, &names);
     one.put_copy(Buffer::HTTP_HEADER, to_server, &all);
-    one.put_copy(Buffer::HTTP_HEADER_RAW, to_server, block);
-    let mut start = line.to_vec();
-    start.extend_from_slice(block);
-    one.put_copy(Buffer::HTTP_START, to_server, &start);
-    let file = disposition.or_else(|| path_of(one));
-    if to_server {
-        let target = one.first(Buffer::HTTP_URI_RAW, true).unwrap_or_default().to_vec();
-        let name = uri::host(&target).map(<[u8]>::to_vec).or(host);
-        if let Some(name) = name {
-            one.put_copy(Buffer::HTTP_HOST_RAW, true, &name);
-            one.put_copy(Buffer::HTTP_HOST, true, &uri::without_port(&name).to_ascii_lowercase());
-        }
-    }
-    file
+    (disposition.or_else(|| path_of(one)), host)
 }
 
 /// What a body is called where nothing says it: the path of its request, as far as the query.

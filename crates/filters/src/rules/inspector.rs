@@ -209,7 +209,7 @@ impl Inspector {
     ) -> (Option<Slot>, bool) {
         let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
             Ok(mut segment) => {
-                self.assembler.check(&mut segment, cx.rings.bytes(frame));
+                self.assembler.check(&mut segment, frame, cx.rings.bytes(frame));
                 segment
             }
             Err(Refusal::Dropped(reason)) => {
@@ -275,6 +275,8 @@ impl Inspector {
         for block in blocks.drain(..) {
             let Some(slot) = self.by_number.get(block.class.connection() as usize).copied().flatten() else { continue };
             let Some(connection) = self.flows.get_mut(slot) else { continue };
+            connection.transactions.frames = self.engine.looks_at_frames();
+            connection.transactions.whole_files = self.engine.looks_at_whole_files();
             connection.feed(&block, keep, &mut self.http, cx);
             self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
@@ -312,6 +314,10 @@ impl Inspector {
         let forgotten = std::mem::take(&mut connection.transactions.forgotten);
         if forgotten > 0 {
             cx.count("transactions of rules forgotten", forgotten);
+        }
+        let given_up = std::mem::take(&mut connection.transactions.given_up);
+        if given_up > 0 {
+            cx.count("messages of rules given up", given_up);
         }
         let is_stopped = connection.state.dropped;
         let bytes = connection.kept_bytes();

@@ -163,6 +163,7 @@ impl Mime {
             decode(&letters, &mut decoded);
         }
         self.give(&decoded, id, to);
+        to.end_file(id, true);
         to.change(id, true);
     }
 

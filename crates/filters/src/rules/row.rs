@@ -6,9 +6,10 @@ use crate::parts::eve::{eve_fields, flow_number, set_protocol, set_tunnels, set_
 use filter::prelude::*;
 use packet::Flow;
 use packet::encapsulation::Vlans;
+use packet::quic::VERSION_2;
 use packet::tunnel::stack::Tunnels;
 use rules::engine::Found;
-use rules::names::{App, Buffer, Number};
+use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
 use rules::{Rule, Transaction};
 
 pub(crate) static SCHEMA: Schema = Schema::new(
@@ -34,8 +35,15 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("http.http_method", FieldType::Text),
         Field::new("http.http_user_agent", FieldType::Text),
         Field::new("http.status", FieldType::Number),
+        Field::new("http.http2.request.error_code", FieldType::Text),
+        Field::new("http.http2.request.priority", FieldType::Number),
+        Field::new("websocket.opcode", FieldType::Text),
         Field::new("tls.sni", FieldType::Text),
         Field::new("tls.ja3.hash", FieldType::Text),
+        Field::new("tls.ja4", FieldType::Text),
+        Field::new("quic.version", FieldType::Text),
+        Field::new("quic.sni", FieldType::Text),
+        Field::new("quic.ja4", FieldType::Text),
         Field::new("ssh.client.proto_version", FieldType::Text),
         Field::new("ssh.client.software_version", FieldType::Text),
         Field::new("ssh.server.proto_version", FieldType::Text),
@@ -140,8 +148,9 @@ fn write_transaction(row: &mut RowWriter, one: &Transaction) {
         ("http.url", Buffer::HTTP_URI_RAW, true),
         ("http.http_method", Buffer::HTTP_METHOD, true),
         ("http.http_user_agent", Buffer::HTTP_USER_AGENT, true),
+        ("http.http2.request.error_code", Buffer::HTTP2_ERROR_NAME, true),
         ("tls.sni", Buffer::TLS_SNI, true),
-        ("tls.ja3.hash", Buffer::JA3_HASH, true),
+        ("quic.sni", Buffer::QUIC_SNI, true),
         ("ssh.client.proto_version", Buffer::SSH_PROTO, true),
         ("ssh.client.software_version", Buffer::SSH_SOFTWARE, true),
         ("ssh.server.proto_version", Buffer::SSH_PROTO, false),
@@ -157,8 +166,32 @@ fn write_transaction(row: &mut RowWriter, one: &Transaction) {
             row.text(name, text);
         }
     }
+    let (ja3, ja4) = (one.first(Buffer::JA3_HASH, true), one.first(Buffer::JA4_HASH, true));
+    let names = if one.app == App::Quic { (None, "quic.ja4") } else { (Some("tls.ja3.hash"), "tls.ja4") };
+    if let Some((name, text)) = names.0.zip(ja3) {
+        row.text(name, text);
+    }
+    if let Some(text) = ja4 {
+        row.text(names.1, text);
+    }
+    let mut versions = [true, false].into_iter().filter_map(|side| one.first(Buffer::QUIC_VERSION, side));
+    if let Some(version) = versions.next() {
+        match version {
+            [0, 0, 0, number @ 1..=9] => row.text("quic.version", [b'0' + number]),
+            [b'Q', ..] => row.text("quic.version", version),
+            _ => row.text("quic.version", if version == VERSION_2.to_be_bytes() { "2" } else { "draft" }),
+        };
+    }
     if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some() {
         row.text("ftp.reply_received", "yes");
+    }
+    if let Some(priority) = one.numbers(Number::HTTP2_PRIORITY, true).next() {
+        row.number("http.http2.request.priority", priority);
+    }
+    let mut opcodes = [true, false].into_iter().flat_map(|side| one.numbers(Number::WEBSOCKET_OPCODE, side));
+    if let Some(opcode) = opcodes.next() {
+        let known = WEBSOCKET_OPCODES.iter().find(|known| known.1 == opcode);
+        row.text("websocket.opcode", known.map_or("unknown", |known| known.0));
     }
     if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
         row.number("ftp.dynamic_port", port);

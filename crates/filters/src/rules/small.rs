@@ -1,7 +1,9 @@
-//! Protocols of datagrams of which rules look at a few fields: SNMP, NTP, TFTP.
+//! Protocols of datagrams of which rules look at a few fields: SNMP, NTP, TFTP, IKE.
 
 use super::der::node;
 use super::transactions::Transactions;
+use crate::parts::json_text;
+use packet::ike::{Message, kind};
 use rules::names::{App, Buffer, Number};
 
 /// Is it a message of SNMP: a sequence that begins with a version?
@@ -64,6 +66,45 @@ pub(super) fn ntp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     one.put_number(Number::NTP_MODE, to_server, u64::from(payload[0] & 7));
     one.put_number(Number::NTP_STRATUM, to_server, u64::from(payload[1]));
     one.put_copy(Buffer::NTP_REFERENCE_ID, to_server, &payload[12..16]);
+    to.change(id, to_server);
+}
+
+/// A message of IKE.
+pub(super) fn ike(payload: &[u8], to_server: bool, to: &mut Transactions) {
+    let Some(message) = Message::parse(payload) else { return };
+    let one = to.begin(App::Ike);
+    let id = one.id;
+    one.complete = [true; 2];
+    let hex = |bytes: &[u8]| {
+        let mut digits = Vec::new();
+        json_text::hex(&mut digits, bytes);
+        digits
+    };
+    // Each side is asked by its own number.
+    match to_server {
+        true => one.put_copy(Buffer::IKE_INIT_SPI, true, &hex(&message.initiator)),
+        false => one.put_copy(Buffer::IKE_RESP_SPI, false, &hex(&message.responder)),
+    }
+    one.put_number(Number::IKE_EXCHTYPE, to_server, message.exchange.into());
+    for (kind, contents) in message.payloads {
+        // Of version 2 a group and two bytes stand before the value (RFC 7296, 3.4).
+        let value = contents.get(4..).filter(|_| message.version == 2).unwrap_or(contents);
+        if kind::VENDOR.contains(&kind) && to_server {
+            one.put_copy(Buffer::IKE_VENDOR, to_server, &hex(contents));
+        } else if kind::KEY_EXCHANGE.contains(&kind) {
+            one.put_copy(Buffer::IKE_KEY_EXCHANGE_PAYLOAD, to_server, value);
+            one.put_number(Number::IKE_KEY_EXCHANGE_PAYLOAD_LENGTH, to_server, value.len() as u64);
+        } else if kind::NONCE.contains(&kind) {
+            one.put_copy(Buffer::IKE_NONCE_PAYLOAD, to_server, contents);
+            one.put_number(Number::IKE_NONCE_PAYLOAD_LENGTH, to_server, contents.len() as u64);
+        } else if kind::NOTIFY.contains(&kind) {
+            // In version 1 a domain stands first (RFC 2408, 3.14).
+            let at = if message.version == 1 { 6 } else { 2 };
+            if let Some([high, low]) = contents.get(at..).and_then(|rest| rest.first_chunk()).copied() {
+                one.put_number(Number::IKE_NOTIFY_TYPE, to_server, u16::from_be_bytes([high, low]).into());
+            }
+        }
+    }
     to.change(id, to_server);
 }
 

@@ -2,6 +2,7 @@
 
 use super::transactions::Transactions;
 use crate::parts::fingerprint::append_md5;
+use rules::Transaction;
 use rules::names::{App, Buffer};
 
 /// Bytes of one side that are kept until its offer is there.
@@ -16,6 +17,8 @@ pub(super) struct Stream {
 #[derive(Debug, Default)]
 struct Side {
     bytes: Vec<u8>,
+    /// Records behind the banner that are not encrypted, where rules look at them; `None` behind the last.
+    records: Option<Vec<u8>>,
     greeted: bool,
     done: bool,
 }
@@ -23,13 +26,20 @@ struct Side {
 impl Stream {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let side = &mut self.sides[usize::from(!to_server)];
+        let looks_at_frames = to.frames && !gap;
+        if side.done && side.records.is_none() {
+            return;
+        }
+        let one = to.only(App::Ssh);
+        let id = one.id;
+        let mut changed = looks_at_frames && side.put_records(bytes, to_server, one);
         if side.done {
+            if changed {
+                to.change(id, to_server);
+            }
             return;
         }
         side.bytes.extend_from_slice(bytes);
-        let one = to.only(App::Ssh);
-        let id = one.id;
-        let mut changed = false;
         if !side.greeted
             && let Some(end) = memchr::memchr(b'\n', &side.bytes)
         {
@@ -42,6 +52,11 @@ impl Stream {
                 changed = true;
                 side.greeted = true;
                 side.bytes.drain(..=end);
+                if looks_at_frames {
+                    side.records = Some(Vec::new());
+                    let behind = side.bytes.clone();
+                    side.put_records(&behind, to_server, one);
+                }
             } else {
                 // Lines may stand before the banner (RFC 4253, 4.2).
                 side.bytes.drain(..=end);
@@ -75,6 +90,35 @@ impl Stream {
         if changed {
             to.change(id, to_server);
         }
+    }
+}
+
+impl Side {
+    /// Puts records that these bytes complete; says whether there are any.
+    fn put_records(&mut self, bytes: &[u8], to_server: bool, one: &mut Transaction) -> bool {
+        let Some(waiting) = &mut self.records else { return false };
+        waiting.extend_from_slice(bytes);
+        let (mut used, mut is_last) = (0, false);
+        // A record has its length, how much fills it up, and what it is (RFC 4253, 6).
+        while let Some(&[a, b, c, d, _, kind]) = waiting[used..].first_chunk()
+            && !is_last
+        {
+            let length = u32::from_be_bytes([a, b, c, d]) as usize;
+            is_last = length > KEPT_BYTES;
+            let Some(record) = waiting.get(used..used + 4 + length).filter(|record| record.len() >= 6) else { break };
+            one.put_copy(Buffer::FRAME_SSH_HDR, to_server, &record[..6]);
+            one.put_copy(Buffer::FRAME_SSH_DATA, to_server, &record[6..]);
+            one.put_copy(Buffer::FRAME_SSH_PDU, to_server, record);
+            used += record.len();
+            // Behind new keys records are encrypted.
+            is_last |= kind == 21;
+        }
+        waiting.drain(..used);
+        is_last |= waiting.len() > 2 * KEPT_BYTES;
+        if is_last {
+            self.records = None;
+        }
+        used > 0
     }
 }
 

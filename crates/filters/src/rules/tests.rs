@@ -122,3 +122,176 @@ fn a_byte_that_is_no_text_is_refused_with_its_line() {
     assert_eq!(text_of(b"# caf\xe9\nalert\n").as_deref(), Ok("# caf\u{fffd}\nalert\n"));
     assert_eq!(text_of(b"alert\n\nalert \xe9\n"), Err(3));
 }
+
+/// A connection of both sides, by what each says in its turn: the client's where `true`.
+fn conversation(said: &[(bool, &[u8])]) -> Vec<Vec<u8>> {
+    let mut frames = connection(&[]);
+    let (mut client, mut server) = (100, 500);
+    for (to_server, bytes) in said {
+        if *to_server {
+            frames.push(tcp(CLIENT, SERVER, client, server, flag::ACK, bytes));
+            client += bytes.len() as u32;
+        } else {
+            frames.push(tcp(SERVER, CLIENT, server, client, flag::ACK, bytes));
+            server += bytes.len() as u32;
+        }
+    }
+    frames
+}
+
+fn sorted(rules: &str, said: &[(bool, &[u8])]) -> Vec<u64> {
+    let mut found = alerts(&run(rules, &conversation(said)));
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn http_becomes_a_websocket() {
+    let rules = "alert websocket any any -> any any (websocket.payload; content:\"hello\"; sid:1;)\n\
+        alert websocket any any -> any any (flow:to_client; websocket.opcode:text; websocket.flags:fin,!comp; sid:2;)\n\
+        alert websocket any any -> any any (websocket.mask:1; frame:websocket.header; content:\"|81 85|\"; startswith; sid:3;)\n\
+        alert http any any -> any any (http.stat_code; content:\"101\"; sid:4;)\n\
+        alert tcp any any -> any any (app-layer-protocol:websocket; sid:5;)\n\
+        alert websocket any any -> any any (websocket.flags:&0xc0=0xc0; sid:6;)";
+    let request = b"GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let answer = b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n\x81\x02ok";
+    let masked = b"\x81\x85\0\0\0\x01helmo";
+    let expected = [1, 2, 3, 4, 5];
+    assert_eq!(sorted(rules, &[(true, request), (false, answer), (true, masked)]), expected);
+    // The first frame begins in the segment of the response's end.
+    let (front, back) = answer.split_at(30);
+    assert_eq!(sorted(rules, &[(true, request), (false, front), (false, back), (true, masked)]), expected);
+}
+
+#[test]
+fn what_is_behind_connect_shows_itself() {
+    let rules = "alert http any any -> any any (http.uri; content:\"/inner\"; sid:1;)\n\
+                 alert ssh any any -> any any (ssh.software; content:\"inside\"; sid:2;)";
+    let connect = b"CONNECT a.example:80 HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    let answer = b"HTTP/1.1 200 OK\r\n\r\n";
+    assert_eq!(
+        sorted(rules, &[(true, connect), (false, answer), (true, b"GET /inner HTTP/1.1\r\nHost: b\r\n\r\n")]),
+        [1]
+    );
+    assert_eq!(sorted(rules, &[(true, connect), (false, b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0-inside\r\n")]), [2]);
+}
+
+#[test]
+fn http2_is_http() {
+    let rules = "alert http any any -> any any (http.uri; content:\"/a\"; sid:1;)\n\
+        alert http1 any any -> any any (http.uri; content:\"/a\"; sid:2;)\n\
+        alert http2 any any -> any any (http.method; content:\"GET\"; sid:3;)\n\
+        alert http2 any any -> any any (http2.frametype:HEADERS; http2.header_name; content:\":path\"; sid:4;)\n\
+        alert http2 any any -> any any (http2.settings:SETTINGS_INITIAL_WINDOW_SIZE>4000; sid:5;)\n\
+        alert http2 any any -> any any (http2.settings:SETTINGS_ENABLE_PUSH; sid:6;)\n\
+        alert http2 any any -> any any (http2.errorcode:CANCEL; sid:7;)\n\
+        alert http2 any any -> any any (http2.window:>5; sid:8;)\n\
+        alert tcp any any -> any any (app-layer-protocol:http; sid:9;)\n\
+        alert tcp any any -> any any (http2.header; content:\":path: /a\"; sid:10;)";
+    let settings = b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\x10\0";
+    let head = b"\0\0\x0e\x01\x05\0\0\0\x01\x82\0\x05:path\x02/a\x87\x86\x86";
+    let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08\0\0\x04\x08\0\0\0\0\0\0\0\0\x09";
+    let client = [packet::http2::PREFACE, settings, head].concat();
+    assert_eq!(sorted(rules, &[(true, &client), (false, settings), (true, reset)]), [1, 3, 4, 5, 5, 7, 8, 9, 10]);
+    // The same behind an upgrade, whose request is the first stream.
+    let request = b"GET /b HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+    let answer = [&b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n"[..], settings].concat();
+    let rules = "alert http2 any any -> any any (http.uri; content:\"/b\"; sid:1;)\n\
+                 alert http1 any any -> any any (http.uri; content:\"/b\"; sid:2;)";
+    assert_eq!(sorted(rules, &[(true, request), (false, &answer)]), [1, 2]);
+}
+
+#[test]
+fn calls_of_dcerpc() {
+    let rules = "alert tcp any any -> any any (flow:to_server; dce_iface:01010101-0101-0101-0101-010101010101,>2; dce_opnum:15; \
+            dce_stub_data; content:\"ab\"; byte_test:2,=,0x0201,0,relative,dce; sid:1;)\n\
+        alert tcp any any -> any any (flow:to_server; dcerpc.iface:01010101-0101-0101-0101-010101010101,<3; sid:2;)\n\
+        alert dcerpc any any -> any any (flow:to_client; dcerpc.stub_data; content:\"cd\"; sid:3;)\n\
+        alert dcerpc any any -> any any (frame:dcerpc.hdr; content:\"|05 00 0b|\"; startswith; bsize:16; sid:4;)";
+    let message = |kind: u8, body: &[u8]| {
+        [&[5, 0, kind, 3, 0x10, 0, 0, 0, 16 + body.len() as u8, 0, 0, 0, 7, 0, 0, 0][..], body].concat()
+    };
+    let context = [&[1, 0, 1, 0][..], &[1; 16], &[3, 0, 0, 0], &[0; 20]].concat();
+    let bind = message(11, &[&[0; 8][..], &[1, 0, 0, 0], &context].concat());
+    let bound = message(12, &[&[0; 8][..], &[0; 4], &[1, 0, 0, 0], &[0; 24]].concat());
+    let request = message(0, &[&[0, 0, 0, 0, 1, 0, 15, 0][..], b"ab\x01\x02"].concat());
+    let response = message(2, &[&[0; 8][..], b"cd"].concat());
+    assert_eq!(sorted(rules, &[(true, &bind), (false, &bound), (true, &request), (false, &response)]), [1, 3, 4]);
+}
+
+#[test]
+fn files_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("md5"), "# abc\n900150983cd24fb0d6963f7d28e17f72\n").unwrap();
+    std::fs::write(folder.path().join("agents"), "Y3VybA==\n").unwrap();
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    std::fs::write(folder.path().join("sha256"), digest).unwrap();
+    std::fs::write(folder.path().join("sha1"), "a9993e364706816aba3e25717850c26c9cd0d89d").unwrap();
+    let rules = "alert http any any -> any any (filemd5:md5; sid:1;)\n\
+        alert http any any -> any any (filesha1:sha1; filesha256:sha256; filesize:<1KB; sid:2;)\n\
+        alert http any any -> any any (filemd5:!md5; sid:3;)\n\
+        alert http any any -> any any (http.user_agent; dataset:isset,agents,type string,load agents; sid:4;)\n\
+        alert http any any -> any any (http.user_agent; dataset:isnotset,agents; sid:5;)\n\
+        alert http any any -> any any (file.data; to_sha256; dataset:isset,bodies,type sha256,load sha256; sid:6;)\n\
+        alert http any any -> any any (http.host; dataset:set,hosts,type string; sid:7;)\n\
+        alert http any any -> any any (filesize:>3; sid:8;)";
+    let file = folder.path().join("a.rules");
+    std::fs::write(&file, rules).unwrap();
+    let request = b"POST / HTTP/1.1\r\nHost: h\r\nUser-Agent: curl\r\nContent-Length: 3\r\n\r\nabc";
+    let frames: Vec<_> = (0..).zip(conversation(&[(true, request), (true, request)])).collect();
+    let outcome = Chain::frames(1, &frames).then(&KIND, &[("file", file.to_str().unwrap())]).run();
+    let mut found = alerts(&outcome);
+    found.sort_unstable();
+    assert_eq!(found, [1, 1, 2, 2, 4, 4, 6, 6, 7]);
+    std::fs::remove_file(folder.path().join("sha1")).unwrap();
+    let options = Options { folder: Some(folder.path().into()), ..Options::default() };
+    let mistakes = RuleSet::read(rules, &options).unwrap_err();
+    assert_eq!((mistakes.len(), mistakes[0].line), (1, 2));
+    assert!(mistakes[0].reason.starts_with("cannot read sha1: "), "{}", mistakes[0].reason);
+}
+
+/// A client that asks for a name first, and then for a share.
+#[test]
+fn smb_behind_a_name() {
+    let rules = "alert smb any any -> any any (smb.version:2; smb.share; content:\"ab\"; sid:1;)";
+    let message = |is_response: bool, body: &[u8]| {
+        let mut header = [&b"\0\0\0\0\xfeSMB"[..], &[0; 60]].concat();
+        (header[3], header[16], header[20]) = (64 + body.len() as u8, 3, u8::from(is_response));
+        [&header[..], body].concat()
+    };
+    let name = [&[0x81, 0, 0, 68][..], &[b'A'; 68]].concat();
+    let tree = message(false, &[9, 0, 0, 0, 72, 0, 4, 0, b'a', 0, b'b', 0]);
+    let said = [(true, &name[..]), (false, &[0x82, 0, 0, 0]), (true, &tree), (false, &message(true, &[16, 0, 1, 0]))];
+    let mut frames = conversation(&said);
+    // From and to the port that has names.
+    for frame in &mut frames {
+        let (at, port) = if frame[34..36] == SERVER.1.to_be_bytes() { (34, 139u16) } else { (36, 139) };
+        frame[at..at + 2].copy_from_slice(&port.to_be_bytes());
+    }
+    assert_eq!(alerts(&run(rules, &frames)), [1]);
+}
+
+#[test]
+fn ike() {
+    let rules = "alert ike any any -> any any (ike.init_spi; content:\"0101010101010101\"; ike.exchtype:2; sid:1;)\n\
+                 alert ike any any -> any any (ike.vendor; content:\"6162\"; ike.nonce_payload; content:\"n\"; bsize:1; sid:2;)\n\
+                 alert ike any any -> any any (ike.key_exchange_payload_length:2; ike.nonce_payload_length:1; sid:3;)\n\
+                 alert ike any any -> any any (ike.resp_spi; content:\"02\"; sid:4;)\n\
+                 alert ike any any -> any any (ike.notify_type:24578; sid:5;)";
+    let payloads = b"\x0a\0\0\x06ke\x0d\0\0\x05n\x0b\0\0\x06ab\0\0\0\x0c\0\0\0\x01\x01\0\x60\x02";
+    let bytes = [&[1; 8][..], &[2; 8], &[4, 0x10, 2, 0, 0, 0, 0, 0, 0, 0, 0, 28 + 29], payloads].concat();
+    let mut found = alerts(&run(rules, &[udp(CLIENT, (SERVER.0, 500), &bytes)]));
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3, 5]);
+}
+
+#[test]
+fn records_of_ssh() {
+    let rules = "alert ssh any any -> any any (frame:ssh.record.hdr; content:\"|15|\"; endswith; bsize:6; sid:1;)\n\
+                 alert ssh any any -> any any (frame:ssh.record.data; content:\"ab\"; startswith; sid:2;)\n\
+                 alert ssh any any -> any any (frame:ssh.record.pdu; content:\"secret\"; sid:3;)";
+    let records = b"SSH-2.0-a\r\n\0\0\0\x04\x01\x1eab\0\0\0\x02\0\x15\0\0\0\x09\0\x15secret";
+    assert_eq!(sorted(rules, &[(true, records)]), [1, 2]);
+    let (front, back) = records.split_at(15);
+    assert_eq!(sorted(rules, &[(true, front), (true, back)]), [1, 2]);
+}

@@ -93,6 +93,49 @@ fn a_refused_mail_has_no_body() {
 }
 
 #[test]
+fn a_mail_is_refused_whatever_replies_the_capture_lacks() {
+    let refused = [
+        piece(0, b"HELO me.example\r\n"),
+        piece(1, b"250 mx\r\n"),
+        piece(0, &[ENVELOPE, b"DATA\r\n"].concat()),
+        piece(1, b"250 ok\r\n250 ok\r\n250 ok\r\n554 no\r\n"),
+        piece(0, b"RSET\r\nQUIT\r\n"),
+    ];
+    // Without a greeting.
+    assert_eq!(records(refused.to_vec()), [mail(0, "complete")]);
+    // With one that comes late.
+    let mut late = refused.to_vec();
+    late.insert(1, piece(1, b"220-mx\r\n220 ESMTP\r\n"));
+    assert_eq!(records(late), [mail(0, "complete")]);
+    // The reply to HELO is missing, and those to the receivers.
+    let mut missing = refused.to_vec();
+    missing.remove(1);
+    missing[2] = block(1, Flags::GAP_BEFORE, b"ok\r\n554 no\r\n", 30);
+    assert_eq!(records(missing.clone()), [mail(0, "complete")]);
+    // It was the last receiver that the server refused.
+    missing[2] = block(1, Flags::GAP_BEFORE, b"ok\r\n550 no\r\n354 go\r\n", 30);
+    missing[3] = piece(0, b"RSET\r\n.\r\nQUIT\r\n");
+    assert_eq!(records(missing), [mail(6, "complete")]);
+}
+
+#[test]
+fn a_gap_at_the_end_of_the_stream_counts() {
+    let check = |start: &[u8], gap: u32, expected: Value| {
+        let pieces = vec![
+            piece(0, HELLO),
+            piece(0, ENVELOPE),
+            piece(0, start),
+            block(0, Flags::GAP_BEFORE.with(Flags::LAST), b"", gap),
+        ];
+        assert_eq!(records(pieces), [expected]);
+    };
+    check(b"BDAT 9 LAST\r\nabc", 6, mail(3, "gap"));
+    check(b"BDAT 9 LAST\r\nabc", 20, mail(3, "gap"));
+    check(b"BDAT 9 LAST\r\nabc", 5, mail(3, "truncated"));
+    check(b"DATA\r\nabc", 6, mail(3, "truncated"));
+}
+
+#[test]
 fn gaps() {
     let pieces = vec![
         piece(0, HELLO),

@@ -122,11 +122,13 @@ impl Assembler {
         Some((self.table.get(slot)?.number, way))
     }
 
-    /// Looks at the checksum of a segment that is to be taken, where checksums count; `bytes` are those of its frame.
+    /// Looks at the checksum of a segment that is to be taken, where checksums count; `bytes` are those of its frame. One that
+    /// the frame's source knows to be unfinished is not summed.
     #[inline]
-    pub fn check(&self, segment: &mut Segment, bytes: &[u8]) {
+    pub fn check(&self, segment: &mut Segment, frame: &Descriptor, bytes: &[u8]) {
         match self.settings.checksums {
             Checksums::No => {}
+            Checksums::Auto if frame.has(Flags::CHECKSUM_OPEN) => {}
             word => segment.check(bytes, word == Checksums::Auto),
         }
     }

@@ -1,4 +1,4 @@
-//! Test runs: without a socket the kernel takes no frame, and `dropped.no_socket` counts those that would be.
+//! Test runs. Without a socket the program takes no frame, and counts frames of flows as `dropped.no_socket`.
 
 use super::*;
 use bpf::LoadError;
@@ -10,7 +10,7 @@ fn at(last: u8, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port)
 }
 
-/// A packet to 10.0.0.1 from 10.0.0.2 with this number, flags and offset.
+/// A packet from 10.0.0.2 to 10.0.0.1 with this number, flags and offset.
 fn packet(protocol: u8, number: u16, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let mut frame = [&MAC[..], &[2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0]].concat();
     frame.extend(((20 + payload.len()) as u16).to_be_bytes());
@@ -39,7 +39,8 @@ fn quoted(protocol: u8, from: u16, to: u16) -> Vec<u8> {
     quoted
 }
 
-/// With the flows 17 10.0.0.1:53 of all, and 17 and 6 10.0.0.1:4000 of 10.0.0.2:5000; none where that is not permitted.
+/// A program with the flows 17 10.0.0.1:53 from all peers, and 17 and 6 10.0.0.1:4000 from 10.0.0.2:5000. `None`: that
+/// is not permitted.
 fn program() -> Option<ShareProgram> {
     let program = ShareProgram::new(MAC, 1).map_err(|error| match error {
         ProgramError::Load(LoadError { error, log, .. }) if error.kind() != io::ErrorKind::PermissionDenied => {
@@ -56,7 +57,7 @@ fn program() -> Option<ShareProgram> {
     Some(program)
 }
 
-/// Which reason a frame was counted for; it is one.
+/// The reason for which a frame was counted. Exactly one counter must change.
 fn reason(program: &ShareProgram, frame: &[u8]) -> &'static str {
     let before = program.counted();
     let verdict = program.test_run(frame).expect("it has a link header");
@@ -78,7 +79,7 @@ fn packets_of_flows_are_taken_and_no_others() {
     check(&packet(UDP, 1, 0, &transport(5000, 4000)), TAKEN);
     check(&packet(TCP, 1, 0, &transport(5000, 4000)), TAKEN);
     check(&packet(UDP, 1, 0, &transport(1, 53)), TAKEN);
-    // Without the right to be fragmented.
+    // With the flag that forbids fragmentation.
     check(&packet(UDP, 1, 0x4000, &transport(1, 53)), TAKEN);
     check(&packet(UDP, 1, 0, &transport(5001, 4000)), "left.no_flow");
     check(&packet(UDP, 1, 0, &transport(4000, 5000)), "left.no_flow");
@@ -134,7 +135,7 @@ fn fragments_follow_their_first() {
     // The host's datagram with the same number.
     check(&of_host(7, first), "left.no_flow");
     check(&of_host(7, last), "left.fragment_of_no_flow");
-    // Too short to say whose it is.
+    // Too short to contain the ports.
     check(&packet(UDP, 9, first, &transport(1, 53)[..7]), "left.truncated");
     check(&of_flow(9, last), "left.fragment_of_no_flow");
 }
@@ -151,7 +152,7 @@ fn errors_about_flows_are_taken() {
     check(&error(8, &quoted(UDP, 4000, 5000)), stray);
     check(&error(5, &quoted(UDP, 4000, 5000)), stray);
     check(&error(3, &quoted(UDP, 5000, 4000)), stray);
-    // Of flows without a peer, anybody could say something.
+    // Flows without a peer ignore errors, since any host could forge them.
     check(&error(3, &quoted(UDP, 53, 5000)), stray);
     check(&error(3, &quoted(UDP, 4000, 5000)[..27]), stray);
     let changed = |at: usize, byte: u8| {

@@ -1,16 +1,16 @@
-//! Random expressions of tcpdump's language, of every sort that libpcap makes code for; and of typed selectors.
+//! Random expressions: of tcpdump's language, of every kind for which libpcap generates code, and of typed selectors.
 
 use program::predicate::{Addresses, Ports};
 use program::{Compile, CompileErrorKind, Passes, Predicate, Program, from_cbpf};
 use testkit::Compiler;
 use testkit::random::Random;
 
-/// Makes up expressions about some frames.
+/// Generates expressions about some frames.
 pub struct Expressions {
     seen: Seen,
     compiler: Compiler,
     made: usize,
-    /// libpcap has its own mind on what may be combined.
+    /// Expressions that libpcap refused to combine.
     pub refused: usize,
 }
 
@@ -19,8 +19,8 @@ impl Expressions {
         Expressions { seen: seen(frames), compiler: Compiler::new(), made: 0, refused: 0 }
     }
 
-    /// One that libpcap compiles, with primitives joined so deep at most, or one of typed selectors and such. None where
-    /// there is no libpcap, which is told.
+    /// A random expression that libpcap compiles, with primitives joined up to this depth, possibly combined with typed
+    /// selectors. `None`, with a message: libpcap is not installed.
     pub fn any(&mut self, random: &mut Random, depth: usize) -> Option<(String, Program)> {
         let one = self.make(random, 0)?.1;
         if random.below(3) > 0 {
@@ -31,7 +31,8 @@ impl Expressions {
         Some((format!("{expression:?} {passes:?}"), expression.program(passes).expect("it is small")))
     }
 
-    /// One that libpcap compiles, with primitives joined so deep at most. None where there is no libpcap, which is told.
+    /// A random expression that libpcap compiles, with primitives joined up to this depth. `None`, with a message:
+    /// libpcap is not installed.
     fn make(&mut self, random: &mut Random, depth: usize) -> Option<(String, Program)> {
         loop {
             let text = expression(random, &self.seen, depth);
@@ -51,7 +52,7 @@ impl Expressions {
     }
 }
 
-/// What appears in the frames, so that expressions have something to say of them.
+/// Addresses and ports of the frames, so that expressions match some of them.
 struct Seen {
     addresses: Vec<String>,
     ports: Vec<u16>,
@@ -98,7 +99,7 @@ fn primitive(random: &mut Random, seen: &Seen) -> String {
     }
 }
 
-/// Typed selectors and a program joined by `and`, `or` and `not`, so deep at most.
+/// Typed selectors and a program joined by `and`, `or` and `not`, up to this depth.
 fn typed(random: &mut Random, depth: usize, program: &Program) -> program::Expression {
     use program::Expression;
     let parts = |random: &mut Random| (0..1 + random.below(3)).map(|_| typed(random, depth - 1, program)).collect();
@@ -133,7 +134,7 @@ fn predicate(random: &mut Random) -> Predicate {
     }
 }
 
-/// Primitives joined by `and`, `or` and `not`, so deep at most.
+/// Primitives joined by `and`, `or` and `not`, up to this depth.
 fn expression(random: &mut Random, seen: &Seen, depth: usize) -> String {
     match random.below(if depth == 0 { 1 } else { 4 }) {
         0 => primitive(random, seen),
@@ -146,7 +147,7 @@ fn expression(random: &mut Random, seen: &Seen, depth: usize) -> String {
     }
 }
 
-/// Addresses and ports of these frames, and some besides.
+/// Addresses and ports of these frames, and some others.
 fn seen(frames: &[Vec<u8>]) -> Seen {
     let mut seen = Seen { addresses: vec!["10.0.0.1".into(), "fe80::1".into()], ports: vec![53, 80, 443] };
     for frame in frames {

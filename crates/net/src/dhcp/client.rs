@@ -1,4 +1,4 @@
-//! A client of DHCP (RFC 2131, section 4.4) without sockets and clock: the caller brings messages and the time, ns.
+//! A DHCP client (RFC 2131, section 4.4) without sockets and clock: the caller passes messages and the time in ns.
 //!
 //! ```text
 //!            DISCOVER       OFFER, REQUEST        ACK            no conflict         T1           T2
@@ -15,7 +15,7 @@ use crate::limits::{
 use packet::dhcp::kind;
 use std::net::Ipv4Addr;
 
-/// What a server gave.
+/// A lease from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) address: Ipv4Addr,
@@ -23,7 +23,7 @@ pub(crate) struct Lease {
     pub(crate) router: Option<Ipv4Addr>,
     pub(crate) mtu: Option<u16>,
     pub(crate) server: Ipv4Addr,
-    /// When the server is asked for more time, when any server is, and when it is over, ns; `u64::MAX`: never.
+    /// When this server is asked to extend the lease, when any server is, and when it ends, ns. `u64::MAX`: never.
     pub(crate) renew: u64,
     pub(crate) rebind: u64,
     pub(crate) end: u64,
@@ -32,46 +32,45 @@ pub(crate) struct Lease {
 /// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Send a message from this address: to this server, or (255.255.255.255) to all.
+    /// Send a message from this address to this server, or (255.255.255.255) to all.
     Send { message: Vec<u8>, from: Ipv4Addr, to: Ipv4Addr },
     /// Ask by ARP whether another host has this address (RFC 5227).
     Probe(Ipv4Addr),
-    /// Use this lease in place of the one before.
+    /// Use this lease instead of the previous one.
     Use(Lease),
-    /// Take back everything that the lease brought.
+    /// Remove everything that the lease brought.
     Lose,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Until it begins, or begins again.
+    /// Waits to begin, or to begin again.
     Waiting,
     Asking,
     Requesting(Terms),
     /// With the number of probes sent.
     Checking(Lease, u32),
     Bound,
-    /// The device was down, or is another one: is the lease still good (RFC 2131, section 4.4.2)?
+    /// The device was down, or is another one: is the lease still valid (RFC 2131, section 4.4.2)?
     Verifying,
     Renewing,
     Rebinding,
 }
 
-/// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
     mac: [u8; 6],
-    /// Names the client for ever.
+    /// Identifies the client, for good.
     id: [u8; 6],
     state: State,
-    /// The lease that is in use.
+    /// The lease in use.
     lease: Option<Lease>,
-    /// Of the exchange, and when it began.
+    /// The number of the exchange, and when it began.
     exchange: u32,
     began: u64,
-    /// Seconds that the last message to find a server said: the request repeats them (RFC 2131, section 4.4.1).
+    /// The seconds in the last message that searched for a server: the request repeats them (RFC 2131, section 4.4.1).
     seconds: u16,
-    /// When the exchange's last message was sent first: a lease runs from there.
+    /// When the exchange's last message was first sent: the lease counts from there.
     asked: u64,
     attempts: u32,
     /// Refusals in a row.
@@ -81,7 +80,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that begins at once. `seed` makes its numbers.
+    /// A client that begins at once. `seed` seeds its random numbers.
     pub(crate) fn new(mac: [u8; 6], seed: u64) -> Client {
         Client {
             mac,
@@ -99,25 +98,25 @@ impl Client {
         }
     }
 
-    /// A client that goes on with a lease of an earlier process: is it still good?
+    /// A client that continues with the lease of an earlier process, and verifies it.
     pub(crate) fn resume(mac: [u8; 6], id: [u8; 6], lease: Lease, seed: u64, now: u64) -> Client {
         let mut client = Client { id, lease: Some(lease), ..Client::new(mac, seed) };
         client.restart(mac, now);
         client
     }
 
-    /// Its name.
+    /// Its identifier.
     pub(crate) fn id(&self) -> [u8; 6] {
         self.id
     }
 
-    /// When it wants a turn.
+    /// When it needs its next turn.
     pub(crate) fn next(&self) -> Option<u64> {
-        // A lease for ever has no times.
+        // An unlimited lease has no times.
         [self.due, self.lease.map(|lease| lease.end)].into_iter().flatten().min().filter(|next| *next != u64::MAX)
     }
 
-    /// The lease that is in use.
+    /// The lease in use.
     pub(crate) fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
@@ -136,7 +135,7 @@ impl Client {
         }
     }
 
-    /// A number from 0 to below `end` (splitmix64).
+    /// A random number below `end` (splitmix64).
     fn random(&mut self, end: u64) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.random;
@@ -157,7 +156,7 @@ impl Client {
         self.due = Some(now.saturating_add(delay));
     }
 
-    /// The time until the next repetition: doubled each time, a second more or less (RFC 2131, section 4.1).
+    /// The time until the next repetition: doubled each time, plus or minus a second (RFC 2131, section 4.1).
     fn pause(&mut self) -> u64 {
         let pause = (DHCP_FIRST << self.attempts.min(8)).min(DHCP_LONGEST);
         self.attempts += 1;
@@ -173,7 +172,7 @@ impl Client {
         Act::Send { message: ask.bytes(), from: Ipv4Addr::UNSPECIFIED, to: Ipv4Addr::BROADCAST }
     }
 
-    /// Does what is due.
+    /// Does whatever is due.
     pub(crate) fn tick(&mut self, now: u64) -> Vec<Act> {
         if self.lease.is_some_and(|lease| lease.end <= now) {
             self.lease = None;
@@ -209,7 +208,7 @@ impl Client {
                 self.due = Some(now + self.pause());
                 vec![Client::to_all(Ask { wants: Some(lease.address), ..self.ask(kind::REQUEST) })]
             }
-            // No answer is no refusal: the lease is good until its end (RFC 2131, section 3.2).
+            // No answer is no refusal: the lease is valid until its end (RFC 2131, section 3.2).
             (State::Verifying, Some(lease)) => {
                 (self.state, self.due) = (State::Bound, Some(lease.renew.max(now)));
                 Vec::new()
@@ -254,8 +253,8 @@ impl Client {
         vec![Client::to_all(ask)]
     }
 
-    /// Asks for more time: its own server first, then all. Repeats that after half of what is left, a minute at least (RFC 2131, section
-    /// 4.4.5).
+    /// Asks to extend the lease: first its own server, then all. Repeats that after half of the remaining time, at
+    /// least a minute (RFC 2131, section 4.4.5).
     fn extend(&mut self, lease: Lease, now: u64) -> Vec<Act> {
         self.seconds_pass(now);
         self.attempts += 1;
@@ -269,7 +268,7 @@ impl Client {
         vec![Act::Send { message: ask.bytes(), from: lease.address, to }]
     }
 
-    /// Hears a message of a server. None: it is not for this client now.
+    /// Handles a message of a server. `None`: it is not for this client now.
     pub(crate) fn hear(&mut self, bytes: &[u8], now: u64) -> Option<Vec<Act>> {
         let answer = message::read(bytes, self.exchange, self.mac)?;
         match (self.state, answer) {
@@ -305,7 +304,7 @@ impl Client {
         }
     }
 
-    /// Begins again after a refusal, soon at first: a server that refuses each time is not to be asked without end.
+    /// Begins again after a refusal: soon at first, later after longer waits, to spare a server that always refuses.
     fn refused(&mut self, now: u64) {
         self.lease = None;
         let delay = (DHCP_REFUSED << self.refusals.min(8)).min(DHCP_LONGEST);
@@ -314,7 +313,7 @@ impl Client {
         self.wait(delay, now);
     }
 
-    /// The lease of these terms, from the time of the request on.
+    /// The lease of these terms, counted from the time of the request.
     fn lease_of(&mut self, terms: Terms, server: Ipv4Addr) -> Lease {
         let Terms { address, bits, router, mtu, .. } = terms;
         if terms.lease == u32::MAX {
@@ -325,13 +324,13 @@ impl Client {
         let said = |time: Option<u32>| time.map(|time| u64::from(time) * SECOND);
         let rebind = said(terms.rebinding).filter(|rebind| (1..whole).contains(rebind)).unwrap_or(whole / 8 * 7);
         let renew = said(terms.renewal).filter(|renew| (1..rebind).contains(renew)).unwrap_or(whole / 2).min(rebind);
-        // Clients that began together do not ask together (RFC 2131, section 4.4.5).
+        // Clients that started together should not ask together (RFC 2131, section 4.4.5).
         let renew = renew - self.random(renew / 32);
         let from = self.asked;
         Lease { address, bits, router, mtu, server, renew: from + renew, rebind: from + rebind, end: from + whole }
     }
 
-    /// Another host has this address, as an ARP packet says (RFC 5227, section 2.1.1). None: it is not the one that is being checked.
+    /// Handles a conflicting ARP packet for this address (RFC 5227 2.1.1). `None`: the client is not checking it.
     pub(crate) fn conflict(&mut self, address: Ipv4Addr, now: u64) -> Option<Vec<Act>> {
         let State::Checking(lease, _) = self.state else { return None };
         if lease.address != address {
@@ -342,7 +341,7 @@ impl Client {
         Some(vec![Client::to_all(ask)])
     }
 
-    /// The device was down, or is another one, of this hardware address: with a lease, is it still good? Else it begins at once.
+    /// The device was down, or is another one, of this hardware address. Verifies a lease, else begins at once.
     pub(crate) fn restart(&mut self, mac: [u8; 6], now: u64) {
         self.mac = mac;
         match self.lease {
@@ -352,7 +351,7 @@ impl Client {
         self.due = Some(now);
     }
 
-    /// Gives the lease back (RFC 2131, section 4.4.6).
+    /// Returns the lease to its server (RFC 2131, section 4.4.6).
     pub(crate) fn release(&mut self) -> Vec<Act> {
         let Some(lease) = self.lease.take() else { return Vec::new() };
         self.exchange = self.random(1 << 32) as u32;
@@ -372,7 +371,7 @@ mod tests {
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
     const HOUR: u64 = 3600 * SECOND;
 
-    /// Kind, exchange, requested address and server of the only message among what is to be done.
+    /// Kind, exchange, requested address and server of the only message among these acts.
     fn sent(acts: &[Act]) -> (u8, u32, Option<[u8; 4]>, Option<[u8; 4]>, Ipv4Addr) {
         let [Act::Send { message, to, .. }] = acts else { panic!("one message: {acts:?}") };
         let packet = Packet::new_checked(message).expect("it is sound");
@@ -480,7 +479,7 @@ mod tests {
     #[test]
     fn refusals_conflicts_and_strangers() {
         let mut client = bound();
-        // Of another exchange, for another client, of no server of this exchange.
+        // For another exchange, for another client, and from another server.
         assert_eq!(hear(&mut client, kind::ACK, 2 * SECOND), None);
         assert_eq!(hear(&mut client, kind::NAK, 2 * SECOND), None);
         let renew = client.next().expect("a lease has a time");

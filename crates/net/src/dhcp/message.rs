@@ -1,34 +1,34 @@
-//! The messages of a client: what it asks, and what it believes of an answer.
+//! The messages of a client: its questions, and the answers that it accepts.
 
 use crate::routes::is_host;
 use packet::dhcp::{COOKIE, Packet, REPLY, REQUEST, code, kind};
 use std::net::Ipv4Addr;
 
-/// Bytes of a message at least, as servers and relays of BOOTP want it (RFC 1542, section 2.1).
+/// The least bytes of a message, as servers and relays of BOOTP require (RFC 1542, section 2.1).
 const LEAST: usize = 300;
 
-/// The smallest MTU that a server can bring about: the packet that each host takes (RFC 791). A smaller one makes a connection all headers.
+/// The smallest MTU that a server can set: every host accepts it (RFC 791). Below it, packets would be all headers.
 const LEAST_MTU: u16 = 576;
 
-/// A shorter lease, s, would be asked for again and again.
+/// A lease of fewer seconds would have to be renewed all the time.
 const LEAST_LEASE: u32 = 10;
 
-/// What a client asks.
+/// A question of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     /// A value of [`packet::dhcp::kind`].
     pub(crate) kind: u8,
     pub(crate) exchange: u32,
-    /// Since the exchange began.
+    /// Seconds since the exchange began.
     pub(crate) seconds: u16,
     pub(crate) mac: [u8; 6],
-    /// Names the client: it stays the same on another device.
+    /// Identifies the client: stays the same on another device.
     pub(crate) id: [u8; 6],
-    /// The address that it has and answers for.
+    /// Its own address, at which it can be reached.
     pub(crate) has: Option<Ipv4Addr>,
-    /// The address that it means.
+    /// The address that it asks for.
     pub(crate) wants: Option<Ipv4Addr>,
-    /// The server that it means.
+    /// The server that it asks.
     pub(crate) server: Option<Ipv4Addr>,
 }
 
@@ -43,7 +43,7 @@ impl Ask {
         bytes[28..34].copy_from_slice(&self.mac);
         bytes[236..].copy_from_slice(&COOKIE);
         let mut option = |code: u8, value: &[u8]| {
-            // None of them is longer than a few bytes.
+            // All options have only a few bytes.
             bytes.extend_from_slice(&[code, value.len() as u8]);
             bytes.extend_from_slice(value);
         };
@@ -64,7 +64,7 @@ impl Ask {
                 code::REBINDING_TIME,
             ];
             option(code::PARAMETERS, &wanted);
-            // As every IP packet that a host takes (RFC 791).
+            // The length that every host accepts (RFC 791).
             option(code::LONGEST_MESSAGE, &LEAST_MTU.to_be_bytes());
         }
         bytes.push(code::END);
@@ -78,28 +78,27 @@ impl Ask {
 pub(crate) enum Answer {
     Offer(Terms),
     Ack(Terms),
-    /// With the server that refuses.
+    /// From the server that refuses.
     Nak(Option<Ipv4Addr>),
 }
 
-/// What a server gives, or would give.
+/// The terms of a lease that a server gives or offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) address: Ipv4Addr,
     pub(crate) bits: u8,
-    /// None: an ACK does not have to name it.
+    /// `None`: an ACK need not name it.
     pub(crate) server: Option<Ipv4Addr>,
     pub(crate) router: Option<Ipv4Addr>,
     pub(crate) mtu: Option<u16>,
-    /// Seconds; `u32::MAX`: for ever.
+    /// Seconds. `u32::MAX`: unlimited.
     pub(crate) lease: u32,
-    /// Seconds until the server is asked for more time, and until any server is, where the server says.
+    /// Seconds until this server is asked to extend the lease, and until any server is. `None`: the server does not say.
     pub(crate) renewal: Option<u32>,
     pub(crate) rebinding: Option<u32>,
 }
 
-/// Reads an answer to the exchange of this number, of a client with this hardware address. None: it is for another client or exchange, or says
-/// nothing that makes sense.
+/// Reads an answer to this exchange of this hardware address. `None`: it is for another exchange, or invalid.
 pub(crate) fn read(bytes: &[u8], exchange: u32, mac: [u8; 6]) -> Option<Answer> {
     let packet = Packet::new_checked(bytes).ok()?;
     if packet.operation() != REPLY || packet.exchange() != exchange || packet.hardware() != Some(mac) {
@@ -125,7 +124,7 @@ fn terms(packet: &Packet<'_>, server: Option<Ipv4Addr>) -> Option<Terms> {
     };
     let host = u32::from(address) & u32::MAX.checked_shr(bits.into()).unwrap_or(0);
     let last = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
-    // The first and the last address of a prefix are no host's, where it has more than two (RFC 3021).
+    // In a prefix of more than two addresses, the first and the last belong to no host (RFC 3021).
     if !is_host(address.into()) || bits == 0 || bits < 31 && (host == 0 || host == last) {
         return None;
     }
@@ -148,7 +147,7 @@ fn terms(packet: &Packet<'_>, server: Option<Ipv4Addr>) -> Option<Terms> {
     })
 }
 
-/// Bits of the network where a server does not say: those of the address's class (RFC 950).
+/// The network bits if a server does not give them: those of the address's class (RFC 950).
 fn usual_bits(address: Ipv4Addr) -> u8 {
     match address.octets()[0] {
         0..128 => 8,
@@ -213,7 +212,7 @@ mod tests {
         };
         check(5, [10, 0, 0, 9], &[mask, server, hour], Some((24, None, None)));
         check(2, [10, 0, 0, 9], &[server, hour], Some((8, None, None)));
-        // The first router that is a neighbour and another host.
+        // The first listed router that is a neighbour and another host.
         check(5, [10, 0, 0, 9], &[mask, hour, &[3, 4, 10, 0, 0, 254]], Some((24, Some(254), None)));
         check(
             5,
@@ -226,7 +225,7 @@ mod tests {
             check(5, [10, 0, 0, 9], &[mask, hour, &[26, 2, mtu[0], mtu[1]]], Some((24, None, expected)));
         }
         check(5, [10, 0, 0, 9], &[mask, hour, &[26, 1, 5]], Some((24, None, None)));
-        // A mask with gaps, an address that no host has, no lease time, and one that is too short.
+        // A mask with gaps, an address that no host has, no lease time, and a lease that is too short.
         check(5, [10, 0, 0, 9], &[&[1, 4, 255, 0, 255, 0], hour], None);
         check(5, [10, 0, 0, 9], &[&[1, 4, 0, 0, 0, 0], hour], None);
         for last in [0, 255] {

@@ -1,9 +1,10 @@
-//! An interface that has its address from a DHCP server (RFC 2131). The driver itself sends and hears the messages: from 0.0.0.0, while the
-//! interface has no address.
+//! Gives an interface its address from a DHCP server (RFC 2131). The driver itself sends and receives the messages:
+//! from 0.0.0.0, while the interface has no address.
 //!
-//! - here — messages in frames, and what a lease changes. It changes the interface as people do (`changes.rs`), so flows live through a
-//!   renewal, and wait where a lease is lost.
-//! - [`client`] — the exchange, without sockets and clock; [`message`] — what a message says.
+//! - here — messages in frames, and the changes that a lease makes. They are the same as a user's changes
+//!   (`changes.rs`), so flows survive a renewal, and wait if a lease is lost.
+//! - [`client`] — the exchange, without sockets and clock
+//! - [`message`] — the content of messages
 
 mod client;
 mod message;
@@ -25,21 +26,20 @@ use packet::{arp, ipv4, pseudo, udp};
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
 
-/// Bytes of a UDP header.
 const UDP_HEADER: usize = udp::Packet::HEADER_BYTES;
 
-/// The number of no flow: frames of the client wait for neighbours without one.
+/// Not the number of a flow: the client's frames wait for neighbours under it.
 const NO_FLOW: u64 = 0;
 
 /// The client of an interface.
 #[derive(Debug)]
 pub(crate) struct Dhcp {
     client: Client,
-    /// What of its lease the interface has: the address, and the router of all else.
+    /// The parts of its lease that the interface uses: the address, and the default router.
     used: Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>,
-    /// Where the last message of a server came from.
+    /// The hardware address of the last message from a server.
     server_mac: Option<[u8; 6]>,
-    /// Why the last lease could not be used; none: it could.
+    /// Why the last lease could not be used. `None`: it could.
     trouble: Option<String>,
 }
 
@@ -54,24 +54,24 @@ impl Dhcp {
         Dhcp { client: Client::new(mac, seed), used: None, server_mac: None, trouble: None }
     }
 
-    /// A client that goes on with the lease of an earlier process.
+    /// A client that continues with the lease of an earlier process.
     pub(crate) fn resume(mac: [u8; 6], HeldLease { lease, id, router }: HeldLease, now: u64) -> Dhcp {
         let client = Client::resume(mac, id, lease, RandomState::new().hash_one(mac), now);
         Dhcp { client, used: Some((lease.address, lease.bits, router)), server_mac: None, trouble: None }
     }
 
-    /// For a process that follows.
+    /// The lease, for the next process.
     pub(crate) fn held(&self) -> Option<HeldLease> {
         let (_, _, router) = self.used?;
         Some(HeldLease { lease: *self.client.lease()?, id: self.client.id(), router })
     }
 
-    /// When it wants a turn.
+    /// When it needs its next turn.
     pub(crate) fn next(&self) -> Option<u64> {
         self.client.next()
     }
 
-    /// The MTU that the server says.
+    /// The server's MTU.
     pub(crate) fn mtu(&self) -> Option<u32> {
         self.client.lease()?.mtu.map(u32::from)
     }
@@ -92,7 +92,7 @@ impl Dhcp {
     }
 }
 
-/// The message of a server to a client that this packet is; `bytes` are those behind its header. None: it is something else.
+/// The server's message in this packet, if it is one for a client. `bytes`: the bytes behind the packet's header.
 fn message_in<'a>(packet: &ipv4::Packet<'_>, bytes: &'a [u8]) -> Option<&'a [u8]> {
     if packet.protocol() != UDP || packet.more_fragments() || packet.fragment_offset() != 0 {
         return None;
@@ -102,12 +102,12 @@ fn message_in<'a>(packet: &ipv4::Packet<'_>, bytes: &'a [u8]) -> Option<&'a [u8]
         return None;
     }
     let sum = pseudo::sum(packet.source().into(), packet.target().into(), UDP, bytes.len() as u16).and(Sum::of(bytes));
-    // A field of 0 means that there is no checksum (RFC 768).
+    // 0 means no checksum (RFC 768).
     (bytes[6..8] == [0, 0] || sum.folded() == 0xffff).then(|| datagram.payload())
 }
 
 impl Core {
-    /// Gives the client its turn if it is due. While the device carries nothing there is no turn: the client restarts with the device.
+    /// Gives the client its turn if it is due and the device has a link: the client restarts with the device.
     pub(crate) fn tend_dhcp(&mut self, now: u64) {
         if self.trouble.is_none()
             && let Some(dhcp) = &mut self.dhcp
@@ -118,13 +118,12 @@ impl Core {
         }
     }
 
-    /// When the client wants a turn.
+    /// When the client needs its next turn.
     pub(crate) fn dhcp_due(&self) -> Option<u64> {
         self.dhcp.as_ref().filter(|_| self.trouble.is_none()).and_then(|dhcp| dhcp.next())
     }
 
-    /// Hears a packet from a host with this hardware address, if it is a message of a server to a client here; `bytes` are those behind its
-    /// header.
+    /// Handles a packet from this host if it is a server's message to this client. `bytes`: those behind its header.
     pub(crate) fn hear_dhcp(&mut self, packet: &ipv4::Packet<'_>, bytes: &[u8], mac: [u8; 6], now: u64) -> Option<End> {
         let dhcp = self.dhcp.as_mut()?;
         let message = message_in(packet, bytes)?;
@@ -134,13 +133,13 @@ impl Core {
         Some(End::DhcpHeard)
     }
 
-    /// An ARP packet of another host: has it the address that the client checks?
+    /// Handles an ARP packet of another host: has that host the address that the client is checking?
     pub(crate) fn hear_dhcp_conflict(&mut self, packet: &arp::Packet<'_>, now: u64) {
         let ((mac, sender), (_, target)) = (packet.sender(), packet.target());
         if mac == self.mac {
             return;
         }
-        // It says so, or wants to have it as well (RFC 5227, section 2.1.1).
+        // The other host has the address, or also wants to have it (RFC 5227, section 2.1.1).
         let address = if sender.is_unspecified() && packet.operation() == arp::REQUEST { target } else { sender };
         if let Some(acts) = self.dhcp.as_mut().and_then(|dhcp| dhcp.client.conflict(address, now)) {
             self.counters.event(Event::DhcpDeclined);
@@ -148,14 +147,14 @@ impl Core {
         }
     }
 
-    /// The device carries frames again, or is another one.
+    /// The device has a link again, or is another one.
     pub(crate) fn restart_dhcp(&mut self, now: u64) {
         if let Some(dhcp) = &mut self.dhcp {
             dhcp.client.restart(self.mac, now);
         }
     }
 
-    /// The interface goes down: gives the lease back.
+    /// The interface goes down: returns the lease.
     pub(crate) fn release_dhcp(&mut self, now: u64) {
         if let Some(acts) = self.dhcp.as_mut().map(|dhcp| dhcp.client.release()) {
             self.act(acts, now);
@@ -187,7 +186,7 @@ impl Core {
         datagram[2..4].copy_from_slice(&SERVER_PORT.to_be_bytes());
         datagram[4..6].copy_from_slice(&len.to_be_bytes());
         datagram[UDP_HEADER..].copy_from_slice(message);
-        // A checksum of 0 is sent as its other form (RFC 768).
+        // A checksum of 0 is sent as 0xffff (RFC 768).
         let checksum = pseudo::sum(from.into(), to.into(), UDP, len).and(Sum::of(datagram)).checksum();
         let checksum = if checksum == 0 { 0xffff } else { checksum };
         datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
@@ -196,7 +195,7 @@ impl Core {
             return self.answer(frame);
         }
         let Hop::Neighbour(neighbour) = self.routes.hop(to.into()) else {
-            // The server is here, or no route leads there: in time the client asks all.
+            // The server is this host, or no route leads there: later the client asks all servers.
             return self.counters.event(Event::AnswersDropped);
         };
         let mut ask = false;
@@ -215,7 +214,7 @@ impl Core {
         }
     }
 
-    /// Changes the interface as a lease says.
+    /// Changes the interface according to a lease.
     fn use_lease(&mut self, lease: Lease, now: u64) {
         self.counters.event(Event::DhcpLeases);
         let Lease { address, bits, router, .. } = lease;
@@ -227,10 +226,10 @@ impl Core {
                 self.use_none(now);
                 trouble = self.change(&Change::AddAddress(address.into(), bits), now).err().map(|error| error.text);
             } else if let Some((.., Some(router))) = before {
-                // A person may have taken it away.
+                // A user may have removed it.
                 let _ = self.change(&Change::RemoveRoute(default_by(router)), now);
             }
-            // A gateway that a person named goes before.
+            // A user's gateway has precedence.
             let router = router.filter(|router| self.change(&Change::AddRoute(default_by(*router)), now).is_ok());
             if let Some(dhcp) = &mut self.dhcp {
                 dhcp.used = trouble.is_none().then_some((address, bits, router));
@@ -243,10 +242,10 @@ impl Core {
         self.fit_mtu();
     }
 
-    /// Takes away what a lease brought.
+    /// Removes everything that a lease brought.
     fn use_none(&mut self, now: u64) {
         let Some((address, bits, router)) = self.dhcp.as_mut().and_then(|dhcp| dhcp.used.take()) else { return };
-        // A person may have taken them away.
+        // A user may have removed them.
         if let Some(router) = router {
             let _ = self.change(&Change::RemoveRoute(default_by(router)), now);
         }
@@ -255,7 +254,6 @@ impl Core {
     }
 }
 
-/// The default route.
 fn default_by(router: Ipv4Addr) -> RouteState {
     RouteState { to: (Ipv4Addr::UNSPECIFIED.into(), 0), via: Some(router.into()) }
 }

@@ -1,7 +1,7 @@
-//! The daemon's end of an interface's process: asks it, keeps what it has to keep, and starts another process when one ends.
+//! The daemon's end of an interface's process: sends orders, keeps records, and starts another process when one ends.
 //!
-//! A thread hears the process out. A question that its process did not answer goes to the next one: the daemon keeps nothing
-//! without an answer.
+//! A thread receives the process's messages. A question that a process did not answer goes to the next process: the
+//! daemon keeps a record only after an answer.
 
 use super::ledger::{Entry, Ledger};
 use super::message::{Facts, Order, Said, Start, Word};
@@ -24,7 +24,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Between two attempts to start a process.
+/// The pause between two attempts to start a process.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts interface processes.
@@ -40,16 +40,16 @@ pub trait Starter: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     ///
-    /// It may not be ended by this one.
+    /// This process may not end it.
     fn kill(&self, process: BorrowedFd<'_>) -> io::Result<()>;
 }
 
 #[derive(Debug)]
 enum State {
     Runs(Arc<Running>),
-    /// Another one is being started.
+    /// Another process is being started.
     Starts,
-    /// The interface is to go down.
+    /// The interface must go down.
     Ends(Option<Arc<Running>>),
     /// The interface is down.
     Ended,
@@ -70,33 +70,33 @@ struct Next {
     start: Start,
 }
 
-/// The process of an interface, whichever runs.
+/// The process of an interface, whichever one runs.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Number and addresses of a device that is shared with the host; none: it is Streamline's alone.
+    /// Number and addresses of a device that the host shares. `None`: only Streamline uses it.
     pub(crate) shared: Option<(u32, Vec<(IpAddr, u8)>)>,
     routes: Mutex<Routes>,
-    /// Keeps the device as it is between two processes. None: the device needs no such descriptor, or the interface is down.
+    /// Keeps the device's state between two processes. `None`: the device needs no such descriptor, or the interface is down.
     handle: Mutex<Option<OwnedFd>>,
     start: Mutex<Start>,
     starter: Arc<dyn Starter>,
     state: Mutex<State>,
-    /// On another device, to go on after the process that runs.
+    /// A process on another device, which continues after the running one.
     next: Mutex<Option<Next>>,
     changed: Condvar,
-    /// Questions that were not answered yet, by number.
+    /// Unanswered questions, by number.
     waiting: Mutex<HashMap<u64, SyncSender<Answer>>>,
     numbers: AtomicU64,
     pub(crate) ledger: Mutex<Ledger>,
     /// On a shared device: the thread that asks the host.
     questions: Option<SyncSender<IpAddr>>,
     news: Arc<News>,
-    /// The next process that starts finds its numbers for flows there.
+    /// The next process takes its block of flow numbers from here.
     blocks: Arc<AtomicU64>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is whole before anything can panic.
+    // Every change is complete before a panic can happen.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,7 +116,7 @@ impl Next {
 }
 
 impl Process {
-    /// Brings an interface up, in a process that this starts.
+    /// Brings an interface up, in a new process.
     pub(crate) fn start(
         starter: &Arc<dyn Starter>,
         start: Start,
@@ -128,7 +128,7 @@ impl Process {
         Process::new(next, facts, Ledger::default(), starter, news, blocks)
     }
 
-    /// Takes an interface whose process lost its daemon. The process tells everything first.
+    /// Takes over an interface whose process lost its daemon. The process first reports everything.
     pub(crate) fn adopt(
         running: Running,
         starter: &Arc<dyn Starter>,
@@ -152,7 +152,7 @@ impl Process {
             }
         }
         let (Some(start), Some((facts, handle))) = (start, opened) else {
-            return Err(unheard("hear", "it says nothing of its device"));
+            return Err(unheard("hear", "it did not describe its device"));
         };
         ledger.nobody_came();
         let start = Start { control: control.into(), ..start };
@@ -192,7 +192,7 @@ impl Process {
         });
         if let Some(index) = index {
             let netlink = Netlink::route(0).map_err(|error| NetError::system("ask the host for next hops", error))?;
-            // It ends with the process, whose end of the questions it does not hold.
+            // It ends with the process, since it does not hold the process's end of the questions.
             let interface = Arc::downgrade(&process);
             let tell = move |address, mac| {
                 if let Some(process) = interface.upgrade() {
@@ -209,21 +209,21 @@ impl Process {
         Ok(process)
     }
 
-    /// Where the interface is now.
+    /// The present device of the interface.
     pub(crate) fn device(&self) -> String {
         lock(&self.start).open.device.clone()
     }
 
-    /// Its addresses and routes as they are now.
+    /// Its present addresses and routes.
     pub(crate) fn routes(&self) -> MutexGuard<'_, Routes> {
         lock(&self.routes)
     }
 
-    /// Has the interface go on on another device, which is opened as its own was, in another process.
+    /// Moves the interface to another device, in another process, which opens it as the first one was opened.
     ///
     /// # Errors
     ///
-    /// The device cannot be opened: nothing has changed. `Absent`: the interface is down.
+    /// The device cannot be opened; the interface is unchanged. `Absent`: the interface is down.
     pub(crate) fn move_to(&self, device: &str) -> Result<(), NetError> {
         let start = lock(&self.start).clone();
         let open = flow::OpenInterface { device: device.into(), ..start.open.clone() };
@@ -247,25 +247,25 @@ impl Process {
         if self.is_over() { Err(ended(device)) } else { Ok(()) }
     }
 
-    /// The interface, as it was asked for and is reached.
+    /// The interface, with its options and its present device.
     pub(crate) fn open(&self) -> flow::OpenInterface {
         lock(&self.start).open.clone()
     }
 
-    /// A client is gone: its flows end.
+    /// A client has gone: its flows end.
     pub(crate) fn forget(&self, client: u64) {
-        // The interface may be down: then the flows ended with it.
+        // If the interface is down, the flows have already ended.
         let _ = self.ask(&Order::Leave(client));
-        // Where its process ended just then, the next one does not go on with them.
+        // If the process has just ended, the next one must not continue these flows.
         drop(take(&self.ledger, |ledger| ledger.left(client)));
     }
 
-    /// Number of the first flow that this process counts, as a block.
+    /// The block of flow numbers of this process.
     pub(crate) fn block(&self) -> u64 {
         lock(&self.start).block
     }
 
-    /// Processes of this interface that ended.
+    /// The number of ended processes of this interface.
     pub(crate) fn restarts(&self) -> u64 {
         lock(&self.start).restarts
     }
@@ -275,7 +275,7 @@ impl Process {
         matches!(*lock(&self.state), State::Ends(_) | State::Ended)
     }
 
-    /// The process that runs. Waits for one that is being started; none: the interface is down.
+    /// The running process. Waits for one that is being started. `None`: the interface is down.
     fn running(&self) -> Option<Arc<Running>> {
         let mut state = lock(&self.state);
         loop {
@@ -287,21 +287,21 @@ impl Process {
         }
     }
 
-    /// Gives an order, and waits for no answer.
+    /// Gives an order, without waiting for the answer.
     pub(crate) fn tell(&self, order: &Order) {
         let running = match &*lock(&self.state) {
             State::Runs(running) => Arc::clone(running),
             _ => return,
         };
-        // A process that ends needs no order.
+        // A process that is ending needs no order.
         let _ = send(&running, 0, order, &[]);
     }
 
-    /// Asks, and waits for the answer: that of the next process where one ends meanwhile.
+    /// Asks, and waits for the answer. If the process ends meanwhile, the next one answers.
     ///
     /// # Errors
     ///
-    /// The process refuses. `Absent`: the interface is down. `System`: the process does not answer, and is ended.
+    /// The process refuses. `Absent`: the interface is down. `System`: the process did not answer, and was ended.
     pub(crate) fn ask(&self, order: &Order) -> Result<Answer, NetError> {
         loop {
             let running = self.running().ok_or_else(|| ended(&self.device()))?;
@@ -329,14 +329,14 @@ impl Process {
         }
     }
 
-    /// Waits until the thread has noticed that a process ended.
+    /// Waits until the thread has noticed the end of a process.
     fn await_end_of(&self, running: &Arc<Running>) {
         let is_it = |state: &mut State| matches!(state, State::Runs(now) if Arc::ptr_eq(now, running));
         let state = lock(&self.state);
         let _ = self.changed.wait_timeout_while(state, ANSWER, is_it);
     }
 
-    /// Ends a process that does not answer: another one goes on.
+    /// Ends a process that does not answer. Another one continues.
     fn give_up_on(&self, running: &Running) -> NetError {
         self.end(running);
         unheard("hear", "it did not answer in time, and was ended; another one goes on")
@@ -353,7 +353,7 @@ impl Process {
         let _ = rustix::net::shutdown(&running.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Takes the interface down; returns once the device is free.
+    /// Takes the interface down. Returns once the device is free.
     pub(crate) fn down(&self) {
         let mut state = lock(&self.state);
         let running = match &*state {
@@ -379,7 +379,7 @@ impl Process {
         }
     }
 
-    /// The thread: hears processes, one after the other, until the interface is down.
+    /// The thread: receives messages of one process after the other, until the interface is down.
     fn keep(&self) {
         let mut ends = VecDeque::new();
         loop {
@@ -388,7 +388,7 @@ impl Process {
                 State::Starts | State::Ends(None) | State::Ended => break,
             };
             let why = self.listen(&running);
-            // Calls that wait ask the next process.
+            // Waiting calls ask the next process.
             lock(&self.waiting).clear();
             if !self.change(State::Starts) {
                 break;
@@ -408,7 +408,7 @@ impl Process {
         lock(&self.waiting).clear();
     }
 
-    /// Another state, unless the interface is to go down.
+    /// Changes the state, unless the interface must go down.
     fn change(&self, to: State) -> bool {
         let mut state = lock(&self.state);
         let changes = !matches!(*state, State::Ends(_) | State::Ended);
@@ -419,7 +419,7 @@ impl Process {
         changes
     }
 
-    /// Starts another process after one ended for this reason, unless too many did.
+    /// Starts another process after one ended for this reason, unless too many have ended.
     fn follow(&self, ends: &mut VecDeque<Instant>, mut why: String) -> Result<(), String> {
         let next = lock(&self.next).take();
         if let Some(Next { running, handle, start }) = next {
@@ -462,7 +462,7 @@ impl Process {
         }
     }
 
-    /// This process runs from now on, unless the interface went down meanwhile.
+    /// Makes this the running process, unless the interface went down meanwhile.
     fn go_on(&self, running: Arc<Running>) {
         if !self.change(State::Runs(Arc::clone(&running))) {
             let _ = send(&running, 0, &Order::Down, &[]);
@@ -470,7 +470,7 @@ impl Process {
         }
     }
 
-    /// A process that goes on with everything that is kept.
+    /// Starts a process that continues with all records.
     fn again(&self) -> Result<Arc<Running>, NetError> {
         let start = {
             let mut start = lock(&self.start);
@@ -483,7 +483,7 @@ impl Process {
         self.restore(running)
     }
 
-    /// Gives everything that is kept to a process that has the device.
+    /// Passes all records to a process that has the device.
     fn restore(&self, running: Running) -> Result<Arc<Running>, NetError> {
         let mut lost = Vec::new();
         {
@@ -504,7 +504,7 @@ impl Process {
         Ok(Arc::new(running))
     }
 
-    /// Hears a process until it ends; says why, as far as it is known.
+    /// Receives a process's messages until it ends. Returns the reason, as far as it is known.
     fn listen(&self, running: &Running) -> String {
         let mut why = String::from("it was killed, or crashed");
         loop {
@@ -523,7 +523,7 @@ impl Process {
 
     fn heard(&self, said: Said, mut fds: Vec<OwnedFd>, why: &mut String) {
         let Said { number, mut word, records } = said;
-        // Dropped behind the lock.
+        // Dropped after the lock is released.
         let mut replaced = Vec::new();
         let channels: Vec<_> = records.iter().map(|record| (record.client, record.channel)).collect();
         let is_whole = keep(&mut lock(&self.ledger), records, &mut fds, &mut replaced);
@@ -542,13 +542,13 @@ impl Process {
                 *lock(&self.routes) = start.routes();
             }
             Word::AskHop(address) => {
-                // What there is no room for is asked again later.
+                // If there is no room, the process asks again later.
                 let _ = self.questions.as_ref().map(|questions| questions.try_send(address));
             }
             Word::Fails(text) => *why = base::terminal::line(&text).into_owned(),
             word => {
                 let reply = lock(&self.waiting).remove(&number);
-                // Who asked may be gone.
+                // The asking thread may be gone.
                 let _ = reply.map(|reply| reply.send(Answer { word, fds }).is_ok());
             }
         }
@@ -559,7 +559,7 @@ fn take<T>(ledger: &Mutex<Ledger>, change: impl FnOnce(&mut Ledger) -> T) -> T {
     change(&mut lock(ledger))
 }
 
-/// Keeps these records with their file descriptors, the last of `fds`; `false`: not all of them came. What they replace goes to `replaced`.
+/// Keeps these records with the last of `fds`. `false`: some are missing. Replaced records go to `replaced`.
 fn keep(
     ledger: &mut Ledger,
     records: Vec<super::message::Record>,

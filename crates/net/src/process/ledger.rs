@@ -1,5 +1,5 @@
-//! What the daemon keeps of an interface: a record of everything that outlives the interface's process, with its file descriptors, the
-//! place in its user's quota and the port that it holds. The daemon maps none of the memory.
+//! The daemon's records of an interface: everything that outlives the interface's process, with its file descriptors,
+//! the place in its user's quota and its port. The daemon does not map the memory.
 
 use super::message::{Kept, Record};
 use crate::sharing::keeper::Reservation;
@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Records of one interface at most: as many flows as 64 users may have.
+/// The most records of one interface: as many flows as 64 users may have.
 const RECORDS: usize = 1 << 18;
 
-/// A record, and what the daemon gave for it.
+/// A record, and the quota place and port that the daemon reserved for it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) record: Record,
@@ -30,18 +30,18 @@ pub(crate) struct Ledger {
     entries: BTreeMap<u64, Entry>,
     /// Doorbells, by client.
     bells: HashMap<u64, Entry>,
-    /// Clients of an earlier daemon that did not come to this one yet.
+    /// Clients of an earlier daemon that have not come to this one yet.
     unclaimed: HashSet<u64>,
 }
 
-/// The same open file for as long as one of the two is open: device and inode. Numbers of memory are never given twice.
+/// Identifies an open file as long as it is open: device and inode. Memory files never reuse numbers.
 pub(crate) fn identity(fd: impl AsFd) -> Option<(u64, u64)> {
     rustix::fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 impl Ledger {
-    /// Keeps a record. It replaces a record of the same number, whose quota place and port stay. Returns the entry that it
-    /// replaced, or this one if the ledger is full.
+    /// Keeps a record. It replaces a record of the same number, whose quota place and port stay. Returns the replaced
+    /// entry, or the new one if the ledger is full.
     pub(crate) fn keep(&mut self, record: Record, fds: Vec<OwnedFd>) -> Option<Entry> {
         let mut entry = Entry { record, fds, place: None, reservation: None };
         if entry.record.what == Kept::Bells {
@@ -55,32 +55,32 @@ impl Ledger {
         self.entries.insert(entry.record.number, entry)
     }
 
-    /// Adds the quota place and the port that the daemon took for a record: both are free again when the record goes. If it has gone
-    /// already, they are free at once.
+    /// Adds the quota place and the port of a record: they are released with the record. If the record has gone
+    /// already, they are released at once.
     pub(crate) fn give(&mut self, number: u64, place: Option<Place>, reservation: Option<Arc<Reservation>>) {
         if let Some(entry) = self.entries.get_mut(&number) {
             (entry.place, entry.reservation) = (place, reservation);
         }
     }
 
-    /// A flow, listener or trace ended. Gives what to drop: no lock is to be held meanwhile.
+    /// A flow, listener or trace ended. Returns what to drop, which the caller does without a lock.
     pub(crate) fn ended(&mut self, number: u64) -> Option<Entry> {
         self.entries.remove(&number)
     }
 
-    /// A client is gone. Gives what to drop.
+    /// A client has gone. Returns what to drop.
     pub(crate) fn left(&mut self, client: u64) -> Vec<Entry> {
         self.unclaimed.remove(&client);
         let gone = self.entries.extract_if(.., |_, entry| entry.record.client == client).map(|(_, entry)| entry);
         gone.chain(self.bells.remove(&client)).collect()
     }
 
-    /// The port that the listener of this channel holds.
+    /// The port of the listener of this channel.
     pub(crate) fn port_of(&self, client: u64, channel: u32) -> Option<Arc<Reservation>> {
         self.listener(client, channel)?.reservation.clone()
     }
 
-    /// Bytes of the channel of a connection that the listener of this channel accepts.
+    /// Channel bytes of a connection that this channel's listener accepts.
     pub(crate) fn accepted_bytes(&self, client: u64, channel: u32) -> Option<usize> {
         let Kept::Listener(open, _) = &self.listener(client, channel)?.record.what else { return None };
         let (into, out) = open.geometry().bytes();
@@ -94,8 +94,7 @@ impl Ledger {
         })
     }
 
-    /// All records in the order in which a process goes on with them: doorbells before the flows that ring them, flows before their
-    /// traces.
+    /// All records in the order of restoring: doorbells before the flows that ring them, flows before their traces.
     pub(crate) fn all(&self) -> Vec<(Record, Vec<BorrowedFd<'_>>)> {
         let rank = |record: &Record| match record.what {
             Kept::Bells => 0,
@@ -128,18 +127,18 @@ impl Ledger {
         self.entries.values().map(held).collect()
     }
 
-    /// All clients are those of an earlier daemon: each has to be claimed.
+    /// All clients belong to an earlier daemon: each must be claimed.
     pub(crate) fn nobody_came(&mut self) {
         let clients = self.entries.values().map(|entry| entry.record.client).chain(self.bells.keys().copied());
         self.unclaimed = clients.collect();
     }
 
-    /// Clients that nobody claimed.
+    /// Clients that were not claimed.
     pub(crate) fn unclaimed(&mut self) -> Vec<u64> {
         self.unclaimed.drain().collect()
     }
 
-    /// The client that has these doorbells, and its user, if nobody claimed it: it is claimed now.
+    /// Claims the client with these doorbells, if it is not claimed yet. Returns it and its user.
     pub(crate) fn claim(&mut self, page: (u64, u64), user: u32) -> Option<Claimed> {
         let has = |entry: &Entry| entry.fds.first().and_then(identity) == Some(page);
         let (client, entry) =
@@ -154,7 +153,7 @@ impl Ledger {
         Some(Claimed { client, channels: channels.collect() })
     }
 
-    /// No process goes on: ends everything for its applications, with this errno. Gives what to drop, and how many were no channels.
+    /// No process continues: ends all flows with this errno. Returns what to drop, and the number of invalid channels.
     pub(crate) fn close_all(&mut self, errno: Errno) -> (Vec<Entry>, usize) {
         let entries: Vec<Entry> = std::mem::take(&mut self.entries).into_values().collect();
         let bells: HashMap<u64, Bells> =
@@ -175,18 +174,18 @@ impl Ledger {
     }
 }
 
-/// What a record takes of its user's quota, and of the host.
+/// The user's quota and the port that a record uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) number: u64,
     pub(crate) user: u32,
-    /// Of its channel.
+    /// Bytes of its channel.
     pub(crate) bytes: usize,
-    /// Protocol, address and port; none: it has no port.
+    /// Protocol, address and port. `None`: it has no port.
     pub(crate) port: Option<(u8, SocketAddr)>,
 }
 
-/// A client that was claimed, and its channels.
+/// A claimed client, and its channels.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) client: u64,
@@ -210,7 +209,7 @@ mod tests {
         fds.iter().map(|fd| fd.try_clone().expect("a file descriptor")).collect()
     }
 
-    /// A client with a flow, and what its application has.
+    /// A client with a flow, and its application's side.
     fn client(ledger: &mut Ledger, client: u64, user: u32, number: u64) -> (Bells, Application) {
         let open = OpenFlow::new(None, 17, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 4000), None);
         let geometry = open.geometry();
@@ -231,7 +230,7 @@ mod tests {
         assert_eq!(ledger.claim(page(&one), 1000), None, "a client of this daemon");
         ledger.nobody_came();
         assert_eq!(ledger.claim(page(&one), 1001), None, "another user has it");
-        // Not the doorbells themselves, nor memory of the channel.
+        // Neither the doorbells themselves nor memory of the channel.
         for fd in [one.0.handles()[1], one.0.handles()[2]] {
             assert_eq!(ledger.claim(identity(fd).expect("it is open"), 1000), None);
         }

@@ -1,5 +1,5 @@
-//! The way from an interface's thread to the daemon: what the thread says lies in a queue, in its order, and another thread sends it. So
-//! the interface never waits for the daemon.
+//! Messages from an interface's thread to the daemon. The thread puts them into a queue, in order, and another thread
+//! sends them. So the interface never waits for the daemon.
 
 use super::message::{Record, Said, Word};
 use buffer::control::{self, packets};
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// One thing to say.
+/// An item of the queue.
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// A word, and the file descriptors beside it.
     Say(Box<Said>, Vec<Arc<OwnedFd>>),
-    /// The daemon at the end of this socket hears what follows.
+    /// The daemon at the end of this socket gets the following messages.
     To(Arc<OwnedFd>),
 }
 
@@ -34,12 +34,12 @@ impl Letter {
 /// A record with its file descriptors.
 pub(crate) type Kept = (Record, Vec<Arc<OwnedFd>>);
 
-/// The queue's end that says.
+/// The sending end of the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Letters(Sender<Letter>);
 
 impl Letters {
-    /// Says it. When the process is about to end, nobody hears it.
+    /// Sends a message. If the process is about to end, the message is lost.
     pub(crate) fn send(&self, letter: Letter) {
         let _ = self.0.send(letter);
     }
@@ -51,11 +51,10 @@ pub(crate) fn queue() -> (Letters, Receiver<Letter>) {
     (Letters(sender), receiver)
 }
 
-/// How long a word waits where too many file descriptors are on their way.
+/// The pause while too many file descriptors are in flight.
 const SHORT: Duration = Duration::from_millis(2);
 
-/// Sends what is in the queue, until nobody says anything any more. What a daemon that has gone was told is lost: the next one hears
-/// everything from the beginning.
+/// Sends queued messages until all senders are gone. An ended daemon loses them: the next one gets everything again.
 pub(crate) fn carry(letters: &Receiver<Letter>, mut socket: Arc<OwnedFd>) {
     for letter in letters {
         match letter {

@@ -1,7 +1,7 @@
-//! The messages between the daemon and an interface process. Each order has a number, which its answer repeats; a word with the number 0
-//! answers nothing.
+//! The messages between the daemon and an interface process. Each order has a number, which its answer repeats. A
+//! message with the number 0 answers no order.
 //!
-//! Beside a word go file descriptors: first those for the application that asked, then those of each [`Record`], which the daemon keeps.
+//! File descriptors beside a message: first those for the asking application, then those of each [`Record`].
 
 use crate::dhcp::Lease;
 use crate::error::NetErrorKind;
@@ -12,19 +12,19 @@ use buffer::{wire_codes, wire_enum, wire_struct};
 use flow::{Change, Granted, InterfaceState, Listening, OpenFlow, OpenInterface, OpenListener, RouteState};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The longest message, bytes: as those of the control socket.
+/// The longest message, bytes: as on the control socket.
 pub(crate) const BYTES: usize = 192 << 10;
 
 /// An order of the daemon, with its number.
 #[derive(Debug)]
 pub(crate) struct Asked(pub(crate) u64, pub(crate) Order);
 
-/// What the daemon orders.
+/// An order of the daemon.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Open the device. Beside it goes the handle that an earlier process left, where there is one.
+    /// Open the device. The handle that an earlier process left goes beside it, if there is one.
     Up(Start),
-    /// Go on with something that an earlier process had. Its file descriptors go beside it.
+    /// Restore something of an earlier process. Its file descriptors go beside it.
     Restore(Record),
     /// Everything is restored: packets may move.
     Begin,
@@ -32,50 +32,50 @@ pub(crate) enum Order {
     Open(Owner, OpenFlow),
     /// A listener.
     Listen(Owner, OpenListener),
-    /// Connections that wait at the listener of this client's channel, at most as many as the third number says.
+    /// Accept at most this number (the third) of connections that wait at the listener of this client's channel.
     Accept(u64, u32, u32),
     /// This channel of this client is closed.
     Close(u64, u32),
-    /// What applications closed so far is closed before the answer.
+    /// Close everything that applications have closed so far, then answer.
     Settle,
-    /// This client is gone.
+    /// This client has gone.
     Leave(u64),
-    /// Another share for the flow of this number, of this user; none: of any.
+    /// Give another share to the flow of this number, of this user (`None`: of any).
     Share(Option<u32>, u64, String, ShareLimits),
-    /// A trace of the flow of this number, of this user (none: of any), with this many bytes of each frame at most.
+    /// Trace the flow of this number, of this user (`None`: of any), with at most this number of bytes of each frame.
     Trace(Owner, Option<u32>, u64, u32),
-    /// How it is, with the flows of this user; none: of all.
+    /// Report the state, with the flows of this user; `None`: of all.
     State(Option<u32>),
-    /// The host says where packets to this address go; none: it does not reach it.
+    /// The host's next hop for packets to this address. `None`: the host cannot reach it.
     NextHop(IpAddr, Option<[u8; 6]>),
-    /// Addresses or routes change.
+    /// Change addresses or routes.
     Change(Change),
-    /// The process ends, and another one goes on with everything, on another device.
+    /// End, so that another process continues with everything, on another device.
     HandOver,
-    /// The interface goes down, and the process ends.
+    /// Take the interface down, and end.
     Down,
 }
 
-/// How an interface begins, and goes on in another process.
+/// The beginning of an interface, or its continuation in another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) open: OpenInterface,
-    /// Its addresses and routes as they are now; a shared device has those of the host.
+    /// Its present addresses and routes. A shared device has the host's.
     pub(crate) table: Table,
-    /// The hardware address that it had in an earlier process; none: this is the first one on this device.
+    /// Its hardware address in an earlier process. `None`: this is the first process on this device.
     pub(crate) mac: Option<[u8; 6]>,
-    /// Of sequence numbers and cookies.
+    /// The secret for sequence numbers and cookies.
     pub(crate) secret: (u64, u64),
-    /// Where the process finds its numbers for flows: no other has the same.
+    /// The block of flow numbers of this process. No other process has the same.
     pub(crate) block: u64,
-    /// Processes that it had before and that ended.
+    /// Earlier processes that ended.
     pub(crate) restarts: u64,
-    /// The daemon's control socket; empty: there is no way to find another daemon.
+    /// The daemon's control socket. Empty: another daemon cannot be found.
     pub(crate) control: String,
 }
 
 impl Start {
-    /// Addresses and routes as they are now; a link-local address where the device is known and takes one.
+    /// The present addresses and routes, with a link-local address if the device is known and takes one.
     pub(crate) fn routes(&self) -> Routes {
         let routes = Routes::of_table(&self.table);
         match self.mac {
@@ -85,8 +85,7 @@ impl Start {
     }
 }
 
-/// Addresses of an interface, with the lengths of their prefixes, its routes beside those of addresses, and the lease that brought one of
-/// them.
+/// Addresses of an interface with their prefix lengths, its other routes, and the lease that brought one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) addresses: Vec<(IpAddr, u8)>,
@@ -98,9 +97,9 @@ pub(crate) struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
-    /// The name of the client: it stays the same on another device.
+    /// The client's identifier: stays the same on another device.
     pub(crate) id: [u8; 6],
-    /// The router that is in use; none: there is none, or people named another one.
+    /// The router in use. `None`: there is none, or a user named another one.
     pub(crate) router: Option<Ipv4Addr>,
 }
 
@@ -115,7 +114,7 @@ pub(crate) struct Facts {
     pub(crate) shared: Option<(u32, Vec<(IpAddr, u8)>)>,
 }
 
-/// Whose flow or listener it is, and what the daemon decided about it.
+/// The owner of a flow or listener, and the daemon's decisions about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) client: u64,
@@ -128,34 +127,34 @@ pub(crate) struct Owner {
     pub(crate) has_port: bool,
 }
 
-/// Something that outlives the process: the daemon keeps it, with its file descriptors, for a process that follows.
+/// Something that outlives the process. The daemon keeps it with its file descriptors, for the next process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Of a flow, listener or trace; 0 for doorbells.
+    /// Of a flow, listener or trace. 0 for doorbells.
     pub(crate) number: u64,
     pub(crate) client: u64,
     pub(crate) process: i32,
     pub(crate) user: u32,
-    /// Of a flow or listener.
+    /// For a flow or listener.
     pub(crate) channel: u32,
     pub(crate) what: Kept,
 }
 
-/// What it is.
+/// The kind of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// The doorbells of a client: page, the driver's end to be rung by, its end to ring by.
+    /// The doorbells of a client: the page, the handle by which the driver is rung, the handle by which it rings.
     Bells,
-    /// A flow, with the address and port that it has: both segments, the application's first.
+    /// A flow with its final address and port: both segments, the application's first.
     Flow(OpenFlow),
-    /// A listener, with the address and port that it has.
+    /// A listener with its final address and port.
     Listener(OpenListener, ShareLimits),
-    /// A trace of the flow of this number, with so many bytes of each frame: its segments, and its doorbells.
+    /// A trace of the flow of this number, with at most this many bytes of each frame: its segments, and its doorbells.
     Trace(u64, u32),
 }
 
 impl Record {
-    /// File descriptors that go with it.
+    /// The number of its file descriptors.
     pub(crate) fn fds(&self) -> usize {
         match self.what {
             Kept::Bells => 3,
@@ -166,7 +165,7 @@ impl Record {
     }
 }
 
-/// A word of the process, the number of the order that it answers, and what the daemon is to keep.
+/// A message of the process, the number of the order that it answers, and records for the daemon.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) number: u64,
@@ -174,12 +173,12 @@ pub(crate) struct Said {
     pub(crate) records: Vec<Record>,
 }
 
-/// What the process says.
+/// A message of the process.
 #[derive(Debug)]
 pub(crate) enum Word {
-    /// The device is open. Its handle goes beside it, where it has one.
+    /// The device is open. Its handle goes beside it, if it has one.
     Opened(Facts),
-    /// Done as ordered.
+    /// The order was carried out.
     Done,
     /// A flow.
     Granted(Granted),
@@ -187,27 +186,27 @@ pub(crate) enum Word {
     Tracing(Granted, u64),
     /// A listener.
     Listening(Listening),
-    /// Connections that waited.
+    /// The accepted connections.
     Accepted(Vec<Granted>),
-    /// How it is.
+    /// The state.
     State(InterfaceState),
-    /// Not done, and why.
+    /// The order was refused, for this reason.
     Refused(NetErrorKind, String),
     /// The flow, listener or trace of this number ended.
     Ended(u64),
-    /// This client is gone: its doorbells hung up.
+    /// This client has gone: its doorbells hung up.
     Left(u64),
-    /// Addresses or routes are others now.
+    /// Addresses or routes have changed.
     Routes(Table),
-    /// Where do packets to this address go?
+    /// Asks for the next hop of packets to this address.
     AskHop(IpAddr),
-    /// Why the process ends.
+    /// The reason why the process ends.
     Fails(String),
-    /// To a daemon that has just come: how this interface began.
+    /// To a new daemon: how this interface began.
     Began(Start),
-    /// To a daemon that has just come: it has been told everything.
+    /// To a new daemon: it has everything now.
     Ready,
-    /// Nothing but what is to be kept.
+    /// Only records to keep.
     Keep,
 }
 

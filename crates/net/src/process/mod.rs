@@ -1,5 +1,4 @@
-//! The process of an interface: it holds the device and the channels, and nothing else. A mistake in how it reads packets harms this
-//! interface alone.
+//! The process of an interface. It holds only device and channels: an error in parsing harms this interface alone.
 //!
 //! ```text
 //!  daemon                                   interface process
@@ -8,12 +7,12 @@
 //!                                                              channels ══ applications
 //! ```
 //!
-//! - here, [`serve`] — the process: it opens the device, gives up its rights, and carries orders out.
-//! - [`message`] — orders and words; [`letters`] — how words leave.
-//! - [`handle`] — the daemon's end: it asks, and starts another process when one ends; [`ledger`] — what that goes on with; [`talk`] — how
-//!   it speaks to one; [`news`] — what the administrator is told.
+//! - here, [`serve`] — the process: opens the device, gives up its rights, and carries out orders
+//! - [`message`] — orders and answers; [`letters`] — how messages leave
+//! - [`handle`] — the daemon's end: sends orders, restarts an ended process; [`ledger`] — its records
+//! - [`talk`] — sending and receiving; [`news`] — lines for the administrator
 //!
-//! When the daemon ends, the process goes on for [`ORPHAN`] and looks for another one, which it tells everything.
+//! When the daemon ends, the process continues for [`ORPHAN`] and looks for another one, to which it reports everything.
 
 pub(crate) mod handle;
 pub(crate) mod ledger;
@@ -49,29 +48,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// What an interface process needs of its program.
+/// The functions that an interface process needs from its program.
 pub trait Surroundings {
-    /// Gives up every right but to use what is open. `uses_maps`: the process changes maps of a program that is loaded.
+    /// Gives up all rights except the use of open files. `uses_maps`: the process changes maps of a loaded program.
     ///
     /// # Errors
     ///
     /// Rights could not be given up.
     fn confine(&self, uses_maps: bool) -> io::Result<()>;
 
-    /// Connects to the daemon that listens at this path, if it takes this process for one of its own.
+    /// Connects to the daemon at this path, if that daemon accepts this process.
     ///
     /// # Errors
     ///
-    /// There is no daemon, or it does not.
+    /// There is no daemon, or it does not accept this process.
     fn find_daemon(&self, control: &Path) -> io::Result<OwnedFd>;
 }
 
-/// The process: carries out what the daemon at the end of this socket orders, until it says that the interface goes down, or until there
-/// is no daemon any more.
+/// The process: obeys the daemon at the end of this socket until an order ends it, or no daemon is left.
 ///
 /// # Errors
 ///
-/// The daemon ended before the interface was up, or said something strange.
+/// The daemon ended before the interface was up, or sent an invalid message.
 pub fn serve(socket: OwnedFd, surroundings: &dyn Surroundings) -> io::Result<()> {
     let last_words = socket.try_clone()?;
     *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(last_words);
@@ -82,19 +80,19 @@ pub fn serve(socket: OwnedFd, surroundings: &dyn Surroundings) -> io::Result<()>
         {
             let _ = control::send(socket, &fails, &[]);
         }
-        // Not the thread alone: the interface would stand still.
+        // Not only the thread: the interface would stand still.
         std::process::abort();
     }));
     serve_device(socket, surroundings, &open::open)
 }
 
-/// Where a panic is told.
+/// Where to report a panic.
 static LAST_WORDS: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
-/// Opens a device, perhaps that of a process that ended.
+/// Opens a device, perhaps one that an ended process had.
 pub(crate) type OpenDevice<'a> = &'a dyn Fn(&flow::OpenInterface, Option<Left>) -> Result<Opened, NetError>;
 
-/// As [`serve`], with a device that `open` opens.
+/// Like [`serve`], with a device that `open` opens.
 pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, open: OpenDevice<'_>) -> io::Result<()> {
     let mut socket = Arc::new(socket);
     let (letters, to_send) = letters::queue();
@@ -112,7 +110,7 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
     letters.send(told.letter(number));
     restore(&socket, &mut interface, &users, &numbers, &letters)?;
     interface.core.wait_for_addresses(thread::clock());
-    // The device may be another one, or the process before may have ended while it told them.
+    // The device may be another one, or the previous process may have ended while it told the flows.
     interface.core.tell_flows(None);
     let (line, desk) = thread::line(letters.clone())?;
     // Names of threads have 15 bytes.
@@ -133,7 +131,7 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
                 Err(error) => letters.send(Letter::word(number, Word::Refused(error.kind, error.text))),
             },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // It ended, or says what no daemon says.
+            // The daemon ended, or sent an invalid message.
             Ok(None) | Err(_) => match clerk.find_daemon(&start, surroundings) {
                 None => break None,
                 Some(daemon) => {
@@ -154,7 +152,7 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
 /// Takes the interface down: its flows end, and the daemon is told last.
 fn end(clerk: Clerk, thread: JoinHandle<()>, number: Option<u64>, letters: Letters, carrier: JoinHandle<()>) {
     let _ = clerk.line.tell(0, Command::End(Ending::Down));
-    // Where it panicked, in a test, there is nothing left of it.
+    // After a panic in a test, no cleanup is needed.
     let _ = thread.join();
     if let Some(number) = number {
         letters.send(Letter::word(number, Word::Done));
@@ -163,7 +161,7 @@ fn end(clerk: Clerk, thread: JoinHandle<()>, number: Option<u64>, letters: Lette
     let _ = carrier.join();
 }
 
-/// What a daemon is told of the device.
+/// The facts about the device for a daemon.
 #[derive(Debug)]
 struct Told {
     facts: Facts,
@@ -176,10 +174,10 @@ impl Told {
     }
 }
 
-/// An interface that is open, and the number of the order that said so.
+/// An open interface, and the number of the order for it.
 type Begun = (u64, Start, Interface, Told);
 
-/// Opens the device as the first order says, and gives up what that took.
+/// Opens the device by the first order, and gives up the rights that this needed.
 fn begin(
     socket: &OwnedFd,
     surroundings: &dyn Surroundings,
@@ -231,7 +229,7 @@ fn begin(
     let begun = begun();
     Ok(match begun {
         Ok((interface, told)) => {
-            // As another process would find it.
+            // As the next process will find it.
             start.open.how = Some(told.facts.via.clone());
             start.mac = Some(told.facts.mac);
             Ok((number, start, interface, told))
@@ -240,7 +238,7 @@ fn begin(
     })
 }
 
-/// Opens the device. After an earlier process, the kernel may need a moment to free it, so the call tries again for a while.
+/// Opens the device. After an earlier process the kernel may take a moment to free it, so this tries for a while.
 fn open_device(start: &Start, mut handle: Option<OwnedFd>, open: OpenDevice<'_>) -> Result<Opened, NetError> {
     let end = Instant::now() + REOPEN;
     loop {
@@ -291,7 +289,7 @@ fn answer(number: u64, done: Result<(), NetError>) -> Letter {
     Letter::word(number, word)
 }
 
-/// Carries orders out: it makes what takes system calls, so that the interface's thread need not.
+/// Carries out orders: makes the system calls for them, so that the interface's thread need not.
 struct Clerk {
     line: Line,
     users: Users,
@@ -299,7 +297,7 @@ struct Clerk {
 }
 
 impl Clerk {
-    /// Carries an order out. The interface's thread answers, if this does not fail.
+    /// Carries out an order. The interface's thread answers, unless this fails.
     fn carry_out(&self, number: u64, order: Order) -> Result<(), NetError> {
         let (command, number) = match order {
             Order::Open(owner, open) => (self.open(owner, open)?, number),
@@ -351,7 +349,7 @@ impl Clerk {
         Ok(Command::Trace(Box::new(tracing), segments.into_iter().chain(handles).collect()))
     }
 
-    /// Looks for another daemon as long as that may come. Meanwhile packets move, and applications that end are noticed.
+    /// Looks for another daemon for a while. Meanwhile packets move, and ended applications are noticed.
     fn find_daemon(&self, start: &Start, surroundings: &dyn Surroundings) -> Option<OwnedFd> {
         let end = Instant::now() + ORPHAN;
         while Instant::now() < end {
@@ -367,7 +365,7 @@ impl Clerk {
     }
 }
 
-/// Doorbells for the first flow or listener of a client, and what its application gets of them.
+/// Doorbells for the first flow or listener of a client, and the application's handles of them.
 fn doorbells(is_first: bool) -> Result<(Option<Bells>, Vec<OwnedFd>), NetError> {
     if !is_first {
         return Ok((None, Vec::new()));

@@ -5,13 +5,13 @@ use rustix::event::EventfdFlags;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-/// Lines for the administrator that wait to be fetched, at most.
+/// The most lines that wait to be fetched.
 const LINES: usize = 64;
 
 /// A line for the administrator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// About an interface: there are a few of them a minute.
+    /// About an interface: a few a minute.
     Interface(String),
     /// About one of its flows: there may be many.
     Flow(String),
@@ -21,7 +21,7 @@ pub enum Line {
 #[derive(Debug)]
 pub(crate) struct News {
     lines: Mutex<Vec<Line>>,
-    /// Readable while there are some.
+    /// Readable while there are lines.
     wake: Option<OwnedFd>,
 }
 
@@ -33,12 +33,12 @@ impl Default for News {
 }
 
 impl News {
-    /// Says something of an interface.
+    /// Adds a line about an interface.
     pub(crate) fn tell(&self, line: String) {
         self.put(Line::Interface(line));
     }
 
-    /// Says something of a flow.
+    /// Adds a line about a flow.
     pub(crate) fn tell_of_flow(&self, line: String) {
         self.put(Line::Flow(line));
     }
@@ -48,7 +48,7 @@ impl News {
         if lines.len() < LINES || matches!(line, Line::Interface(_)) {
             lines.push(line);
         }
-        // Full is as good as written.
+        // A full descriptor is readable, too.
         let _ = self.wake.as_ref().map(|wake| rustix::io::write(wake, &1_u64.to_ne_bytes()));
     }
 

@@ -1,4 +1,4 @@
-//! The daemon speaks to one process: it sends orders and hears words. Until the interface carries packets, one word answers each order.
+//! The daemon's exchange with one process. Until the interface carries packets, each order has one answer.
 
 use super::message::{BYTES, Facts, Order, Said, Start, Word};
 use crate::error::NetError;
@@ -11,15 +11,15 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// A process has this long until its device is open and everything is restored, beside the time for each record.
+/// How long a process may take to open its device and restore everything, plus the time for each record.
 pub(super) const BEGIN: Duration = Duration::from_secs(10);
 
 /// A process that runs [`serve`](super::serve).
 #[derive(Debug)]
 pub struct Running {
-    /// To speak to it.
+    /// The connection to it.
     pub socket: OwnedFd,
-    /// The process itself (pidfd); none: it cannot be ended from here.
+    /// The process itself (pidfd). `None`: it cannot be ended from here.
     pub process: Option<OwnedFd>,
 }
 
@@ -36,14 +36,14 @@ pub(super) fn send(running: &Running, number: u64, order: &Order, fds: &[Borrowe
     }
     loop {
         match packets::send(&running.socket, &out.0, fds) {
-            // Too many file descriptors are on their way for a moment.
+            // Too many file descriptors are in flight at the moment.
             Err(error) if packets::is_short(&error) && !fds.is_empty() => std::thread::sleep(Duration::from_millis(1)),
             sent => return sent,
         }
     }
 }
 
-/// Hears one word before this time.
+/// Receives one message before this time.
 pub(super) fn hear(running: &Running, deadline: Instant) -> io::Result<(Said, Vec<OwnedFd>)> {
     loop {
         if !packets::is_readable(&running.socket, deadline)? {
@@ -58,7 +58,7 @@ pub(super) fn hear(running: &Running, deadline: Instant) -> io::Result<(Said, Ve
     }
 }
 
-/// Brings a process as far as its device is open.
+/// Starts a process up to the opening of its device.
 pub(super) fn open_device(
     running: &Running,
     start: &Start,
@@ -77,7 +77,7 @@ pub(super) fn open_device(
     }
 }
 
-/// Gives an order that is answered by nothing more than that it is done.
+/// Gives an order whose answer only says that it is done.
 pub(super) fn order(running: &Running, order: &Order, fds: &[BorrowedFd<'_>]) -> Result<(), NetError> {
     send(running, 0, order, fds).map_err(|error| unheard("speak to", error))?;
     let (said, _) = hear(running, Instant::now() + BEGIN).map_err(|error| unheard("hear", error))?;

@@ -1,5 +1,5 @@
-//! Before a flow on a shared device is opened, in its client's thread: the host's route and address for it, and its port, which
-//! the port keeper holds from then on.
+//! The checks before a flow on a shared device is opened, on its client's thread: the host's route and address for it,
+//! and its port, which the port keeper then holds.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::ports;
@@ -9,7 +9,7 @@ use driver::netlink::Netlink;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What clients' threads need of a shared device.
+/// The parts of a shared device that clients' threads need.
 pub(crate) struct Gate {
     device: String,
     index: u32,
@@ -18,14 +18,13 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// In this thread's network namespace.
+    /// For this thread's network namespace.
     pub(crate) fn new(device: &str, index: u32, keeper: Arc<PortKeeper>) -> Result<Gate, NetError> {
         let netlink = Netlink::route(0).map_err(|error| NetError::system("ask the host for routes", error))?;
         Ok(Gate { device: device.into(), index, keeper, netlink: Mutex::new(netlink) })
     }
 
-    /// Takes the port of a flow or listener, and gives address and port as they will be. A flow that the interface will refuse
-    /// anyway takes none.
+    /// Takes a flow's or listener's port, and returns address and port. A flow that will be refused takes none.
     pub(crate) fn admit(
         &self,
         protocol: u8,
@@ -60,7 +59,7 @@ impl Gate {
         Ok((reservation.local.into(), Some(reservation)))
     }
 
-    /// Holds the port of a flow that is there already.
+    /// Holds the port of an existing flow.
     pub(crate) fn hold(&self, protocol: u8, local: SocketAddr) -> Result<Arc<Reservation>, NetError> {
         match local {
             SocketAddr::V4(local) => self.keeper.take(protocol, local),
@@ -68,7 +67,7 @@ impl Gate {
         }
     }
 
-    /// The address that the host sends from to this one, which it must reach by this device.
+    /// The address from which the host sends to this one. The host must reach it by this device.
     fn source_to(&self, to: Ipv4Addr) -> Result<Option<Ipv4Addr>, NetError> {
         let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
         let route = netlink.route_to(to).map_err(|error| NetError::system("ask the host for a route", error))?;
@@ -82,7 +81,7 @@ impl Gate {
     }
 }
 
-/// Why a shared device has no flow of IPv6.
+/// Why a shared device has no IPv6 flows.
 pub(crate) fn no_ipv6(device: &str) -> NetError {
     let text = format!(
         "`{device}` is shared with the host, and a shared device has flows of IPv4 only; IPv6 stays the host's: use its sockets, or a \

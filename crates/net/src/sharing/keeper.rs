@@ -1,9 +1,8 @@
-//! The port keeper: a process that holds ports of the host for flows on shared devices, so that the host does not take them.
-//! The daemon makes no sockets of the host's stack itself.
+//! The port keeper: a process that holds ports of the host for flows on shared devices, so that the host does not use
+//! them. The daemon itself makes no sockets of the host's stack.
 //!
-//! [`serve`] is the process, [`PortKeeper`] the daemon's end. They talk by a socket that keeps messages apart (SOCK_SEQPACKET),
-//! in messages of 16 bytes: to take a port is answered, to release one is not. The process ends when the daemon's end closes,
-//! and its ports are free then.
+//! [`serve`] is the process, [`PortKeeper`] the daemon's end of a SOCK_SEQPACKET socket with 16-byte messages.
+//! Requests are answered, releases are not. When the daemon closes its end, the process ends and frees its ports.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::template::UDP;
@@ -18,10 +17,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How long the process may take for an answer.
+/// How long the process may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What the daemon wants of the process.
+/// A request of the daemon to the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Take { protocol: u8, local: SocketAddrV4 },
@@ -30,7 +29,7 @@ enum Wish {
 
 type Bytes = [u8; 16];
 
-/// A wish about the port with this number, or the answer: an errno (0: done) and the port.
+/// A request about the port with this number, or the answer: an errno (0: done) and the port.
 fn put(first: [u8; 2], port: u16, four: [u8; 4], number: u64) -> Bytes {
     let mut bytes = [0; 16];
     bytes[..2].copy_from_slice(&first);
@@ -63,11 +62,11 @@ impl Wish {
     }
 }
 
-/// Holds ports of this thread's network namespace as the other end of the socket wishes, until that closes.
+/// Holds ports of this thread's network namespace for the other end of the socket, until that closes.
 ///
 /// # Errors
 ///
-/// The socket failed, or the other end said something else.
+/// The socket failed, or the other end sent an invalid message.
 pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut held: HashMap<u64, HeldPort> = HashMap::new();
     loop {
@@ -105,23 +104,23 @@ pub fn serve(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub struct PortKeeper {
     socket: OwnedFd,
     table: Mutex<Table>,
-    /// Wishes to release that the socket had no room for.
+    /// Releases for which the socket had no room.
     late: Mutex<Vec<Bytes>>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The last number given.
+    /// The last number in use.
     last: u64,
-    /// Ports that are held; those that nobody holds any more are swept out now and then.
+    /// Held ports. Released ones are removed now and then.
     held: HashMap<(u8, SocketAddrV4), Weak<Reservation>>,
-    /// Ports beyond which the table is swept.
+    /// With more ports than this, the table is cleaned.
     sweep: usize,
     /// Why the process is not asked any more.
     trouble: Option<String>,
 }
 
-/// A port of the host that is held. It is released when this is dropped.
+/// A held port of the host. Dropping it releases the port.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     keeper: Arc<PortKeeper>,
@@ -136,7 +135,7 @@ impl Drop for Reservation {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is whole before anything can panic.
+    // Every change is complete before a panic can happen.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -154,7 +153,7 @@ impl PortKeeper {
         Ok((Arc::new(PortKeeper { socket, table, late }), other))
     }
 
-    /// Holds a port; 0: one that the host chooses. Several that hold one port have the same reservation. Waits for the process.
+    /// Holds a port; 0: one that the host chooses. Several holders of one port share the reservation. Waits for the process.
     pub(crate) fn take(self: &Arc<Self>, protocol: u8, local: SocketAddrV4) -> Result<Arc<Reservation>, NetError> {
         let mut table = lock(&self.table);
         if let Some(held) = table.held.get(&(protocol, local)).and_then(Weak::upgrade) {
@@ -170,7 +169,7 @@ impl PortKeeper {
         table.last += 1;
         let number = table.last;
         let (errno, port) = self.ask(Wish::Take { protocol, local }.encode(number), number).map_err(|error| {
-            // What it says later is about something else.
+            // Its later messages are about something else.
             gone(table.trouble.insert(error.to_string()))
         })?;
         if errno != 0 {
@@ -194,18 +193,18 @@ impl PortKeeper {
         }
     }
 
-    /// Says something without waiting: an interface's thread does.
+    /// Sends a message without waiting, since the caller is an interface's thread.
     fn tell(&self, wish: Bytes) {
         lock(&self.late).push(wish);
         self.flush();
     }
 
-    /// Sends what there was no room for, in its order, as far as there is room now.
+    /// Sends queued messages in order, as far as there is room now.
     fn flush(&self) {
         let mut late = lock(&self.late);
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = late.iter().take_while(|wish| match send(&self.socket, *wish, flags) {
-            // To a process that is gone there is nothing to say.
+            // A process that is gone cannot be told.
             Err(error) => error != Errno::AGAIN,
             Ok(_) => true,
         });
@@ -295,7 +294,7 @@ mod tests {
         drop(first);
         assert!(UdpSocket::bind(local).is_err(), "the second holds it");
         drop(second);
-        // The process answers in order: the port was released before.
+        // The process answers in order, so it has released the port before.
         keeper.take(UDP, ANY).expect("there is a free port");
         let host = UdpSocket::bind(local).expect("it is free");
         let error = keeper.take(UDP, local).expect_err("the host has it");

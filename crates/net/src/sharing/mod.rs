@@ -1,19 +1,19 @@
-//! Flows on a device that stays the host's: its addresses, ARP, routes and ports.
+//! Flows on a device that the host keeps, with its addresses, ARP, routes and ports.
 //!
 //! ```text
 //!  device ─▶ XDP program ─▶ packets of flows ─▶ AF_XDP socket ─▶ receive
 //!                     └──▶ everything else ──▶ the host's stack
 //! ```
 //!
-//! - here — what the interface's thread does: an entry of the program's maps for each flow, and the host's answers.
-//! - [`gate`] — what the daemon does before: the port is held, the host's route is looked at.
-//! - `resolver.rs` — the daemon's thread that asks the host for next hops; [`keeper`] — the process that holds ports.
+//! - here — the interface's thread: an entry in the program's maps for each flow, and the host's answers
+//! - [`gate`] — the daemon, before a flow is opened: takes the port, and checks the host's route
+//! - `resolver.rs` — the daemon's thread that asks the host for next hops; [`keeper`] — the process that holds ports
 //!
-//! The interface answers nothing itself: what comes for no flow, because one was closed meanwhile, is counted. Flows are of IPv4
-//! only: the program lets every packet of IPv6 go on to the host.
+//! The interface answers no packets itself. Packets without a flow, because it was closed meanwhile, are counted. There
+//! are only IPv4 flows: the program passes every IPv6 packet to the host.
 //!
-//! The daemon has a copy of the link that holds the program on the device. So the program stays when the interface's process ends, and
-//! drops the packets of flows until the next process takes them: the host would answer them with resets.
+//! The daemon has a copy of the link that holds the program on the device. So the program stays when the interface's process
+//! ends. It drops the packets of flows until the next process takes them, because the host would answer them with resets.
 
 pub(crate) mod gate;
 pub(crate) mod keeper;
@@ -33,46 +33,46 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// A device that is open and stays the host's: what is known of it besides.
+/// The properties of an open device that the host keeps.
 #[derive(Debug)]
 pub(crate) struct SharedDevice {
     pub(crate) program: ShareProgram,
-    /// Number of the device.
+    /// The device's interface index.
     pub(crate) index: u32,
     /// The host's addresses on it.
     pub(crate) addresses: Vec<(IpAddr, u8)>,
-    /// Is the program on the device? Else that of an earlier process is, until the flows are restored.
+    /// Is the program on the device? Otherwise an earlier process's program is, until the flows are restored.
     pub(crate) is_attached: bool,
 }
 
-/// The host's share of an interface, as its thread has it.
+/// The interface's connection to the host, on its thread.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     program: ShareProgram,
-    /// Holds the program of an earlier process on the device; none: this one is there.
+    /// Holds an earlier process's program on the device. `None`: this program is there.
     link: Option<Arc<OwnedFd>>,
     letters: Letters,
-    /// Questions that the daemon has not answered.
+    /// Questions that the daemon has not answered yet.
     questions: usize,
     /// There is no daemon.
     is_alone: bool,
 }
 
 impl Sharing {
-    /// `link` holds a program on the device; the daemon, which asks the host for next hops, is reached by `letters`.
+    /// `link` holds a program on the device. `letters` reach the daemon, which asks the host for next hops.
     pub(crate) fn new(device: SharedDevice, link: Option<Arc<OwnedFd>>, letters: Letters) -> Sharing {
         let link = link.filter(|_| !device.is_attached);
         Sharing { program: device.program, link, letters, questions: 0, is_alone: false }
     }
 
-    /// Puts the program in the place of that of an earlier process.
+    /// Replaces an earlier process's program by this one.
     pub(crate) fn attach(&mut self) -> Result<(), NetError> {
         let Some(link) = self.link.take() else { return Ok(()) };
         af_xdp::replace(link.as_fd(), self.program.program())
             .map_err(|error| NetError::system("put a program on the device", error))
     }
 
-    /// Asks where packets to this address go. What there is no room for is asked again later.
+    /// Asks for the next hop of this address. Without room, it is asked again later.
     fn ask(&mut self, to: IpAddr) {
         if self.questions < SHARE_QUESTIONS {
             self.questions += 1;
@@ -80,12 +80,12 @@ impl Sharing {
         }
     }
 
-    /// There is a daemon from now on, or none. It was asked nothing.
+    /// From now on there is a daemon, or none. Earlier questions are void.
     pub(crate) fn set_alone(&mut self, is_alone: bool) {
         (self.is_alone, self.questions) = (is_alone, 0);
     }
 
-    /// The device's packets for a flow come here from now on.
+    /// Takes the packets of a flow from the device from now on.
     pub(crate) fn insert(&self, name: &Name) -> Result<(), NetError> {
         let refused = || NetError::new(NetErrorKind::Request, "a shared device has flows of IPv4 only");
         self.program.insert(&key(name).ok_or_else(refused)?).map_err(|error| match error.kind() {
@@ -97,19 +97,19 @@ impl Sharing {
         })
     }
 
-    /// They are the host's from now on.
+    /// Leaves these packets to the host from now on.
     pub(crate) fn remove(&self, name: &Name) {
-        // The kernel does not fail to forget a key. If it did, packets would come for no flow, which is counted.
+        // The kernel does not fail to delete a key. If it did, packets would come without a flow, and be counted.
         let _ = key(name).map(|key| self.program.remove(&key));
     }
 
-    /// What the program counted.
+    /// The program's counters.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (String, u64)> {
         REASONS.iter().zip(self.program.counted()).map(|(name, count)| (format!("xdp.{name}"), count))
     }
 }
 
-/// The name as the program has it; none: it is one of IPv6.
+/// The name in the program's form. `None`: it is an IPv6 name.
 fn key(name: &Name) -> Option<FlowKey> {
     let of_ipv4 = |address: SocketAddr| match address {
         SocketAddr::V4(address) => Some(address),
@@ -128,7 +128,7 @@ pub(crate) fn handles(program: &ShareProgram) -> std::io::Result<[OwnedFd; 2]> {
 }
 
 impl Core {
-    /// Asks the host where packets to this address go. Without a daemon, which asks the host, what it said last holds on.
+    /// Asks the host for the next hop of this address. Without a daemon, which asks the host, the last answer stays valid.
     pub(crate) fn ask_host(&mut self, address: IpAddr, now: u64) {
         let known = self.neighbours.known(address);
         match &mut self.sharing {
@@ -138,7 +138,7 @@ impl Core {
         }
     }
 
-    /// The host said where packets to this address go; none: it does not reach it by this device.
+    /// The host's next hop for this address. `None`: the host cannot reach it by this device.
     pub(crate) fn next_hop(&mut self, address: IpAddr, mac: Option<[u8; 6]>, now: u64) {
         if let Some(sharing) = &mut self.sharing {
             sharing.questions = sharing.questions.saturating_sub(1);

@@ -1,5 +1,5 @@
-//! The daemon's thread that asks the host for next hops of a shared device: an interface's process has no right to. The kernel may make
-//! an asker wait for a change of the network to end.
+//! The daemon's thread that asks the host for next hops of a shared device: an interface's process may not do that. The
+//! kernel may make a caller wait for the end of a network change.
 
 use crate::limits::SHARE_PENDING;
 use driver::netlink::Netlink;
@@ -9,25 +9,25 @@ use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The first look at a neighbour that the host asked for comes after this; each further one after twice the time.
+/// The pause before the first check of a neighbour that the host asked for. It doubles each time.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 
-/// The longest time between two looks.
+/// The longest pause between two checks.
 const LONGEST_LOOK: Duration = Duration::from_millis(200);
 
-/// The host's verdict comes after 3 s usually; the interface does not wait longer.
+/// The host's verdict usually comes after 3 s. The interface does not wait longer than this.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// What the host says of a destination.
+/// The host's answer about a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// Frames to it go to this hardware address; none: it cannot be reached by this device.
+    /// Frames go to this hardware address. `None`: the host cannot reach it by this device.
     Decided(Option<[u8; 6]>),
-    /// The host asks for the neighbour.
+    /// The host is asking for the neighbour.
     Asked,
 }
 
-/// A destination that is looked at again.
+/// A destination that is checked again.
 struct Pending {
     to: IpAddr,
     next: Instant,
@@ -35,7 +35,7 @@ struct Pending {
     until: Instant,
 }
 
-/// Asks the host for the next hop of each address in `questions`, and tells the interface by `tell`, until the sender of questions is gone.
+/// Asks the host for the next hop of each address in `questions`, and passes it to `tell`, until the sender is gone.
 pub(crate) fn run(
     mut netlink: Netlink,
     device: u32,
@@ -47,7 +47,7 @@ pub(crate) fn run(
         let now = Instant::now();
         let next = pending.iter().map(|pending| pending.next).min();
         let question = match next {
-            // Questions wait while there are so many.
+            // More questions wait while too many are pending.
             Some(next) if pending.len() >= SHARE_PENDING => {
                 std::thread::sleep(next.saturating_duration_since(now));
                 Err(RecvTimeoutError::Timeout)
@@ -60,7 +60,7 @@ pub(crate) fn run(
             Ok(to) if pending.iter().any(|pending| pending.to == to) => {}
             Ok(to) => match look(&mut netlink, device, to, true) {
                 Ok(Verdict::Decided(mac)) => tell(to, mac),
-                // An error of the kernel may pass.
+                // A kernel error may be temporary.
                 Ok(Verdict::Asked) | Err(_) => {
                     pending.push(Pending { to, next: now + FIRST_LOOK, wait: FIRST_LOOK, until: now + GIVE_UP });
                 }
@@ -86,9 +86,9 @@ pub(crate) fn run(
     }
 }
 
-/// `is_first`: the host's own failure may be an old one, so it is asked to try again.
+/// `is_first`: the host's failure may be old, so make it try again.
 fn look(netlink: &mut Netlink, device: u32, to: IpAddr, is_first: bool) -> io::Result<Verdict> {
-    // A shared device has flows of IPv4 only.
+    // A shared device only has IPv4 flows.
     let IpAddr::V4(to) = to else { return Ok(Verdict::Decided(None)) };
     let Some(route) = netlink.route_to(to)?.filter(|route| route.is_unicast && route.device == device) else {
         return Ok(Verdict::Decided(None));
@@ -97,7 +97,7 @@ fn look(netlink: &mut Netlink, device: u32, to: IpAddr, is_first: bool) -> io::R
     match netlink.neighbour(device, hop)? {
         Neighbour::Known { mac, is_old } => {
             if is_old {
-                // The host confirms it, as it would for a packet of its own.
+                // The host confirms the neighbour, as for its own packets.
                 netlink.use_neighbour(device, hop)?;
             }
             Ok(Verdict::Decided(Some(mac)))

@@ -1,4 +1,4 @@
-//! Shared by the tests: frames made by hand, an interface with a clock of its own, two interfaces with threads.
+//! Shared by the tests: handmade frames, an interface with its own clock, two interfaces with threads.
 
 use crate::accept::OpeningListener;
 use crate::announce::Announcements;
@@ -108,12 +108,12 @@ pub(super) fn packet(macs: [[u8; 6]; 2], from: IpAddr, to: IpAddr, protocol: u8,
     frame
 }
 
-/// Bytes of a frame before its transport header, where no options are between.
+/// Bytes of a frame before its transport header, without options.
 pub(super) fn headers(frame: &[u8]) -> usize {
     if frame[12..14] == [8, 0] { 34 } else { 54 }
 }
 
-/// Protocol of what is behind them.
+/// The protocol behind them.
 pub(super) fn protocol(frame: &[u8]) -> u8 {
     match frame[12..14] {
         [8, 0] => frame[23],
@@ -122,7 +122,7 @@ pub(super) fn protocol(frame: &[u8]) -> u8 {
     }
 }
 
-/// What is behind them, and 8 bytes of UDP.
+/// The payload behind them and 8 bytes of UDP.
 pub(super) fn payload(frame: &[u8]) -> &[u8] {
     &frame[headers(frame) + 8..]
 }
@@ -133,7 +133,7 @@ pub(super) fn ends(frame: &[u8]) -> &[u8] {
     &frame[if headers == 34 { 26 } else { 22 }..headers]
 }
 
-/// Is the header of a packet sealed as it should be?
+/// Is the header checksum of a packet correct?
 pub(super) fn is_sealed(frame: &[u8]) -> bool {
     headers(frame) == 54 || Sum::of(&frame[14..34]).folded() == 0xffff
 }
@@ -154,7 +154,7 @@ pub(super) fn datagram(macs: [[u8; 6]; 2], from: SocketAddr, to: SocketAddr, pay
     packet(macs, from.ip(), to.ip(), 17, &[&words, payload].concat())
 }
 
-/// The same with a checksum, as receivers of IPv6 demand it (RFC 8200 8.1).
+/// The same with a checksum, as IPv6 receivers require it (RFC 8200 8.1).
 pub(super) fn summed(macs: [[u8; 6]; 2], from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     let mut frame = datagram(macs, from, to, payload);
     seal_transport(&mut frame);
@@ -190,7 +190,7 @@ impl Tcp {
         frame
     }
 
-    /// That of a frame, whose checksum must be right.
+    /// The segment of a frame, whose checksum must be right.
     pub(super) fn of(frame: &[u8]) -> Tcp {
         assert_eq!(protocol(frame), 6, "{frame:02x?}");
         assert_eq!(transport_sum(frame).folded(), 0xffff, "{frame:02x?}");
@@ -200,7 +200,7 @@ impl Tcp {
     }
 }
 
-/// The sum of what is behind the IP header, with the pseudo header where the protocol has one.
+/// The sum over the bytes behind the IP header, with the pseudo header if the protocol has one.
 pub(super) fn transport_sum(frame: &[u8]) -> Sum {
     let (protocol, segment) = (protocol(frame), &frame[headers(frame)..]);
     let pseudo = match protocol {
@@ -253,7 +253,7 @@ pub(super) fn connecting(local: SocketAddr, remote: SocketAddr) -> OpenFlow {
     OpenFlow::new(None, 6, local, Some(remote))
 }
 
-/// The frame that a flow of 10.0.0.1 sends; the driver fills in the rest.
+/// A frame that a flow of 10.0.0.1 sends. The driver fills in the rest.
 pub(super) fn outgoing(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     datagram([NEAR, [0; 6]], from, to, payload)
 }
@@ -274,7 +274,7 @@ pub(super) fn icmp_frame(macs: [[u8; 6]; 2], [from, to]: [IpAddr; 2], kind: u8, 
     frame
 }
 
-/// A frame with a message of Neighbour Discovery, which has no checksum yet.
+/// A frame with a Neighbour Discovery message, without checksum.
 pub(super) fn ndp_frame(macs: [[u8; 6]; 2], from: &str, to: &str, message: &[u8]) -> Vec<u8> {
     let ip = |text: &str| text.parse().expect("an address");
     let mut frame = packet(macs, ip(from), ip(to), 58, message);
@@ -283,7 +283,7 @@ pub(super) fn ndp_frame(macs: [[u8; 6]; 2], from: &str, to: &str, message: &[u8]
     frame
 }
 
-/// The frame by which a neighbour says to 10.0.0.1 or fd00::1 that it has this address, and its hardware address.
+/// A neighbour's frame to 10.0.0.1 or fd00::1 with this address and hardware address.
 pub(super) fn answer(address: IpAddr, mac: [u8; 6]) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => arp(2, mac, address.octets()[3], 1, NEAR),
@@ -294,7 +294,7 @@ pub(super) fn answer(address: IpAddr, mac: [u8; 6]) -> Vec<u8> {
     }
 }
 
-/// Does a frame ask who has this address?
+/// Does a frame ask for the owner of this address?
 pub(super) fn asks_for(frame: &[u8], address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => frame[12..14] == [8, 6] && frame[38..42] == address.octets(),
@@ -308,7 +308,7 @@ pub(super) fn arp(operation: u16, mac: [u8; 6], own: u8, target: u8, to: [u8; 6]
     [&to[..], &mac, &[8, 6, 0, 1, 8, 0, 6, 4], &operation.to_be_bytes(), &mac, &own, &[0; 6], &target].concat()
 }
 
-/// Everything that a flow received by now.
+/// All packets that a flow has received by now.
 pub(super) fn received(flow: &mut Flow) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     flow.receive(usize::MAX, &mut |packet| {
@@ -319,7 +319,6 @@ pub(super) fn received(flow: &mut Flow) -> Vec<Vec<u8>> {
     all
 }
 
-/// What a receiver has.
 pub(super) fn frames(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     let take = &mut |batch: Batch<'_>| seen.extend(batch.frames.iter().map(|frame| frame.parts().concat()));
@@ -327,15 +326,13 @@ pub(super) fn frames(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     seen
 }
 
-/// Does what was counted add up?
 pub(super) fn adds_up(counters: &[(String, u64)]) -> bool {
     let get = |name: &str| counters.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| *value);
     let ends: u64 = counters.iter().filter(|(name, _)| name.starts_with("ended.")).map(|(_, value)| value).sum();
     ends == get("received") + get("looped")
 }
 
-/// An interface, 10.0.0.1 and fd00::1, whose time goes on when the test says so, and the other end of its device, 10.0.0.2 and
-/// fd00::2.
+/// An interface with 10.0.0.1 and fd00::1, in test time, and the device's other end with 10.0.0.2 and fd00::2.
 pub(super) struct Bed {
     pub(super) interface: Interface,
     pub(super) far: End,
@@ -354,7 +351,7 @@ impl Bed {
         let (near, far) = loopback::pair(capacity).expect("a few file descriptors");
         let routes = Routes::new(open).expect("it is sound").on_device(NEAR);
         let mut interface = Interface::new(open, routes, opened(near, NEAR), None);
-        // Tests count frames: announcements have a test of their own.
+        // Tests count frames; announcements have a test of their own.
         interface.core.announcements = Announcements::default();
         Bed { interface, far, now: SECOND, users: Users::default(), hosts: HashMap::new(), numbers: Arc::default() }
     }
@@ -364,7 +361,7 @@ impl Bed {
         self.try_open(client, open).expect("nothing is in its way")
     }
 
-    /// As [`open`](Self::open), where something may be in its way.
+    /// Like [`open`](Self::open), but it may fail.
     pub(super) fn try_open(&mut self, client: u64, open: &OpenFlow) -> Result<Flow, NetError> {
         let (driver, segments) = Driver::create(open.geometry()).expect("a little memory");
         let (bells, handles) = self.bells(client);
@@ -401,13 +398,13 @@ impl Bed {
         Ok(self.hosts.entry(client).or_default().adopt_listener(listening, fds).expect("it is sound"))
     }
 
-    /// A client is gone.
+    /// A client goes.
     pub(super) fn leave(&mut self, client: u64) {
         self.interface.leave(client, self.now);
         self.hosts.remove(&client);
     }
 
-    /// Accepts what waits at a listener of this client, with channels of the usual size.
+    /// Accepts waiting connections at a listener of this client, with channels of the usual size.
     pub(super) fn accept(&mut self, client: u64, channel: u32, most: u32) -> Vec<Flow> {
         let accepted = self.interface.core.accept(client, channel, most).expect("it is there");
         let (granted, segments): (_, Vec<_>) = accepted.into_iter().unzip();
@@ -416,7 +413,7 @@ impl Bed {
         host.adopt_accepted(granted, Geometry::default(), fds).expect("it is sound")
     }
 
-    /// Turns until there is nothing to do now; gives when there is.
+    /// Takes turns until all work is done. Returns when the next work is due.
     pub(super) fn settle(&mut self) -> Option<u64> {
         for _ in 0..10_000 {
             match self.interface.turn(self.now) {
@@ -428,7 +425,7 @@ impl Bed {
         panic!("it does not come to rest");
     }
 
-    /// Has the interface receive a frame.
+    /// Makes the interface receive a frame.
     pub(super) fn give(&mut self, frame: &[u8]) {
         assert_eq!(self.far.sender.transmit(&[frame]).expect("it is there"), Turn::Frames(1));
         self.settle();
@@ -457,7 +454,7 @@ impl Bed {
         counters.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no counter {name}")).1
     }
 
-    /// All ends that are not 0, without their first word.
+    /// All nonzero ends, without their common prefix.
     pub(super) fn ends(&self) -> Vec<(String, u64)> {
         let counters = self.interface.core.counters.all();
         assert!(adds_up(&counters), "{counters:?}");
@@ -472,10 +469,10 @@ pub(super) fn owner(client: u64) -> Owner {
     Owner { client, process: 1, user: client as u32, limits, is_first, has_port }
 }
 
-/// Interface processes that are threads of this one, in the network namespace of the caller. They give up nothing.
+/// Interface processes that are threads, in the caller's network namespace. They keep all rights.
 #[derive(Default)]
 pub(super) struct Threads {
-    /// Of the next one; none: it opens its device.
+    /// The device of the next one. `None`: it opens its device itself.
     device: Mutex<Option<Opened>>,
 }
 
@@ -516,18 +513,18 @@ impl Starter for Threads {
     }
 }
 
-/// No interfaces as yet, and what starts them.
+/// No interfaces yet, and the starter.
 pub(super) fn networks_and_starter(keeper: Option<Arc<PortKeeper>>) -> (Arc<Networks>, Arc<Threads>) {
     let threads = Arc::new(Threads::default());
     (Arc::new(Networks::with(Arc::clone(&threads) as _, keeper, Path::new(""))), threads)
 }
 
-/// No interfaces as yet.
+/// No interfaces yet.
 pub(super) fn networks() -> Arc<Networks> {
     networks_and_starter(None).0
 }
 
-/// An interface on a device that is open, and its daemon.
+/// An interface on an open device, and its daemon.
 pub(super) fn up_on(open: &OpenInterface, device: Opened) -> Arc<Networks> {
     let (networks, threads) = networks_and_starter(None);
     threads.give(device);
@@ -536,7 +533,7 @@ pub(super) fn up_on(open: &OpenInterface, device: Opened) -> Arc<Networks> {
 }
 
 impl Threads {
-    /// The next process has this device.
+    /// The next process gets this device.
     pub(super) fn give(&self, device: Opened) {
         *self.device.lock().expect("no panic") = Some(device);
     }
@@ -571,7 +568,7 @@ pub(super) fn joined() -> [Arc<Networks>; 2] {
     [up(near, NEAR, "near", 1), up(far, FAR, "far", 2)]
 }
 
-/// Waits until `is_so`, ten seconds at most.
+/// Waits until `is_so`, at most ten seconds.
 pub(super) fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {

@@ -7,10 +7,9 @@ use flow::{Change, Flow, RouteState};
 use rustix::io::Errno;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// A router.
 const ROUTER: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
-/// Far behind routers.
+/// A host far behind routers.
 const DISTANT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(20, 0, 0, 9)), 4001);
 
 fn route(via: u8, bits: u8) -> RouteState {
@@ -24,7 +23,7 @@ impl Bed {
         self.settle();
     }
 
-    /// Has a flow send a datagram to its peer. Gives what the interface sent.
+    /// Makes a flow send a datagram to its peer. Returns the frames of the interface.
     fn sends(&mut self, flow: &mut Flow, payload: &[u8]) -> Vec<Vec<u8>> {
         let remote = flow.granted.remote.expect("it has a peer");
         flow.send(&[&outgoing(flow.granted.local, remote, payload)]).expect("there is room");
@@ -32,7 +31,7 @@ impl Bed {
     }
 }
 
-/// Asked for this address?
+/// Does it ask for this address?
 fn asks(frame: &[u8], last: u8) -> bool {
     frame[12..14] == [8, 6] && frame[20..22] == [0, 1] && frame[38..42] == [10, 0, 0, last]
 }
@@ -44,20 +43,20 @@ fn a_route_that_changes_is_that_of_the_next_packet_and_of_those_that_wait() {
     let mut flow = bed.open(5, &udp(at(1, 4000), Some(DISTANT)));
     bed.introduce(&mut flow);
     assert_eq!(bed.sends(&mut flow, b"one")[0][..6], FAR);
-    // A more specific route, by a router that does not answer: the packet waits, and then takes the way before.
+    // A more specific route through a silent router: the packet waits, then takes the earlier route.
     bed.change(Change::AddRoute(route(3, 8)));
     let asked = bed.sends(&mut flow, b"two");
     assert!(asked.len() == 1 && asks(&asked[0], 3), "{asked:02x?}");
     bed.change(Change::RemoveRoute(route(3, 8)));
     let sent = bed.sent();
     assert!(sent.len() == 1 && sent[0][..6] == FAR && sent[0][42..] == *b"two", "{sent:02x?}");
-    // One that does.
+    // A router that answers.
     bed.change(Change::AddRoute(route(4, 16)));
     assert!(asks(&bed.sends(&mut flow, b"three")[0], 4));
     bed.give(&arp(2, ROUTER, 4, 1, NEAR));
     let sent = bed.sent();
     assert!(sent.len() == 1 && sent[0][..6] == ROUTER && sent[0][42..] == *b"three", "{sent:02x?}");
-    // Without a route, the flow stays and hears of it.
+    // Without a route the flow stays, and is told.
     bed.change(Change::RemoveRoute(route(4, 16)));
     bed.change(Change::RemoveRoute(RouteState { via: None, ..route(2, 0) }));
     assert!(bed.sends(&mut flow, b"four").is_empty());
@@ -119,7 +118,7 @@ fn flows_of_an_address_that_stays_away_end_with_a_reason_and_reset_nothing() {
     assert_eq!(flow.channel.state(), State::Closed(Errno::ADDRNOTAVAIL.raw_os_error()));
     assert_eq!((bed.counter("flows.ended_without_address"), bed.counter("listeners.closed")), (1, 1));
     assert!(bed.interface.core.accept(6, listening.listening.channel, 1).is_err());
-    // The neighbour is asked for again, after so long.
+    // After this time the neighbour is asked again.
     let sent = bed.sends(&mut stays, b"on");
     assert!(stays.channel.state() == State::Open && sent.iter().any(|frame| frame.ends_with(b"on")), "{sent:02x?}");
     // Without any address there are no flows, and no ARP from 0.0.0.0.
@@ -139,7 +138,7 @@ fn addresses_that_come_and_go_leave_nothing_behind() {
         bed.open(u64::from(last), &udp(at(last, 4000), None));
         bed.change(Change::RemoveAddress(at(last, 0).ip(), 24));
     }
-    // Of too many, the oldest do not wait.
+    // If there are too many, the oldest do not wait.
     assert_eq!(bed.counter("flows.ended_without_address"), 190 - crate::limits::ADDRESSES as u64);
     bed.now += ADDRESS_TIME;
     bed.settle();

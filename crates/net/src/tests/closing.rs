@@ -16,7 +16,7 @@ fn fill(flow: &mut Flow, count: usize, remote: u16) {
     }
 }
 
-/// The ports that frames come from, until `end`; `busy` always has something to send.
+/// The source ports of frames, until `end`. `busy` always has packets to send.
 fn ports_until(bed: &mut Bed, end: u64, busy: &mut Flow) -> Vec<u16> {
     let mut ports = Vec::new();
     while bed.now < end {
@@ -56,7 +56,7 @@ fn a_flow_that_cannot_send_its_last_packets_in_time_ends_without_them() {
     fill(&mut ends, 100, 2);
     bed.interface.close_channel(6, ends.granted.channel, bed.now).expect("it is there");
     assert_eq!(ends.channel.state(), buffer::flow::State::Closed(0));
-    // Packets that come into the channel after the close are not sent.
+    // Packets that enter the channel after the close are not sent.
     fill(&mut ends, 50, 2);
     let begun = bed.now;
     let sent = ports_until(&mut bed, begun + CLOSE_TIME - 1, &mut busy).iter().filter(|port| **port == 5002).count();
@@ -86,7 +86,7 @@ fn a_flow_that_sends_its_last_packets_gives_its_name_to_its_user_only() {
     }
     seen += frames(&mut bed.far.receiver).len();
     assert_eq!((seen, bed.users.flows(), ends.channel.outstanding()), (100, 1, 0));
-    // The new one keeps its name when the old one goes.
+    // The new flow keeps its name when the old one goes.
     let found = bed.interface.core.flows.find(17, at(1, 5002), at(2, 2)).map(|id| id.number);
     assert_eq!((found, again.channel.state()), (Some(again.granted.flow), buffer::flow::State::Open));
 }

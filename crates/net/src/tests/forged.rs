@@ -1,4 +1,4 @@
-//! No frame leaves with a header that is not its flow's, whatever an application writes and whenever.
+//! No frame leaves with another header than its flow's, whatever an application writes, and at any time.
 
 use super::bed::{
     ACK, Application, At, Bed, FAMILIES, FAR, NEAR, Tcp, answer, asks_for, at, await_that, connecting, headers,
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn each_flipped_bit_of_a_covered_header_is_dropped_and_nothing_reaches_the_other_side() {
-    // The driver writes the hardware addresses and the header's checksum; the application may choose these fields.
+    // The driver writes the hardware addresses and the header checksum. The application may choose these fields.
     let four = |bit: usize| {
         let is_free = matches!(bit / 8, 0..12 | 15 | 18 | 19 | 22 | 24 | 25) || bit == 20 * 8 + 1;
-        // 64 without its only bit is no time to live.
+        // 64 without its only bit would be a time to live of 0.
         is_free && bit != 22 * 8 + 1
     };
     // Traffic class, flow label, hop limit.
@@ -34,7 +34,7 @@ fn each_flipped_bit_of_a_covered_header_is_dropped_and_nothing_reaches_the_other
         let udp = udp(names[0], Some(names[1]));
         flip_each(&udp, &datagram, transport + 8, &|bit| ip(bit) || bit / 8 >= transport && is_checksum(bit));
         let segment = Tcp(ACK, 1, 1).frame([NEAR, [0; 6]], names, &[1; 4], b"payload of 20 bytes.");
-        // A header of 24 bytes becomes one of 56, 8, 16 and 28: 44 are there.
+        // A header of 24 bytes becomes one of 56, 8, 16 or 28: 44 are there.
         let offset = (transport + 12) * 8;
         flip_each(&connecting(names[0], names[1]), &segment, transport + 20, &|bit| {
             ip(bit) || bit >= (transport + 4) * 8 && !(offset..offset + 3).contains(&bit)
@@ -42,7 +42,7 @@ fn each_flipped_bit_of_a_covered_header_is_dropped_and_nothing_reaches_the_other
     }
 }
 
-/// What a driver that trusted an application would send: other headers between, pieces, another's address (RFC 8200 4).
+/// Packets that a trusting driver would send: inserted headers, fragments, a foreign source (RFC 8200 4).
 #[test]
 fn packets_of_ipv6_with_other_headers_than_the_flows_are_dropped() {
     let mut bed = Bed::new();
@@ -65,7 +65,7 @@ fn packets_of_ipv6_with_other_headers_than_the_flows_are_dropped() {
         with(44, &[17, 0, 0, 0, 0, 0, 0, 7]),
         with(44, &[17, 0, 0, 1, 0, 0, 0, 7]),
         other,
-        // Of the other family, and of ICMPv6.
+        // Of the other family, and ICMPv6.
         outgoing(at(1, 4000), at(2, 4001), b"payload of 20 bytes."),
         super::bed::packet([NEAR, [0; 6]], six(1, 0).ip(), six(2, 0).ip(), 58, &[0; 24]),
     ];
@@ -118,7 +118,7 @@ fn lengths_that_are_none_are_dropped() {
         }
         assert!(bed.sent().is_empty());
         assert_eq!(flow.channel.dropped(Drop::Length), 4);
-        // The pieces of a packet are one packet, wherever they are cut.
+        // The parts of a packet are one packet, at whatever place they are split.
         for cut in [1, 14, transport + 7, transport + 8, transport + 9] {
             flow.send(&[&longest[..cut], &longest[cut..]]).expect("there is room");
             assert_eq!(bed.sent()[0][26..], longest[26..]);
@@ -126,7 +126,7 @@ fn lengths_that_are_none_are_dropped() {
     }
 }
 
-/// A thread rewrites the bytes to send while the driver sends them: what arrives conforms to the template all the same.
+/// A thread rewrites the bytes to send while the driver sends them. The received packets still match the template.
 #[test]
 fn a_header_that_changes_meanwhile_arrives_as_it_was_checked() {
     for at in FAMILIES {
@@ -138,7 +138,7 @@ fn change_meanwhile(local: SocketAddr, remote: SocketAddr) {
     let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
     let networks = up_on(&interface("near", 1), opened(near, NEAR));
     let mut application = Application::new(&networks, 1000);
-    // The smallest channel: the thread is often where the driver is.
+    // The smallest channel: the thread often writes where the driver reads.
     let open = flow::OpenFlow { send_bytes: 4096, send_records: 64, ..udp(local, Some(remote)) };
     let (granted, fds) = application.client.open(&open, &no_limits).expect("nothing is in its way");
     let segment = fds[0].try_clone().expect("a file descriptor");
@@ -150,7 +150,7 @@ fn change_meanwhile(local: SocketAddr, remote: SocketAddr) {
     };
     let (mut receiver, mut sender) = (far.receiver, far.sender);
     let frame = outgoing(local, remote, &[0xaa; 60]);
-    // What the application may choose, here and on the wire.
+    // The fields that the application may choose, here and on the wire.
     let fixed = |frame: &[u8]| {
         let mut fixed = frame[12..headers(frame) + 6].to_vec();
         if headers(frame) == 34 {
@@ -192,14 +192,14 @@ fn change_meanwhile(local: SocketAddr, remote: SocketAddr) {
     assert!(flips > 1000 && forged > 0, "{flips} flips, {seen} seen, {forged} dropped");
 }
 
-/// Writes into the bytes to send until it is told to stop; says how often.
+/// Writes into the bytes to send until it is stopped. Returns how often.
 fn flip(segment: OwnedFd, geometry: Geometry, stop: &AtomicBool) -> u64 {
     let (bytes, send) = (geometry.bytes().0, geometry.send_bytes as usize);
     let segment = Segment::receive(segment, bytes, Access::Write).expect("it is the channel's");
     let span = Span::new(segment.map(bytes - send, send, Access::Write).expect("as above"));
     let (mut flips, mut byte) = (0_u64, [0]);
     while !stop.load(Ordering::Relaxed) {
-        // Every byte is changed and changed back, one after the other.
+        // Each byte in turn is changed and restored.
         let at = (flips / 2 * 13) as usize % send;
         span.copy_out(at, &mut byte);
         byte[0] ^= 1 << (flips / 2 % 8);

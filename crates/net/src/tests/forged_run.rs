@@ -1,8 +1,9 @@
-//! An application that owns its channel completely: one of its threads publishes packets of every sort, sound and forged, another one
-//! changes bytes and descriptors while the driver checks them. At the far end nothing arrives but what the templates say, and the
-//! flow of another user sends and receives as if it were alone.
+//! An application that controls its whole channel. One of its threads publishes valid and forged packets of every kind;
+//! another one changes bytes and descriptors while the driver checks them. At the far end only packets arrive that
+//! match the templates. The flow of another user sends and receives as if it were alone.
 //!
-//! The tests run it with few packets. With ten million: `STREAMLINE_FORGED=10000000 cargo test -p net --release --lib forged_run -- --nocapture`.
+//! The tests run it with few packets. With ten million: `STREAMLINE_FORGED=10000000 cargo test -p net --release --lib
+//! forged_run -- --nocapture`.
 
 use super::bed::{
     Application, At, FAMILIES, FAR, NEAR, answer, asks_for, await_that, datagram, headers, interface, is_sealed,
@@ -22,10 +23,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use testkit::random::Random;
 
-/// Packets lie at multiples of this in the bytes to send.
+/// Packets are at multiples of this in the bytes to send.
 const PLACE: usize = 128;
 
-/// Bytes of a record in the channel, and where the records begin.
+/// Bytes of a record in the channel, and the offset of the records.
 const RECORD: usize = 32;
 const RECORDS: usize = 4096;
 
@@ -37,18 +38,18 @@ fn forged_packets_of_an_application_that_owns_its_channel_stay_there() {
     }
 }
 
-/// What the attacker did.
+/// The attacker's actions.
 #[derive(Debug, Default)]
 struct Tried {
     packets: u64,
     /// Packets that the driver dropped as forged, and for their length.
     forged: u64,
     length: u64,
-    /// Channels that the driver closed because their words made no sense.
+    /// Channels that the driver closed because of invalid words.
     faults: u64,
 }
 
-/// The channel of the attacker, as memory.
+/// The attacker's channel as memory.
 struct Channel {
     at: At,
     flow: Flow,
@@ -80,7 +81,7 @@ impl Channel {
         self.geometry.bytes().0 - self.geometry.send_bytes as usize
     }
 
-    /// Records that the driver is done with.
+    /// Records that the driver has finished.
     fn done(&self) -> u64 {
         let mut word = [0; 8];
         self.theirs.copy_out(0, &mut word);
@@ -91,14 +92,14 @@ impl Channel {
         self.ours.copy_in(at, &word.to_ne_bytes());
     }
 
-    /// Puts bytes at a place, and gives the piece that names them.
+    /// Stores bytes at a place, and returns the piece that names them.
     fn put(&self, random: &mut Random, bytes: &[u8]) -> u64 {
         let offset = random.below(self.geometry.send_bytes as usize / PLACE - 1) * PLACE;
         self.ours.copy_in(self.data() + offset, bytes);
         offset as u64 | (bytes.len() as u64) << 32
     }
 
-    /// Writes one record: a sound packet, a forged one, or bytes from anywhere.
+    /// Writes one record: a valid packet, a forged one, or arbitrary bytes.
     fn publish(&self, number: u64, random: &mut Random) {
         let at = self.at;
         let sound = outgoing(at(1, 4000), at(2, 4001), &[0xee; 40]);
@@ -107,14 +108,14 @@ impl Channel {
         let mut count = 1;
         match random.below(10) {
             0..4 => pieces[0] = self.put(random, &sound),
-            // What lies there: the other thread was here, too.
+            // Whatever is there: the other thread writes here, too.
             4 => pieces[0] = (random.below(500) * PLACE) as u64 | len << 32,
             5 => {
                 let mut forged = sound.clone();
                 forged[random.below(sound.len() - 40)] ^= 1 << random.below(8);
                 pieces[0] = self.put(random, &forged);
             }
-            // In the other flow's name, or in that of nobody, or to others.
+            // In the other flow's name, in the name of no flow, or to other addresses.
             6 => {
                 let names =
                     [(1, 4001, 2, 4001), (1, 4002, 2, 4001), (7, 4000, 2, 4001), (1, 4000, 2, 53), (1, 4000, 9, 4001)];
@@ -126,7 +127,7 @@ impl Channel {
                 count = 1 + random.below(3) as u64;
                 pieces.fill_with(|| random.below(1 << 16) as u64 | (random.below(700) as u64) << 32);
             }
-            // The header from two places, cut where the driver's copy could be.
+            // The header in two pieces, split where the driver's copy could be.
             8 => {
                 let cut = 1 + random.below(60);
                 count = 2;
@@ -145,7 +146,7 @@ impl Channel {
         pieces.iter().enumerate().for_each(|(number, piece)| self.word(record + 8 + 8 * number, *piece));
     }
 
-    /// Writes words that no application writes: the driver closes the channel, sooner or later.
+    /// Writes invalid words: the driver will close the channel.
     fn lie(&self, random: &mut Random) {
         let record = RECORDS + (self.sent % u64::from(self.geometry.send_records)) as usize * RECORD;
         let empties = RECORDS + self.geometry.send_records as usize * RECORD;
@@ -153,14 +154,14 @@ impl Channel {
             0 => self.word(0, self.sent.wrapping_sub(1 + random.below(1000) as u64)),
             1 => self.word(0, self.sent + 257 + random.below(1000) as u64),
             2 => self.word(0, random.number()),
-            // More pieces than a record has, and one behind the end.
+            // More pieces than a record has, and one beyond the end.
             3 => (self.word(record, 4), self.word(0, self.sent + 1)).0,
             4 => {
                 self.word(record, 1);
                 self.word(record + 8, 1 << 16 | 82 << 32);
                 self.word(0, self.sent + 1);
             }
-            // Empty buffers that are none, and the same ones again.
+            // Invalid empty buffers, and repeated ones.
             _ => {
                 (0..256).for_each(|at| self.word(empties + 8 * at, random.below(300) as u64));
                 self.word(128, 256 + random.below(256) as u64);
@@ -169,7 +170,7 @@ impl Channel {
     }
 }
 
-/// Publishes packets until it tried `goal`.
+/// Publishes packets until it has tried `goal`.
 fn publish(at: At, networks: &Arc<Networks>, goal: u64, flipper: &Sender<(OwnedFd, Geometry)>) -> Tried {
     let mut application = Application::new(networks, 1000);
     let (mut random, mut tried) = (Random(0xbad_f00d), Tried::default());
@@ -194,7 +195,7 @@ fn publish(at: At, networks: &Arc<Networks>, goal: u64, flipper: &Sender<(OwnedF
             }
         }
         if channel.flow.channel.state() == State::Open {
-            // What is still in it is the last.
+            // The packet that is still in it is the last one.
             await_that("the driver has seen all", || {
                 channel.flow.ring();
                 channel.flow.channel.state() != State::Open || channel.done() >= channel.sent
@@ -207,7 +208,7 @@ fn publish(at: At, networks: &Arc<Networks>, goal: u64, flipper: &Sender<(OwnedF
     tried
 }
 
-/// Changes bits of the channel that the other thread uses at the moment; says how many.
+/// Changes bits of the channel that the other thread is using. Returns how many.
 fn flip(channels: &Receiver<(OwnedFd, Geometry)>, stop: &AtomicBool) -> u64 {
     let (mut random, mut flips, mut current) = (Random(0xf11b), 0, None);
     while !stop.load(Ordering::Relaxed) {
@@ -222,7 +223,7 @@ fn flip(channels: &Receiver<(OwnedFd, Geometry)>, stop: &AtomicBool) -> u64 {
         for _ in 0..64 {
             let data = geometry.bytes().0 - geometry.send_bytes as usize;
             let at = match random.below(2000) {
-                // The low byte of a descriptor's offset, or that of its length: it stays inside.
+                // The low byte of a descriptor's offset or length: it stays inside.
                 0 => RECORDS + random.below(geometry.send_records as usize) * RECORD + [8, 12][random.below(2)],
                 _ => data + random.below(500) * PLACE + random.below(50),
             };
@@ -236,7 +237,7 @@ fn flip(channels: &Receiver<(OwnedFd, Geometry)>, stop: &AtomicBool) -> u64 {
     flips
 }
 
-/// The far end of the device, where everything is checked.
+/// The far end of the device, which checks everything.
 struct Far {
     at: At,
     end: End,
@@ -246,7 +247,7 @@ struct Far {
 }
 
 impl Far {
-    /// Takes what came, and answers questions.
+    /// Takes the received frames, and answers questions.
     fn take(&mut self) {
         let (at, mut of_attacker, mut of_honest, mut asked) = (self.at, 0, self.of_honest, false);
         let take = &mut |batch: Batch<'_>| {
@@ -255,7 +256,7 @@ impl Far {
                 if asks_for(bytes, at(2, 0).ip()) {
                     asked = true;
                 } else if bytes[0] & 1 == 0 {
-                    // Announcements go to all.
+                    // Announcements go to all hosts.
                     check(at, bytes, &mut of_attacker, &mut of_honest);
                 }
             }
@@ -280,7 +281,7 @@ impl Far {
     }
 }
 
-/// Is this a packet of one of the two flows, whole and in its name?
+/// Checks that this is a complete packet of one of the two flows, in its own name.
 fn check(at: At, bytes: &[u8], of_attacker: &mut u64, of_honest: &mut u64) {
     let expected = outgoing(at(1, 0), at(2, 0), b"");
     let transport = headers(&expected);
@@ -294,7 +295,7 @@ fn check(at: At, bytes: &[u8], of_attacker: &mut u64, of_honest: &mut u64) {
     assert!(is_sealed(bytes) && hops > 0, "the checksum of the header");
     assert_eq!(bytes[addresses.clone()][..addresses.len()], expected[addresses], "addresses");
     if matches!(protocol(bytes), 1 | 58) {
-        // The interface itself says that the attacker's port is closed at the moment.
+        // The interface reports that the attacker's port is closed at the moment.
         let (unreachable, quoted) = if transport == 34 { ([3, 3], 28) } else { ([1, 4], 48) };
         let port = transport + quoted + 2;
         assert_eq!((&bytes[transport..transport + 2], word(port)), (&unreachable[..], 4000), "{bytes:02x?}");

@@ -1,4 +1,4 @@
-//! Frames and channels that attackers made: the interface counts each, and no other flow notices.
+//! Forged frames and broken channels: the interface counts each one, and no other flow notices.
 
 use super::bed::{
     At, Bed, FAMILIES, FAR, NEAR, arp, at, datagram, icmp_frame, ndp_frame, outgoing, owner, protocol, received,
@@ -61,7 +61,7 @@ fn frames_that_are_not_for_this_host_end_by_their_names() {
     check("udp_closed_port_answered", &|_| (), false);
     let ends = bed.ends();
     assert!(ends.iter().all(|(_, count)| *count > 0) && bed.counter("received") == 27);
-    // A tag that the kernel took out of the bytes counts as one, too.
+    // A tag that the kernel removed from the bytes counts, too.
     let tagged = driver::Frame::new(&sound).tagged(0x8100, 5);
     assert_eq!(bed.interface.core.sort(&tagged, bed.now), crate::counters::End::Vlan);
 }
@@ -101,7 +101,7 @@ fn packets_of_ipv6_that_are_not_for_this_host_end_by_their_names() {
     }
     check("ipv6_false_multicast", &to(0, &[0x33, 0x33, 0, 0, 0, 1]));
     check("ipv6_false_multicast", &to(0, &[0xff; 6]));
-    // To all nodes, which flows do not hear.
+    // To all nodes, which flows do not receive.
     check("udp_closed_port", &ip(38, "ff02::1"));
     for protocol in [1, 50, 51, 59, 132] {
         check("other_transport", &move |frame| frame[20] = protocol);
@@ -109,7 +109,7 @@ fn packets_of_ipv6_that_are_not_for_this_host_end_by_their_names() {
     check("udp_malformed", &to(58, &[0, 7]));
     check("udp_malformed", &to(58, &[1, 0]));
     check("udp_closed_port_answered", &|_| ());
-    // An interface without an address of IPv6 has no use for any of them.
+    // An interface without an IPv6 address ignores all of them.
     let addresses = vec![(at(1, 0).ip(), 24)];
     let open = flow::OpenInterface { addresses, ..super::bed::interface("near", 1) };
     let mut bed = Bed::with(&open, driver::loopback::Capacity::default());
@@ -142,7 +142,7 @@ fn mutated_frames_never_panic_and_each_ends_once() {
         ndp_frame(WIRE, "fd00::2", "fd00::1", &ndp::advertisement(ndp::SOLICITED, target, FAR)),
         ndp_frame([FAR, [0x33, 0x33, 0xff, 0, 0, 1]], "::", "ff02::1:ff00:1", &ndp::probe(target)),
     ]);
-    // Options for destinations; a piece, with options inside.
+    // Destination options; a fragment with options inside.
     let behind = |protocol: u8, headers: &[u8]| {
         let mut frame = datagram(WIRE, six(2, 7), six(1, 4000), &[7; 100]);
         frame.splice(54..54, headers.iter().copied());
@@ -164,7 +164,7 @@ fn mutated_frames_never_panic_and_each_ends_once() {
             frame.truncate(random.below(frame.len() + 1));
         }
         if random.below(3) > 0 && frame.len() > 34 && frame[12..14] == [8, 0] {
-            // As far as it goes, with the checksums that let it further in.
+            // With the checksums that let it get further.
             frame[24..26].fill(0);
             let header = (14 + usize::from(frame[14] & 15) * 4).clamp(15, frame.len());
             let checksum = Sum::of(&frame[14..header]).checksum();
@@ -183,7 +183,7 @@ fn mutated_frames_never_panic_and_each_ends_once() {
     let ends = bed.ends();
     assert_eq!(bed.counter("received"), count);
     assert!(ends.len() > 35, "{ends:?}");
-    // The pieces that the interface kept go with time.
+    // Kept fragments expire.
     bed.now += 100 * crate::limits::SECOND;
     assert_eq!(bed.settle(), None);
     assert_eq!(bed.interface.core.fragments.kept(), (0, 0, 0));
@@ -234,7 +234,7 @@ fn hostile(bed: &mut Bed, client: u64, open: &OpenFlow) -> Hostile {
     Hostile { flow, words, empties: 4096 + records }
 }
 
-/// Writes words that make no sense.
+/// Writes invalid words.
 type Lie<'a> = &'a dyn Fn(&Hostile);
 
 impl Hostile {
@@ -279,7 +279,7 @@ fn a_channel_that_makes_no_sense_closes_its_flow_alone() {
         lie(&liar);
         liar.flow.ring();
         bed.settle();
-        // Empty buffers are looked at when a packet finds none.
+        // Empty buffers are checked when a packet finds none.
         for _ in 0..257 {
             bed.give(&datagram(WIRE, at(2, 7), at(1, 4000), b"for the liar"));
         }

@@ -1,4 +1,4 @@
-//! Extension headers and pieces of IPv6 packets (RFC 8200 4), as honest senders and attackers make them.
+//! Extension headers and fragments of IPv6 (RFC 8200 4), from honest senders and attackers.
 
 use super::bed::{Bed, FAR, NEAR, datagram, icmp_frame, received, six, udp};
 use crate::limits::{EXTENSION_BYTES, EXTENSION_HEADERS, FRAGMENT_SOURCE_DATAGRAMS, FRAGMENT_TIME};
@@ -20,18 +20,18 @@ fn plain() -> Vec<u8> {
     datagram(WIRE, six(2, 7), six(1, 4000), &[7; 100])
 }
 
-/// An extension header with these bytes behind its first two; `next` is the one behind.
+/// An extension header with these bytes behind its first two. `next` is the following header.
 fn header(next: u8, rest: &[u8]) -> Vec<u8> {
     assert_eq!((rest.len() + 2) % 8, 0);
     [&[next, ((rest.len() + 2) / 8 - 1) as u8], rest].concat()
 }
 
-/// Options that say nothing, in a header of this many bytes.
+/// A header of this number of bytes with padding options only.
 fn padding(next: u8, bytes: usize) -> Vec<u8> {
     header(next, &[&[1, (bytes - 4) as u8][..], &vec![0; bytes - 4]].concat())
 }
 
-/// A frame with these bytes between the IPv6 header and what is behind it; `first` is the first of them.
+/// A frame with these bytes between the IPv6 header and the next one. `first` is the first of them.
 fn with(mut frame: Vec<u8>, first: u8, between: &[u8]) -> Vec<u8> {
     let len = (frame.len() - 54 + between.len()) as u16;
     frame[18..20].copy_from_slice(&len.to_be_bytes());
@@ -40,7 +40,7 @@ fn with(mut frame: Vec<u8>, first: u8, between: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A piece, from `bytes` of what can be cut.
+/// A fragment, with `bytes` of the fragmentable part.
 fn piece(id: u8, protocol: u8, offset: usize, more: bool, bytes: &[u8]) -> Vec<u8> {
     let [high, low] = (offset as u16 | u16::from(more)).to_be_bytes();
     let frame = [&plain()[..54], bytes].concat();
@@ -54,7 +54,7 @@ fn bed() -> (Bed, Flow) {
     (bed, flow)
 }
 
-/// Gives frames; the last one ends so, or the flow has the datagram as if it had come plain.
+/// Receives frames. The last must end this way, or reach the flow as if it had no extension headers.
 fn check(name: &str, frames: &[Vec<u8>], expected: Result<Vec<u8>, &str>) {
     let (mut bed, mut flow) = bed();
     for frame in frames {
@@ -75,7 +75,7 @@ fn options_are_skipped_within_limits_and_the_flow_sees_none_of_them() {
     pass("as many as may be", OPTIONS, &[padding(OPTIONS, 8), padding(OPTIONS, 8), padding(UDP, 8)].concat());
     pass("as long as may be", OPTIONS, &padding(UDP, EXTENSION_BYTES));
     pass("padding of single bytes", OPTIONS, &header(UDP, &[0; 6]));
-    // Its sender permits to pass it over: the first two bits are 0 (RFC 8200 4.2).
+    // An option that may be skipped: its first two bits are 0 (RFC 8200 4.2).
     pass("an option that nobody knows", HOPS, &header(UDP, &[0x3e, 4, 1, 2, 3, 4]));
 
     let drop = |name: &str, first: u8, between: &[u8], end| check(name, &[with(plain(), first, between)], Err(end));
@@ -112,12 +112,12 @@ fn pieces_are_put_together_however_they_are_cut_and_whatever_is_before() {
     let [first, second] = cut(1, 64);
     pass("the second one first", &[second, first]);
     pass("others are not mixed in", &[&cut(1, 64)[..1], &cut(2, 32)[1..], &cut(1, 64)[1..]].concat());
-    // The only piece is whole by itself while others with its number wait (RFC 6946 4).
+    // A lone fragment is a whole packet, even while others with its number wait (RFC 6946 4).
     pass("the only piece between", &[cut(1, 64)[0].clone(), piece(1, UDP, 0, false, &payload)]);
     let options = [padding(UDP, 8), payload.clone()].concat();
     let behind = [piece(1, OPTIONS, 0, true, &options[..64]), piece(1, OPTIONS, 64, false, &options[64..])];
     pass("options in the pieces", &behind);
-    // The options before are of no concern, and may differ.
+    // The options before the fragment header do not matter, and may differ.
     let before: Vec<u8> = padding(FRAGMENT, 8);
     let before = cut(1, 64).map(|piece| with(piece.clone(), HOPS, &before));
     pass("options before", &before);
@@ -132,7 +132,7 @@ fn pieces_that_overlap_or_hide_something_are_dropped_with_their_datagram() {
     let overlapping = piece(1, UDP, 56, false, &payload[56..]);
     drop("they overlap (RFC 5722)", &[first(), overlapping.clone()], "fragment_overlap");
     drop("and what comes then", &[first(), overlapping, rest()], "fragment_of_dropped_datagram");
-    // What may be a repetition in the network is none of the sender's faults (RFC 8200 4.5).
+    // A repetition may come from the network, so it is not held against the sender (RFC 8200 4.5).
     drop("one comes twice", &[first(), first()], "fragment_repeated");
     drop("no transport header (RFC 7112)", &[piece(1, UDP, 0, true, &payload[..0])], "fragment_tiny");
     drop("half a header", &[piece(1, OPTIONS, 0, true, &padding(UDP, 8))], "fragment_tiny");

@@ -1,4 +1,4 @@
-//! Tests of whole interfaces: on a pair of devices inside the process, with a clock of the test's own or with threads.
+//! Tests of whole interfaces, on a pair of devices inside the process, with the test's own clock or with threads.
 
 mod bed;
 mod changes;

@@ -17,13 +17,13 @@ fn ip(text: &str) -> Ipv6Addr {
     text.parse().expect("an address")
 }
 
-/// Who has `target`? Asked from the far side.
+/// A question for the owner of `target`, from the far side.
 fn solicitation(target: &str) -> Vec<u8> {
     let group = ndp::solicited_node(ip(target));
     ndp_frame([FAR, ndp::group_mac(group)], "fd00::2", &group.to_string(), &ndp::solicitation(ip(target), FAR))
 }
 
-/// The interface says that it has `own`.
+/// The interface's answer that it has `own`.
 fn answered(own: &str, to: &str, mac: [u8; 6], flags: u8) -> Vec<u8> {
     ndp_frame([NEAR, mac], own, to, &ndp::advertisement(flags, ip(own), NEAR))
 }
@@ -40,9 +40,9 @@ fn questions_for_own_addresses_are_answered_and_teach_nothing() {
     let rows = [
         (solicitation(own), answered(own, "fd00::2", FAR, SOLICITED | OVERRIDE)),
         (solicitation(LINK_LOCAL), answered(LINK_LOCAL, "fd00::2", FAR, SOLICITED | OVERRIDE)),
-        // Whether it is still there: without the group, and perhaps without the hardware address (RFC 4861 4.3).
+        // A check whether it is still there: without the group, and perhaps without the hardware address (RFC 4861 4.3).
         (bare, answered(own, "fd00::2", FAR, SOLICITED | OVERRIDE)),
-        // Who asks before it takes the address has none to be answered at (RFC 4861 7.2.4).
+        // A neighbour that asks before it takes the address has no address for an answer (RFC 4861 7.2.4).
         (probe(own), answered(own, "ff02::1", all_nodes, OVERRIDE)),
     ];
     let mut bed = Bed::new();
@@ -60,7 +60,7 @@ fn questions_for_own_addresses_are_answered_and_teach_nothing() {
 
 #[test]
 fn what_is_wrong_or_not_for_this_side_is_counted_and_not_answered() {
-    // The neighbour is known: a forged message has something to change.
+    // The neighbour is known, so that a forged message could change something.
     let mut bed = Bed::new();
     let mut flow = bed.open(5, &udp(six(1, 4000), Some(six(2, 4000))));
     bed.introduce(&mut flow);
@@ -115,7 +115,7 @@ fn what_is_wrong_or_not_for_this_side_is_counted_and_not_answered() {
     let ours = ndp::advertisement(OVERRIDE, own, OTHER);
     check("our address", &ndp_frame(other, "fd00::2", "fd00::1", &ours), "ndp_conflict");
     check("from our address", &ndp_frame(other, "fd00::1", "ff02::1", &ours), "ndp_conflict");
-    // The prefix and the router that it names are not taken.
+    // The prefix and the router in it are ignored.
     let router = [&[ndp::ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0, 7, 8][..], &[0; 8]].concat();
     check("a router", &ndp_frame(WIRE, "fe80::2", "ff02::1", &router), "ndp_router_advertisement");
     check("a router far away", &with(ndp_frame(WIRE, "fe80::2", "ff02::1", &router), 21, 64), "ndp_malformed");
@@ -123,7 +123,7 @@ fn what_is_wrong_or_not_for_this_side_is_counted_and_not_answered() {
         let message = [&[kind, 0, 0, 0][..], &[0; 36]].concat();
         check(name, &ndp_frame(WIRE, "fe80::2", "fd00::1", &message), "ndp_ignored");
     }
-    // RFC 6980 5: also where it is the only piece.
+    // RFC 6980 5: also if it is a lone fragment.
     let whole = ndp_frame(WIRE, "fd00::2", "fd00::1", &question);
     let mut piece = [&whole[..54], &[58, 0, 0, 0, 0, 0, 0, 7], &whole[54..]].concat();
     (piece[19], piece[20]) = (piece[19] + 8, 44);
@@ -143,13 +143,13 @@ fn a_neighbour_that_changes_its_hardware_says_so_and_one_that_is_silent_is_asked
     };
     let tells =
         |flags| ndp_frame([OTHER, NEAR], "fd00::2", "fd00::1", &ndp::advertisement(flags, ip("fd00::2"), OTHER));
-    // Too soon after the last word.
+    // Too soon after the last answer.
     bed.give(&tells(SOLICITED | OVERRIDE));
     assert_eq!(sends(&mut bed)[0][..6], FAR);
     bed.now += ARP_LOCKED;
     bed.give(&tells(OVERRIDE));
     assert_eq!(sends(&mut bed)[0][..6], OTHER);
-    // A question of a known neighbour says where it is, too (RFC 4861 7.2.3).
+    // A question of a known neighbour also tells its address (RFC 4861 7.2.3).
     bed.now += ARP_LOCKED;
     bed.give(&solicitation("fd00::1"));
     bed.sent();
@@ -175,7 +175,7 @@ fn a_neighbour_that_changes_its_hardware_says_so_and_one_that_is_silent_is_asked
     assert_eq!((&sent[0][..6], payload(&sent[0])), (&OTHER[..], &b"where?"[..]));
 }
 
-/// A neighbour of a link-local address is asked from the interface's own one (RFC 6724 5, rule 2).
+/// Questions for a link-local neighbour come from the interface's own link-local address (RFC 6724 5, rule 2).
 #[test]
 fn a_question_goes_out_from_an_address_that_the_neighbour_can_answer() {
     for (to, from) in [("fd00::2", "fd00::1"), ("fe80::2", LINK_LOCAL)] {

@@ -1,4 +1,4 @@
-//! A thread that is never idle, with more packets for one flow than it can carry: the others notice nothing of that.
+//! A thread that is never idle, with more packets for one flow than it can carry: other flows must not notice.
 
 use super::bed::{Bed, FAR, NEAR, at, datagram, outgoing, received, udp};
 use crate::interface::Next;
@@ -7,7 +7,7 @@ use buffer::flow::Drop;
 use driver::{Transmit, Turn};
 use flow::Flow;
 
-/// Frames of a turn that leaves the thread no idle time.
+/// Frames of a turn without idle time.
 const TURN: usize = crate::limits::RECEIVE_BATCHES * base::limits::BATCH_BLOCKS;
 
 /// A bed in which a packet costs 3 ns for each byte of its weight, about 2 us.
@@ -18,7 +18,7 @@ fn bed() -> Bed {
 }
 
 impl Bed {
-    /// Receives a full turn of frames for these ports of 10.0.0.1, in this order again and again. The clock goes on by their cost.
+    /// Receives a full turn of frames for these ports of 10.0.0.1, in turn. The clock advances by their cost.
     fn saturated_turn(&mut self, ports: &[u16]) {
         let frames: Vec<_> =
             ports.iter().map(|&port| datagram([FAR, NEAR], at(2, 7), at(1, port), &[7; 100])).collect();
@@ -35,7 +35,7 @@ impl Bed {
         self.interface.core.work.simulated.expect("this test simulates it").1
     }
 
-    /// Saturated turns of so many windows, with `each` after each of them; gives the number of turns.
+    /// Runs saturated turns for `windows`, with `each` after each turn. Returns the number of turns.
     fn saturate(&mut self, windows: u64, ports: &[u16], mut each: impl FnMut(&mut Bed)) -> usize {
         let (end, mut turns) = (self.now + windows * OVERLOAD_WINDOW, 0);
         while self.now < end {
@@ -69,7 +69,7 @@ fn a_flooded_flow_loses_its_own_packets_only_and_recovers_after_the_flood() {
     assert_eq!(seen[1], sent[1]);
     let drops = overload(&flooded);
     assert_eq!(seen[0] + drops, sent[0]);
-    // The steady flow used about a tenth, and has room for four times of it. The flooded flow has what is left.
+    // The steady flow used about a tenth, and has room for four times that. The flooded flow has the rest.
     assert!(drops * 10 > sent[0] && drops * 2 < sent[0], "{drops} of {}", sent[0]);
     let count = |flow: &Flow| flow.channel.dropped(Drop::NoBuffer) + flow.channel.dropped(Drop::TooLong);
     assert_eq!((count(&flooded), count(&steady), overload(&steady)), (0, 0, 0));
@@ -82,7 +82,7 @@ fn a_flooded_flow_loses_its_own_packets_only_and_recovers_after_the_flood() {
         [("delivered".into(), (seen[0] + seen[1]) as u64), ("dropped_by_flow".into(), drops as u64)]
     );
 
-    // The flood ends, yet the thread has no idle time: another flow is flooded now.
+    // The flood ends, but the thread has no idle time: another flow is flooded now.
     let mut next = bed.open(6, &udp(at(1, 4002), None));
     let after = FLOOD.map(|port| if port == 4000 { 4002 } else { 4000 });
     let mut turns = |bed: &mut Bed, windows: u64| {
@@ -106,7 +106,7 @@ fn a_flow_that_was_flooded_has_everything_within_two_windows() {
     let (mut flooded, mut steady) = (bed.open(5, &udp(at(1, 4000), None)), bed.open(6, &udp(at(1, 4001), None)));
     let mut read = |_: &mut Bed| received(&mut flooded).len() + received(&mut steady).len();
     bed.saturate(5, &FLOOD, |bed| _ = read(bed));
-    // The thread stays busy with frames for no flow.
+    // Frames without a flow keep the thread busy.
     let quiet = [4000, 9, 9, 4001, 9, 9, 9, 9];
     bed.saturate(2, &quiet, |bed| _ = read(bed));
     let (mut seen, before) = (0, bed.counter("ended.dropped_by_flow"));
@@ -122,7 +122,7 @@ fn a_flow_alone_is_never_limited_and_neither_is_an_interface_with_idle_time() {
     let mut alone = bed.open(5, &udp(at(1, 4000), Some(at(2, 7))));
     bed.introduce(&mut alone);
     let mut seen = 0;
-    // It sends, too, and other frames are for no flow.
+    // It also sends, and the other frames have no flow.
     let turns = bed.saturate(20, &[4000, 4000, 4000, 9], |bed| {
         seen += received(&mut alone).len();
         alone.send(&[&outgoing(at(1, 4000), at(2, 7), b"mine")]).expect("there is room");

@@ -1,5 +1,5 @@
-//! What an interface does by itself: ARP, ICMP, routes, fragments, own addresses, the rate of the wire. Neighbour Discovery is in
-//! `ndp.rs`, extension headers are in `ipv6.rs`.
+//! The interface's own functions: ARP, ICMP, routes, fragments, own addresses, the rate of the wire. Neighbour
+//! Discovery is in `ndp.rs`, extension headers are in `ipv6.rs`.
 
 use super::bed::{
     At, Bed, FAMILIES, FAR, NEAR, answer, arp, asks_for, at, datagram, ends, frames, headers, icmp_frame, interface,
@@ -110,7 +110,7 @@ fn echo_requests_are_answered_within_a_limit() {
 fn a_closed_port_is_unreachable_and_its_sender_learns_it() {
     for (at, kind, code, most) in [(at as At, 3, 3, 576), (six, 1, 4, 1280)] {
         let (mut near, mut far) = (Bed::new(), Bed::with(&interface("far", 2), Capacity::default()));
-        // The second bed has the first one's hardware address; frames are carried by hand.
+        // The second bed has the first one's hardware address. The test carries the frames.
         let mut client = near.open(5, &udp(at(1, 4001), Some(at(2, 4000))));
         near.introduce(&mut client);
         let mut frame = outgoing(at(1, 4001), at(2, 4000), b"anybody?");
@@ -127,10 +127,10 @@ fn a_closed_port_is_unreachable_and_its_sender_learns_it() {
         near.give(&error);
         assert_eq!(client.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error(), 0));
         assert_eq!(near.counter("ended.icmp_error_reported"), 1);
-        // Of a long one it has as much as each path carries (RFC 4443 2.4 c, RFC 1812 4.3.2.3).
+        // An error quotes as much of a long packet as each path carries (RFC 4443 2.4 c, RFC 1812 4.3.2.3).
         far.give(&datagram([FAR, NEAR], at(1, 4001), at(2, 4000), &[7; 1400]));
         assert_eq!(far.sent().remove(0).len(), 14 + most);
-        // Never about errors, nor about what was for all.
+        // Never about errors or broadcasts.
         far.give(&error);
         let all: IpAddr = if headers == 34 { "10.0.0.255" } else { "ff02::1" }.parse().expect("an address");
         let mac = if headers == 34 { [0xff; 6] } else { [0x33, 0x33, 0, 0, 0, 1] };
@@ -214,10 +214,10 @@ fn the_exact_name_comes_before_the_bound_port() {
             |flow: &mut flow::Flow| received(flow).iter().map(|frame| payload(frame).to_vec()).collect::<Vec<_>>();
         assert_eq!(payloads(&mut exact), [b"exact"]);
         assert_eq!(payloads(&mut bound), [b"bound"]);
-        // Padding behind the packet is no part of it.
+        // Padding behind the packet does not belong to it.
         bed.give(&[&datagram(WIRE, at(2, 7), at(1, 4000), b"x")[..], &[0; 17]].concat());
         assert_eq!(payloads(&mut exact), [b"x"]);
-        // The same port of the other family is another one.
+        // The same port of the other family is independent.
         let other = if at(1, 0).is_ipv4() { six } else { super::bed::at };
         bed.give(&datagram(WIRE, other(2, 7), other(1, 4000), b"elsewhere"));
         assert!(payloads(&mut exact).is_empty() && payloads(&mut bound).is_empty());
@@ -240,7 +240,7 @@ fn a_flow_reaches_another_one_of_this_host_without_the_wire() {
         let state = bed.interface.core.state(None, bed.now);
         assert!(state.flows.iter().all(|flow| flow.receive_ns > 0), "both pay");
         assert!(bed.interface.core.state(Some(6), bed.now).flows.len() == 1);
-        // A closed port is reported to the flow, without the wire.
+        // The closed port is reported to the flow without using the wire.
         bed.interface.leave(6, bed.now);
         one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"still there?")]).expect("there is room");
         assert!(bed.sent().is_empty());
@@ -275,7 +275,7 @@ fn a_gateway_is_the_next_hop_for_all_that_no_prefix_holds() {
     }
 }
 
-/// A piece of a UDP datagram of 1,208 bytes for port 4000, in three.
+/// One of the three fragments of a UDP datagram of 1,208 bytes for port 4000.
 fn piece(at: At, number: usize) -> Vec<u8> {
     let whole = datagram(WIRE, at(2, 7), at(1, 4000), &[7; 1200]);
     let start = headers(&whole);
@@ -402,14 +402,14 @@ fn flows_take_turns_on_a_wire_that_is_full() {
     assert!(total > 2000 && sent.iter().all(|sent| sent.abs_diff(total / 3) <= 20), "{sent:?}");
 }
 
-/// RFC 5227 2.3: two announcements of each address, two seconds apart; again when the device was down and is up.
+/// RFC 5227 2.3: two announcements of each address, two seconds apart, and again after the device was down.
 #[test]
 fn an_interface_announces_its_addresses_when_it_comes_up() {
     let mut bed = Bed::new();
     bed.interface.core.announcements = Announcements::new();
     let mut announcement = arp(1, NEAR, 1, 1, [0xff; 6]);
     announcement[32..38].fill(0);
-    // Of IPv6: who has it (RFC 4862 5.4.2), then who has it now (RFC 4861 7.2.6); the last is the link-local one.
+    // IPv6: a question for the owner (RFC 4862 5.4.2), an announcement (RFC 4861 7.2.6); the last one is link-local.
     let probes = ["fd00::1", "fe80::ff:fe00:1"].map(|own| {
         let own: std::net::Ipv6Addr = own.parse().expect("an address");
         let group = ndp::solicited_node(own);
@@ -432,7 +432,7 @@ fn an_interface_announces_its_addresses_when_it_comes_up() {
     bed.give(&arp(2, FAR, 1, 1, NEAR));
     bed.give(&answer(six(1, 0).ip(), FAR));
     assert_eq!((bed.counter("ended.arp_conflict"), bed.counter("ended.ndp_conflict")), (1, 1));
-    // The addresses of the host are the host's to announce.
+    // The host announces its own addresses.
     bed.interface.core.announcements = Announcements::default();
     bed.interface.core.trouble = Some("it was down".into());
     bed.now += 10 * SECOND;

@@ -1,4 +1,4 @@
-//! A process that follows another: flows, listeners and traces go on with what the records and the channels say.
+//! A process that follows another: flows, listeners and traces go on from the records and the channels.
 
 use super::bed::{
     ACK, Bed, FAR, FIN, NEAR, RST, SYN, Tcp, at, connecting, datagram, listener, opened, opened_by, outgoing, received,
@@ -33,7 +33,7 @@ fn kept(bed: &Bed) -> Vec<(Record, Vec<OwnedFd>)> {
     all
 }
 
-/// The process is killed: another one has the device, and what was kept. Gives what could not go on.
+/// Kills the process. Another one gets the device and the records. Returns what could not be restored.
 fn follow(bed: &mut Bed, kept: Vec<(Record, Vec<OwnedFd>)>) -> Vec<String> {
     let open = super::bed::interface("near", 1);
     let routes = bed.interface.core.routes.clone();
@@ -53,10 +53,10 @@ fn follow(bed: &mut Bed, kept: Vec<(Record, Vec<OwnedFd>)>) -> Vec<String> {
     kept.into_iter().filter_map(restore).map(|error| error.text).collect()
 }
 
-/// The process is killed, and the next one goes on with everything.
+/// Kills the process. The next one continues with everything.
 fn restart(bed: &mut Bed) {
     let mut all = kept(bed);
-    // As the daemon sorts it.
+    // In the daemon's order.
     all.sort_by_key(|(record, _)| match record.what {
         Kept::Bells => 0,
         Kept::Flow(_) => 1,
@@ -74,14 +74,14 @@ fn datagrams_go_on_both_ways_and_none_waits_for_ever() {
     bed.introduce(&mut flow);
     let frame = |number: u8| outgoing(at(1, 4000), at(2, 9), &[number; 20]);
     for round in 0..20 {
-        // Rung for, and looked at by nobody.
+        // Rung for, and not looked at.
         flow.send(&[&frame(round)]).expect("there is room");
         bed.interface.core.collect_news(bed.now);
         bed.give(&datagram(WIRE, at(2, 9), at(1, 4000), &[round; 30]));
         restart(&mut bed);
         let sent = bed.sent();
         if sent.first().is_some_and(|frame| frame[12..14] == [8, 6]) {
-            // It knows no neighbour yet.
+            // It does not know a neighbour yet.
             bed.give(&super::bed::arp(2, FAR, 2, 1, NEAR));
             assert_eq!(bed.sent().len(), 1);
         }
@@ -95,7 +95,7 @@ fn datagrams_go_on_both_ways_and_none_waits_for_ever() {
         state.flows.iter().map(|flow| (flow.flow, flow.local)).collect::<Vec<_>>(),
         [(1, at(1, 4000)), (2, at(1, 4001))]
     );
-    // Names and places are taken as before.
+    // Names and places are still reserved.
     let error = bed.try_open(8, &udp(at(1, 4001), None)).expect_err("it is another user's");
     assert!(error.text.contains("another user"), "{error}");
     let next = bed.open(7, &udp(at(1, 4002), None));
@@ -104,7 +104,7 @@ fn datagrams_go_on_both_ways_and_none_waits_for_ever() {
     assert_eq!((flow.channel.state(), bed.interface.core.flows.ids().len()), (State::Closed(0), 0));
 }
 
-/// A connection of the test's own making: the far side's numbers begin at 100, this one's at `isn`.
+/// A connection whose peer's numbers begin at 100, and its own at `isn`.
 fn connect(bed: &mut Bed, flow: &mut Flow, isn: u32) {
     let names = [at(1, 4000), at(2, 80)];
     let macs = [NEAR, [0; 6]];
@@ -126,7 +126,7 @@ fn a_connection_whose_application_dies_after_a_restart_is_reset_with_the_right_n
     restart(&mut bed);
     bed.leave(7);
     bed.settle();
-    // The reset waits for the neighbour, or goes where the connection came from.
+    // The reset waits for the neighbour, or goes to the hardware address of the handshake.
     bed.give(&super::bed::arp(2, FAR, 2, 1, NEAR));
     let resets: Vec<_> =
         bed.sent().into_iter().filter(|frame| frame[12..14] == [8, 0]).map(|frame| Tcp::of(&frame)).collect();
@@ -147,7 +147,7 @@ fn listeners_accept_and_cookies_of_before_are_good() {
     let first = syn(&mut bed, 500);
     restart(&mut bed);
     bed.give(&Tcp(ACK, 501, first.wrapping_add(1)).frame(WIRE, names, &[], b"early"));
-    // A connection that waits is not kept; its first segment comes again, and opens it once more.
+    // A waiting connection is not kept. Its first segment is repeated, and opens it again.
     restart(&mut bed);
     assert!(bed.accept(7, held.listening.channel, 16).is_empty());
     bed.give(&Tcp(ACK, 501, first.wrapping_add(1)).frame(WIRE, names, &[], b"early"));
@@ -155,7 +155,7 @@ fn listeners_accept_and_cookies_of_before_are_good() {
     let mut accepted = bed.accept(7, held.listening.channel, 16);
     assert_eq!((accepted.len(), accepted[0].granted.isn), (1, first));
     assert_eq!(received(&mut accepted[0])[1][54..], *b"early");
-    // One that was accepted goes on.
+    // An accepted connection continues.
     restart(&mut bed);
     bed.give(&Tcp(ACK, 506, first.wrapping_add(1)).frame(WIRE, names, &[], b"later"));
     assert_eq!(received(&mut accepted[0])[0][54..], *b"later");
@@ -169,7 +169,7 @@ fn what_makes_no_sense_ends_for_its_application_and_harms_no_other() {
     let lost = bed.open(7, &udp(at(1, 4000), None));
     let mut other = bed.open(8, &udp(at(1, 4001), None));
     let mut all = kept(&bed);
-    // The doorbells of one client did not come, nor one file descriptor of a flow that does not exist.
+    // The doorbells of one client did not come, and neither did a descriptor of a flow that does not exist.
     all.retain(|(record, _)| (record.client, &record.what) != (7, &Kept::Bells));
     let copy = |fds: &[OwnedFd]| fds.iter().map(|fd| fd.try_clone().expect("a file descriptor")).collect::<Vec<_>>();
     let (record, fds) = all.iter().find(|(record, _)| record.client == 8 && record.number > 0).expect("it is kept");
@@ -188,7 +188,7 @@ fn what_makes_no_sense_ends_for_its_application_and_harms_no_other() {
     let (users, numbers, now) = (bed.users.clone(), Arc::clone(&bed.numbers), bed.now);
     let error = bed.interface.core.restore(other_size.0, other_size.1, &users, &numbers, now).expect_err("too short");
     assert!(error.text.contains("bytes where"), "{error}");
-    // The last one was the other's own segment, and closed it: that is between the two.
+    // The last one was the other flow's own segment, and closed it. That only concerns these two.
     bed.give(&datagram(WIRE, at(2, 9), at(1, 4001), b"goes on"));
     assert_eq!(received(&mut other).len(), 1);
 }

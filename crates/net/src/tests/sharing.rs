@@ -1,5 +1,5 @@
-//! A device that stays the host's, 10.0.0.1: its sockets and flows side by side, with the kernel's sockets of 10.0.0.2 on the
-//! other side.
+//! A device that the host keeps, 10.0.0.1: the host's sockets and flows side by side. The kernel's sockets of 10.0.0.2
+//! are on the other side.
 
 use super::bed::{
     Application, adds_up, at, await_that, datagram, icmp, interface, networks, networks_and_starter, no_limits,
@@ -94,7 +94,7 @@ fn next(flow: &mut Flow) -> Vec<u8> {
     seen[0][42..].to_vec()
 }
 
-/// One there and one back.
+/// Sends a datagram there and one back.
 fn exchange(flow: &mut Flow, far: &UdpSocket, payload: &[u8]) {
     let to = far.local_addr().expect("it is bound").to_string().parse().expect("IPv4");
     send(flow, to, payload);
@@ -105,7 +105,7 @@ fn exchange(flow: &mut Flow, far: &UdpSocket, payload: &[u8]) {
     assert_eq!(next(flow), payload);
 }
 
-/// The other side asks the host for an echo, and gets it.
+/// The other side pings the host, and gets an answer.
 fn ping(bed: &Bed) {
     let socket = in_namespace(&bed.pair.far.namespace, || {
         socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).expect("root may")
@@ -148,7 +148,7 @@ fn flows_and_the_hosts_own_sockets_work_side_by_side() {
     });
     for number in 0..50_u32 {
         exchange(&mut connected, &far, &number.to_be_bytes());
-        // Before it is sent to, the flow without a peer hears from the other side.
+        // Before the flow without a peer sends there, it receives from the other side.
         far.send_to(&number.to_le_bytes(), "10.0.0.1:5001").expect("the kernel finds the way");
         assert_eq!(next(&mut bound), number.to_le_bytes());
         exchange(&mut bound, &far, b"and back");
@@ -166,7 +166,7 @@ fn flows_and_the_hosts_own_sockets_work_side_by_side() {
     stream.read_to_end(&mut heard).expect("it is said");
     server.join().expect("no panic");
     assert_eq!(heard, said);
-    // Nobody listens there: the host says so.
+    // There is no listener: the host says so.
     let other = bed.far(at(2, 0));
     other.connect("10.0.0.1:9999").expect("it is a neighbour");
     other.send(b"anybody?").expect("the kernel finds the way");
@@ -216,12 +216,12 @@ fn a_port_is_the_hosts_or_a_flows() {
         assert!(error.text.contains(&format!("the host has UDP port {}", address.port())), "{error}");
         drop(own);
         application.open(&udp(at(1, address.port()), None));
-        // It is open as long as its client is there.
+        // It is open while its client lives.
         assert_eq!(bed.host(address).expect_err("the flow has it").kind(), std::io::ErrorKind::AddrInUse);
     }
     let chosen = application.open(&udp(at(1, 0), Some(at(2, 4000)))).granted.local;
     assert!(chosen.port() != 0 && bed.host(chosen).is_err());
-    // A second flow on the port has another peer; then the first goes.
+    // A second flow on the port has another peer. Then the first one goes.
     let mut other = Application::new(&bed.networks, 1000);
     other.open(&udp(chosen, Some(at(2, 4001))));
     let foreign = refused(&mut Application::new(&bed.networks, 1001), chosen, Some(at(2, 4002)));
@@ -231,7 +231,7 @@ fn a_port_is_the_hosts_or_a_flows() {
     assert!(bed.host(chosen).is_err());
     drop(other);
     await_that("the last flow of the port went", || bed.host(chosen).is_ok());
-    // What the host does not answer for is said before anything is held.
+    // Errors about the host are reported before any port is held.
     let mut application = Application::new(&bed.networks, 1000);
     for (local, remote, kind, text) in [
         (at(1, 80), None, NetErrorKind::Denied, "port 80 is for root"),
@@ -242,7 +242,7 @@ fn a_port_is_the_hosts_or_a_flows() {
         let error = refused(&mut application, local, remote);
         assert!(error.kind == kind && error.text.contains(text), "{:?} {error}", error.kind);
     }
-    // Down: all is the host's again.
+    // Down: the host gets everything back.
     application.open(&udp(at(1, 4000), None));
     bed.networks.down(&bed.pair.near.name).expect("it is up");
     let own = bed.host(at(1, 4000)).expect("its flow ended");
@@ -271,7 +271,7 @@ fn next_hops_are_the_hosts_and_silent_ones_are_reported() {
     await_that("it is reported", || flow.channel.errors() == unreachable);
     assert!(begun.elapsed() > Duration::from_secs(1), "the host was asked");
     exchange(&mut flow, &far, b"others go on");
-    // A route that went is missed within the life of what was found.
+    // A route that vanished is noticed within the life of an answer.
     run(&bed.pair.near, "route del 192.0.2.0/24");
     await_that("it is reported again", || {
         send(&mut flow, "192.0.2.1:4000".parse().expect("an address"), b"gone?");

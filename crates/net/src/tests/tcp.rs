@@ -15,10 +15,10 @@ use testkit::random::Random;
 
 const WIRE: [[u8; 6]; 2] = [FAR, NEAR];
 
-/// Linux's.
+/// Linux's options.
 const OPTIONS: [u8; 12] = [2, 4, 5, 180, 1, 1, 4, 2, 1, 3, 3, 7];
 
-/// The low byte of the longest segment that a packet of 1,500 bytes carries: 1,460, and 1,440 with the header of IPv6.
+/// The low byte of the longest segment in a packet of 1,500 bytes: 1,460, and 1,440 with an IPv6 header.
 fn mss(at: At) -> u8 {
     if at(1, 0).is_ipv4() { 180 } else { 160 }
 }
@@ -34,7 +34,7 @@ fn segment(at: At, port: u16, tcp: Tcp, options: &[u8], payload: &[u8]) -> Vec<u
 }
 
 impl Bed {
-    /// Sends a SYN with the number 1000 from `port`, and gives the cookie of the answer.
+    /// Sends a SYN with the number 1000 from `port`, and returns the cookie of the answer.
     fn cookie(&mut self, at: At, port: u16) -> u32 {
         self.give(&segment(at, port, Tcp(SYN, 1000, 0), &OPTIONS, b""));
         let answers = self.sent();
@@ -81,11 +81,11 @@ fn a_handshake_by_cookie_opens_a_connection_whose_data_wait_for_the_application(
         let frames = received(&mut flow);
         assert_eq!((frames.len(), &frames[1], &frames[2]), (3, &ack, &more));
         assert_eq!((Tcp::of(&frames[0]), &frames[0][headers(&frames[0]) + 20..]), (Tcp(SYN, 1000, 0), &OPTIONS[..]));
-        // 1000 << 7 is more than a SYN can say.
+        // 1000 << 7 is more than a SYN's window can hold.
         assert_eq!(frames[0][headers(&frames[0]) + 14..][..2], [0xff, 0xff]);
         assert_eq!(frames[0][..12], [NEAR, FAR].concat());
 
-        // Both ways from now on, and its bell rings.
+        // Data go both ways from now on, and its bell rings.
         flow.awake();
         bed.give(&more);
         assert!(!flow.fall_asleep());
@@ -115,7 +115,7 @@ fn answers_say_no_more_than_the_syn_did() {
             (&[2, 4, 1, 0], &[2, 4, 5, mss(at)]),
             (&[1, 1, 4, 2], &[2, 4, 5, mss(at), 1, 1, 4, 2]),
             (&[1, 3, 3, 0], &[2, 4, 5, mss(at), 1, 3, 3, 3]),
-            // Timestamps are not remembered.
+            // Timestamps are not kept.
             (&[1, 1, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0], &[2, 4, 5, mss(at)]),
         ] {
             bed.give(&segment(at, 5000, Tcp(SYN, 7, 0), options, b""));
@@ -142,7 +142,7 @@ fn what_is_no_cookie_is_reset_and_an_old_one_is_none() {
                 [Tcp(RST, acknowledgment, 0)]
             );
         }
-        // With a wrong checksum it says nothing at all.
+        // With a wrong checksum there is no answer.
         let mut broken = segment(at, 5000, Tcp(ACK, 1001, cookie.wrapping_add(1)), &[], b"data");
         *broken.last_mut().expect("it has data") ^= 1;
         bed.give(&broken);
@@ -174,7 +174,7 @@ fn a_full_queue_drops_and_goes_on_when_there_is_room() {
         let rest = bed.accept(0, held.listening.channel, 16);
         assert_eq!(rest.iter().map(|flow| flow.granted.isn).collect::<Vec<_>>(), [cookies[1], cookies[3]]);
         assert!(bed.ends().contains(&("dropped_by_listener".into(), 2)));
-        // Others see nothing of it.
+        // Other users do not see it.
         assert!(bed.interface.core.state(Some(7), bed.now).listeners.is_empty());
     }
 }
@@ -195,7 +195,7 @@ fn what_follows_a_dropped_beginning_is_not_reset() {
         assert_eq!(state.drops, [("queue is full".to_string(), 3)]);
         bed.give(&segment(at, 5001, Tcp(ACK, 1001, cookie.wrapping_add(1)), &[], b"the first one"));
         assert_eq!(bed.accept(0, held.listening.channel, 16).len(), 1);
-        // What was not sent again while a cookie is good was for no listener.
+        // A segment that was not repeated while a cookie is valid was not for a listener.
         let stray = segment(at, 5002, Tcp(ACK, 1101, cookie.wrapping_add(1)), &[], b"");
         bed.now += COOKIE_TIME - 1;
         bed.give(&stray);
@@ -376,7 +376,7 @@ fn mutated_segments_never_panic_and_each_ends_once() {
         for _ in 0..count {
             let mut frame = seeds[random.below(seeds.len())].clone();
             for _ in 0..random.below(5) {
-                // Behind the Ethernet header, mostly in that of TCP.
+                // Behind the Ethernet header, mostly in the TCP header.
                 let place = match random.below(4) {
                     0 => 14 + random.below(headers - 14),
                     _ => headers + random.below(frame.len() - headers),
@@ -413,7 +413,7 @@ fn mutated_segments_never_panic_and_each_ends_once() {
             assert!(ends.iter().any(|(end, _)| end == name), "{name}: {ends:?}");
         }
         assert!(ends.len() > 12 && bed.counter("flows.faults") == 0, "{ends:?}");
-        // One of 2^23 guesses is right: nothing was opened but what had a cookie.
+        // One of 2^23 guesses is right: only connections with a cookie were opened.
         assert!(bed.interface.core.accept(0, held.listening.channel, 16).expect("it is there").len() <= 2);
     }
 }

@@ -1,4 +1,4 @@
-//! How TCP connections end, and what strangers hear who send segments for none.
+//! The ends of TCP connections, and the answers to strangers that send segments without a connection.
 
 use super::bed::{
     ACK, At, Bed, FAMILIES, FAR, FIN, NEAR, RST, SYN, Tcp, answer, connecting, headers, icmp_frame, listener, packet,
@@ -34,7 +34,7 @@ impl Bed {
         );
     }
 
-    /// A connection of this client: it sent 100 bytes, of which 50 are acknowledged, and received 10.
+    /// A connection of this client: it sent 100 bytes, 50 of them acknowledged, and received 10.
     fn connected(&mut self, client: u64, at: At) -> Flow {
         let names = names(at);
         let mut flow = self.open(client, &connecting(names[0], names[1]));
@@ -67,7 +67,7 @@ impl Bed {
     }
 }
 
-/// RFC 9293 3.10.7.1, and what is never answered.
+/// RFC 9293 3.10.7.1, and segments that are never answered.
 #[test]
 fn segments_for_nobody_are_reset_by_the_rules() {
     for at in FAMILIES {
@@ -111,7 +111,7 @@ fn segments_for_nobody_are_reset_by_the_rules() {
         let short = far(at, syn, b"");
         let short = packet(WIRE, at(2, 0).ip(), at(1, 0).ip(), 6, &short[headers(&short)..][..19]);
         silent(&mut bed, &short, "ended.tcp_malformed");
-        // A listener is silent about segments that open nothing.
+        // A listener does not answer segments that open no connection.
         bed.listen(5, &OpenListener { local: at(1, 4000), ..listener(4000, 8) }).expect("nothing is in its way");
         for flags in [0, FIN, FIN | SYN, RST, RST | SYN] {
             silent(&mut bed, &far(at, Tcp(flags, 1, 0), b""), "ended.tcp_closed_port");
@@ -169,16 +169,16 @@ fn a_connection_that_is_finished_is_not_reset() {
         bed.finish(&mut flow);
         bed.leave(5);
         assert!(bed.answers().is_empty());
-        // The other side reset it.
+        // The peer reset it.
         let flow = bed.connected(5, at);
         bed.give(&far(at, Tcp(RST, 7011, 0), b""));
         bed.interface.close_channel(5, flow.granted.channel, bed.now).expect("it is there");
         assert!(bed.answers().is_empty());
-        // It sent nothing.
+        // It sent no segment.
         bed.open(6, &connecting(at(1, 4001), at(2, 80)));
         bed.leave(6);
         assert!(bed.answers().is_empty());
-        // It sent a SYN, and heard nothing.
+        // It sent a SYN, and got no answer.
         let mut flow = bed.open(5, &connecting(names(at)[0], names(at)[1]));
         let isn = flow.granted.isn;
         bed.send(&mut flow, Tcp(SYN, isn, 0), b"");
@@ -197,7 +197,7 @@ fn the_name_of_an_ended_connection_is_kept_from_others_for_a_minute() {
         bed.sent();
         let error = bed.try_open(6, &connecting(names(at)[0], names(at)[1])).expect_err("it ended just now");
         assert!(error.kind == NetErrorKind::InUse && error.text.contains("ended less than a minute ago"), "{error}");
-        // Another port of either side is free, and so is the port itself for another use.
+        // Other ports of either side are free, and so is the port for another use.
         bed.open(6, &connecting(names(at)[0], at(2, 81)));
         bed.open(6, &udp(names(at)[0], Some(names(at)[1])));
         bed.leave(6);
@@ -206,7 +206,7 @@ fn the_name_of_an_ended_connection_is_kept_from_others_for_a_minute() {
         bed.now += SECOND;
         assert!(bed.try_open(6, &connecting(names(at)[0], names(at)[1])).is_ok());
         bed.leave(6);
-        // Its own user may go on at once.
+        // Its own user may reuse it at once.
         let mut bed = Bed::new();
         let flow = bed.connected(5, at);
         bed.interface.close_channel(5, flow.granted.channel, bed.now).expect("it is there");
@@ -231,7 +231,7 @@ fn the_driver_answers_for_a_connection_that_ended() {
         check(Tcp(ACK, 7011, next), b"data", Some(Tcp(RST, next, 0)));
         check(Tcp(FIN | ACK, 7011, next), b"", Some(Tcp(RST, next, 0)));
         check(Tcp(ACK, 7011, next), b"", None);
-        // It says that the reset was not what it expects (RFC 5961 3.2).
+        // The peer says that the reset had an unexpected number (RFC 5961 3.2).
         check(Tcp(ACK, 7011, next.wrapping_sub(50)), b"", Some(Tcp(RST, next.wrapping_sub(50), 0)));
         check(Tcp(RST, 7011, 0), b"", None);
         // A new connection from there finds a closed port.
@@ -271,7 +271,7 @@ fn a_client_that_comes_again_to_a_listener_is_served() {
             bed.give(&far(at, Tcp(ACK, 1000 * round + 1, cookie.wrapping_add(1)), b""));
             let flow = bed.accept(5, held.listening.channel, 1).remove(0);
             bed.interface.close_channel(5, flow.granted.channel, bed.now).expect("it is there");
-            // The hardware address is that of the handshake: nobody asked for it.
+            // The hardware address comes from the handshake: the interface asked no neighbour.
             assert_eq!(bed.answers(), [Tcp(RST | ACK, cookie.wrapping_add(1), 1000 * round + 1)]);
         }
     }
@@ -283,7 +283,7 @@ fn icmp_errors_are_about_segments_under_way_and_name_a_path_mtu() {
         let mut bed = Bed::new();
         let flow = bed.connected(5, at);
         let isn = flow.granted.isn;
-        // Host unreachable, port unreachable; too big.
+        // Host unreachable, port unreachable, too big.
         let (is_four, ips) = (at(1, 0).is_ipv4(), [at(2, 0).ip(), at(1, 0).ip()]);
         let (unreachable, closed) = if is_four { ((3, 1), (3, 3)) } else { ((1, 3), (1, 4)) };
         let too_big = if is_four { (3, 4) } else { (2, 0) };
@@ -293,7 +293,7 @@ fn icmp_errors_are_about_segments_under_way_and_name_a_path_mtu() {
             icmp_frame(WIRE, ips, kind, code, &[&mtu.to_be_bytes()[..], quoted].concat())
         };
         let errors = |flow: &Flow| flow.channel.errors();
-        // 50 to 101 behind the SYN are under way.
+        // 50 to 101 after the SYN are in flight.
         for (sequence, counts) in [(0, false), (50, false), (51, true), (100, true), (101, true), (102, false)] {
             let before = errors(&flow).0;
             bed.give(&about(unreachable, 0, isn.wrapping_add(sequence)));
@@ -308,7 +308,7 @@ fn icmp_errors_are_about_segments_under_way_and_name_a_path_mtu() {
         }
         bed.give(&about(too_big, least, isn.wrapping_add(51)));
         assert_eq!(errors(&flow), (5, Errno::MSGSIZE.raw_os_error(), least));
-        // Nothing was sent yet, so that nothing can be under way.
+        // The flow has not sent yet, so no segment can be in flight.
         let fresh = bed.open(6, &connecting(at(1, 4001), at(2, 80)));
         let quoted = Tcp(SYN, fresh.granted.isn, 0).frame([NEAR, FAR], [at(1, 4001), at(2, 80)], &[], b"");
         let rest = [&[0; 4][..], &quoted[14..headers(&quoted) + 8]].concat();

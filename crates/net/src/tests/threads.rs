@@ -1,4 +1,4 @@
-//! Interfaces with their threads, through what the daemon calls.
+//! Interfaces with their threads, used through the daemon's API.
 
 use super::bed::{
     self, ACK, Application, FAMILIES, FAR, NEAR, RST, SYN, Tcp, at, await_that, connecting, datagram, headers, joined,
@@ -77,7 +77,7 @@ fn a_client_that_is_dropped_leaves_nothing() {
     let mut next = Application::new(&near, 1001);
     assert_eq!(next.open(&udp(named, None)).granted.local, named);
     drop(next);
-    // Other tests open files meanwhile, but not fifty times four of them.
+    // Other tests open files meanwhile, but not fifty times four.
     let after = std::fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
     assert!(after.zip(before).is_none_or(|(after, before)| after < before + 150), "{before:?} {after:?}");
 }
@@ -86,7 +86,7 @@ fn a_client_that_is_dropped_leaves_nothing() {
 fn what_an_application_closed_is_free_for_its_next_flow() {
     let [near, _far] = joined();
     let mut application = Application::new(&near, 1000);
-    // A user may have 15 of these: places come back, too, and numbers of channels.
+    // A user may have 15 of these: places and channel numbers are released, too.
     let large = OpenFlow { receive_buffers: 1024, buffer_bytes: 65_536, ..udp(at(1, 4000), None) };
     for round in 0..20 {
         let mut flow = application.open(&large);
@@ -97,7 +97,7 @@ fn what_an_application_closed_is_free_for_its_next_flow() {
     flow.close();
     assert!(near.state(None)[0].flows.is_empty());
     assert_eq!(flow.channel.state(), State::Closed(0));
-    // Its number is another flow's, which it does not reach.
+    // Its number now belongs to another flow, which it must not reach.
     let next = application.open(&large);
     flow.close();
     assert_eq!((next.granted.channel, near.state(None)[0].flows.len()), (0, 1));
@@ -140,7 +140,7 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     check(1000, &udp(six(1, 0), to("[2001:db8::1]:53")), NetErrorKind::Absent, "no interface routes to 2001:db8::1");
     check(1000, &udp(six(1, 0), Some(at(2, 53))), NetErrorKind::Request, "fd00::1 and 10.0.0.2 are of two families");
     check(1000, &udp(at(1, 0), Some(six(2, 53))), NetErrorKind::Request, "10.0.0.1 and fd00::2 are of two families");
-    // One user's flows share a port where their remotes differ.
+    // Flows of one user share a port if their remotes differ.
     client.open(&udp(at(1, 4000), Some(at(2, 1))), &no_limits).expect("another remote");
     client.open(&udp(at(1, 4000), Some(at(2, 2))), &no_limits).expect("another remote");
     let (kind, text) = refusal(client.open(&udp(at(1, 4000), Some(at(2, 2))), &no_limits));
@@ -176,13 +176,13 @@ fn an_interface_without_addresses_of_a_family_carries_none_of_it() {
     check(Some("four"), "[::]:0", Err("has no address of IPv6"));
     check(Some("six"), "0.0.0.0:0", Ok("fd00::1"));
     check(Some("six"), "[::]:0", Ok("fd00::1"));
-    // The only interface that can.
+    // The only possible interface.
     check(None, "[::]:0", Ok("fd00::1"));
     check(None, "0.0.0.0:0", Ok("10.0.0.1"));
     networks.down("six").expect("it is up");
     check(None, "[::]:0", Err("no interface has an address of IPv6"));
     check(None, "0.0.0.0:0", Ok("10.0.0.1"));
-    // Whichever comes first.
+    // Whichever is first.
     let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
     fars.push(far);
     let mut both = bed::interface("both", 2);
@@ -215,7 +215,7 @@ fn interfaces_come_up_once_and_go_down_with_their_flows() {
     networks.down("one").expect("it is up");
     assert_eq!(flow.channel.state(), State::Closed(Errno::NETDOWN.raw_os_error()));
     assert_eq!(networks.state(None).len(), 1);
-    // The client may go on elsewhere, with new doorbells.
+    // The client may continue elsewhere, with new doorbells.
     assert!(application.open(&udp(at(2, 0), None)).granted.has_bells);
 }
 
@@ -310,13 +310,13 @@ fn each_user_has_limits_of_its_own_for_shares() {
     let (kind, text) = refusal(anna.open(&share("fair:11"), &limits));
     assert!(kind == NetErrorKind::Full && text.contains("user 1000 may have weights up to 10"), "{text}");
     anna.open(&share("fair:10"), &limits).expect("it is permitted");
-    // Another connection of the same user has the same limit, another user has one of its own.
+    // Another connection of the same user has the same limit; another user has its own.
     let second = refusal(networks.client(2, 1000).open(&share("1ms/100ms"), &limits));
     assert_eq!(second.0, NetErrorKind::Full);
     let mut others = [(3, 1001), (4, 0)].map(|(process, user)| networks.client(process, user));
     others[0].open(&share("20ms/100ms"), &limits).expect("its own 20 %");
     others[1].open(&share("50ms/100ms"), &no_limits).expect("root has no limit");
-    // A change counts without what the flow had; root gives more.
+    // A change counts without the flow's old share; root may give more.
     let change = |user, share: &str, limits| networks.share(user, first.flow, share, &|_| limits);
     let ordinary = Some(ShareLimits::default());
     change(Some(1000), "4ms/100ms", ordinary).expect("it is less");
@@ -347,7 +347,7 @@ fn what_was_sent_before_a_close_leaves() {
     });
 }
 
-/// The driver rings for room now and then, not for each packet: an application that sleeps without room must be among these.
+/// The driver only rings for room now and then. An application that sleeps without room must be woken by one of those.
 #[test]
 fn an_application_that_waits_for_room_is_woken() {
     for (send_records, send_bytes, payload) in
@@ -361,7 +361,7 @@ fn an_application_that_waits_for_room_is_woken() {
         for number in 0..2000 {
             while flow.send(&[&frame]).is_err() {
                 flow.ring();
-                // As an application does: it looks again after it said that it sleeps.
+                // Like an application: it looks again after announcing its sleep.
                 if flow.fall_asleep() && flow.send(&[&frame]).is_err() {
                     let mut fds = [rustix::event::PollFd::from_borrowed_fd(flow.fd(), rustix::event::PollFlags::IN)];
                     let wait = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -374,7 +374,7 @@ fn an_application_that_waits_for_room_is_woken() {
     }
 }
 
-/// From listening to a reset at the end, between two threads.
+/// From listening to the final reset, between two threads.
 #[test]
 fn a_client_listens_accepts_and_is_reset_when_its_interface_goes_down() {
     for at in FAMILIES {

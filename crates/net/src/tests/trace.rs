@@ -1,4 +1,4 @@
-//! Traces of flows: what they show, who may have them, and that the traced flow does not notice.
+//! Traces of flows: their content, their permissions, and that the traced flow does not notice.
 
 use super::bed::{Application, FAMILIES, FAR, NEAR, at, await_that, datagram, joined, received, udp};
 use crate::NetErrorKind;
@@ -10,7 +10,7 @@ fn trace(application: &mut Application, user: Option<u32>, flow: u64, snap: u32)
     Host::default().adopt(granted, TRACE_GEOMETRY, fds).expect("it is whole")
 }
 
-/// Which way each frame went, its length, and what was kept of it.
+/// The direction, length and kept bytes of each frame.
 fn traced(trace: &mut Flow) -> Vec<(Direction, u32, Vec<u8>)> {
     let read = |packet: &Vec<u8>| {
         let (head, frame) = TraceHead::read(packet).expect("a head");

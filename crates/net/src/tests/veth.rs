@@ -14,7 +14,7 @@ use std::net::{SocketAddrV6, UdpSocket};
 use std::process::Command;
 use testkit::network::{End, Pair, may_make_networks};
 
-/// A pair whose far end is the kernel's, 10.0.0.2 and fd00::2; none where `ip` is missing.
+/// A pair whose far end is the kernel's, 10.0.0.2 and fd00::2. `None`: `ip` is missing.
 pub(super) fn kernel_at_the_far_end() -> Option<Pair> {
     let pair = Pair::new();
     let done = give_address(&pair.far, "10.0.0.2/24") && give_address(&pair.far, "fd00::2/64");
@@ -22,7 +22,7 @@ pub(super) fn kernel_at_the_far_end() -> Option<Pair> {
     done.then_some(pair)
 }
 
-/// Gives the kernel an address on a device. One of IPv6 is good at once: no other host has it.
+/// Gives the kernel an address on a device. An IPv6 address is usable at once: no other host has it.
 pub(super) fn give_address(end: &End, address: &str) -> bool {
     let is_six = address.contains(':');
     if is_six {
@@ -37,7 +37,7 @@ pub(super) fn give_address(end: &End, address: &str) -> bool {
     done
 }
 
-/// Has the kernel speak IPv6 on a device; in the namespaces of tests it does not by itself.
+/// Enables IPv6 on a device, which is off in the tests' namespaces.
 fn speak_ipv6(end: &End) {
     for (setting, value) in [("accept_dad", "0"), ("disable_ipv6", "0")] {
         let path = format!("/proc/sys/net/ipv6/conf/{}/{setting}", end.name);
@@ -72,13 +72,13 @@ fn exchange(how: &str, at: At) {
         });
         assert_eq!(*payload(&seen[0]), number.to_be_bytes());
     }
-    // The kernel says that nobody listens.
+    // The kernel reports that there is no listener.
     let mut closed = application.open(&udp(at(1, 5001), Some(at(2, 4444))));
     let frame = summed([flow.granted.mac, [0; 6]], at(1, 5001), at(2, 4444), b"anybody?");
     closed.send(&[&frame]).expect("there is room");
     let refused = (1, Errno::CONNREFUSED.raw_os_error(), 0);
     await_that("the kernel's ICMP error", || closed.channel.errors() == refused);
-    // And learns that nobody listens here.
+    // The far side learns that there is no listener here.
     let other = in_namespace(&pair.far.namespace, || UdpSocket::bind(at(2, 0))).expect("the port is free");
     other.connect(at(1, 9999)).expect("it is a neighbour");
     other.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a socket option");
@@ -88,7 +88,7 @@ fn exchange(how: &str, at: At) {
     let state = networks.state(None).remove(0);
     assert!(super::bed::adds_up(&state.counters), "{:?}", state.counters);
     assert_eq!((state.flows[0].received, state.flows[0].sent, state.trouble), (100, 100, None));
-    // Down and up again: it goes on by itself.
+    // Down and up again: it continues by itself.
     pair.near.set_up(false);
     await_that("trouble is said", || networks.state(None)[0].trouble.is_some());
     pair.near.set_up(true);
@@ -114,7 +114,7 @@ fn the_kernel_and_an_application_talk_by_an_xdp_socket() {
     }
 }
 
-/// The kernel asks whether an interface is there, at its address and at the one of the link.
+/// The kernel pings an interface, at its own and at its link-local address.
 #[test]
 fn the_kernel_pings_an_interface_over_ipv6() {
     if !may_make_networks() {
@@ -136,11 +136,11 @@ fn the_kernel_pings_an_interface_over_ipv6() {
     for (number, (address, _)) in state.addresses.iter().skip(1).enumerate() {
         let std::net::IpAddr::V6(address) = *address else { panic!("{address} is one of IPv4") };
         let to = SocketAddrV6::new(address, 0, 0, pair.far.index);
-        // The kernel fills the checksum in (RFC 3542 3.1).
+        // The kernel fills in the checksum (RFC 3542 3.1).
         let request = [&[128, 0, 0, 0, 0, 7, 0, number as u8][..], b"are you there?"].concat();
         net::sendto(&socket, &request, net::SendFlags::empty(), &to).expect("the kernel finds the way");
         let mut bytes = [0; 100];
-        // Others come, too: the answers of neighbours, for one.
+        // Other packets come, too, such as answers of neighbours.
         let answer = loop {
             let (_, len) = net::recv(&socket, &mut bytes[..], net::RecvFlags::empty()).expect("it is answered");
             if bytes[0] == 129 {
@@ -151,7 +151,7 @@ fn the_kernel_pings_an_interface_over_ipv6() {
     }
 }
 
-/// Datagrams of the kernel's socket that no receive buffer holds alone; one that finds too few is dropped and counted.
+/// Datagrams of the kernel's socket that need several receive buffers. One that finds too few is dropped and counted.
 fn receive_long_datagrams(how: &str, at: At, longest: usize) {
     let Some(pair) = kernel_at_the_far_end() else { return };
     let networks = networks();
@@ -219,7 +219,7 @@ fn devices_that_the_kernel_uses_are_refused() {
     check(&pair.far.name, Some("magic"), NetErrorKind::Request, "there are af_xdp, af_packet, tuntap and loopback");
 }
 
-/// By a packet socket both stacks would see all packets; by XDP the kernel sees none.
+/// With a packet socket both stacks would see all packets; with XDP the kernel sees none.
 #[test]
 fn a_device_on_which_the_kernel_speaks_ipv6_needs_xdp() {
     if !may_make_networks() {
@@ -265,7 +265,7 @@ fn the_kernel_and_an_application_talk_by_a_tap_device() {
     let networks = networks();
     let open = OpenInterface { how: Some("tuntap".into()), ..interface("tap7", 1) };
     if let Err(error) = in_namespace(&namespace, || networks.up(&open)) {
-        // No door to tap devices here.
+        // There is no access to tap devices here.
         eprintln!("skipped (kernel): {error}");
         return;
     }

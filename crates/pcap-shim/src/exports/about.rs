@@ -1,4 +1,4 @@
-//! What is known of a handle, and what libpcap knows of its link type.
+//! Properties of a handle and of its link type.
 
 use super::{export, with, with_live};
 use crate::abi::{BpfProgram, Pcap, SNAPLEN_MAX, status};
@@ -9,14 +9,14 @@ use crate::real::real;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// Has libpcap's handle do something, and keeps its error text if `failed` says so of what it gives.
+/// Calls a function of libpcap's handle. If `failed` says so of the result, keeps libpcap's error text.
 pub fn by_libpcap<T: Copy>(
     handle: &Handle,
     inactive: impl FnOnce() -> T,
     failed: impl FnOnce(T) -> bool,
     work: impl FnOnce(*mut Pcap) -> Option<T>,
 ) -> T {
-    // Not lent meanwhile: libpcap knows nothing of our handle, and may take long.
+    // The handle is not lent during the call: libpcap does not use our handle, and may take long.
     let dead = handle.with(|inner| inner.live.as_ref().map(|live| live.dead().handle())).flatten();
     let Some(dead) = dead else { return inactive() };
     let Some(done) = work(dead) else {
@@ -26,16 +26,16 @@ pub fn by_libpcap<T: Copy>(
     if failed(done)
         && let Some(error) = real().pcap_geterr
     {
-        // SAFETY: libpcap's handle, which gives a string inside it.
+        // SAFETY: libpcap's handle; the result is a string inside it.
         let text = unsafe { CStr::from_ptr(error(dead)) };
         handle.fail(status::ERROR, text.to_string_lossy());
     }
     done
 }
 
-/// A number that an active handle has.
+/// A number that only an active handle has.
 fn number(handle: &Handle, function: Option<unsafe extern "C" fn(*mut Pcap) -> c_int>) -> c_int {
-    // libpcap keeps no text for these.
+    // libpcap sets no error text for these.
     by_libpcap(
         handle,
         || status::NOT_ACTIVATED,
@@ -69,22 +69,22 @@ export! {
 }
 
 export! {
-    /// Bytes of each packet at most.
+    /// The most bytes of each packet.
     fn pcap_snapshot(handle: handle) -> c_int => |ours| number(ours, real().pcap_snapshot)
 }
 
 export! {
-    /// Is the file it reads of the other byte order? It reads none.
+    /// Has its file the other byte order? It reads no file.
     fn pcap_is_swapped(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(0))
 }
 
 export! {
-    /// Version of the file it reads; it reads none.
+    /// Version of its file. It reads no file.
     fn pcap_major_version(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(0))
 }
 
 export! {
-    /// Version of the file it reads; it reads none.
+    /// Version of its file. It reads no file.
     fn pcap_minor_version(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(0))
 }
 
@@ -94,12 +94,12 @@ export! {
 }
 
 export! {
-    /// The file it reads; it reads none.
+    /// Its file. It reads no file.
     fn pcap_file(handle: handle) -> *mut c_void => |_ours| std::ptr::null_mut()
 }
 
 export! {
-    /// Link types it may be given; the list is for pcap_free_datalinks().
+    /// Link types that it can be set to. pcap_free_datalinks() frees the list.
     fn pcap_list_datalinks(handle: handle, list: *mut *mut c_int) -> c_int => |ours| with_live(ours, |live| {
         // SAFETY: the caller's place for a pointer.
         Ok(unsafe { super::settings::give_list(ours, live.dead().links(), list) })
@@ -107,7 +107,7 @@ export! {
 }
 
 export! {
-    /// Gives it another link type.
+    /// Sets another link type.
     fn pcap_set_datalink(handle: handle, link: c_int) -> c_int => |ours| {
         let set = |live: &mut Live| live.dead_mut().set_link(link);
         with(ours, |inner| match inner.live.as_mut().is_some_and(set) {
@@ -119,7 +119,7 @@ export! {
 
 fn link_name(link: c_int) -> String {
     if let Some(function) = real().pcap_datalink_val_to_name {
-        // SAFETY: a number; gives a constant or null.
+        // SAFETY: takes a number; the result is a constant or null.
         let name = unsafe { function(link) };
         if !name.is_null() {
             // SAFETY: a constant string.
@@ -143,21 +143,21 @@ export! {
     }
 }
 
-/// Version of libpcap, and that this stands before it.
+/// The version of libpcap, and the version of this library in front of it.
 ///
 /// # Safety
 ///
-/// None is needed.
+/// It has no conditions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pcap_lib_version() -> *const c_char {
     static TEXT: OnceLock<CString> = OnceLock::new();
     guarded(|| {
         let text = TEXT.get_or_init(|| {
             let theirs = real().pcap_lib_version.map_or("libpcap version 1.10.3 (missing)".into(), |function| {
-                // SAFETY: gives a constant.
+                // SAFETY: the result is a constant.
                 unsafe { CStr::from_ptr(function()) }.to_string_lossy().into_owned()
             });
-            // Programs read the version number from the beginning.
+            // libpcap's version comes first: programs parse it.
             let ours = concat!("Streamline ", env!("CARGO_PKG_VERSION"));
             CString::new(format!("{theirs} under {ours}")).unwrap_or_default()
         });

@@ -1,4 +1,4 @@
-//! Lists of devices: libpcap's, and behind them each interface once more under a name of ours.
+//! Lists of devices: libpcap's, followed by each interface again under a name with our prefix.
 
 use crate::abi::Interface;
 use crate::guard::{Failed, allocate, guarded};
@@ -7,7 +7,7 @@ use crate::names::{self, PREFIX, Target};
 use crate::real::real;
 use std::ffi::{CStr, CString, c_char, c_int};
 
-/// Lists devices; for pcap_freealldevs().
+/// Lists devices. pcap_freealldevs() frees the list.
 ///
 /// # Safety
 ///
@@ -16,15 +16,15 @@ use std::ffi::{CStr, CString, c_char, c_int};
 pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, error: *mut c_char) -> c_int {
     guarded(|| {
         let Some(function) = real().pcap_findalldevs else { return Failed::FAILED };
-        // SAFETY: the caller's arguments, for the function the caller meant.
+        // SAFETY: passes the caller's arguments to the function that the caller meant.
         let done = unsafe { function(list, error) };
         if done != 0 {
             return done;
         }
-        // SAFETY: on success `list` points to a list of libpcap's, which nobody else has.
+        // SAFETY: on success `list` points to libpcap's new list, which no other code uses.
         if unsafe { add_ours(list) }.is_none() {
             write_error(error, "malloc: Cannot allocate memory");
-            // SAFETY: the list as it is: every node in it is whole.
+            // SAFETY: every node in the list is complete.
             unsafe {
                 if let Some(free) = real().pcap_freealldevs {
                     free(*list);
@@ -37,13 +37,13 @@ pub unsafe extern "C" fn pcap_findalldevs(list: *mut *mut Interface, error: *mut
     })
 }
 
-/// Puts nodes of ours behind libpcap's. `None` if there is no memory.
+/// Appends our nodes to libpcap's. `None`: out of memory.
 ///
 /// # Safety
 ///
-/// `list` points to a list of devices that is ours to change.
+/// `list` points to a list of devices that this function may change.
 unsafe fn add_ours(list: *mut *mut Interface) -> Option<()> {
-    // SAFETY: by the caller's word; each node's `next` is a node or null, and its name a string.
+    // SAFETY: the caller guarantees the list; each node's `next` is a node or null, and its name is a string.
     unsafe {
         let mut names = Vec::new();
         let mut end = list;
@@ -57,7 +57,7 @@ unsafe fn add_ours(list: *mut *mut Interface) -> Option<()> {
         for (name, flags) in names {
             let Ok(name) = name.to_str() else { continue };
             let Ok(ours) = CString::new(format!("{PREFIX}{name}")) else { continue };
-            // Interfaces only: libpcap lists `any`, USB, Bluetooth and more besides. And nothing where it is switched off.
+            // Interfaces only: libpcap also lists `any`, USB, Bluetooth and others. No nodes if the library is switched off.
             if !names::is_interface(name) || !matches!(names::target(&ours), Some(Target::Device { .. })) {
                 continue;
             }
@@ -66,7 +66,7 @@ unsafe fn add_ours(list: *mut *mut Interface) -> Option<()> {
             if node.is_null() {
                 return None;
             }
-            // In the list before its texts are there, so that it is freed with the list.
+            // Linked before its texts exist, so that the node is freed with the list.
             node.write(Interface {
                 next: std::ptr::null_mut(),
                 name: std::ptr::null_mut(),
@@ -83,19 +83,19 @@ unsafe fn add_ours(list: *mut *mut Interface) -> Option<()> {
     }
 }
 
-/// A string that libpcap can free.
+/// Copies a string into memory that libpcap can free.
 fn copy(text: &CStr) -> Option<*mut c_char> {
     let bytes = text.to_bytes_with_nul();
     let to = allocate(bytes.len()).cast::<u8>();
     if to.is_null() {
         return None;
     }
-    // SAFETY: as many bytes, just allocated.
+    // SAFETY: the new memory has this many bytes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     Some(to.cast())
 }
 
-/// Network and mask of a device's address: those of the interface behind a name of ours.
+/// Network and mask of a device's address. For a name with our prefix: of the interface behind it.
 ///
 /// # Safety
 ///
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn pcap_lookupnet(
             None => None,
             Some(Target::Device { name, .. }) => CString::new(name).ok(),
             Some(Target::Request(_)) => {
-                // As for `any`: no address, no error.
-                // SAFETY: the caller's places.
+                // As for `any`: no address and no error.
+                // SAFETY: the caller passes valid places.
                 unsafe {
                     net.write(0);
                     mask.write(0);

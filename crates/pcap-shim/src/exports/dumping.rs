@@ -1,9 +1,9 @@
 //! Writing packets to capture files that were opened for a handle of ours.
 //!
-//! libpcap does the work: what it opens is a stream of the C library's, and pcap_dump() writes to it twice for each packet.
-//! Each of these takes the stream's lock, which costs three quarters of what a packet costs here (64 bytes, measured by
-//! perf: 61 of 83 ns). While the process has one thread there is nobody to lock out, as the C library itself says; then the
-//! same bytes go into the same stream without.
+//! libpcap opens the file as a stream of the C library. For each packet, its pcap_dump() writes to the stream twice,
+//! and each write takes the stream's lock. The locks cost three quarters of a packet's time here (64 bytes, measured by
+//! perf: 61 of 83 ns). While the process has only one thread, as the C library reports, no lock is needed: then this
+//! file writes the same bytes to the same stream without it.
 
 use super::export;
 use crate::abi::{PacketHeader, Pcap, status};
@@ -14,11 +14,10 @@ use crate::real::real;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Files open at a time that are known to be plain streams. Of more, those that were opened last are not, and are written
-/// to as by libpcap.
+/// The most open files that are known to be plain streams. Further files are written by libpcap's pcap_dump().
 const STREAMS: usize = 16;
 
-/// Those. A program writes to few, so that looking through them costs little.
+/// The known streams. A program writes to few files, so a linear search costs little.
 static OPEN: [AtomicPtr<c_void>; STREAMS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; STREAMS];
 
 unsafe extern "C" {
@@ -26,7 +25,7 @@ unsafe extern "C" {
     fn ferror_unlocked(stream: *mut c_void) -> c_int;
 }
 
-/// A packet's header as it stands in a file.
+/// The header of a packet in a file.
 #[repr(C)]
 struct Record {
     seconds: u32,
@@ -35,7 +34,7 @@ struct Record {
     wire: u32,
 }
 
-/// Remembers a stream, if libpcap says that what it opened is one.
+/// Remembers a dumper, if libpcap says that it is a stream.
 fn opened(dumper: *mut c_void) {
     let Some(file_of) = real().pcap_dump_file else { return };
     // SAFETY: libpcap has just opened it.
@@ -47,7 +46,7 @@ fn opened(dumper: *mut c_void) {
     }
 }
 
-/// Forgets one.
+/// Forgets a dumper.
 fn closed(dumper: *mut c_void) {
     for place in &OPEN {
         let _ = place.compare_exchange(dumper, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
@@ -68,17 +67,17 @@ pub unsafe extern "C" fn pcap_dump(dumper: *mut u8, header: *const PacketHeader,
     guarded(|| {
         let stream = dumper.cast::<c_void>();
         if !stream.is_null() && is_open(stream) && real().has_one_thread() {
-            // SAFETY: an open stream by the caller's word, that nobody else can use meanwhile; the caller's header, and as
-            // many bytes as it says.
+            // SAFETY: the caller guarantees an open stream, a header and its bytes; the process has no other thread
+            // that could use the stream.
             unsafe { write(stream, &*header, bytes) };
         } else if let Some(function) = real().pcap_dump {
-            // SAFETY: the caller's arguments, for the function the caller meant.
+            // SAFETY: passes the caller's arguments to the function that the caller meant.
             unsafe { function(dumper, header, bytes) };
         }
     });
 }
 
-/// What libpcap does: nothing to a stream that has failed; the header, and if that was written the bytes.
+/// Does what libpcap does: skips a failed stream; writes the header and, if that succeeded, the bytes.
 ///
 /// # Safety
 ///
@@ -86,13 +85,13 @@ pub unsafe extern "C" fn pcap_dump(dumper: *mut u8, header: *const PacketHeader,
 #[inline]
 unsafe fn write(stream: *mut c_void, header: &PacketHeader, bytes: *const u8) {
     let record = Record {
-        // As in files: 32 bits, unsigned.
+        // Files have 32 unsigned bits.
         seconds: header.time.tv_sec as u32,
         part: header.time.tv_usec as u32,
         captured: header.captured,
         wire: header.wire,
     };
-    // SAFETY: by the caller's word.
+    // SAFETY: the caller guarantees the conditions above.
     unsafe {
         if ferror_unlocked(stream) == 0
             && fwrite_unlocked((&raw const record).cast(), size_of::<Record>(), 1, stream) == 1
@@ -112,13 +111,13 @@ pub unsafe extern "C" fn pcap_dump_close(dumper: *mut c_void) {
     guarded(|| {
         closed(dumper);
         if let Some(function) = real().pcap_dump_close {
-            // SAFETY: the caller's argument, for the function the caller meant.
+            // SAFETY: passes the caller's argument to the function that the caller meant.
             unsafe { function(dumper) };
         }
     });
 }
 
-/// Opens a file to write packets to.
+/// Opens a file for packets.
 fn open(handle: &Handle, name: &str, open: impl FnOnce(*mut Pcap) -> Option<*mut c_void>) -> *mut c_void {
     let inactive = || {
         handle.fail(status::ERROR, format!("{name}: not-yet-activated pcap_t passed to pcap_dump_open"));
@@ -129,7 +128,7 @@ fn open(handle: &Handle, name: &str, open: impl FnOnce(*mut Pcap) -> Option<*mut
     file
 }
 
-/// A path, for people.
+/// A path, for messages.
 ///
 /// # Safety
 ///
@@ -138,12 +137,12 @@ unsafe fn shown(path: *const c_char) -> String {
     if path.is_null() {
         return "A null pointer was supplied as the file name".into();
     }
-    // SAFETY: by the caller's word.
+    // SAFETY: not null, so it is a string.
     unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned()
 }
 
 export! {
-    /// Opens a file to write packets to.
+    /// Opens a file for packets.
     fn pcap_dump_open(handle: handle, path: *const c_char) -> *mut c_void => |ours| {
         // SAFETY: the caller's path.
         open(ours, &unsafe { shown(path) }, |dead| {
@@ -154,7 +153,7 @@ export! {
 }
 
 export! {
-    /// Opens a file to write packets behind those it has.
+    /// Opens a file, and appends packets to it.
     fn pcap_dump_open_append(handle: handle, path: *const c_char) -> *mut c_void => |ours| {
         // SAFETY: the caller's path.
         open(ours, &unsafe { shown(path) }, |dead| {
@@ -165,7 +164,7 @@ export! {
 }
 
 export! {
-    /// Takes an open file to write packets to.
+    /// Uses an open stream for packets.
     fn pcap_dump_fopen(handle: handle, file: *mut c_void) -> *mut c_void => |ours| open(ours, "stream", |dead| {
         // SAFETY: libpcap's handle, and the caller's file.
         real().pcap_dump_fopen.map(|function| unsafe { function(dead, file) })

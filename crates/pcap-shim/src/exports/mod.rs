@@ -1,8 +1,8 @@
-//! The functions that look at a handle or a device before anything is handed on.
+//! The exported functions that look at a handle or device, to choose between this library and libpcap.
 //!
-//! - [`opening`] — pcap_create() to pcap_close(); [`settings`] — what is set in between.
-//! - [`reading`] — packets; [`control`] — filters, directions, stopping, statistics.
-//! - [`about`] — what is known of a handle; [`devices`] — lists; [`sending`]; [`dumping`] — capture files.
+//! - [`opening`] — pcap_create() to pcap_close(); [`settings`] — settings in between
+//! - [`reading`] — packets; [`control`] — filters, directions, stopping, statistics
+//! - [`about`] — properties of a handle; [`devices`] — lists; [`sending`]; [`dumping`] — capture files
 
 pub mod about;
 pub mod control;
@@ -13,7 +13,7 @@ pub mod reading;
 pub mod sending;
 pub mod settings;
 
-/// Exports a function that takes a handle: ours does what follows `=>`, libpcap's is handed on.
+/// Exports a function that takes a handle. For our handles it runs the code after `=>`; libpcap's handles go to libpcap.
 macro_rules! export {
     ($(#[$doc:meta])* fn $name:ident($handle:ident: handle $(, $arg:ident: $type:ty)*) $(-> $gives:ty)? => |$ours:ident| $work:expr) => {
         $(#[$doc])*
@@ -24,11 +24,11 @@ macro_rules! export {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($handle: *mut $crate::abi::Pcap $(, $arg: $type)*) $(-> $gives)? {
             $crate::guard::guarded(|| {
-                // SAFETY: the caller's handle, open as long as this call takes.
+                // SAFETY: the caller's handle stays open for this call.
                 match unsafe { $crate::handle::Handle::of($handle) } {
                     Some($ours) => $work,
                     None => match $crate::real::real().$name {
-                        // SAFETY: the caller's arguments, for the function the caller meant.
+                        // SAFETY: passes the caller's arguments to the function that the caller meant.
                         Some(function) => unsafe { function($handle $(, $arg)*) },
                         None => $crate::guard::Failed::FAILED,
                     },
@@ -45,7 +45,7 @@ use crate::inner::Inner;
 use crate::live::Live;
 use std::ffi::c_int;
 
-/// A signal handler made a call that libpcap does not permit there.
+/// The error of a call that libpcap does not permit in a signal handler.
 fn lent(handle: &Handle) -> c_int {
     handle.fail(
         status::ERROR,
@@ -53,7 +53,7 @@ fn lent(handle: &Handle) -> c_int {
     )
 }
 
-/// Works on a handle; an error is kept.
+/// Works on a handle, and keeps the error text.
 fn with(handle: &Handle, work: impl FnOnce(&mut Inner) -> Result<c_int, (c_int, String)>) -> c_int {
     match handle.with(work) {
         Some(Ok(done)) => done,
@@ -62,7 +62,7 @@ fn with(handle: &Handle, work: impl FnOnce(&mut Inner) -> Result<c_int, (c_int, 
     }
 }
 
-/// The same on an active one.
+/// The same on an active handle.
 fn with_live(handle: &Handle, work: impl FnOnce(&mut Live) -> Result<c_int, (c_int, String)>) -> c_int {
     with(handle, |inner| match &mut inner.live {
         Some(live) => work(live),

@@ -1,4 +1,4 @@
-//! Making handles, opening what they are for, and closing them.
+//! Creating, activating and closing handles.
 
 use super::export;
 use crate::abi::{Pcap, status};
@@ -9,23 +9,23 @@ use crate::names::{self, Target};
 use crate::real::real;
 use std::ffi::{CStr, c_char, c_int};
 
-/// What a device's name means to us; none if it is libpcap's.
+/// The target of a device's name. `None`: the name is libpcap's.
 ///
 /// # Safety
 ///
 /// `device` is null or a string.
 unsafe fn target(device: *const c_char) -> Option<(String, Target)> {
-    // No name is libpcap's `any`.
+    // libpcap takes null for `any`.
     if device.is_null() {
         return None;
     }
-    // SAFETY: by the caller's word.
+    // SAFETY: not null, so the caller guarantees a string.
     let name = unsafe { CStr::from_ptr(device) };
     names::target(name).map(|target| (name.to_string_lossy().into_owned(), target))
 }
 
 fn create(name: String, target: Target) -> Result<*mut Pcap, String> {
-    // Now, not in a signal handler.
+    // Find libpcap now, and not later in a signal handler.
     real();
     Handle::leak(Inner::new(name, target)).map_err(|error| format!("eventfd: {error}"))
 }
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) 
                 Failed::FAILED
             }),
             None => match real().pcap_create {
-                // SAFETY: the caller's arguments, for the function the caller meant.
+                // SAFETY: passes the caller's arguments to the function that the caller meant.
                 Some(function) => unsafe { function(device, error) },
                 None => Failed::FAILED,
             },
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn pcap_create(device: *const c_char, error: *mut c_char) 
     })
 }
 
-/// Makes a handle for a device, sets what most programs set, and activates it.
+/// Creates a handle for a device, makes the most common settings, and activates it.
 ///
 /// # Safety
 ///
@@ -70,8 +70,8 @@ pub unsafe extern "C" fn pcap_open_live(
         // SAFETY: the caller's name.
         let Some((name, target)) = (unsafe { target(device) }) else {
             return match real().pcap_open_live {
-                // SAFETY: the caller's arguments, for the function the caller meant. It makes its handle by pcap_create()
-                // of that name, which is not ours.
+                // SAFETY: passes the caller's arguments to the function that the caller meant. It calls pcap_create()
+                // with this name, which is not ours.
                 Some(function) => unsafe { function(device, snaplen, promiscuous, timeout, error) },
                 None => Failed::FAILED,
             };
@@ -94,7 +94,7 @@ fn open_live(
     timeout: c_int,
 ) -> Result<*mut Pcap, String> {
     let made = create(name.to_string(), target)?;
-    // SAFETY: just made, and not known to anybody else.
+    // SAFETY: just made, and no other code has it.
     let handle = unsafe { Handle::of(made) }.ok_or("the handle was not made")?;
     let status = super::with(handle, |inner| {
         inner.settings.snaplen = snaplen;
@@ -111,23 +111,23 @@ fn open_live(
         status::NO_SUCH_DEVICE | status::NOT_PERMITTED => format!("{name}: {} ({said})", meaning(status)),
         _ => format!("{name}: {}", meaning(status)),
     };
-    // SAFETY: made above, and used no more.
+    // SAFETY: made above, and not used afterwards.
     unsafe { Handle::free(made) };
     Err(text)
 }
 
-/// What a status means, in libpcap's words.
+/// The meaning of a status, in libpcap's words.
 fn meaning(status: c_int) -> String {
     let Some(function) = real().pcap_statustostr else { return format!("error {status}") };
-    // SAFETY: a number; gives a string that is a constant, or a buffer that stays until the next call.
+    // SAFETY: takes a number; the result is a constant string, or a buffer that stays until the next call.
     unsafe { CStr::from_ptr(function(status)) }.to_string_lossy().into_owned()
 }
 
 export! {
-    /// Opens the device a handle was made for.
+    /// Opens the device of a handle.
     fn pcap_activate(handle: handle) -> c_int => |ours| super::with(ours, |inner| {
         if inner.live.is_some() {
-            // libpcap's words, two spaces included.
+            // libpcap's words, including the two spaces.
             return Err((status::ACTIVATED, "can't perform  operation on activated capture".into()));
         }
         inner.activate(&ours.meter).map(|()| 0)
@@ -137,7 +137,7 @@ export! {
 export! {
     /// Closes a handle.
     fn pcap_close(handle: handle) => |_ours| {
-        // SAFETY: the caller uses it no more, and `_ours` is not looked at again.
+        // SAFETY: the caller does not use it any more, and neither does this function.
         unsafe { Handle::free(handle) }
     }
 }

@@ -1,4 +1,4 @@
-//! Packets: to a callback, or one at a time.
+//! Reads packets: with a callback, or one at a time.
 
 use super::{export, lent};
 use crate::abi::{Handler, PacketHeader, status};
@@ -6,8 +6,8 @@ use crate::handle::Handle;
 use crate::live::Waited;
 use std::ffi::c_int;
 
-/// Hands over what is there, at most `count` packets if that is more than 0; if nothing is, waits as long as the handle's
-/// settings say. How many were handed over, or a status.
+/// Hands over the present packets; with `count` > 0, at most that many. If there are none, waits as the handle's
+/// settings say. Returns the number of packets, or a status.
 fn dispatch(handle: &Handle, count: c_int, mut each: impl FnMut(&PacketHeader, *const u8)) -> c_int {
     let most = if count > 0 { count } else { c_int::MAX };
     let begun = handle.with(|inner| {
@@ -53,14 +53,14 @@ fn dispatch(handle: &Handle, count: c_int, mut each: impl FnMut(&PacketHeader, *
                 return settled(handle, status::BREAK);
             }
         }
-        // What was there may have been nothing this handle wants after all: then it goes on waiting.
+        // The expression may have rejected all present packets: wait on.
         if done > 0 || nonblocking {
             return settled(handle, done);
         }
     }
 }
 
-/// The file descriptor that the program selects on says whether there is more; gives `done`.
+/// Makes the descriptor for select() readable if packets are left. Returns `done`.
 fn settled(handle: &Handle, done: c_int) -> c_int {
     handle.with(|inner| {
         if let Some(live) = &mut inner.live {
@@ -77,13 +77,13 @@ fn settled(handle: &Handle, done: c_int) -> c_int {
 /// `callback` may be called with `user` and a packet.
 unsafe fn call_back(handle: &Handle, count: c_int, callback: Handler, user: *mut u8) -> c_int {
     let Some(callback) = callback else { return handle.fail(status::ERROR, "there is no callback") };
-    // SAFETY: by the caller's word. The header is on this stack, the bytes stay in the handle's buffer until the next
-    // packet is asked for; nothing of the handle is lent.
+    // SAFETY: the caller guarantees the callback. The header is on this stack; the bytes stay in the handle's buffer
+    // until the next packet is read. The handle is not lent during the callback.
     dispatch(handle, count, |header, bytes| unsafe { callback(user, header, bytes) })
 }
 
 export! {
-    /// Hands over what is there.
+    /// Hands over the present packets.
     fn pcap_dispatch(handle: handle, count: c_int, callback: Handler, user: *mut u8) -> c_int => |ours| {
         // SAFETY: the caller's callback.
         unsafe { call_back(ours, count, callback, user) }
@@ -91,7 +91,7 @@ export! {
 }
 
 export! {
-    /// Hands over so many packets, or goes on until it is stopped.
+    /// Hands over `count` packets, or goes on until it is stopped.
     fn pcap_loop(handle: handle, count: c_int, callback: Handler, user: *mut u8) -> c_int => |ours| {
         let mut left = count;
         loop {
@@ -116,7 +116,7 @@ export! {
         let mut packet = std::ptr::null();
         let done = dispatch(ours, 1, |found, bytes| {
             packet = bytes;
-            // SAFETY: the caller's place for a header.
+            // SAFETY: the caller passes a valid place.
             unsafe { header.write(*found) };
         });
         if done == 1 { packet } else { std::ptr::null() }
@@ -124,7 +124,7 @@ export! {
 }
 
 export! {
-    /// The next packet, or why there is none.
+    /// The next packet, or the reason why there is none.
     fn pcap_next_ex(handle: handle, header: *mut *mut PacketHeader, bytes: *mut *const u8) -> c_int => |ours| {
         let mut found = None;
         let done = dispatch(ours, 1, |header, bytes| found = Some((*header, bytes)));
@@ -134,13 +134,13 @@ export! {
                 &raw mut inner.header
             });
             let Some(kept) = kept else { return lent(ours) };
-            // SAFETY: the caller's places for two pointers. What they point to stays until the next call.
+            // SAFETY: the caller passes two valid places. The packet and header stay until the next call.
             unsafe {
                 header.write(kept);
                 bytes.write(packet);
             }
         }
-        // A packet was handed over even if it was told to stop right afterwards: that is for the next call to say.
+        // The packet was handed over, even if a stop came right after it. The next call reports the stop.
         if found.is_some() && done == status::BREAK {
             ours.stop.want();
             return 1;

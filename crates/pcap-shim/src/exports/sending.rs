@@ -1,11 +1,11 @@
-//! Sending frames, by a packet socket of our own.
+//! Sends frames through a packet socket of this library.
 
 use super::{export, with_live};
 use crate::abi::status;
 use crate::handle::Handle;
 use std::ffi::{c_int, c_void};
 
-/// Sends a frame; its length, or an error.
+/// Sends a frame. Returns its length, or an error.
 ///
 /// # Safety
 ///
@@ -15,9 +15,9 @@ unsafe fn send(handle: &Handle, bytes: *const c_void, length: usize) -> c_int {
         if bytes.is_null() || length > isize::MAX as usize {
             return Err((status::ERROR, "send: Bad address".into()));
         }
-        // SAFETY: by the caller's word, not null, and no longer than anything can be.
+        // SAFETY: the caller guarantees the bytes; the pointer is not null, and `length` is below the limit of any object.
         let frame = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
-        // Whoever sends may read the answer next, without a filter: it must not be missed.
+        // The program may read the answer next, without a filter: it must not be missed.
         live.start(&handle.meter).map_err(|text| (status::ERROR, text))?;
         live.send(frame).map_err(|text| (status::ERROR, text))?;
         Ok(c_int::try_from(length).unwrap_or(c_int::MAX))
@@ -25,7 +25,7 @@ unsafe fn send(handle: &Handle, bytes: *const c_void, length: usize) -> c_int {
 }
 
 export! {
-    /// Sends a frame; gives its length.
+    /// Sends a frame. Returns its length.
     fn pcap_inject(handle: handle, bytes: *const c_void, length: usize) -> c_int => |ours| {
         // SAFETY: the caller's bytes.
         unsafe { send(ours, bytes, length) }

@@ -1,4 +1,4 @@
-//! What is set before a handle is active.
+//! Settings of a handle before it is active.
 
 use super::export;
 use crate::abi::{MICROSECONDS, NANOSECONDS, TIMES_OF_HOST, TIMES_OF_HOST_PRECISE, status};
@@ -15,7 +15,7 @@ fn set(handle: &Handle, change: impl FnOnce(&mut Settings) -> c_int) -> c_int {
 }
 
 export! {
-    /// Bytes of each packet at most.
+    /// The most bytes of each packet.
     fn pcap_set_snaplen(handle: handle, snaplen: c_int) -> c_int => |ours| set(ours, |settings| {
         settings.snaplen = snaplen;
         0
@@ -23,7 +23,7 @@ export! {
 }
 
 export! {
-    /// Packets for others, too.
+    /// Also packets for other hosts.
     fn pcap_set_promisc(handle: handle, on: c_int) -> c_int => |ours| set(ours, |settings| {
         settings.promiscuous = on != 0;
         0
@@ -31,7 +31,7 @@ export! {
 }
 
 export! {
-    /// Monitor mode, which there is none of.
+    /// Monitor mode, which is not supported.
     fn pcap_set_rfmon(handle: handle, on: c_int) -> c_int => |ours| set(ours, |settings| {
         settings.monitor = on != 0;
         0
@@ -39,12 +39,12 @@ export! {
 }
 
 export! {
-    /// Is there monitor mode? No.
+    /// Is monitor mode supported? No.
     fn pcap_can_set_rfmon(handle: handle) -> c_int => |ours| set(ours, |_| 0)
 }
 
 export! {
-    /// How long packets may wait for company.
+    /// How long packets may wait to be delivered together.
     fn pcap_set_timeout(handle: handle, milliseconds: c_int) -> c_int => |ours| set(ours, |settings| {
         settings.timeout_ms = milliseconds;
         0
@@ -52,7 +52,7 @@ export! {
 }
 
 export! {
-    /// Packets do not wait for company.
+    /// Deliver each packet at once.
     fn pcap_set_immediate_mode(handle: handle, on: c_int) -> c_int => |ours| set(ours, |settings| {
         settings.immediate = on != 0;
         0
@@ -60,9 +60,9 @@ export! {
 }
 
 export! {
-    /// Bytes of ring it would like.
+    /// The requested bytes of the ring.
     fn pcap_set_buffer_size(handle: handle, bytes: c_int) -> c_int => |ours| set(ours, |settings| {
-        // libpcap ignores what is no size.
+        // libpcap ignores invalid sizes.
         if bytes > 0 {
             settings.buffer_bytes = bytes;
         }
@@ -79,7 +79,7 @@ export! {
 }
 
 export! {
-    /// Where times come from.
+    /// The source of timestamps.
     fn pcap_set_tstamp_type(handle: handle, times: c_int) -> c_int => |ours| set(ours, |settings| match times {
         TIMES_OF_HOST | TIMES_OF_HOST_PRECISE => {
             settings.times = times;
@@ -90,7 +90,7 @@ export! {
 }
 
 export! {
-    /// Unit of times.
+    /// The unit of timestamps.
     fn pcap_set_tstamp_precision(handle: handle, precision: c_int) -> c_int => |ours| set(ours, |settings| match precision {
         MICROSECONDS | NANOSECONDS => {
             settings.precision = precision;
@@ -101,29 +101,29 @@ export! {
 }
 
 export! {
-    /// Unit of times.
+    /// The unit of timestamps.
     fn pcap_get_tstamp_precision(handle: handle) -> c_int => |ours| super::with(ours, |inner| Ok(inner.settings.precision))
 }
 
 export! {
-    /// Where times can come from; the list is for pcap_free_tstamp_types().
+    /// The possible sources of timestamps. pcap_free_tstamp_types() frees the list.
     fn pcap_list_tstamp_types(handle: handle, list: *mut *mut c_int) -> c_int => |ours| {
         // SAFETY: the caller's place for a pointer.
         unsafe { give_list(ours, &[TIMES_OF_HOST, TIMES_OF_HOST_PRECISE], list) }
     }
 }
 
-/// Gives C a list of numbers that libpcap can free; how many, or an error.
+/// Copies numbers into memory that libpcap can free. Returns their count, or an error.
 ///
 /// # Safety
 ///
-/// `to` is a place for a pointer.
+/// `to` is valid for writing a pointer.
 pub unsafe fn give_list(handle: &Handle, numbers: &[c_int], to: *mut *mut c_int) -> c_int {
     let list = allocate(size_of_val(numbers)).cast::<c_int>();
     if list.is_null() {
         return handle.fail(status::ERROR, "malloc: Cannot allocate memory");
     }
-    // SAFETY: as much memory as the numbers take, just allocated; the place is the caller's.
+    // SAFETY: the new memory has room for the numbers; the caller guarantees `to`.
     unsafe {
         std::ptr::copy_nonoverlapping(numbers.as_ptr(), list, numbers.len());
         to.write(list);
@@ -132,7 +132,7 @@ pub unsafe fn give_list(handle: &Handle, numbers: &[c_int], to: *mut *mut c_int)
 }
 
 export! {
-    /// Reads do not wait, or do.
+    /// Makes reads non-blocking, or blocking.
     fn pcap_setnonblock(handle: handle, on: c_int, error: *mut c_char) -> c_int => |ours| {
         let done = super::with(ours, |inner| {
             inner.nonblocking = on != 0;
@@ -146,7 +146,7 @@ export! {
 }
 
 export! {
-    /// Do reads not wait?
+    /// Are reads non-blocking?
     fn pcap_getnonblock(handle: handle, error: *mut c_char) -> c_int => |ours| {
         let done = super::with(ours, |inner| match inner.live {
             Some(_) => Ok(c_int::from(inner.nonblocking)),

@@ -1,4 +1,4 @@
-//! Requests over files, read as a handle reads them.
+//! Requests over files, read like a handle reads them.
 
 use super::*;
 use capture::reader::Found;
@@ -21,11 +21,11 @@ fn capture(links: &[LinkType]) -> tempfile::NamedTempFile {
     file
 }
 
-/// Reads a request to its end: link type, the first byte of each packet, why it ended.
+/// Reads a request to its end. Returns the link type, the first byte of each packet, and the error.
 fn read(source: &str) -> Result<(u16, Vec<u8>, Option<String>), CaptureError> {
     let request = Request::start(source, 0)?;
     let mut reader = CaptureReader::new(request.registry().open(&CaptureRequest::default(), 0)?, None, None).unwrap();
-    // Nothing is lost for being there before it is wanted.
+    // Packets that came before the exchange are not lost.
     let exchange = request.registry().exchange(reader.id(), &[])?;
     reader.exchange(exchange, None);
     request.want();

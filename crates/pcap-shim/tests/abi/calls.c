@@ -1,9 +1,9 @@
-/* Calls libpcap's functions on a device, and compares what they give with what libpcap 1.10 gives. Run on libpcap itself it
- * finds no difference, which is the test of the test. The device is idle but for what is sent here.
+/* Calls libpcap's functions on a device, and compares the results with those of libpcap 1.10. With libpcap itself it finds no
+ * difference, which tests the test. Only this program's frames are on the device.
  *
  *   calls DEVICE INTERFACE FOLDER
  *
- * DEVICE is what is opened; INTERFACE is the one behind it, which frames are sent on. */
+ * The program opens DEVICE, and sends frames on INTERFACE, the interface behind it. */
 #define _GNU_SOURCE
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What is used of pcap/pcap.h, which need not be installed. */
+/* The used parts of pcap/pcap.h, which need not be installed. */
 typedef struct pcap pcap_t;
 struct bpf_program { unsigned length; void *instructions; };
 struct header { struct timeval time; uint32_t captured, wire; };
@@ -81,7 +81,7 @@ static void send_frame(int port, int number)
     CHECK(sendto(sender, frame(port, number), 60, 0, (struct sockaddr *)&to, sizeof to), 60);
 }
 
-/* What a callback saw. */
+/* Packets that a callback saw. */
 static struct { int count, last, sum, stop_at; pcap_t *handle; struct header header; } seen;
 
 static void see(unsigned char *user, const struct header *header, const unsigned char *bytes)
@@ -145,7 +145,7 @@ static pcap_t *open_device(const char *device, int timeout)
     CHECK(pcap_set_timeout(handle, timeout), 0);
     CHECK(pcap_set_immediate_mode(handle, 1), 0);
     CHECK(pcap_set_tstamp_precision(handle, 1), 0);
-    /* Nothing of this can be done yet. */
+    /* These calls need an active handle. */
     CHECK(pcap_dispatch(handle, 1, see, NULL), NOT_ACTIVATED);
     CHECK(pcap_datalink(handle), NOT_ACTIVATED);
     CHECK(pcap_snapshot(handle), NOT_ACTIVATED);
@@ -159,7 +159,7 @@ static pcap_t *open_device(const char *device, int timeout)
     return handle;
 }
 
-/* Devices that are not there, lists, link types. */
+/* Missing devices, lists, link types. */
 static void about(const char *device, pcap_t *handle)
 {
     struct interface *list, *one;
@@ -201,7 +201,7 @@ static void one_by_one(pcap_t *handle)
     send_frame(53, 3);
     bytes = pcap_next(handle, &copy);
     CHECK(bytes ? bytes[59] : -1, 3);
-    /* Nothing there: ours waits as long as it was told to, libpcap 1.10 until something comes. Either is permitted. */
+    /* No packets: our library waits for the timeout, libpcap 1.10 for a packet. Both are permitted. */
     if (is_ours) {
         long began = milliseconds();
         CHECK(pcap_next_ex(handle, &header, &bytes), 0);
@@ -219,7 +219,7 @@ static void one_by_one(pcap_t *handle)
     CHECK(pcap_setnonblock(handle, 0, error), 0);
 }
 
-/* Counts, being stopped from inside and by a signal, what is left over afterwards. */
+/* Counts, stops from a callback and from a signal handler, and the packets left over. */
 static void many(pcap_t *handle)
 {
     int number;
@@ -236,7 +236,7 @@ static void many(pcap_t *handle)
     forget(handle, 0);
     CHECK(pcap_dispatch(handle, -1, see, (unsigned char *)&seen), 1);
     CHECK(seen.last, 10);
-    /* While nothing is there, and nothing comes. */
+    /* While there are no packets. */
     struct itimerval soon = { .it_value.tv_usec = 100000 };
     signal(SIGALRM, on_alarm);
     to_break = handle;
@@ -251,7 +251,7 @@ static void many(pcap_t *handle)
     CHECK(pcap_dispatch(handle, 1, see, (unsigned char *)&seen), BREAK);
 }
 
-/* What waits is decided on by the filter that was set last; how much of each packet is kept is up to it, too. */
+/* The last filter decides about waiting packets, and about the number of bytes to keep. */
 static void filters(pcap_t *handle)
 {
     struct { uint16_t code; uint8_t jt, jf; uint32_t k; } cut[] = { { 6, 0, 0, 59 } };
@@ -284,7 +284,7 @@ static void filters(pcap_t *handle)
     CHECK(pcap_setdirection(handle, 0), 0);
 }
 
-/* What is selected on is readable while there are packets, and only then. */
+/* The selectable descriptor is readable only while there are packets. */
 static void select_on(pcap_t *handle)
 {
     int fd = pcap_get_selectable_fd(handle);

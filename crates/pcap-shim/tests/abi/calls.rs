@@ -1,11 +1,11 @@
-//! A program in C that calls libpcap's functions, run on libpcap itself and on ours: neither may differ from what it expects.
+//! A C program that calls libpcap's functions, run with libpcap itself and with ours: both must give what the program expects.
 
 use std::path::Path;
 use std::process::{Command, Output};
 use testkit::library;
 use testkit::network::{Pair, may_make_networks};
 
-/// Compiles the program for the libpcap that is installed; `false`, and a word about it, where that cannot be done.
+/// Compiles the program for the installed libpcap. `false`, with a message: that is not possible.
 fn compile(to: &Path) -> bool {
     let Some(libpcap) = crate::libpcap() else {
         eprintln!("skipped: libpcap is not installed");
@@ -50,7 +50,7 @@ fn functions_give_what_libpcaps_give_preloaded_and_in_its_place() {
     std::os::unix::fs::symlink("libpcap.so.0.8", folder.path().join("lib/libpcap.so.1")).unwrap();
     let place = folder.path().join("lib");
     let run = |device: &str, variable: &str, value: &Path| {
-        // A call that does not come back is not waited for.
+        // A call that hangs ends by a timeout.
         let mut command = Command::new("timeout");
         command.args(["--kill-after=1", "60"]).arg(&program).arg(device).arg(name).arg(folder.path());
         command.env_remove("STREAMLINE_DAEMON").env(variable, value);

@@ -1,15 +1,16 @@
-//! The library as programs in C see it: its names, and what its functions do when they are called.
+//! The library as C programs see it: its symbols, and the effects of its functions.
 //!
-//! - `symbols` — every name a program may look for; `calls` — a program in C that calls what tcpdump and dumpcap do not.
+//! - `symbols` — every name that a program may look up
+//! - `calls` — a C program with calls that tcpdump and dumpcap do not make
 //!
-//! Whole programs are run in `crates/cli/tests/live`.
+//! Whole programs run in `crates/cli/tests/live`.
 
 mod calls;
 mod symbols;
 
 use std::path::Path;
 
-/// The libpcap that is installed.
+/// The path of the installed libpcap.
 fn libpcap() -> Option<&'static Path> {
     let paths = [
         "/usr/lib/x86_64-linux-gnu/libpcap.so.0.8",

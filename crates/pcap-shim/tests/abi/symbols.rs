@@ -1,11 +1,11 @@
-//! Programs are bound to libpcap's names when they start: one that is missing, and they do not.
+//! Programs look up libpcap's names when they start, and fail if one is missing.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use testkit::library;
 
-/// The names of libpcap's that nm(1) lists; `None`, and a word about it, where there is no nm.
+/// The names of libpcap that nm(1) lists. `None`, with a message: nm is not installed.
 fn names(which: &str, file: &Path) -> Option<BTreeSet<String>> {
     let output = match Command::new("nm").args(["-D", which]).arg(file).output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -1,26 +1,25 @@
-//! The code that predicates are asked by: see [`predicate`](super).
+//! The code that evaluates predicates: see [`predicate`](super).
 //!
-//! The frame's type, or that behind its tag, leads to the code for its shape. Types of headers that may lead to anything lead
-//! to "cannot tell". Where a predicate has to be told about lengths, a load that fails does as well as a test, if what is too
-//! short is refused by the whole program.
+//! The frame's EtherType, or the one behind its tag, leads to the code for its shape. Types of headers that may lead to
+//! any layer lead to "undecided". A length check may be a failing load instead of a test, if too short a packet is
+//! rejected as a whole.
 
 use super::{Ends, HEADER_BYTES, Network, Predicate, Shape, looks_into, of_all};
 use crate::draft::{Draft, Label};
 use crate::expression::Expression;
 use crate::ir::{Operand, Operation, Size, Step, Test};
 
-// Types of Ethernet frames.
+// EtherTypes.
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
 const REVERSE_ARP: u16 = 0x8035;
 const TAGS: [u16; 2] = [0x8100, 0x88a8];
 
-/// Types of headers that stand in front of another packet: old VLAN tags, MPLS, PPPoE, Cisco metadata, VN-tag, E-tag,
-/// provider backbone.
+/// EtherTypes of headers before another packet: old VLAN tags, MPLS, PPPoE, Cisco metadata, VN-tag, E-tag, provider backbone.
 const OPAQUE: [u16; 10] = [0x9100, 0x9200, 0x9300, 0x8847, 0x8848, 0x8864, 0x8909, 0x8926, 0x893f, 0x88e7];
 
-/// Values up to this are a length, and LLC follows.
+/// Values up to this are a length, followed by LLC.
 const LENGTH_LIMIT: u16 = 1500;
 
 /// The first four bytes of LLC with SNAP, and the first three of IP's own service access point.
@@ -30,19 +29,19 @@ const IP_LLC: u32 = 0x0606_0300;
 /// Protocols with ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// Any protocol, or any type.
+/// Any protocol or type.
 const ALL: [(u8, u8); 1] = [(0, u8::MAX)];
 
 /// ICMP in IPv4 and in IPv6.
 const ICMP: [u8; 2] = [1, 58];
 
-/// Authentication header, behind which another protocol comes.
+/// Authentication header, which another protocol follows.
 const AUTHENTICATION: u8 = 51;
 
 /// Extension headers of IPv6 that another header follows.
 const EXTENSIONS: [u8; 5] = [0, 43, 44, AUTHENTICATION, 60];
 
-/// Where an Ethernet header has its type.
+/// The offset of the EtherType.
 const TYPE: u32 = 12;
 
 /// Bytes of a VLAN tag.
@@ -53,18 +52,18 @@ const V4_BYTES: u32 = 20;
 const V6_BYTES: u32 = 40;
 const ARP_BYTES: u32 = 28;
 
-/// Bytes behind an IP header that ports take, and that an ICMP message has at least.
+/// The least bytes of ports, and of an ICMP message, behind an IP header.
 const TRANSPORT_BYTES: u32 = 4;
 
-/// Makes the code of an expression of predicates alone.
+/// Generates the code of an expression of predicates.
 pub(crate) struct Code<'a> {
     pub(crate) draft: &'a mut Draft,
-    /// Where packets go that the whole program refuses. A load that fails leads there as well.
+    /// Rejects the packet as a whole. A failing load has the same effect.
     pub(crate) refuse: Label,
 }
 
 impl Code<'_> {
-    /// The code, from here on: sorts the frame and asks what its sort leaves open.
+    /// Generates the code here: classifies the frame, and evaluates the parts that its shape leaves open.
     pub(crate) fn add(&mut self, expression: &Expression, ends: Ends) {
         let shape = |network, at| Shape { network, at };
         self.long_enough(expression, HEADER_BYTES, shape(Network::Nothing, 0), ends);
@@ -97,7 +96,7 @@ impl Code<'_> {
         }
     }
 
-    /// A is the type in front of `at`: goes where frames of that type go.
+    /// A holds the type before `at`: jumps to the code for frames of that type.
     fn sort(&mut self, expression: &Expression, at: u32, opaque: Label, llc: Label, ends: Ends) {
         let networks: [(Network, &[u16], u32); 3] = [
             (Network::V4, &[IPV4], V4_BYTES),
@@ -120,7 +119,7 @@ impl Code<'_> {
         }
     }
 
-    /// On where the frame has so many bytes; a shorter one is of this shape.
+    /// Continues if the frame has at least `bytes`. A shorter one has the shape `short`.
     fn long_enough(&mut self, expression: &Expression, bytes: u32, short: Shape, ends: Ends) {
         match of_all(expression, short) {
             Some(true) => self.long_enough_or(bytes, ends.yes),
@@ -136,17 +135,17 @@ impl Code<'_> {
         }
     }
 
-    /// On where the frame has so many bytes, else to `otherwise`.
+    /// Continues if the frame has at least `bytes`, else jumps to `otherwise`.
     fn long_enough_or(&mut self, bytes: u32, otherwise: Label) {
         if otherwise == self.refuse {
-            // A load that fails refuses, and what it loads further in front need not be asked for again.
+            // A failing load rejects the packet. It also proves the bytes before it, so that no later test is needed for them.
             self.draft.load(Size::Byte, bytes - 1);
         } else {
             self.draft.unless_on_wire(bytes, otherwise);
         }
     }
 
-    /// Asks about a frame of a shape.
+    /// Evaluates the expression for frames of a shape.
     fn of_shape(&mut self, expression: &Expression, shape: Shape, ends: Ends) {
         match of_all(expression, shape) {
             Some(true) => return self.draft.jump(ends.yes),
@@ -158,12 +157,12 @@ impl Code<'_> {
             Expression::Not(part) => self.of_shape(part, shape, ends.swapped()),
             Expression::All(parts) => self.one_by_one(parts, shape, ends, |ends, next| Ends { yes: next, ..ends }),
             Expression::Any(parts) => self.one_by_one(parts, shape, ends, |ends, next| Ends { no: next, ..ends }),
-            // Those are asked elsewhere.
+            // Programs are evaluated elsewhere.
             Expression::Program(_) => self.draft.jump(ends.unsure),
         }
     }
 
-    /// Asks one after the other about those that are not known; `going_on` says which outcome leads to the next.
+    /// Evaluates the parts that the shape leaves open, in turn. `going_on` says which result leads to the next part.
     fn one_by_one(&mut self, parts: &[Expression], shape: Shape, ends: Ends, going_on: fn(Ends, Label) -> Ends) {
         let open: Vec<&Expression> = parts.iter().filter(|part| of_all(part, shape).is_none()).collect();
         for (index, part) in open.iter().enumerate() {
@@ -176,7 +175,7 @@ impl Code<'_> {
         }
     }
 
-    /// Asks one predicate, whose outcome the shape leaves open.
+    /// Evaluates a predicate whose result the shape leaves open.
     fn ask(&mut self, predicate: &Predicate, shape: Shape, ends: Ends) {
         let at = shape.at;
         match (predicate, shape.network) {
@@ -184,14 +183,14 @@ impl Code<'_> {
             (Predicate::Vlan(Some(ids)), network) if shape.is_tagged() => {
                 self.draft.load(Size::Half, HEADER_BYTES);
                 self.draft.step(Step::Arithmetic(Operation::And, Operand::Constant(0xfff)));
-                // Behind a header that cannot be read the whole frame may be broken.
+                // Behind an unreadable header, the whole frame may be damaged.
                 let found = if network == Network::Opaque { ends.unsure } else { ends.yes };
                 self.within(ids, found);
                 self.draft.jump(ends.no);
             }
             (Predicate::EtherType(Some(types)), network) => {
                 self.draft.load(Size::Half, TYPE);
-                // A length is no type.
+                // A length is no EtherType.
                 let types: Vec<(u16, u16)> = types
                     .iter()
                     .filter(|(_, last)| *last > LENGTH_LIMIT)
@@ -267,7 +266,7 @@ impl Code<'_> {
                 self.within(types, ends.yes);
                 self.draft.jump(ends.no);
             }
-            // Known of every shape.
+            // The shape decides this.
             (Predicate::Vlan(_) | Predicate::EtherType(None), _) => self.draft.jump(ends.unsure),
         }
     }
@@ -286,8 +285,8 @@ impl Code<'_> {
         self.draft.jump(ends.no);
     }
 
-    /// On where IP names one of these protocols, with no header in front of it that another protocol comes behind, and where
-    /// its own header is sound. What is not is left to the selector.
+    /// Continues if IP has one of these protocols, its header is valid, and no other header follows that precedes
+    /// another protocol. The selector itself decides about other packets.
     fn sound(&mut self, shape: Shape, protocols: &[(u8, u8)], ends: Ends) {
         let Shape { network, at } = shape;
         let (offset, others): (u32, &[u8]) = match network {
@@ -318,7 +317,7 @@ impl Code<'_> {
         }
     }
 
-    /// On where the first bytes of one of these protocols are at a place that is known: there.
+    /// Continues if the header of one of these protocols is at a known offset. Returns the offset.
     fn transport(&mut self, shape: Shape, protocols: &[(u8, u8)], ends: Ends) -> u32 {
         let Shape { network, at } = shape;
         self.sound(shape, protocols, ends);
@@ -328,7 +327,7 @@ impl Code<'_> {
             } else {
                 self.without_options(at, ends);
             }
-            // A later fragment has none.
+            // Later fragments have no transport header.
             self.draft.load(Size::Half, at + 6);
             self.draft.when(Test::AnyBit, 0x1fff, ends.no);
             at + V4_BYTES
@@ -342,8 +341,7 @@ impl Code<'_> {
         transport
     }
 
-    /// Must what passes for sure be told from what the code cannot tell about? Where both are taken alike, what looks as if it
-    /// passes need not be looked at any closer.
+    /// Must the program tell certain packets from undecided ones? If both have one target, no closer look is needed.
     fn is_told(&self, ends: Ends) -> bool {
         ends.yes != ends.unsure || ends.yes == self.refuse
     }
@@ -353,7 +351,7 @@ impl Code<'_> {
         self.draft.unless(Test::Equal, 0x45, ends.unsure);
     }
 
-    /// On where the length that stands at `offset` says so many bytes.
+    /// Continues if the length field at `offset` is at least `bytes`.
     fn at_least(&mut self, offset: u32, bytes: u32, ends: Ends) {
         self.draft.load(Size::Half, offset);
         self.draft.unless(Test::AtLeast, bytes, ends.unsure);
@@ -363,7 +361,7 @@ impl Code<'_> {
         let found = self.draft.label();
         for offset in [at + 8, at + 24] {
             for (first, last) in networks {
-                // A network's first and last address have its prefix in common.
+                // The first and last address of a network share its prefix.
                 let (next, prefix) = (self.draft.label(), !(first ^ last));
                 for (word, mask) in words(prefix).into_iter().enumerate().filter(|(_, mask)| *mask != 0) {
                     self.draft.load(Size::Word, offset + 4 * word as u32);
@@ -382,7 +380,7 @@ impl Code<'_> {
         self.draft.jump(ends.yes);
     }
 
-    /// To `found` where one of the words at these offsets is in one of the ranges, else on.
+    /// Jumps to `found` if one of the words at these offsets is in a range, else continues.
     fn words_within(&mut self, ranges: &[(u32, u32)], offsets: [u32; 2], found: Label) {
         for offset in offsets {
             self.draft.load(Size::Word, offset);
@@ -390,9 +388,9 @@ impl Code<'_> {
         }
     }
 
-    /// To `found` where A is in one of these, else on. A is another number afterwards.
+    /// Jumps to `found` if A is in a range, else continues. Changes A.
     fn within<T: Copy + Into<u32>>(&mut self, ranges: &[(T, T)], found: Label) {
-        // A - sum is within 0 to last - first: one test for a range, and A is not lost.
+        // A - sum lies within 0 to last - first: one test per range, and A need not be loaded again.
         let mut sum = 0u32;
         for (first, last) in ranges.iter().map(|&(first, last)| (first.into(), last.into())) {
             if first == last {

@@ -1,9 +1,8 @@
-//! The oracle: a switch over classic BPF opcodes, written straight from libpcap's bpf_filter and sharing nothing with the
-//! crate but the instruction.
+//! The oracle: a switch over classic BPF opcodes, written from libpcap's bpf_filter. Shares only the instruction type.
 
 use program::cbpf::Instruction;
 
-/// Backward jumps a run may make (libpcap's MAX_BACKWARD_JUMPS).
+/// The most backward jumps of a run (libpcap's MAX_BACKWARD_JUMPS).
 const MAX_BACKWARD_JUMPS: u32 = 64;
 
 fn bytes(packet: &[u8], at: u64, count: u64) -> Option<u32> {

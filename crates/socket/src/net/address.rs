@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// The addresses that a text or value stands for.
+/// Resolves a text or value.
 pub(super) fn of(addresses: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     let addresses: Vec<SocketAddr> = addresses.to_socket_addrs()?.collect();
     if addresses.is_empty() {
@@ -12,7 +12,7 @@ pub(super) fn of(addresses: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-/// Tries one address after the other until one succeeds; else the last error.
+/// Tries the addresses in order until one succeeds. Returns the last error otherwise.
 pub(super) fn try_each<T>(
     addresses: impl ToSocketAddrs,
     attempt: &mut dyn FnMut(SocketAddr) -> io::Result<T>,
@@ -27,8 +27,7 @@ pub(super) fn try_each<T>(
     last
 }
 
-/// The address as flows have it: one of IPv4 that is written as one of IPv6 (RFC 4291 2.5.5.2) is one of IPv4, and the scope is the
-/// interface, which has a name.
+/// The address as flows use it: IPv4-mapped ones (RFC 4291 2.5.5.2) become IPv4, and the scope is dropped.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

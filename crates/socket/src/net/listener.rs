@@ -1,4 +1,4 @@
-//! Listeners in the manner of `std::net::TcpListener`.
+//! Listeners in the style of `std::net::TcpListener`.
 
 use super::{Options, TcpStream, address};
 use crate::runtime::hub::{Hub, Member};
@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A listener of TCP. The daemon answers handshakes by SYN cookies (RFC 4987); a connection waits until [`accept`](Self::accept)
-/// takes it, a minute at most.
+/// A TCP listener. The daemon answers SYNs with cookies (RFC 4987); connections wait a minute for
+/// [`accept`](Self::accept).
 pub struct TcpListener(Arc<Handle>);
 
 struct Handle {
@@ -22,11 +22,11 @@ struct Handle {
 }
 
 impl TcpListener {
-    /// Listens at the first of these addresses that is possible. Port 0: any that is free.
+    /// Listens at the first of these addresses that works. Port 0: any free port.
     ///
     /// # Errors
     ///
-    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`. `NotFound`: there is no daemon.
+    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`. `NotFound`: no daemon.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
         TcpListener::bind_with(&Options::default(), addr)
     }
@@ -35,7 +35,7 @@ impl TcpListener {
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind). `InvalidInput`: the options make no sense.
+    /// As [`bind`](Self::bind). `InvalidInput`: an option is invalid.
     pub fn bind_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<TcpListener> {
         address::try_each(addr, &mut |local| {
             let (hub, listening) = runtime::listen(&options.daemon, &options.wanted(), local, options.backlog)?;
@@ -43,11 +43,11 @@ impl TcpListener {
         })
     }
 
-    /// Waits for a connection, and gives it with the address of its other side.
+    /// Waits for a connection, and returns it with the address of its other side.
     ///
     /// # Errors
     ///
-    /// `WouldBlock`: none is there, and the listener does not wait. Others: the daemon or its interface has gone.
+    /// `WouldBlock`: nonblocking, and no connection waits. Others: the daemon or its interface has gone.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let Handle { hub, listening, is_nonblocking } = &*self.0;
         let mut attempt = || listening.accept(hub);
@@ -60,44 +60,28 @@ impl TcpListener {
         Ok((TcpStream::new(Arc::clone(hub), tcp), peer))
     }
 
-    /// Connections without an end.
+    /// Endless iterator over accepted connections.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }
 
-    /// Address and port.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// The listener's address and port.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.listening.local)
     }
 
-    /// [`accept`](Self::accept) fails with `WouldBlock` instead of waiting.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Makes [`accept`](Self::accept) fail with `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.0.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The same listener once more. It ends with the last clone.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Another handle of the same listener, which closes with the last one.
     pub fn try_clone(&self) -> io::Result<TcpListener> {
         Ok(TcpListener(Arc::clone(&self.0)))
     }
 
-    /// No error but that of calls: always none.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Always `None`: only calls report errors.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(None)
     }
@@ -121,7 +105,7 @@ impl Drop for Handle {
     }
 }
 
-/// Connections of a listener, one after the other: as `std::net::Incoming`.
+/// The accepted connections of a listener, like `std::net::Incoming`.
 #[derive(Debug)]
 pub struct Incoming<'a>(&'a TcpListener);
 

@@ -1,7 +1,7 @@
-//! Sockets with the names, arguments and errors of `std::net`, over flows of a daemon and protocol stacks in this process.
+//! Sockets with the names, arguments and errors of `std::net`, over a daemon's flows and this process's stacks.
 //!
 //! - [`TcpStream`], [`TcpListener`], [`UdpSocket`] — as in `std::net`.
-//! - [`Options`] — what `std::net` does not have: the daemon, the interface, the share of the wire, buffers.
+//! - [`Options`] — additions to `std::net`: the daemon, the interface, the share of the wire, buffers.
 //!
 //! ```no_run
 //! use socket::net::TcpStream;
@@ -14,22 +14,24 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Addresses* are of IPv4 or IPv6. `0.0.0.0` stands for the interface's first one of IPv4, or of IPv6 where there is none; `::`
-//! stands for its first one of IPv6. Neither listens on both. *The daemon* is the one at [`capture::protocol::SOCKET`], or at the
-//! path in the environment variable [`DAEMON`].
+//! *Errors.* A method that returns `io::Result` and lists no errors cannot fail; `std::net` has the same signature.
 //!
-//! *Polling.* [`AsFd`](std::os::fd::AsFd) gives a file descriptor that is readable while a call to read or accept would not wait. It
-//! is not the connection: do not read it, and do not ask whether it can be written. [`TcpStream::writable_fd`] gives another one,
-//! which is readable while a call to write would not wait. Where the process has no file descriptor left, both are always readable.
+//! *Addresses* are IPv4 or IPv6. `0.0.0.0` stands for the interface's first IPv4 address, or its first IPv6 one if it
+//! has no other. `::` stands for its first IPv6 address. Neither listens on both. *The daemon* is the one at the path
+//! in the environment variable [`DAEMON`], else at [`capture::protocol::SOCKET`].
 //!
-//! *Ends.* A stream that is dropped goes on until everything written is acknowledged and both sides have finished, a minute at most;
-//! unread bytes reset it (RFC 2525, section 2.17). When the process exits, a child of it does the same, without its other files, and the
-//! exit does not wait. When a signal kills the process, the daemon resets its connections. When the daemon or the
-//! interface goes, calls fail with ENETDOWN.
+//! *Polling.* [`AsFd`](std::os::fd::AsFd) gives a file descriptor that is readable while a read or accept would not
+//! block. It is not the connection: do not read it, and do not poll it for writing. [`TcpStream::writable_fd`] is
+//! readable while a write would not block. If the process is out of file descriptors, both are always readable.
 //!
-//! *Changes.* A connection lives through changes of the interface's routes, and through a move of the interface to another device. When
-//! its address is removed it waits for the address, for a minute; then calls fail with EADDRNOTAVAIL. [`Options::on_change`] is told, and
-//! [`TcpStream::facts`] says how things are.
+//! *Ends.* A dropped stream continues, for up to a minute, until the peer has acknowledged everything and both sides
+//! have finished. If it has unread bytes, it sends a reset (RFC 2525, section 2.17). When the process exits, a child
+//! process does the same without its other files, and the exit does not wait. When a signal kills the process, the
+//! daemon resets its connections. When the daemon or the interface goes, calls fail with ENETDOWN.
+//!
+//! *Changes.* A connection survives changes of the interface's routes, and its move to another device. If the
+//! connection's address is removed, it waits for the address for a minute; then calls fail with EADDRNOTAVAIL.
+//! [`Options::on_change`] reports changes, and [`TcpStream::facts`] returns the current state.
 //!
 //! *Processes.* A stream belongs to the process that made it. A child made by `fork` without `exec` must not use it.
 

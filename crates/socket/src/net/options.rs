@@ -1,4 +1,4 @@
-//! What sockets have beyond `std::net`.
+//! Options of sockets beyond `std::net`.
 
 use crate::facts::OnChange;
 use crate::runtime::Wanted;
@@ -11,33 +11,32 @@ use std::time::Duration;
 /// The environment variable that names the control socket of the daemon.
 pub const DAEMON: &str = "STREAMLINE_DAEMON";
 
-/// Connections that wait at a listener, as `std::net` asks for.
+/// Connections that wait at a listener: the backlog of `std::net`.
 const BACKLOG: u32 = 128;
 
-/// How a socket is opened, beside its addresses. `Options::default()` is what `connect` and `bind` take.
+/// How to open a socket, apart from its addresses. `connect` and `bind` use `Options::default()`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The daemon's control socket.
     pub daemon: PathBuf,
-    /// The interface; none: the one that routes to the peer, or the only one.
+    /// The interface. `None`: the one that routes to the peer, or the only one.
     pub device: Option<String>,
-    /// Address and port of this side of a connection; address 0.0.0.0 or `::`: the interface's; port 0: any that is free. A
-    /// listener does not look at it.
+    /// Address and port of this side of a connection; 0.0.0.0 or `::`: the interface's; port 0: any. Listeners ignore
+    /// it.
     pub local: Option<SocketAddr>,
-    /// The share of the wire, for example `4ms/100ms`, as [`flow::OpenFlow::share`] has it; none: an equal part of the rest.
+    /// The share of the wire, as `4ms/100ms`: see [`flow::OpenFlow::share`]. `None`: an equal part of the rest.
     pub share: Option<String>,
-    /// The blocks of the stack below `tcp` or `udp`; none: `ipv4 | ethernet DEVICE`, or `ipv6`.
+    /// The blocks of the stack below `tcp` or `udp`. `None`: `ipv4 | ethernet DEVICE`, or `ipv6`.
     pub stack: Option<String>,
-    /// Connections that may wait at a listener, 1024 at most.
+    /// Connections that may wait at a listener: up to 1024.
     pub backlog: u32,
-    /// Bytes of the receive buffer of a connection; 0: 256 KiB.
+    /// Bytes of a connection's receive buffer; 0: 256 KiB.
     pub receive_bytes: u32,
-    /// Bytes of the send buffer of a connection; 0: 256 KiB.
+    /// Bytes of a connection's send buffer; 0: 256 KiB.
     pub send_bytes: u32,
-    /// How long the handshake of a connection may take; none: a minute.
+    /// Time limit of a connection's handshake. `None`: a minute.
     pub connect_timeout: Option<Duration>,
-    /// Is told when the interface under the socket changes: see [`Change`](crate::Change). Of a listener: for the connections that it
-    /// accepts.
+    /// Called when the interface changes: see [`Change`](crate::Change). A listener passes it on to its connections.
     pub on_change: Option<OnChange>,
 }
 
@@ -60,7 +59,6 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same for the runtime.
     pub(super) fn wanted(&self) -> Wanted {
         let Options { receive_bytes, send_bytes, .. } = *self;
         Wanted {

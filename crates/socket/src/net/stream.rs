@@ -1,4 +1,4 @@
-//! TCP connections in the manner of `std::net::TcpStream`.
+//! TCP connections in the style of `std::net::TcpStream`.
 
 use super::{Options, address};
 use crate::runtime::hub::{Hub, Member, TimedOut};
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 /// A TCP connection whose protocol stack runs in this process.
 ///
-/// Dropped, it finishes behind everything written; see [`net`](super) for how it ends.
+/// A dropped stream still sends everything written: see [`net`](super).
 pub struct TcpStream(Arc<Handle>);
 
-/// What clones of a stream share.
+/// The part that clones of a stream share.
 struct Handle {
     hub: Arc<Hub>,
     tcp: Arc<Tcp>,
@@ -26,7 +26,6 @@ struct Handle {
     settings: Mutex<Settings>,
 }
 
-/// What calls look at.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settings {
     read_timeout: Option<Duration>,
@@ -40,16 +39,17 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// Those of `std::net`: `ConnectionRefused`, `TimedOut`, `HostUnreachable` and others. `NotFound`: there is no daemon. `PermissionDenied`: its policy refuses.
+    /// `ConnectionRefused`, `TimedOut`, `HostUnreachable` and others as in `std::net`. `NotFound`: no daemon.
+    /// `PermissionDenied`: its policy refuses.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
         TcpStream::connect_with(&Options::default(), addr)
     }
 
-    /// Connects to one address, and waits so long at most.
+    /// Connects to one address within `timeout`.
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect); `InvalidInput` for a time of 0.
+    /// As [`connect`](Self::connect). `InvalidInput`: `timeout` is 0.
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         let options = Options { connect_timeout: Some(timeout), ..Options::default() };
         TcpStream::connect_with(&options, addr)
@@ -59,7 +59,7 @@ impl TcpStream {
     ///
     /// # Errors
     ///
-    /// As [`connect`](Self::connect). `InvalidInput`: the options make no sense.
+    /// As [`connect`](Self::connect). `InvalidInput`: an option is invalid.
     pub fn connect_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<TcpStream> {
         if options.connect_timeout == Some(Duration::ZERO) {
             return Err(zero());
@@ -73,11 +73,11 @@ impl TcpStream {
         })
     }
 
-    /// Begins to connect, and does not wait: the stream is nonblocking, and [`handshake`](Self::handshake) says how it stands.
+    /// Starts to connect without waiting. The stream is nonblocking; see [`handshake`](Self::handshake).
     ///
     /// # Errors
     ///
-    /// As [`connect_with`](Self::connect_with), but for those of the handshake.
+    /// As [`connect_with`](Self::connect_with), without those of the handshake.
     pub fn start(options: &Options, peer: SocketAddr) -> io::Result<TcpStream> {
         let (hub, tcp) = runtime::connect(&options.daemon, &options.wanted(), options.local, peer)?;
         let stream = TcpStream::new(hub, tcp);
@@ -85,13 +85,12 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// How the handshake of a stream that was [started](Self::start) ended; none while it is under way. The stream becomes
-    /// writable ([`writable_fd`](Self::writable_fd)) with its end.
+    /// How the handshake of a [started](Self::start) stream ended; `None` while it goes on. The stream becomes
+    /// writable ([`writable_fd`](Self::writable_fd)) when it ends.
     pub fn handshake(&self) -> Option<io::Result<()>> {
         self.0.tcp.lock().handshake()
     }
 
-    /// The stream of a connection.
     pub(super) fn new(hub: Arc<Hub>, tcp: Arc<Tcp>) -> TcpStream {
         let is_nonblocking = AtomicBool::new(false);
         TcpStream(Arc::new(Handle { hub, tcp, is_nonblocking, settings: Mutex::default() }))
@@ -105,12 +104,12 @@ impl TcpStream {
         connected.unwrap_or_else(|TimedOut| Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out")))
     }
 
-    /// Does something with the connection, and gives its stack a turn if that did it.
+    /// Acts on the connection, and gives its stack a turn if that is due.
     fn with<T>(&self, act: impl FnOnce(&mut Inner, u64) -> T) -> T {
         self.0.act(act)
     }
 
-    /// Calls `act` until it says something; waits in between as the stream is set to.
+    /// Repeats `act` until it returns something, and waits in between unless the stream is nonblocking.
     fn until<T>(
         &self,
         timeout: Option<Duration>,
@@ -125,7 +124,7 @@ impl TcpStream {
                 done = act(&mut inner, hub.now());
             }
             if done.is_some() {
-                // Room for the other side, or bytes for it.
+                // Announce room to the other side, or send bytes.
                 tcp.work(hub, &mut inner, false);
             }
             done
@@ -142,7 +141,7 @@ impl TcpStream {
         self.0.settings()
     }
 
-    /// Reads without taking what it reads.
+    /// Reads without consuming.
     ///
     /// # Errors
     ///
@@ -159,7 +158,7 @@ impl TcpStream {
         self.until(timeout, &mut |inner, now| inner.read(&mut |stream| take(stream, now)))
     }
 
-    /// Lends received bytes to `take`, which says how many of them it took; says the same. It waits as a call to read does, until
+    /// Lends received bytes to `take` and returns, as `take` does, how many it took. Blocks as a read does until
     /// `take` takes some. 0: the other side finished.
     ///
     /// # Errors
@@ -169,8 +168,8 @@ impl TcpStream {
         self.take_by(false, &mut |stream, now| stream.read_with(now, take))
     }
 
-    /// Lends room for bytes to send to `fill`, which says how many it wrote from the front on; says the same. It waits as a call to
-    /// write does, until `fill` writes some.
+    /// Lends room for bytes to send to `fill` and returns, as `fill` does, how many it wrote. Blocks until that is
+    /// some.
     ///
     /// # Errors
     ///
@@ -180,7 +179,7 @@ impl TcpStream {
         self.until(timeout, &mut |inner, now| inner.write(&mut |stream| stream.write_with(now, fill)))
     }
 
-    /// Ends reading, writing, or both. What is written already still goes out.
+    /// Ends reading, writing, or both. Bytes already written still go out.
     ///
     /// # Errors
     ///
@@ -190,7 +189,7 @@ impl TcpStream {
             if inner.is_over() {
                 return Err(io::ErrorKind::NotConnected.into());
             }
-            // Calls that wait look again.
+            // Waiting calls must check again.
             inner.has_news = true;
             inner.reads_no_more |= how != Shutdown::Write;
             if how != Shutdown::Read {
@@ -202,10 +201,6 @@ impl TcpStream {
     }
 
     /// Sends small writes at once (no Nagle's algorithm).
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.settings().is_no_delay = nodelay;
         self.with(|inner, _| inner.stream().into_iter().for_each(|stream| stream.set_no_delay(nodelay)));
@@ -213,136 +208,91 @@ impl TcpStream {
     }
 
     /// Are small writes sent at once?
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
     pub fn nodelay(&self) -> io::Result<bool> {
         Ok(self.settings().is_no_delay)
     }
 
-    /// Probes a quiet connection at this interval; after ten intervals without an answer it ends with `TimedOut`. None, as at first:
-    /// no probes.
-    ///
-    /// # Errors
-    ///
-    /// None; others that have it (socket2) have some.
+    /// Probes a quiet connection at this interval; ten without answer end it (`TimedOut`). `None` (default): no
+    /// probes.
     pub fn set_keepalive(&self, interval: Option<Duration>) -> io::Result<()> {
         self.with(|inner, _| inner.stream().into_iter().for_each(|stream| stream.set_keep_alive(interval)));
         Ok(())
     }
 
-    /// How long a call to read waits; none: for ever. It fails with `WouldBlock` then.
+    /// How long a read waits before it fails with `WouldBlock`. `None`: for ever.
     ///
     /// # Errors
     ///
-    /// `InvalidInput`: a time of 0.
+    /// `InvalidInput`: `dur` is 0.
     pub fn set_read_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
         self.settings().read_timeout = checked(dur)?;
         Ok(())
     }
 
-    /// As [`set_read_timeout`](Self::set_read_timeout) has it.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// See [`set_read_timeout`](Self::set_read_timeout).
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.settings().read_timeout)
     }
 
-    /// How long a call to write waits; none: for ever. It fails with `WouldBlock` then.
+    /// How long a write waits before it fails with `WouldBlock`. `None`: for ever.
     ///
     /// # Errors
     ///
-    /// `InvalidInput`: a time of 0.
+    /// `InvalidInput`: `dur` is 0.
     pub fn set_write_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
         self.settings().write_timeout = checked(dur)?;
         Ok(())
     }
 
-    /// As [`set_write_timeout`](Self::set_write_timeout) has it.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// See [`set_write_timeout`](Self::set_write_timeout).
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.settings().write_timeout)
     }
 
-    /// Calls fail with `WouldBlock` instead of waiting.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Makes calls fail with `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.0.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How long the drop of the last clone waits until everything is acknowledged: none, as at first: not at all. A time of 0
-    /// resets the connection then.
-    ///
-    /// # Errors
-    ///
-    /// None; others that have it (socket2) have some.
+    /// How long dropping the last clone waits for acknowledgements. `None` (default): not at all. 0: it resets.
     pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         self.settings().linger = linger;
         Ok(())
     }
 
-    /// As [`set_linger`](Self::set_linger) has it.
-    ///
-    /// # Errors
-    ///
-    /// None; others that have it (socket2) have some.
+    /// See [`set_linger`](Self::set_linger).
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         Ok(self.settings().linger)
     }
 
-    /// The error of the connection, once: no call was told it.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Takes the connection's error, unless a call has reported it.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(self.with(|inner, _| inner.take_error()).map(io::Error::from_raw_os_error))
     }
 
     /// Address and port of this side.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.tcp.local)
     }
 
-    /// Address and port of the other side. Also after the end, where `std::net` has an error.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Address and port of the other side, even after the end, when `std::net` fails.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.tcp.peer)
     }
 
-    /// Hardware address and MTU of the connection's flow, and whether its address is there.
+    /// The flow's hardware address and MTU, and whether its address exists.
     pub fn facts(&self) -> Facts {
         self.with(|_, _| ());
         self.0.tcp.lock().facts()
     }
 
-    /// The same connection once more. It ends with the last clone.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Another handle of the same connection, which ends with the last one.
     pub fn try_clone(&self) -> io::Result<TcpStream> {
         Ok(TcpStream(Arc::clone(&self.0)))
     }
 
-    /// Readable while a call to write would not wait; see [`net`](super).
+    /// Readable while a write would not block: see [`net`](super).
     pub fn writable_fd(&self) -> BorrowedFd<'_> {
         let fd = self.0.tcp.writable.fd();
         self.with(|_, _| ());
@@ -354,7 +304,7 @@ fn zero() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "cannot set a 0 duration timeout")
 }
 
-/// A timeout, as `std::net` takes it.
+/// Rejects a timeout of 0, as `std::net` does.
 pub(super) fn checked(timeout: Option<Duration>) -> io::Result<Option<Duration>> {
     if timeout == Some(Duration::ZERO) { Err(zero()) } else { Ok(timeout) }
 }
@@ -381,7 +331,7 @@ impl Drop for Handle {
         self.act(|inner, now| inner.give_up(now, linger == Some(Duration::ZERO)));
         if let Some(deadline) = linger.and_then(|linger| Instant::now().checked_add(linger)) {
             let mut ready = || self.tcp.lock().is_acknowledged().then_some(());
-            // It goes on without the application.
+            // The connection lingers without the application.
             let _ = self.hub.wait(&self.tcp.waiters, Some(deadline), &mut ready);
         }
         if self.tcp.lock().is_over() {
@@ -405,7 +355,7 @@ impl Write for &TcpStream {
         self.until(timeout, &mut |inner, now| inner.write(&mut |stream| stream.write(now, buf)))
     }
 
-    /// Does nothing: what was written is on its way.
+    /// Does nothing: written bytes are already on their way.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

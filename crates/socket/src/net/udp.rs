@@ -1,4 +1,4 @@
-//! Datagrams in the manner of `std::net::UdpSocket`, over [`crate::UdpSocket`].
+//! Datagrams in the style of `std::net::UdpSocket`, over [`crate::UdpSocket`].
 
 use super::stream::checked;
 use super::{Options, address};
@@ -17,25 +17,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Packets taken at a time.
+/// Packets taken at once.
 const BATCH: usize = 16;
 
-/// How long a call that waits for room sleeps before it looks again, while another call sleeps on the doorbell.
+/// How long a call sleeps between checks for room while another call sleeps on the doorbell.
 const NAP: Duration = Duration::from_millis(1);
 
 /// A UDP socket whose protocol stack runs in this process.
 ///
-/// A socket that was [connected](Self::connect) drops datagrams of others than its peer, as those of the kernel do.
+/// A [connected](Self::connect) socket drops datagrams from other senders than its peer, as the kernel's do.
 pub struct UdpSocket(Arc<Handle>);
 
 struct Handle {
     local: SocketAddr,
-    /// Readable once the driver rang while a call slept.
+    /// Readable once the driver rang during a call's sleep.
     bell: OwnedFd,
-    /// Readable once the daemon has gone, and no other came.
+    /// Readable once the daemon has gone and the search for another has failed.
     line: OwnedFd,
     inner: Mutex<Inner>,
-    /// One call at a time sleeps on the doorbell; the others wait for it here.
+    /// One call at a time sleeps on the doorbell; other calls wait for that one here.
     is_sleeping: Mutex<bool>,
     woke: Condvar,
     is_nonblocking: AtomicBool,
@@ -45,10 +45,10 @@ struct Handle {
 struct Inner {
     socket: crate::UdpSocket,
     peer: Option<SocketAddr>,
-    /// Taken from the flow, and not read yet: a batch at most.
+    /// Datagrams taken from the flow but not read yet: at most one batch.
     datagrams: VecDeque<(SocketAddr, Vec<u8>)>,
     error: Option<SocketError>,
-    /// The driver was told that this side sleeps, for a program that polls.
+    /// The driver knows that this side sleeps, for a program that polls.
     is_announced: bool,
 }
 
@@ -57,11 +57,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl UdpSocket {
-    /// Binds to the first of these addresses that is possible. Port 0: any that is free.
+    /// Binds to the first of these addresses that works. Port 0: any free port.
     ///
     /// # Errors
     ///
-    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`. `NotFound`: there is no daemon.
+    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`. `NotFound`: no daemon.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<UdpSocket> {
         UdpSocket::bind_with(&Options::default(), addr)
     }
@@ -70,16 +70,16 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// As [`bind`](Self::bind). `InvalidInput`: the options make no sense.
+    /// As [`bind`](Self::bind). `InvalidInput`: an option is invalid.
     pub fn bind_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<UdpSocket> {
         address::try_each(addr, &mut |local| Ok(UdpSocket(Arc::new(Handle::open(options, local)?))))
     }
 
-    /// Sends to this peer, and receives from it only, from now on.
+    /// From now on, sends to this peer and receives only from it.
     ///
     /// # Errors
     ///
-    /// Those of the address; `Unsupported`: it is of another family than the socket's own.
+    /// Those of the address. `Unsupported`: its family differs from the socket's.
     pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<()> {
         address::try_each(addr, &mut |peer| {
             if peer.is_ipv4() != self.0.local.is_ipv4() {
@@ -95,7 +95,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `WouldBlock`: there was no room for as long as the socket waits. Others are of this datagram or an earlier one.
+    /// `WouldBlock`: there was no room within the timeout. Others concern this datagram or an earlier one.
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
         let Some(first) = address::of(addr)?.into_iter().next() else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -112,47 +112,31 @@ impl UdpSocket {
         self.0.send(None, buf)
     }
 
-    /// Waits for a datagram. What of it does not fit into `buf` is lost.
+    /// Waits for a datagram. If `buf` is too short, the rest of the datagram is lost.
     ///
     /// # Errors
     ///
-    /// `WouldBlock`: none came for as long as the socket waits. `ConnectionRefused` and others: a report about an earlier datagram.
+    /// `WouldBlock`: none came within the timeout. `ConnectionRefused` and others report about an earlier datagram.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.receive(buf, true)
     }
 
-    /// As [`recv_from`](Self::recv_from), but the datagram stays.
-    ///
-    /// # Errors
-    ///
-    /// As there.
+    /// Like [`recv_from`](Self::recv_from), but the datagram stays. Has the same errors.
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.0.receive(buf, false)
     }
 
-    /// As [`recv_from`](Self::recv_from), from the peer.
-    ///
-    /// # Errors
-    ///
-    /// As there.
+    /// Like [`recv_from`](Self::recv_from), without the sender. Has the same errors.
     pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.recv_from(buf).map(|(len, _)| len)
     }
 
-    /// As [`recv`](Self::recv), but the datagram stays.
-    ///
-    /// # Errors
-    ///
-    /// As there.
+    /// Like [`recv`](Self::recv), but the datagram stays. Has the same errors.
     pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.peek_from(buf).map(|(len, _)| len)
     }
 
     /// Address and port of this side.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.local)
     }
@@ -161,80 +145,60 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// `NotConnected`: there is none.
+    /// `NotConnected`: the socket has no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.0.lock().peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// The same socket once more. It ends with the last clone.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Another handle of the same socket, which closes with the last one.
     pub fn try_clone(&self) -> io::Result<UdpSocket> {
         Ok(UdpSocket(Arc::clone(&self.0)))
     }
 
-    /// How long a call to receive waits; none: for ever. It fails with `WouldBlock` then.
+    /// How long a receive waits before it fails with `WouldBlock`. `None`: for ever.
     ///
     /// # Errors
     ///
-    /// `InvalidInput`: a time of 0.
+    /// `InvalidInput`: `dur` is 0.
     pub fn set_read_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
         lock(&self.0.settings).0 = checked(dur)?;
         Ok(())
     }
 
-    /// As [`set_read_timeout`](Self::set_read_timeout) has it.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// See [`set_read_timeout`](Self::set_read_timeout).
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(lock(&self.0.settings).0)
     }
 
-    /// How long a call to send waits for room; none: for ever. It fails with `WouldBlock` then.
+    /// How long a send waits for room before it fails with `WouldBlock`. `None`: for ever.
     ///
     /// # Errors
     ///
-    /// `InvalidInput`: a time of 0.
+    /// `InvalidInput`: `dur` is 0.
     pub fn set_write_timeout(&self, dur: Option<Duration>) -> io::Result<()> {
         lock(&self.0.settings).1 = checked(dur)?;
         Ok(())
     }
 
-    /// As [`set_write_timeout`](Self::set_write_timeout) has it.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// See [`set_write_timeout`](Self::set_write_timeout).
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(lock(&self.0.settings).1)
     }
 
-    /// Calls fail with `WouldBlock` instead of waiting.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Makes calls fail with `WouldBlock` instead of waiting.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
         self.0.is_nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Hardware address and MTU of the socket's flow, and whether its address is there.
+    /// The flow's hardware address and MTU, and whether its address exists.
     pub fn facts(&self) -> Facts {
         let mut inner = self.0.lock();
         inner.look();
         inner.socket.facts()
     }
 
-    /// The last report about a datagram that was sent, once.
-    ///
-    /// # Errors
-    ///
-    /// None; `std::net` has some.
+    /// Takes the last error about a sent datagram.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         let mut inner = self.0.lock();
         inner.look();
@@ -309,7 +273,7 @@ impl Handle {
         })
     }
 
-    /// Calls `act` until it says something; waits in between as the socket is set to.
+    /// Repeats `act` until it returns something, and waits in between unless the socket is nonblocking.
     fn until<T>(
         &self,
         timeout: Option<Duration>,
@@ -329,7 +293,7 @@ impl Handle {
                 if inner.is_announced {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                // It rang just now: forgotten, and looked for.
+                // The driver rang just now: forget it and look again.
                 inner.socket.awake();
                 continue;
             }
@@ -341,11 +305,11 @@ impl Handle {
         }
     }
 
-    /// Sleeps until the driver rings: on the doorbell, or until the call that does wakes up.
+    /// Sleeps until the driver rings: on the doorbell, or until the call that sleeps there wakes up.
     fn sleep(&self, deadline: Option<Instant>) -> io::Result<()> {
         let mut is_sleeping = lock(&self.is_sleeping);
         if *is_sleeping {
-            // What woke the other call may be for this one. It may also be that it took no notice, so this is not for long.
+            // The other call may wake up for this one, or miss its news: hence the short sleep.
             let _ = self.woke.wait_timeout(is_sleeping, NAP).unwrap_or_else(PoisonError::into_inner);
             return Ok(());
         }
@@ -357,7 +321,7 @@ impl Handle {
         if has_gone { Err(io::Error::from_raw_os_error(ENETDOWN)) } else { Ok(()) }
     }
 
-    /// Sleeps on the doorbell. Says whether the daemon has gone.
+    /// Sleeps on the doorbell. Returns whether the daemon has gone.
     fn doze(&self, deadline: Option<Instant>) -> bool {
         let may_sleep = self.lock().socket.fall_asleep();
         let mut has_gone = false;
@@ -368,7 +332,7 @@ impl Handle {
             ];
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let left = left.and_then(|left| Timespec::try_from(left).ok());
-            // A signal is as good as news: the caller looks.
+            // A signal ends the sleep too: the caller looks.
             let _ = rustix::event::poll(&mut fds, left.as_ref());
             has_gone = is_over(&fds);
         }
@@ -378,13 +342,13 @@ impl Handle {
 }
 
 impl Inner {
-    /// Takes datagrams from the flow, if none are left.
+    /// Takes datagrams from the flow if the batch is used up.
     fn look(&mut self) {
         if !self.datagrams.is_empty() {
             return;
         }
         let Inner { socket, peer, datagrams, error, .. } = self;
-        // Datagrams of others do not end the search for one of the peer.
+        // Skip batches that hold only datagrams from others than the peer.
         while datagrams.is_empty() {
             let looked = socket.receive(BATCH, &mut |datagram| {
                 if peer.is_none_or(|peer| peer == datagram.from) {
@@ -404,8 +368,8 @@ impl Inner {
 }
 
 impl AsFd for UdpSocket {
-    /// Readable once the driver has news since a call failed with `WouldBlock`: so receive until it does, and poll then. Of a
-    /// nonblocking socket only.
+    /// Readable once the driver has news after a call failed with `WouldBlock`: receive until that, then poll. The
+    /// socket must be nonblocking.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }

@@ -1,8 +1,7 @@
-//! What becomes of unfinished connections when the process exits: a child goes on with them, for a minute at most, and the exit
-//! does not wait. So bytes that were written arrive, as with the kernel's sockets.
+//! Unfinished connections at process exit: a child continues them for up to a minute, and the exit does not wait.
+//! Written bytes thus arrive, as with the kernel's sockets.
 //!
-//! An exit is `exit`, or that `main` returned. A signal that ends the process gives no chance to this: the daemon resets its
-//! connections.
+//! An exit is a call of `exit`, or the return of `main`. A fatal signal skips this: the daemon resets the connections.
 
 use super::hub::{Hub, Member, sleep_on};
 use super::hubs;
@@ -14,13 +13,13 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Is the exit prepared? A child that `fork` made inherits that, too.
+/// Is the exit prepared? A child made by `fork` inherits this.
 static IS_PREPARED: Mutex<bool> = Mutex::new(false);
 
-/// How long the exit waits for calls of other threads to let go of a connection; it is reset then.
+/// How long the exit waits for other threads to release a connection; then it resets the connection.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Prepares for the exit of this process, once.
+/// Registers the exit handler of this process, once.
 pub(super) fn prepare() -> io::Result<()> {
     let mut is_prepared = IS_PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*is_prepared {
@@ -35,7 +34,7 @@ fn at_exit() {
     let hubs: Vec<Arc<Hub>> = hubs.filter(|hub| hub.is_own() && !hub.is_gone()).collect();
     let deadline = Instant::now() + PATIENCE;
     for hub in &hubs {
-        // Where a leader does not leave in time, the locks below keep it out.
+        // If a leader does not leave in time, the locks below keep it out.
         hub.close_seat(deadline.saturating_duration_since(Instant::now()));
     }
     let members: Vec<Vec<Member>> = hubs.iter().map(|hub| hub.all()).collect();
@@ -63,7 +62,7 @@ fn at_exit() {
     let kept: Vec<_> = hubs.iter().flat_map(|hub| hub.fds()).chain(kept).collect();
     match linger::fork(&kept) {
         Ok(Side::Parent) => {
-            // The child has them now.
+            // The child continues these connections.
             for (_, inner) in &mut held {
                 inner.down = Some(ENETDOWN);
             }
@@ -76,7 +75,7 @@ fn at_exit() {
     }
 }
 
-/// Takes the lock of a connection, unless a call keeps it for too long.
+/// Locks a connection; `None` if a call holds the lock until `deadline`.
 fn hold(tcp: &Tcp, deadline: Instant) -> Option<MutexGuard<'_, Inner>> {
     loop {
         match tcp.try_lock() {
@@ -86,8 +85,8 @@ fn hold(tcp: &Tcp, deadline: Instant) -> Option<MutexGuard<'_, Inner>> {
     }
 }
 
-/// Works for the connections until the last one is over, its minute is, or no daemon is there. Takes no lock: that of each
-/// connection is held, and those of the `lines` to daemons; other locks may be taken for ever in a child.
+/// Works for the connections until all are over, the minute has passed, or no daemon is left. Takes no lock, because
+/// in a child other locks may be held for ever. The caller holds the connections' locks and those of `lines`.
 fn finish(hubs: &[Arc<Hub>], mut held: Vec<(&Hub, MutexGuard<'_, Inner>)>, lines: &mut [Option<Held<'_>>]) {
     let end = Instant::now() + LINGER + Duration::from_secs(1);
     while !held.is_empty() && Instant::now() < end {

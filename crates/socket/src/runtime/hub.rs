@@ -1,10 +1,9 @@
-//! The flows of one connection to a daemon, and who works for them.
+//! The flows of one connection to a daemon, and the threads that work for them.
 //!
-//! All flows and listeners of a connection share its doorbells. The leader ([`seat`](super::seat)) sleeps on them, takes the bits
-//! that rang and the timers that are due, and works for these flows alone. Idle flows cost it nothing.
+//! All flows and listeners of a connection share its doorbells. The leader ([`seat`](super::seat)) sleeps on them,
+//! collects the bits that rang and the due timers, and works for these flows alone. Idle flows cost nothing.
 //!
-//! Locks, in the order in which they are taken: the table of members, a flow, the timers. No call to the daemon and no sleep is under
-//! any of them.
+//! Lock order: the table of members, a flow, the timers. A thread that holds one neither asks the daemon nor sleeps.
 
 use super::listening::Listening;
 use super::seat::{Lead, Seat};
@@ -23,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who gets the news of a channel.
+/// Gets the news of a channel.
 #[derive(Clone, Debug)]
 pub(crate) enum Member {
     Tcp(Arc<Tcp>),
@@ -58,7 +57,7 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) connection: Connection,
-    /// Daemons of the connection that listeners were told of.
+    /// The number of found daemons that listeners know of.
     found: AtomicU32,
     bells: OnceLock<Arc<Bells>>,
     table: Mutex<Table>,
@@ -67,12 +66,12 @@ pub(crate) struct Hub {
     seat: Seat,
     /// Wakes the leader.
     nudge: OwnedFd,
-    /// Always readable: stands for a file descriptor that could not be made, so that a program which polls looks, instead of
-    /// sleeping for ever.
+    /// Always readable. Replaces a descriptor that could not be made: a polling program must check, not sleep for
+    /// ever.
     always: OwnedFd,
     began: Instant,
     is_gone: AtomicBool,
-    /// The process that connected. Another one, which `fork` made, has a copy of everything, and leaves it alone.
+    /// The process that connected. A forked copy leaves everything alone.
     process: u32,
 }
 
@@ -80,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time of a wait was over.
+/// The deadline of a wait passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimedOut;
 
@@ -105,37 +104,35 @@ impl Hub {
         }))
     }
 
-    /// ns on the clock of stacks and timers.
+    /// Time in ns on the clock of stacks and timers.
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Flows and listeners there are.
+    /// Number of flows and listeners.
     pub(crate) fn members(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Is there a listener?
     pub(crate) fn listens(&self) -> bool {
         lock(&self.table).members.iter().flatten().any(|member| matches!(member, Member::Listening(_)))
     }
 
-    /// Has the daemon gone?
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }
 
-    /// Are these the flows of this process?
+    /// Does this process own the flows, rather than a forked copy?
     pub(crate) fn is_own(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Readable for ever.
+    /// An always readable descriptor.
     pub(crate) fn always(&self) -> BorrowedFd<'_> {
         self.always.as_fd()
     }
 
-    /// Takes a new flow or listener in, and gives it its first turn: its channel may have rung before.
+    /// Adds a flow or listener, and gives it a first turn: its channel may already have rung.
     ///
     /// # Errors
     ///
@@ -165,17 +162,17 @@ impl Hub {
         Ok(())
     }
 
-    /// Forgets a flow or listener, and closes it at the daemon.
+    /// Removes a flow or listener, and closes it at the daemon.
     pub(crate) fn remove(&self, member: &Member) {
         let channel = member.channel();
         let mut table = lock(&self.table);
         let found = table.members.get_mut(channel as usize);
-        // Another call may have removed it, and the channel be that of another flow.
+        // Another call may have removed it, and another flow may use its channel now.
         let found = found.filter(|found| found.as_ref().is_some_and(|found| found.is(member))).and_then(Option::take);
         drop(table);
         if found.is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            // Nothing has this channel any more, and the next flow may get it.
+            // No thread uses this channel any more; the next flow may get it.
             match member {
                 Member::Tcp(tcp) => self.connection.close_flow(tcp.lock().flow()),
                 Member::Listening(_) if !self.is_gone() => self.connection.close(channel),
@@ -188,7 +185,6 @@ impl Hub {
         lock(&self.table).members.get(channel as usize).cloned().flatten()
     }
 
-    /// All of them.
     pub(crate) fn all(&self) -> Vec<Member> {
         lock(&self.table).members.iter().flatten().cloned().collect()
     }
@@ -203,14 +199,14 @@ impl Hub {
         lock(&self.timers).clear(channel, Some(before));
     }
 
-    /// Wakes the leader, where one sleeps.
+    /// Wakes the leader, if it sleeps.
     pub(crate) fn wake(&self) {
-        // Full is as good as woken.
+        // A full eventfd wakes it as well.
         let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until `ready` says something, at most until `deadline`. The call works for all flows meanwhile, if no other does.
-    /// Those who make something ready tell `waiters` then.
+    /// Waits until `ready` returns something, at most until `deadline`. Works for all flows meanwhile, if no other
+    /// call does. Threads that make something ready must tell `waiters`.
     pub(crate) fn wait<T>(
         &self,
         waiters: &Waiters,
@@ -230,7 +226,7 @@ impl Hub {
                     return led.ok_or(TimedOut);
                 }
             }
-            // Who led and has to go on: the seat was closed.
+            // A leader that must go on: another thread closed the seat.
             let own;
             let place = match &place {
                 Some(place) => place,
@@ -243,7 +239,7 @@ impl Hub {
             lead = match joined {
                 Ok(lead) => Some(lead),
                 Err(follower) => {
-                    // It joined, so that whatever comes now wakes it.
+                    // The call has joined: news from now on wakes it.
                     if let Some(done) = ready() {
                         drop(follower.leave());
                         return Ok(done);
@@ -261,7 +257,7 @@ impl Hub {
         }
     }
 
-    /// Works until `ready` says something, the time is over, or another thread closes the seat.
+    /// Works until `ready` returns something, `deadline` passes, or another thread closes the seat.
     fn lead<T>(&self, _lead: &Lead<'_>, deadline: Option<Instant>, ready: &mut dyn FnMut() -> Option<T>) -> Option<T> {
         loop {
             self.work();
@@ -275,7 +271,7 @@ impl Hub {
         }
     }
 
-    /// The connection's own thread: leads while no call does.
+    /// The connection's own thread: it leads while no call does.
     fn keep(&self) {
         while let Some(lead) = self.seat.keep() {
             while !self.seat.is_wanted() {
@@ -289,11 +285,11 @@ impl Hub {
         }
     }
 
-    /// Works for the channels that rang and those whose time came.
+    /// Works for channels that rang or whose timer is due.
     fn work(&self) {
         let found = self.connection.found();
         if self.found.swap(found, Ordering::Relaxed) != found {
-            // There was no daemon to ask when they rang.
+            // They may have rung while there was no daemon to ask.
             for member in self.all() {
                 if let Member::Listening(listening) = member {
                     listening.rang();
@@ -329,7 +325,8 @@ impl Hub {
         }
     }
 
-    /// Sleeps until the driver rings, a timer is due, or another thread [wakes](Self::wake) the leader, at most until `deadline`.
+    /// Sleeps until the driver rings, a timer is due, another thread [wakes](Self::wake) the leader, or `deadline`
+    /// passes.
     fn sleep(&self, deadline: Option<Instant>) {
         let due = lock(&self.timers).fall_asleep();
         let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
@@ -352,10 +349,10 @@ impl Hub {
             PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN),
         ];
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // A signal is as good as news: the leader looks.
+        // A signal ends the sleep too: the leader looks.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         let [_, nudged, is_over] = fds.each_ref().map(|fd| !fd.revents().is_empty());
-        // The daemon and the driver have gone, and nobody can bring either back.
+        // Daemon and driver have gone for good.
         let hung_up = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
         bells.awake();
         if nudged {
@@ -366,7 +363,7 @@ impl Hub {
         }
     }
 
-    /// The daemon has gone and no other came: everything of this connection has ended.
+    /// Ends this connection: the daemon has gone, and the search for another has failed.
     fn go(&self) {
         if self.is_gone.swap(true, Ordering::Relaxed) {
             return;
@@ -388,21 +385,21 @@ impl Hub {
         }
     }
 
-    /// Closes the seat, and waits a while until its leader left it.
+    /// Closes the seat, and waits up to `time` for its leader to leave.
     pub(crate) fn close_seat(&self, time: Duration) -> bool {
         self.wake();
         self.seat.close(time)
     }
 
-    /// The file descriptors that work for flows takes.
+    /// File descriptors that the work for flows needs.
     pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
         let bells = self.bells.get().into_iter().flat_map(|bells| bells.handles()).map(|handle| handle.as_fd());
         bells.chain([self.nudge.as_fd()]).collect()
     }
 }
 
-/// Sleeps on the doorbells of several connections until `deadline`, without a lock but those of `lines`. Looks for other daemons where some
-/// ended, and notes where none came.
+/// Sleeps on the doorbells of several connections until `deadline`, holding only the locks of `lines`. Looks for
+/// successors of daemons that ended, and marks a connection gone if there is none.
 pub(crate) fn sleep_on(hubs: &[Arc<Hub>], lines: &mut [Option<Held<'_>>], mut deadline: Instant) {
     let there = || hubs.iter().filter(|hub| !hub.is_gone());
     for (hub, line) in hubs.iter().zip(&mut *lines) {
@@ -413,7 +410,7 @@ pub(crate) fn sleep_on(hubs: &[Arc<Hub>], lines: &mut [Option<Held<'_>>], mut de
         }
     }
     let bells: Vec<&Bells> = there().filter_map(|hub| hub.bells.get().map(|bells| &**bells)).collect();
-    // Each of them is told, not only the first ones.
+    // `fall_asleep` must run for every connection, so no short circuit.
     let are_quiet = bells.iter().filter(|bells| bells.fall_asleep()).count() == bells.len();
     if are_quiet {
         let doors = bells.iter().map(|bells| PollFd::from_borrowed_fd(bells.fd(), PollFlags::IN));

@@ -1,4 +1,4 @@
-//! One listener: the connections that wait at it, and the calls that wait for them.
+//! One listener: its waiting connections, and the calls that wait for them.
 
 use super::hub::{Hub, Member};
 use super::tcp::{Shape, Tcp};
@@ -11,24 +11,23 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Connections taken from the daemon at a time, at most: each brings two file descriptors, and one message carries 32 of them.
+/// Most connections taken from the daemon at once: each brings two file descriptors, and a message carries 32.
 const MOST: u32 = flow::ACCEPTED as u32;
 
-/// A listener.
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) channel: u32,
     pub(crate) local: SocketAddr,
     geometry: Geometry,
     shape: Shape,
-    /// Connections that the daemon gave and no call took.
+    /// Connections from the daemon that no call took yet.
     ready: Mutex<VecDeque<Arc<Tcp>>>,
-    /// How often the driver rang since the daemon was last asked: 0 means that nothing waits there.
+    /// How often the driver rang since the daemon was last asked. 0: no connection waits there.
     rings: AtomicU32,
-    /// The errno of its end; 0: it goes on.
+    /// The errno of its end; 0 if it is open.
     ended: AtomicI32,
     pub(crate) waiters: Waiters,
-    /// A call to accept would not wait.
+    /// Set while an accept would not block.
     pub(crate) readable: Sign,
 }
 
@@ -42,19 +41,18 @@ impl Listening {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The driver rang: a connection waits.
+    /// The driver rang: a connection waits at the daemon.
     pub(crate) fn rang(&self) {
         self.rings.fetch_add(1, Ordering::Relaxed);
         self.tell();
     }
 
-    /// The listener ended.
     pub(crate) fn end(&self, errno: i32) {
         self.ended.store(errno, Ordering::Relaxed);
         self.tell();
     }
 
-    /// Tells waiting calls, and those who poll.
+    /// Wakes waiting calls and polling programs.
     pub(crate) fn tell(&self) {
         let ready = self.lock();
         self.readable.set(!ready.is_empty() || self.is_worth_asking());
@@ -66,7 +64,7 @@ impl Listening {
         self.rings.load(Ordering::Relaxed) > 0 || self.ended.load(Ordering::Relaxed) != 0
     }
 
-    /// The next connection, if one is there or waits at the daemon. Asks the daemon where that may help.
+    /// The next connection: one that is ready, or else one from the daemon if it may have some.
     pub(crate) fn accept(&self, hub: &Arc<Hub>) -> Option<io::Result<Arc<Tcp>>> {
         loop {
             let ready = self.lock().pop_front();
@@ -78,12 +76,12 @@ impl Listening {
             if errno != 0 {
                 return Some(Err(io::Error::from_raw_os_error(errno)));
             }
-            // A connection that comes after this rings again.
+            // A connection that comes after this line rings again.
             if self.rings.swap(0, Ordering::Relaxed) == 0 {
                 return None;
             }
             if let Err(error) = self.ask(hub) {
-                // The connection still waits, for a call that comes when there is room for it.
+                // The connection still waits, for a call that comes when there is room.
                 self.rings.fetch_add(1, Ordering::Relaxed);
                 self.tell_next();
                 return Some(Err(error.into()));
@@ -92,7 +90,7 @@ impl Listening {
         }
     }
 
-    /// Says to others what there is after this call took something.
+    /// Wakes others if anything is left after this call took a connection.
     fn tell_next(&self) {
         let ready = self.lock();
         let is_more = !ready.is_empty() || self.is_worth_asking();
@@ -114,7 +112,7 @@ impl Listening {
             let tcp = match Tcp::new(flow, &self.shape, true, None) {
                 Ok(tcp) => Arc::new(tcp),
                 Err(error) => {
-                    // Nobody uses the flow.
+                    // No socket will use the flow.
                     hub.connection.close(channel);
                     return Err(error);
                 }
@@ -128,7 +126,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Takes the connections that no call took: to be reset.
+    /// Takes all ready connections, for a reset.
     pub(crate) fn drain(&self) -> VecDeque<Arc<Tcp>> {
         std::mem::take(&mut *self.lock())
     }

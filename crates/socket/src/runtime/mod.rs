@@ -1,4 +1,4 @@
-//! What all TCP connections and listeners of a process share: connections to daemons, and the threads that work for them.
+//! Shared by all TCP sockets of a process: connections to daemons, and the threads that work for them.
 //!
 //! ```text
 //!  net::TcpStream ── Tcp ─┐                        ┌─ bells, line ── daemon
@@ -10,8 +10,8 @@
 //! - [`seat`] — which thread works: a call that waits, or the connection's own thread.
 //! - [`timers`] — when flows want a turn without a packet.
 //! - [`tcp`], [`listening`] — one connection of TCP, one listener.
-//! - [`waiters`] — how calls, and programs that poll, learn of news.
-//! - [`exit`] — what becomes of unfinished connections when the process exits.
+//! - [`waiters`] — how calls and polling programs learn of news.
+//! - [`exit`] — unfinished connections at process exit.
 
 pub(crate) mod exit;
 pub(crate) mod hub;
@@ -39,7 +39,7 @@ use tcp::{Shape, Tcp};
 /// IP protocol number of TCP.
 const TCP: u8 = 6;
 
-/// What a flow or listener is to be, beside its addresses.
+/// What to open, apart from addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
     pub(crate) device: Option<String>,
@@ -55,13 +55,13 @@ fn hubs() -> MutexGuard<'static, Vec<(PathBuf, Arc<Hub>)>> {
     HUBS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locked by the thread that connects to a daemon.
+/// Held by the thread that connects to a daemon.
 static CONNECTS: Mutex<()> = Mutex::new(());
 
-/// How long a thread waits for another one that connects. In a copy of this process that `fork` made there may be none.
+/// How long a thread waits for another one to connect. In a forked copy that other thread may be missing.
 const OTHER_CONNECTS: Duration = Duration::from_secs(2);
 
-/// Waits until no other thread connects to a daemon, a while at most.
+/// Waits, for a while at most, until no other thread connects to a daemon.
 fn connects_alone() -> Option<MutexGuard<'static, ()>> {
     let deadline = Instant::now() + OTHER_CONNECTS;
     loop {
@@ -74,8 +74,8 @@ fn connects_alone() -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-/// Opens something at a connection to this daemon that `suits` and has room for it: flows of one connection are on one interface, and
-/// at most 1,024. Connects again where none has.
+/// Opens something at a connection to this daemon that `suits` and has room: its flows are on one interface, at most
+/// 1,024. Connects again if there is no such connection.
 fn open<T>(
     daemon: &Path,
     suits: fn(&Hub) -> bool,
@@ -85,7 +85,7 @@ fn open<T>(
     if let Some(opened) = open_at_known(daemon, suits, open, &mut tried)? {
         return Ok(opened);
     }
-    // Another thread may connect just now, and its connection have room for this, too.
+    // Another thread may be connecting, and its connection may have room for this too.
     let _alone = connects_alone();
     if let Some(opened) = open_at_known(daemon, suits, open, &mut tried)? {
         return Ok(opened);
@@ -97,7 +97,7 @@ fn open<T>(
     Ok((hub, opened))
 }
 
-/// Opens something at one of the connections that there are, but for those that were `tried`; none: none of them has room.
+/// Opens something at a known connection that is not in `tried`. `None`: they have no room.
 fn open_at_known<T>(
     daemon: &Path,
     suits: fn(&Hub) -> bool,
@@ -109,7 +109,7 @@ fn open_at_known<T>(
         hubs.retain(|(_, hub)| !hub.is_gone());
         hubs.iter().filter(|(path, hub)| path == daemon && hub.is_own()).map(|(_, hub)| Arc::clone(hub)).collect()
     };
-    // Where the daemon of one has gone, it is with the flows that it has. Another daemon may be there for a new one.
+    // A connection whose daemon has gone gets no new flows: a new connection may find another daemon.
     let has_room = |hub: &Arc<Hub>| (hub.members() as usize) < CHANNELS && hub.connection.has_daemon();
     for hub in known {
         if tried.iter().any(|other| Arc::ptr_eq(other, &hub)) || !has_room(&hub) || !suits(&hub) {
@@ -117,9 +117,9 @@ fn open_at_known<T>(
         }
         match open(&hub) {
             Ok(opened) => return Ok(Some((hub, opened))),
-            // Another connection may be told something else: its flows may be on this interface, and it may have room.
+            // Another connection may answer differently: its flows may be on this interface, and it may have room.
             Err(SocketError::Refused(CaptureErrorKind::Full | CaptureErrorKind::Request, _)) => tried.push(hub),
-            // Its daemon ends just now.
+            // The daemon is ending.
             Err(_) if !hub.connection.has_daemon() => tried.push(hub),
             Err(error) => return Err(error),
         }
@@ -127,7 +127,7 @@ fn open_at_known<T>(
     Ok(None)
 }
 
-/// Opens a connection; its handshake begins.
+/// Opens a connection and starts its handshake.
 pub(crate) fn connect(
     daemon: &Path,
     wanted: &Wanted,
@@ -135,12 +135,12 @@ pub(crate) fn connect(
     peer: SocketAddr,
 ) -> Result<(Arc<Hub>, Arc<Tcp>), SocketError> {
     tcp::check(wanted.shape.below.as_deref())?;
-    // Of IPv6 where the peer is.
+    // The daemon makes it an IPv6 address if the peer has one.
     let local = local.map_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0), plain);
     let peer = plain(peer);
     let asked =
         OpenFlow { share: wanted.share.clone(), ..OpenFlow::new(wanted.device.clone(), TCP, local, Some(peer)) };
-    // Not with a listener, which needs the room for what it accepts: connections that wait for that would take it.
+    // Not beside a listener, which needs the room for accepted connections: outgoing ones would take it.
     open(daemon, |hub| !hub.listens(), &mut |hub| {
         let flow = hub.connection.flow(&asked)?;
         let channel = flow.granted.channel;
@@ -191,8 +191,8 @@ pub(crate) fn listen(
     })
 }
 
-/// What a SYN says of a receive buffer of so many bytes (0: the usual): the window, and its shift. The driver says so for
-/// the stack, which is not there yet.
+/// Window and shift that a SYN announces for a receive buffer of `receive_bytes` (0: the usual size). The driver sends
+/// it, because the stack does not exist yet.
 fn window(receive_bytes: u32) -> (u16, u8) {
     if receive_bytes == 0 {
         return (TCP_WINDOW, TCP_WINDOW_SHIFT);

@@ -1,28 +1,28 @@
-//! The seat: which thread works for all flows of a connection (leader and followers).
+//! The seat decides which thread works for all flows of a connection (leader and followers).
 //!
-//! - A call that waits takes the seat if it is free, and *leads*: it sleeps on the doorbell and works for every flow until its own
-//!   wait is over. So a program of one thread never hands a packet from thread to thread.
-//! - A call that finds the seat taken *follows*: it sleeps until a leader has news for it, or until it is *promoted* because the
-//!   leader left.
-//! - The *keeper* is the connection's own thread. It takes the seat once no call had it for a [`TICK`], and leaves it as soon as a
-//!   call follows. While calls come and go it looks at the seat once a tick; while one call leads for long, or while it
-//!   leads itself, it does not wake up.
+//! - A waiting call takes the free seat and *leads*: it sleeps on the doorbell and works for every flow until its own
+//!   wait is over. A single-threaded program never hands a packet to another thread.
+//! - A call that finds the seat taken *follows*: it sleeps until the leader has news for it, or *promotes* it on
+//!   leaving.
+//! - The *keeper* is the connection's own thread. It takes the seat if no call had it for a [`TICK`], and leaves as
+//!   soon as a call follows. It looks at the seat once a tick while calls come and go. It does not wake up while one
+//!   call leads for long, or while it leads itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The keeper takes a seat that was free for one to two of these.
+/// The keeper takes a seat that was free for one to two ticks.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// The keeper stops looking once the same call led for this many ticks.
+/// After this many ticks under the same leader, the keeper stops looking.
 const LONG: u32 = 10;
 
-/// Who works for the flows of a connection.
+/// Decides who works for the flows of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
     state: Mutex<State>,
-    /// For the keeper, and for a thread that closes the seat.
+    /// Wakes the keeper, and a thread that closes the seat.
     changed: Condvar,
 }
 
@@ -31,29 +31,28 @@ struct State {
     is_taken: bool,
     /// Is the leader the keeper?
     by_keeper: bool,
-    /// The seat is free for nobody any more.
+    /// No thread may take the seat any more.
     is_closed: bool,
-    /// How often a leader left.
+    /// How often a leader has left.
     left: u64,
     /// Threads that sleep on `changed` without a time limit.
     sleepers: u32,
     followers: Vec<Arc<Waiter>>,
 }
 
-/// A call that follows.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     is_told: Mutex<bool>,
     told: Condvar,
-    /// It has the seat. Written under the lock of the seat's state.
+    /// The waiter has the seat. Written under the lock of the seat's state.
     is_promoted: AtomicBool,
 }
 
-/// The seat, taken. Dropped: the first follower has it, or it is free.
+/// The taken seat. Dropping it promotes the first follower, or frees the seat.
 #[derive(Debug)]
 pub(crate) struct Lead<'a>(&'a Seat);
 
-/// The place of a call among the followers.
+/// A call's place among the followers.
 #[derive(Debug)]
 pub(crate) struct Follower<'a, 'w> {
     seat: &'a Seat,
@@ -65,13 +64,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Waiter {
-    /// Says that there are news for this call.
+    /// Announces news for this call.
     pub(crate) fn tell(&self) {
         *lock(&self.is_told) = true;
         self.told.notify_one();
     }
 
-    /// Sleeps until it is told something, at most until `deadline`.
+    /// Sleeps until told, at most until `deadline`.
     fn sleep(&self, deadline: Option<Instant>) {
         let mut is_told = lock(&self.is_told);
         while !*is_told {
@@ -86,7 +85,7 @@ impl Waiter {
 }
 
 impl Seat {
-    /// Takes the seat for a call, if it is free.
+    /// Takes the seat for a call if it is free.
     pub(crate) fn take(&self) -> Option<Lead<'_>> {
         let mut state = lock(&self.state);
         let is_free = !state.is_taken && !state.is_closed;
@@ -96,8 +95,8 @@ impl Seat {
         })
     }
 
-    /// Joins the followers, unless the seat is free: then this call leads. The second value: wake the leader, it is the keeper and
-    /// is to leave.
+    /// Joins the followers, or leads if the seat is free. Second value: wake the leader; it is the keeper and must
+    /// leave.
     pub(crate) fn follow<'a, 'w>(&'a self, waiter: &'w Arc<Waiter>) -> (Result<Lead<'a>, Follower<'a, 'w>>, bool) {
         let mut state = lock(&self.state);
         if !state.is_taken && !state.is_closed {
@@ -108,13 +107,13 @@ impl Seat {
         (Err(Follower { seat: self, waiter }), state.by_keeper)
     }
 
-    /// Is the leader to leave? The keeper for any call that follows; every leader for a thread that closes the seat.
+    /// Must the leader leave? The keeper leaves for any follower; every leader leaves a closed seat.
     pub(crate) fn is_wanted(&self) -> bool {
         let state = lock(&self.state);
         state.is_closed || state.by_keeper && !state.followers.is_empty()
     }
 
-    /// Takes the seat for the keeper once it was free for a tick. None: the seat was closed.
+    /// Takes the seat for the keeper once it was free for a tick. `None`: the seat is closed.
     pub(crate) fn keep(&self) -> Option<Lead<'_>> {
         let mut state = lock(&self.state);
         let (mut seen, mut ticks) = (state.left, 0);
@@ -138,8 +137,8 @@ impl Seat {
         None
     }
 
-    /// Closes the seat: nobody leads from now on. Waits until the last leader left, at most for `time`; says whether it did. The
-    /// caller wakes the leader before.
+    /// Closes the seat, so that no thread leads again. Waits up to `time` for the last leader to leave, and returns
+    /// whether it did. The caller wakes the leader first.
     pub(crate) fn close(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         let mut state = lock(&self.state);
@@ -174,13 +173,13 @@ impl Drop for Lead<'_> {
 }
 
 impl<'a> Follower<'a, '_> {
-    /// Sleeps until there are news for this call or it is promoted, at most until `deadline`. Returns the seat if it has it now.
+    /// Sleeps until this call has news or is promoted, at most until `deadline`. Returns the seat if promoted.
     pub(crate) fn sleep(self, deadline: Option<Instant>) -> Option<Lead<'a>> {
         self.waiter.sleep(deadline);
         self.leave()
     }
 
-    /// Leaves the followers. Returns the seat if it was promoted meanwhile.
+    /// Leaves the followers. Returns the seat if promoted meanwhile.
     pub(crate) fn leave(self) -> Option<Lead<'a>> {
         let mut state = lock(&self.seat.state);
         if self.waiter.is_promoted.swap(false, Ordering::Relaxed) {
@@ -196,7 +195,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    /// Threads that wait for their turn in a ring. Whoever leads looks at nothing but the counter, so that each step has to wake the
+    /// Threads take turns in a ring. Leaders look only at the counter, so each step must wake the right follower, and
+    /// each leader that is done must pass the seat on.
     /// right follower, and each leader that is done has to pass the seat on.
     #[test]
     fn many_threads_share_one_seat_and_none_sleeps_for_ever() {
@@ -251,7 +251,7 @@ mod tests {
         assert!(!first.1 && !second.1, "a call leads: it is left alone");
         assert!(!seat.is_wanted());
         drop(lead);
-        // The first one had its news already, and does not need the seat.
+        // The first one already has its news and does not need the seat.
         let first = first.0.unwrap_err().leave().expect("it was promoted");
         drop(first);
         let second = second.0.unwrap_err().sleep(Some(Instant::now())).expect("promoted in turn");
@@ -270,7 +270,7 @@ mod tests {
         assert!(wake && seat.is_wanted());
         drop(kept);
         let lead = follower.unwrap_err().sleep(None).expect("promoted");
-        // The keeper waits as long as a call leads, and then a tick.
+        // The keeper waits while a call leads, and then for a tick.
         std::thread::scope(|scope| {
             let keeper = scope.spawn(|| seat.keep().map(drop).is_some());
             std::thread::sleep(TICK * (LONG + 10));

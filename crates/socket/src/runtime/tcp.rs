@@ -15,13 +15,13 @@ use std::time::Duration;
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
 
-/// Packets taken before the stack has its turn: fewer than what a stack queues.
+/// Packets taken before the stack's turn: fewer than a stack queues.
 const BATCH: usize = 64;
 
-/// Turns of the stack in a row; then other flows have theirs.
+/// Turns of the stack in a row before other flows get theirs.
 const TURNS: usize = 8;
 
-/// How long a connection that the application dropped goes on, at most: as Linux's `tcp_fin_timeout`.
+/// How long a dropped connection continues at most: Linux's `tcp_fin_timeout`.
 pub(crate) const LINGER: Duration = Duration::from_secs(60);
 
 /// Buffers and stack of a connection.
@@ -34,7 +34,6 @@ pub(crate) struct Shape {
     pub(crate) on_change: Option<OnChange>,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Tcp {
     pub(crate) channel: u32,
@@ -42,38 +41,38 @@ pub(crate) struct Tcp {
     pub(crate) peer: SocketAddr,
     inner: Mutex<Inner>,
     pub(crate) waiters: Waiters,
-    /// A call to read, or to look for errors, would not wait.
+    /// Set while a read, or a check for errors, would not block.
     pub(crate) readable: Sign,
-    /// A call to write would not wait.
+    /// Set while a write would not block.
     pub(crate) writable: Sign,
 }
 
-/// What the lock of a connection protects.
+/// The part of a connection that its lock protects.
 #[derive(Debug)]
 pub(crate) struct Inner {
     flow: Flow,
     known: Known,
     stack: Stack,
-    /// The packet that the stack reads.
+    /// Holds the packet that the stack reads.
     scratch: Vec<u8>,
-    /// Errors of the driver that the stack was told.
+    /// Errors of the driver that the stack has seen.
     told: u64,
-    /// When the timers have a turn for it.
+    /// Its time in the timers; `None` if it has none.
     timer: Option<u64>,
-    /// The errno of the flow's end; it is the same for ever.
+    /// The errno of the flow's end; permanent once set.
     pub(crate) down: Option<i32>,
-    /// The errno of the connection's end, until a call was told; none is left then.
+    /// The errno of the connection's end, until a call reports it.
     error: Option<i32>,
     was_over: bool,
-    /// Something came, or ended, that waiting calls were not told.
+    /// Data or an end came that waiting calls have not been told of.
     pub(crate) has_news: bool,
     pub(crate) reads_no_more: bool,
     pub(crate) writes_no_more: bool,
-    /// The application dropped it: until when it may go on.
+    /// Set once the application dropped the connection: when to give up.
     pub(crate) dropped_until: Option<u64>,
 }
 
-/// The way from a stack to the channel of its flow.
+/// Carries packets from a stack to the channel of its flow.
 struct Way<'a> {
     channel: &'a mut Application,
     longest: usize,
@@ -86,19 +85,19 @@ impl Line for Way<'_> {
     }
 
     fn emit(&mut self, header: &[u8], payload: &[u8]) {
-        // A stack that emits without asking for room loses the packet, as on a wire.
+        // A stack that sends without asking for room loses the packet, as on a wire.
         self.sent |= self.channel.send(&[header, payload]).is_ok();
     }
 }
 
-/// Checks the text of the blocks below `tcp`, before anything is opened.
+/// Checks the text of the blocks below `tcp` before anything is opened.
 pub(crate) fn check(below: Option<&str>) -> Result<(), SocketError> {
     let Some(below) = below else { return Ok(()) };
     Description::parse(below).map(drop).map_err(|error| SocketError::stack(error, below))
 }
 
 impl Tcp {
-    /// The connection of a flow that was granted. `is_accepted`: the driver answered the SYN.
+    /// The connection of a granted flow. `is_accepted`: the driver answered the SYN.
     pub(crate) fn new(
         flow: Flow,
         shape: &Shape,
@@ -142,7 +141,7 @@ impl Tcp {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lock, if nobody has it.
+    /// The lock, if it is free.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
         match self.inner.try_lock() {
             Ok(inner) => Some(inner),
@@ -151,8 +150,8 @@ impl Tcp {
         }
     }
 
-    /// Takes packets, gives the stack its turns, and says what came of it. Called with the lock, after each change and when the
-    /// driver rang or the time came. `true`: a connection that the application dropped is over.
+    /// Takes packets, gives the stack its turns, and reports the results. Called under the lock after each change,
+    /// ring or timer. `true`: a dropped connection is over.
     pub(crate) fn work(&self, hub: &Hub, inner: &mut Inner, timer_fired: bool) -> bool {
         if timer_fired {
             inner.timer = None;
@@ -171,7 +170,7 @@ impl Tcp {
     }
 
     fn set_timer(&self, hub: &Hub, inner: &mut Inner, next: Option<u64>) {
-        // A time that moved away stays: it has one turn in vain, where each packet would have moved it.
+        // If the time moved later, the timer stays: one turn in vain costs less than moving it with every packet.
         let next = [next, inner.dropped_until].into_iter().flatten().min();
         if let Some(next) = next
             && inner.timer.is_none_or(|timer| next < timer)
@@ -181,7 +180,7 @@ impl Tcp {
         }
     }
 
-    /// Tells waiting calls, and those who poll.
+    /// Wakes waiting calls and polling programs.
     fn tell(&self, inner: &mut Inner) {
         self.readable.set(inner.is_readable());
         self.writable.set(inner.is_writable());
@@ -190,7 +189,7 @@ impl Tcp {
         }
     }
 
-    /// The flow ended, for the reason of this errno.
+    /// Marks the flow as ended, for the reason of this errno.
     pub(crate) fn end(&self, inner: &mut Inner, errno: i32) {
         inner.down.get_or_insert(errno);
         inner.has_news = true;
@@ -198,14 +197,13 @@ impl Tcp {
     }
 }
 
-/// Gives up what the application dropped when its time is over, and when bytes come that nobody will read (RFC 2525, 2.17).
+/// Aborts a dropped connection when its time is over, or when bytes arrive that no call will read (RFC 2525, 2.17).
 fn limit(stream: &mut dyn Stream, until: u64, now: u64) {
     if !matches!(stream.state(), StreamState::Closed(_)) && (now >= until || stream.readable() > 0) {
         stream.abort(now);
     }
 }
 
-/// An error by its number.
 fn error(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
 }
@@ -219,14 +217,14 @@ impl Inner {
         self.stack.stream()
     }
 
-    /// Takes packets and reports, and gives the stack its turns. Says when it wants the next one.
+    /// Takes packets and reports, and gives the stack its turns. Returns when the stack wants the next one.
     pub(crate) fn turn(&mut self, now: u64) -> Option<u64> {
         let there = self.flow.channel.receivable();
         self.learn(now);
         let Inner { flow, stack, scratch, .. } = self;
         let received = flow.channel.receive(there.min(BATCH), &mut |packet| {
             let len = packet.copy_to(scratch);
-            // The stack counts what it discards.
+            // The stack counts discards.
             let _ = stack.receive(now, &scratch[..len], &mut |_| {});
         });
         self.has_news |= received > 0;
@@ -258,11 +256,11 @@ impl Inner {
         if self.flow.channel.has_received() {
             return Some(now);
         }
-        // Without room the doorbell says when to go on.
+        // If the line has no room, the doorbell says when to go on.
         self.stack.next().filter(|next| *next > now || has_room)
     }
 
-    /// Learns what the flow runs on now.
+    /// Applies changes of the interface.
     fn learn(&mut self, now: u64) {
         let Inner { flow, known, stack, scratch, .. } = self;
         known.learn(now, &flow.granted, &flow.channel, stack);
@@ -272,12 +270,11 @@ impl Inner {
         }
     }
 
-    /// Hardware address and MTU, as far as the connection knows them.
     pub(crate) fn facts(&self) -> Facts {
         self.known.facts()
     }
 
-    /// Looks whether the connection or the flow ended.
+    /// Checks whether the connection or the flow has ended.
     fn look_at_end(&mut self) {
         if let Some(StreamState::Closed(end)) = self.stack.stream().map(|stream| stream.state())
             && !std::mem::replace(&mut self.was_over, true)
@@ -294,13 +291,11 @@ impl Inner {
         }
     }
 
-    /// Has the connection ended, or the flow?
     pub(crate) fn is_over(&self) -> bool {
         self.was_over || self.down.is_some()
     }
 
-    /// Is there nothing left to do for a connection that the application dropped? The driver answers for one in TIME-WAIT, and keeps
-    /// its name from others.
+    /// Is a dropped connection finished? In TIME-WAIT the driver answers for it and reserves its addresses and ports.
     pub(crate) fn is_done(&mut self) -> bool {
         self.is_over() || self.stream().is_some_and(|stream| stream.is_settled())
     }
@@ -310,7 +305,7 @@ impl Inner {
         !self.is_over() && self.stream().is_some_and(|stream| stream.state() == StreamState::Connecting)
     }
 
-    /// The error of the end: once where the connection ended, always where the flow did.
+    /// The error of the end: once for the connection's, always for the flow's.
     pub(crate) fn take_error(&mut self) -> Option<i32> {
         self.error.take().or(self.down)
     }
@@ -327,7 +322,7 @@ impl Inner {
             || self.stream().is_some_and(|stream| stream.state() == StreamState::Open && stream.writable() > 0)
     }
 
-    /// Reads by `take`, which says how many bytes it got. None: wait.
+    /// Reads with `take`, which returns how many bytes it got. `None`: wait.
     pub(crate) fn read(&mut self, take: &mut dyn FnMut(&mut dyn Stream) -> usize) -> Option<io::Result<usize>> {
         let stream = self.stack.stream()?;
         match take(stream) {
@@ -338,7 +333,7 @@ impl Inner {
         }
     }
 
-    /// How the handshake ended. None: wait.
+    /// How the handshake ended. `None`: wait.
     pub(crate) fn handshake(&mut self) -> Option<io::Result<()>> {
         (!self.is_connecting()).then(|| {
             let errno = if self.is_over() { self.take_error() } else { None };
@@ -346,9 +341,9 @@ impl Inner {
         })
     }
 
-    /// Writes by `put`, which says how many bytes there was room for. None: wait.
+    /// Writes with `put`, which returns how many bytes found room. `None`: wait.
     pub(crate) fn write(&mut self, put: &mut dyn FnMut(&mut dyn Stream) -> usize) -> Option<io::Result<usize>> {
-        // Nothing is taken for a flow that ended just now.
+        // A flow that ended just now must not take any bytes.
         self.look_at_end();
         if self.is_over() || self.writes_no_more {
             let errno = self.take_error();
@@ -360,7 +355,7 @@ impl Inner {
         }
     }
 
-    /// Finishes, as an application that drops the connection: unread bytes reset it (RFC 2525, 2.17), and so does `resets`.
+    /// Finishes a connection that the application drops. Unread bytes reset it (RFC 2525, 2.17), as does `resets`.
     pub(crate) fn give_up(&mut self, now: u64, resets: bool) {
         self.dropped_until = Some(now.saturating_add(LINGER.as_nanos() as u64));
         let Some(stream) = self.stack.stream() else { return };
@@ -371,12 +366,11 @@ impl Inner {
         }
     }
 
-    /// Are there packets that the stack has not seen?
     pub(crate) fn has_received(&self) -> bool {
         self.down.is_none() && self.flow.channel.has_received()
     }
 
-    /// Is everything acknowledged that was written, or the connection over?
+    /// Are all written bytes acknowledged, or is the connection over?
     pub(crate) fn is_acknowledged(&mut self) -> bool {
         self.is_over() || self.stream().is_none_or(|stream| stream.unacknowledged() == 0)
     }

@@ -1,17 +1,17 @@
-//! When flows want a turn: one time for each channel, the earliest first. Idle flows have none, and cost nothing.
+//! When flows want a turn: one time per channel, sorted. Idle flows have none and cost nothing.
 
 use std::collections::BTreeSet;
 
-/// Times by channel. All times are ns on the clock of the runtime.
+/// Times by channel, in ns on the runtime's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     due: BTreeSet<(u64, u32)>,
-    /// The time until which the leader sleeps: `u64::MAX` without one; none: it is awake, and looks here before it sleeps.
+    /// Until when the leader sleeps; `u64::MAX`: no limit. `None`: it is awake, and looks here before it sleeps.
     asleep_until: Option<u64>,
 }
 
 impl Timers {
-    /// Wants a turn for this channel at `time`, instead of at `before`. `true`: wake the leader, it would sleep longer.
+    /// Moves this channel's turn from `before` to `time`. `true`: wake the leader, which would oversleep.
     #[must_use]
     pub(crate) fn set(&mut self, channel: u32, before: Option<u64>, time: u64) -> bool {
         self.clear(channel, before);
@@ -26,14 +26,14 @@ impl Timers {
         }
     }
 
-    /// Wants no turn any more.
+    /// Cancels the channel's turn.
     pub(crate) fn clear(&mut self, channel: u32, before: Option<u64>) {
         if let Some(before) = before {
             self.due.remove(&(before, channel));
         }
     }
 
-    /// Takes out the next channel whose time came.
+    /// Removes and returns the next channel whose time has come.
     pub(crate) fn pop(&mut self, now: u64) -> Option<u32> {
         let (time, channel) = *self.due.first()?;
         (time <= now).then(|| {
@@ -42,14 +42,13 @@ impl Timers {
         })
     }
 
-    /// The leader is about to sleep until the time that this says; none: without a limit.
+    /// The leader is about to sleep until the returned time; `None`: without a limit.
     pub(crate) fn fall_asleep(&mut self) -> Option<u64> {
         let next = self.due.first().map(|(time, _)| *time);
         self.asleep_until = Some(next.unwrap_or(u64::MAX));
         next
     }
 
-    /// The leader is awake.
     pub(crate) fn awake(&mut self) {
         self.asleep_until = None;
     }

@@ -1,4 +1,4 @@
-//! The calls that follow a leader and wait for the same flow or listener, and the file descriptors that say the same to `poll`.
+//! Calls that follow a leader and wait for the same flow or listener, and file descriptors that tell `poll` the same.
 
 use super::seat::Waiter;
 use rustix::event::EventfdFlags;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Mutex<Vec<Arc<Waiter>>>);
 
-/// A call's place among them; free again when it is dropped.
+/// A call's place among the waiters; freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     waiters: &'a Waiters,
@@ -19,14 +19,14 @@ pub(crate) struct Place<'a> {
 }
 
 impl Waiters {
-    /// Adds a call: it looks for its news after this, and sleeps then.
+    /// Adds a call. The call then checks for news, and sleeps only if there are none.
     pub(crate) fn add(&self) -> Place<'_> {
         let waiter = Arc::new(Waiter::default());
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waiter));
         Place { waiters: self, waiter }
     }
 
-    /// Wakes all of them.
+    /// Wakes all waiting calls.
     pub(crate) fn tell(&self) {
         for waiter in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             waiter.tell();
@@ -41,20 +41,20 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A file descriptor that is readable while something is so. Made when it is first asked for.
+/// A file descriptor that is readable while a condition holds. Made on first use.
 #[derive(Debug, Default)]
 pub(crate) struct Sign {
     fd: OnceLock<OwnedFd>,
     is_set: AtomicBool,
 }
 
-/// An eventfd that is readable at first, or not.
+/// An eventfd, readable from the start if `is_set`.
 pub(crate) fn eventfd(is_set: bool) -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(u32::from(is_set), EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 impl Sign {
-    /// The file descriptor. After the first call the caller says how things are by [`set`](Self::set).
+    /// The file descriptor. After the first call, the caller reports the condition with [`set`](Self::set).
     pub(crate) fn fd(&self) -> io::Result<BorrowedFd<'_>> {
         if let Some(fd) = self.fd.get() {
             return Ok(fd.as_fd());
@@ -63,13 +63,13 @@ impl Sign {
         Ok(self.fd.get_or_init(|| fd).as_fd())
     }
 
-    /// Says whether it is so now. Calls exclude each other: the flow or listener is locked.
+    /// Reports the condition. Calls never overlap: the flow or listener is locked.
     pub(crate) fn set(&self, is_set: bool) {
         let Some(fd) = self.fd.get() else { return };
         if self.is_set.swap(is_set, Ordering::Relaxed) == is_set {
             return;
         }
-        // An eventfd of 0 takes a 1, and one of 1 gives it.
+        // Writing 1 makes an eventfd of 0 readable; reading one of 1 makes it 0.
         let _ = match is_set {
             true => rustix::io::write(fd, &1_u64.to_ne_bytes()),
             false => rustix::io::read(fd, &mut [0_u8; 8]),
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_sign_is_readable_as_long_as_it_is_set() {
         let sign = Sign::default();
-        // Nobody asked for it yet.
+        // No descriptor was asked for yet.
         sign.set(true);
         let is_readable = || {
             let mut fds = [PollFd::from_borrowed_fd(sign.fd().unwrap(), PollFlags::IN)];

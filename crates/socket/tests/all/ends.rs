@@ -1,4 +1,4 @@
-//! How connections end, in order and not.
+//! How connections end, orderly and otherwise.
 
 use crate::wire::{ADDRESSES, Wire};
 use crate::{listen, options, pair};
@@ -37,7 +37,7 @@ fn unread_bytes_and_a_linger_of_0_reset() {
     assert_eq!(far.peek(&mut [0; 6]).unwrap(), 6);
     drop(far);
     assert_eq!((&near).read(&mut [0; 6]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    // As in the kernel, the error is told once.
+    // As in the kernel, the error is reported once.
     assert_eq!((&near).read(&mut [0; 6]).unwrap(), 0);
     assert_eq!((&near).write(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
     drop(near);
@@ -72,7 +72,7 @@ fn a_listener_that_goes_resets_what_it_did_not_accept() {
     let wire = Wire::new();
     let (listener, address) = listen(&wire, "0.0.0.0:0");
     let streams: Vec<_> = (0..3).map(|_| TcpStream::connect_with(&options(&wire), address).unwrap()).collect();
-    // The listener has the others, or the daemon.
+    // The listener or the daemon still has the other connections.
     let accepted = listener.accept().unwrap();
     drop(listener);
     let mut resets = 0;

@@ -1,5 +1,4 @@
-//! A process that exits does not cut its connections off. The process is this test program once more, told by its environment what to
-//! do.
+//! An exiting process does not cut its connections off. It is this test program again, directed by its environment.
 
 use crate::wire::Wire;
 use crate::{listen, pattern};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 const CHILD: &str = "STREAMLINE_TEST_EXIT";
 const BYTES: usize = 4 << 20;
 
-/// What the process does; in the test itself, nothing.
+/// The child's work; does nothing in the test itself.
 #[test]
 fn process_that_writes_and_exits() {
     let Ok(told) = std::env::var(CHILD) else { return };
@@ -20,7 +19,7 @@ fn process_that_writes_and_exits() {
     stream.write_all(&pattern(BYTES)).unwrap();
     match how {
         "dropped" => drop(stream),
-        // It is open when the process exits.
+        // Keep it open until the process exits.
         _ => std::mem::forget(stream),
     }
     std::process::exit(0);
@@ -36,7 +35,7 @@ fn check(how: &str) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut got = vec![0; BYTES - (300 << 10)];
     stream.read_exact(&mut got).unwrap();
-    // The rest is in buffers: the process exits, and its pipes are closed, before it is read.
+    // The rest is in buffers: the process exits and its pipes close before the peer reads it.
     let began = Instant::now();
     let status = child.wait().unwrap();
     child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();

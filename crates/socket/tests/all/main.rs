@@ -1,5 +1,5 @@
-//! Streams and listeners against each other, over a daemon of the tests (`wire`): no rights are needed. What the daemon proper and the
-//! kernel's TCP say to them is in the live tests of crate `cli`.
+//! Streams and listeners against each other, over a test daemon (`wire`), without privileges. The live tests of crate
+//! `cli` run them against the real daemon and the kernel's TCP.
 
 mod ends;
 mod exits;
@@ -26,7 +26,7 @@ fn pair(wire: &Wire) -> (TcpStream, TcpStream) {
     pair_at(wire, "0.0.0.0:0")
 }
 
-/// Both ends of a connection to a listener that is bound there.
+/// Both ends of a connection to a listener bound at `at`.
 fn pair_at(wire: &Wire, at: &str) -> (TcpStream, TcpStream) {
     let (listener, address) = listen(wire, at);
     let near = TcpStream::connect_with(&options(wire), address).unwrap();
@@ -35,7 +35,7 @@ fn pair_at(wire: &Wire, at: &str) -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that vary with their position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Bytes both ways, many connections, and calls that do not wait.
+//! Bytes both ways, many connections, and nonblocking calls.
 
 use crate::wire::Wire;
 use crate::{listen, options, pair, pair_at, pattern};
@@ -54,7 +54,7 @@ fn many_connections_at_once_each_with_its_own_bytes() {
                 let (stream, _) = loop {
                     match listener.accept() {
                         Ok(accepted) => break accepted,
-                        // As where a process has no file descriptor left: the connection waits.
+                        // The process is out of file descriptors: the connection waits.
                         Err(error) => assert_eq!(error.kind(), ErrorKind::QuotaExceeded),
                     }
                     std::thread::sleep(Duration::from_millis(5));
@@ -106,7 +106,7 @@ fn what_is_ready_can_be_polled() {
     assert_eq!(((&far).read(&mut bytes).unwrap(), &bytes[..5]), (5, &b"hello"[..]));
     assert!(!is_readable(far.as_fd(), Duration::ZERO));
 
-    // Until nothing fits any more, and then until the other side read it.
+    // Write until nothing fits, then until the other side has read.
     near.set_nonblocking(true).unwrap();
     let mut sent = 5;
     assert!(is_readable(near.writable_fd(), Duration::ZERO));
@@ -142,7 +142,7 @@ fn calls_wait_as_long_as_they_are_told() {
     drop(far);
 }
 
-/// The clones are one connection, and a call that waits in one of them hears of what is done by the other.
+/// Clones share one connection: an action on one wakes a call that waits on the other.
 #[test]
 fn a_clone_ends_the_wait_of_the_other() {
     let wire = Wire::new();
@@ -156,7 +156,7 @@ fn a_clone_ends_the_wait_of_the_other() {
     });
 }
 
-/// Once they are quiet, connections cost nothing: no packet, and no processor time of the thread that keeps them.
+/// Quiet connections cost nothing: no packet, and no processor time of their thread.
 #[test]
 fn idle_connections_do_nothing() {
     let wire = Wire::new();
@@ -172,8 +172,7 @@ fn idle_connections_do_nothing() {
     assert!(woke < 20, "{woke} times");
 }
 
-/// How often threads of this process that keep connections went to sleep. Other tests have some in the same process: the fewest of
-/// any counts.
+/// How often connection threads of this process slept. Other tests share the process, so the smallest count matters.
 fn wake_ups() -> u64 {
     let mut all = Vec::new();
     for task in std::fs::read_dir("/proc/self/task").unwrap() {
@@ -212,7 +211,7 @@ fn threads_that_connect_at_once_share_one_connection_to_the_daemon() {
             listener.accept().unwrap();
         }
         let _streams: Vec<_> = streams.into_iter().map(|thread| thread.join().unwrap()).collect();
-        // The other is the listener's.
+        // The other client is the listener's.
         assert_eq!(wire.clients(), 2);
     });
 }

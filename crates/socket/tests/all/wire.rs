@@ -1,5 +1,5 @@
-//! A daemon of the tests: it gives flows and listeners of TCP to any client over a control socket, and carries their packets from one
-//! flow to the other. One interface, one address; what the daemon proper checks it takes on trust.
+//! A test daemon. It grants TCP flows and listeners to any client over a control socket, and carries packets between
+//! flows. It has one interface and one address per family, and trusts all requests.
 
 use buffer::control;
 use buffer::flow::{Bells, Driver, Geometry};
@@ -22,7 +22,6 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// The daemon, its folder, and what it counts.
 pub(crate) struct Wire {
     folder: tempfile::TempDir,
     state: Arc<State>,
@@ -31,7 +30,7 @@ pub(crate) struct Wire {
 struct State {
     switch: Mutex<Switch>,
     is_over: AtomicBool,
-    /// Channels that a client may have.
+    /// Channels that each client may have.
     channels: usize,
 }
 
@@ -39,13 +38,13 @@ struct State {
 struct Switch {
     flows: Vec<Flow>,
     listeners: Vec<Listener>,
-    /// SYNs answered, by remote and local address: the frame, and the number of the answer.
+    /// Answered SYNs by remote and local address: the frame, and the sequence number of the answer.
     half_open: HashMap<(SocketAddr, SocketAddr), (Vec<u8>, u32)>,
     clients: u64,
     bells: HashMap<u64, Bells>,
     numbers: u64,
     packets: u64,
-    /// Every so many-th packet is lost; 0: none.
+    /// Drops every n-th packet; 0: none.
     loses: u64,
 }
 
@@ -95,7 +94,7 @@ impl Wire {
         self.folder.path().join("control")
     }
 
-    /// Loses every so many-th packet from now on; 0: none.
+    /// Drops every `every`-th packet from now on; 0: none.
     pub(crate) fn lose(&self, every: u64) {
         self.state.lock().loses = every;
     }
@@ -155,7 +154,7 @@ impl State {
         }
         let mut switch = self.lock();
         switch.bells.remove(&client);
-        // What is not finished is reset.
+        // Unfinished connections are reset.
         let (gone, flows) = std::mem::take(&mut switch.flows).into_iter().partition(|flow| flow.client == client);
         switch.flows = flows;
         switch.listeners.retain(|listener| listener.client != client);
@@ -179,7 +178,7 @@ impl State {
 type Answered = Result<(flow::Answer, Vec<OwnedFd>), (CaptureErrorKind, &'static str)>;
 
 impl Switch {
-    /// Carries what is there; says whether there was anything.
+    /// Carries waiting packets; returns whether there were any.
     fn carry(&mut self) -> bool {
         let mut frames = vec![];
         for flow in &mut self.flows {
@@ -191,7 +190,7 @@ impl Switch {
                 frames.push(frame);
             }
         }
-        // What is in the channel goes out before.
+        // A closed flow first sends the packets in its channel.
         self.flows.retain(|flow| !flow.driver.is_closed() || flow.driver.waiting() > 0);
         let is_some = !frames.is_empty();
         for mut frame in frames {
@@ -202,7 +201,7 @@ impl Switch {
             }
         }
         if is_some {
-            // An application may wait for room.
+            // An application may be waiting for room.
             let flows: Vec<_> = self.flows.iter().map(|flow| (flow.client, flow.channel)).collect();
             flows.into_iter().for_each(|(client, channel)| self.ring(client, channel));
         }
@@ -236,7 +235,7 @@ impl Switch {
         handles.into()
     }
 
-    /// The address of this side. 0.0.0.0 is one of the peer's family, as with the daemon.
+    /// The address of this side. 0.0.0.0 becomes one of the peer's family, as in the real daemon.
     fn local(&mut self, asked: SocketAddr, remote: Option<SocketAddr>) -> SocketAddr {
         let port = if asked.port() == 0 { 40_000 + self.number() as u16 } else { asked.port() };
         SocketAddr::new(ADDRESSES[usize::from(remote.unwrap_or(asked).is_ipv6())], port)
@@ -244,7 +243,7 @@ impl Switch {
 
     fn answer(&mut self, client: u64, question: flow::Question, channels: usize) -> Answered {
         let full = Err((CaptureErrorKind::Full, "this connection has as many flows as it may have"));
-        // What was closed before is closed.
+        // Handle earlier closes first.
         self.carry();
         match question {
             flow::Question::Open(_) if self.channel(client) as usize >= channels => full,
@@ -312,7 +311,7 @@ impl Switch {
         }
     }
 
-    /// Gives a packet to its flow, to a listener, or answers it with a reset.
+    /// Gives a packet to its flow or to a listener, or answers with a reset.
     fn route(&mut self, frame: Vec<u8>) {
         let segment = Segment::read(&frame);
         let names = |flow: &Flow| (flow.local, flow.remote) == (segment.to, segment.from);
@@ -334,7 +333,7 @@ impl Switch {
         match listener {
             Some(listener) if segment.flags & (SYN | ACK | RST) == SYN => {
                 let shift = listener.open.window_shift;
-                // The segments of IPv6 are shorter by what its header is longer.
+                // IPv6 has a longer header, so its segments are shorter.
                 let segment_low = if segment.to.is_ipv4() { 180 } else { 160 };
                 let options = [2, 4, 5, segment_low, 1, 1, 4, 2, 1, 3, 3, shift];
                 let isn = self.half_open.len() as u32 * 99_991 + 5;
@@ -387,14 +386,14 @@ fn granted(flow: &Flow, channel: u32, has_bells: bool) -> Granted {
     }
 }
 
-/// What the wire needs to know of a segment.
+/// The fields of a segment that the wire needs.
 struct Segment {
     from: SocketAddr,
     to: SocketAddr,
     flags: u8,
     sequence: u32,
     acknowledgement: u32,
-    /// Sequence numbers that it takes.
+    /// Sequence numbers that it occupies.
     length: u32,
 }
 

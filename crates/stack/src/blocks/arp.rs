@@ -1,7 +1,7 @@
-//! ARP (RFC 826): packets built and read by pure functions, and a block that asks and answers for one address.
+//! ARP (RFC 826): functions that build packets, and a block that asks and answers for one address.
 //!
-//! Flows do not use the block: the driver resolves addresses. It is for tests of drivers, and it shows how a block
-//! answers by itself. Its sibling for IPv6 is `ndp`.
+//! Only tests of drivers use the block: for flows, the driver resolves addresses. It also shows how a block answers on
+//! its own. Its sibling for IPv6 is `ndp`.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -39,19 +39,19 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
 /// The link address of all stations.
 pub const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// A packet by which `sender` asks for the link address of `target`.
+/// The packet with which `sender` asks for the link address of `target`.
 pub fn request(sender: ([u8; 6], Ipv4Addr), target: Ipv4Addr) -> [u8; Packet::BYTES] {
     build_packet(REQUEST, sender, ([0; 6], target))
 }
 
-/// A packet by which `sender` tells `target` its link address.
+/// The packet with which `sender` tells `target` its link address.
 pub fn reply(sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) -> [u8; Packet::BYTES] {
     build_packet(REPLY, sender, target)
 }
 
 fn build_packet(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) -> [u8; Packet::BYTES] {
     let mut bytes = [0; Packet::BYTES];
-    // Ethernet (1), IPv4, and the bytes of their addresses.
+    // Ethernet (1), IPv4, and their address lengths.
     bytes[..6].copy_from_slice(&[0, 1, 8, 0, 6, 4]);
     bytes[6..8].copy_from_slice(&operation.to_be_bytes());
     for (at, (mac, address)) in [(8, sender), (18, target)] {
@@ -63,8 +63,8 @@ fn build_packet(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], I
 
 /// One station: a link address and its IPv4 address.
 ///
-/// To send is to ask: the destination is the address asked for, and the payload must be empty. A reply comes up as a
-/// delivery from that address, port 0, whose payload is the link address.
+/// Sending asks: the destination is the address asked for, and the payload must be empty. A reply comes up as a
+/// delivery from that address, port 0, with the link address as payload.
 #[derive(Debug)]
 pub struct Arp {
     mac: [u8; 6],
@@ -99,7 +99,7 @@ impl Block for Arp {
         }
         let read = Packet::new_checked(packet.bytes()).map_err(|_| Discard::ArpMalformed)?;
         let (sender, (_, target)) = (read.sender(), read.target());
-        // No station has the address of several: an answer would go to all of them.
+        // A group address is no station's: an answer would go to the whole group.
         if sender.0[0] & GROUP_BIT != 0 {
             return Err(Discard::ArpMalformed);
         }
@@ -133,7 +133,7 @@ impl Block for Arp {
     fn tend(&mut self, _now: u64, out: &mut dyn Out) {
         while let Some(asker) = self.answers.pop_front() {
             let meta = Meta { station: asker.0, ether_type: ethernet::ARP, ..Meta::default() };
-            // An answer that does not get out is lost like one on the wire.
+            // An answer that the line refuses counts as lost.
             _ = out.emit(meta, &reply((self.mac, self.address), asker), &[]);
         }
     }

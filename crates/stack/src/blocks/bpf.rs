@@ -1,7 +1,7 @@
-//! A filter: packets that a program rejects are discarded, in both directions.
+//! A filter: discards packets that a program rejects, in both directions.
 //!
-//! The program comes from the environment, for compiling tcpdump expressions needs libpcap. Programs read one run of
-//! bytes, so on the way down the block copies headers and payload into a buffer of its own.
+//! The program comes from the environment, because compiling tcpdump expressions needs libpcap. Programs read one
+//! contiguous run of bytes, so on the way down the block copies headers and payload into its own buffer.
 
 use packet::LinkType;
 use program::Interpreter;

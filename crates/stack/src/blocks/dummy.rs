@@ -1,4 +1,4 @@
-//! Passes everything, and counts it: the smallest block, for measurements of the loop and for tests of moving state.
+//! Passes and counts everything: the smallest block, for measuring the loop and for tests of moving state.
 
 use request::Diagnostic;
 
@@ -35,7 +35,7 @@ pub struct Dummy {
 }
 
 impl Dummy {
-    /// The counts that an exported state holds.
+    /// Reads the counts from an exported state.
     pub fn read(state: &[u8]) -> Result<Dummy, ImportError> {
         let mut rest = state;
         let down = u64::from_be_bytes(*state::take(&mut rest)?);
@@ -63,7 +63,6 @@ impl Block for Dummy {
         Ok(Step::Pass)
     }
 
-    /// Both counts.
     fn export(&self) -> Result<Vec<u8>, Unsupported> {
         Ok([self.down.to_be_bytes(), self.up.to_be_bytes()].concat())
     }

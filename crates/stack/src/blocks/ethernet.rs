@@ -1,6 +1,6 @@
-//! Ethernet II (RFC 894): the device's own address as source, and room for that of the next hop.
+//! Ethernet II (RFC 894): the device's address as source, and room for the next hop's.
 //!
-//! The driver knows the next hop, so the destination stays zero unless a block above named a station, as `arp` does.
+//! The driver knows the next hop, so the destination stays zero unless a block above names a station, as `arp` does.
 
 use packet::LinkType;
 use packet::ethernet::Packet;
@@ -25,7 +25,7 @@ pub static KIND: Kind = Kind {
     build,
 };
 
-/// The driver chose the device of the flow; the text may name it, and no other.
+/// Fills in the flow's device. The text may name only that device.
 fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnostic> {
     match given.text("device") {
         Some(device) if device != facts.device => {
@@ -44,14 +44,14 @@ fn build(_given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnost
     Ok(Box::new(Ethernet { mac: site.facts.mac, before: site.facts.mac }))
 }
 
-/// The bit of a link address that says "several stations".
+/// The group bit of a link address: "several stations".
 pub(super) const GROUP_BIT: u8 = 1;
 
 /// One device's frames.
 #[derive(Debug)]
 pub struct Ethernet {
     mac: [u8; 6],
-    /// The address before the last change: of frames that were on their way.
+    /// The address before the last change, for frames already on their way.
     before: [u8; 6],
 }
 

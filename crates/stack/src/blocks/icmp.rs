@@ -1,7 +1,7 @@
-//! An echo client (RFC 792, RFC 4443): each payload goes out as an echo request, each reply comes back as a delivery.
+//! An echo client (RFC 792, RFC 4443): sends each payload as an echo request and delivers each reply.
 //!
-//! A delivery's port is the sequence number of the echo, counted from 0. Errors about an echo request of this flow are
-//! read as [`Problem`]s, again with the sequence number as port.
+//! The port of a delivery is the echo's sequence number, counted from 0. ICMP errors about an echo request become
+//! [`Problem`]s, also with the sequence number as port.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -37,24 +37,24 @@ pub static KIND: Kind = Kind {
 };
 
 fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
-    // The form of the parameter has no larger number.
+    // `Form::Number` limits the identifier to 16 bits.
     Ok(Box::new(Icmp { address: site.facts.address, identifier: given.number("id") as u16, sequence: 0 }))
 }
 
 /// Type, code, checksum, identifier, sequence number.
 const HEADER_BYTES: usize = 8;
 
-/// One echo client, which its identifier names.
+/// One echo client, named by its identifier.
 #[derive(Debug)]
 pub struct Icmp {
     address: IpAddr,
     identifier: u16,
-    /// That of the next request.
+    /// Sequence number of the next request.
     sequence: u16,
 }
 
 impl Icmp {
-    /// Types of request and reply, and the protocol that has them.
+    /// Types of request and reply, and the ICMP protocol.
     fn numbers(&self) -> (u8, u8, u8) {
         match self.address {
             IpAddr::V4(_) => (ECHO_REQUEST, ECHO_REPLY, protocol::ICMP),
@@ -86,14 +86,14 @@ impl Block for Icmp {
         HEADER_BYTES
     }
 
-    /// The destination's port means nothing.
+    /// Ignores the destination's port.
     fn down(&mut self, _now: u64, packet: &mut Outgoing<'_>) -> Result<Step, SendError> {
         let to = packet.meta.remote.filter(|to| !to.ip().is_unspecified()).ok_or(SendError::NoDestination)?;
         let ([a, b], [c, d]) = (self.identifier.to_be_bytes(), self.sequence.to_be_bytes());
         let (request, _, protocol) = self.numbers();
         let mut header = [request, 0, 0, 0, a, b, c, d];
         let length = u16::try_from(packet.byte_count() + HEADER_BYTES).map_err(|_| SendError::MessageTooLong)?;
-        // ICMPv6 covers a pseudo header, too (RFC 4443, section 2.3).
+        // The ICMPv6 checksum includes a pseudo header (RFC 4443, section 2.3).
         let pseudo = match self.address {
             IpAddr::V4(_) => Sum::default(),
             IpAddr::V6(_) => pseudo::sum(self.address, to.ip(), protocol, length),
@@ -130,7 +130,6 @@ impl Block for Icmp {
         Ok(Step::Pass)
     }
 
-    /// Identifier and next sequence number.
     fn export(&self) -> Result<Vec<u8>, Unsupported> {
         Ok([self.identifier.to_be_bytes(), self.sequence.to_be_bytes()].concat())
     }

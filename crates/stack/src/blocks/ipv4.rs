@@ -1,7 +1,7 @@
-//! IPv4 (RFC 791) for one address. The block sends neither options nor fragments, and takes no fragments.
+//! IPv4 (RFC 791) for one address. The block sends neither options nor fragments, and rejects fragments.
 //!
-//! All packets have the bit "don't fragment", so their identification means nothing (RFC 6864, section 4.1). The block
-//! counts it on all the same: some middleboxes look at it. Its sibling is `ipv6`.
+//! All packets are marked "don't fragment", so their identification has no meaning (RFC 6864, section 4.1). The block
+//! increments it anyway, because some middleboxes look at it. Its sibling is `ipv6`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -49,14 +49,14 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
         address: site.ipv4(KIND.name, given.span)?,
         broadcast: site.facts.broadcast(),
         mtu: site.facts.mtu,
-        // The forms of the parameters have no larger numbers; the codepoint is the upper six bits.
+        // The parameters' forms limit both numbers; the codepoint is the upper six bits.
         ttl: given.number("ttl") as u8,
         service: (given.number("dscp") as u8) << 2,
         identification: 0,
     }))
 }
 
-/// Flags and fragment offset of every packet that goes out: "don't fragment", offset 0.
+/// Flags and fragment offset of every packet sent: "don't fragment", offset 0.
 const DO_NOT_FRAGMENT: [u8; 2] = [0x40, 0];
 
 /// One IPv4 address.
@@ -71,7 +71,7 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Can no single station have this address? RFC 1122, section 3.2.1.3.
+    /// Is this an address that no single station has? RFC 1122, section 3.2.1.3.
     fn is_impossible(&self, source: Ipv4Addr) -> bool {
         source.is_unspecified() || source.is_multicast() || source.is_broadcast() || Some(source) == self.broadcast
     }
@@ -144,7 +144,7 @@ impl Block for Ipv4 {
         }
         packet.meta.remote = Some(SocketAddr::new(read.source().into(), 0));
         packet.meta.protocol = read.protocol();
-        // Options go with the header, and padding of the frame behind the packet.
+        // Removes options with the header, and the frame's padding.
         packet.crop(header_len, total);
         Ok(Step::Pass)
     }

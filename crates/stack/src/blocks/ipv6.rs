@@ -1,5 +1,5 @@
-//! IPv6 (RFC 8200) for one address. The block sends neither extension headers nor fragments, and takes none: the driver skips those
-//! of packets that come, and puts fragments together. Its sibling is `ipv4`.
+//! IPv6 (RFC 8200) for one address. The block sends neither extension headers nor fragments, and rejects both: the
+//! driver skips extension headers and reassembles. Its sibling is `ipv4`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -44,7 +44,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     Ok(Box::new(Ipv6 {
         address: site.ipv6(KIND.name, given.span)?,
         mtu: site.facts.mtu,
-        // The forms of the parameters have no larger numbers; the codepoint is the upper six bits of the traffic class.
+        // The parameters' forms limit both numbers; the codepoint is the upper six bits of the traffic class.
         hops: given.number("hops") as u8,
         class: (given.number("dscp") as u8) << 2,
     }))
@@ -59,7 +59,7 @@ pub struct Ipv6 {
     class: u8,
 }
 
-/// Can no single station have this address? RFC 4291, sections 2.5 and 2.7; an address of IPv4 in it is no address on the wire.
+/// Is this an address that no single station on a wire has? RFC 4291, sections 2.5 and 2.7.
 fn is_impossible(source: Ipv6Addr) -> bool {
     source.is_unspecified() || source.is_loopback() || source.is_multicast() || source.to_ipv4_mapped().is_some()
 }
@@ -81,7 +81,7 @@ impl Block for Ipv6 {
         let length = u16::try_from(packet.byte_count()).ok().filter(|_| whole <= usize::from(self.mtu));
         let length = length.ok_or(SendError::MessageTooLong)?;
         let mut header = [0; Packet::HEADER_BYTES];
-        // The flow label is 0: this side labels no flows (RFC 6437, section 2).
+        // The flow label is 0: this side does not label flows (RFC 6437, section 2).
         header[..2].copy_from_slice(&[0x60 | self.class >> 4, self.class << 4]);
         header[4..6].copy_from_slice(&length.to_be_bytes());
         header[6..8].copy_from_slice(&[packet.meta.protocol, self.hops]);
@@ -120,7 +120,7 @@ impl Block for Ipv6 {
             protocol => packet.meta.protocol = protocol,
         }
         packet.meta.remote = Some(SocketAddr::new(read.source().into(), 0));
-        // Padding of the frame goes behind the packet.
+        // Removes the frame's padding.
         packet.crop(Packet::HEADER_BYTES, end);
         Ok(Step::Pass)
     }

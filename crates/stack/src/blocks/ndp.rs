@@ -1,7 +1,7 @@
-//! Neighbour Discovery (RFC 4861): a block that asks and answers for one address, as `arp` does for IPv4. It makes and reads its IPv6
-//! headers itself, because the hop limit of each message is 255.
+//! Neighbour Discovery (RFC 4861): a block that asks and answers for one address, as `arp` does for IPv4. It makes and
+//! reads its own IPv6 headers, because every message needs hop limit 255.
 //!
-//! Flows do not use the block: the driver resolves addresses. It is for tests of drivers.
+//! Only tests of drivers use this block: for flows, the driver resolves addresses.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -42,7 +42,7 @@ const IP_BYTES: usize = ipv6::Packet::HEADER_BYTES;
 /// Bytes of a packet with one message.
 const BYTES: usize = IP_BYTES + Packet::BYTES;
 
-/// A packet with a message, which has no checksum yet.
+/// A packet with a message; the checksum is still missing.
 pub fn packet(from: Ipv6Addr, to: Ipv6Addr, message: &[u8; Packet::BYTES]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     bytes[0] = 0x60;
@@ -58,13 +58,13 @@ pub fn packet(from: Ipv6Addr, to: Ipv6Addr, message: &[u8; Packet::BYTES]) -> [u
 
 /// One station: a link address and its IPv6 address.
 ///
-/// To send is to ask: the destination is the address asked for, and the payload must be empty. An advertisement comes up as a
-/// delivery from that address, port 0, whose payload is the link address.
+/// Sending asks: the destination is the address asked for, and the payload must be empty. An advertisement comes up as
+/// a delivery from that address, port 0, with the link address as payload.
 #[derive(Debug)]
 pub struct Ndp {
     mac: [u8; 6],
     address: Ipv6Addr,
-    /// Link address and address of those who asked; of one that has no address yet, `::`.
+    /// Link and IPv6 addresses of stations to answer; `::` for one without an address yet.
     answers: VecDeque<([u8; 6], Ipv6Addr)>,
 }
 
@@ -105,7 +105,7 @@ impl Block for Ndp {
             return Err(Discard::IcmpChecksum);
         }
         let read = Packet::new_checked(message).map_err(|_| Discard::NdpMalformed)?;
-        // One with a smaller hop limit came by a router (RFC 4861, section 7.1). No station has the address of several.
+        // A smaller hop limit means that a router forwarded it (RFC 4861, section 7.1). No station has a group MAC.
         let says_group =
             [read.source_mac(), read.target_mac()].into_iter().flatten().any(|mac| mac[0] & GROUP_BIT != 0);
         if bytes.get(7) != Some(&HOP_LIMIT) || says_group || source.is_multicast() {
@@ -121,7 +121,7 @@ impl Block for Ndp {
             }
             return Ok(Step::Keep);
         }
-        // The link address is the last option of the message that has one.
+        // If several options have a link address, the last one counts.
         if target != self.address && target != ALL_NODES {
             return Err(Discard::NdpOther);
         }
@@ -139,14 +139,14 @@ impl Block for Ndp {
 
     fn tend(&mut self, _now: u64, out: &mut dyn Out) {
         while let Some((mac, asker)) = self.answers.pop_front() {
-            // One that has no address yet is answered where all hear it (RFC 4861, section 7.2.4).
+            // A station without an address is answered on the all-nodes group (RFC 4861, section 7.2.4).
             let (to, station, flags) = match asker.is_unspecified() {
                 true => (ALL_NODES, ndp::group_mac(ALL_NODES), OVERRIDE),
                 false => (asker, mac, SOLICITED | OVERRIDE),
             };
             let meta = Meta { station, ether_type: ethernet::IPV6, ..Meta::default() };
             let answer = packet(self.address, to, &ndp::advertisement(flags, self.address, self.mac));
-            // An answer that does not get out is lost like one on the wire.
+            // An answer that the line refuses counts as lost.
             _ = out.emit(meta, &answer, &[]);
         }
     }

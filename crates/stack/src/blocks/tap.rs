@@ -1,6 +1,6 @@
 //! Writes each packet that passes, in both directions, as a record of a capture file (pcap 2.4, nanoseconds).
 //!
-//! The block opens nothing: the environment gives the sink. Headers and payload go there as they lie, uncopied.
+//! The block opens no file: the environment supplies the sink. Headers and payload go to the sink uncopied.
 
 use packet::pcap_file::{Resolution, write_header, write_record_header};
 use request::Diagnostic;
@@ -36,7 +36,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     Ok(Box::new(Tap { sink, epoch_ns, record_header: header }))
 }
 
-/// The bytes of a packet that records keep: all of them.
+/// Snap length in the file's header. Records keep whole packets.
 const SNAP_LEN: u32 = 262_144;
 
 /// A capture file that grows.

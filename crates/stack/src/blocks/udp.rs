@@ -1,7 +1,7 @@
-//! UDP (RFC 768): ports, a length and a checksum, which IPv6 does not do without (RFC 8200, section 8.1).
+//! UDP (RFC 768): ports, a length and a checksum. Over IPv6 the checksum is required (RFC 8200, section 8.1).
 //!
-//! With a peer, the block sends to the peer only and takes datagrams from the peer only. Without one, each datagram
-//! names its destination.
+//! With a peer, the block sends to it only, and takes datagrams from it only. Else each datagram names its
+//! destination.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -40,7 +40,7 @@ pub static KIND: Kind = Kind {
     build,
 };
 
-/// A peer has the family of the flow's address.
+/// Checks that the peer has the family of the flow's address.
 pub(super) fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnostic> {
     match given.endpoint("to") {
         Some(to) if to.is_ipv4() != facts.address.is_ipv4() => {
@@ -54,7 +54,7 @@ pub(super) fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnosti
 fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
     Ok(Box::new(Udp {
         address: site.facts.address,
-        // The form of the parameter has no larger number.
+        // `Form::Number` limits the port to 16 bits.
         port: given.number("port") as u16,
         written_peer: given.endpoint("to"),
         peer: given.endpoint("to"),
@@ -64,7 +64,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     }))
 }
 
-/// The end of one UDP flow.
+/// This side's end of a UDP flow.
 #[derive(Debug)]
 pub struct Udp {
     address: IpAddr,
@@ -78,7 +78,7 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// The destination of a datagram for `to`, which is `None` where the caller means the peer.
+    /// The destination of a datagram. `to` is `None` if the caller means the peer.
     fn destination(&self, to: Option<SocketAddr>) -> Result<SocketAddr, SendError> {
         let destination = match (self.peer, to) {
             (Some(peer), Some(to)) if peer != to => return Err(SendError::OtherPeer),
@@ -90,7 +90,7 @@ impl Udp {
         }
     }
 
-    /// Is this an ICMP error about a datagram of this flow?
+    /// Reads an ICMP error about a datagram of this flow.
     fn read_problem(&self, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
         let report = problem::read(packet, self.address, protocol::UDP)?;
         let [high, low, to_high, to_low, ..] = *report.transport;
@@ -120,7 +120,7 @@ impl Block for Udp {
         let ([a, b], [c, d], [high, low]) = (self.port.to_be_bytes(), to.port().to_be_bytes(), length.to_be_bytes());
         let mut header = [a, b, c, d, high, low, 0, 0];
         let pseudo = pseudo::sum(self.address, to.ip(), protocol::UDP, length);
-        // A field of 0 means that there is no checksum: 0 is sent as its other form (RFC 768).
+        // A field of 0 means no checksum, so a checksum of 0 is sent as 0xffff (RFC 768).
         let checksum = match pseudo.and(Sum::of(&header)).and(packet.sum()).checksum() {
             0 => 0xffff,
             checksum => checksum,
@@ -141,7 +141,7 @@ impl Block for Udp {
         }
         let bytes = packet.bytes();
         let [_, _, _, _, high, low, sum_high, sum_low] = *bytes.first_chunk().ok_or(Discard::UdpTruncated)?;
-        // `packet::udp` takes lengths that captures may have: 0, and beyond the end. Here they are wrong.
+        // `packet::udp` accepts lengths that captures may have: 0, and beyond the end. A stack rejects them.
         let length = u16::from_be_bytes([high, low]);
         if usize::from(length) < Packet::HEADER_BYTES {
             return Err(Discard::UdpLength);
@@ -175,7 +175,7 @@ impl Block for Udp {
         self.rule = facts.checksum;
     }
 
-    /// Port, peer (an address of IPv4 as one of IPv6; `::` and port 0 mean none), datagrams passed down and up.
+    /// Port, peer, counts of datagrams down and up. An IPv4 peer is mapped into IPv6; `::` and port 0 mean no peer.
     fn export(&self) -> Result<Vec<u8>, Unsupported> {
         let peer = self.peer.unwrap_or(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0));
         let ip = match peer.ip() {
@@ -191,8 +191,8 @@ impl Block for Udp {
         Ok(out)
     }
 
-    /// The port must be this block's. A peer in the text of this stack goes before that of the state: a flow gets
-    /// another peer by moving to a stack that names it.
+    /// The port must be this block's. A peer in this stack's text overrides that of the state: a flow changes its peer
+    /// by moving to a stack that names the new one.
     fn import(&mut self, state: &[u8]) -> Result<(), ImportError> {
         let mut rest = state;
         let port = u16::from_be_bytes(*state::take(&mut rest)?);

@@ -28,7 +28,7 @@ fn a_datagram_of_odd_length_goes_out_as_the_rfcs_say() {
     let mut stack = build("udp 4000", 0);
     assert_eq!(stack.header_bytes(), 42);
     assert_eq!(sent(&mut stack, Some("10.0.0.2:53"), b"hello").unwrap(), HELLO);
-    // The next one has the next identification, and a checksum that is smaller by 1.
+    // The next packet has the next identification, so its checksum is smaller by 1.
     let second = sent(&mut stack, Some("10.0.0.2:53"), b"hello").unwrap();
     assert_eq!((&second[18..20], &second[24..26]), (&[0, 1][..], &[0x26, 0xc9][..]));
     assert_eq!(second[26..], HELLO[26..]);
@@ -41,7 +41,7 @@ fn the_payload_leaves_as_the_callers_slice() {
     let mut stack = build("udp 4000 to=10.0.0.2:53 | dummy | ipv4", 0);
     stack.send(0, None, &payload, &mut |header, sent| seen = Some((header.len(), sent.as_ptr()))).unwrap();
     assert_eq!(seen, Some((42, payload.as_ptr())));
-    // And a delivery is a slice of the frame.
+    // The delivery is a slice of the frame.
     let frame = hello();
     let mut at = None;
     build("udp 53", 1).receive(0, &frame, &mut |delivery| at = Some(delivery.payload.as_ptr())).unwrap();
@@ -57,7 +57,7 @@ fn parameters_of_ipv4() {
 
 #[test]
 fn a_checksum_of_zero_is_sent_as_its_other_form() {
-    // 0fa0 + 0035 + 000a and the pseudo header's 141e make 23fd; dc02 makes that ffff.
+    // 0fa0 + 0035 + 000a and the pseudo header's 141e make 23fd; dc02 brings that to ffff.
     let frame = sent(&mut build("udp 4000", 0), Some("10.0.0.2:53"), &[0xdc, 0x02]).unwrap();
     assert_eq!(frame[40..42], [0xff, 0xff]);
     let got = received(&mut build("udp 53", 1), &to_station(frame, MACS[1])).unwrap();
@@ -138,7 +138,7 @@ fn frames_that_are_discarded_and_why() {
     check(Discard::OtherPort, &|frame| frame[37] = 54);
     check(Discard::UdpChecksum, &|frame| frame[46] ^= 1);
     check(Discard::UdpChecksum, &|frame| frame[41] ^= 1);
-    // The checksum covers the addresses, too.
+    // The checksum covers the addresses.
     mended(Discard::UdpChecksum, &|frame| frame[29] = 7);
 }
 
@@ -164,7 +164,7 @@ fn what_cannot_be_sent() {
     for length in [1473, 65_507, 65_508, 100_000] {
         assert_eq!(sent(&mut stack, to, &vec![0; length]), Err(SendError::MessageTooLong), "{length}");
     }
-    // The next packet is not disturbed.
+    // The errors do not disturb the next packet.
     assert_eq!(sent(&mut stack, to, b"hello").unwrap()[26..], HELLO[26..]);
     let mut small = facts(0);
     small.mtu = 27;
@@ -196,7 +196,7 @@ fn a_checksum_left_to_the_device_is_right_where_the_rule_is_auto() {
 /// 10.0.0.1 sends the echo request 7.0 with the payload "ab": 0800 + 0007 + 6162 = 6969.
 const ECHO: [u8; 10] = [8, 0, 0x96, 0x96, 0, 7, 0, 0, b'a', b'b'];
 
-/// A packet of 10.0.0.2 for 10.0.0.1 that carries `message`.
+/// A packet from 10.0.0.2 to 10.0.0.1 that carries `message`.
 fn from_two(protocol: u8, message: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0, 0, 20 + message.len() as u8, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
@@ -225,7 +225,7 @@ fn an_echo_and_its_reply() {
     assert_eq!(received(&mut stack, &from_two(17, &ECHO)), Err(Discard::OtherProtocol));
 }
 
-/// An ICMP error about `about`, the IP packet that was sent. `rest` are the four bytes behind the checksum.
+/// An ICMP error about the IP packet `about`. `rest`: the four bytes behind the checksum.
 fn error(kind: u8, code: u8, rest: [u8; 4], about: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0];
     message.extend(rest);
@@ -262,7 +262,7 @@ fn errors_about_packets_of_the_flow() {
             assert_eq!(received(stack, frame), Err(expected), "{to}");
             assert_eq!(stack.take_problem(), None);
         };
-        // A redirect, an error that is cut, and errors about what this flow did not send.
+        // A redirect, truncated errors, and errors about packets of other flows.
         check(&error(5, 1, [0; 4], about), Discard::IcmpKind);
         check(&error(3, 1, [0; 4], &about[..27]), Discard::IcmpTruncated);
         check(&error(3, 1, [0; 4], &about[..19]), Discard::IcmpTruncated);
@@ -353,21 +353,21 @@ fn facts_that_change_are_those_of_the_next_packet() {
     here.facts_changed(0, &moved);
     assert_eq!(sent(&mut here, Some("10.0.0.2:9"), b"hello").unwrap()[6..12], moved.mac);
     assert_eq!(sent(&mut here, Some("10.0.0.2:9"), &[0; 980]), Err(SendError::MessageTooLong));
-    // One that was on its way, one for the new address, one for any other.
+    // A frame already on its way, one for the new address, one for a third.
     let after = frame(&mut there, moved.mac);
     let strange = frame(&mut there, [2, 0, 0, 0, 0, 8]);
     assert_eq!([&before, &after].map(|frame| received(&mut here, frame).is_ok()), [true; 2]);
     assert_eq!(received(&mut here, &strange), Err(Discard::OtherStation));
-    // The checksum is left to a device: the sum of the pseudo header alone.
+    // The sender left the checksum to a device: it is the sum of the pseudo header alone.
     let mut unfinished = after;
     unfinished[40..42].copy_from_slice(
         &packet::pseudo::sum([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), 17, 13).folded().to_be_bytes(),
     );
     assert!(received(&mut here, &unfinished).is_ok());
-    // Again: the address before that is nobody's now.
+    // After a second change the first address no longer works.
     here.facts_changed(0, &Facts { mac: [2, 0, 0, 0, 0, 7], ..moved.clone() });
     assert_eq!(received(&mut here, &before), Err(Discard::OtherStation));
-    // The same address with other facts forgets none.
+    // The same address with other facts does not forget the old address.
     here.facts_changed(0, &Facts { mac: [2, 0, 0, 0, 0, 7], mtu: 1_200, ..moved });
     assert!(received(&mut here, &unfinished).is_ok());
 }

@@ -1,11 +1,11 @@
-//! Any bytes at all: a delivery, a kept packet or a discard that is counted, and never a panic.
+//! Arbitrary bytes: each frame is delivered, kept, or discarded and counted. None panics.
 
 use proptest::prelude::*;
 use stack::{ChecksumRule, Description, ImportError, Stack};
 
 use crate::support::*;
 
-/// Stacks of host 1, and frames that each of them takes.
+/// Stacks of host 1, with a valid frame for each.
 fn stacks() -> Vec<(Stack, Vec<u8>)> {
     let mut frames = Vec::new();
     let mut auto = facts(1);
@@ -23,7 +23,7 @@ fn stacks() -> Vec<(Stack, Vec<u8>)> {
     reply[36] += 8;
     frames.push((build("icmp id=7", 1), reply));
 
-    // Host 0 reports about a datagram of host 1.
+    // Host 0 reports an error about a datagram of host 1.
     let about = sent(&mut build("udp 53", 1), Some("10.0.0.1:4000"), b"payload").unwrap();
     let mut message = vec![3, 3, 0, 0, 0, 0, 0, 0];
     message.extend(&about[14..]);
@@ -38,12 +38,12 @@ fn stacks() -> Vec<(Stack, Vec<u8>)> {
     frames
 }
 
-/// The same over IPv6.
+/// The same for IPv6.
 fn stacks_v6() -> Vec<(Stack, Vec<u8>)> {
     let stack = |text: &str, host: usize| build_with(text, &facts_v6(host));
     let datagram = to_station(sent(&mut stack("udp 4000", 0), Some("[fd00::2]:53"), b"payload").unwrap(), MACS[1]);
     let mut request = sent(&mut stack("ndp", 0), Some("[fd00::2]:0"), b"").unwrap();
-    // To all of the group, which is this host alone.
+    // For the solicited-node group, of which this host is the only member.
     request[..6].copy_from_slice(&MACS[1]);
     let mut reply = to_station(sent(&mut stack("icmp id=7", 0), Some("[fd00::2]:0"), b"payload").unwrap(), MACS[1]);
     reply[54] = 129;
@@ -63,7 +63,7 @@ fn stacks_v6() -> Vec<(Stack, Vec<u8>)> {
     ]
 }
 
-/// Gives a frame to a stack, and looks whether it is accounted for.
+/// Gives a frame to a stack and returns whether the stack accounts for it.
 fn take(stack: &mut Stack, frame: &[u8]) -> bool {
     let before: u64 = stack.discards().map(|(_, count)| count).sum();
     let mut delivered = 0;
@@ -100,8 +100,8 @@ fn every_truncation_is_a_discard_and_every_mutation_is_accounted_for() {
 
 #[test]
 fn no_single_changed_byte_behind_the_ethernet_header_is_delivered() {
-    // Sums cover everything from the IP header on; a word of 0000 in place of ffff is the only change they miss. Of IPv6 they leave
-    // out traffic class, flow label and hop limit.
+    // Checksums cover everything from the IP header on. The only change that they miss is 0000 for ffff. In IPv6 they
+    // do not cover traffic class, flow label and hop limit.
     for ((mut stack, frame), free) in [(stacks().remove(0), &[][..]), (stacks_v6().remove(0), &[15, 16, 17, 21])] {
         for (at, bit) in (14..frame.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut changed = frame.clone();
@@ -112,7 +112,7 @@ fn no_single_changed_byte_behind_the_ethernet_header_is_delivered() {
     }
 }
 
-/// Bytes that begin like a frame for host 1 and go on as they like, with an IP checksum that is right.
+/// Bytes that begin like a frame for host 1, with a right IP checksum and an arbitrary rest.
 fn nearly_a_frame() -> impl Strategy<Value = Vec<u8>> {
     let header = (0x45_u8..0x4a, any::<u8>(), prop::sample::select(vec![1_u8, 6, 17]));
     (header, proptest::collection::vec(any::<u8>(), 0..80)).prop_map(|((first, total, protocol), rest)| {
@@ -145,7 +145,7 @@ proptest! {
     fn any_state(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
         for (mut stack, frame) in stacks() {
             let before = stack.export();
-            // Only a state without blocks is short enough to be met by chance.
+            // By chance only a state without blocks can succeed: any other is too long.
             if stack.import(&bytes).is_err() {
                 prop_assert_eq!(stack.export(), before);
             }
@@ -183,7 +183,7 @@ proptest! {
             match Description::parse(&text).and_then(|description| description.complete(&facts)) {
                 Err(error) => prop_assert!(error.render(&text, "stack").contains('^'), "{text}: {error}"),
                 Ok(description) => {
-                    // The canonical text is complete, and canonical.
+                    // The canonical text is complete and stays the same.
                     let canonical = description.canonical();
                     let again = Description::parse(&canonical).unwrap();
                     prop_assert_eq!(&again.canonical(), &canonical);

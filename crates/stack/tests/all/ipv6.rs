@@ -87,7 +87,7 @@ fn frames_that_are_discarded_and_why() {
     check(Discard::UdpLength, &|frame| frame[59] = 14);
     check(Discard::OtherPort, &|frame| frame[57] = 54);
     check(Discard::UdpChecksum, &|frame| frame[66] ^= 1);
-    // RFC 8200, section 8.1: it is not left out.
+    // RFC 8200, section 8.1: the checksum is required.
     check(Discard::UdpNoChecksum, &|frame| frame[60..62].fill(0));
 }
 
@@ -106,7 +106,7 @@ fn what_cannot_be_sent() {
     }
 }
 
-/// A packet of fd00::2 for fd00::1 that carries `message`, of ICMPv6 with its checksum.
+/// A packet from fd00::2 to fd00::1 that carries `message`; ICMPv6 gets its checksum.
 fn from_two(protocol: u8, message: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0];
     frame.extend([0, message.len() as u8, protocol, 255]);
@@ -131,7 +131,7 @@ fn an_echo_and_its_reply() {
     assert_eq!(received(&mut stack, &wrong), Err(Discard::IcmpChecksum));
     let other = from_two(58, &[129, 0, 0, 0, 0, 8, 0, 0, b'a', b'b']);
     assert_eq!(received(&mut stack, &other), Err(Discard::IcmpIdentifier));
-    // A reply of IPv4's ICMP is none.
+    // ICMPv6 flows ignore a reply of IPv4's ICMP.
     assert_eq!(received(&mut stack, &from_two(1, &reply[54..])), Err(Discard::OtherProtocol));
     assert_eq!(sent(&mut stack, Some("[fd00::2]:0"), &[1; 65_528]), Err(SendError::MessageTooLong));
 }
@@ -172,7 +172,7 @@ fn errors_about_packets_of_the_flow() {
         check(&error(137, 0, 0, about), Discard::IcmpKind);
         check(&error(1, 4, 0, &about[..47]), Discard::IcmpTruncated);
         check(&error(1, 4, 0, &about[..39]), Discard::IcmpTruncated);
-        // The next header, the source address; the source port, or the identifier.
+        // Next header, source address, and source port or identifier.
         for at in [6, 23, if to.ends_with(":53") { 41 } else { 45 }] {
             let mut other = about.to_vec();
             other[at] ^= 4;
@@ -184,7 +184,7 @@ fn errors_about_packets_of_the_flow() {
     }
 }
 
-/// What a stack of Neighbour Discovery sends in its turn.
+/// The frames that a Neighbour Discovery stack sends in its turn.
 fn answers(stack: &mut stack::Stack) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     stack.tend(0, &mut |header: &[u8], payload: &[u8]| frames.push([header, payload].concat()), &mut |_| {
@@ -198,7 +198,7 @@ fn neighbours_are_asked_and_answer() {
     let (mut asks, mut has) = (over_ipv6("ndp", 0), over_ipv6("ndp", 1));
     let frame = sent(&mut asks, Some("[fd00::2]:0"), b"").unwrap();
     assert_eq!(frame[..14], [0x33, 0x33, 0xff, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x86, 0xdd]);
-    // 32 bytes of ICMPv6, 255 hops, to the group of fd00::2; who has it? asks 02:00:00:00:00:01.
+    // 32 bytes of ICMPv6, hop limit 255, to the solicited-node group of fd00::2: 02:00:00:00:00:01 asks.
     assert_eq!(frame[18..22], [0, 32, 58, 255]);
     assert_eq!(frame[38..54], ndp::solicited_node("fd00::2".parse().unwrap()).octets());
     assert_eq!((frame[54], &frame[78..]), (135, &[1, 1, 2, 0, 0, 0, 0, 1][..]));
@@ -216,7 +216,7 @@ fn neighbours_are_asked_and_answer() {
     assert_eq!(sent(&mut asks, Some("[fd00::2]:0"), b"x"), Err(SendError::MessageTooLong));
     assert_eq!(sent(&mut asks, Some("10.0.0.2:0"), b""), Err(SendError::NoDestination));
 
-    // One that is about to take the address is told where all hear it (RFC 4861, section 7.2.4).
+    // A station that probes for the address is answered on the all-nodes group (RFC 4861, section 7.2.4).
     let mut probe = frame.clone();
     probe[22..38].fill(0);
     probe[19] = 24;

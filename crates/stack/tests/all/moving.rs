@@ -16,7 +16,7 @@ fn a_flow_goes_on_in_a_new_stack_with_its_peer_and_its_counts() {
     sent(&mut old, None, b"answer").unwrap();
     let state = old.export().unwrap();
 
-    // The new stack does not know the peer from its text, and the blocks stand elsewhere.
+    // The new stack's text names no peer, and its blocks have another order.
     let mut new = build("udp 53 | ipv4 | dummy", 1);
     assert_eq!(sent(&mut new, None, b"answer"), Err(SendError::NoDestination));
     new.import(&state).unwrap();
@@ -27,7 +27,7 @@ fn a_flow_goes_on_in_a_new_stack_with_its_peer_and_its_counts() {
     stranger[35] ^= 1;
     assert_eq!(received(&mut new, &stranger), Err(Discard::OtherPeer));
 
-    // Counts go on: `dummy` saw one packet down and three up, then one and two, for it stands below `udp` now.
+    // Counts continue. `dummy`, now below `udp`, first saw one packet down and three up, then one and two.
     let state = new.export().unwrap();
     assert_eq!(Dummy::read(&state[state.len() - 16..]), Ok(Dummy { down: 2, up: 5 }));
     // version, count, 3 "udp", 36: port, peer, sent, received
@@ -74,11 +74,11 @@ fn what_cannot_move() {
     for length in 0..state.len() {
         assert_eq!(build("udp 53", 1).import(&state[..length]), Err(ImportError::Malformed), "{length}");
     }
-    // `dummy` may be taken out of a flow, or put in.
+    // A flow may lose or gain `dummy` blocks.
     let mut without = build("udp 53", 1);
     assert_eq!(without.import(&state), Ok(()));
     assert_eq!(build("dummy | udp 53 | dummy", 1).import(&without.export().unwrap()), Ok(()));
-    // A peer without a port is none, and no peer has none.
+    // A peer with a port but no address is malformed.
     let mut half = state.clone();
     half[12..28].fill(0);
     assert_eq!(build("udp 53 | dummy", 1).import(&half), Err(ImportError::Malformed));
@@ -91,7 +91,7 @@ fn a_failed_import_leaves_the_stack_as_it_was() {
     let state = donor.export().unwrap();
     let mut stack = build("dummy | udp 54 | dummy", 1);
     let before = stack.export().unwrap();
-    // `dummy` comes first and takes its state; then `udp` refuses.
+    // `dummy` takes its state first; then `udp` refuses.
     assert_eq!(stack.import(&state), Err(ImportError::OtherFlow));
     assert_eq!(stack.export().unwrap(), before);
 }
@@ -103,7 +103,7 @@ fn stacks_without_state_move_as_nothing() {
     assert_eq!(build("arp", 0).import(&state), Ok(()));
 }
 
-/// A block that keeps its state for itself.
+/// A block that exports no state.
 struct Secret;
 
 impl Block for Secret {

@@ -1,4 +1,4 @@
-//! Two stacks against each other, and the blocks that look at what passes between them.
+//! Two stacks talking to each other, and the blocks that observe their packets.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ proptest! {
     }
 }
 
-/// Appends to a buffer that the test keeps.
+/// Appends to a buffer that the test holds.
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl TapSink for Shared {
@@ -35,7 +35,7 @@ impl TapSink for Shared {
     }
 }
 
-/// Gives `tap` a buffer, and `bpf` a program that asks for the expression as the first byte of packets.
+/// Gives `tap` a buffer. Gives `bpf` a program that compares a packet's first byte with the expression.
 #[derive(Default)]
 struct Bench {
     file: Arc<Mutex<Vec<u8>>>,
@@ -69,7 +69,7 @@ impl Env for Bench {
 fn a_tap_writes_a_capture_of_both_directions() {
     let mut env = Bench::default();
     let text = "udp 4000 to=10.0.0.2:53 | tap trace.pcap | ethernet";
-    // In front of `ethernet` the records begin with the IP header.
+    // Above `ethernet`, records begin with the IP header.
     for (text, link, skipped) in
         [(text, LinkType::RAW, 14), ("udp 4000 to=10.0.0.2:53 | tap trace.pcap", LinkType::ETHERNET, 0)]
     {
@@ -103,7 +103,7 @@ fn a_program_decides_in_both_directions() {
     let mut env = Bench::default();
     let built =
         |text: &str, host: usize, env: &mut Bench| Description::parse(text).unwrap().build(&facts(host), env).unwrap();
-    // 69 is the first byte of an IPv4 header without options; no frame begins with it.
+    // 69 is the first byte of an IPv4 header without options; no Ethernet frame here begins with it.
     let mut passing = built("udp 4000 to=10.0.0.2:53 | bpf 69 | ethernet", 0, &mut env);
     let frame = sent(&mut passing, None, b"x").unwrap();
     let mut rejecting = built("udp 4000 to=10.0.0.2:53 | bpf 69", 0, &mut env);

@@ -1,4 +1,4 @@
-//! Two hosts on one wire, and a driver's part of the work.
+//! Two hosts on one wire, and the driver's part of the work.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,7 +19,7 @@ pub fn facts(host: usize) -> Facts {
     }
 }
 
-/// The same with IPv6: host 0 is fd00::1, host 1 is fd00::2.
+/// The same for IPv6: host 0 is fd00::1, host 1 is fd00::2.
 pub fn facts_v6(host: usize) -> Facts {
     Facts { address: IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1 + host as u16]), prefix: 64, ..facts(host) }
 }
@@ -37,7 +37,7 @@ pub fn endpoint(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// What a stack sends for one payload.
+/// The frame that a stack sends for one payload.
 pub fn sent(stack: &mut Stack, to: Option<&str>, payload: &[u8]) -> Result<Vec<u8>, SendError> {
     let mut frames = Vec::new();
     stack.send(0, to.map(endpoint), payload, &mut |header, payload| frames.push([header, payload].concat()))?;
@@ -45,14 +45,14 @@ pub fn sent(stack: &mut Stack, to: Option<&str>, payload: &[u8]) -> Result<Vec<u
     Ok(frames.remove(0))
 }
 
-/// What a stack delivers of one frame.
+/// The deliveries of a stack for one frame.
 pub fn received(stack: &mut Stack, frame: &[u8]) -> Result<Vec<(SocketAddr, Vec<u8>)>, Discard> {
     let mut deliveries = Vec::new();
     let mut deliver = |delivery: Delivery<'_>| deliveries.push((delivery.from, delivery.payload.to_vec()));
     stack.receive(0, frame, &mut deliver).map(|()| deliveries)
 }
 
-/// The driver's part: it writes the next hop's address where the stack left it at zero.
+/// The driver's part: writes the next hop's address where the stack left zeros.
 pub fn to_station(mut frame: Vec<u8>, mac: [u8; 6]) -> Vec<u8> {
     if frame[..6] == [0; 6] {
         frame[..6].copy_from_slice(&mac);
@@ -65,7 +65,7 @@ pub fn headers(frame: &[u8]) -> usize {
     if frame[12..14] == [8, 0] { 34 } else { 54 }
 }
 
-/// Makes the checksum of what is behind the IP header right. It lies at `field` there, and covers a pseudo header.
+/// Recomputes the transport checksum, which covers a pseudo header. `field`: its offset behind the IP header.
 pub fn mend_transport(frame: &mut [u8], field: usize) {
     let start = headers(frame);
     let (ends, protocol) = if start == 34 { (26..34, frame[23]) } else { (22..54, frame[20]) };
@@ -77,12 +77,11 @@ pub fn mend_transport(frame: &mut [u8], field: usize) {
     frame[start + field..start + field + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// All counted reasons.
 pub fn discards(stack: &Stack) -> Vec<(&'static str, u64)> {
     stack.discards().collect()
 }
 
-/// Makes the header checksum of the IPv4 packet in a frame right.
+/// Recomputes the header checksum of the IPv4 packet in a frame.
 pub fn mend_ipv4(frame: &mut [u8]) {
     let end = 14 + usize::from(frame[14] & 15) * 4;
     frame[24..26].fill(0);

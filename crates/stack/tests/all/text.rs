@@ -1,4 +1,4 @@
-//! Stacks as text: completion, one spelling, and errors with carets.
+//! Stacks as text: completion, canonical spelling, and errors with carets.
 
 use stack::{Description, NoEnv};
 
@@ -29,10 +29,10 @@ fn what_is_left_out_is_completed() {
     check("icmp id=7", "icmp id=7 | ipv4 | ethernet eth0");
     check("arp", "arp | ethernet eth0");
     check("dummy | udp 4000", "dummy | udp 4000 | ipv4 | ethernet eth0");
-    // Behind the last protocol: at the driver's end.
+    // After the last protocol: the block stays at the driver's end.
     check("udp 4000 | tap x", "udp 4000 | ipv4 | ethernet eth0 | tap x");
     check("udp 4000 | ipv4 | tap x", "udp 4000 | ipv4 | ethernet eth0 | tap x");
-    // Between two protocols: above the lower one.
+    // Between two protocols: the block stays above the lower one.
     check("udp 4000 | tap x | ethernet", "udp 4000 | ipv4 | tap x | ethernet eth0");
     check("udp 4000 | dummy | ipv4 | dummy | ethernet", "udp 4000 | dummy | ipv4 | dummy | ethernet eth0");
     check(
@@ -41,7 +41,7 @@ fn what_is_left_out_is_completed() {
     );
 }
 
-/// The family of the flow's address decides what carries the transport protocol.
+/// The family of the flow's address decides which protocol carries the transport protocol.
 #[test]
 fn what_is_left_out_over_ipv6_is_completed() {
     let check = |text: &str, expected: &str| {

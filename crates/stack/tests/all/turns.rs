@@ -1,4 +1,4 @@
-//! Turns: a block of a reliable protocol, which acknowledges and sends again, fits between the application and `udp`.
+//! Turns: a reliable protocol that acknowledges and retransmits fits between the application and `udp`.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ const DATA: u8 = 1;
 const ACKNOWLEDGEMENT: u8 = 2;
 const RETRY_NS: u64 = 200;
 
-/// Stop and wait: one payload at a time, sent again until it is acknowledged. A header of kind and number.
+/// Stop and wait: sends one payload at a time, again and again until acknowledged. Its header is kind and number.
 #[derive(Default)]
 struct StopAndWait {
     number: u8,
-    /// The payload on its way, and when to send it.
+    /// The unacknowledged payload, and when to send it.
     waiting: Option<(Vec<u8>, u64)>,
     expected: u8,
-    /// For the next turn: the number to acknowledge, and the payloads to deliver.
+    /// The number to acknowledge in the next turn; `arrived` holds the payloads to deliver.
     acknowledge: Option<u8>,
     arrived: VecDeque<(Meta, Vec<u8>)>,
 }
@@ -83,7 +83,7 @@ fn reliable(text: &str, host: usize) -> Stack {
     Stack::of_blocks(blocks)
 }
 
-/// What a turn of `stack` sends, with the driver's part done, and what it delivers.
+/// What `stack` sends and delivers in a turn, after the driver's part.
 fn turn(stack: &mut Stack, now: u64, to: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut frames, mut deliveries) = (Vec::new(), Vec::new());
     stack.tend(
@@ -115,7 +115,7 @@ fn a_protocol_that_sends_again_gets_everything_through_a_wire_that_loses() {
             arrived.extend(deliveries);
             for frame in frames {
                 frame_count += 1;
-                // Two of five frames are lost, acknowledgements as well.
+                // Two of five frames are lost, including acknowledgements.
                 if frame_count % 5 > 1 {
                     hosts[1 - host].receive(now, &frame, &mut |_| panic!("it delivers in its turn")).unwrap();
                 }
@@ -126,7 +126,7 @@ fn a_protocol_that_sends_again_gets_everything_through_a_wire_that_loses() {
     assert!(now > 10 * RETRY_NS, "frames were lost, and time passed");
 }
 
-/// Always wants a turn, in which it delivers a byte and sends one that has more header than announced.
+/// Always wants a turn, in which it delivers a byte and sends a packet with a larger header than announced.
 struct Restless {
     turn_count: usize,
 }
@@ -155,7 +155,7 @@ impl Block for Restless {
 
     fn tend(&mut self, _now: u64, out: &mut dyn Out) {
         self.turn_count += 1;
-        // Room for headers is that of the whole stack: 8 bytes for `udp` and 1 for this block.
+        // The header room is that of the whole stack: 8 bytes for `udp` and 1 for this block.
         assert_eq!(out.emit(Meta::default(), &[0; 10], &[]), Err(SendError::HeaderRoom));
         let discarded = out.deliver(Meta::default(), &[9]);
         assert_eq!(discarded, Err(Discard::OtherProtocol));
@@ -172,7 +172,7 @@ fn a_block_that_never_rests_cannot_hold_the_caller() {
     turn(&mut stack, 6, 1);
     assert_eq!(discards(&stack), []);
     turn(&mut stack, 7, 1);
-    // Four turns, and `udp` discarded what each of them delivered.
+    // Four turns; `udp` discarded the delivery of each.
     assert_eq!(discards(&stack), [("another transport protocol", 4)]);
     assert_eq!(stack.next(), Some(7));
 }

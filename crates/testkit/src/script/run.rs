@@ -48,8 +48,7 @@ pub trait Host {
     /// The application writes all bytes, without waiting.
     fn write(&mut self, bytes: &[u8]) -> Result<(), String>;
 
-    /// The application reads at most `count` bytes, without waiting. Gives an empty list if no bytes are there, or at
-    /// the end.
+    /// The application reads at most `count` bytes, without waiting. An empty list: no bytes, or the end.
     fn read(&mut self, count: usize) -> Result<Vec<u8>, String>;
 
     /// Has the peer finished, and was everything read?

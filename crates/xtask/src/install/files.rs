@@ -3,7 +3,7 @@
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
 
-/// What cargo has built.
+/// The artifacts of cargo.
 pub(super) struct Built {
     pub program: PathBuf,
     /// libpcap's functions over live rings.
@@ -23,7 +23,7 @@ pub(super) struct Built {
 /// A file to be installed.
 #[derive(Debug)]
 pub(super) struct File {
-    /// From the prefix.
+    /// Its path from the prefix.
     pub to: PathBuf,
     pub content: Content,
     pub is_program: bool,
@@ -45,7 +45,7 @@ impl File {
     }
 }
 
-/// Scripts of completions: the shell, and where it looks for them.
+/// Completion scripts: the shell, and the folder in which it looks for them.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/streamline"),
     ("zsh", "share/zsh/site-functions/_streamline"),
@@ -57,7 +57,7 @@ pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>
     let program = |arguments: &[&str]| process::output(std::process::Command::new(&built.program).args(arguments));
     let mut files = vec![
         File { is_program: true, ..File::copy(&built.program, "bin/streamline") },
-        // Where `streamline pcap` and `streamline net run` look for them, and no linker does.
+        // Where `streamline pcap` and `streamline net run` look for them, but no linker does.
         File::copy(&built.pcap, "lib/streamline/libstreamline_pcap.so"),
         File::copy(&built.sockets, "lib/streamline/libstreamline_sockets.so"),
         File::copy(&built.shared, "lib/libstreamline.so"),

@@ -1,5 +1,4 @@
-//! The folder that things are installed in. A list of what was put there, folders too, lies with it: that is taken away
-//! again, and nothing else.
+//! The installation folder. A list in it names all installed files and folders. Only those are removed again.
 
 use super::files::{Content, File};
 use std::collections::BTreeSet;
@@ -8,14 +7,14 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The list: a path from the prefix in each line, that of a folder with a slash at its end.
+/// The list: a path from the prefix in each line. Folders end with a slash.
 const LIST: &str = "share/streamline/installed";
 
 pub(super) struct Prefix {
     folder: PathBuf,
 }
 
-/// What was put there.
+/// The installed files and folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Installed {
     files: BTreeSet<PathBuf>,
@@ -27,10 +26,10 @@ impl Prefix {
         Prefix { folder: folder.to_path_buf() }
     }
 
-    /// Puts files there, in place of those of an earlier installation; programs that run keep what they have.
+    /// Installs files, in place of those of an earlier installation. Running programs keep their old files.
     ///
     /// # Errors
-    /// Where a file is in the way that no installation put there: then nothing is changed.
+    /// If a file is in the way that was not installed. Then nothing changes.
     pub(super) fn put(&self, files: &[File]) -> io::Result<()> {
         let before = self.installed()?;
         for File { to, .. } in files {
@@ -43,11 +42,11 @@ impl Prefix {
         let mut now = Installed { files: files.iter().map(|file| file.to.clone()).collect(), folders: before.folders };
         let list = PathBuf::from(LIST);
         for file in files.iter().map(|file| &file.to).chain([&list]) {
-            // The prefix itself stays.
+            // The prefix itself is not removed.
             let above = file.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
             now.folders.extend(above.filter(|above| !self.folder.join(above).exists()).map(Path::to_path_buf));
         }
-        // First: whatever comes of the rest can be taken away.
+        // Write the list first: then everything can be removed, even after an error below.
         let left = before.files.difference(&now.files).cloned().collect::<Vec<_>>();
         self.write(&list, |new| fs::write(new, Installed { files: &now.files | &before.files, ..now.clone() }.text()))?;
         for File { to, content, is_program } in files {
@@ -65,7 +64,7 @@ impl Prefix {
         self.write(&list, |new| fs::write(new, now.text()))
     }
 
-    /// Takes away what was put there; says how many files that were.
+    /// Removes the installed files and folders. Returns the number of files.
     pub(super) fn remove(&self) -> io::Result<usize> {
         let Installed { files, folders } = self.installed()?;
         if files.is_empty() {
@@ -75,7 +74,7 @@ impl Prefix {
             absent_is_fine(fs::remove_file(self.folder.join(file)))?;
         }
         absent_is_fine(fs::remove_file(self.folder.join(LIST)))?;
-        // Those inside others come behind them; one with something else in it stays.
+        // Inner folders come first in this order. A folder with other content stays.
         for folder in folders.iter().rev() {
             match fs::remove_dir(self.folder.join(folder)) {
                 Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
@@ -85,7 +84,7 @@ impl Prefix {
         Ok(files.len())
     }
 
-    /// Writes a file beside its place, and then puts it there.
+    /// Writes a file under another name, then moves it to its place.
     fn write(&self, to: &Path, write: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         let place = self.folder.join(to);
         let said = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", to.display()));
@@ -116,7 +115,7 @@ impl Installed {
         files.chain(self.folders.iter().map(|folder| format!("{}/\n", folder.display()))).collect()
     }
 
-    /// From a list; what leads out of the prefix is none of ours.
+    /// Parses a list. Paths that lead out of the prefix are ignored.
     fn parse(text: &str) -> Installed {
         let mut installed = Installed::default();
         for line in text.lines() {
@@ -168,11 +167,11 @@ mod tests {
         prefix.put(&[file("bin/a", "1"), file("share/man/man1/a.1", "x"), file("lib/old", "")]).unwrap();
         let mode = fs::metadata(folder.join("bin/a")).unwrap().permissions().mode();
         assert_eq!((mode & 0o777, folder.join("lib/old").exists()), (0o755, true));
-        // Another version, without one of them.
+        // Another version, without one of the files.
         prefix.put(&[file("bin/a", "2"), file("share/man/man1/a.1", "y")]).unwrap();
         assert_eq!(fs::read_to_string(folder.join("bin/a")).unwrap(), "2");
         assert!(!folder.join("lib/old").exists());
-        // A file of somebody else's stops it before it begins.
+        // A foreign file stops the installation before it begins.
         fs::write(folder.join("bin/b"), "theirs").unwrap();
         let error = prefix.put(&[file("bin/a", "3"), file("bin/b", "3")]).unwrap_err().to_string();
         assert!(error.starts_with("bin/b is in the way"), "{error}");

@@ -1,5 +1,5 @@
-//! A copy of the workspace in which files may be changed and models built: the files people work on are never touched,
-//! however this ends.
+//! A copy of the workspace for changing files and building models. The developer's files are never changed, however the
+//! run ends.
 
 use crate::model::PROFILE;
 use crate::{Failure, files, process};
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 /// The copy.
 pub(super) struct Scratch {
     sources: PathBuf,
-    /// What was copied, from the workspace's folder.
+    /// The copied files, relative to the workspace's folder.
     paths: BTreeSet<String>,
     build: PathBuf,
-    /// Held as long as this lives: two runs would change each other's files.
+    /// Held while this lives: two runs would change each other's files.
     _lock: File,
 }
 
@@ -26,17 +26,17 @@ pub(super) struct Program {
     path: PathBuf,
 }
 
-/// How a model ended.
+/// How a run of a model ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Passed(Duration),
-    /// With these words.
+    /// With this message.
     Failed(String),
-    /// Or with more steps in a row than a run may have: neither says that something is wrong.
+    /// It took too long, or one run had too many steps. Neither shows a bug.
     OutOfTime,
 }
 
-/// What the model checker says where one run of a model takes too many steps.
+/// The model checker's message if one run takes too many steps.
 const TOO_MANY_STEPS: &str = "Model exceeded maximum number of branches";
 
 fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
@@ -44,7 +44,7 @@ fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
 }
 
 impl Scratch {
-    /// A copy of everything git knows of, as it is now, below `folder`.
+    /// Copies the current content of all files that git knows to `folder`.
     pub fn new(root: &Path, folder: &Path) -> Result<Scratch, Failure> {
         fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
         let lock_path = folder.join("lock");
@@ -66,7 +66,7 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Rust files below a folder of the copy, and what is in them: what people change meanwhile is for the next run.
+    /// Rust files below a folder of the copy, with their content. Changes that developers make meanwhile count in the next run.
     pub fn rust_files(&self, folder: &str) -> Result<Vec<(String, String)>, Failure> {
         let paths = self.paths.iter().filter(|path| path.starts_with(folder) && path.ends_with(".rs"));
         paths
@@ -78,7 +78,7 @@ impl Scratch {
             .collect()
     }
 
-    /// Writes a file, unless that is what it is: its time stays then, and nothing is built anew.
+    /// Writes a file, unless it already has this content: then its time stays, and cargo does not rebuild.
     pub fn put(&self, path: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.sources.join(path);
         if fs::read(&path).is_ok_and(|there| there == bytes) {
@@ -89,8 +89,8 @@ impl Scratch {
         fs::write(&path, bytes).map_err(|error| failed("write", &path, &error))
     }
 
-    /// Builds these test files of `buffer` under the model checker; `None` where they do not compile, and why on standard
-    /// error where `says_why`.
+    /// Builds these test files of `buffer` under the model checker. `None`: they do not compile; with `says_why` the
+    /// errors are printed.
     pub fn build(&self, names: &[&str], says_why: bool) -> Result<Option<Vec<Program>>, Failure> {
         let mut arguments = vec!["test", "--package=buffer", "--release", "--no-run", "--message-format=json"];
         let tests: Vec<String> = names.iter().map(|name| format!("--test={name}")).collect();
@@ -110,13 +110,13 @@ impl Scratch {
 }
 
 impl Program {
-    /// The models in it.
+    /// The names of its models.
     pub fn models(&self) -> Result<Vec<String>, Failure> {
         let list = process::output(Command::new(&self.path).arg("--list"))?;
         Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string).collect())
     }
 
-    /// Runs one of them for at most so long.
+    /// Runs one model, for at most `limit`.
     pub fn run(&self, model: &str, preemptions: &str, limit: Duration) -> Result<Ended, Failure> {
         let mut command = Command::new(&self.path);
         command.args(["--exact", model, "--nocapture"]).env("LOOM_MAX_PREEMPTIONS", preemptions);
@@ -128,7 +128,7 @@ fn run_for(command: &mut Command, limit: Duration) -> Result<Ended, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let start = Instant::now();
     let mut child = command.spawn().map_err(|error| process::absent(command, &error))?;
-    // Read while it runs: a pipe that is full would stop it.
+    // Read the pipe while the model runs: a full pipe would block it.
     let said = child.stderr.take().map(|stderr| std::thread::spawn(move || read(stderr)));
     loop {
         let ended = child.try_wait().map_err(|error| process::absent(command, &error))?;
@@ -142,7 +142,7 @@ fn run_for(command: &mut Command, limit: Duration) -> Result<Ended, Failure> {
             }
             None if took < limit => std::thread::sleep(Duration::from_millis(2)),
             None => {
-                // Either way it has ended when it has been waited for.
+                // In both cases the process has ended after the wait.
                 let _ = child.kill();
                 child.wait().map_err(|error| process::absent(command, &error))?;
                 return Ok(Ended::OutOfTime);
@@ -153,33 +153,33 @@ fn run_for(command: &mut Command, limit: Duration) -> Result<Ended, Failure> {
 
 fn read(mut from: impl Read) -> String {
     let mut bytes = Vec::new();
-    // What was read before an error is all there is.
+    // After a read error, use the bytes read so far.
     let _ = from.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The first words of the first panic, or how the program ended.
+/// The message of the first panic, or how the program ended.
 fn why(said: &str, status: &str) -> String {
     let words = said.lines().skip_while(|line| !line.contains(" panicked at ")).nth(1).unwrap_or(status);
     let first = words.split(&[';', '{'][..]).next().unwrap_or(words);
     first.trim_end_matches(':').trim().chars().take(60).collect()
 }
 
-/// Paths of all files below a folder, from `root`. None where there is no folder yet.
+/// Paths of all files below a folder, relative to `root`. Empty if the folder does not exist yet.
 fn files_below(folder: &Path, root: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths
         .flat_map(|path| match path.is_dir() {
             true => files_below(&path, root),
-            // Cargo writes one where git knows of none.
+            // Cargo writes a lock file even where git has none.
             false => path.strip_prefix(root).ok().and_then(Path::to_str).map(str::to_string).into_iter().collect(),
         })
         .filter(|path| path != "Cargo.lock")
         .collect()
 }
 
-/// The programs cargo says it has built, by name.
+/// The programs that cargo reports as built, by name.
 fn programs(json_lines: &str) -> BTreeMap<String, PathBuf> {
     let messages = json_lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     messages

@@ -1,15 +1,15 @@
-//! What of a Rust file is code that ships: the text with comments, literals, and items of tests and models blanked out.
-//! Not a parser: it knows where comments, literals and brackets begin and end, and what `#[cfg(...)]` says.
+//! Finds the shipped code of a Rust file: blanks out comments, literals, and items of tests and models. Not a full
+//! parser: it recognises comments, literals and brackets, and evaluates `#[cfg(...)]`.
 
 use std::ops::Range;
 
-/// The text with everything but shipped code turned into spaces. Bytes and lines stay where they are.
+/// Replaces everything except shipped code by spaces. Bytes and lines keep their positions.
 pub(super) fn shipped(text: &str) -> String {
     let mut code = without_comments_and_literals(text);
     let mut from = 0;
     while let Some(found) = find(&code, b"#[cfg(", from) {
         let Some(close) = closing(&code, found + 1) else { break };
-        // Literals are blank in `code`: features are any.
+        // Literals are blank in `code`, so the names of features are ignored.
         let condition = String::from_utf8_lossy(&code[found + 6..close - 1]).into_owned();
         from = close + 1;
         if value(&condition) == Some(false) {
@@ -18,11 +18,11 @@ pub(super) fn shipped(text: &str) -> String {
             from = end;
         }
     }
-    // Whole characters were blanked, or none of their bytes.
+    // Only whole characters were blanked.
     String::from_utf8(code).unwrap_or_default()
 }
 
-/// Where the bracket that opens at `open` closes.
+/// The position of the bracket that closes the one at `open`.
 pub(super) fn closing(code: &[u8], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in code.iter().enumerate().skip(open) {
@@ -46,13 +46,13 @@ fn blank(code: &mut [u8], range: Range<usize>) {
     code[range].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
 }
 
-/// One after the item, statement or field that an attribute which ends before `from` belongs to: its body, or its `;` or `,`.
+/// The position after the item, statement or field whose attribute ends before `from`: after its body, its `;` or its `,`.
 fn end_of_item(code: &[u8], from: usize) -> usize {
     let (mut at, mut angles) = (from, 0);
     while let Some(byte) = code.get(at) {
         match byte {
             b';' => return at + 1,
-            // Between angles it stands between types.
+            // Inside angle brackets a comma separates types.
             b',' if angles <= 0 => return at + 1,
             b'{' => return closing(code, at).map_or(code.len(), |close| close + 1),
             b'(' | b'[' => at = closing(code, at).unwrap_or(code.len()),
@@ -66,7 +66,7 @@ fn end_of_item(code: &[u8], from: usize) -> usize {
     code.len()
 }
 
-/// What a condition is in the program that ships: neither test nor model. `None` where it is the one here and the other there.
+/// The value of a condition in shipped code, which is neither test nor model. `None`: it differs between builds.
 fn value(condition: &str) -> Option<bool> {
     let condition = condition.trim();
     let Some((name, rest)) = condition.split_once('(') else {
@@ -74,7 +74,7 @@ fn value(condition: &str) -> Option<bool> {
     };
     let parts = split(rest.strip_suffix(')').unwrap_or(rest));
     let values: Vec<Option<bool>> = parts.iter().map(|part| value(part)).collect();
-    // What decides on its own; else it is known when all parts are.
+    // One part with the value `deciding` decides. Otherwise the result is known if all parts are.
     let one_of = |deciding| {
         if values.contains(&Some(deciding)) {
             return Some(deciding);
@@ -89,7 +89,7 @@ fn value(condition: &str) -> Option<bool> {
     }
 }
 
-/// What stands between commas that are in no bracket.
+/// Splits a list at the commas outside brackets.
 fn split(list: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0_i32, 0);
     for (at, byte) in list.bytes().enumerate() {
@@ -127,13 +127,13 @@ fn without_comments_and_literals(text: &str) -> Vec<u8> {
     code
 }
 
-/// Is the byte at `at` in the middle of a name? A `b` before a raw string is none.
+/// Is the byte at `at` in the middle of a name? The `b` before a raw string does not count.
 fn follows_word(text: &[u8], at: usize) -> bool {
     at.checked_sub(1)
         .is_some_and(|before| text[before] == b'_' || (text[before].is_ascii_alphanumeric() && text[before] != b'b'))
 }
 
-/// Comments in comments are comments.
+/// Block comments nest.
 fn block_comment_len(rest: &[u8]) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < rest.len() {
@@ -149,7 +149,7 @@ fn block_comment_len(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// With its quotes; those of a raw string are followed by so many `#`.
+/// The length of a string with its quotes. `hashes`: the number of `#` behind a raw string.
 fn string_len(rest: &[u8], hashes: usize) -> usize {
     let mut at = 1;
     while at < rest.len() {
@@ -164,18 +164,18 @@ fn string_len(rest: &[u8], hashes: usize) -> usize {
     rest.len()
 }
 
-/// 0 where it is none.
+/// The length of a raw string. 0: it is none.
 fn raw_string_len(rest: &[u8]) -> usize {
     let hashes = rest[1..].iter().take_while(|byte| **byte == b'#').count();
     match rest.get(1 + hashes) {
-        // Without hashes a backslash is one all the same: one `"` ends it.
+        // Without hashes a backslash is an ordinary character: the next `"` ends the string.
         Some(b'"') if hashes == 0 => rest[2..].iter().position(|byte| *byte == b'"').map_or(rest.len(), |end| end + 3),
         Some(b'"') => 1 + hashes + string_len(&rest[1 + hashes..], hashes),
         _ => 0,
     }
 }
 
-/// 0 for a lifetime.
+/// The length of a character literal. 0: it is a lifetime.
 fn character_len(rest: &[u8]) -> usize {
     match rest {
         [_, b'\\', _, tail @ ..] => tail.iter().position(|byte| *byte == b'\'').map_or(0, |end| end + 4),

@@ -1,45 +1,45 @@
-//! Orders of atomics in a source file, and how each can be weakened by one step.
+//! Memory orderings in a source file, and the one-step weakenings of each.
 //!
-//! What is a fence here: `fence(...)` itself, and calls of the functions of `ring/doorbell.rs` that stand for one.
+//! Fences are `fence(...)` itself, and calls of the functions in `ring/doorbell.rs` that act as fences.
 
 use super::source;
 use std::ops::Range;
 
-/// One order made weaker.
+/// One weakened ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Weakening {
-    /// Where it stands, both from 1.
+    /// Its position; both count from 1.
     pub line: usize,
     pub column: usize,
-    /// For people: `load Acquire -> Relaxed`.
+    /// For messages: `load Acquire -> Relaxed`.
     pub change: String,
-    /// What is replaced, and by what.
+    /// The text to replace, and the new text.
     pub range: Range<usize>,
     pub replacement: String,
-    /// Why it may be stronger than the models need, as said beside it.
+    /// Why the ordering may be stronger than the models need, from the comment beside it.
     pub reason: Option<String>,
-    /// The model that is said beside it to catch this.
+    /// The model that must catch it, from the comment beside it.
     pub model: Option<String>,
 }
 
-/// Begins the comment beside an order that no model needs.
+/// Begins the comment about an ordering that no model needs.
 const REASON: &str = "ordering:";
-/// Begins the comment that names the model which needs it.
+/// Begins the comment that names the model that needs it.
 const MODEL: &str = "model:";
 
-/// What takes an order: how the names of such functions begin.
+/// Beginnings of the names of functions that take an ordering.
 const OPERATIONS: [&str; 7] = ["load", "store", "swap", "compare_exchange", "fetch_", "fence", "compiler_fence"];
 
-/// Functions that are fences. Where the models have none of membarrier(2), all of them are full.
+/// Functions that are fences. The models have no membarrier(2), so there all of them are full fences.
 const FENCES: [&str; 3] = ["full", "light", "heavy"];
 
-/// Before the name of an order that was imported by its name, where another takes its place.
+/// Path before a new ordering that replaces one imported by its name.
 const TYPE: &str = "base::atomic::Ordering::";
 
-/// How a fence that is not there is written.
+/// Replaces a fence.
 const NOTHING: &str = "()";
 
-/// All of a file, in the order they stand in.
+/// All weakenings of a file, in order.
 pub(super) fn weakenings(text: &str) -> Vec<Weakening> {
     let code = source::shipped(text);
     let mut found = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn weakenings(text: &str) -> Vec<Weakening> {
     found
 }
 
-/// Names in code, and where they begin.
+/// Names in code, with their positions.
 fn names(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     code.split(move |c| !in_name(c))
@@ -81,7 +81,7 @@ type Change = (String, Range<usize>, String);
 
 fn order_changes(code: &str, order_at: Range<usize>, order: &str) -> Vec<Change> {
     let (call, open, argument) = enclosing_call(code, path_start(code, order_at.start));
-    // Names that were imported mean nothing by themselves.
+    // Imported names without a call have no effect.
     let is_call = OPERATIONS.iter().any(|operation| call.starts_with(operation));
     if !is_call {
         return Vec::new();
@@ -108,7 +108,7 @@ fn order_changes(code: &str, order_at: Range<usize>, order: &str) -> Vec<Change>
     weaker.iter().map(|to| (format!("{call} {order} -> {to}"), order_at.clone(), named(to))).collect()
 }
 
-/// A fence by a function's name, unless it is where the function is made, or something else of this name.
+/// Removes a call of a fence function. Not its definition, nor another item of this name.
 fn fence_call_changes(code: &str, at: usize, name: &str) -> Vec<Change> {
     let end = at + name.len() + NOTHING.len();
     let start = path_start(code, at);
@@ -119,7 +119,7 @@ fn fence_call_changes(code: &str, at: usize, name: &str) -> Vec<Change> {
     vec![(format!("{name}() -> removed"), start..end, NOTHING.into())]
 }
 
-/// Where the path begins whose last name begins at `at`: `base::atomic::fence`.
+/// The beginning of the path whose last name is at `at`, such as `base::atomic::fence`.
 fn path_start(code: &str, at: usize) -> usize {
     let mut start = at;
     while let Some(before) = code[..start].strip_suffix("::") {
@@ -130,7 +130,7 @@ fn path_start(code: &str, at: usize) -> usize {
     start
 }
 
-/// What is called with what stands at `at`: its name, where its bracket opens, and which argument it is, from 0.
+/// The call that has the text at `at` as an argument: its name, the position of its bracket, and the index of the argument.
 fn enclosing_call(code: &str, at: usize) -> (&str, usize, usize) {
     let (mut depth, mut commas) = (0, 0);
     for (open, byte) in code[..at].bytes().enumerate().rev() {
@@ -149,8 +149,7 @@ fn enclosing_call(code: &str, at: usize) -> (&str, usize, usize) {
     ("", at, commas)
 }
 
-/// What a comment with this first word says: behind the code of the line, or in the lines right above it that are
-/// comments and nothing else.
+/// The text of a comment that begins with `word`: behind the code of the line, or in the pure comment lines directly above.
 fn comment_beside(text: &str, line_start: usize, at: usize, word: &str) -> Option<String> {
     let line_end = text[at..].find('\n').map_or(text.len(), |len| at + len);
     let behind = text[at..line_end].split_once("//").map(|(_, comment)| comment.trim());

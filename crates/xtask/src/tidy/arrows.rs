@@ -1,5 +1,5 @@
-//! Checks that crates depend on each other as the table in ARCHITECTURE.md says, and that the table says no more than is
-//! true. Dependencies for tests may be those of the table, and [`TESTKIT`].
+//! Checks that the dependencies between crates equal the table in ARCHITECTURE.md. Dependencies of tests may also
+//! include [`TESTKIT`].
 
 use super::permissions::{self, Permission};
 use super::{Finding, Tree};
@@ -56,7 +56,7 @@ fn manifest(package: &Package) -> String {
     format!("{}/Cargo.toml", package.folder)
 }
 
-/// The first line of a manifest's dependencies that begins with a crate's name.
+/// The first dependency line of a manifest that begins with this crate's name.
 fn manifest_line(tree: &Tree, package: &Package, dependency: &str) -> usize {
     let Some(file) = tree.files.get(&manifest(package)) else { return 1 };
     let lines = file.lines().skip_while(|(_, line)| !(line.starts_with('[') && line.contains("dependencies")));

@@ -1,6 +1,10 @@
-//! Checks that commands quoted in Markdown can be typed: `cargo ... -p NAME` names a crate, `--bin`, `--example` and
-//! `--test` name such a target, `cargo xtask NAME` a task, and a plain `cargo run` has one program to run. NAMES in
-//! capitals or angle brackets are placeholders.
+//! Checks that commands in Markdown work:
+//! - `cargo ... -p NAME` names a crate,
+//! - `--bin`, `--example` and `--test` name such a target,
+//! - `cargo xtask NAME` names a task,
+//! - a plain `cargo run` has one program to run.
+//!
+//! NAMES in capitals or angle brackets are placeholders.
 
 use super::{Finding, Tree};
 use crate::TASKS;
@@ -23,7 +27,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The arguments of each `cargo` in a piece of code, up to the end of the command or what is passed on after `--`.
+/// The arguments of each `cargo` in a piece of code, up to the end of the command or up to `--`.
 fn commands(code: &str) -> Vec<Vec<&str>> {
     let mut commands: Vec<Vec<&str>> = Vec::new();
     let mut open = false;
@@ -41,7 +45,7 @@ fn commands(code: &str) -> Vec<Vec<&str>> {
     commands
 }
 
-/// What is wrong with a command.
+/// The errors in a command.
 fn wrong(workspace: &Workspace, arguments: &[&str]) -> Vec<String> {
     let arguments: Vec<&str> = arguments.iter().copied().skip_while(|word| word.starts_with('+')).collect();
     match arguments.split_first() {
@@ -99,7 +103,7 @@ fn options<'a>(arguments: &[&'a str]) -> Vec<(&'a str, &'a str)> {
     pairs.map(|(option, value)| (*option, *value)).chain(glued).collect()
 }
 
-/// Is it a word to be replaced: `NAME`, `<name>`, `...`?
+/// Is this word a placeholder: `NAME`, `<name>`, `...`?
 fn is_placeholder(word: &str) -> bool {
     !word.contains(char::is_alphanumeric) || word.starts_with('<') || !word.contains(|one: char| one.is_lowercase())
 }

@@ -1,5 +1,5 @@
-//! Checks the library of filters: each file of `crates/filters/src` is in the list of `lib.rs`, its kind is named as the
-//! file is, and the kind has a manual and an example.
+//! Checks the library of filters: each file of `crates/filters/src` is in the list of `lib.rs`, its kind has the name
+//! of the file, a manual and an example.
 
 use super::{Finding, Tree};
 use crate::files::File;
@@ -7,7 +7,7 @@ use crate::files::File;
 const FOLDER: &str = "crates/filters/src/";
 const LIST: &str = "crates/filters/src/lib.rs";
 
-/// Filters without an example, and why. Sources that read devices have none either: they need traffic.
+/// Filters without an example, and why. Sources that read devices need none either: they need traffic.
 const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
     ("bridge", "needs two devices"),
     ("drop", "gives nothing to see"),
@@ -38,13 +38,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The filter's name, if the file is a filter's.
+/// The filter's name. `None`: the file has no filter.
 fn stem(file: &File) -> Option<&str> {
     let stem = file.path.strip_prefix(FOLDER)?.strip_suffix(".rs")?;
     (!stem.contains('/') && stem != "lib").then_some(stem)
 }
 
-/// The names between the braces of `filters! { ... }`. One that is a word of Rust stands there as `r#name`.
+/// The names between the braces of `filters! { ... }`. A Rust keyword is written as `r#name`.
 fn listed(list: &File) -> Vec<&str> {
     let lines = list.lines().map(|(_, line)| line).skip_while(|line| !line.starts_with("filters! {"));
     let lines = lines.skip(1).take_while(|line| !line.starts_with('}'));
@@ -79,7 +79,7 @@ fn check_filter(file: &File, stem: &str) -> Vec<Finding> {
     messages.into_iter().map(|message| Finding::new(&file.path, line, message)).collect()
 }
 
-/// The statement that says what the filter is, and the number of its line.
+/// The statement that defines the filter's kind, and its line number.
 fn kind(file: &File) -> Option<(usize, &str)> {
     let start = file.text.find("\npub static KIND: ")? + 1;
     let statement = &file.text[start..];

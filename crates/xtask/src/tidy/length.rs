@@ -1,4 +1,4 @@
-//! Checks that no file written by hand is so long that it must hold two ideas.
+//! Checks that no handwritten file is so long that it must contain two ideas.
 
 use super::{Finding, Tree};
 use crate::files::File;

@@ -1,5 +1,5 @@
-//! Checks that links between the repository's own files lead somewhere: to a file or folder, and to a heading of it. Links
-//! to other sites are not followed.
+//! Checks links between files of the repository: the file or folder exists, and so does the heading. Links to other
+//! sites are not followed.
 
 use super::{Finding, Tree};
 use crate::files::Files;
@@ -17,7 +17,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What links lead to, `[text](target)` and `[name]: target`, with line numbers.
+/// The targets of links, `[text](target)` and `[name]: target`, with line numbers.
 fn targets(text: &str) -> Vec<(usize, &str)> {
     let mut targets = Vec::new();
     for piece in markdown::pieces(text).iter().filter(|piece| matches!(piece.place, Place::Prose | Place::Indented)) {
@@ -32,7 +32,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
     targets
 }
 
-/// What is wrong with a link, if anything.
+/// The error in a link, if there is one.
 fn dead(files: &Files, from: &str, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -47,7 +47,7 @@ fn dead(files: &Files, from: &str, target: &str) -> Option<String> {
     Some(format!("the link `{target}` leads to no heading of {path}: none gives `#{missing}`; mend it"))
 }
 
-/// The path of a link's target from the repository's folder, for a link in the file `from`; none if it is outside.
+/// A link's target, from the repository's folder. The link is in the file `from`. `None`: the target is outside.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = match target.starts_with('/') {
         true => Vec::new(),

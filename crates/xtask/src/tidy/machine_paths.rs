@@ -1,9 +1,9 @@
-//! Checks that no file names a folder of the machine it was written on. Tests may use the folder for temporary files.
+//! Checks that no file names a folder of a developer's machine. Tests may use the folder for temporary files.
 
 use super::{Finding, Tree};
 use crate::files::File;
 
-/// Folders in two parts, so that they do not stand here; may tests name them?
+/// Folders, and whether tests may name them. Each is in two parts, so that this file does not contain it.
 const FOLDERS: &[(&str, bool)] = &[
     (concat!("/wo", "rk/"), false),
     (concat!("/ho", "me/"), false),
@@ -27,7 +27,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Where a file's tests begin; beyond its end if it has none.
+/// The first line of a file's tests. Without tests, a line beyond its end.
 fn first_line_of_tests(file: &File) -> usize {
     if file.path.split('/').any(|part| part == "tests") {
         return 1;
@@ -36,7 +36,7 @@ fn first_line_of_tests(file: &File) -> usize {
     begin.map_or(usize::MAX, |(number, _)| number)
 }
 
-/// Does an absolute path in this line begin with the folder? `../x/`, `~/x/` and `$y/x/` are others.
+/// Does an absolute path in this line begin with the folder? `../x/`, `~/x/` and `$y/x/` do not count.
 fn names(line: &str, folder: &str) -> bool {
     let inside = |one: char| one.is_alphanumeric() || matches!(one, '_' | '.' | '-' | '~' | '}' | '*');
     line.match_indices(folder).any(|(at, _)| !line[..at].ends_with(inside))

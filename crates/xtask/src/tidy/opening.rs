@@ -1,4 +1,4 @@
-//! Checks that every Rust file opens with `//!`: what it is, what it is not, where to read next.
+//! Checks that every Rust file begins with `//!`, which introduces the file.
 
 use super::{Finding, Tree};
 

@@ -1,17 +1,17 @@
-//! The table in ARCHITECTURE.md that says which crate may use which, and which may hold `unsafe`. Read here for the checks
+//! Reads the table in ARCHITECTURE.md with the permitted dependencies and `unsafe` of each crate, for the checks
 //! `arrows` and `unsafe_code`.
 
 use super::{Finding, Tree};
 use crate::markdown;
 
-/// Where the table stands.
+/// The file with the table.
 pub(super) const FILE: &str = "ARCHITECTURE.md";
 /// The heading above it.
 pub(super) const HEADING: &str = "Who may depend on whom";
-/// What the head of the table says.
+/// The head of the table.
 const COLUMNS: [&str; 3] = ["crate", "may use", "unsafe"];
 
-/// What one crate may do. A row may name several crates.
+/// The permissions of one crate. A row may name several crates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Permission {
     /// The number of its line.
@@ -24,7 +24,7 @@ pub(super) struct Permission {
     pub may_be_unsafe: bool,
 }
 
-/// Reads the table. Where it cannot be read, says why.
+/// Reads the table. The error says why it cannot be read.
 pub(super) fn read(tree: &Tree) -> Result<Vec<Permission>, Vec<Finding>> {
     let one = |line, message: String| vec![Finding::new(FILE, line, message)];
     let columns = format!("| {} |", COLUMNS.join(" | "));

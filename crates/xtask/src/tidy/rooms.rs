@@ -1,4 +1,4 @@
-//! Checks the README's table of rooms: every crate has a row, and every row names a folder that is there.
+//! Checks the README's table of rooms: every crate has a row, and every row names an existing folder.
 
 use super::{Finding, Tree};
 use crate::markdown;
@@ -40,7 +40,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The names of the folders in `crates` that hold a crate.
+/// The names of folders in `crates` that contain a crate.
 fn crates(tree: &Tree) -> impl Iterator<Item = &str> {
     let folders = tree.files.paths.iter().filter_map(|path| path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml"));
     folders.filter(|folder| !folder.contains('/'))

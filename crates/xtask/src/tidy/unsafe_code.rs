@@ -1,16 +1,16 @@
-//! Checks that `unsafe` is forbidden in every crate to which ARCHITECTURE.md does not permit it, and needed where it does.
-//! That each use says why it holds is clippy's to check.
+//! Checks that crates without permission in ARCHITECTURE.md forbid `unsafe`, and that crates with permission need it.
+//! clippy checks that each use has its reason.
 
 use super::permissions::{self, Permission};
 use super::{Finding, Tree};
 use crate::workspace::Package;
 
 const FORBID: &str = "#![forbid(unsafe_code)]";
-/// What `unsafe` looks like in code, other than in prose.
+/// Forms of `unsafe` in code, but not in prose.
 const USES: &[&str] = &["unsafe {", "unsafe fn ", "unsafe impl", "unsafe extern ", "unsafe(", "unsafe trait "];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    // What is wrong with the table is the finding of the check `arrows`.
+    // The check `arrows` reports errors in the table.
     let Ok(permissions) = permissions::read(tree) else { return Vec::new() };
     let crates = permissions.iter().filter_map(|row| tree.workspace.package(&row.name).map(|package| (row, package)));
     crates.flat_map(|(permission, package)| check_package(tree, permission, package)).collect()

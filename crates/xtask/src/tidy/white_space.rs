@@ -1,5 +1,5 @@
-//! Checks that files written by hand hold no tabs, no white space at the ends of lines, and end with a line's end. Data,
-//! such as the expected output of a test, may.
+//! Checks that handwritten files have no tabs and no white space at line ends, and end with a line end. Data may have
+//! them, such as the expected output of a test.
 
 use super::{Finding, Tree};
 

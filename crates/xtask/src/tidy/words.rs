@@ -1,8 +1,8 @@
-//! Checks that Rust files hold none of the words that mean unfinished.
+//! Checks that Rust files do not contain words that mean unfinished work.
 
 use super::{Finding, Tree};
 
-/// The words, in two parts each so that they do not stand here, and what to do instead.
+/// The words, and what to do instead. Each is in two parts, so that this file does not contain it.
 const WORDS: &[(&str, &str)] = &[
     (concat!("todo", "!"), "write it, or end in an error that says what is not possible"),
     (concat!("unimplemented", "!"), "write it, or end in an error that says what is not possible"),
@@ -24,7 +24,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Does the word stand in the line, and is no part of a longer one?
+/// Does this line contain the word, not as a part of a longer one?
 fn holds_word(line: &str, word: &str) -> bool {
     let joins = |one: char| one.is_alphanumeric() || one == '_';
     line.match_indices(word).any(|(at, _)| {

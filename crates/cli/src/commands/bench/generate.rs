@@ -106,12 +106,12 @@ fn row(args: &Args, way: &Way, size: Size, stop: &StopFlag) -> Result<Row, Ended
     Ok(Row { size, rate: rates[rates.len() / 2], slowest, fastest, lost })
 }
 
-/// Of a pair, frames that arrived; of another device, those that it dropped.
+/// On a pair: frames that arrived. On another device: frames that it dropped.
 fn gone(way: &Way) -> Result<u64, Ended> {
     Ok(counter(&way.to, if way.own { "rx_packets" } else { "tx_dropped" })?)
 }
 
-/// What arrived, once no more comes.
+/// Frames that arrived, read once no more come.
 fn settled(end: &End, stop: &StopFlag) -> Result<u64, Ended> {
     let mut last = counter(end, "rx_packets")?;
     loop {

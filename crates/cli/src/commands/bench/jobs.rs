@@ -46,14 +46,14 @@ pub(super) fn run_reading(
     run_job(job, &written, stop, &AtomicU64::new(0))
 }
 
-/// A session without a daemon, for a daemon may share a capture with others.
+/// A session without a daemon: a daemon may share a capture with others.
 fn session(written: &Written) -> Session {
     Session::with_output(Output::new(Box::new(written.clone()), false)).devices_at(Place::Here)
 }
 
 fn run_job(mut job: Job, written: &Written, stop: &StopFlag, read: &AtomicU64) -> Result<Ran, Error> {
     let began = Instant::now();
-    // Relaxed: a number that somebody watches, by which nothing is ordered.
+    // Relaxed: the number only shows progress and orders nothing.
     let (ran, report) = job.run_to_end(stop, &mut |worker| read.store(worker.progress().1, Ordering::Relaxed));
     let took = began.elapsed();
     ran?;
@@ -121,7 +121,7 @@ fn joined(thread: JoinHandle<Result<Ran, Error>>) -> Result<Ran, Error> {
 }
 
 impl Running {
-    /// Waits until nothing more comes to it.
+    /// Waits until no more frames reach it.
     pub(super) fn settle(&self, stop: &StopFlag) {
         let began = Instant::now();
         let mut last = (self.read.load(Ordering::Relaxed), began);
@@ -155,7 +155,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.thread.take() {
-            // What it opened is closed when it has ended; who drops it does not want to know more.
+            // The thread closes its devices before it ends. A caller that drops this needs no result.
             let _ = thread.join();
         }
     }

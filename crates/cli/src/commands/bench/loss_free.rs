@@ -91,7 +91,7 @@ impl Bench<'_> {
         let range = rates.searched.rates(rates.rate.unwrap_or(sender).max(1));
         row.found = Some(search(range, |rate| {
             let mut trial = self.trial(size, rate)?;
-            // What keeps a sender from its rate may be something else on this machine, once.
+            // Something else on this machine may have held the sender up. Try once more.
             if let Verdict::Short(_) = trial.verdict {
                 trial = self.trial(size, rate)?;
             }
@@ -106,7 +106,7 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// Sends at a rate, and looks what arrives.
+    /// Sends at a rate, and counts the frames that arrive.
     fn trial(&self, size: Size, rate: u64) -> Result<Trial, Ended> {
         let Bench { way, common, stop, .. } = *self;
         let sink = jobs::start(&way.to.namespace, &format!("{} | sequence", self.sink))?;
@@ -121,7 +121,7 @@ impl Bench<'_> {
         let number = |name: &str| said[name].as_u64().unwrap_or(0);
         let seen = number("frames") - number("repeated").min(number("frames"));
         let missed = sent.frames.saturating_sub(seen);
-        // On devices of its own the bench can count the frames that came as far as the sink's device.
+        // On its own devices the bench can count the frames that reached the sink's device.
         let lost = if self.sink_counts || !way.own { missed } else { sent.frames.saturating_sub(arrived).min(missed) };
         Ok(Trial {
             verdict: verdict(&sent, rate, lost, self.rates.searched.loss),

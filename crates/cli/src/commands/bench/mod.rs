@@ -1,8 +1,15 @@
-//! `streamline bench`: what this machine makes, captures, forwards and has time for, by the requests that people run.
+//! `streamline bench`: measures how many frames this machine makes, captures and forwards, and its time per frame, with
+//! ordinary requests.
 //!
-//! Each bench is a file: `generate`, `capture`, `forward`, `pipeline`. `bed` — the devices, made or named, and the sender;
-//! `jobs` — requests on threads of this process; `search` — bisection; `loss_free` — what benches of loss share; `options` and
-//! `show` — what they are told and what they show. Comparisons with other tools are not here: crate `bench`.
+//! Each bench is a file: `generate`, `capture`, `forward`, `pipeline`. The other files are shared:
+//!
+//! - `bed`: the devices, made or named, and the sender
+//! - `jobs`: requests on threads of this process
+//! - `search`: bisection
+//! - `loss_free`: parts common to benches of loss
+//! - `options` and `show`: arguments and output
+//!
+//! Comparisons with other tools are in the crate `bench`.
 
 mod bed;
 mod capture;

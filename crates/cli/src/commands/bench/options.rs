@@ -17,10 +17,10 @@ const SIZES: std::ops::RangeInclusive<u32> = 64..=1518;
 /// Mean of the sizes of the mix, with check sequences: `generate size=imix`.
 const MIX_BYTES: f64 = (7.0 * 64.0 + 4.0 * 594.0 + 1518.0) / 12.0;
 
-/// A shorter trial would measure how it begins and ends.
+/// A shorter trial would mostly measure its own start and end.
 const TRIALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(600);
 
-/// Lower rates are not told apart from nothing, frames a second.
+/// Lower rates, in frames a second, cannot be told apart from nothing.
 const LEAST_RATE: u64 = 100;
 
 /// A size of frames.
@@ -118,7 +118,7 @@ impl Common {
         let Some(path) = &self.svg else { return Ok(()) };
         let was_there = path.exists();
         std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| cannot_write(path, &error))?;
-        // Nothing stays of a bench that fails.
+        // A bench that fails leaves no file behind.
         if was_there { Ok(()) } else { std::fs::remove_file(path).map_err(|error| cannot_write(path, &error)) }
     }
 }

@@ -1,5 +1,5 @@
-//! The highest value that passes, by bisection (RFC 2544, section 26.1): of a rate without loss, or of work that a request has
-//! time for. The caller makes the trials.
+//! Finds the highest value that passes, by bisection (RFC 2544, section 26.1): a rate without loss, or the work that a
+//! request has time for. The caller runs the trials.
 
 /// The range of a search.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(super) enum Verdict {
     Short(u64),
 }
 
-/// Who keeps the value from being higher.
+/// What keeps the value from being higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     /// The bench's subject: it failed above.

@@ -1,4 +1,5 @@
-//! `streamline net cat`: standard input to a flow, what the flow receives to standard output. Here are datagrams, and connections in
+//! `streamline net cat`: sends standard input to a flow, and writes to standard output what it receives. This file has
+//! datagrams; `cat/connection.rs` has connections.
 //! `cat/connection.rs`.
 
 mod connection;
@@ -14,7 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Send standard input, write to standard output what comes
+/// Send standard input to a peer, and write its data to standard output
 ///
 /// `udp`: The command sends each piece that it reads as a datagram. Without --to, datagrams go to the sender of the last one; standard
 /// input waits for the first. It ends with Ctrl-C, or `--wait` after the end of the input.
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     wait: Option<f64>,
 }
 
-/// In the end the driver sends what lies in the channel; it is given up after so long.
+/// How long the command waits at its end for the driver to send the channel's remaining packets.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const AFTER_HELP: &str = "\
@@ -76,7 +77,7 @@ fn datagrams(args: &Args, wait: Duration) -> Outcome {
         });
         match written.and_then(|()| output.flush()) {
             Ok(()) => {}
-            // The reader of standard output has gone.
+            // The reader of standard output closed it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
             Err(error) => return Err(CommandError::Failed(format!("standard output: {error}"))),
         }
@@ -98,7 +99,7 @@ fn datagrams(args: &Args, wait: Duration) -> Outcome {
             }
             break;
         }
-        // Without a peer the input waits.
+        // Without a peer, the input waits.
         let reads = (ended.is_none() && peer.is_some()).then(|| input.as_fd());
         let timeout = left.map_or(Duration::from_secs(3600), |left| left.max(Duration::from_millis(1)));
         if !sleep(&mut socket, reads, timeout)? {
@@ -115,7 +116,7 @@ fn datagrams(args: &Args, wait: Duration) -> Outcome {
     Ok(())
 }
 
-/// Sends one datagram, waits for room where there is none.
+/// Sends one datagram. Waits if there is no room.
 fn send(socket: &mut UdpSocket, to: Option<SocketAddr>, payload: &[u8], stop: &StopFlag) -> Outcome {
     loop {
         match socket.send(to, payload) {

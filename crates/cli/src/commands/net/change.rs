@@ -1,4 +1,4 @@
-//! `streamline net addr`, `route` and `move`: what changes while an interface is up.
+//! `streamline net addr`, `route` and `move`: change an interface while it is up.
 
 use super::{Asking, parse, show};
 use crate::exit::{CommandError, Outcome};
@@ -139,7 +139,7 @@ pub(super) fn route(args: &RouteArgs) -> Outcome {
     let (RouteAction::Add(given) | RouteAction::Del(given)) = &args.action;
     let PrefixArgs { device, to, via, daemon } = given;
     let via = gateway(via).map_err(CommandError::Wrong)?;
-    // `default` is of the family of its next hop.
+    // `default` has the address family of its next hop.
     let default = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let to =
         if *to == default && via.is_some_and(|via| via.is_ipv6()) { (Ipv6Addr::UNSPECIFIED.into(), 0) } else { *to };
@@ -165,6 +165,6 @@ pub(super) fn move_to(args: &MoveArgs) -> Outcome {
     connection.change(Question::Move(args.old.clone(), args.new.clone()))?;
     let mut interfaces = connection.interfaces()?;
     interfaces.retain(|interface| interface.device == args.new);
-    // The hardware address is news.
+    // Print the interfaces: the hardware address has changed.
     show::print_interfaces(&interfaces, args.asking.json)
 }

@@ -1,4 +1,4 @@
-//! `streamline net echo`: sends back what comes. Here are datagrams, and connections in `echo/connections.rs`.
+//! `streamline net echo`: sends back all data that it receives. This file has datagrams; `echo/connections.rs` has connections.
 
 mod connections;
 
@@ -10,7 +10,7 @@ use socket::SocketError;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Send back each datagram, or what comes on each connection
+/// Send back each datagram, or all data of each connection
 ///
 /// Runs until Ctrl-C. Its protocol stack runs in this process; the daemon owns the interface.
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ Examples:
   streamline net echo tcp 7
   streamline net echo udp 4000 --stack 'udp 4000 | ipv4 | tap packets.pcap'";
 
-/// Datagrams that wait for room to be sent back, at most. The command receives no others meanwhile.
+/// The most datagrams that wait for room to be sent back. The command receives no others meanwhile.
 const WAITING: usize = 64;
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -46,7 +46,7 @@ fn datagrams(args: &Args) -> Outcome {
         let looked =
             match socket.receive(WAITING, &mut |datagram| waiting.push((datagram.from, datagram.payload.to_vec()))) {
                 Ok(looked) => looked,
-                // A peer that has gone.
+                // The peer has gone.
                 Err(SocketError::Reported(_)) => continue,
                 Err(error) => return Err(failed(error)),
             };
@@ -61,7 +61,7 @@ fn datagrams(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Sends one datagram, waits for room where there is none.
+/// Sends one datagram. Waits if there is no room.
 fn send(socket: &mut socket::UdpSocket, to: SocketAddr, payload: &[u8], stop: &StopFlag) -> Outcome {
     loop {
         match socket.send(Some(to), payload) {

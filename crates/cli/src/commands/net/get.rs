@@ -1,5 +1,5 @@
-//! `streamline net get`: an HTTP client. This file has the command and its requests; `url` has addresses, `output` where the
-//! bytes go.
+//! `streamline net get`: an HTTP client. This file has the command and its requests; `url` has addresses, `output` has
+//! the destination of the bytes.
 
 mod output;
 #[cfg(test)]
@@ -49,10 +49,10 @@ Examples:
   streamline net get http://example.org:8080/big -o big
   streamline net get http://example.org:8080/big -o big --range 1048576-       goes on behind 1 MiB of big.part";
 
-/// Redirects that are followed, at most.
+/// The most redirects that are followed.
 const REDIRECTS: usize = 10;
 
-/// Answers of the kind 1xx before the one that counts, at most.
+/// The most 1xx answers before the final one.
 const INTERIM: usize = 16;
 
 /// How long the server may be silent.
@@ -61,10 +61,10 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How often the progress is shown.
 const SHOW: Duration = Duration::from_millis(200);
 
-/// How long a read waits before it looks whether the command is to stop.
+/// How long a read waits before it checks for a signal to stop.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What one read takes.
+/// Bytes of one read.
 const PIECE: usize = 256 << 10;
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     get(&mut connect, url, range, args.output.as_deref(), &stop)
 }
 
-/// Both ends of a range, none where it has none.
+/// First and last byte of a range. `None` for an end that the range leaves out.
 type Range = (Option<u64>, Option<u64>);
 
 fn range(text: &str) -> Result<Range, CommandError> {
@@ -92,7 +92,7 @@ fn connect(dialer: &tcp::Dialer, url: &Url) -> Result<impl Stream + use<>, Comma
     Ok(stream)
 }
 
-/// Follows redirects, and writes what is at the end of them.
+/// Follows redirects, and writes the final answer.
 fn get<S: Stream>(
     connect: &mut dyn FnMut(&Url) -> Result<S, CommandError>,
     mut url: Url,
@@ -164,7 +164,7 @@ fn ask<S: Stream>(wire: &mut Wire<S>, url: &Url, range: Option<Range>, stop: &St
     Err("the server does not come to its answer".into())
 }
 
-/// Is the answer the one that was asked for?
+/// Is this the answer to the request?
 fn check(response: &Response, range: Option<Range>) -> Result<(), String> {
     let said = format!("the server answers {} {}", response.status, response.reason);
     match (response.status, range) {
@@ -186,10 +186,10 @@ fn check(response: &Response, range: Option<Range>) -> Result<(), String> {
     }
 }
 
-/// How reading a body ended, if well.
+/// How the reading of a body ended without an error.
 enum Read {
     All,
-    /// A signal, or nobody reads standard output.
+    /// By a signal, or because the reader of standard output closed it.
     Stopped,
 }
 
@@ -235,7 +235,7 @@ fn read<S: Stream>(
     ended
 }
 
-/// The line on a terminal.
+/// The line of progress on a terminal.
 struct Progress {
     shows: bool,
     began: Instant,
@@ -245,7 +245,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// `beside`: the bytes go to standard output; on one terminal with them, the line would stand among them.
+    /// `beside`: the bytes go to standard output. If that is the same terminal, the line would stand among them.
     fn new(all: Option<u64>, beside: bool) -> Progress {
         let now = Instant::now();
         let shows = io::stderr().is_terminal() && !(beside && io::stdout().is_terminal());

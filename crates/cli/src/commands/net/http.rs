@@ -1,10 +1,10 @@
-//! HTTP/1.1 (RFC 9110, RFC 9112) as `net serve` and `net get` have it in common: heads and bodies from a stream.
+//! HTTP/1.1 (RFC 9110, RFC 9112) for `net serve` and `net get`: reads heads and bodies from a stream.
 //!
-//! - [`Wire`] — a stream with what was read ahead; gives heads and bytes. Start reading here.
+//! - [`Wire`] — a stream and its read-ahead buffer; gives heads and bytes. Start reading here.
 //! - [`Request`], [`Response`] — heads; [`Framing`] — how a body ends; [`Body`] — reads one.
 //! - `date` — dates; `range` — parts of a file; `target` — the path of a request and its way back.
 //!
-//! What comes from a peer has a limit of length and of time. Crate `httparse` splits heads into fields.
+//! Everything that comes from a peer has a limit of length and of time. The crate `httparse` splits heads into fields.
 
 pub(super) mod date;
 pub(super) mod range;
@@ -14,45 +14,45 @@ use super::tcp::{Stream, is_timeout};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Bytes of a head, at most.
+/// The most bytes of a head.
 pub(super) const HEAD_BYTES: usize = 16 << 10;
 
-/// Fields of a head, at most.
+/// The most fields of a head.
 const FIELDS: usize = 128;
 
-/// Bytes of the line before a chunk with its extensions, and of all trailers, at most.
+/// The most bytes of a line before a chunk with its extensions, and of all trailers.
 const CHUNK_LINE_BYTES: usize = 4 << 10;
 
-/// How much one read asks for.
+/// Bytes that one read asks for.
 const READ_BYTES: usize = 16 << 10;
 
-/// How often a wait for a head looks whether it should go on.
+/// How often a wait for a head asks whether to go on.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why there is no head.
+/// Why no head came.
 #[derive(Debug)]
 pub(super) enum NoHead {
-    /// The peer finished, or the wait was given up, before its first byte.
+    /// The peer closed, or the wait was given up, before the first byte.
     End,
     /// The head was not complete in time.
     Slow,
-    /// It is longer than [`HEAD_BYTES`].
+    /// The head is longer than [`HEAD_BYTES`].
     Long,
     /// The stream failed, or ended within the head.
     Stream(io::Error),
 }
 
-/// How long a head may take.
+/// Time limits of a head.
 pub(super) struct Patience<'a> {
     /// From now to the first byte.
     pub(super) idle: Duration,
     /// From the first byte to the last.
     pub(super) head: Duration,
-    /// Asked now and then before the first byte: no ends the wait.
+    /// Called now and then before the first byte. `false` ends the wait.
     pub(super) goes_on: &'a dyn Fn() -> bool,
 }
 
-/// A stream and what was read ahead from it.
+/// A stream and its read-ahead buffer.
 pub(super) struct Wire<S> {
     pub(super) stream: S,
     buffer: Vec<u8>,
@@ -77,13 +77,13 @@ impl<S: Stream> Wire<S> {
         read
     }
 
-    /// The bytes of the next head with the empty line at its end.
+    /// Reads the next head, including its empty line.
     pub(super) fn head(&mut self, patience: &Patience<'_>) -> Result<Vec<u8>, NoHead> {
         let began = Instant::now();
         let mut first = None;
         let mut searched = 0;
         loop {
-            // RFC 9112 2.2: empty lines before a head are passed over.
+            // RFC 9112 2.2: skip empty lines before a head.
             if searched == 0 {
                 let empty = self.buffer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
                 if empty > 0 {
@@ -100,7 +100,7 @@ impl<S: Stream> Wire<S> {
             if self.buffer.len() > HEAD_BYTES {
                 return Err(NoHead::Long);
             }
-            // The end may have begun in what was there.
+            // The end may have begun in the last two bytes of the buffer.
             searched = self.buffer.len().saturating_sub(2);
             if !self.buffer.is_empty() {
                 first.get_or_insert_with(Instant::now);
@@ -130,7 +130,7 @@ impl<S: Stream> Wire<S> {
         }
     }
 
-    /// Reads what was read ahead, then the stream.
+    /// Reads from the buffer, then from the stream.
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.buffer.is_empty() {
             return loop {
@@ -147,7 +147,7 @@ impl<S: Stream> Wire<S> {
     }
 }
 
-/// The length of a head that ends in these bytes; the first `searched` hold no end.
+/// The length of a head that ends within these bytes. The first `searched` bytes contain no end.
 fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
     let lines = bytes.iter().enumerate().skip(searched).filter(|(_, byte)| **byte == b'\n');
     let mut ends = lines.filter_map(|(at, _)| match &bytes[at + 1..] {
@@ -164,7 +164,7 @@ pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
     fn new(fields: &[httparse::Header<'_>]) -> Fields {
-        // RFC 9110 5.5: bytes beyond ASCII mean nothing here.
+        // RFC 9110 5.5: bytes beyond ASCII are opaque data.
         let field =
             |one: &httparse::Header<'_>| (one.name.to_string(), String::from_utf8_lossy(one.value).into_owned());
         Fields(fields.iter().map(field).collect())
@@ -176,19 +176,19 @@ impl Fields {
         self.0.iter().filter(named).map(|(_, value)| value.trim_matches([' ', '\t']))
     }
 
-    /// The value of a field that stands in the head once.
+    /// The value of a field that occurs exactly once.
     pub(super) fn one<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         let mut values = self.all(name);
         values.next().filter(|_| values.next().is_none())
     }
 
-    /// The members of a field that is a list, in small letters.
+    /// The members of a list field, in lower case.
     pub(super) fn list(&self, name: &str) -> Vec<String> {
         let members = self.all(name).flat_map(|value| value.split(','));
         members.map(|one| one.trim().to_ascii_lowercase()).filter(|one| !one.is_empty()).collect()
     }
 
-    /// How the body ends: what both requests and responses say about it (RFC 9112 6.3). None where the head says nothing.
+    /// How the body ends, by the rules common to requests and responses (RFC 9112 6.3). `None`: the head does not say.
     pub(super) fn framing(&self) -> Result<Option<Framing>, BadFraming> {
         let (codings, lengths) = (self.list("transfer-encoding"), self.list("content-length"));
         match (&codings[..], &lengths[..]) {
@@ -198,7 +198,7 @@ impl Fields {
                 let length = first.parse().ok().filter(|_| is_number && rest.iter().all(|one| one == first));
                 length.map(|length| Some(Framing::Bytes(length))).ok_or(BadFraming::Damaged)
             }
-            // Two lengths: somebody before us may have read the other one (RFC 9112 6.1).
+            // Two different lengths: a proxy before us may have used the other one (RFC 9112 6.1).
             (_, [_, ..]) => Err(BadFraming::Damaged),
             ([coding], []) if coding == "chunked" => Ok(Some(Framing::Chunked)),
             _ => Err(BadFraming::UnknownCoding),
@@ -206,7 +206,7 @@ impl Fields {
     }
 }
 
-/// Why it cannot be known where a body ends.
+/// Why the end of a body cannot be known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BadFraming {
     Damaged,
@@ -216,11 +216,11 @@ pub(super) enum BadFraming {
 /// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// After so many bytes.
+    /// After this number of bytes.
     Bytes(u64),
     /// With an empty chunk.
     Chunked,
-    /// With the stream.
+    /// At the end of the stream.
     ToEnd,
 }
 
@@ -229,7 +229,7 @@ pub(super) enum Framing {
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) target: String,
-    /// 0 or 1: of HTTP/1.x.
+    /// The minor version of HTTP/1.x: 0 or 1.
     pub(super) minor: u8,
     pub(super) fields: Fields,
 }
@@ -249,7 +249,7 @@ impl Request {
         }
     }
 
-    /// Does the peer want the connection to stay (RFC 9112 9.3)?
+    /// Does the peer want to keep the connection (RFC 9112 9.3)?
     pub(super) fn keeps_alive(&self) -> bool {
         let wishes = self.fields.list("connection");
         let has = |wish: &str| wishes.iter().any(|one| one == wish);
@@ -284,22 +284,22 @@ impl Response {
 pub(super) struct Body<'a, S> {
     wire: &'a mut Wire<S>,
     framing: Framing,
-    /// Bytes that are left of the body, or of its chunk.
+    /// Bytes left of the body, or of the current chunk.
     left: u64,
-    /// Of chunks: where in them the stream is. A read that timed out goes on there.
+    /// In a chunked body: the position of the stream. A read that timed out goes on there.
     at: At,
 }
 
-/// Where a body in chunks is (RFC 9112 7.1).
+/// The position in a chunked body (RFC 9112 7.1).
 #[derive(Clone, Copy)]
 enum At {
     /// Before the line with a chunk's length.
     Length,
-    /// In a chunk, or at the end of line behind it.
+    /// In a chunk, or before the end of line that follows it.
     Chunk,
-    /// Behind the last chunk, and so many bytes of trailers.
+    /// In the trailers, behind this number of their bytes.
     Trailers(usize),
-    /// Behind all of it.
+    /// Behind the whole body.
     End,
 }
 
@@ -309,7 +309,7 @@ impl<'a, S: Stream> Body<'a, S> {
         Body { wire, framing, left, at: At::Length }
     }
 
-    /// The next bytes; 0 at the end. A body that is cut is an error.
+    /// Reads the next bytes; 0 at the end. A truncated body is an error.
     pub(super) fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.framing == Framing::ToEnd {
             return self.wire.read(to);
@@ -333,7 +333,7 @@ impl<'a, S: Stream> Body<'a, S> {
         }
     }
 
-    /// Reads a line between chunks, and gives where the stream is behind it.
+    /// Reads a line between chunks. Returns the position behind it.
     fn next(&mut self, at: At) -> io::Result<At> {
         let mut line = self.line()?;
         match at {
@@ -357,7 +357,7 @@ impl<'a, S: Stream> Body<'a, S> {
         }
     }
 
-    /// The next line without its end.
+    /// The next line without its line end.
     fn line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = self.wire.buffer.iter().position(|byte| *byte == b'\n') {

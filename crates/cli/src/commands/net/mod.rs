@@ -1,10 +1,12 @@
 //! `streamline net`: devices that the daemon owns as interfaces, and the flows of applications on them.
 //!
-//! - `up` — makes a device an interface, and `down` gives it back; `change` — what changes while it is up; `show` — what there is, as tables and for scripts.
-//! - `run` — an unmodified program whose sockets are flows.
-//! - `cat`, `echo` — programs with a flow and a protocol stack of their own; `socket` — what they have in common.
-//! - `serve`, `get`, `perf` — programs over TCP connections, which `tcp` opens; `http` — what the first two have in common.
-//! - `trace` — the frames of one flow, as a capture.
+//! - `up` — makes a device an interface; `down` gives it back
+//! - `change` — changes an interface while it is up
+//! - `show` — lists interfaces, flows, neighbours and routes, as tables and for scripts
+//! - `run` — an unmodified program whose sockets are flows
+//! - `cat`, `echo` — programs with a flow and a protocol stack of their own; `socket` — their common parts
+//! - `serve`, `get`, `perf` — programs over TCP connections, which `tcp` opens; `http` — common parts of the first two
+//! - `trace` — the frames of one flow, as a capture
 
 mod cat;
 mod change;
@@ -28,9 +30,10 @@ use std::path::PathBuf;
 
 /// Interfaces: devices on which applications have flows, past the host's own network stack
 ///
-/// The daemon owns an interface: it sends and receives frames, and answers for its addresses. An application opens flows on it,
-/// and its own protocol stack makes and reads the packets. Root brings interfaces up and down; the daemon's policy says who
-/// may open flows (`modes = ["flow"]`). Everybody sees the interfaces and the own flows, root sees all flows.
+/// The daemon owns an interface: it sends and receives frames, and answers for its addresses. An application opens
+/// flows on it, and its own protocol stack makes and reads the packets. Root brings interfaces up and down; the
+/// daemon's policy lists the users that may open flows (`modes = ["flow"]`). Each user sees the interfaces and their
+/// own flows; root sees all flows.
 #[derive(clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true, after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -74,7 +77,7 @@ enum Action {
     Trace(trace::Args),
 }
 
-/// Which daemon is asked, and how the answer is shown.
+/// The daemon to ask, and the form of the answer.
 #[derive(clap::Args)]
 struct Asking {
     /// The daemon that listens at this socket
@@ -93,11 +96,11 @@ impl Asking {
     }
 }
 
-/// A daemon that is asked about interfaces.
+/// A connection for questions about interfaces.
 struct Connection(capture::client::Client);
 
 impl Connection {
-    /// Asks for something to be done.
+    /// Asks for a change.
     fn change(&self, question: Question) -> Outcome {
         match self.0.flows(question)?.0 {
             Answer::Done => Ok(()),

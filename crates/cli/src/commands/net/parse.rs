@@ -1,8 +1,8 @@
-//! Addresses and rates on the command line. Each error says which part is wrong and what would be right.
+//! Parses addresses and rates of the command line. Each error names the wrong part and the right form.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// An address with the length of its prefix in bits: `10.0.0.2/24`, `fd00::2/64`.
+/// An address and its prefix length in bits: `10.0.0.2/24`, `fd00::2/64`.
 pub(super) fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     let usual = |address: IpAddr| if address.is_ipv4() { 24 } else { 64 };
     let Some((address, bits)) = text.split_once('/') else {
@@ -22,14 +22,14 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Address and port of another side: `10.0.0.1:7`, `[fd00::1]:7`.
+/// Address and port of a peer: `10.0.0.1:7`, `[fd00::1]:7`.
 pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     let endpoint = text.parse::<SocketAddr>().ok().filter(|_| !text.contains('%'));
     if let Some(endpoint) = endpoint {
         return Ok(endpoint);
     }
     Err(match text.parse::<IpAddr>() {
-        // `fd00::1:7` is an address, too.
+        // `fd00::1:7` is also an address.
         Ok(IpAddr::V6(address)) => {
             format!("an address of IPv6 stands in brackets, and the port behind it: [{address}]:7")
         }
@@ -51,7 +51,7 @@ pub(super) fn address(text: &str) -> Result<IpAddr, String> {
         return Err("an address of IPv6 is up to 8 groups of 4 hexadecimal digits, as fd00::2".into());
     }
     let parts: Vec<&str> = text.split('.').collect();
-    // Rust's library, as the RFCs, has no part that begins with 0: some programs take it for octal.
+    // No part may begin with 0, as in Rust's library and the RFCs: some programs read such a part as octal.
     let is_part = |part: &str| is_number(part) && part.parse::<u8>().is_ok() && (part == "0" || !part.starts_with('0'));
     Err(match parts.iter().find(|part| !is_part(part)) {
         Some(part) if is_number(part) && part.starts_with('0') => {
@@ -80,7 +80,7 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
     }
     let too_much = |_| "that is more than 64 bits hold".to_string();
     let whole: u128 = whole.parse().map_err(too_much)?;
-    // Of the fraction, what is below a bit a second has to be nothing.
+    // A rate is a whole number of bits a second, so the digits of the fraction beyond that must be 0.
     let fraction = fraction.trim_end_matches('0');
     let scale = 10u64.checked_pow(fraction.len() as u32).filter(|scale| factor.is_multiple_of(*scale));
     let Some(scale) = scale else { return Err("that is no whole number of bits a second".into()) };

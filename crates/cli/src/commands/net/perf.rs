@@ -1,5 +1,5 @@
-//! `streamline net perf`: throughput of TCP, by the protocol of iperf3. This file has the command and what it shows; `protocol`
-//! has messages, `client` and `server` the two sides, `data` the streams.
+//! `streamline net perf`: measures the throughput of TCP, with the protocol of iperf3. This file has the command and
+//! its output. `protocol` has messages, `client` and `server` the two sides, `data` the streams.
 
 mod client;
 mod data;
@@ -108,10 +108,10 @@ fn run_client(args: &Args, address: &str, stop: &StopFlag) -> Outcome {
     }
     let measured = measured.map_err(|error| match chosen.get() {
         Some(to) => CommandError::Failed(format!("{to}: {error}")),
-        // It names the address itself.
+        // The error names the address itself.
         None => error.into(),
     })?;
-    // A test that was measured had connections.
+    // A measured test had connections, so an address was chosen.
     chosen.get().map_or(Ok(()), |to| show(&measured, true, &to, args.json))
 }
 
@@ -126,7 +126,7 @@ fn run_server(args: &Args, stop: StopFlag) -> Outcome {
     Ok(())
 }
 
-/// Tells people of the server's tests.
+/// Prints the server's tests.
 struct Shown {
     json: bool,
 }
@@ -138,7 +138,7 @@ impl Tell for Shown {
     }
 
     fn measured(&self, peer: SocketAddr, measured: &Measured) {
-        // A closed standard output ends no server.
+        // The server goes on even if standard output is closed.
         if let Err(error) = show(measured, false, &peer, self.json) {
             let _ = error.told();
         }
@@ -165,13 +165,13 @@ fn rate(bytes: u64, seconds: f64) -> u64 {
     if seconds > 0.0 { (bytes as f64 * 8.0 / seconds) as u64 } else { 0 }
 }
 
-/// What the sender and what the receiver counted. The client sends unless the test is reverse.
+/// The counts of the sender and of the receiver. The client sends unless the test is reversed.
 fn sides(measured: &Measured, is_client: bool) -> (&Results, &Results) {
     let Measured { parameters, here, there } = measured;
     if is_client != parameters.reverse { (here, there) } else { (there, here) }
 }
 
-/// Seconds of the test as this side saw them: other sides round, or do not tell.
+/// Seconds of the test by this side's clock: other sides round the time, or do not report it.
 fn seconds(measured: &Measured) -> f64 {
     measured.here.seconds
 }

@@ -1,7 +1,8 @@
 //! `streamline net run`: an unmodified program whose sockets are flows.
 //!
-//! This process becomes the program, so that its number, its terminal and its exit status are the program's. Before, it starts
-//! `streamline socket-host`, which keeps the program's flows and their stacks (crate `socket-host`), also after the program's exit.
+//! This process becomes the program, so the program keeps its process id, terminal and exit status. First it starts
+//! `streamline socket-host`. The host keeps the program's flows and their stacks (crate `socket-host`), even after the
+//! program exits.
 
 use super::parse;
 use crate::commands::preload::{self, Library};
@@ -32,7 +33,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "SHARE")]
     slice: Option<String>,
 
-    /// A file that says which sockets become flows; all that can, if not given
+    /// The file that selects which sockets become flows; without it, every socket that can
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
@@ -67,7 +68,7 @@ Variables:
   LD_PRELOAD                       libstreamline_sockets.so; `streamline net run` sets this, and STREAMLINE_SOCKETS
   STREAMLINE_SOCKETS_LIBRARY       where libstreamline_sockets.so is, if not beside the program `streamline`";
 
-/// The library that stands before the C library's socket calls.
+/// The library that replaces the C library's socket calls.
 const LIBRARY: Library = Library {
     file: "libstreamline_sockets.so",
     variable: "STREAMLINE_SOCKETS_LIBRARY",
@@ -82,23 +83,24 @@ pub(super) fn run(args: &Args) -> Outcome {
         .ok_or_else(|| CommandError::Failed(format!("there is no program {}", program.display())))?;
     let library = LIBRARY.path().map_err(CommandError::Failed)?;
     LIBRARY.is_heeded_by(&path).map_err(CommandError::Failed)?;
-    // Says how a daemon is started, if there is none.
+    // If there is no daemon, the error says how to start one.
     drop(crate::daemon_client::connect(&args.daemon, "streamline net run")?);
-    // A mistake is told before anything starts.
+    // Report errors in the policy before anything starts.
     read_policy(args.policy.as_deref())?;
     let variable = start_host(args)?;
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
     command.env("LD_PRELOAD", preload::before_others(library)).env(socket_host::VARIABLE, variable);
-    // Its calls go past the library, and would make the kernel's sockets. Programs ask for io_uring, and do without.
+    // Calls through io_uring would bypass the library and make sockets of the kernel. Programs that find no io_uring do
+    // without it.
     guard::calls::without_io_uring()
         .map_err(|error| CommandError::Failed(format!("io_uring cannot be withheld from the program: {error}")))?;
-    // Comes back only if it could not.
+    // exec(2) returns only if it failed.
     let error = command.exec();
     Err(CommandError::Failed(format!("{} cannot be run: {error}", path.display())))
 }
 
-/// The policy of this file; without one every socket may become a flow.
+/// Reads the policy. Without a file, every socket may become a flow.
 fn read_policy(file: Option<&Path>) -> Result<Policy, CommandError> {
     let Some(file) = file else { return Ok(Policy::default()) };
     let name = base::terminal::name(file);
@@ -106,7 +108,7 @@ fn read_policy(file: Option<&Path>) -> Result<Policy, CommandError> {
     Policy::parse(&text).map_err(|why| CommandError::Wrong(format!("{name}: {why}")))
 }
 
-/// Starts the host; the value of the variable that programs find it by.
+/// Starts the host. Returns the variable's value, by which programs find the host.
 fn start_host(args: &Args) -> Result<String, CommandError> {
     let system = |error| CommandError::Failed(format!("the host of the sockets cannot be started: {error}"));
     let (place, listener) = Place::create().map_err(system)?;
@@ -128,7 +130,7 @@ fn start_host(args: &Args) -> Result<String, CommandError> {
         host.arg("--policy").arg(std::path::absolute(policy).map_err(system)?);
     }
     host.stdin(Stdio::from(listener)).stdout(Stdio::null()).current_dir("/");
-    // What runs now starts the host and ends: a program that waits for its children has none but its own.
+    // This child starts the host and exits. So the program, which may wait for all its children, has no child of ours.
     let started = host.status().map_err(system)?;
     match started.success() {
         true => Ok(place.variable()),
@@ -162,7 +164,7 @@ pub(crate) struct HostArgs {
     runs: bool,
 }
 
-/// Runs as the host, or starts it; standard input is the socket where it listens.
+/// Runs the host, or starts it. Standard input is the socket on which it listens.
 pub(crate) fn host(args: HostArgs) -> Outcome {
     let system = |error: std::io::Error| CommandError::Failed(format!("the host of the sockets: {error}"));
     if !args.runs {
@@ -177,7 +179,7 @@ pub(crate) fn host(args: HostArgs) -> Outcome {
     let program = Pid::from_raw(args.program).ok_or_else(|| CommandError::Wrong("no such program".into()))?;
     let program = pidfd_open(program, PidfdFlags::empty()).map_err(|error| system(error.into()))?;
     let listener = std::io::stdin().as_fd().try_clone_to_owned().map_err(system)?;
-    // The terminal's signals are the program's. This fails only for who leads a session already.
+    // The terminal's signals are the program's. An error means only that this process already leads a session.
     let _ = rustix::process::setsid();
     let options = Options {
         daemon: args.daemon,
@@ -188,7 +190,7 @@ pub(crate) fn host(args: HostArgs) -> Outcome {
     };
     let policy = read_policy(args.policy.as_deref())?;
     let mut host = Host::new(&place, listener, program, options, policy).map_err(system)?;
-    // Whoever reads what the program writes waits for its end, not for this one's.
+    // A reader of the program's output waits until all writers have closed it. So the host closes its standard error.
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(system)?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| system(error.into()))?;
     host.run().map_err(system)

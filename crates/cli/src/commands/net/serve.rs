@@ -1,5 +1,5 @@
-//! `streamline net serve`: an HTTP server of files. This file has the command and its threads; `answer` has what a connection
-//! is answered, `folder` what is served.
+//! `streamline net serve`: an HTTP server of files. This file has the command and its threads; `answer` has the answers
+//! on a connection, `folder` the files.
 
 mod answer;
 mod folder;
@@ -50,13 +50,13 @@ Examples:
   streamline net serve /srv/files --port 8080 --log
   streamline net serve . --slice 10ms/100ms              each connection gets a tenth of the wire";
 
-/// How long requests get that have come when the server is to end.
+/// How long received requests get to finish when the server ends.
 const FINISH: Duration = Duration::from_secs(5);
 
-/// How long a thread waits for another connection.
+/// How long an idle thread waits for another connection.
 const SPARE: Duration = Duration::from_secs(5);
 
-/// How long the server waits after a connection that it could not accept.
+/// The pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -76,27 +76,27 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The server: what its threads share.
+/// The server: the state that its threads share.
 struct Server {
     folder: Folder,
-    /// Connections at once.
+    /// The most connections at a time.
     most: usize,
     log: bool,
     stop: StopFlag,
     state: Mutex<State>,
     changed: Condvar,
-    /// Tells one thread that waits for a connection.
+    /// Wakes one thread that waits for a connection.
     given: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     connections: usize,
-    /// Requests that have come and were not answered.
+    /// Requests that have come and are not answered yet.
     requests: usize,
-    /// A connection waits for one that is idle to end.
+    /// A new connection waits until an idle one ends.
     waits: bool,
-    /// Connections that no thread serves yet. There are no more than `free`.
+    /// Connections that no thread serves yet. At most `free`.
     accepted: VecDeque<Job>,
     /// Threads that wait for a connection.
     free: usize,
@@ -112,17 +112,17 @@ impl Server {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change of it is one number.
+        // The state stays valid even if a thread panics: each change is one number.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts connections until the end, a thread for each at a time.
+    /// Accepts connections until the end. Each has a thread while it lasts.
     fn accept<L: Listener>(self: &Arc<Server>, listener: &L) {
         let mut told = None;
         while !self.stop.is_set() {
             let (stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
-                // A peer that gave up, or no descriptors: connections that end give them back.
+                // The peer gave up, or there are no descriptors left: connections that end return them.
                 Err(error) => {
                     let kind = error.kind();
                     if told.replace(kind) != Some(kind) {
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// Gives a connection to a thread that waits for one, or to a new thread.
+    /// Hands a connection to a waiting thread, or to a new one.
     fn give(self: &Arc<Server>, job: Job) {
         let mut state = self.state();
         if state.accepted.len() < state.free {
@@ -166,7 +166,7 @@ impl Server {
         }
     }
 
-    /// The next connection for a thread. None: none came for a while.
+    /// The next connection for a thread. `None`: none came for a while.
     fn take(&self) -> Option<Job> {
         let mut state = self.state();
         state.free += 1;
@@ -179,7 +179,7 @@ impl Server {
         state.accepted.pop_front()
     }
 
-    /// Waits for requests that have come, so long at most. Gives how many were not answered.
+    /// Waits for received requests, for at most `patience`. Returns how many are unanswered.
     fn finish(&self, patience: Duration) -> usize {
         self.stop.stop();
         self.changed.notify_all();
@@ -193,7 +193,7 @@ impl Server {
     }
 }
 
-/// The place of a connection among those that there may be; dropped, it is free.
+/// One of the permitted connections. Dropping it frees the place.
 struct Place {
     server: Arc<Server>,
     peer: SocketAddr,
@@ -208,7 +208,7 @@ impl Drop for Place {
 
 impl answer::Around for Place {
     fn goes_on(&self) -> bool {
-        // One idle connection for each that waits.
+        // Each waiting connection ends one idle connection.
         !self.is_stopping() && !std::mem::take(&mut self.server.state().waits)
     }
 

@@ -105,7 +105,7 @@ fn print_list(key: &str, entries: impl Iterator<Item = Value>) -> Outcome {
     crate::print_json(&json!({ key: entries.collect::<Vec<_>>() }))
 }
 
-/// Prints tables, and `below` under them. Prints `nothing` where all tables are empty.
+/// Prints the tables with `below` under them. If all tables are empty, prints `nothing`.
 fn print_tables(interfaces: &[InterfaceState], tables: &[Table], nothing: &str, below: &str) -> Outcome {
     if interfaces.is_empty() {
         let text = "no interface is up; `streamline net up DEVICE --addr ADDRESS/BITS` makes one (as root)\n";
@@ -118,7 +118,7 @@ fn print_tables(interfaces: &[InterfaceState], tables: &[Table], nothing: &str, 
     }
 }
 
-/// Says how many the daemon left out; empty where it left out none.
+/// Says how many entries the daemon left out. Empty if it left out none.
 fn more(interfaces: &[InterfaceState], counter: &str, noun: &str) -> String {
     let counts = interfaces.iter().flat_map(|one| &one.counters).filter(|(name, _)| name == counter);
     match counts.map(|(_, number)| number).sum() {
@@ -139,7 +139,7 @@ fn prefix((address, bits): &(IpAddr, u8)) -> String {
     format!("{address}/{bits}")
 }
 
-/// The interfaces, and what they have counted: everything but zeroes.
+/// The interfaces and their counters, without zeroes.
 fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 3] {
     let mut table = Table::new(&["interface", "mac", ">mtu", ">rate", ">flows", ">listeners", "addresses", "how"]);
     let mut counters = Table::new(&["interface", "counter", ">count"]);
@@ -167,7 +167,7 @@ fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 3] {
     [table, lease_table(interfaces), counters]
 }
 
-/// The leases of those that ask DHCP servers.
+/// The leases of interfaces that use DHCP.
 fn lease_table(interfaces: &[InterfaceState]) -> Table {
     let mut table = Table::new(&["interface", "dhcp", "address", "server", "router", ">lease left", ">renewal in"]);
     for (interface, lease) in interfaces.iter().filter_map(|one| one.lease.as_ref().map(|lease| (one, lease))) {
@@ -194,7 +194,7 @@ fn lease_table(interfaces: &[InterfaceState]) -> Table {
     table
 }
 
-/// The name of a protocol, or its number where people know none.
+/// The name of a protocol, or its number if it has no common name.
 fn protocol(number: u8) -> String {
     match number {
         1 => "icmp".into(),
@@ -307,7 +307,7 @@ fn tally(counts: &[(String, u64)]) -> Value {
 }
 
 fn interface_json(interface: &InterfaceState) -> Value {
-    // Other commands show each flow and listener; this one counts them.
+    // `flows` lists each flow and listener; this table only counts them.
     let InterfaceState { device, how, mac: address, mtu, addresses, rate, trouble, counters, flows, listeners, .. } =
         interface;
     json!({

@@ -1,4 +1,4 @@
-//! What `net cat` and `net echo` have in common: their flow, and how they sleep.
+//! The parts that `net cat` and `net echo` share: opening the flow, and sleeping.
 
 use super::tcp::FlowArgs;
 use crate::exit::{CommandError, Outcome};
@@ -30,7 +30,7 @@ pub(super) struct SocketArgs {
     pub(super) flow: FlowArgs,
 }
 
-/// What a socket speaks.
+/// The protocol of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Protocol {
     /// Datagrams.
@@ -40,7 +40,7 @@ pub(super) enum Protocol {
 }
 
 impl SocketArgs {
-    /// Connections have no stack of their own here.
+    /// Connections cannot have their own stack here.
     pub(super) fn refuse_stack(&self) -> Outcome {
         match self.stack {
             None => Ok(()),
@@ -50,7 +50,7 @@ impl SocketArgs {
         }
     }
 
-    /// Opens a flow of UDP; `peer`: the only one it talks to.
+    /// Opens a UDP flow. With `peer`, it exchanges datagrams only with that peer.
     pub(super) fn open(&self, peer: Option<SocketAddr>, purpose: &str) -> Result<UdpSocket, CommandError> {
         let options = UdpOptions {
             device: self.flow.device.clone(),
@@ -61,14 +61,14 @@ impl SocketArgs {
             share: self.flow.slice.clone(),
             on_change: None,
         };
-        // Says for all commands how a daemon is started.
+        // If there is no daemon, the error says how to start one.
         drop(crate::daemon_client::connect(&self.flow.daemon, purpose)?);
         let connection = Connection::open(&self.flow.daemon, purpose).map_err(failed)?;
         UdpSocket::open(Arc::new(connection), &options, &mut Files).map_err(failed)
     }
 }
 
-/// What people are told of an error.
+/// The error message for people.
 pub(super) fn failed(error: SocketError) -> CommandError {
     match error {
         SocketError::Stack { error, text } => {
@@ -80,8 +80,8 @@ pub(super) fn failed(error: SocketError) -> CommandError {
     }
 }
 
-/// Sleeps until the flow has news, `input` can be read, or `timeout` is over. Says whether `input` can be read; a signal ends the
-/// sleep, too.
+/// Sleeps until the flow has news, `input` can be read, `timeout` is over or a signal comes. Returns whether `input`
+/// can be read.
 pub(super) fn sleep(
     socket: &mut UdpSocket,
     input: Option<BorrowedFd<'_>>,
@@ -99,14 +99,14 @@ pub(super) fn sleep(
     let is_over = seen[1] || fds[0].revents().contains(PollFlags::HUP);
     drop(fds);
     socket.awake();
-    // Where the driver said why, the flow says so itself.
+    // If the driver gave a reason, the flow's own error reports it.
     if is_over && socket.is_open() {
         return Err(CommandError::Failed("the daemon has gone, and the flow with it".into()));
     }
     Ok(seen.get(2) == Some(&true))
 }
 
-/// Says what was lost, if anything.
+/// Prints the losses, if there are any.
 pub(super) fn tell_losses(socket: &UdpSocket) {
     let counts = socket.counts();
     for (how, reasons) in [("received", counts.not_received), ("sent", counts.not_sent)] {
@@ -116,7 +116,7 @@ pub(super) fn tell_losses(socket: &UdpSocket) {
     }
 }
 
-/// Capture files of a stack's `tap` blocks.
+/// Opens the capture files of a stack's `tap` blocks.
 struct Files;
 
 impl stack::Env for Files {
@@ -143,7 +143,7 @@ struct Capture(BufWriter<File>);
 
 impl stack::TapSink for Capture {
     fn write(&mut self, parts: &[&[u8]]) {
-        // A capture that cannot be written ends; the flow goes on.
+        // A failed write ends the capture; the flow goes on.
         let _ = parts.iter().try_for_each(|part| self.0.write_all(part));
     }
 }

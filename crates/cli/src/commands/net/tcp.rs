@@ -1,5 +1,5 @@
-//! TCP as `net serve`, `net get`, `net perf`, `net cat` and `net echo` see it: streams and listeners of any kind behind two traits, so that their
-//! protocols do not depend on the stack below. This is the only file of these commands that opens sockets.
+//! TCP for `net serve`, `net get`, `net perf`, `net cat` and `net echo`. Two traits hide the kind of stream and
+//! listener, so that their protocols do not depend on the stack. Only this file of these commands opens sockets.
 
 use super::parse;
 use crate::exit::CommandError;
@@ -29,7 +29,7 @@ pub(super) struct FlowArgs {
     pub(super) daemon: PathBuf,
 }
 
-/// The addresses of a host, by the system's resolver. An address of IPv6 may stand in brackets.
+/// The addresses of a host, by the system's resolver. An IPv6 address may be in brackets.
 pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandError> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let found = (bare, port).to_socket_addrs();
@@ -37,7 +37,7 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandE
 }
 
 impl FlowArgs {
-    /// How its sockets are opened. The daemon is asked first whether it is there: it says for all commands how one is started.
+    /// The options for its sockets. It contacts the daemon first: if there is none, the error says how to start one.
     fn options(&self, purpose: &str) -> Result<Options, CommandError> {
         drop(crate::daemon_client::connect(&self.daemon, purpose)?);
         Ok(Options {
@@ -50,7 +50,7 @@ impl FlowArgs {
     }
 }
 
-/// What opens the connections of a command.
+/// Opens the connections of a command.
 pub(super) struct Dialer(Options);
 
 impl Dialer {
@@ -63,8 +63,8 @@ impl Dialer {
         TcpStream::connect_with(&self.0, to)
     }
 
-    /// Opens a connection to the first of these addresses that answers: of those that have the family of the local address, if that
-    /// was said. Says to which one.
+    /// Connects to the first of these addresses that answers, and returns which one. With a local address, only
+    /// addresses of its family are tried.
     pub(super) fn connect_first(&self, to: &[SocketAddr]) -> io::Result<(TcpStream, SocketAddr)> {
         let is_possible = |to: &&SocketAddr| self.0.local.is_none_or(|local| local.is_ipv4() == to.is_ipv4());
         let text = "the host has no address of the IP version of --addr";
@@ -88,7 +88,7 @@ pub(super) fn listen(args: &FlowArgs, port: u16, purpose: &str) -> Result<TcpLis
 
 /// A connection, with the methods of `std::net::TcpStream`.
 pub(super) trait Stream: Read + Write + Send + Sized + 'static {
-    /// A read that waits longer ends with `WouldBlock` or `TimedOut`; none waits for ever.
+    /// Sets how long a read waits. It then ends with `WouldBlock` or `TimedOut`.
     fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
     /// The same for a write.
     fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()>;
@@ -98,9 +98,9 @@ pub(super) trait Stream: Read + Write + Send + Sized + 'static {
     fn finish(&self) -> io::Result<()>;
 }
 
-/// What accepts connections, with the methods of `std::net::TcpListener`.
+/// A listener, with the methods of `std::net::TcpListener`.
 pub(super) trait Listener: Send + 'static {
-    /// The connections.
+    /// Its connections.
     type Stream: Stream;
     /// Waits for a connection.
     fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;

@@ -39,7 +39,7 @@ Examples:
   streamline net trace 7 -w flow.pcapng
   streamline net trace 7 --snap 96 | tcpdump -n -r -";
 
-/// Packets between two looks at the signal.
+/// Packets between two checks for a signal.
 const TURN: usize = 256;
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut capture = Capture { output: BufWriter::new(output), frame: Vec::new(), frames: 0 };
     let mut written = capture.begin(&device, args.snap);
     while written.is_ok() {
-        // Before the look for frames: what came until the flow ended is written.
+        // Read the state before the frames: frames that came until the flow ended are written.
         let has_ended = trace.channel.state() != State::Open;
         let looked = trace.receive(TURN, &mut |packet| {
             capture.frame.resize(packet.len(), 0);
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         if looked == 0 && trace.fall_asleep() {
             let mut fds = [PollFd::from_borrowed_fd(trace.fd(), PollFlags::IN), PollFd::new(&line, PollFlags::IN)];
             let hour = Timespec { tv_sec: 3600, tv_nsec: 0 };
-            // A signal, or news: the loop looks.
+            // A signal and news both end the wait: the loop checks for both.
             let _ = rustix::event::poll(&mut fds, Some(&hour));
             if !fds[1].revents().is_empty() {
                 written.map_err(failed)?;
@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         trace.awake();
     }
     match written {
-        // The reader has enough.
+        // The reader closed the output.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
         other => other.map_err(failed)?,
     }
@@ -115,7 +115,7 @@ struct Capture<W: Write> {
     frames: u64,
 }
 
-/// Numbers of blocks and options, as the format has them (draft-ietf-opsawg-pcapng 4).
+/// Numbers of blocks and options in the format (draft-ietf-opsawg-pcapng 4).
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;

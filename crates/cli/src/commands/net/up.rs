@@ -1,4 +1,4 @@
-//! `streamline net up` and `down`: devices become interfaces, and are given back.
+//! `streamline net up` and `down`: make devices interfaces, and give them back.
 
 use super::{Asking, parse, show};
 use crate::exit::Outcome;
@@ -62,7 +62,7 @@ Examples:
   streamline net up tap0 --addr 10.9.0.2/24 --via tuntap                 a device that the daemon makes
   streamline net up test0 --addr 10.9.0.1/24 --via loopback              no device: for tests on one host";
 
-/// So long does `net up` wait for a DHCP server, and looks so often.
+/// How long `net up` waits for a DHCP server, and how often it checks.
 const DHCP_WAIT: Duration = Duration::from_secs(20);
 const DHCP_LOOK: Duration = Duration::from_millis(50);
 
@@ -91,7 +91,7 @@ pub(super) struct SliceArgs {
     /// The flow, as `streamline net flows` numbers it
     flow: u64,
 
-    /// 4ms/100ms, 4ms/100ms+slack (also what others leave over), fair:3 (three times an equal share of the rest), background
+    /// 4ms/100ms, 4ms/100ms+slack (and unused time of other flows), fair:3 (three times an equal share of the rest), background
     share: String,
 
     /// The daemon that listens at this socket
@@ -137,7 +137,7 @@ pub(super) fn up(args: &UpArgs) -> Outcome {
         }
         std::thread::sleep(DHCP_LOOK);
     };
-    // The way and the device's address are news: they were not on the command line.
+    // Print the driver and the device's address: they were not on the command line.
     show::print_interfaces(&interfaces, args.asking.json)
 }
 

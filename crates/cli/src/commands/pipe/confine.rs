@@ -1,7 +1,7 @@
-//! What a keeper gives up once its ring is there: all capabilities, every system call that keeping a ring does not take, and
-//! every file but its socket and the lock beside it, which it removes in the end.
+//! Confines a keeper once its ring exists. It gives up all capabilities, all system calls that keeping a ring does not
+//! need, and all files except its socket and the lock beside it, which it removes at the end.
 //!
-//! A keeper listens to clients of other users, for as long as its ring lives. [`guard`] says how a process is confined.
+//! A keeper listens to clients of other users as long as its ring exists. [`guard`] says how a process is confined.
 
 use guard::calls::Calls;
 use guard::files::{AccessFs, BitFlags};
@@ -9,24 +9,24 @@ use guard::{CapabilitySet, Guard};
 use std::io;
 use std::path::Path;
 
-/// What people are told of files, and of calls.
+/// The names of the two guards in messages: files and system calls.
 const NAMES: [&str; 2] = ["removing its socket (Landlock)", "the system calls it makes (seccomp)"];
 
-/// Keeps no capability, and nothing by which to get one again.
+/// Drops all capabilities, and all ways to regain one.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     guard::keep_capabilities(CapabilitySet::empty())
 }
 
-/// Confines this thread and those it will start, for good: it may remove files of this folder, and open none. Where the
-/// kernel lacks a guard, the keeper runs without it, and `doctor` says so. Capabilities have to be dropped before.
+/// Confines this thread and the threads that it will start, for good: it may remove files of this folder, and open
+/// none. If the kernel lacks a guard, the keeper runs without it, and `doctor` says so. Drop capabilities before.
 pub(super) fn confine(folder: &Path) -> [Guard; 2] {
-    // The second takes away the calls that the first makes.
+    // Files first: the second guard forbids the calls that set up the first.
     let files = guard::files::confine(NAMES[0], &[(folder, BitFlags::from(AccessFs::RemoveFile))]);
-    // It opens its own memory once more, for readers.
+    // Reading stays permitted: the keeper reopens its own memory for readers.
     [files, Calls::of_any_program().and_to_keep_rings().and_to_read().confine(NAMES[1])]
 }
 
-/// What [`confine`] could do here. Nothing is confined by asking.
+/// Which of [`confine`]'s guards this kernel supports. Confines nothing.
 pub(crate) fn supported() -> [Guard; 2] {
     [guard::files::supported(NAMES[0]), guard::calls::supported(NAMES[1])]
 }
@@ -50,7 +50,7 @@ mod tests {
         let ring = own.join("ring.sock");
         let mut keeper = Keeper::create(&ring, RingOptions::new(Geometry::new(RingKind::D, 4096, 16))).unwrap();
         let confined = std::thread::spawn(move || {
-            // Of this thread alone, which ends with the test.
+            // Confines only this thread, which ends with the test.
             drop_capabilities().ok()?;
             for guard in confine(&own) {
                 guard.held.map_err(|error| eprintln!("skipped: {}: {error}", guard.name)).ok()?;
@@ -67,7 +67,7 @@ mod tests {
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
                     .map_err(|errno| errno.kind()),
             ];
-            // Until it is removed.
+            // Runs until the ring is removed.
             keeper.run().ok()?;
             Some(tried)
         });

@@ -34,7 +34,7 @@ pub(super) struct KeepArgs {
     name: String,
     options: Vec<String>,
 
-    /// The process that the policy's `process` means
+    /// The process for which the policy's `process` stands
     #[arg(long)]
     owner: i32,
 }
@@ -52,10 +52,10 @@ const OPTIONS: &[Param] = &[
     Param::new("slots", ParamType::Number, "blocks in a d- or p-ring; 0: one for each 512 bytes").default("0"),
     Param::new("pages", ParamType::Choice(&["normal", "huge"]), "huge: pages of 2 MiB, where the system has some")
         .default("normal"),
-    Param::new("read", WHO, "who may read with on-full=overwrite and shared; process: only the program that ran `create`, and root")
+    Param::new("read", WHO, "users who may read with on-full=overwrite and shared; process: only the program that ran `create`, and root")
         .default("user"),
-    Param::new("hold", WHO, "who of them may read with on-full=wait and drop-newest").default("user"),
-    Param::new("write", WHO, "who may write, and remove the ring").default("user"),
+    Param::new("hold", WHO, "those of them who may also read with on-full=wait and drop-newest").default("user"),
+    Param::new("write", WHO, "users who may write, and remove the ring").default("user"),
     Param::new("hold-limit", ParamType::Duration, "a reader that holds the full ring for longer, and takes less than an eighth of it, is overtaken; no limit if not given"),
     Param::new("keep-open", ParamType::Flag, "readers wait for the next writer when one closes").default("no"),
     Param::new("while-used", ParamType::Flag, "the ring goes with its last user, or a second later").default("no"),
@@ -80,7 +80,9 @@ fn ring_options(params: &Params) -> Result<RingOptions, CommandError> {
         ));
     }
     if params.number("hold-limit") == Some(0) {
-        return wrong("hold-limit: who may not hold for any time is who reads with on-full=overwrite".to_string());
+        return wrong(
+            "hold-limit: with 0 no reader could hold the ring; readers get that with on-full=overwrite".to_string(),
+        );
     }
     Ok(RingOptions {
         geometry: Geometry::new(kind, size, slots),
@@ -93,10 +95,10 @@ fn ring_options(params: &Params) -> Result<RingOptions, CommandError> {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    // What is wrong with the command line is said here, before a process is started for it.
+    // Report errors of the command line before a process starts.
     let params = options::parse(&args.options, OPTIONS)?;
     let ring_options = ring_options(&params)?;
-    // Its writer maps all of it, and waits for each page.
+    // The writer maps the whole ring and touches each page.
     let bytes = ring_options.geometry.payload_bytes;
     if let Some(free) = base::memory::available().filter(|free| bytes > *free) {
         let (bytes, free) = (crate::progress::size(bytes), crate::progress::size(free));
@@ -108,8 +110,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| CommandError::Failed(format!("cannot start the ring's keeper: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
-    // The keeper lives in no folder of its own, so that none is kept busy by it: a path begins at the root, and leads
-    // through nothing that may be gone when the ring is removed.
+    // The keeper runs in `/`, so that it keeps no folder busy. So its path must begin at the root, without components
+    // that may be gone when the ring is removed.
     let path = match (named.path().parent(), named.path().file_name()) {
         (Some(folder), Some(file)) if args.name.contains('/') => {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -132,7 +134,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    // The keeper closes its standard error when the ring is there, or says there why it is not.
+    // The keeper closes its standard error once the ring exists, or else writes the error there.
     let mut said = String::new();
     if let Some(mut stderr) = keeper.stderr.take() {
         stderr.read_to_string(&mut said).map_err(failed)?;
@@ -140,13 +142,13 @@ pub(super) fn run(args: &Args) -> Outcome {
     if !said.is_empty() {
         return Err(CommandError::Failed(said.trim().trim_start_matches("error: ").to_string()));
     }
-    // Not its state: that may be for others than this process to ask (`read=process`).
+    // A greeting, not a question for the state: the policy may refuse this process the state (`read=process`).
     named.greet().map_err(|error| CommandError::Failed(format!("the ring's keeper does not answer: {error}")))?;
     tell_rounded(&args.name, &params, &ring_options.geometry);
     Ok(())
 }
 
-/// Says what was made where it is not what was asked for.
+/// Says where the ring differs from the options.
 fn tell_rounded(name: &str, params: &Params, made: &Geometry) {
     let (size, slots) = (params.number("size").unwrap_or(0), params.number("slots").unwrap_or(0));
     if made.payload_bytes != size {
@@ -158,8 +160,8 @@ fn tell_rounded(name: &str, params: &Params, made: &Geometry) {
     }
 }
 
-/// The keeper process: makes the ring, detaches itself from whoever made it, and answers until the ring is removed, or
-/// until a signal asks it to stop: then it removes the ring itself.
+/// The keeper process: makes the ring, detaches itself from its parent, and answers until the ring is removed. A signal
+/// that asks it to stop makes it remove the ring itself.
 pub(super) fn keep(args: &KeepArgs) -> Outcome {
     let ring_options = ring_options(&options::parse(&args.options, OPTIONS)?)?;
     let with = super::with(&args.name);
@@ -167,7 +169,7 @@ pub(super) fn keep(args: &KeepArgs) -> Outcome {
     let mut keeper = Keeper::create(&path, ring_options).map_err(&with)?;
     keeper.set_owner_process(args.owner);
     let asked = crate::signals::descriptor().map_err(&with)?;
-    // A session of its own: the terminal's signals and its closing are not meant for it. Fails only for who leads one already.
+    // Its own session: the terminal's signals and hangup are not meant for it. An error means only that it already leads one.
     let _ = rustix::process::setsid();
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(&with)?;
     if let Err(error) = super::confine::drop_capabilities() {

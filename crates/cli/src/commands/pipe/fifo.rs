@@ -1,4 +1,4 @@
-//! A FIFO for programs that know nothing of rings.
+//! FIFOs that connect a ring to programs that cannot use rings.
 
 use super::stop::Stop;
 use crate::exit::{CommandError, Outcome};
@@ -13,7 +13,7 @@ fn failed(path: &Path, what: &str, error: impl Into<io::Error>) -> CommandError 
     CommandError::Failed(format!("cannot {what} `{}`: {}", path.display(), error.into()))
 }
 
-/// A FIFO at its path; who made it removes it when done.
+/// A FIFO at a path. If `make` created it, dropping it removes it.
 pub(super) struct Fifo {
     path: PathBuf,
     made: bool,
@@ -22,13 +22,13 @@ pub(super) struct Fifo {
 impl Drop for Fifo {
     fn drop(&mut self) {
         if self.made {
-            // That it is gone already is no harm.
+            // It may have been removed already.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Makes the FIFO, if it is not there.
+/// Makes the FIFO, if it does not exist.
 pub(super) fn make(path: &Path) -> Result<Fifo, CommandError> {
     match rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
         Ok(()) => Ok(Fifo { path: path.to_owned(), made: true }),
@@ -44,15 +44,16 @@ pub(super) fn make(path: &Path) -> Result<Fifo, CommandError> {
 }
 
 impl Fifo {
-    /// Opens it to read what one program after another writes to it.
+    /// Opens the FIFO to read. Several programs may write to it, one after the other.
     pub(super) fn open_to_read(self) -> Result<Input, CommandError> {
         let file = open_reading_end(&self.path).map_err(|error| failed(&self.path, "open", error))?;
         Ok(Input { fifo: self, file })
     }
 
-    /// Opens it to write once somebody reads it; `None` where that was given up.
+    /// Opens the FIFO to write, once a program opens it to read. `None`: `stop` was set before.
     pub(super) fn open_to_write(&self, stop: &Stop) -> Result<Option<OwnedFd>, CommandError> {
-        // Nothing but open(2) itself tells when somebody opens the other end, and it hears of no descriptor: it waits aside.
+        // Only open(2) notices when a reader opens the FIFO. It cannot wait for another descriptor at the same time, so
+        // a thread calls it.
         let (opened, open) = mpsc::channel();
         let (done, is_done) = io::pipe().map_err(|error| failed(&self.path, "open", error))?;
         let path = self.path.clone();
@@ -62,12 +63,12 @@ impl Fifo {
                 rustix::fs::fcntl_setfl(&fifo, OFlags::WRONLY | OFlags::NONBLOCK)?;
                 Ok(fifo)
             });
-            // Nobody waits for it any more when the program is about to end.
+            // If the command is ending, no thread receives it.
             let _ = opened.send(fifo);
             drop(is_done);
         });
         while !stop.is_set() {
-            // Closed at the other end, it can be read.
+            // The thread's closing of `is_done` makes `done` readable.
             stop.sleep(&[(done.as_fd(), PollFlags::IN)])?;
             match open.try_recv() {
                 Ok(fifo) => return fifo.map(Some).map_err(|error| failed(&self.path, "open", error)),
@@ -83,17 +84,17 @@ fn open_reading_end(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
-/// A FIFO that is read.
+/// A FIFO that this process reads.
 pub(super) struct Input {
     fifo: Fifo,
     file: OwnedFd,
 }
 
 impl Input {
-    /// Everybody who wrote has closed it. The next one is waited for: opened anew, it is quiet until then. At no time is it
-    /// not open, so that nobody who writes meanwhile is told that nobody reads.
+    /// Prepares for the next writer after all writers have closed the FIFO. The reopened FIFO is quiet until one opens
+    /// it. The old descriptor closes only after that, so a program that writes meanwhile always has a reader.
     pub(super) fn await_next(&mut self) -> Outcome {
-        // The same one, whatever has its name by now.
+        // The same FIFO, even if its name has gone to another file.
         let same = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         self.file = open_reading_end(&same).map_err(|error| failed(&self.fifo.path, "open", error))?;
         Ok(())
@@ -106,13 +107,13 @@ impl AsFd for Input {
     }
 }
 
-/// Standard output, such that writing to a pipe that nobody empties can be given up. A pipe is opened once more for that:
-/// its flags are shared with everybody who has it open.
+/// Standard output, opened so that the command can give up writing to a full pipe. A pipe is reopened for that: other
+/// processes share the flags of the inherited descriptor.
 pub(super) fn standard_output() -> io::Result<OwnedFd> {
     let stdout = rustix::stdio::stdout();
     if FileType::from_raw_mode(rustix::fs::fstat(stdout)?.st_mode) == FileType::Fifo {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        // Another user's pipe may refuse it, and one that nobody reads does: then it is used as it is.
+        // Reopening fails for another user's pipe, and for a pipe without a reader. Then use the descriptor as it is.
         if let Ok(again) = rustix::fs::open("/proc/self/fd/1", flags, Mode::empty()) {
             return Ok(again);
         }
@@ -120,21 +121,21 @@ pub(super) fn standard_output() -> io::Result<OwnedFd> {
     stdout.try_clone_to_owned()
 }
 
-/// Has everybody gone who could read what is written here? Regular files always say no.
+/// Have all readers of this file gone? Always no for regular files.
 pub(super) fn is_closed(file: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&file, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Is there something to read, now?
+/// Can it be read now?
 pub(super) fn is_readable(file: impl AsFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // Interrupted: the caller looks at its flag and asks again.
+    // Interrupted: the caller checks its flag and asks again.
     rustix::event::poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Writes all of it, however slowly it is read. `false` where that was given up; a reader that went is an error.
+/// Writes all bytes, however slowly they are read. `false`: `stop` was set before. A reader that has gone is an error.
 pub(super) fn write_all(
     file: impl AsFd,
     mut bytes: &[u8],

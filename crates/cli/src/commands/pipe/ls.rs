@@ -1,4 +1,4 @@
-//! `streamline pipe ls`: the rings there are.
+//! `streamline pipe ls`: lists the rings.
 
 use crate::exit::{CommandError, Outcome};
 use crate::progress::{count, size};
@@ -12,7 +12,7 @@ use buffer::keeper::place;
 use buffer::ring::RingKind;
 use std::io;
 
-/// List the rings there are, who writes and reads them, and how far behind each reader is
+/// List rings, their writers and readers, and how far behind each reader is
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// These only
@@ -41,17 +41,17 @@ pub(super) fn run(args: &Args) -> Outcome {
     } else {
         print_text(&text(&states, &Users::read()))?;
     }
-    // What is wrong with it stands in its row.
+    // The table's row already shows the error.
     let failed = !args.names.is_empty() && states.iter().any(|(_, state)| state.is_err());
     if failed { Err(CommandError::ToldFailed) } else { Ok(()) }
 }
 
-/// How far a reader is behind the writer; nothing where it has not begun.
+/// How far a reader is behind the writer; 0 if it has not begun.
 fn behind(state: &RingState, reader: &ReaderState) -> u64 {
     reader.in_force.map_or(0, |_| state.head.saturating_sub(reader.position))
 }
 
-/// A table of rings, and one of their readers.
+/// A table of rings, and a table of their readers.
 fn text(states: &[(String, io::Result<RingState>)], users: &Users) -> String {
     let mut rings =
         Table::new(&["ring", "kind", "size", ">generation", "writer", ">blocks", ">bytes", ">dropped", "remarks"]);
@@ -68,14 +68,14 @@ fn text(states: &[(String, io::Result<RingState>)], users: &Users) -> String {
             }
         };
         let kind = state.geometry.kind;
-        // What losses and drops are counted in, and what positions are.
+        // The units of losses and drops, and of positions.
         let lost = |number| if kind == RingKind::C { size(number) } else { count(number) };
         let far = |number| if matches!(kind, RingKind::C | RingKind::V) { size(number) } else { count(number) };
         let mut remarks = Vec::new();
         if state.window > 0 {
             remarks.push(format!("{} of it in use", size(state.window)));
         }
-        // Bytes are what rings carry that no request uses.
+        // Rings that no request uses carry bytes: that is not remarked.
         if let Some(content) = state.written.content.filter(|content| *content != Content::Bytes) {
             remarks.push(format!("carries {}", content.name()));
         }
@@ -114,7 +114,7 @@ fn text(states: &[(String, io::Result<RingState>)], users: &Users) -> String {
     format!("{}{gap}{}", rings.text(), readers.text())
 }
 
-/// A keeper that was killed leaves its socket behind, and nobody answers there.
+/// A killed keeper leaves its socket behind, and no process answers there.
 fn is_dead(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ConnectionRefused
 }

@@ -1,6 +1,6 @@
-//! `streamline pipe`: named rings for people. One file for each thing that can be done.
+//! `streamline pipe`: named rings. One file for each subcommand.
 //!
-//! Options stand as `key=value` behind the name, as in a request, and are declared and read as a filter's parameters are.
+//! Options are `key=value` words behind the name, as in a request. They are declared and parsed like a filter's parameters.
 
 mod confine;
 mod create;
@@ -40,12 +40,12 @@ A ring lives in a small process of its own, its keeper, until `rm`. Where: $XDG_
 for root /run/streamline; a name with a / in it is the path of a keeper's socket.
 What happens when a reader is a whole ring behind is that reader's choice (on-full=):
   wait         the writer waits for it, at most hold-limit if the ring has one; then it is overtaken, and told
-  drop-newest  what is written meanwhile is dropped for everybody, likewise
+  drop-newest  the writer drops new blocks for all readers; hold-limit works as with wait
   overwrite    it is overtaken; it learns exactly how much it lost
-  shared       as overwrite; overtaken readers go on where the others of their kind are
-A writer that is alone waits for a first reader, and ends (quietly, status 0) when all readers have left, as
-with a pipe; no-wait=yes writes whether or not anybody reads. A reader ends when the writer closes, with
-keep-open=yes never: it waits for the next writer. Who peeks is nobody's reader, who follows is one.";
+  shared       the same as overwrite; overtaken readers go on where the other shared readers are
+A writer without readers waits for the first one, and ends (quietly, status 0) when all readers have left, as
+with a pipe; with no-wait=yes it writes even without readers. A reader ends when the writer closes; with
+keep-open=yes it waits for the next writer. The writer does not count `peek` as a reader, except with follow.";
 
 #[derive(clap::Subcommand)]
 enum Action {
@@ -70,17 +70,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// Why there is no keeper any more.
+/// Why the keeper is gone.
 fn gone(named: &Named) -> CommandError {
     CommandError::Failed(match named.state() {
-        // Another ring of that name may be there by now.
+        // There may be another ring of this name by now.
         Ok(_) => "the ring was removed".to_string(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => "the ring was removed".to_string(),
         Err(_) => "the ring's keeper died; `streamline pipe rm` clears away what it left".to_string(),
     })
 }
 
-/// What went wrong with a ring of this name.
+/// The error for a ring of this name.
 fn with(name: &str) -> impl Fn(io::Error) -> CommandError {
     move |error| match error.kind() {
         io::ErrorKind::InvalidInput => CommandError::Wrong(error.to_string()),

@@ -1,9 +1,9 @@
-//! `key=value` words behind a ring's name, declared as a filter's parameters are.
+//! `key=value` words behind a ring's name, declared like a filter's parameters.
 
 use crate::exit::CommandError;
 use filter::{Param, Params};
 
-/// Reads these words as the declared options, and fills in what was not said.
+/// Parses these words as the declared options, and fills in the defaults.
 pub(super) fn parse(words: &[String], declared: &'static [Param]) -> Result<Params, CommandError> {
     let keys = || declared.iter().map(|option| option.key);
     let mut params = Params::new();
@@ -32,7 +32,7 @@ fn list<'a>(keys: impl Iterator<Item = &'a str>) -> String {
     keys.collect::<Vec<_>>().join(", ")
 }
 
-/// What can be said, for a command's help.
+/// The options, for a command's help.
 pub(super) fn help(declared: &'static [Param]) -> String {
     let mut text = "Options, as key=value behind the name:\n".to_string();
     for option in declared {

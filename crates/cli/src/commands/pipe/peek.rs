@@ -1,4 +1,4 @@
-//! `streamline pipe peek`: what is in a ring, without taking it from anybody.
+//! `streamline pipe peek`: shows the content of a ring, without taking it from a reader.
 
 use super::stop::Stop;
 use super::{fifo, gone, options, read};
@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Show what is in a ring, one line for each block, without taking it from anybody
+/// Show the content of a ring, one line for each block, without taking it from a reader
 #[derive(clap::Args)]
 #[command(after_help = options::help(OPTIONS))]
 pub(super) struct Args {
@@ -28,11 +28,11 @@ pub(super) struct Args {
 const OPTIONS: &[Param] = &[Param::new(
     "follow",
     ParamType::Flag,
-    "go on with what comes, until Ctrl-C or the writer's end; as a reader that never holds anybody",
+    "go on with new blocks, until Ctrl-C or the writer's end; the writer never waits for this reader",
 )
 .default("no")];
 
-/// Bytes of a block that are shown; of a stream, bytes in a line.
+/// The most bytes of a block that are shown. For a stream: the bytes of a line.
 const SHOWN_BYTES: u32 = 48;
 
 /// Characters printed at once.
@@ -59,15 +59,15 @@ enum Ended {
     CommandError(CommandError),
 }
 
-/// What is there now. Says how much could not be shown.
+/// Prints the present content. Returns how many blocks were lost.
 fn glance(named: &Named, stop: &Stop) -> Result<u64, Ended> {
     let state = named.state().map_err(Ended::System)?;
     let mut reader = match named.glance(state.generation) {
-        // Nothing was ever written: nothing is in it.
+        // The ring was never written.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
         reader => reader.map_err(Ended::System)?,
     };
-    // A writer that goes on writing is not followed.
+    // Stop at the present end, even if the writer goes on.
     while !stop.is_set()
         && !fifo::is_closed(io::stdout())
         && show(&mut reader, state.head, state.written.header_bytes)?.is_none()
@@ -75,7 +75,7 @@ fn glance(named: &Named, stop: &Stop) -> Result<u64, Ended> {
     Ok(reader.counters().lost)
 }
 
-/// What is there, and what comes.
+/// Prints the present content and all later blocks. Returns how many blocks were lost.
 fn follow(named: &Named, stop: &Stop) -> Result<u64, Ended> {
     let opened =
         read::open(named, OnFull::Overwrite, From::Oldest, stop, |error| CommandError::Failed(error.to_string()));
@@ -104,7 +104,7 @@ fn follow(named: &Named, stop: &Stop) -> Result<u64, Ended> {
     Ok(stat.ring.lost + stat.lost_elsewhere)
 }
 
-/// The lines of some blocks; `false` at the end, an error where there is none now.
+/// The lines of some blocks. `false` at the end of the ring, an error if there is no block now.
 fn gather(reader: &mut PipeReader) -> (String, io::Result<bool>) {
     let mut text = String::new();
     while text.len() <= TEXT_BYTES {
@@ -152,7 +152,8 @@ fn print(text: &str) -> Result<(), Ended> {
     if text.is_empty() { Ok(()) } else { print_text(text).map_err(Ended::CommandError) }
 }
 
-/// Prints some blocks without their headers, of those that begin before `end`; why there are no more, where there are none.
+/// Prints some blocks that begin before `end`, without their headers. Returns why there is no further block, or `None`
+/// if there may be one.
 fn show(reader: &mut Reader, end: u64, header_bytes: u32) -> Result<Option<Nothing>, Ended> {
     let mut text = String::new();
     let nothing = loop {
@@ -160,7 +161,7 @@ fn show(reader: &mut Reader, end: u64, header_bytes: u32) -> Result<Option<Nothi
             Ok(seen) if seen.position < end => reader.first(seen, SHOWN_BYTES),
             Ok(_) => break Some(Nothing::Yet),
             Err(Nothing::Damaged) => {
-                let text = "what the ring's writer says makes no sense: it is broken or hostile";
+                let text = "the ring's writer published values that make no sense: it is broken or hostile";
                 return Err(Ended::CommandError(CommandError::Failed(text.to_string())));
             }
             Err(nothing) => break Some(nothing),
@@ -171,7 +172,7 @@ fn show(reader: &mut Reader, end: u64, header_bytes: u32) -> Result<Option<Nothi
             |reader: &Reader| reader.bytes(&seen).part(header_bytes as usize, len as usize).copy_to(&mut first);
         let shown = if seen.elsewhere { 0 } else { bytes(reader) };
         if reader.take(&seen).is_ok() {
-            // Who is nobody's reader asks no other ring's keeper.
+            // The payload is in another ring. Only a registered reader may ask that ring's keeper, and `peek` is none.
             let instead = if seen.elsewhere { "(in another ring)" } else { "" };
             line(&mut text, seen.position, &seen.block.part(header_bytes, len), &first[..shown], instead);
         }

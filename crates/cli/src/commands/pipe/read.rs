@@ -1,4 +1,4 @@
-//! `streamline pipe read`: a ring to standard output, or to a FIFO.
+//! `streamline pipe read`: writes a ring's blocks to standard output, or to a FIFO.
 
 use super::fifo::{self, Fifo};
 use super::stop::{SOON, Stop};
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
-/// Write what comes through a ring to standard output
+/// Write the blocks of a ring to standard output
 #[derive(clap::Args)]
 #[command(after_help = options::help(OPTIONS))]
 pub(super) struct Args {
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let with = super::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
     let stop = Stop::listen()?;
-    // What is not there is said before anybody is waited for.
+    // Report a missing ring before waiting for a writer or a reader of the FIFO.
     named.state().map_err(&with)?;
     let fifo = params.text("fifo").map(Path::new).map(fifo::make).transpose()?;
     let output = match &fifo {
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     outcome.map_err(|error| error.about(&args.name))
 }
 
-/// Becomes a reader, once somebody writes; `None` where that was given up.
+/// Becomes a reader once the ring has a writer. `None`: `stop` was set before.
 pub(super) fn open(
     named: &Named,
     contract: OnFull,
@@ -111,7 +111,7 @@ pub(super) fn open(
     Ok(None)
 }
 
-/// Does it go on?
+/// Whether the command goes on.
 enum Then {
     GoOn,
     End,
@@ -122,12 +122,12 @@ struct Reading<'a> {
     named: Named,
     reader: PipeReader,
     granted: OnFull,
-    /// It was told that this reader was demoted; that it lost something; that so many writers died.
+    /// Events already reported: the demotion of this reader, its first loss, and the number of dead writers.
     demoted: bool,
     overtaken: bool,
     deaths_told: u64,
     output: OwnedFd,
-    /// Where the output is this FIFO, it is opened again for whoever comes next.
+    /// The FIFO, if the output is one. It is reopened for the next reader.
     fifo: Option<Fifo>,
     stop: Stop,
     gathered: Vec<u8>,
@@ -136,7 +136,7 @@ struct Reading<'a> {
 impl Reading<'_> {
     fn run(&mut self) -> Outcome {
         while !self.stop.is_set() {
-            // What is there, up to a good write's worth; what was gathered before an end is written before it is told.
+            // Copy blocks for one large write. Blocks gathered before the end are written before the end is handled.
             let outcome = self.reader.copy_blocks_to(&mut self.gathered, GATHER_BYTES);
             if let Then::End = self.write_out()? {
                 return Ok(());
@@ -156,11 +156,11 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Everything was read, and there will be no more.
+    /// The result when the ring has ended and everything was read.
     fn ended(&self) -> Outcome {
         match self.reader.end() {
             Some(End::WriterDied) => {
-                Err(CommandError::Failed("the writer died: what it had not published is missing".into()))
+                Err(CommandError::Failed("the writer died: blocks that it had not published are missing".into()))
             }
             Some(End::Removed) => Err(CommandError::Failed("the ring was removed".into())),
             Some(End::Unkept) => Err(gone(&self.named)),
@@ -168,16 +168,16 @@ impl Reading<'_> {
         }
     }
 
-    /// Sleeps until there is something to read, or to be told, however long that takes.
+    /// Sleeps until there is something to read or to report, for any time.
     fn sleep(&mut self) -> Result<Then, CommandError> {
         let failed = |error: io::Error| CommandError::Failed(error.to_string());
         if self.reader.wait(SOON).is_ok_and(|is_due| !is_due) {
-            // A ring that ends with its writer would have said so by now.
+            // A ring that ends with its writer would have reported the end by now. This one waits for the next writer.
             self.note_deaths();
             let reader = self.reader.poll_fd().map_err(failed)?;
             let mut files = vec![(reader, PollFlags::IN)];
             if self.fifo.is_none() {
-                // Standard output that nobody reads any more is noticed also when nothing comes.
+                // Watch for a closed standard output even while no blocks come.
                 files.push((self.output.as_fd(), PollFlags::empty()));
             }
             self.stop.sleep(&files)?;
@@ -191,7 +191,8 @@ impl Reading<'_> {
         let written = loop {
             let written = fifo::write_all(&self.output, &self.gathered, &self.stop)?;
             match (&self.fifo, &written) {
-                // Whoever had the FIFO open went: the next one gets the blocks that were not written as a whole.
+                // The FIFO's reader has gone. The next one gets the whole gathered piece again, which begins with a
+                // whole block.
                 (Some(fifo), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                     match fifo.open_to_write(&self.stop)? {
                         Some(next) => self.output = next,
@@ -205,18 +206,18 @@ impl Reading<'_> {
         match written {
             Ok(true) => Ok(Then::GoOn),
             Ok(false) => Ok(Then::End),
-            // Whoever read it has had enough.
+            // The reader of the output closed it.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Then::End),
             Err(error) => Err(CommandError::Failed(format!("cannot write: {error}"))),
         }
     }
 
-    /// Which of the ring's readers this is, as `ls` lists them.
+    /// This reader as `ls` lists it.
     fn who(&self) -> String {
         format!("the reader in process {} (on-full={})", std::process::id(), self.granted.name())
     }
 
-    /// Tells once what is told again, with numbers, at the end.
+    /// Warns once of a demotion and of losses. [`Self::tell_losses`] gives the numbers at the end.
     fn note_error(&mut self) {
         let stat = self.reader.stat();
         if !self.demoted && stat.contract != self.granted {
@@ -234,12 +235,12 @@ impl Reading<'_> {
         }
     }
 
-    /// Tells of writers that died, where the ring goes on with others.
+    /// Warns of dead writers if the ring goes on with others.
     fn note_deaths(&mut self) {
         let deaths = self.reader.stat().writers_died;
         if deaths > self.deaths_told {
-            tell!("warning: {}: the writer died: what it had not published is missing", self.name);
-            // The new writer knows nothing of a demotion in the ring before.
+            tell!("warning: {}: the writer died: blocks that it had not published are missing", self.name);
+            // The new writer's ring has not demoted this reader.
             (self.deaths_told, self.demoted) = (deaths, false);
         }
     }

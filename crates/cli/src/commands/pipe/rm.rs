@@ -1,4 +1,4 @@
-//! `streamline pipe rm`: rings go for good.
+//! `streamline pipe rm`: removes rings for good.
 
 use crate::exit::{CommandError, Outcome};
 use buffer::control::name::clear_dead;
@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Remove rings; who reads one takes what is there and is done
+/// Remove rings; their readers still get the blocks that are there
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The rings' names
@@ -18,12 +18,12 @@ pub(super) struct Args {
 /// How long a keeper may take to end once it has removed its ring.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// Clears away what a keeper could not: it has no capabilities, and root's may lie in somebody else's folder.
+/// Removes files that the keeper could not remove: it has no capabilities, and root's keeper may use another user's folder.
 fn clear_left(path: &Path) -> io::Result<()> {
     let until = Instant::now() + ENDING;
     while std::fs::symlink_metadata(path).is_ok() {
         match clear_dead(path) {
-            // It has not ended yet, or there is another ring of this name by now.
+            // The keeper has not ended yet, or there is another ring of this name by now.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                 io::ErrorKind::NotFound => CommandError::Failed(format!("{name}: {error}")),
                 _ => super::with(name)(error),
             };
-            // Each is told; the last one is told by the caller, who knows how that ends.
+            // Prints each error except the last one, which the caller prints.
             if let Err(before) = std::mem::replace(&mut outcome, Err(error)) {
                 before.told();
             }

@@ -1,4 +1,4 @@
-//! Ctrl-C and its like, for loops that sleep until there is something to do.
+//! Ctrl-C and other signals to stop, for loops that sleep until there is work.
 
 use crate::exit::{CommandError, Outcome};
 use crate::signals::Finishing;
@@ -8,23 +8,24 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 use streamline::StopFlag;
 
-/// How long a loop waits for blocks or room without listening for signals: who is served within that time needs no more
-/// than a futex; who is not sleeps until something comes, a signal too.
+/// How long a loop waits for blocks or room by a futex alone, which does not notice signals. After that it sleeps in
+/// poll(2), which signals end, too.
 pub(super) const SOON: Duration = Duration::from_millis(10);
 
-/// Whether one is asked to stop, by Ctrl-C, SIGTERM or a closed terminal; one more kills, unless it comes at once.
+/// Whether the process was asked to stop by Ctrl-C, SIGTERM or a closed terminal. One more signal kills, unless it
+/// comes at once.
 pub(super) struct Stop {
     flag: StopFlag,
-    /// Readable from the first of them on.
+    /// Readable from the first signal on.
     signalled: OwnedFd,
 }
 
 impl Stop {
-    /// Listens from here on.
+    /// Listens from now on.
     pub(super) fn listen() -> Result<Stop, CommandError> {
         let failed = |error: io::Error| CommandError::Failed(format!("cannot listen for signals: {error}"));
         let flag = StopFlag::new();
-        // The flag is set before the descriptor can be read: who is woken sees it.
+        // In this order: the flag is set before the descriptor becomes readable, so a woken loop sees the flag.
         crate::signals::listen(&flag, Finishing::Told).map_err(failed)?;
         let signalled = crate::signals::descriptor().map_err(failed)?;
         Ok(Stop { flag, signalled })
@@ -34,7 +35,7 @@ impl Stop {
         self.flag.is_set()
     }
 
-    /// Sleeps until one of these is ready or one is asked to stop, however long that takes.
+    /// Sleeps until one of these is ready or a signal asks to stop, for any time.
     pub(super) fn sleep(&self, files: &[(BorrowedFd<'_>, PollFlags)]) -> Outcome {
         let mut polled = vec![PollFd::new(&self.signalled, PollFlags::IN)];
         polled.extend(files.iter().map(|(file, flags)| PollFd::from_borrowed_fd(*file, *flags)));

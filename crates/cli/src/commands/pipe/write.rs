@@ -1,4 +1,4 @@
-//! `streamline pipe write`: standard input, or a FIFO, into a ring.
+//! `streamline pipe write`: writes standard input, or a FIFO, to a ring.
 
 use super::stop::{SOON, Stop};
 use super::{fifo, gone, options};
@@ -26,9 +26,9 @@ pub(super) struct Args {
 }
 
 const OPTIONS: &[Param] = &[
-    Param::new("lines", ParamType::Flag, "each line is a block; else a block is what was read at once").default("no"),
-    Param::new("no-wait", ParamType::Flag, "write whether or not anybody reads").default("no"),
-    Param::new("batch", ParamType::Number, "wake sleeping readers once for so many blocks, and when the input pauses")
+    Param::new("lines", ParamType::Flag, "each line is a block; else the bytes of one read are a block").default("no"),
+    Param::new("no-wait", ParamType::Flag, "write even without readers").default("no"),
+    Param::new("batch", ParamType::Number, "wake sleeping readers once for this many blocks, and when the input pauses")
         .default("32"),
     Param::new(
         "window",
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     outcome.map_err(|error| error.about(&args.name))
 }
 
-/// What is read.
+/// The input.
 enum Input {
     Standard(io::Stdin),
     Fifo(fifo::Input),
@@ -94,7 +94,7 @@ impl AsFd for Input {
     }
 }
 
-/// What came of listening for input.
+/// The result of a look at the input.
 enum Heard {
     Bytes(usize),
     Pause,
@@ -102,7 +102,7 @@ enum Heard {
 }
 
 impl Input {
-    /// What there is now.
+    /// Reads the input that is there now.
     fn hear(&self, buffer: &mut [u8]) -> Result<Heard, CommandError> {
         if !fifo::is_readable(self) {
             return Ok(Heard::Pause);
@@ -119,23 +119,23 @@ impl Input {
 struct Writing {
     named: Named,
     writer: PipeWriter,
-    /// Readable when readers came or went, or the keeper is gone.
+    /// Becomes readable when readers come or go, and when the keeper ends.
     news: OwnedFd,
     stop: Stop,
     no_wait: bool,
-    /// When all readers have left, it waits for the next one.
+    /// When all readers have left, the command waits for the next one.
     outlives_readers: bool,
     lines: bool,
     /// Bytes of input.
     read_bytes: u64,
-    /// Bytes of it that are written, or dropped by the ring's own count.
+    /// Bytes of input that are written, or that the ring counted as dropped.
     done_bytes: u64,
 }
 
-/// Does it go on?
+/// Whether the command goes on.
 enum Then {
     GoOn,
-    /// Nobody reads any more, or it was asked to stop.
+    /// All readers have gone, or a signal asked to stop.
     End,
 }
 
@@ -145,12 +145,12 @@ impl Writing {
             return Ok(());
         }
         let mut buffer = vec![0; READ_BYTES];
-        // The beginning of a line whose end has not come.
+        // The beginning of an unfinished line.
         let mut line = Vec::new();
         while !self.stop.is_set() {
             match input.hear(&mut buffer)? {
                 Heard::Pause => {
-                    // What is there is shown before the input is waited for.
+                    // Wake readers for the written blocks before waiting for input.
                     self.writer.flush_signals();
                     if let Then::End = self.look_for_readers()? {
                         return Ok(());
@@ -160,7 +160,7 @@ impl Writing {
                 Heard::End => {
                     let Input::Fifo(fifo) = &mut input else { break };
                     fifo.await_next()?;
-                    // A line that its program has not ended is not to be the beginning of the next one's.
+                    // An unfinished line of one program must not continue with the next program's line.
                     if !line.is_empty() {
                         line.push(b'\n');
                         if let Then::End = self.write_line(&mut line)? {
@@ -202,12 +202,12 @@ impl Writing {
         Ok(Then::GoOn)
     }
 
-    /// Have all readers left? Then it ends, or waits for the next. Is the keeper gone? Then nobody can come, or be missed.
+    /// If all readers have left: ends, or waits for the next one. An error if the keeper is gone: then no reader can come.
     fn look_for_readers(&mut self) -> Result<Then, CommandError> {
         if !self.writer.is_kept() {
             return Err(gone(&self.named));
         }
-        // Asked in any case: that is how the writer meets who came while it was quiet.
+        // Always ask for the readers: this is how the writer registers readers that came while there was no input.
         match self.writer.readers() == 0 && !self.no_wait {
             true if self.outlives_readers => self.wait_for_reader(),
             true => Ok(Then::End),
@@ -216,8 +216,8 @@ impl Writing {
     }
 
     fn write_pieces(&mut self, bytes: &[u8]) -> Result<Then, CommandError> {
-        // A block of most of the ring leaves the writer nothing to do while it is read, and an Overwrite reader nothing to
-        // read; slots are as long as they are.
+        // While a block that fills most of the ring is read, the writer has no room, and an Overwrite reader has no
+        // other block to read. A p-ring has slots of a fixed length.
         let most = self.block_bytes();
         let most = if self.writer.kind() == RingKind::P { most } else { most / 4 };
         for piece in bytes.chunks(most.max(1)) {
@@ -228,7 +228,7 @@ impl Writing {
         Ok(Then::GoOn)
     }
 
-    /// Longest block of the ring.
+    /// The most bytes of a block in this ring.
     fn block_bytes(&mut self) -> usize {
         usize::try_from(self.writer.stat().block_bytes).unwrap_or(usize::MAX)
     }
@@ -250,7 +250,7 @@ impl Writing {
         line.extend_from_slice(begun);
         self.check_line(line.len())?;
         if self.writer.kind() == RingKind::C {
-            // A stream has no blocks: its lines end where they end.
+            // A stream has no blocks: its lines need not be separate writes.
             return self.write_pieces(whole);
         }
         let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
@@ -258,7 +258,7 @@ impl Writing {
         self.write_blocks(&lines)
     }
 
-    /// Can a line of so many bytes be a block?
+    /// An error if a line of this length does not fit into a block.
     fn check_line(&mut self, bytes: usize) -> Outcome {
         match self.block_bytes() {
             most if bytes > most => {
@@ -275,13 +275,13 @@ impl Writing {
         then
     }
 
-    /// What is known of what is read now.
+    /// The descriptor for input read now.
     fn about() -> Descriptor {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
         Descriptor { time, ..Descriptor::default() }
     }
 
-    /// Writes blocks that were read together, however long their readers take.
+    /// Writes blocks that were read together, however slow their readers are.
     fn write_blocks(&mut self, mut blocks: &[&[u8]]) -> Result<Then, CommandError> {
         let about = Writing::about();
         while let Some(next) = blocks.first() {
@@ -301,12 +301,12 @@ impl Writing {
         Ok(Then::GoOn)
     }
 
-    /// Writes one block (a stream: all of the bytes), however long its readers take.
+    /// Writes one block (to a stream: all bytes), however slow its readers are.
     fn write_block(&mut self, mut bytes: &[u8]) -> Result<Then, CommandError> {
         let about = Writing::about();
         while !bytes.is_empty() {
             match self.writer.write_block(about, bytes) {
-                // Dropped counts as written: by the ring, which a reader asked for.
+                // Dropped bytes count as written: the ring drops and counts them because a reader asked for that.
                 Ok(written) => {
                     self.done_bytes += written as u64;
                     bytes = &bytes[written..];
@@ -321,7 +321,7 @@ impl Writing {
         Ok(Then::GoOn)
     }
 
-    /// A block of so many bytes could not be written.
+    /// Handles the error of a block of this size.
     fn go_on_after(&mut self, error: &io::Error, bytes: usize) -> Result<Then, CommandError> {
         match error.kind() {
             io::ErrorKind::WouldBlock => self.wait_for_room(bytes),
@@ -331,7 +331,7 @@ impl Writing {
         }
     }
 
-    /// Sleeps until so many bytes have room (a part of them, in a stream), however long that takes.
+    /// Sleeps until there is room for a block of this size (for a part of it, in a stream), for any time.
     fn wait_for_room(&mut self, bytes: usize) -> Result<Then, CommandError> {
         let room = if self.writer.kind() == RingKind::C { 1 } else { bytes };
         if !self.writer.wait_for_room(room, SOON) {

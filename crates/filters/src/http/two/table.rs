@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// A table.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// The newest first.
     entries: VecDeque<Entry>,
     bytes: usize,
@@ -32,7 +32,7 @@ impl Default for Table {
 
 impl Table {
     /// Bytes that it takes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -64,8 +64,21 @@ impl Table {
     }
 
     /// Decodes a block into `head`; `None` where it is damaged or takes too much: then the fields behind it cannot be known.
-    pub(super) fn decode(&mut self, mut block: &[u8], head: &mut HeadText) -> Option<()> {
+    pub(super) fn decode(&mut self, block: &[u8], head: &mut HeadText) -> Option<()> {
         head.clear();
+        let mut field = std::mem::take(&mut head.field);
+        let decoded = self.each_field(block, &mut field, |field| head.add_field(field));
+        head.field = field;
+        decoded
+    }
+
+    /// Decodes a block, and calls for each of its fields with the buffers of `head`.
+    pub(crate) fn each_field(
+        &mut self,
+        mut block: &[u8],
+        head: &mut FieldText,
+        mut each: impl FnMut(&mut FieldText),
+    ) -> Option<()> {
         let mut total = 0;
         while !block.is_empty() {
             let piece = hpack::next(&mut block)?;
@@ -100,17 +113,32 @@ impl Table {
             if total > HTTP2_FIELDS_BYTES {
                 return None;
             }
-            head.add_field();
+            each(head);
         }
         Some(())
+    }
+}
+
+/// A field: its name and its value.
+#[derive(Debug, Default)]
+pub(crate) struct FieldText {
+    pub(crate) name: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+impl FieldText {
+    fn set(&mut self, name: &[u8], value: &[u8]) {
+        self.name.clear();
+        self.name.extend_from_slice(name);
+        self.value.clear();
+        self.value.extend_from_slice(value);
     }
 }
 
 /// A head under way; its buffers are kept from one to the next.
 #[derive(Debug, Default)]
 pub(super) struct HeadText {
-    name: Vec<u8>,
-    value: Vec<u8>,
+    field: FieldText,
     method: Vec<u8>,
     path: Vec<u8>,
     status: Vec<u8>,
@@ -124,28 +152,21 @@ impl HeadText {
         }
     }
 
-    fn set(&mut self, name: &[u8], value: &[u8]) {
-        self.name.clear();
-        self.name.extend_from_slice(name);
-        self.value.clear();
-        self.value.extend_from_slice(value);
-    }
-
-    /// Adds the field that was set.
-    fn add_field(&mut self) {
+    /// Adds a field.
+    fn add_field(&mut self, field: &mut FieldText) {
         // Line breaks, which no field may have (RFC 9113, 8.2.1), would begin others here.
-        self.value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)).for_each(|byte| *byte = b' ');
-        let name = match &self.name[..] {
-            b":method" => return replace(&mut self.method, &self.value),
-            b":path" => return replace(&mut self.path, &self.value),
-            b":status" => return replace(&mut self.status, &self.value),
+        field.value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)).for_each(|byte| *byte = b' ');
+        let name = match &field.name[..] {
+            b":method" => return replace(&mut self.method, &field.value),
+            b":path" => return replace(&mut self.path, &field.value),
+            b":status" => return replace(&mut self.status, &field.value),
             b":authority" => b"host",
             // Framing is HTTP/2's own (RFC 9113, 8.2.2).
             b"transfer-encoding" => return,
             name if name.iter().all(|byte| super::super::start::is_token(*byte)) => name,
             _ => return,
         };
-        for part in [name, b": ", &self.value, b"\r\n"] {
+        for part in [name, b": ", &field.value, b"\r\n"] {
             self.fields.extend_from_slice(part);
         }
     }

@@ -1,16 +1,16 @@
-//! From a text to the tree: words, then recursive descent.
+//! Parses an expression: splits it into words, then descends recursively.
 
 use super::value::Value;
 use super::{Expression, Node, Op, Test};
 use std::ops::Range;
 
-/// Parentheses and `not` inside each other, at most.
+/// Limit of nested parentheses and `not`s.
 const DEPTH_MAX: usize = 64;
 
-/// Tests of one expression, at most.
+/// Limit of tests in one expression.
 const TESTS_MAX: usize = 1024;
 
-/// What is wrong, and where.
+/// A mistake in the text, and its place.
 #[derive(Debug)]
 pub(super) struct Wrong {
     pub(super) message: String,
@@ -24,18 +24,17 @@ impl Wrong {
     }
 }
 
-/// A word of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Word {
     /// A name, a number, an address, a keyword.
     Bare(String),
-    /// In quotes.
+    /// A text in quotes.
     Quoted(String),
     /// Operators, parentheses, commas.
     Sign(&'static str),
 }
 
-/// Signs, the longer ones first.
+/// Signs, longer signs first.
 const SIGNS: [&str; 15] = ["&&", "||", "==", "!=", "<=", ">=", "!~", "=", "<", ">", "~", "!", "(", ")", ","];
 
 fn words(text: &str) -> Result<Vec<(Word, Range<usize>)>, Wrong> {
@@ -65,7 +64,7 @@ fn words(text: &str) -> Result<Vec<(Word, Range<usize>)>, Wrong> {
     Ok(words)
 }
 
-/// The text in quotes at the beginning of `rest`, and the bytes that it takes. A backslash stands before a quote or a backslash.
+/// The text in quotes at the beginning of `rest`, and its bytes there. A backslash escapes the quote and the backslash.
 fn quoted(rest: &str, quote: char) -> Option<(String, usize)> {
     let mut inner = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();
@@ -108,12 +107,12 @@ impl Reader<'_> {
         self.words.get(self.next).map(|(word, _)| word)
     }
 
-    /// Where the next word stands.
+    /// The place of the next word.
     fn here(&self) -> Range<usize> {
         self.words.get(self.next).map_or(self.end..self.end, |(_, at)| at.clone())
     }
 
-    /// Takes the next word if it is this sign or keyword.
+    /// Takes the next word if it is this sign or keyword. `false`: it is another.
     fn takes(&mut self, sign: &str, keyword: &str) -> bool {
         let found = match self.peek() {
             Some(Word::Sign(found)) => *found == sign,
@@ -229,7 +228,7 @@ impl Reader<'_> {
     }
 }
 
-/// A part alone is itself.
+/// Joins the parts of a node. A single part needs no node.
 fn joined(mut parts: Vec<Node>, join: fn(Vec<Node>) -> Node) -> Node {
     match parts.len() {
         1 => parts.swap_remove(0),

@@ -1,4 +1,4 @@
-//! A value of an expression, read as everything that it can be, and one test of it against a field.
+//! A value of an expression, read as every type that it can have, and its test against a field.
 
 use super::Op;
 use crate::parts::networks::Networks;
@@ -8,10 +8,9 @@ use memchr::memmem;
 use regex_automata::meta;
 use std::cmp::Ordering;
 
-/// Memory of a regular expression's automaton, and of its states, in bytes.
+/// Limit of a regular expression's automaton, and of its cache, in bytes.
 const PATTERN_BYTES: usize = 1 << 20;
 
-/// A value.
 #[derive(Debug)]
 pub(super) struct Value {
     text: String,
@@ -23,7 +22,6 @@ pub(super) struct Value {
 }
 
 impl Value {
-    /// Of a text.
     pub(super) fn read(text: String) -> Value {
         let hexadecimal = text.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
         Value {
@@ -40,7 +38,7 @@ impl Value {
         }
     }
 
-    /// Of a regular expression, on bytes, as the filter `match` takes them.
+    /// A regular expression on bytes, as the filter `match` reads it.
     pub(super) fn pattern(text: &str) -> Result<Value, String> {
         let config = meta::Config::new()
             .utf8_empty(false)
@@ -60,7 +58,7 @@ impl Value {
         Ok(Value { pattern: Some((built, cache)), ..Value::read(text.to_string()) })
     }
 
-    /// Why it cannot be compared with a field of this type; `None`: it can.
+    /// Why the value cannot be compared with a field of type `kind`. `None`: it can.
     pub(super) fn misfit(&self, kind: &FieldType, op: Op) -> Option<String> {
         let is_pattern = matches!(op, Op::Matches | Op::MatchesNot);
         let is_order = matches!(op, Op::Less | Op::AtMost | Op::More | Op::AtLeast);
@@ -87,7 +85,7 @@ impl Value {
             .then(|| format!("is {what}, and has no order"))
     }
 
-    /// Does the field pass this test?
+    /// Does the field pass the test?
     pub(super) fn is_met(&mut self, field: &FieldValue<'_>, op: Op) -> bool {
         match (field, op) {
             (FieldValue::Text(text), Op::Matches | Op::MatchesNot) => {
@@ -108,7 +106,7 @@ impl Value {
     }
 }
 
-/// A number with the suffixes of requests: k, M and G are powers of 1,000.
+/// A number with the suffixes that requests use: k, M and G are powers of 1,000.
 fn number(text: &str) -> Option<u64> {
     let (digits, scale) = match text.char_indices().last()? {
         (at, 'k') => (&text[..at], 1_000),

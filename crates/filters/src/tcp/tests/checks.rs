@@ -99,6 +99,23 @@ fn checksums_that_a_device_was_to_finish() {
     assert_eq!(client(&c, &[]).0, "GOOD~");
     let outcome = Chain::frames(ETHERNET, &c.frames).then(&KIND, &[("checksum", "yes")]).run();
     assert_eq!(outcome.counters("tcp").drops.get("wrong checksum"), 4);
+    // The frame's source knows: not even a sum that says nothing of the pseudo header counts.
+    let mut c = opened_with_sums(9);
+    let frame = summed(c.segment(0, 0, flag::ACK, b"GOOD"), 7);
+    then(&mut c, frame);
+    for (flags, checksum, expected) in
+        [(Flags::CHECKSUM_OPEN, "auto", "GOOD~"), (Flags::NONE, "auto", "~"), (Flags::CHECKSUM_OPEN, "yes", "~")]
+    {
+        let pieces = c.frames.iter().map(|(time, bytes)| {
+            let mut block = Descriptor { time: *time, ..Descriptor::default() };
+            block.set_wire(bytes.len() as u32);
+            block.add_flags(flags);
+            (block, bytes.clone())
+        });
+        let chain = Chain::pieces(Type::Frame, Some(ETHERNET), pieces.collect());
+        let outcome = chain.then(&KIND, &[("checksum", checksum)]).run();
+        assert_eq!(streams(&outcome)[&FROM_CLIENT], expected, "{flags:?} {checksum}");
+    }
     // Of a frame that was cut nobody knows.
     let mut c = opened_with_sums(9);
     let mut frame = summed(c.segment(0, 0, flag::ACK, b"GOOD"), 7);

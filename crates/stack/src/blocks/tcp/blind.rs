@@ -1,15 +1,15 @@
-//! Segments that an attacker may have sent who does not see the connection (RFC 5961). smoltcp takes a reset anywhere in
-//! the window, answers no bare SYN, and drops the data of a segment whose acknowledgement is old. This module judges
-//! segments of an open connection before smoltcp gets them.
+//! Protection from blind attackers, who forge segments without seeing the connection (RFC 5961). smoltcp accepts a
+//! reset anywhere in the window, does not answer a bare SYN, and drops data that comes with an old acknowledgement.
+//! This module judges segments of an open connection before smoltcp gets them.
 //!
-//! A challenge ACK comes from smoltcp, which limits how often: the block gives it a probe that it must answer.
+//! smoltcp sends each challenge ACK, and limits their rate: the block passes in a probe that smoltcp must answer.
 
 use packet::ipv4;
 use packet::tcp::{Flags, Packet};
 
 const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 
-/// Where a connection stands, in the terms of RFC 9293, section 3.3.1.
+/// Sequence numbers of a connection, in the terms of RFC 9293, section 3.3.1.
 pub(super) struct Numbers {
     /// RCV.NXT.
     pub(super) receive_next: u32,
@@ -17,18 +17,18 @@ pub(super) struct Numbers {
     pub(super) receive_window: u32,
     /// SND.UNA.
     pub(super) acknowledged: u32,
-    /// How much may be unacknowledged at most, in bytes. It stands for MAX.SND.WND.
+    /// Most bytes that may be unacknowledged. It stands for MAX.SND.WND.
     pub(super) send_window: u32,
 }
 
-/// What becomes of a segment.
+/// Verdict on a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// smoltcp takes it as it is.
+    /// Pass it to smoltcp unchanged.
     Take,
-    /// smoltcp takes it with this acknowledgement.
+    /// Pass it to smoltcp with this acknowledgement number.
     Acknowledges(u32),
-    /// It gets a challenge ACK, and nothing of it counts.
+    /// Drop it and send a challenge ACK.
     Challenge,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn judge(read: &Packet<'_>, numbers: &Numbers) -> Verdict {
     let flags = read.flags();
     let ahead = read.sequence_number().wrapping_sub(numbers.receive_next);
     if flags.rst() {
-        // Section 3.2: only the exact number resets. smoltcp drops resets outside the window.
+        // Section 3.2: only the exact sequence number resets. smoltcp drops resets outside the window.
         return match (1..numbers.receive_window).contains(&ahead) {
             true => Verdict::Challenge,
             false => Verdict::Take,
@@ -47,7 +47,7 @@ pub(super) fn judge(read: &Packet<'_>, numbers: &Numbers) -> Verdict {
     if flags.syn() {
         return Verdict::Challenge;
     }
-    // Section 5.2. An old acknowledgement within the window is ignored, and its data counts (RFC 9293, section 3.10.7.4).
+    // Section 5.2. RFC 9293, section 3.10.7.4: an old acknowledgement in the window is ignored, but its data counts.
     let age = numbers.acknowledged.wrapping_sub(read.acknowledgment_number());
     match age {
         _ if !flags.ack() || age == 0 || age > i32::MAX as u32 => Verdict::Take,
@@ -57,19 +57,20 @@ pub(super) fn judge(read: &Packet<'_>, numbers: &Numbers) -> Verdict {
     }
 }
 
-/// Changes the acknowledgement number of the segment in a packet. smoltcp does not look at checksums.
+/// Overwrites the acknowledgement number of a packet's segment. The checksum may be wrong: smoltcp does not check it.
 pub(super) fn acknowledge(packet: &mut [u8], number: u32) {
     if let Some(field) = packet.get_mut(IP_BYTES + 8..IP_BYTES + 12) {
         field.copy_from_slice(&number.to_be_bytes());
     }
 }
 
-/// Bytes that the window of a connection loses at most where smoltcp announces it as a multiple of its scale (RFC 7323, section 2.2).
+/// Most bytes that a window loses when smoltcp rounds it down to its scale (RFC 7323, section 2.2).
 const ROUNDED: u32 = 1 << 14;
 
-/// Does a segment say something although the window is shut? smoltcp announces windows rounded down, so the other side may have
-/// sent a few bytes beyond the window of the last announcement, and its acknowledgements have the number behind them. smoltcp takes
-/// none of them. Their acknowledgement counts (RFC 9293, section 3.10.7.4); else two sides with full buffers would wait for ever.
+/// Is the segment just beyond a shut window, with an acknowledgement that counts? smoltcp announces windows rounded
+/// down, so the other side may have sent a few bytes beyond the last announcement. Its acknowledgements then carry the
+/// number behind those bytes, and smoltcp drops them. RFC 9293, section 3.10.7.4, counts them; without them, two sides
+/// with full buffers would wait for ever.
 pub(super) fn is_beyond_shut_window(read: &Packet<'_>, receive_next: u32) -> bool {
     let flags = read.flags();
     let ahead = read.sequence_number().wrapping_sub(receive_next);
@@ -77,7 +78,7 @@ pub(super) fn is_beyond_shut_window(read: &Packet<'_>, receive_next: u32) -> boo
     flags.ack() && !flags.rst() && !flags.syn() && ahead < ROUNDED && (ahead > 0 || !is_bare)
 }
 
-/// An empty packet from the sender of `packet` with these numbers, and the window of `packet`.
+/// An empty packet from the sender of `packet`, with these numbers and the window of `packet`.
 pub(super) fn bare(packet: &[u8], sequence: u32, acknowledged: u32) -> [u8; IP_BYTES + Packet::HEADER_BYTES] {
     let mut bare = [0; IP_BYTES + Packet::HEADER_BYTES];
     let len = packet.len().min(bare.len());
@@ -90,7 +91,7 @@ pub(super) fn bare(packet: &[u8], sequence: u32, acknowledged: u32) -> [u8; IP_B
     bare
 }
 
-/// A packet from the sender of `packet` that smoltcp answers with an acknowledgement: empty, and from before the window.
+/// An empty packet from the sender of `packet`, with a number before the window: smoltcp must acknowledge it.
 pub(super) fn probe(packet: &[u8], receive_next: u32, acknowledged: u32) -> [u8; IP_BYTES + Packet::HEADER_BYTES] {
     bare(packet, receive_next.wrapping_sub(1), acknowledged)
 }
@@ -126,7 +127,7 @@ mod tests {
         check(0x10, 5, old(10_000), b"", Verdict::Take);
         check(0x10, 5, old(10_000), b"data", Verdict::Acknowledges(old(0)));
         check(0x11, 5, old(1), b"", Verdict::Acknowledges(old(0)));
-        // Of what was not sent: smoltcp challenges it.
+        // Acknowledges bytes that were not sent: smoltcp challenges it.
         check(0x10, 5, 3, b"data", Verdict::Take);
     }
 

@@ -1,16 +1,16 @@
 //! The clock that smoltcp sees. It never goes back, and it runs five times as fast once the connection is open.
 //!
-//! smoltcp's least retransmission timeout is a second (RFC 6298, section 2.4), a constant; one lost segment at the end of
-//! a burst then stalls a connection for a second on a link of microseconds. Linux waits 200 ms. Five of smoltcp's seconds
-//! in one of ours give the same 200 ms. The price:
+//! smoltcp has a fixed minimum retransmission timeout of one second (RFC 6298, section 2.4). One segment lost at the
+//! end of a burst then stalls a connection for a second, even on a link of microseconds. Linux waits 200 ms; five
+//! smoltcp seconds per real second give the same. The price:
 //!
-//! - Its longest timeout and its longest pause between window probes are 12 s in place of 60 s.
-//! - It stays in TIME-WAIT for 2 s in place of 10 s. The driver's quarantine keeps the port longer.
-//! - It answers five segments that cannot be accepted each second, in place of one (RFC 5961, section 7).
-//! - CUBIC's curve (RFC 9438) grows against this clock, so the window comes back sooner after a loss.
+//! - smoltcp's longest timeout and longest pause between window probes are 12 s, not 60 s.
+//! - smoltcp stays in TIME-WAIT for 2 s, not 10 s. The driver's quarantine keeps the port longer.
+//! - smoltcp answers five unacceptable segments each second, not one (RFC 5961, section 7).
+//! - CUBIC's curve (RFC 9438) follows this clock, so the window recovers sooner after a loss.
 //!
-//! Delays that the block sets itself are converted by [`delay`]. The handshake runs at the speed of real time: a SYN is
-//! sent again after a second, as Linux does.
+//! [`delay`] converts delays that the block sets. The handshake runs in real time: like Linux, it repeats a SYN after
+//! 1 s.
 
 use std::time;
 
@@ -19,18 +19,18 @@ use smoltcp::time::{Duration, Instant};
 /// How many times as fast the clock runs once the connection is open.
 const OPEN_RATE: u64 = 5;
 
-/// A delay of an open connection on smoltcp's clock. Delays beyond an hour count as one.
+/// A delay of an open connection on smoltcp's clock; at most one hour of real time.
 pub(super) fn delay(real: time::Duration) -> Duration {
     let micros = real.as_micros().min(3_600_000_000) as u64;
     Duration::from_micros(micros * OPEN_RATE)
 }
 
-/// Real time in ns, and what it is on smoltcp's clock in µs.
+/// Maps real time in ns to smoltcp's clock in µs.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
     /// The latest real time seen.
     latest: u64,
-    /// The moment from which `rate` counts, on both clocks.
+    /// The moment since which `rate` applies: real time in `real`, smoltcp's in `micros`.
     real: u64,
     micros: u64,
     is_fast: bool,
@@ -46,28 +46,27 @@ impl Clock {
         self.micros.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    /// The real time, or the latest one where the caller's clock went back.
+    /// The real time. If the caller's clock went back: the latest time seen.
     pub(super) fn real_now(&mut self, now: u64) -> u64 {
         self.latest = self.latest.max(now);
         self.latest
     }
 
-    /// What smoltcp's clock says now.
+    /// The time on smoltcp's clock.
     pub(super) fn now(&mut self, now: u64) -> Instant {
         let now = self.real_now(now);
-        // 64 bits of ns, five times over, are fewer than 63 bits of µs.
+        // 2^64 ns times five fit in 63 bits of µs.
         Instant::from_micros(i64::try_from(self.micros_at(now)).unwrap_or(i64::MAX))
     }
 
-    /// The first real time in ns at which smoltcp's clock says `instant`, or later.
+    /// The first real time in ns at which smoltcp's clock has reached `instant`.
     pub(super) fn real(&self, instant: Instant) -> u64 {
         let micros = u64::try_from(instant.total_micros()).unwrap_or(0);
         let ahead = (u128::from(micros.saturating_sub(self.micros)) * 1_000).div_ceil(u128::from(self.rate()));
         self.real.saturating_add(u64::try_from(ahead).unwrap_or(u64::MAX))
     }
 
-    /// Runs fast as of `since`, which is past: the clock leaps ahead, so that what began at `since` lasted as long as it
-    /// would have on the fast clock. `more` µs come on top. The second call changes nothing.
+    /// Runs fast from `since` on: the clock leaps ahead by the time since then, and by `more` µs. Works once.
     pub(super) fn quicken(&mut self, since: u64, more: u64) {
         if !self.is_fast {
             let since = since.clamp(self.real, self.latest.max(self.real));
@@ -88,7 +87,7 @@ mod tests {
         assert_eq!(clock.now(70 * MS).total_micros(), 70_000);
         assert_eq!(clock.now(60 * MS).total_micros(), 70_000);
         clock.now(100 * MS);
-        // A handshake of 20 ms: 100 ms on the fast clock.
+        // A handshake of 20 ms takes 100 ms on the fast clock.
         clock.quicken(80 * MS, 0);
         assert_eq!(clock.now(100 * MS).total_micros(), 80_000 + 100_000);
         clock.quicken(0, 9);

@@ -1,5 +1,4 @@
-//! The life of a connection: what goes into smoltcp and comes out of it, and what smoltcp leaves to its user: how long to
-//! wait, why a connection ended, what ICMP errors mean.
+//! The life of a connection around smoltcp: segments in and out, timeouts, the reason of its end, and ICMP errors.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,29 +19,27 @@ use crate::facts::TcpFacts;
 use crate::outcome::Discard;
 use crate::stream::{End, Stream, StreamState, errno};
 
-/// How long a handshake may take where the application does not say.
+/// Time limit of a handshake if the application sets none.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long written bytes may stay unacknowledged: about what Linux's 15 retransmissions come to (`tcp_retries2`; RFC
-/// 1122, section 4.2.3.5, asks for 100 s at least). A window of 0 that the other side repeats counts as an answer.
+/// How long written bytes may stay unacknowledged: roughly Linux's 15 retransmissions (`tcp_retries2`). RFC 1122,
+/// section 4.2.3.5, asks for at least 100 s. Each segment that announces a window of 0 counts as progress.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Intervals of probes without an answer that end a connection: one until the first probe, and Linux's nine probes.
+/// Silent keep-alive intervals that end a connection: one until the first probe, then Linux's nine probes.
 const KEEP_ALIVE_INTERVALS: u32 = 10;
 
-/// How long an acknowledgement may wait for data to go with it. Linux waits 40 ms, but not at the beginning of a
-/// connection; RFC 9293, section 3.8.6.3, permits up to 500 ms.
+/// How long an acknowledgement may wait for data to carry it. Linux waits 40 ms, but not at the beginning of a
+/// connection. RFC 9293, section 3.8.6.3, permits up to 500 ms.
 const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(10);
 
-/// What an accepted connection takes for the time of its handshake, in µs of the fast clock. The driver had the handshake,
-/// so there is no measurement; this one makes the first retransmission timeout, which is three times as long, a second
-/// of real time (RFC 6298, section 2.1).
+/// Assumed handshake time of an accepted connection, in µs of the fast clock: the driver made the handshake. The first
+/// retransmission timeout is three times this value, one second of real time (RFC 6298, section 2.1).
 const ASSUMED_HANDSHAKE_US: u64 = 1_667_000;
 
-/// How long the block rests where smoltcp would repeat an acknowledgement that nobody asked for, in ns.
+/// How long the block rests when smoltcp starts to repeat an unprovoked acknowledgement, in ns.
 const REST_NS: u64 = 200_000_000;
 
-/// The end of a connection on this side.
 pub(super) struct Connection {
     /// Segments for the next turn.
     pub(super) queue: Queue,
@@ -54,41 +51,40 @@ pub(super) struct Connection {
     isn: u32,
     /// When smoltcp wants a turn, in ns.
     wake: Option<u64>,
-    /// smoltcp's state when it was last looked at.
+    /// smoltcp's state at the last `look`.
     before: State,
-    /// The handshake was over at some time.
+    /// The handshake has completed.
     was_open: bool,
     /// The other side's FIN was received.
     was_finished: bool,
-    /// To finish as soon as the handshake is over.
+    /// Finish as soon as the handshake is over.
     finishes: bool,
-    /// Why the connection ended.
     end: Option<End>,
-    /// An error that may be why the connection times out (RFC 1122, section 4.2.3.9).
+    /// An ICMP error to report if the connection times out (RFC 1122, section 4.2.3.9).
     soft: Option<i32>,
     /// When the handshake began.
     began: Option<u64>,
     connect_timeout: Duration,
     /// When the last SYN went out.
     syn_time: u64,
-    /// When the last segment came; `None`: as of the next turn.
+    /// When the last segment came. `None`: set at the next turn.
     heard: Option<u64>,
     keep_alive: Option<Duration>,
-    /// A keep-alive is due that the application did not ask for.
+    /// A keep-alive is due that the application did not ask for: see `settle`.
     is_nudged: bool,
     /// Bytes written so far.
     written: u64,
-    /// The other side's first sequence number behind its SYN.
+    /// Sequence number of the other side's first byte.
     first: u32,
-    /// Bytes that smoltcp gave so far, to the application or to `kept`.
+    /// Bytes that smoltcp handed out so far, to the application or to `kept`.
     given: u32,
-    /// What the other side has not acknowledged: bytes, and a FIN.
+    /// Unacknowledged bytes, plus 1 for an unacknowledged FIN.
     outstanding: usize,
-    /// When some of it was acknowledged, or it began to be outstanding.
+    /// When `outstanding` last fell or was 0.
     progress: u64,
-    /// No turn of smoltcp before.
+    /// smoltcp gets no turn before this time.
     rest: Option<u64>,
-    /// Received bytes that smoltcp would forget at the end of TIME-WAIT.
+    /// Received bytes that smoltcp would drop at the end of TIME-WAIT.
     kept: Vec<u8>,
     kept_read: usize,
 }
@@ -100,7 +96,7 @@ fn interface(sender: &mut Sender, isn: u32) -> Interface {
     let mut way = Way { sender, packet: None, out: None };
     let mut interface = Interface::new(config, &mut way, smoltcp::time::Instant::ZERO);
     interface.update_ip_addrs(|addresses| {
-        // A list with room for two takes one.
+        // Cannot fail: the list has room for two addresses.
         _ = addresses.push(address);
     });
     interface
@@ -116,7 +112,7 @@ fn add(time: u64, timeout: Duration) -> u64 {
 }
 
 impl Connection {
-    /// A connection that begins with its first turn. `None` where smoltcp refuses the addresses.
+    /// A connection that begins with its first turn. `None` if smoltcp refuses the addresses.
     pub(super) fn new(local: SocketAddr, peer: SocketAddr, mtu: u16, facts: TcpFacts) -> Option<Connection> {
         let mut sender = Sender::new(local.ip(), peer, mtu, facts.isn);
         let mut interface = interface(&mut sender, facts.isn);
@@ -125,7 +121,7 @@ impl Connection {
         socket.set_ack_delay(Some(delay(ACKNOWLEDGEMENT_DELAY)));
         let address = IpAddress::Ipv4(HERE);
         if facts.is_accepted {
-            // The driver sent it.
+            // The driver already sent the SYN-ACK.
             sender.swallow = Some(Flags(Flags::SYN.0 | Flags::ACK.0));
             socket.listen((address, local.port())).ok()?;
         } else {
@@ -167,14 +163,15 @@ impl Connection {
         })
     }
 
-    /// From now on, segments fit packets of `mtu` bytes. A larger MTU is tried (RFC 1191, section 6.3); a router that does not carry it says so.
+    /// Makes segments fit packets of `mtu` bytes from now on. The connection tries a larger MTU (RFC 1191, section
+    /// 6.3); a router that cannot carry it reports so.
     pub(super) fn set_mtu(&mut self, now: u64, mtu: u16) {
         if mtu == self.sender.mtu {
             return;
         }
         self.sender.mtu = mtu;
-        // The MTU of an interface is for ever. What moves between two of them is in the socket; the number that the
-        // second one has yet to draw is the same.
+        // smoltcp cannot change an interface's MTU, so a new interface replaces the old one. The connection's state is
+        // in the socket, and the seed gives the new interface the same initial sequence number.
         self.interface = interface(&mut self.sender, self.isn);
         self.settle(now);
     }
@@ -195,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// The connection's turn: segments out, and segments in as long as there is room for what they may cause.
+    /// The connection's turn: sends segments, then takes queued ones while the line has room for their answers.
     pub(super) fn tend(&mut self, now: u64, out: &mut dyn Out) {
         let now = self.clock.real_now(now);
         self.began.get_or_insert(now);
@@ -218,9 +215,7 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Lets smoltcp send what it wants to, until there is no room.
-    ///
-    /// smoltcp loses a fast retransmission that finds no room, so it is asked only while there is some.
+    /// Lets smoltcp send, only while the line has room: smoltcp loses a fast retransmission that finds none.
     fn send(&mut self, now: u64, out: &mut dyn Out) {
         if self.rest.is_some_and(|rest| rest > now) {
             return;
@@ -244,20 +239,19 @@ impl Connection {
                 self.socket_mut().set_keep_alive(interval);
             }
             if self.sender.repeats {
-                // Behind an acknowledged FIN smoltcp goes on probing a window of 0, and does not set the time of the next
-                // probe: it would never stop.
+                // After an acknowledged FIN, smoltcp would probe a window of 0 for ever, without a pause.
                 self.rest = Some(now.saturating_add(REST_NS));
                 return;
             }
         }
     }
 
-    /// Gives smoltcp one packet, for whose answer there is room.
+    /// Gives smoltcp one packet. The line has room for the answer.
     fn receive(&mut self, now: u64, packet: &[u8], out: &mut dyn Out) {
         let Some(segment) = packet.get(20..) else { return };
         let Ok(read) = Packet::new_checked(segment, segment.len() as u32) else { return };
         let (flags, state) = (read.flags(), self.before);
-        // smoltcp scales the window of its SYN, which does not scale: it would take bytes that its buffer cannot hold.
+        // smoltcp scales the unscaled window of its SYN-ACK, and would accept bytes that its buffer cannot hold.
         let end = read.sequence_number().wrapping_add(read.payload().len() as u32);
         if let Some(window_end) = self.sender.syn_window_end
             && !read.payload().is_empty()
@@ -315,7 +309,7 @@ impl Connection {
         self.look(now, flags.rst());
     }
 
-    /// Is a segment what it seems to be? Before the handshake is over smoltcp judges alone.
+    /// Judges a segment for blind attacks. During the handshake smoltcp judges alone.
     fn judge(&self, read: &Packet<'_>) -> Verdict {
         match self.before {
             State::Closed | State::Listen | State::SynSent | State::SynReceived => Verdict::Take,
@@ -331,7 +325,7 @@ impl Connection {
         }
     }
 
-    /// Gives smoltcp a packet that the block made. It answers a probe as often as it answers what it cannot accept.
+    /// Gives smoltcp a packet that the block made. smoltcp limits its answers to them as to any unacceptable segment.
     fn say(&mut self, now: u64, made: &[u8], out: &mut dyn Out) {
         self.sender.is_own = false;
         let at = self.clock.now(now);
@@ -340,13 +334,13 @@ impl Connection {
         self.look(now, false);
     }
 
-    /// The next sequence number of the other side: RCV.NXT of RFC 9293.
+    /// RCV.NXT of RFC 9293: the next sequence number of the other side.
     fn receive_next(&self) -> u32 {
         let received = self.given.wrapping_add(self.socket().recv_queue() as u32);
         self.first.wrapping_add(received).wrapping_add(self.was_finished.into())
     }
 
-    /// The first sequence number that the other side has not acknowledged: SND.UNA of RFC 9293.
+    /// SND.UNA of RFC 9293: the first sequence number that the other side has not acknowledged.
     fn acknowledged(&self) -> u32 {
         if !self.was_open {
             return self.isn;
@@ -356,7 +350,7 @@ impl Connection {
         self.isn.wrapping_add(1).wrapping_add(count).wrapping_add(fin.into())
     }
 
-    /// Looks what became of the connection. `was_reset`: the last segment had the bit RST.
+    /// Follows a change of smoltcp's state. `was_reset`: the last segment had RST set.
     fn look(&mut self, now: u64, was_reset: bool) {
         let (state, before) = (self.socket().state(), self.before);
         self.before = state;
@@ -376,7 +370,7 @@ impl Connection {
                 self.was_finished = true;
                 self.keep_unread();
             }
-            // smoltcp listens again; here, this was the only connection.
+            // smoltcp listens again, because the other side reset the handshake. This block accepts only once.
             State::Listen if before == State::SynReceived => {
                 self.end.get_or_insert(End::Reported(errno::ECONNREFUSED));
                 self.socket_mut().abort();
@@ -401,7 +395,7 @@ impl Connection {
         self.outstanding = outstanding;
     }
 
-    /// Takes the unread bytes over: smoltcp forgets them at the end of TIME-WAIT. Nothing comes behind them.
+    /// Copies the unread bytes, which smoltcp drops at the end of TIME-WAIT. No bytes can follow them.
     fn keep_unread(&mut self) {
         let len = self.socket().recv_queue();
         if len > 0 {
@@ -413,13 +407,12 @@ impl Connection {
         }
     }
 
-    /// Bytes, and a FIN, that the other side has not acknowledged.
     fn outstanding_now(&self) -> usize {
         let fin = matches!(self.before, State::FinWait1 | State::Closing | State::LastAck);
         self.unacknowledged() + usize::from(fin)
     }
 
-    /// When patience ends, in ns.
+    /// When the connection times out, in ns.
     fn deadline(&self) -> Option<u64> {
         match self.before {
             State::Closed | State::TimeWait => None,
@@ -440,7 +433,7 @@ impl Connection {
             return;
         }
         if self.before == State::SynSent {
-            // There is nothing to reset (RFC 9293, section 3.10.5).
+            // RFC 9293, section 3.10.5: a SYN-SENT connection sends no reset.
             self.sender.swallow = Some(Flags(Flags::RST.0 | Flags::ACK.0));
         }
         self.end = Some(end);
@@ -449,10 +442,10 @@ impl Connection {
         self.settle(now);
     }
 
-    /// Asks smoltcp for its next time, after whatever may have moved it.
+    /// Asks smoltcp for its next time; called after every change that may have moved it.
     ///
-    /// Three duplicate acknowledgements of everything but the FIN stop smoltcp's retransmission timer, and nothing starts
-    /// it again. A keep-alive that is due does: it becomes the FIN.
+    /// smoltcp stops its retransmission timer for good after three duplicate acknowledgements of everything but the
+    /// FIN. A keep-alive restarts it: smoltcp sends the FIN in place of the probe.
     fn settle(&mut self, now: u64) {
         let at = self.clock.now(now);
         if self.was_open && self.outstanding > 0 && self.interface.poll_at(at, &self.sockets).is_none() {
@@ -464,7 +457,6 @@ impl Connection {
         self.wake = wake.map(|wake| wake.max(self.rest.unwrap_or(0)));
     }
 
-    /// The application wrote so many bytes.
     fn wrote(&mut self, now: u64, taken: usize) -> usize {
         if taken > 0 {
             self.written += taken as u64;
@@ -474,17 +466,16 @@ impl Connection {
         taken
     }
 
-    /// The application read so many bytes.
     fn took(&mut self, now: u64, taken: usize) -> usize {
         if taken > 0 {
             self.given = self.given.wrapping_add(taken as u32);
-            // There may be a larger window to announce.
+            // The window may have grown: smoltcp may want to announce it.
             self.settle(now);
         }
         taken
     }
 
-    /// The application read so many of the bytes that were taken over from smoltcp.
+    /// Accounts for `taken` bytes that the application read from `kept`.
     fn took_kept(&mut self, taken: usize) {
         self.kept_read += taken;
         if self.kept_read == self.kept.len() {
@@ -493,7 +484,7 @@ impl Connection {
         }
     }
 
-    /// Is this the sequence number of a segment that the other side has not acknowledged?
+    /// Was this sequence number sent, and not acknowledged?
     pub(super) fn is_in_flight(&self, sequence: u32) -> bool {
         let acknowledged = self.acknowledged();
         sequence.wrapping_sub(acknowledged) < self.sender.next.wrapping_sub(acknowledged)
@@ -596,15 +587,15 @@ impl Stream for Connection {
     }
 
     fn abort(&mut self, now: u64) {
-        // In TIME-WAIT both sides have everything.
+        // In TIME-WAIT both sides already have everything.
         if self.before == State::TimeWait {
             return;
         }
         self.give_up(now, End::Aborted);
     }
 
-    /// While connecting, any error ends the connection, as in Linux (`tcp_v4_err`) and as RFC 5461, section 4.1,
-    /// describes. Of an open connection an error is only remembered (RFC 1122, section 4.2.3.9).
+    /// While connecting, any error ends the connection, as in Linux (`tcp_v4_err`) and RFC 5461, section 4.1. An open
+    /// connection only remembers the error (RFC 1122, section 4.2.3.9).
     fn report(&mut self, now: u64, errno: i32, mtu: u16) {
         if errno == errno::EMSGSIZE {
             if let Some(smaller) = report::smaller_mtu(self.sender.mtu, mtu, self.sender.address) {
@@ -623,9 +614,9 @@ impl Stream for Connection {
     }
 
     fn set_keep_alive(&mut self, interval: Option<Duration>) {
-        // An interval of 0 would be one probe after the other.
+        // An interval of 0 would send probes without a pause.
         let interval = interval.map(|interval| interval.max(Duration::from_secs(1)));
-        // Silence before probes says nothing.
+        // Silence before the first probe does not count.
         (self.keep_alive, self.heard) = (interval, None);
         self.socket_mut().set_keep_alive(interval.map(delay));
         self.wake = Some(0);

@@ -1,7 +1,7 @@
 //! smoltcp's device: one received packet, and the way down through the stack.
 //!
-//! smoltcp makes whole IPv4 packets, between the addresses [`HERE`](super::HERE) and [`THERE`](super::THERE). The block below makes
-//! the real header, so this one takes smoltcp's off, puts the options of a SYN in order and writes the checksum.
+//! smoltcp makes whole IPv4 packets between [`HERE`](super::HERE) and [`THERE`](super::THERE). This device strips the
+//! IP header, since the block below writes the real one. It also orders the options of a SYN and writes the checksum.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,24 +19,24 @@ use crate::pseudo;
 
 const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 
-/// What is known of the segments that were sent, and room for the next one.
+/// State of sent segments, and a buffer for the next one.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) address: IpAddr,
     pub(super) peer: SocketAddr,
-    /// Of the path, in bytes.
+    /// MTU of the path, in bytes.
     pub(super) mtu: u16,
-    /// The next segment with exactly these flags is not sent.
+    /// Do not send the next segment with exactly these flags.
     pub(super) swallow: Option<Flags>,
-    /// One behind the last sequence number that was sent: SND.NXT of RFC 9293, without probes of a window of 0.
+    /// SND.NXT of RFC 9293: the sequence number behind the last byte sent, not counting window probes.
     pub(super) next: u32,
     /// The other side's window is 0.
     pub(super) is_shut: bool,
-    /// smoltcp sends of its own accord, and answers no segment.
+    /// smoltcp sends on its own: it does not answer a segment.
     pub(super) is_own: bool,
-    /// Behind a SYN that acknowledges: the end of the window that it announced. `None` behind any other segment.
+    /// Window end that the last segment announced, if it was a SYN-ACK. `None` after any other segment.
     pub(super) syn_window_end: Option<u32>,
-    /// The last segment acknowledged exactly what the one before did, announced the same window and carried nothing.
+    /// The last segment was empty and repeated acknowledgement and window of the one before.
     pub(super) repeats: bool,
     /// Sequence number, acknowledgement number, offset, flags and window of the last segment.
     last: [u8; 12],
@@ -60,23 +60,23 @@ impl Sender {
         }
     }
 
-    /// The MTU for smoltcp, whose own header is that of IPv4: what a longer one takes more is not there for segments.
+    /// The MTU to tell smoltcp, which always assumes an IPv4 header: less the extra bytes of an IPv6 header.
     fn mtu_of_smoltcp(&self) -> usize {
         let longer = if self.address.is_ipv4() { 0 } else { ipv6::Packet::HEADER_BYTES - IP_BYTES };
         usize::from(self.mtu).saturating_sub(longer)
     }
 
-    /// The window of the last segment, as it is on the wire.
+    /// The window field of the last segment.
     pub(super) fn announced_window(&self) -> u16 {
         u16::from_be_bytes([self.last[10], self.last[11]])
     }
 
-    /// The acknowledgement of the last segment.
+    /// The acknowledgement number of the last segment.
     pub(super) fn announced_acknowledgement(&self) -> u32 {
         u32::from_be_bytes([self.last[4], self.last[5], self.last[6], self.last[7]])
     }
 
-    /// Sends the first `len` bytes of the scratch room, an IPv4 packet without checksums.
+    /// Sends the first `len` bytes of `scratch`, an IPv4 packet without checksums.
     fn send(&mut self, len: usize, out: &mut dyn Out) {
         let Some(segment) = self.scratch.get_mut(IP_BYTES..len) else { return };
         let Ok(wire_len) = u16::try_from(segment.len()) else { return };
@@ -85,10 +85,10 @@ impl Sender {
         let (first, acknowledged, window) = (read.sequence_number(), read.acknowledgment_number(), read.window());
         let data_len = segment.len().saturating_sub(header_len) as u32;
         let end = first.wrapping_add(data_len + u32::from(flags.syn()) + u32::from(flags.fin()));
-        // smoltcp goes back to the first unacknowledged byte when it retransmits, and gives its acknowledgements that
-        // number, too. The other side takes no acknowledgement from below its window, so two sides that both retransmit
-        // would never hear each other. RFC 9293, section 3.10.7.4: an acknowledgement has SND.NXT. The same for the reset
-        // of an abort; other resets have a number that their receiver chose.
+        // When smoltcp retransmits, it goes back to the first unacknowledged byte, and its bare acknowledgements carry
+        // that number too. The other side ignores an acknowledgement from below its window. Two sides that both
+        // retransmit would never hear each other. RFC 9293, section 3.10.7.4: an acknowledgement carries SND.NXT, and
+        // so does the reset of an abort. Other resets carry a number that their receiver chose.
         let is_behind = |number: u32| (1..=i32::MAX as u32).contains(&self.next.wrapping_sub(number));
         let is_bare = data_len == 0 && (flags == Flags::ACK || flags.rst() && flags.ack() && self.is_own);
         if is_bare && is_behind(first) {
@@ -123,15 +123,14 @@ impl Sender {
         }
         let (header, payload) = segment.split_at_checked(header_len).unwrap_or((segment, &[]));
         let meta = Meta { remote: Some(self.peer), protocol: protocol::TCP, ..Meta::default() };
-        // A segment that a block below does not let out is lost like one on the wire, and is sent again.
+        // A segment that a block below refuses counts as lost, and is sent again.
         _ = out.emit(meta, header, payload);
     }
 }
 
-/// The device for one call into smoltcp. Without a way out it says only what it can do.
+/// The device for one call into smoltcp. If `out` is `None`, it only reports its capabilities.
 pub(super) struct Way<'a> {
     pub(super) sender: &'a mut Sender,
-    /// The packet that was received.
     pub(super) packet: Option<&'a [u8]>,
     pub(super) out: Option<&'a mut dyn Out>,
 }
@@ -157,7 +156,7 @@ impl Device for Way<'_> {
         Some(Room { sender: self.sender, out })
     }
 
-    /// Checksums are the block's own work: a peer on this machine may leave them out, which smoltcp does not know.
+    /// smoltcp must not check checksums: a peer on this machine may leave them out. The block checks them.
     fn capabilities(&self) -> DeviceCapabilities {
         let mut checksum = ChecksumCapabilities::default();
         (checksum.ipv4, checksum.tcp) = (Checksum::None, Checksum::None);
@@ -167,7 +166,6 @@ impl Device for Way<'_> {
     }
 }
 
-/// A packet for smoltcp.
 pub(super) struct Received<'a>(&'a [u8]);
 
 impl RxToken for Received<'_> {
@@ -176,7 +174,6 @@ impl RxToken for Received<'_> {
     }
 }
 
-/// Room for a packet of smoltcp.
 pub(super) struct Room<'a> {
     sender: &'a mut Sender,
     out: &'a mut dyn Out,

@@ -1,17 +1,16 @@
-//! TCP (RFC 9293): one connection, of which smoltcp is the protocol machine.
+//! TCP (RFC 9293): one connection, with smoltcp as the protocol machine.
 //!
-//! - *Up.* The block checks ports, peer, checksum and options of a segment, with a name for every discard, and queues it.
-//!   smoltcp gets it in the block's turn.
-//! - *Down.* An application writes through [`crate::Stack::stream`]; segments leave in the block's turn, and only
+//! - *Up.* The block checks ports, peer, checksum and options of a segment and queues it; each kind of discard has a
+//!   name. smoltcp gets the segment in the block's turn.
+//! - *Down.* An application writes through [`crate::Stack::stream`]. Segments leave in the block's turn, and only
 //!   while the line has room. Packets do not go down through this block.
-//! - *Reports.* ICMP errors come as packets or by [`Stream::report`]. They end a handshake; of an open connection they
-//!   lower the MTU, or tell why it timed out.
+//! - *Reports.* ICMP errors come as packets or by [`Stream::report`]. During the handshake they end the connection.
+//!   Later they lower the MTU, or explain a timeout.
 //!
-//! What is not here: a listener, which the driver has; timestamps, and the sender's half of SACK, which smoltcp lacks. The
-//! state cannot move to another stack.
+//! Missing: a listener (the driver has it), timestamps, the sender's half of SACK (smoltcp lacks both), moving state.
 //!
-//! Read next: `connection.rs` for the connection's life, `clock.rs` for why time runs fast, `device.rs` for how segments
-//! leave, `sequence.rs` for the first sequence number, `blind.rs` for segments of an attacker.
+//! Read next: `connection.rs` for the connection's life, `clock.rs` for why time runs fast, `device.rs` for how
+//! segments leave, `sequence.rs` for the first sequence number, `blind.rs` for an attacker's segments.
 
 mod blind;
 mod clock;
@@ -68,22 +67,20 @@ pub static KIND: Kind = Kind {
     build,
 };
 
-/// The addresses of both sides for smoltcp. It has the connection and its ports; the real addresses, of either family, are those of
-/// the block below.
+/// Addresses for smoltcp; the ports are the real ones. The block below has the real addresses, IPv4 or IPv6.
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 
 /// The window field of a SYN with receive buffers of the usual size.
 pub const TCP_WINDOW: u16 = u16::MAX;
 
-/// The window scale of a SYN with receive buffers of the usual size (RFC 7323): smoltcp's, which has one bit more than
-/// the buffer needs.
+/// The window scale of such a SYN (RFC 7323). smoltcp uses one bit more than the buffer needs.
 pub const TCP_WINDOW_SHIFT: u8 = (USUAL_BYTES.ilog2() + 1 - u16::BITS) as u8;
 
-/// Bytes of each buffer where the facts name none.
+/// Bytes of each buffer if the facts say 0.
 const USUAL_BYTES: u32 = 256 << 10;
 
-/// Bytes that every link carries in one packet of IPv4 (RFC 791, section 3.2).
+/// MTU that every link carries over IPv4, in bytes (RFC 791, section 3.2).
 const LEAST_LINK_MTU: u16 = 68;
 
 /// Bytes of the longest header: 15 words.
@@ -95,7 +92,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     let Some(peer) = given.endpoint("to") else {
         return wrong("`tcp` needs the other side".into(), "to");
     };
-    // RFC 1122, section 4.2.3.10.
+    // RFC 1122, section 4.2.3.10: the peer must be a single station.
     let is_for_many = |address: IpAddr| address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST);
     if is_for_many(peer.ip()) || facts.broadcast().map(IpAddr::V4) == Some(peer.ip()) {
         return wrong(format!("{} is no single station", peer.ip()), "to");
@@ -107,31 +104,30 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     if facts.mtu < least {
         return wrong(format!("`tcp` needs an MTU of {least} bytes, and {} has {}", facts.device, facts.mtu), "port");
     }
-    // The form of the parameter has no larger number.
+    // `Form::Number` limits the port to 16 bits.
     let local = SocketAddr::new(facts.address, given.number("port") as u16);
     let connection = Connection::new(local, peer, facts.mtu, facts.tcp);
     let Some(connection) = connection else { return wrong(format!("no connection from {local} to {peer}"), "to") };
     Ok(Box::new(Tcp { local, peer, rule: facts.checksum, mtu: facts.mtu, connection }))
 }
 
-/// One end of a connection.
 struct Tcp {
     local: SocketAddr,
     peer: SocketAddr,
     rule: ChecksumRule,
-    /// Of the device.
+    /// MTU of the device.
     mtu: u16,
     connection: Connection,
 }
 
 impl Tcp {
-    /// Is this an ICMP error about a segment on its way?
+    /// Reads an ICMP error about a segment that is on its way.
     fn read_problem(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
         let report = problem::read(packet, self.local.ip(), protocol::TCP)?;
         let [high, low, to_high, to_low, sequence @ ..] = *report.transport;
         let to = SocketAddr::new(report.target, u16::from_be_bytes([to_high, to_low]));
         let is_ours = u16::from_be_bytes([high, low]) == self.local.port() && to == self.peer;
-        // RFC 5927, section 4.1: whoever only guesses ports does not know the sequence numbers.
+        // RFC 5927, section 4.1: an attacker that guesses the ports does not know the sequence numbers.
         if !is_ours || !self.connection.is_in_flight(u32::from_be_bytes(sequence)) {
             return Err(Discard::OtherFlow);
         }
@@ -142,7 +138,7 @@ impl Tcp {
     }
 }
 
-/// Would smoltcp take these options? It drops a segment without a word where it would not.
+/// Can smoltcp read these options? If not, it drops the segment silently.
 fn are_read(mut options: &[u8]) -> bool {
     while !options.is_empty() {
         match TcpOption::parse(options) {
@@ -209,7 +205,7 @@ impl Block for Tcp {
 
     fn facts_changed(&mut self, now: u64, facts: &Facts) {
         self.rule = facts.checksum;
-        // If the device's MTU stays, so does the path MTU that the connection has learnt.
+        // While the device's MTU stays the same, the connection keeps the path MTU that it has learnt.
         if facts.mtu != self.mtu {
             self.mtu = facts.mtu;
             self.connection.set_mtu(now, facts.mtu.max(LEAST_LINK_MTU));

@@ -1,4 +1,4 @@
-//! The options of SYN segments in the order in which Linux sends them. Middleboxes and conformance tests compare them.
+//! Orders the options of a SYN as Linux does, since middleboxes and conformance tests look at the order.
 
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
@@ -6,8 +6,8 @@ const MAXIMUM_SEGMENT_SIZE: u8 = 2;
 const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 
-/// Puts the options of a SYN into Linux's order: MSS, SACK permitted, window scale, each filled up in front with
-/// no-operations to four bytes. Other options, or no room, leave the options as they were.
+/// Puts the options of a SYN into Linux's order: MSS, SACK permitted, window scale. Each is padded in front with
+/// no-operations to four bytes. Other options, or too little room, leave everything unchanged.
 pub(super) fn order_as_linux(options: &mut [u8]) {
     if let Some(ordered) = ordered(options) {
         options.copy_from_slice(&ordered[..options.len()]);
@@ -58,7 +58,7 @@ mod tests {
         check(&[2, 4, 5, 180, 4, 2, 0, 0], &[2, 4, 5, 180, 1, 1, 4, 2]);
         check(&[2, 4, 5, 180], &[2, 4, 5, 180]);
         check(&[], &[]);
-        // What it does not know, or cannot read, stays.
+        // Unknown or unreadable options stay unchanged.
         for kept in [&[8, 10, 0, 0][..], &[2, 4, 5], &[2], &[2, 9, 0, 0], &[3, 0, 0, 0], &[2, 4, 5, 180, 0, 0, 0, 0]] {
             check(kept, kept);
         }

@@ -1,4 +1,4 @@
-//! Received segments that wait for a turn, one behind the other in one buffer, in packets that smoltcp reads.
+//! Queue of received segments that wait for a turn, as packets that smoltcp reads, in one buffer.
 
 use base::limits::STACK_TCP_QUEUE_BYTES;
 use packet::frame::protocol;
@@ -7,10 +7,10 @@ use packet::ipv4;
 use super::{HERE, THERE};
 use crate::outcome::Discard;
 
-/// Bytes of the header that is put in front of each segment: the block below took the packet's own.
+/// Bytes of the header in front of each segment. The block below removed the packet's own.
 const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
 
-/// Packets in the order in which they came. Keeps its memory.
+/// Packets in the order of arrival. Reuses its memory.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     bytes: Vec<u8>,
@@ -23,7 +23,7 @@ impl Queue {
         self.start == self.bytes.len()
     }
 
-    /// Copies a segment in, behind a header that smoltcp reads: lengths, protocol and addresses.
+    /// Appends a segment behind a header for smoltcp: lengths, protocol and addresses.
     pub(super) fn push(&mut self, segment: &[u8]) -> Result<(), Discard> {
         let total = u16::try_from(segment.len() + IP_BYTES).map_err(|_| Discard::TcpTruncated)?;
         if self.bytes.len() - self.start + usize::from(total) > STACK_TCP_QUEUE_BYTES {
@@ -45,14 +45,13 @@ impl Queue {
         Ok(())
     }
 
-    /// The first packet.
     pub(super) fn first(&self) -> Option<&[u8]> {
         let rest = self.bytes.get(self.start..)?;
         let [_, _, high, low, ..] = *rest else { return None };
         rest.get(..usize::from(u16::from_be_bytes([high, low])))
     }
 
-    /// Forgets the first packet.
+    /// Drops the first packet.
     pub(super) fn pop(&mut self) {
         self.start += self.first().map_or(0, <[u8]>::len);
         if self.is_empty() {

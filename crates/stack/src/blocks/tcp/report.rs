@@ -1,21 +1,21 @@
-//! What ICMP errors mean to a connection: errors of Linux's numbers, and the next smaller MTU.
+//! Maps ICMP errors to Linux error numbers and to a smaller MTU.
 
 use std::net::IpAddr;
 
 use crate::problem::ProblemKind;
 use crate::stream::errno;
 
-/// The least MTU that an ICMP error brings about, in bytes: Linux's `min_pmtu`. An attacker could name any other, down to
-/// 68, and so make a connection all headers (RFC 5927, section 7.2).
+/// The least MTU that an ICMP error can set, in bytes: Linux's `min_pmtu`. An attacker could otherwise go down to 68
+/// and make a connection all headers (RFC 5927, section 7.2).
 pub(super) const LEAST_MTU: u16 = 552;
 
-/// The same over IPv6, where no link carries less (RFC 8200, section 5).
+/// The same for IPv6: every link carries this much (RFC 8200, section 5).
 pub(super) const LEAST_MTU_V6: u16 = 1280;
 
-/// The plateaus of RFC 1191, section 7.1, for routers that do not say what the next link carries.
+/// The plateaus of RFC 1191, section 7.1, for routers that do not report the next link's MTU.
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296];
 
-/// The error of Linux's table (`icmp_err_convert` in net/ipv4/icmp.c), and the MTU where it is EMSGSIZE.
+/// The errno of Linux's table (`icmp_err_convert` in net/ipv4/icmp.c), and the MTU if it is EMSGSIZE.
 pub(super) fn errno_of(kind: ProblemKind) -> (i32, u16) {
     match kind {
         ProblemKind::TooBig(mtu) => (errno::EMSGSIZE, mtu),
@@ -25,7 +25,7 @@ pub(super) fn errno_of(kind: ProblemKind) -> (i32, u16) {
     }
 }
 
-/// The error for a code of "destination unreachable" (RFC 792; RFC 1122, section 3.2.2.1; RFC 1812, section 5.2.7.1).
+/// The errno for a code of "destination unreachable" (RFC 792; RFC 1122, section 3.2.2.1; RFC 1812, section 5.2.7.1).
 fn errno_of_code(code: u8) -> i32 {
     match code {
         0 | 6 | 9 | 11 => errno::ENETUNREACH,
@@ -38,8 +38,7 @@ fn errno_of_code(code: u8) -> i32 {
     }
 }
 
-/// The MTU of the path after a report, where it is smaller than `mtu`. A report never makes it larger. `own` is the address of this
-/// side.
+/// The path MTU after a report, if it is smaller than `mtu`: reports never raise it. `own` is this side's address.
 pub(super) fn smaller_mtu(mtu: u16, reported: u16, own: IpAddr) -> Option<u16> {
     let least = if own.is_ipv4() { LEAST_MTU } else { LEAST_MTU_V6 };
     let reported = match reported {

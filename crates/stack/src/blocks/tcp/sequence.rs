@@ -1,17 +1,17 @@
-//! Makes smoltcp begin with the initial sequence number that the Flow Manager gave.
+//! Makes smoltcp start with the initial sequence number of the Flow Manager.
 //!
-//! smoltcp draws that number from a generator of its own, sPCG32, which only its seed can lead: `Config::random_seed`. Each
-//! draw is one step of a linear congruential generator, which can be undone, and some bits of the state. This module goes
-//! back from the wanted number to the seed. A smoltcp that draws otherwise fails the test of the numbers on the wire.
+//! smoltcp draws that number from its own generator, sPCG32, and only `Config::random_seed` influences it. Each draw
+//! is one step of a linear congruential generator, which can be undone. This module goes back from the wanted number
+//! to the seed. If a smoltcp release draws differently, the tests of wire bytes fail.
 
-/// The step of smoltcp's generator: `state * FACTOR + SUMMAND`.
+/// One step of smoltcp's generator: `state * FACTOR + SUMMAND`.
 const FACTOR: u64 = 0xbb2e_fcec_3c39_611d;
 const SUMMAND: u64 = 0x7590_ef39;
 /// `FACTOR * INVERSE` is 1 in 64 bits.
 const INVERSE: u64 = inverse(FACTOR);
 
-/// The inverse of an odd number in 64 bits, by Newton's method: each round doubles the right bits, of which an odd number
-/// has three as its own inverse.
+/// The inverse of an odd number modulo 2^64, by Newton's method. An odd number is its own inverse in three bits, and
+/// each round doubles the correct bits.
 const fn inverse(odd: u64) -> u64 {
     let mut found = odd;
     let mut round = 0;
@@ -29,15 +29,15 @@ const fn before(state: u64) -> u64 {
     state.wrapping_sub(SUMMAND).wrapping_mul(INVERSE)
 }
 
-/// What one draw gives: the state shifted by 29 less its top three bits.
+/// The result of a draw: the state shifted by 29 less its top three bits.
 const fn drawn(state: u64) -> u32 {
     (state >> (29 - (state >> 61))) as u32
 }
 
-/// The seed whose second draw is `number`. The first draw is the identification of IPv4 packets, which smoltcp's
-/// `Interface::new` draws again where it is 0.
+/// The seed whose second draw is `number`. The first draw is the identification of IPv4 packets. `Interface::new`
+/// draws that again if it is 0, so the seed avoids this.
 pub(super) fn seed(number: u32) -> u64 {
-    // The top three bits are 0, so that the draw shifts by 29; the lower 29 bits are free.
+    // With 0 in the top three bits the draw shifts by 29, which leaves the lower 29 bits free.
     let states = (0_u64..1 << 29).map(|free| u64::from(number) << 29 | free);
     let good = |second: &u64| {
         let first = drawn(before(*second));

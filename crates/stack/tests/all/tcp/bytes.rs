@@ -1,4 +1,4 @@
-//! Segments as they are on the wire.
+//! Segments on the wire.
 
 use stack::{SendError, StreamState, TCP_WINDOW, TCP_WINDOW_SHIFT, TcpFacts};
 
@@ -32,14 +32,14 @@ fn a_syn_is_that_of_linux_with_the_given_number() {
 fn a_syn_over_ipv6_has_the_longer_header_off_its_mss() {
     let mut stack = build_with(TEXTS_V6[0], &tcp_facts_v6(0, false));
     let frame = turn(&mut stack, 9 * S, 1).remove(0);
-    // Version 6; 32 bytes of TCP; its number; 64 hops.
+    // Version 6; 32 bytes of TCP; protocol 6; hop limit 64.
     assert_eq!(frame[12..22], [0x86, 0xdd, 0x60, 0, 0, 0, 0, 32, 6, 64]);
     let options = [2, 4, 5, 160, 1, 1, 4, 2, 1, 3, 3, TCP_WINDOW_SHIFT];
     assert_eq!(read(&frame), (ISNS[0], 0, 2, TCP_WINDOW, &options[..], &[][..]));
     let mut mended = frame.clone();
     mend_tcp(&mut mended);
     assert_eq!(mended, frame, "the checksum is right");
-    // Segments are as long as the MTU permits, and no longer.
+    // Segments fill the MTU exactly.
     let mut pair = Pair::open_between(ends_v6(), Link::default(), 1);
     stream(&mut pair.hosts[0]).write(pair.now, &[7; 20_000]);
     pair.pass(S);
@@ -64,10 +64,10 @@ fn an_accepted_connection_begins_with_its_number_and_sends_no_syn() {
     assert_eq!(stream(&mut accepted).write(S, b"hello"), 5);
     let hello = turn(&mut accepted, S, 0).remove(0);
     assert_eq!(read(&hello).0, ISNS[1].wrapping_add(1));
-    // The first measurement is assumed: what is lost is sent again after a second.
+    // The first round-trip time is assumed: a lost segment is sent again after a second.
     assert_eq!(accepted.next().map(|next| (next - S).div_ceil(100 * MS)), Some(10));
 
-    // Linux's options with timestamps, without window scale.
+    // Linux's options with timestamps, but without window scale.
     let mut other = build_with(TEXTS[1], &tcp_facts(1, true));
     syn.truncate(54);
     let syn = segment(0, 5, 0, 2, 60_000, &[2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0], &[]);
@@ -119,7 +119,7 @@ fn without_room_nothing_is_sent_and_nothing_lost() {
     }
     assert!(received == bytes);
     assert_eq!(stream(&mut pair.hosts[0]).unacknowledged(), 0);
-    // Nothing is there, and no room is left: neither is called.
+    // Neither closure runs without bytes to read or room to write.
     assert_eq!(stream(&mut pair.hosts[1]).read_with(pair.now, &mut |_| panic!("nothing is there")), 0);
     let whole = vec![7; 1 << 20];
     stream(&mut pair.hosts[0]).write(pair.now, &whole);

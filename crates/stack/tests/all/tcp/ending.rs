@@ -1,4 +1,4 @@
-//! How connections fail to begin, and how they end.
+//! How connections fail to open, and how they end.
 
 use stack::{End, Stack, StreamState};
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn a_connect_to_nobody_times_out() {
         pair.run(100 * S, |pair| pair.states()[0] != StreamState::Connecting);
         assert_eq!(pair.states()[0], StreamState::Closed(Some(End::TimedOut)));
         assert_eq!((pair.now - began, End::TimedOut.errno()), (seconds * S, 110));
-        // 0, 1, 3, 7, 15 and 31 s, and no reset to nobody.
+        // SYNs at 0, 1, 3, 7, 15 and 31 s, and no reset.
         let syns: Vec<u8> = pair.sent.iter().filter(|(from, _)| *from == 0).map(|(_, frame)| read(frame).2).collect();
         assert_eq!(syns, vec![2; syn_count]);
         assert!(pair.turn_count < 20);
@@ -32,7 +32,7 @@ fn a_connect_to_nobody_times_out() {
 fn a_reset_of_a_syn_is_a_refusal() {
     let mut stack = build_with(TEXTS[0], &tcp_facts(0, false));
     turn(&mut stack, S, 1);
-    // A reset that does not know the number is none.
+    // A reset with a wrong acknowledgement number is ignored.
     receive(&mut stack, S, &segment(1, 0, ISNS[0].wrapping_add(9), 0x14, 0, &[], &[]));
     turn(&mut stack, S, 1);
     assert_eq!(stream(&mut stack).state(), StreamState::Connecting);
@@ -72,7 +72,7 @@ fn both_orders_of_finishing_and_both_at_once() {
             stream(&mut pair.hosts[other]).is_at_end()
         });
         if !both {
-            // Half closed: the other direction goes on.
+            // Half closed: the other direction still works.
             assert_eq!(pair.states()[other], StreamState::Open);
             stream(&mut pair.hosts[other]).write(pair.now, b"still here");
             pair.run(S, |pair| stream(&mut pair.hosts[first]).readable() == 10);
@@ -81,7 +81,7 @@ fn both_orders_of_finishing_and_both_at_once() {
         pair.pass(S);
         let expected = if both { [StreamState::TimeWait; 2] } else { [StreamState::TimeWait, FINISHED] };
         assert_eq!([pair.states()[first], pair.states()[other]], expected);
-        // What was not read outlives TIME-WAIT.
+        // Unread bytes survive TIME-WAIT.
         pair.pass(5 * S);
         assert_eq!(pair.states(), [FINISHED; 2]);
         let mut to = [0; 20];
@@ -118,7 +118,7 @@ fn an_abort_resets_the_other_side_which_can_read_what_came() {
     assert_eq!(stream(&mut pair.hosts[1]).read(pair.now, &mut to), 10);
     assert!(!stream(&mut pair.hosts[1]).is_at_end(), "the other side did not finish");
     assert_eq!(pair.hosts.each_ref().map(Stack::next), [None; 2]);
-    // A segment for a connection that is no more is answered by a reset.
+    // A closed connection answers a segment with a reset.
     receive(&mut pair.hosts[0], pair.now, &segment(1, 9, 9, 0x10, 0, &[], b"late"));
     assert_eq!(turn(&mut pair.hosts[0], pair.now, 1).iter().map(|frame| read(frame).2).collect::<Vec<_>>(), [4]);
 }

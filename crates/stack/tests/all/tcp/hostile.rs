@@ -1,4 +1,4 @@
-//! Segments that no peer should send: each is taken, or a discard that is counted, and none is a panic.
+//! Segments that no peer should send: each is taken, or discarded and counted. None panics.
 
 use stack::{Stack, StreamState};
 
@@ -24,7 +24,7 @@ fn discarded(stack: &Stack) -> u64 {
     stack.discards().map(|(_, count)| count).sum()
 }
 
-/// Gives a frame to a stack and its turn, and looks whether it is accounted for.
+/// Gives a frame to a stack, then a turn. Returns whether the stack accounts for the frame.
 fn take(stack: &mut Stack, now: u64, frame: &[u8]) -> bool {
     let before = discarded(stack);
     let outcome = stack.receive(now, frame, &mut |_| panic!("a stream delivers nothing"));
@@ -35,7 +35,7 @@ fn take(stack: &mut Stack, now: u64, frame: &[u8]) -> bool {
     outcome.is_ok()
 }
 
-/// Stacks in several states, each with a frame of the other side that fits.
+/// Stacks in several states, each with a valid frame from the other side.
 fn stacks() -> Vec<(Stack, u64, Vec<u8>, usize)> {
     let mut all = Vec::new();
     let [mut connecting, accepted] = ends();
@@ -92,7 +92,7 @@ fn mutations_with_right_checksums_are_accounted_for() {
             }
         }
     }
-    // Every byte of flags and every offset, on a stack of its own.
+    // Every value of the flags and offset bytes, each on a fresh stack.
     for index in 0..stacks().len() {
         for value in 0..=255 {
             for at in [46, 47] {
@@ -118,7 +118,7 @@ fn ten_thousand_segments_of_random_bytes() {
             now += random.below(50 * MS);
             let mut segment: Vec<u8> = frame[34..38].to_vec();
             segment.extend((0..16 + random.below(200)).map(|_| random.next() as u8));
-            // Plausible numbers, offsets and flags, more often than chance has it.
+            // Plausible numbers, offsets and flags, more often than pure chance would give.
             if random.below(4) > 0 {
                 segment[4..8]
                     .copy_from_slice(&(ISNS[1 - host].wrapping_add(random.below(600_000) as u32)).to_be_bytes());
@@ -176,8 +176,8 @@ fn more_segments_than_the_queue_keeps_are_discarded_and_sent_again() {
     assert_eq!(stream(&mut pair.hosts[1]).readable(), 1_400);
 }
 
-/// A window is announced in multiples of 1 << [`stack::TCP_WINDOW_SHIFT`], rounded down: a buffer that has room for less says 0, although the
-/// other side was permitted these bytes before. What it acknowledges with them, and behind them, counts.
+/// A window is announced in multiples of 1 << [`stack::TCP_WINDOW_SHIFT`], rounded down. A nearly full buffer says 0,
+/// although the other side may still send a few bytes. Acknowledgements with or behind those bytes count.
 #[test]
 fn a_shut_window_keeps_out_bytes_and_no_acknowledgements() {
     let mut pair = Pair::open(Link::default(), 1);
@@ -186,7 +186,7 @@ fn a_shut_window_keeps_out_bytes_and_no_acknowledgements() {
     turn(&mut pair.hosts[0], now, 1);
     let [mut host, _] = pair.hosts;
     let acknowledged = |count: u32| ISNS[0].wrapping_add(1 + count);
-    // The receive buffer.
+    // Bytes of the receive buffer.
     let (mut sent, full) = (0, 256 << 10);
     while full - sent > 3 {
         let len = (full - sent - 3).min(1_000);
@@ -198,20 +198,20 @@ fn a_shut_window_keeps_out_bytes_and_no_acknowledgements() {
         turn(&mut host, now, 1);
         sent += len;
     }
-    // The acknowledgement is no longer delayed.
+    // The delayed acknowledgement has gone out.
     let now = now + S / 2;
     let last = turn(&mut host, now, 1).pop().unwrap();
     assert_eq!((read(&last).3, stream(&mut host).unacknowledged()), (0, written));
-    // With three bytes, as much as there is room for.
+    // With three bytes, as many as fit.
     let three = segment(1, ISNS[1] + 1 + sent as u32, acknowledged(1_460), 0x10, 60_000, &[], &[3; 3]);
     receive(&mut host, now, &three);
     turn(&mut host, now, 1);
     assert_eq!(stream(&mut host).unacknowledged(), written - 1_460);
-    // Behind them.
+    // Behind the three bytes.
     receive(&mut host, now, &segment(1, ISNS[1] + 4 + sent as u32, acknowledged(2_920), 0x10, 60_000, &[], &[]));
     turn(&mut host, now, 1);
     assert_eq!((stream(&mut host).unacknowledged(), stream(&mut host).readable()), (written - 2_920, sent));
-    // Far from the window: of somebody who guesses.
+    // Far from the window: a blind attacker's guess.
     receive(&mut host, now, &segment(1, ISNS[1] + 90_000 + sent as u32, acknowledged(4_380), 0x10, 60_000, &[], &[]));
     turn(&mut host, now, 1);
     assert_eq!(stream(&mut host).unacknowledged(), written - 2_920);

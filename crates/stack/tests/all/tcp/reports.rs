@@ -8,7 +8,7 @@ use crate::support::*;
 const EMSGSIZE: i32 = 90;
 const HOST_UNREACHABLE: i32 = 113;
 
-/// An ICMP error of host 1 about a frame of host 0.
+/// An ICMP error from host 1 about a frame of host 0.
 fn icmp(kind: u8, code: u8, mtu: u16, about: &[u8]) -> Vec<u8> {
     let mut message = vec![kind, code, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
@@ -42,7 +42,7 @@ fn an_error_ends_a_handshake_at_once() {
         assert!(stack.take_problem().is_some());
         assert!(turn(&mut stack, S, 1).is_empty());
         assert_eq!(stack.next(), None);
-        // The driver's report is the same.
+        // A report by the driver has the same effect.
         let mut stack = build_with(TEXTS[0], &tcp_facts(0, false));
         turn(&mut stack, S, 1);
         stream(&mut stack).report(S, errno, 0);
@@ -57,7 +57,7 @@ fn an_error_about_an_open_connection_is_told_only_if_it_times_out() {
     stream(&mut pair.hosts[0]).write(pair.now, b"x");
     pair.pass(S);
     assert_eq!(pair.states(), [StreamState::Open; 2]);
-    // Progress forgets it.
+    // Progress makes the connection forget the error.
     pair.lose = Box::new(|_, _| true);
     stream(&mut pair.hosts[0]).write(pair.now, b"y");
     stream(&mut pair.hosts[0]).report(pair.now, HOST_UNREACHABLE, 0);
@@ -70,7 +70,7 @@ fn a_smaller_path_mtu_makes_segments_smaller_and_nothing_makes_them_larger() {
     let mut pair = Pair::open(Link::default(), 1);
     let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at >> 4) as u8).collect();
     stream(&mut pair.hosts[0]).write(pair.now, &bytes);
-    // A router that carries 1,000 bytes drops what is larger and reports it.
+    // A router with an MTU of 1,000 drops larger packets and reports them.
     pair.lose = Box::new(|_, frame| frame.len() > 1_014);
     let mut told = 0;
     let mut received = Vec::new();

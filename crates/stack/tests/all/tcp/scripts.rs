@@ -1,4 +1,4 @@
-//! The scripted exchanges of `testkit`, against the block in virtual time: every time is exact.
+//! The scripted exchanges of `testkit` against the block, in virtual time: every time is exact.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
@@ -11,7 +11,7 @@ use crate::support::*;
 
 const ETHERNET_BYTES: usize = 14;
 
-/// A stack with the driver's part of an accepted connection.
+/// A stack, with the driver's part of an accepted connection.
 struct Block {
     stack: Option<Stack>,
     /// 0 connects, 1 accepts.
@@ -37,7 +37,7 @@ impl Block {
         self.stack.as_mut().ok_or("there is no connection yet".into())
     }
 
-    /// What the block sends now.
+    /// Collects what the block sends now.
     fn turn(&mut self) -> Result<(), String> {
         let (now, to) = (self.now, 1 - self.host);
         let frames = turn(self.stack()?, now, to);

@@ -1,16 +1,16 @@
-//! Bytes over good and bad links, windows, and time that passes without work.
+//! Bytes over good and bad links, windows, and idle time.
 
 use stack::{End, StreamState};
 use std::time::Duration;
 
 use super::wire::*;
 
-/// Byte `at` of what `host` writes.
+/// The byte that `host` writes at offset `at`.
 fn byte(host: usize, at: usize) -> u8 {
     (at ^ at >> 8 ^ at >> 16) as u8 ^ host as u8
 }
 
-/// Both hosts write so many bytes, read those of the other, and finish. Returns the ns that it took.
+/// Both hosts write `bytes` bytes, read the other's, and finish. Returns the time that it took, in ns.
 fn exchange(ends: [stack::Stack; 2], link: Link, seed: u64, bytes: usize) -> u64 {
     let mut pair = Pair::open_between(ends, link, seed);
     let began = pair.now;
@@ -36,7 +36,7 @@ fn exchange(ends: [stack::Stack; 2], link: Link, seed: u64, bytes: usize) -> u64
         }
         read == [bytes; 2] && (0..2).all(|host| stream(&mut pair.hosts[host]).is_at_end())
     });
-    // The last acknowledgement may be lost, and TIME-WAIT over when the other side asks again: it is reset then.
+    // If the last acknowledgement is lost and TIME-WAIT over, a repeated FIN gets a reset.
     let is_closed = |state: &StreamState| matches!(state, StreamState::Closed(Some(End::Finished | End::Reset)));
     pair.run(100 * S, |pair| pair.states().iter().all(is_closed));
     assert!(pair.states().contains(&StreamState::Closed(Some(End::Finished))));
@@ -108,19 +108,19 @@ fn a_window_of_zero_is_probed_and_reading_opens_it() {
         stream(&mut pair.hosts[0]).writable() == 0 && stream(&mut pair.hosts[1]).readable() > 250 << 10
     });
     pair.pass(20 * S);
-    // The last bytes are less than what a scaled window can say.
+    // A scaled window cannot express the last few bytes.
     assert!(((512 << 10) - 8..=512 << 10).contains(&written), "{written}");
     let window = |pair: &Pair| pair.sent.iter().rev().find(|(from, _)| *from == 1).map(|(_, frame)| read(frame).3);
     assert_eq!(window(&pair), Some(0));
-    // An hour: probes, each answered, and no timeout.
+    // One hour: every probe is answered, and there is no timeout.
     (pair.sent, pair.turn_count) = (Vec::new(), 0);
     pair.pass(3_600 * S);
     let probes = pair.sent.iter().filter(|(from, _)| *from == 0).count();
     assert!((280..400).contains(&probes), "{probes}");
-    // To probe, to answer, and to hear the answer.
+    // Turns to probe, to answer, and to take the answer.
     assert!(pair.turn_count <= 3 * probes, "{}", pair.turn_count);
     assert_eq!(pair.states(), [StreamState::Open; 2]);
-    // The update is lost; a probe finds the window open.
+    // The window update is lost; a probe finds the window open.
     let mut lost = 0;
     pair.lose = Box::new(move |from, _| {
         lost += usize::from(from == 1);

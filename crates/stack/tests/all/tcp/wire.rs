@@ -11,13 +11,13 @@ pub const S: u64 = 1_000 * MS;
 
 pub const ISNS: [u32; 2] = [0xffff_fff0, 7];
 
-/// The facts of a host, whose connection is accepted where `is_accepted` says so.
+/// The facts of a host. `is_accepted`: its connection is accepted by the driver.
 pub fn tcp_facts(host: usize, is_accepted: bool) -> Facts {
     let tcp = TcpFacts { isn: ISNS[host], is_accepted, ..TcpFacts::default() };
     Facts { tcp, ..facts(host) }
 }
 
-/// The same over IPv6.
+/// The same for IPv6.
 pub fn tcp_facts_v6(host: usize, is_accepted: bool) -> Facts {
     Facts { tcp: tcp_facts(host, is_accepted).tcp, ..facts_v6(host) }
 }
@@ -30,7 +30,7 @@ pub fn ends() -> [Stack; 2] {
     [0, 1].map(|host| build_with(TEXTS[host], &tcp_facts(host, host == 1)))
 }
 
-/// The same over IPv6.
+/// The same for IPv6.
 pub fn ends_v6() -> [Stack; 2] {
     [0, 1].map(|host| build_with(TEXTS_V6[host], &tcp_facts_v6(host, host == 1)))
 }
@@ -39,17 +39,17 @@ pub fn stream(stack: &mut Stack) -> &mut dyn Stream {
     stack.stream().unwrap()
 }
 
-/// What becomes of frames: of a thousand, so many are lost, duplicated, and delayed behind others.
+/// Fate of frames, per thousand: lost, duplicated, delayed behind others.
 #[derive(Clone, Copy, Default)]
 pub struct Link {
     pub lost: u64,
     pub doubled: u64,
     pub delayed: u64,
-    /// One way, in ns.
+    /// One-way delay in ns.
     pub delay: u64,
 }
 
-/// A way out with room for so many frames.
+/// A line with room for this many frames, and the frames sent.
 pub struct Room(pub usize, pub Vec<Vec<u8>>);
 
 impl Line for Room {
@@ -63,7 +63,7 @@ impl Line for Room {
     }
 }
 
-/// What a turn sends, the driver's part done.
+/// The frames that a stack sends in a turn, after the driver's part.
 pub fn turn(stack: &mut Stack, now: u64, to: usize) -> Vec<Vec<u8>> {
     let mut room = Room(usize::MAX, Vec::new());
     stack.tend(now, &mut room, &mut |_| panic!("a stream delivers nothing"));
@@ -74,7 +74,6 @@ pub fn receive(stack: &mut Stack, now: u64, frame: &[u8]) {
     _ = stack.receive(now, frame, &mut |_| panic!("a stream delivers nothing"));
 }
 
-/// Is the frame of this host lost?
 type Lose = dyn FnMut(usize, &[u8]) -> bool;
 
 pub struct Pair {
@@ -82,15 +81,15 @@ pub struct Pair {
     pub link: Link,
     pub now: u64,
     pub turn_count: usize,
-    /// Every frame that was sent, with its sender, lost ones as well.
+    /// Every frame that was sent, lost ones too, with its sender.
     pub sent: Vec<(usize, Vec<u8>)>,
-    /// Those for which this says so are lost.
+    /// Decides whether a frame of this host is lost.
     pub lose: Box<Lose>,
-    /// Frames on their way, by the time of arrival.
+    /// Frames on their way, by time of arrival.
     on_way: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     number: u64,
     random: u64,
-    /// The driver's part of an accepted connection: the frames of host 0 wait for its answer to the SYN.
+    /// The driver's part of an accepted connection: it answers the SYN, and frames of host 0 wait for that.
     answers: bool,
 }
 
@@ -110,12 +109,12 @@ impl Pair {
         }
     }
 
-    /// A connection that is open, with the driver of host 1 answering the SYN.
+    /// An open connection; the driver of host 1 answered the SYN.
     pub fn open(link: Link, seed: u64) -> Pair {
         Pair::open_between(ends(), link, seed)
     }
 
-    /// The same between these ends.
+    /// The same between these stacks.
     pub fn open_between(ends: [Stack; 2], link: Link, seed: u64) -> Pair {
         let mut pair = Pair::new(ends, link, seed);
         pair.answers = true;
@@ -144,7 +143,7 @@ impl Pair {
     fn send(&mut self, from: usize, frame: Vec<u8>) {
         let flags = read(&frame).2;
         if self.answers && from == 0 && flags == 0x02 {
-            // The driver of host 1 answers the SYN, and gives it to the connection before anything else.
+            // The driver of host 1 answers the SYN, and gives it to the connection first.
             receive(&mut self.hosts[1], self.now, &frame);
             return self.put(1, syn_ack(&frame));
         }
@@ -158,7 +157,7 @@ impl Pair {
         self.put(from, frame);
     }
 
-    /// Lets time pass until `done`, and panics at `limit` ns from now.
+    /// Lets time pass until `done`; panics after `limit` ns.
     pub fn run(&mut self, limit: u64, mut done: impl FnMut(&mut Pair) -> bool) {
         let end = self.now + limit;
         while !done(self) {
@@ -167,7 +166,7 @@ impl Pair {
         }
     }
 
-    /// Lets exactly so much time pass.
+    /// Lets exactly `time` ns pass.
     pub fn pass(&mut self, time: u64) {
         let end = self.now + time;
         while self.now < end {
@@ -175,7 +174,7 @@ impl Pair {
         }
     }
 
-    /// To the next event, or to `end`.
+    /// Advances to the next event, or to `end`.
     fn step(&mut self, end: u64) {
         let next = self.hosts.iter().filter_map(Stack::next).chain(self.on_way.keys().next().map(|key| key.0)).min();
         self.now = next.unwrap_or(end).clamp(self.now, end);
@@ -194,7 +193,7 @@ impl Pair {
     }
 }
 
-/// The driver's answer to a SYN: the accepted side's number, window and options.
+/// The driver's answer to a SYN: number, window and options of the accepted side.
 pub fn syn_ack(syn: &[u8]) -> Vec<u8> {
     let sequence = read(syn).0;
     // The MSS leaves room for the headers (RFC 9293, section 3.7.1).
@@ -210,7 +209,7 @@ pub fn syn_ack(syn: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// A frame with one segment of a host to the other.
+/// A frame with one segment from a host to the other.
 pub fn segment(
     from: usize,
     sequence: u32,
@@ -239,7 +238,7 @@ pub fn segment(
     frame
 }
 
-/// Makes the checksum of the segment in a frame right, if it is there.
+/// Recomputes the checksum of the segment in a frame, if there is one.
 pub fn mend_tcp(frame: &mut [u8]) {
     if frame.len() >= headers(frame) + 20 {
         mend_transport(frame, 16);

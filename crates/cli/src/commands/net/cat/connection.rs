@@ -1,4 +1,4 @@
-//! `streamline net cat tcp`: one connection, standard input to it, and what comes to standard output.
+//! `streamline net cat tcp`: one connection. Sends standard input, and writes received data to standard output.
 
 use super::Args;
 use crate::commands::net::tcp::{self, Dialer};
@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args, wait: Option<Duration>) -> Outcome {
         };
         match output.write_all(&buffer[..received]).and_then(|()| output.flush()) {
             Ok(()) => {}
-            // The reader of standard output has gone.
+            // The reader of standard output closed it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(CommandError::Failed(format!("standard output: {error}"))),
         }
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args, wait: Option<Duration>) -> Outcome {
     }
 }
 
-/// The connection: to the peer, or the first that comes. None: a signal came first.
+/// Connects to the peer, or accepts the first connection. `None`: a signal came first.
 fn open(args: &Args, asked: BorrowedFd<'_>) -> Result<Option<TcpStream>, CommandError> {
     args.socket.refuse_stack()?;
     if let Some(peer) = args.to {
@@ -98,11 +98,11 @@ fn open(args: &Args, asked: BorrowedFd<'_>) -> Result<Option<TcpStream>, Command
     }
 }
 
-/// What was read of the input and not taken by the connection.
+/// Input that was read, and not yet sent.
 #[derive(Default)]
 struct Unsent {
     bytes: Vec<u8>,
-    /// How many of them it took.
+    /// Bytes of it that the connection has accepted.
     taken: usize,
 }
 
@@ -111,7 +111,7 @@ impl Unsent {
         self.taken == self.bytes.len()
     }
 
-    /// Reads a piece; all before it is sent.
+    /// Reads a piece. The previous piece must have been sent.
     fn read(&mut self, input: BorrowedFd<'_>) -> io::Result<usize> {
         self.taken = 0;
         self.bytes.resize(PIECE, 0);
@@ -120,7 +120,7 @@ impl Unsent {
         Ok(read?)
     }
 
-    /// Writes as much as the connection takes now.
+    /// Writes as much as the connection accepts now.
     fn write(&mut self, mut stream: &TcpStream) -> io::Result<()> {
         while !self.is_empty() {
             match stream.write(&self.bytes[self.taken..]) {
@@ -133,7 +133,7 @@ impl Unsent {
     }
 }
 
-/// Sleeps until one of these can go on, or so long at most. Says which can.
+/// Sleeps until one of these is ready, for at most `most`. Returns which ones are ready.
 fn sleep(fds: &[Option<BorrowedFd<'_>>], most: Option<Duration>) -> Result<Vec<bool>, CommandError> {
     let mut polled: Vec<PollFd<'_>> =
         fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();

@@ -1,4 +1,4 @@
-//! `streamline net echo tcp`: sends back what comes on each connection, a thread for each.
+//! `streamline net echo tcp`: sends back the data of each connection, on a thread per connection.
 
 use super::Args;
 use crate::commands::net::tcp;
@@ -10,10 +10,10 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections at once; others wait at the listener.
+/// The most connections at a time. More connections wait at the listener.
 const MOST: usize = 256;
 
-/// After an error of the listener.
+/// The pause after an error of the listener, and while [`MOST`] connections are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes moved at once.
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Accepts connections until the process ends.
 fn accept(listener: &TcpListener) {
-    // Each connection holds one.
+    // Each open connection holds a clone, so the count of clones is the count of connections.
     let place = Arc::new(());
     let mut told = None;
     loop {
@@ -43,7 +43,7 @@ fn accept(listener: &TcpListener) {
         let held = Arc::clone(&place);
         let echoed = listener.accept().and_then(|(stream, _)| {
             let echo = move || {
-                // A peer that resets has enough.
+                // A reset by the peer is no error.
                 let _ = echo(&stream);
                 drop(held);
             };

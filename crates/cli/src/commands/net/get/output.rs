@@ -1,4 +1,4 @@
-//! Where `net get` writes: standard output, or a file that has another name until it is complete.
+//! Where `net get` writes: standard output, or a file that gets its final name once it is complete.
 
 use crate::exit::{CommandError, Outcome};
 use rustix::fs::{Mode, OFlags};
@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// What is written to.
+/// The destination.
 pub(super) enum Output {
-    /// For programs as it is, for people what their terminal can show.
+    /// Programs get the bytes unchanged; a terminal gets only characters that it can show.
     Stdout {
         shown: Option<Vec<u8>>,
     },
     File(Part),
 }
 
-/// A file on its way: `FILE.part` until it is complete. What an end leaves behind, a later command completes.
+/// A file in progress: `FILE.part` until it is complete. A later command can complete what an aborted one left.
 pub(super) struct Part {
     file: File,
     part: PathBuf,
@@ -28,7 +28,7 @@ impl Output {
         Output::Stdout { shown: io::stdout().is_terminal().then(Vec::new) }
     }
 
-    /// A file whose bytes from `first` on come; 0: all of them.
+    /// Opens a file for the bytes from `first` on. 0: the whole file.
     pub(super) fn file(path: &Path, first: u64) -> Result<Output, CommandError> {
         let failed = |error: io::Error| CommandError::Failed(format!("{}: {error}", path.display()));
         if path.is_dir() || path.file_name().is_none() {
@@ -40,7 +40,7 @@ impl Output {
         let mut name = path.as_os_str().to_os_string();
         name.push(".part");
         let part = PathBuf::from(name);
-        // A symlink at a name that others can guess would lead the bytes elsewhere.
+        // Other users can guess this name: a symlink under it must not lead the bytes elsewhere.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(0o666);
         let mut file = File::from(rustix::fs::open(&part, flags, mode).map_err(|errno| failed(errno.into()))?);
@@ -48,7 +48,7 @@ impl Output {
             return Err(CommandError::Failed(format!("{}: another process writes it", part.display())));
         }
         let there = file.metadata().map_err(failed)?.len();
-        // Bytes of a range stand alone where nothing waits for them.
+        // The range continues the file if the file has `first` bytes. An absent file gets the bytes of the range alone.
         let len = if first > 0 && there == first { there } else { 0 };
         if first > 0 && there != 0 && len == 0 {
             return Err(CommandError::Failed(format!("{} has {there} bytes, not {first}", part.display()))
@@ -58,7 +58,7 @@ impl Output {
         Ok(Output::File(Part { file, part, path: path.into(), len }))
     }
 
-    /// Writes; no where nobody reads any more.
+    /// Writes. `false`: the reader of standard output closed it.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<bool, CommandError> {
         let (written, name) = match self {
             Output::Stdout { shown: None } => (io::stdout().write_all(bytes), "standard output".to_string()),
@@ -79,7 +79,7 @@ impl Output {
         }
     }
 
-    /// Everything was written: a file gets its name.
+    /// All bytes were written: gives the file its name.
     pub(super) fn complete(self) -> Outcome {
         match self {
             Output::Stdout { .. } => match io::stdout().flush() {
@@ -93,11 +93,11 @@ impl Output {
         }
     }
 
-    /// Not everything came. Says how to go on with what did; removes a file without any.
+    /// Bytes are missing. Keeps the file and says how to go on; removes an empty file.
     pub(super) fn abandon(&self) -> Option<String> {
         match self {
             Output::File(Part { part, len: 0, .. }) => {
-                // A file without bytes helps nobody, and harms nobody.
+                // An empty file is of no use.
                 let _ = std::fs::remove_file(part);
                 None
             }
@@ -109,7 +109,7 @@ impl Output {
     }
 }
 
-/// Takes the text out of bytes; a letter at their end that is not complete stays.
+/// Takes complete UTF-8 text out of the bytes. An incomplete character at the end stays.
 fn whole(bytes: &mut Vec<u8>) -> String {
     let cut = (1..=bytes.len().min(3)).find(|len| {
         let tail = &bytes[bytes.len() - len..];
@@ -153,7 +153,7 @@ mod tests {
         output.complete().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
         assert!(!part.exists());
-        // A range alone.
+        // The bytes of a range alone.
         let mut output = Output::file(&path, 7).unwrap();
         output.write(b"789").unwrap();
         output.complete().unwrap();

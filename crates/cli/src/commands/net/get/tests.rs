@@ -1,11 +1,11 @@
-//! The client over the host's TCP on loopback, against servers that say what each test wants.
+//! The client over the host's TCP on loopback, against servers with scripted answers.
 
 use super::*;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
-/// A server that gives these answers, one a connection. Gives the requests, and what the command came to.
+/// Runs a server that gives these answers, one per connection. Returns the requests and the command's result.
 fn exchange(answers: &[&str], url: &str, range: Option<Range>, file: &Path) -> (Vec<String>, Outcome) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let local = listener.local_addr().unwrap();
@@ -25,7 +25,7 @@ fn exchange(answers: &[&str], url: &str, range: Option<Range>, file: &Path) -> (
     });
     let mut connect = |_: &Url| TcpStream::connect(local).map_err(CommandError::from);
     let outcome = get(&mut connect, Url::parse(url).unwrap(), range, Some(file), &StopFlag::new());
-    // Connections that the client did not make.
+    // Ends the accepts for connections that the client did not make.
     let mut ends = 0;
     while !server.is_finished() && ends < 20 {
         drop(TcpStream::connect(local));

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// An address that `net get` can ask.
+/// An address of a page for `net get`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
-    /// A name or an address; one of IPv6 without its brackets.
+    /// A name or an address. IPv6 without its brackets.
     pub(super) host: String,
     pub(super) port: u16,
     /// From `/` on, with the query, without the fragment.
@@ -20,7 +20,7 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Reads an absolute address; the error says what is wrong with it.
+    /// Reads an absolute address. The error says what is wrong.
     pub(super) fn parse(text: &str) -> Result<Url, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(format!("`{text}` is no URL, as http://10.0.0.2/a.txt"));
@@ -34,7 +34,7 @@ impl Url {
         if authority.contains('@') {
             return Err("a URL with a user or a password is not read".into());
         }
-        // RFC 3986 3.2.2: an address of IPv6 stands in brackets.
+        // RFC 3986 3.2.2: an IPv6 address is in brackets.
         let (host, port, is_literal) = match authority.strip_prefix('[').map(|rest| rest.split_once(']')) {
             Some(Some((host, port))) => (host, port, true),
             Some(None) => return Err(format!("`{authority}` has no `]`; an address of IPv6 is written as [fd00::2]")),
@@ -62,7 +62,7 @@ impl Url {
         Ok(Url { host: host.into(), port, target: target(path)? })
     }
 
-    /// Follows a link of a page at this address.
+    /// The address to which a link on the page at this address leads.
     pub(super) fn join(&self, link: &str) -> Result<Url, String> {
         let link = link.split('#').next().unwrap_or_default();
         let scheme = link.split_once(':').map(|(scheme, _)| scheme);
@@ -86,14 +86,14 @@ impl Url {
         Ok(Url { target: target(&text)?, ..self.clone() })
     }
 
-    /// Host and port, as a field `Host` has them.
+    /// Host and port in the form of the field `Host`.
     pub(super) fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         if self.port == 80 { host } else { format!("{host}:{}", self.port) }
     }
 }
 
-/// A path with its query as a request has it: without dot segments, and with `%41` for what may not stand in it.
+/// A path and its query in the form of a request: no dot segments, and `%41` for characters that may not stand in it.
 fn target(text: &str) -> Result<String, String> {
     let text = text.split('#').next().unwrap_or_default();
     if let Some(control) = text.chars().find(|one| one.is_control()) {

@@ -1,14 +1,14 @@
-//! Dates of HTTP (RFC 9110 5.6.7): seconds since 1970 as `Sun, 06 Nov 1994 08:49:37 GMT`, and back. The two obsolete forms are
-//! not read: the condition that holds one is then as if it were absent.
+//! Dates of HTTP (RFC 9110 5.6.7): seconds since 1970 as `Sun, 06 Nov 1994 08:49:37 GMT`, and back. The two obsolete
+//! forms are not read: a condition with such a date is ignored.
 
 const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAY: u64 = 24 * 60 * 60;
 
-/// The last second of the year 9999, the last that has a date.
+/// The last second of the year 9999, the last one with a date.
 const LAST: u64 = 253_402_300_799;
 
-/// A moment as a date; seconds since 1970.
+/// The date of a time in seconds since 1970.
 pub(in super::super) fn date(seconds: u64) -> String {
     let seconds = seconds.min(LAST);
     let (days, time) = (seconds / DAY, seconds % DAY);
@@ -17,7 +17,7 @@ pub(in super::super) fn date(seconds: u64) -> String {
     format!("{name}, {day:02} {month} {year:04} {:02}:{:02}:{:02} GMT", time / 3600, time / 60 % 60, time % 60)
 }
 
-/// The moment of a date; none where it is no date since 1970.
+/// The time of a date, in seconds since 1970. `None`: this is no date since 1970.
 pub(in super::super) fn seconds(text: &str) -> Option<u64> {
     let number = |range: std::ops::Range<usize>| -> Option<u64> {
         let digits = text.get(range)?;
@@ -30,12 +30,12 @@ pub(in super::super) fn seconds(text: &str) -> Option<u64> {
         return None;
     }
     let seconds = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second.min(59);
-    // Also what stands between the numbers, and the name of the day.
+    // Compare the whole text: this checks the name of the day and the characters between the numbers, too.
     let is_date = date(seconds) == text || (second == 60 && text.ends_with(":60 GMT"));
     is_date.then_some(seconds)
 }
 
-/// Year, month and day of so many days since 1970, by the algorithm of Howard Hinnant's `civil_from_days`.
+/// Year, month and day of a number of days since 1970, by the algorithm of Howard Hinnant's `civil_from_days`.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
@@ -47,7 +47,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
-/// Days from 1970 to a day, the other way.
+/// Days from 1970 to a day: the inverse of [`civil`].
 fn days(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year / 400, year % 400);

@@ -1,13 +1,13 @@
-//! One range of bytes (RFC 9110 14.1.2): what a request asks for, and what there is of it.
+//! One range of bytes (RFC 9110 14.1.2): the requested bytes, and those that the file has.
 
-/// What a field `Range` comes to for a file.
+/// The meaning of a field `Range` for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Part {
-    /// Everything: the field is no single range of bytes, and a server may pass over it (RFC 9110 14.2).
+    /// The whole file: the field is no single range of bytes, and a server may ignore it (RFC 9110 14.2).
     Whole,
-    /// These bytes, the first and the number; at least one.
+    /// `len` bytes from `first` on; `len` is at least 1.
     Some { first: u64, len: u64 },
-    /// None of the bytes that there are.
+    /// No byte: the range lies outside the file.
     None,
 }
 
@@ -32,7 +32,7 @@ pub(in super::super) fn part(value: &str, len: u64) -> Part {
     }
 }
 
-/// The two numbers of `1-2`, `1-` or `-2`; none where it is none of them. With two, the second is not less.
+/// The numbers of `1-2`, `1-` or `-2`. `None` for any other text. The second number is not less than the first.
 pub(in super::super) fn bounds(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (first, last) = range.split_once('-')?;
     // A number beyond 64 bits lies behind the end of every file.

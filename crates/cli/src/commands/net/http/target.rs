@@ -1,23 +1,23 @@
-//! Targets of requests (RFC 9112 3.2): the names on the way from the root, and names as text for links and pages.
+//! Targets of requests (RFC 9112 3.2): splits them into names, and encodes names for links and pages.
 
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStringExt;
 
-/// A target that was understood.
+/// A parsed target.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Target {
-    /// The names from the root on: none is empty, `.` or `..`, or holds `/` or a zero byte.
+    /// The names from the root on. No name is empty, `.` or `..`, or contains `/` or a zero byte.
     pub(in super::super) names: Vec<OsString>,
-    /// Does it end with `/`, or is the root?
+    /// Does it end with `/`, or is it the root?
     pub(in super::super) is_folder: bool,
-    /// What follows `?`, with it; else empty.
+    /// The query with its `?`. Empty if there is none.
     pub(in super::super) query: String,
 }
 
-/// Reads a target; none where it is no path, leads above the root, or holds what no name can.
+/// Reads a target. `None`: it is no path, leads above the root, or has a character that no name can have.
 pub(in super::super) fn target(text: &str) -> Option<Target> {
-    // RFC 9112 3.2.2: a server takes the absolute form, too.
+    // RFC 9112 3.2.2: a server accepts the absolute form, too.
     let rest = match text.get(..7) {
         Some(scheme) if scheme.eq_ignore_ascii_case("http://") => {
             text[7..].find(['/', '?']).map_or("/", |at| &text[7 + at..])
@@ -45,7 +45,7 @@ pub(in super::super) fn target(text: &str) -> Option<Target> {
     Some(Target { names, is_folder, query: query.into() })
 }
 
-/// Bytes of a text in which `%41` stands for a byte.
+/// Decodes `%41` to the byte it stands for.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -63,21 +63,21 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A name as it stands in a link: everything but letters, digits and `-._~` as `%41` (RFC 3986 2.3).
+/// A name for a link: every byte except letters, digits and `-._~` becomes `%41` (RFC 3986 2.3).
 pub(in super::super) fn encoded(name: &[u8]) -> String {
     let mut text = String::new();
     for byte in name {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
             text.push(char::from(*byte));
         } else {
-            // A string takes what it is given.
+            // Writing to a string cannot fail.
             let _ = write!(text, "%{byte:02X}");
         }
     }
     text
 }
 
-/// A text as it stands in a page.
+/// A text for an HTML page.
 pub(in super::super) fn escaped(text: &str) -> String {
     let mut page = String::new();
     for letter in text.chars() {

@@ -1,4 +1,4 @@
-//! The client of a test: opens the streams, ends the test, and has the results of both sides.
+//! The client of a test: opens the streams, ends the test, and exchanges results with the server.
 
 use super::super::tcp::Stream;
 use super::data::Data;
@@ -7,7 +7,7 @@ use base::atomic::StopFlag;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What a test came to.
+/// The result of a test.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) parameters: Parameters,
@@ -15,13 +15,13 @@ pub(super) struct Measured {
     pub(super) there: Results,
 }
 
-/// How often the progress is told, and how soon a signal is seen.
+/// How often progress is reported and signals are checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long the streams of a server that sends are read on for its results.
+/// How long the client keeps reading the streams of a sending server until its results come.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Runs a test. `connect` opens a connection to the server; `look` gets the time and the bytes of all streams now and then.
+/// Runs a test. `connect` opens a connection to the server. `look` regularly gets the time and the bytes of all streams.
 pub(super) fn run<S: Stream>(
     connect: &dyn Fn() -> io::Result<S>,
     parameters: &Parameters,
@@ -56,7 +56,8 @@ pub(super) fn run<S: Stream>(
     }
     let here = data.results();
     control.send(State::TestEnd)?;
-    // A sender stops here. A server that sends may be held up by what is in flight: reading goes on until it has its results.
+    // A sender stops here. A server that sends may still have data in flight and be blocked: the client reads on until
+    // the server's results have come.
     let mut reading = None;
     let streams = if parameters.reverse {
         reading = Some(data);
@@ -68,7 +69,7 @@ pub(super) fn run<S: Stream>(
     loop {
         match control.poll(LOOK)? {
             Some(State::ExchangeResults) => break,
-            // What the server sent before it knew.
+            // The server sent this state before it knew of the end.
             Some(State::TestStart | State::TestRunning) => {}
             Some(state) => return Err(unexpected(&mut control, state)),
             None if began.elapsed() > DRAIN => return Err(io::ErrorKind::TimedOut.into()),
@@ -90,7 +91,7 @@ fn expect<S: Stream>(control: &mut Control<S>, expected: State) -> io::Result<()
     }
 }
 
-/// What another state than the expected one says.
+/// The error for an unexpected state.
 fn unexpected<S: Stream>(control: &mut Control<S>, state: State) -> io::Error {
     let (kind, text) = match state {
         State::AccessDenied => (io::ErrorKind::ResourceBusy, "the server is busy with another test".to_string()),

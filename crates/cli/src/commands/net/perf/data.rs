@@ -1,4 +1,4 @@
-//! The streams of data of a test: a thread for each, which writes or reads until it is told to stop, and counts.
+//! The data streams of a test: one thread each, which writes or reads until it is stopped, and counts.
 
 use super::super::tcp::{Stream, is_timeout};
 use super::protocol::{Parameters, Results};
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a write or read waits before it looks whether to stop.
+/// How long a write or read waits before it checks for the stop.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Streams that run.
+/// The running streams.
 pub(super) struct Data<S> {
     counts: Vec<Arc<AtomicU64>>,
     threads: Vec<JoinHandle<S>>,
     stop: StopFlag,
     began: Instant,
     processor: [f64; 2],
-    /// Bytes and moment at the end of the seconds that do not count.
+    /// Bytes and time at the end of the seconds that do not count.
     omitted: Option<(Vec<u64>, Instant)>,
 }
 
 impl<S: Stream> Data<S> {
-    /// Starts a thread for each stream; `sends`: they write.
+    /// Starts a thread for each stream. `sends`: the threads write.
     pub(super) fn start(streams: Vec<S>, parameters: &Parameters, sends: bool) -> io::Result<Data<S>> {
         let (counts, threads, stop) = (Vec::new(), Vec::new(), StopFlag::new());
         let began = Instant::now();
@@ -44,23 +44,23 @@ impl<S: Stream> Data<S> {
         Ok(data)
     }
 
-    /// What each stream has moved so far.
+    /// The bytes that each stream has moved so far.
     fn raw(&self) -> Vec<u64> {
         // Relaxed: a count carries no other data.
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// What all have moved.
+    /// The bytes of all streams so far.
     pub(super) fn total(&self) -> u64 {
         self.raw().iter().sum()
     }
 
-    /// How long they run.
+    /// How long the streams have run.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// What was moved before this moment does not count.
+    /// Leaves all bytes up to now out of the results.
     pub(super) fn omit_until_now(&mut self) {
         self.omitted = Some((self.raw(), Instant::now()));
     }
@@ -70,7 +70,7 @@ impl<S: Stream> Data<S> {
         self.omitted.is_some()
     }
 
-    /// What counts of it, up to now.
+    /// The results up to now.
     pub(super) fn results(&self) -> Results {
         let mut bytes = self.raw();
         let mut counted = self.began;
@@ -85,12 +85,12 @@ impl<S: Stream> Data<S> {
         Results { bytes, seconds: counted.elapsed().as_secs_f64(), processor: [user + system, user, system] }
     }
 
-    /// Has each stream ended by itself: did the other side close them all?
+    /// Have all streams ended by themselves, because the other side closed them?
     pub(super) fn is_over(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Tells the streams to end, waits until they have, and gives them back open.
+    /// Stops the streams, waits for their threads, and returns the streams still open.
     pub(super) fn stop(mut self) -> Vec<S> {
         self.stop.stop();
         std::mem::take(&mut self.threads).into_iter().filter_map(|thread| thread.join().ok()).collect()
@@ -103,7 +103,7 @@ impl<S> Drop for Data<S> {
     }
 }
 
-/// Moves bytes until the end of the stream, or until it is told to stop.
+/// Moves bytes until the stream ends or `stop` is set.
 fn move_bytes<S: Stream>(stream: &mut S, block: usize, sends: bool, count: &AtomicU64, stop: &StopFlag) {
     let mut bytes = vec![0x55; block];
     while !stop.is_set() {
@@ -112,17 +112,17 @@ fn move_bytes<S: Stream>(stream: &mut S, block: usize, sends: bool, count: &Atom
             Ok(0) => return,
             Ok(len) => drop(count.fetch_add(len as u64, Ordering::Relaxed)),
             Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => {}
-            // The other side tells on the control connection what is wrong, or that all is well.
+            // The control connection tells the cause, or that all is well.
             Err(_) => return,
         }
     }
 }
 
-/// Seconds that this process has spent on processors: in the program, in the system. 0 where the system does not say.
+/// Seconds of processor time of this process: in the program, in the system. 0 if the system does not say.
 fn processor() -> [f64; 2] {
     let read = || {
         let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // Behind the name, which may hold anything; proc(5) has user and system time as fields 14 and 15.
+        // Fields start behind the name, which may hold any character. User and system time are fields 14 and 15 of proc(5).
         let mut fields = text.rsplit_once(") ")?.1.split(' ').skip(11);
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         let mut next = || Some(fields.next()?.parse::<f64>().ok()? / ticks);

@@ -1,25 +1,25 @@
-//! The protocol of iperf3 (as of its version 3.12): a control connection with states of one byte and JSON documents with their
-//! length in front, and a connection for each stream of data. A connection opens with the cookie of its test.
+//! The protocol of iperf3 (version 3.12). A control connection carries states of one byte, and JSON documents behind
+//! their length. Each data stream has a connection of its own. Every connection opens with the cookie of its test.
 
 use super::super::tcp::{Stream, is_timeout};
 use serde_json::{Value, json};
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-/// What all connections of a test begin with: 36 letters and a zero byte.
+/// Opens every connection of a test: 36 letters and a zero byte.
 pub(super) type Cookie = [u8; 37];
 
-/// Bytes of a document, at most. The results of 128 streams have about 25,000.
+/// The most bytes of a document. The results of 128 streams have about 25,000.
 const DOCUMENT_BYTES: usize = 256 << 10;
 
-/// Streams of a test, at most, as iperf3 has it.
+/// The most streams of a test, as in iperf3.
 pub(super) const STREAMS: usize = 128;
 
-/// Bytes of one write or read of data where nothing else is asked for, as iperf3 has it; and at most.
+/// Bytes of one write or read: the default, as in iperf3, and the maximum.
 pub(super) const BLOCK: usize = 128 << 10;
 const MOST_BLOCK: usize = 1 << 20;
 
-/// How long a side may take to go on with the control connection outside of the test itself.
+/// How long a peer may be silent on the control connection, outside of the test itself.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// States, each a signed byte.
@@ -62,9 +62,9 @@ impl State {
     }
 }
 
-/// Numbers of errors that iperf3 has for what a server refuses (`iperf_api.h`): an option that is not there.
+/// iperf3's error number (`iperf_api.h`) for an option that the server does not support.
 pub(super) const NOT_IMPLEMENTED: u32 = 13;
-/// As iperf3 refuses more streams than there may be.
+/// iperf3's error number for too many streams.
 pub(super) const TOO_MANY_STREAMS: u32 = 6;
 
 /// The control connection.
@@ -75,16 +75,16 @@ impl<S: Stream> Control<S> {
         self.0.write_all(&(state as i8).to_be_bytes())
     }
 
-    /// Sends that the server refuses, and why by iperf3's numbers.
+    /// Refuses the client's test, with the reason as one of iperf3's error numbers.
     pub(super) fn refuse(&mut self, error: u32) -> io::Result<()> {
         let mut bytes = (State::ServerError as i8).to_be_bytes().to_vec();
         bytes.extend(error.to_be_bytes());
-        // No errno of the system is behind it.
+        // No errno belongs to it.
         bytes.extend(0u32.to_be_bytes());
         self.0.write_all(&bytes)
     }
 
-    /// The next state; none if it does not come within this time.
+    /// The next state. `None`: none came within `patience`.
     pub(super) fn poll(&mut self, patience: Duration) -> io::Result<Option<State>> {
         self.0.set_read_timeout(Some(patience))?;
         let mut byte = [0];
@@ -95,12 +95,12 @@ impl<S: Stream> Control<S> {
         }
     }
 
-    /// The next state, which must come.
+    /// The next state. A timeout is an error.
     pub(super) fn state(&mut self) -> io::Result<State> {
         self.poll(PATIENCE)?.ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "the other side does not go on"))
     }
 
-    /// The numbers behind a refusal.
+    /// The numbers that follow a refusal.
     pub(super) fn refusal(&mut self) -> io::Result<(u32, u32)> {
         let mut bytes = [0; 8];
         read_exact(&mut self.0, &mut bytes)?;
@@ -129,7 +129,7 @@ impl<S: Stream> Control<S> {
     }
 }
 
-/// Reads so many bytes, in [`PATIENCE`] altogether.
+/// Fills `to`, within [`PATIENCE`] altogether.
 pub(super) fn read_exact<S: Stream>(stream: &mut S, to: &mut [u8]) -> io::Result<()> {
     let began = Instant::now();
     let mut read = 0;
@@ -153,7 +153,7 @@ fn damaged(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
 }
 
-/// A cookie that no other test has.
+/// A new cookie.
 pub(super) fn cookie() -> io::Result<Cookie> {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut cookie = [0; 37];
@@ -164,10 +164,10 @@ pub(super) fn cookie() -> io::Result<Cookie> {
     Ok(cookie)
 }
 
-/// What is measured.
+/// The parameters of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
-    /// Seconds; 0 where the client ends the test by a number of bytes.
+    /// Seconds. 0: the client ends the test after a number of bytes.
     pub(super) seconds: u32,
     /// Seconds at the beginning that do not count.
     pub(super) omit: u32,
@@ -190,12 +190,12 @@ impl Parameters {
         document
     }
 
-    /// Reads what a client asks for. The error is a number of iperf3's.
+    /// Reads a client's parameters. The error is one of iperf3's numbers.
     pub(super) fn read(document: &Value) -> Result<Parameters, u32> {
         let number = |name: &str| document[name].as_u64().unwrap_or(0);
         let is = |name: &str| document[name].as_bool().unwrap_or(false) || number(name) > 0;
         let reverse = is("reverse");
-        // A rate that the sender keeps is the server's part only where it sends.
+        // A limit of the sending rate concerns the server only if it sends.
         let needs_more = !is("tcp") || is("udp") || is("sctp") || is("bidirectional") || is("authtoken");
         if needs_more || document.get("authtoken").is_some() || (reverse && number("bandwidth") > 0) {
             return Err(NOT_IMPLEMENTED);
@@ -216,18 +216,18 @@ impl Parameters {
     }
 }
 
-/// The number of a stream by its place: iperf3 leaves 2 out.
+/// iperf3's number of the stream at this place: it leaves 2 out.
 pub(super) fn id(place: usize) -> usize {
     if place == 0 { 1 } else { place + 2 }
 }
 
-/// What one side counted.
+/// The counts of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Results {
     /// Bytes of each stream, by place.
     pub(super) bytes: Vec<u64>,
     pub(super) seconds: f64,
-    /// Per cent of one processor: all, of the program, of the system.
+    /// Per cent of one processor: in all, in the program, in the system.
     pub(super) processor: [f64; 3],
 }
 
@@ -247,7 +247,7 @@ impl Results {
         })
     }
 
-    /// Reads the results of the other side about so many streams.
+    /// Reads the other side's results for this number of streams.
     pub(super) fn read(document: &Value, streams: usize) -> io::Result<Results> {
         let found = document["streams"].as_array().ok_or_else(|| damaged("the results have no streams"))?;
         let mut results = Results { bytes: vec![0; streams], ..Results::default() };

@@ -1,5 +1,5 @@
-//! The server of tests: one at a time. Each connection opens with a cookie; that of the running test is one of its streams, and
-//! another one begins a test or is told to come later.
+//! The server of tests: one test at a time. Each connection opens with a cookie. The cookie of the running test makes
+//! it a stream of that test. Any other cookie begins a test, or the server refuses it as busy.
 
 use super::super::tcp::{Listener, Stream};
 use super::client::Measured;
@@ -11,27 +11,27 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections at once whose cookies have not come, or that are a test.
+/// The most connections whose cookies have not come, or that are the control connection of a test.
 const CONNECTIONS: usize = 64;
 
-/// How often a running test is looked at.
+/// How often the server checks a running test.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// How long the streams of a test may stand still, and how long after its time a test may last.
+/// How long the streams of a test may stand still, and how long a test may exceed its time.
 const STILL: Duration = Duration::from_secs(120);
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How long the server waits after a connection that it could not accept.
+/// The pause after a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is told of tests.
+/// Reports tests to the command.
 pub(super) trait Tell: Send + Sync + 'static {
     fn begun(&self, peer: SocketAddr, parameters: &Parameters);
     fn measured(&self, peer: SocketAddr, measured: &Measured);
     fn failed(&self, peer: SocketAddr, error: &io::Error);
 }
 
-/// The server: what its threads share.
+/// The server: the state that its threads share.
 pub(super) struct Server<S, T> {
     state: Mutex<Tests<S>>,
     changed: Condvar,
@@ -44,14 +44,14 @@ struct Tests<S> {
     running: Option<Test<S>>,
 }
 
-/// The test that runs.
+/// The running test.
 struct Test<S> {
     cookie: Cookie,
-    /// Streams it still waits for.
+    /// Streams that have not come yet.
     missing: usize,
-    /// Its streams with the order in which they came.
+    /// Its streams, each with its place in the order of acceptance.
     streams: Vec<(u64, S)>,
-    /// It was measured, and the client is about to close.
+    /// The measurement is over, and the client is about to close.
     ends: bool,
 }
 
@@ -62,11 +62,11 @@ impl<S: Stream, T: Tell> Server<S, T> {
     }
 
     fn state(&self) -> MutexGuard<'_, Tests<S>> {
-        // Each change of it is whole.
+        // The state stays valid even if a thread panics: each change is complete.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts connections until the end, a thread for each until it is known what it is.
+    /// Accepts connections until the end. A thread for each waits for its cookie.
     pub(super) fn accept(self: &Arc<Server<S, T>>, listener: &impl Listener<Stream = S>) {
         let mut told = None;
         for order in 0.. {
@@ -103,7 +103,7 @@ impl<S: Stream, T: Tell> Server<S, T> {
         }
     }
 
-    /// Ends a running test, and waits for it, so long at most.
+    /// Stops a running test, and waits for it for at most `patience`.
     pub(super) fn finish(&self, patience: Duration) {
         self.stop.stop();
         let began = Instant::now();
@@ -114,11 +114,11 @@ impl<S: Stream, T: Tell> Server<S, T> {
         }
     }
 
-    /// Finds out what a connection is, and is it.
+    /// Reads a connection's cookie, and runs the test or hands the stream over.
     fn meet(&self, mut stream: S, order: u64, peer: SocketAddr) -> io::Result<()> {
         let mut cookie = [0; 37];
         stream.set_write_timeout(Some(PATIENCE))?;
-        // A connection without one is of another program.
+        // A connection without a cookie is from another program.
         read_exact(&mut stream, &mut cookie).map_err(|error| at("its cookie", &error))?;
         let mut state = self.state();
         // The client of the next test may be faster than the last byte of this one.
@@ -167,7 +167,7 @@ impl<S: Stream, T: Tell> Server<S, T> {
             Data::start(streams, &parameters, parameters.reverse).map_err(|error| at("its streams", &error))?;
         self.watch(&mut data, &parameters, control)?;
         let here = data.results();
-        // The streams close first: iperf3 that receives waits for the rest of a block, and for nothing else meanwhile.
+        // The streams close first: a receiving iperf3 waits for the rest of a block, and for no other message meanwhile.
         drop(data.stop());
         control.send(State::ExchangeResults)?;
         let there = control.document().map_err(|error| at("its results", &error))?;
@@ -179,7 +179,7 @@ impl<S: Stream, T: Tell> Server<S, T> {
         match control.state() {
             Ok(State::Done) => Ok(()),
             Ok(state) => Err(io::Error::new(io::ErrorKind::InvalidData, format!("the client ends with {state:?}"))),
-            // It has its results.
+            // The client has its results.
             Err(_) => Ok(()),
         }
     }
@@ -222,12 +222,12 @@ impl<S: Stream, T: Tell> Server<S, T> {
     }
 }
 
-/// An error with the step in which it came.
+/// Adds the failed step to an error.
 fn at(step: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{step}: {error}"))
 }
 
-/// A connection among those that there may be.
+/// Counts one of the permitted connections while it exists.
 struct Place<S: Stream, T: Tell>(Arc<Server<S, T>>);
 
 impl<S: Stream, T: Tell> Drop for Place<S, T> {
@@ -237,25 +237,25 @@ impl<S: Stream, T: Tell> Drop for Place<S, T> {
     }
 }
 
-/// The running test; dropped, there may be another one.
+/// The running test. Dropping it lets another one begin.
 struct Running<'a, S: Stream, T: Tell>(&'a Server<S, T>);
 
 impl<S: Stream, T: Tell> Running<'_, S, T> {
-    /// From now on, so many streams may come.
+    /// Accepts this number of streams from now on.
     fn wants(&self, streams: usize) {
         if let Some(test) = &mut self.0.state().running {
             test.missing = streams;
         }
     }
 
-    /// From now on, the next test waits for the end of this one.
+    /// Makes the next test wait for the end of this one, from now on.
     fn ends(&self) {
         if let Some(test) = &mut self.0.state().running {
             test.ends = true;
         }
     }
 
-    /// Waits for them. Gives them in the order in which they were accepted: this numbers them on both sides.
+    /// Waits for all streams. Returns them in the order of acceptance, by which both sides number them.
     fn streams(&self) -> io::Result<Vec<S>> {
         let began = Instant::now();
         let mut state = self.0.state();

@@ -1,4 +1,4 @@
-//! Tests of throughput over the host's TCP on loopback: against iperf3, and against each other.
+//! Tests of throughput over the host's TCP on loopback: against iperf3, and client against server.
 
 use super::*;
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// What a server told of its tests.
+/// The reports of a server.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<Result<Value, String>>>>);
 
@@ -36,7 +36,7 @@ impl Running {
         Running { server, local, told }
     }
 
-    /// The next thing it tells.
+    /// The next report.
     fn told(&self) -> Result<Value, String> {
         let began = Instant::now();
         loop {
@@ -64,7 +64,7 @@ fn client(to: SocketAddr, parameters: &Parameters) -> io::Result<Measured> {
     client::run(&|| TcpStream::connect(to), parameters, &StopFlag::new(), &mut |_, _| {})
 }
 
-/// iperf3 with these arguments, or none and a word about it where it is not installed.
+/// iperf3 with these arguments. `None`, and a message, if it is not installed.
 fn iperf3(arguments: &[&str]) -> Option<Command> {
     match Command::new("iperf3").arg("--version").stdout(Stdio::null()).status() {
         Ok(_) => {
@@ -104,7 +104,7 @@ impl Drop for Iperf3 {
     }
 }
 
-/// Both sides counted, and nearly the same.
+/// Both sides counted, and their counts nearly agree.
 fn check(measured: &Measured, what: &str) {
     let (sender, receiver) = sides(measured, true);
     assert_eq!((sender.bytes.len(), receiver.bytes.len()), (measured.parameters.streams, measured.parameters.streams));
@@ -128,7 +128,7 @@ fn the_client_measures_with_this_server() {
 #[test]
 fn the_client_measures_with_iperf3() {
     for (streams, reverse) in [(1, false), (4, false), (1, true), (4, true)] {
-        // Between two tests its port is closed for a moment: a new one for each.
+        // Between two tests iperf3 closes its port for a moment, so start a new server for each.
         let Some(server) = Iperf3::serve() else { return };
         check(&client(server.1, &parameters(streams, reverse)).unwrap(), &format!("{streams} {reverse}"));
     }
@@ -154,13 +154,13 @@ fn iperf3_measures_with_this_server() {
         let told = told.unwrap();
         assert!(told["received_bytes"].as_u64() > Some(1 << 20), "{told:#}");
     }
-    // The seconds left out are left out by both.
+    // Both sides leave out the omitted seconds.
     let result = run(&["-t", "1", "-O", "1"]).unwrap();
     let (sent, received) = (&result["end"]["sum_sent"]["bytes"], &result["end"]["sum_received"]["bytes"]);
     let ratio = received.as_f64().unwrap() / sent.as_f64().unwrap();
     assert!((0.6..1.6).contains(&ratio), "{ratio}: {result:#}");
     server.told().unwrap();
-    // An option that is not there.
+    // An unsupported option.
     let result = run(&["-t", "1", "--bidir"]).unwrap();
     assert!(result["error"].as_str().is_some_and(|text| text.contains("not implemented")), "{result:#}");
     assert!(server.told().is_err_and(|text| text.contains("options")));
@@ -177,7 +177,7 @@ fn a_second_test_is_told_to_come_later() {
     check(&first.join().unwrap().unwrap(), "the first");
 }
 
-/// iperf3 that receives may wait for the rest of a block when the test is over, and takes no message before it has that.
+/// A receiving iperf3 may wait for the rest of a block when the test is over, and reads no message before it has that.
 #[test]
 fn the_streams_of_a_server_that_sends_close_before_results() {
     use protocol::{Control, State, cookie};
@@ -202,7 +202,7 @@ fn the_streams_of_a_server_that_sends_close_before_results() {
     assert_eq!(control.state().unwrap(), State::ExchangeResults);
 }
 
-/// What is no client of this protocol ends its own connection only.
+/// A client of another protocol ends only its own connection.
 #[test]
 fn strangers_end_no_server() {
     use std::io::{Read, Write};

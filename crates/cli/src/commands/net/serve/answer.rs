@@ -1,5 +1,5 @@
-//! One connection of `net serve`: requests in, answers out, until one side has enough. Each head ends in an answer or in the
-//! end of the connection.
+//! One connection of `net serve`: requests in, answers out, until one side closes it. Each head leads to an answer or
+//! to the end of the connection.
 
 use super::super::http::range::{Part, part};
 use super::super::http::target::{encoded, target};
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long a connection may be silent between requests, and how long it may take none of what is written.
+/// How long a connection may be silent between requests, and how long a write may make no progress.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How long a head may take from its first byte on.
@@ -21,13 +21,13 @@ const HEAD: Duration = Duration::from_secs(10);
 /// How long the end of a connection waits for the peer.
 const END: Duration = Duration::from_secs(2);
 
-/// Bytes of a request's body that are read and passed over, at most: requests for files have no use for one.
+/// The most bytes of a request's body that are read and ignored: requests for files need no body.
 const BODY_BYTES: u64 = 64 << 10;
 
-/// The piece in which files go out.
+/// Files are sent in pieces of this size.
 const PIECE: usize = 256 << 10;
 
-/// What a connection asks of the server around it.
+/// The server as a connection sees it.
 pub(super) trait Around {
     /// May an idle connection stay?
     fn goes_on(&self) -> bool;
@@ -35,16 +35,16 @@ pub(super) trait Around {
     fn is_stopping(&self) -> bool;
     /// A request has come.
     fn begin(&self);
-    /// It was answered.
+    /// The request was answered.
     fn end(&self);
-    /// Tells of it.
+    /// Logs a line.
     fn log(&self, line: std::fmt::Arguments<'_>);
 }
 
-/// An answer: a head, and what follows it.
+/// An answer: a head and a body.
 struct Answer {
     status: u16,
-    /// Fields besides those that every answer has.
+    /// Fields beyond those of every answer.
     fields: Vec<(&'static str, String)>,
     body: Payload,
 }
@@ -61,7 +61,7 @@ enum Payload {
 }
 
 impl Answer {
-    /// A status that says all.
+    /// An answer whose body is its status.
     fn plain(status: u16) -> Answer {
         let text = format!("{status} {}\n", reason(status));
         let kind = ("Content-Type", "text/plain; charset=utf-8".to_string());
@@ -99,10 +99,10 @@ fn reason(status: u16) -> &'static str {
 pub(super) fn serve<S: Stream>(stream: S, folder: &Folder, around: &impl Around) {
     let mut wire = Wire::new(stream);
     let mut piece = Vec::new();
-    // A connection that does not take it is over at its first write.
+    // If these calls fail, the first write fails, too.
     let _ = wire.stream.set_nodelay(true);
     let _ = wire.stream.set_write_timeout(Some(IDLE));
-    // The first request is to come soon: a connection without one is of no use to its peer.
+    // The first request must come soon: a client opens a connection for a request.
     let (first, later) = (|| !around.is_stopping(), || around.goes_on());
     let mut patience = Patience { idle: HEAD, head: HEAD, goes_on: &first };
     loop {
@@ -149,8 +149,8 @@ pub(super) fn serve<S: Stream>(stream: S, folder: &Folder, around: &impl Around)
     let _ = wire.stream.finish();
 }
 
-/// Ends a connection in which unread bytes may lie. Were it closed with them, the peer would get a reset, perhaps before it read
-/// the answer (RFC 9112 9.6).
+/// Ends a connection that may hold unread bytes. Closing it at once would send a reset, and the peer might lose the
+/// answer (RFC 9112 9.6).
 fn end<S: Stream>(wire: &mut Wire<S>) {
     let began = Instant::now();
     let mut buffer = [0; 4096];
@@ -160,23 +160,23 @@ fn end<S: Stream>(wire: &mut Wire<S>) {
     while began.elapsed() < END && matches!(wire.stream.read(&mut buffer), Ok(1..)) {}
 }
 
-/// What became of a request's body.
+/// What happened to a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// It was read; the next request follows.
     Read,
-    /// It was not read: the peer waits for a sign, and the answer is one.
+    /// The body was not read: the peer waits for permission to send it, and the answer serves as such.
     Unread,
-    /// It was not read, for it is longer than [`BODY_BYTES`], or did not come.
+    /// The body was not read: it is longer than [`BODY_BYTES`], or did not come.
     TooLong,
-    /// Its end cannot be known.
+    /// The end of the body cannot be known.
     Bad(u16),
 }
 
 fn pass_over_body<S: Stream>(request: &Request, wire: &mut Wire<S>) -> Rest {
     let framing = match request.fields.framing() {
         Ok(None) => return Rest::Read,
-        // RFC 9112 6.1: chunks came with HTTP/1.1.
+        // RFC 9112 6.1: HTTP/1.0 has no chunks.
         Ok(Some(Framing::Chunked)) if request.minor == 0 => return Rest::Bad(400),
         Ok(Some(framing)) => framing,
         Err(BadFraming::Damaged) => return Rest::Bad(400),
@@ -204,7 +204,7 @@ fn pass_over_body<S: Stream>(request: &Request, wire: &mut Wire<S>) -> Rest {
     if read > BODY_BYTES { Rest::TooLong } else { Rest::Bad(408) }
 }
 
-/// Methods of RFC 9110 that files do not have.
+/// Methods of RFC 9110 that do not apply to files.
 const OTHER_METHODS: [&str; 7] = ["POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
 fn answer(request: &Request, folder: &Folder, rest: Rest) -> Answer {
@@ -262,7 +262,8 @@ fn answer(request: &Request, folder: &Folder, rest: Rest) -> Answer {
     }
 }
 
-/// The answer for a file: conditions in the order of RFC 9110 13.2.2, then the range. Files have no entity tags, so none matches.
+/// The answer for a file: conditions in the order of RFC 9110 13.2.2, then the range. Files have no entity tags, so no
+/// condition on a tag matches.
 fn answer_file(request: &Request, file: File, len: u64, modified: u64, kind: &str) -> Answer {
     let fields = &request.fields;
     let moment = |name| fields.one(name).and_then(date::seconds);
@@ -299,7 +300,7 @@ fn answer_file(request: &Request, file: File, len: u64, modified: u64, kind: &st
     }
 }
 
-/// Writes an answer. Gives the bytes of the body that were written, also beside an error.
+/// Writes an answer. Returns the written bytes of the body, even with an error.
 fn write(
     stream: &mut impl Write,
     answer: Answer,
@@ -317,7 +318,7 @@ fn write(
         Payload::File { len, .. } => out.push_str(&format!("Content-Length: {len}\r\n")),
         Payload::Nothing => {}
     }
-    // A page must not be taken for another type than it says.
+    // Browsers must not guess another type.
     out.push_str("X-Content-Type-Options: nosniff\r\n");
     out.push_str(if stays { "Connection: keep-alive\r\n\r\n" } else { "Connection: close\r\n\r\n" });
     let mut out = out.into_bytes();
@@ -338,7 +339,7 @@ fn write(
         }
         Payload::File { file, first, len } => {
             piece.resize(PIECE, 0);
-            // The head goes out with the first piece.
+            // The head and the first piece go out in one write.
             piece[..out.len()].copy_from_slice(&out);
             let (mut filled, mut at, end) = (out.len(), first, first + len);
             let mut sent = 0;

@@ -1,5 +1,5 @@
-//! The folder that `net serve` serves: files and folders below it, and nothing outside. The kernel resolves each path
-//! (openat2, RESOLVE_BENEATH): a symlink is followed as long as it leads nowhere out, and no rename in between misleads it.
+//! The folder of `net serve`: its files and folders, and nothing outside. The kernel resolves each path (openat2,
+//! RESOLVE_BENEATH). It follows a symlink only within the folder, even if a path is renamed meanwhile.
 
 use super::super::http::target::{encoded, escaped};
 use crate::exit::CommandError;
@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 /// The folder.
 pub(super) struct Folder(OwnedFd);
 
-/// What stands at a path.
+/// The object at a path.
 pub(super) enum Found {
     File { file: File, len: u64, modified: u64 },
     Folder(OwnedFd),
 }
 
-/// Why nothing is served from a path.
+/// Why a path is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// Nothing is there, or what is no file, or the path leads out.
+    /// There is no such file or folder, it is of another kind, or the path leads out of the folder.
     Absent,
     /// The process may not read it.
     Denied,
@@ -32,7 +32,7 @@ pub(super) enum Refused {
     Failed,
 }
 
-/// Entries that a page lists, at most.
+/// The most entries that a page lists.
 const ENTRIES: usize = 10_000;
 
 impl Folder {
@@ -49,16 +49,16 @@ impl Folder {
         }
     }
 
-    /// Opens what stands there. The names are of [`super::super::http::target::Target`].
+    /// Opens the object at a path. The names come from [`super::super::http::target::Target`].
     pub(super) fn find(&self, names: &[OsString]) -> Result<Found, Refused> {
         let mut path = PathBuf::from(".");
         path.extend(names);
-        // A FIFO that nobody writes does not stop the reader, and a terminal does not become this process's own.
+        // Do not block on a FIFO without a writer, and do not take a terminal as controlling terminal.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let opened = loop {
             match rustix::fs::openat2(&self.0, &path, flags, Mode::empty(), within) {
-                // A rename while the kernel resolved `..` of a symlink.
+                // A rename happened while the kernel resolved `..` of a symlink.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 opened => break opened.map_err(refused)?,
             }
@@ -86,7 +86,7 @@ fn refused(errno: Errno) -> Refused {
     }
 }
 
-/// A page of a folder's entries, by name; `names` is the way to it from the root.
+/// The page that lists a folder's entries by name. `names` is the folder's path from the root.
 pub(super) fn page(folder: &OwnedFd, names: &[OsString]) -> Result<String, Refused> {
     let mut entries = Vec::new();
     let mut more = 0u64;
@@ -113,7 +113,7 @@ pub(super) fn page(folder: &OwnedFd, names: &[OsString]) -> Result<String, Refus
     for (name, is_folder) in entries {
         let slash = if is_folder { "/" } else { "" };
         let (link, text) = (encoded(&name), escaped(&String::from_utf8_lossy(&name)));
-        // A string takes what it is given. `./`: a name with a colon is no scheme.
+        // Writing to a string cannot fail. `./` keeps a colon in the name from making it a scheme.
         let _ = writeln!(page, "<li><a href=\"./{link}{slash}\">{text}{slash}</a></li>");
     }
     page.push_str("</ul>\n");
@@ -128,7 +128,7 @@ fn is_self(name: &CStr) -> bool {
     matches!(name.to_bytes(), b"." | b"..")
 }
 
-/// Types by the ends of names; text is UTF-8.
+/// Content types by extension. Text is UTF-8.
 const TYPES: &[(&str, &str)] = &[
     ("css", "text/css; charset=utf-8"),
     ("csv", "text/csv; charset=utf-8"),
@@ -158,7 +158,7 @@ const TYPES: &[(&str, &str)] = &[
     ("zip", "application/zip"),
 ];
 
-/// The type of what a name's end says.
+/// The content type for a name's extension.
 pub(super) fn content_type(name: &OsString) -> &'static str {
     let end = name.as_bytes().rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     let found = TYPES.iter().find(|(one, _)| end.eq_ignore_ascii_case(one.as_bytes()) && end.len() < name.len());

@@ -1,4 +1,4 @@
-//! The server over the host's TCP on loopback: answers to heads of all kinds, and to curl.
+//! The server over the host's TCP on loopback: answers to all kinds of heads, and to curl.
 
 use super::*;
 use std::io::{Read, Write};
@@ -14,12 +14,12 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.server.stop.stop();
-        // The thread that accepts sees it.
+        // Wakes the thread that accepts, which then sees the stop.
         let _ = TcpStream::connect(self.local);
     }
 }
 
-/// A server of a folder with `a.txt` (0123456789), `big` (1,000,003 bytes), `sub/index.html` and `list/x`.
+/// Serves a folder with `a.txt` (0123456789), `big` (1,000,003 bytes), `sub/index.html` and `list/x`.
 fn running(connections: usize) -> Running {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -45,11 +45,11 @@ fn big() -> Vec<u8> {
 }
 
 impl Running {
-    /// Sends these bytes and the end, gives everything that comes back.
+    /// Sends these bytes and closes the sending side. Returns the whole answer.
     fn exchange(&self, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.local).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // A refused head may end the connection before all of it is written.
+        // The server may refuse the head and close before all of it is written.
         let _ = stream.write_all(request).and_then(|()| stream.shutdown(Shutdown::Write));
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -167,7 +167,8 @@ fn pipelined_requests_are_answered_in_order() {
     assert!(answer.contains("Content-Type: text/plain; charset=utf-8\r\n"));
 }
 
-/// Every beginning of a head, and heads with each byte replaced: an answer or an end, and the server still serves.
+/// Sends every prefix of a head, and the head with each byte replaced. Each gets an answer or a close, and the server
+/// still serves.
 #[test]
 fn damaged_heads_end_in_an_answer_or_a_close() {
     let server = running(8);

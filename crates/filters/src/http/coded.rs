@@ -1,0 +1,96 @@
+//! A coded body whose bytes a caller hands over as they come, for readers that keep bodies by themselves. Bodies that go on as
+//! blocks are `body`'s.
+
+use super::decode::{Decoder, Spares, Then};
+use super::head::{Coding, coding};
+use base::limits::HTTP_CODINGS;
+
+/// Decoded bytes that one call of `each` gets at most.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// Bytes that all codings of a body make together for each byte of the body that its reader keeps.
+const STAGES: u64 = HTTP_CODINGS as u64;
+
+/// A body under way.
+#[derive(Debug)]
+pub(crate) struct Coded {
+    decoder: Decoder,
+    /// Bytes that may still be made.
+    left: u64,
+}
+
+impl Coded {
+    /// A body with this Content-Encoding, of which the reader keeps `most` bytes; `None` where it is not coded, or in a way that
+    /// is not known here. `first` is the body's first byte. Allocates.
+    pub(crate) fn new(encoding: &[u8], first: u8, most: usize) -> Option<Coded> {
+        let tokens = encoding.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        let mut codings: Vec<Coding> =
+            tokens.filter(|token| !token.is_empty()).take(HTTP_CODINGS + 1).filter_map(coding).collect();
+        if codings.is_empty() || codings.len() > HTTP_CODINGS || codings.contains(&Coding::Unknown) {
+            return None;
+        }
+        codings.reverse();
+        let bytes = Decoder::memory_bytes(&codings, first);
+        let decoder = Decoder::new(&codings, bytes, &mut Spares::default());
+        Some(Coded { decoder, left: most as u64 * STAGES })
+    }
+
+    /// The memory it takes at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.decoder.bytes()
+    }
+
+    /// Decodes more of the body; says no where nothing will come any more.
+    pub(crate) fn take(&mut self, mut input: &[u8], mut each: impl FnMut(&[u8])) -> bool {
+        let mut room = [0; PIECE_BYTES];
+        loop {
+            let (step, spent) = self.decoder.run(input, &mut room, self.left);
+            self.left = self.left.saturating_sub(spent);
+            each(&room[..step.made]);
+            input = &input[step.used..];
+            match step.then {
+                Then::Input => return true,
+                Then::Room => {}
+                Then::End | Then::Damaged | Then::Budget => return false,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn decoded(encoding: &[u8], bytes: &[u8], most: usize) -> Vec<u8> {
+        let (mut coded, mut out) = (Coded::new(encoding, bytes[0], most).unwrap(), Vec::new());
+        for piece in bytes.chunks(7) {
+            coded.take(piece, |bytes| out.extend_from_slice(bytes));
+        }
+        out
+    }
+
+    #[test]
+    fn bodies() {
+        let text = b"a body of some words, a body of some words";
+        assert_eq!(decoded(b"gzip", &gzip(text), 1000), text);
+        assert_eq!(decoded(b"gzip , GZIP", &gzip(&gzip(text)), 1000), text);
+        for plain in [&b"identity"[..], b"zstd", b"", b"gzip, zstd"] {
+            assert!(Coded::new(plain, 0, 1000).is_none());
+        }
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let made = decoded(b"gzip", &gzip(&vec![0; 1 << 20]), 1000).len();
+        assert!(made <= 1000 * STAGES as usize && made >= 1000, "{made}");
+    }
+}

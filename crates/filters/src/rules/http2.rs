@@ -1,0 +1,575 @@
+//! HTTP/2 for rules (RFC 9113): each stream is a transaction, and so is each frame about the connection itself. Header fields get
+//! the buffers that HTTP/1 has. Where a stream carries messages of DNS (RFC 8484), its transaction has those of DNS, too.
+
+use super::http::{put_host, put_pairs};
+use super::transactions::Transactions;
+use super::{dns, uri};
+use crate::http::coded::Coded;
+use crate::http::two::table::{FieldText, Table};
+use base::limits::{HTTP2_HEAD_BYTES, RULES_BODY_BYTES, RULES_TRANSACTIONS};
+use base64::Engine as _;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use packet::hpack::{self, Piece};
+use packet::http2::{Header, PREFACE, flag, kind};
+use rules::Transaction;
+use rules::names::{App, Buffer, HTTP2_ERRORS, Number};
+use std::collections::BTreeMap;
+
+/// The setting with the highest number that rules name.
+const SETTINGS: [Number; 6] = [
+    Number::HTTP2_SETTING_1,
+    Number::HTTP2_SETTING_2,
+    Number::HTTP2_SETTING_3,
+    Number::HTTP2_SETTING_4,
+    Number::HTTP2_SETTING_5,
+    Number::HTTP2_SETTING_6,
+];
+
+/// Bodies of one connection that are decoded at a time.
+const CODED_BODIES: usize = 16;
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(super) struct Connection {
+    sides: [Side; 2],
+    streams: BTreeMap<u32, Stream>,
+    field: FieldText,
+    /// It carries DNS.
+    pub is_dns: bool,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Side {
+    /// The preface came, or cannot come.
+    begun: bool,
+    /// What waits for the rest of its frame.
+    bytes: Vec<u8>,
+    /// Contents of a frame that are passed over.
+    skip: usize,
+    /// Data under way: its frame, bytes that are left, and of padding behind them.
+    data: Option<(Header, usize, usize)>,
+    /// Header fields whose frames are not all there: their stream, and whether it ends with them.
+    fields: Option<(u32, bool)>,
+    block: Vec<u8>,
+    table: Table,
+    lost: bool,
+}
+
+/// A stream.
+#[derive(Debug)]
+struct Stream {
+    id: u64,
+    sides: [Body; 2],
+}
+
+/// The body of one side of a stream.
+#[derive(Debug, Default)]
+enum Body {
+    /// It goes on as it comes; with the coding that its head says, until its first byte came.
+    #[default]
+    Plain,
+    Fresh(Vec<u8>),
+    Coded(Box<Coded>),
+    /// Nothing of it can be read any more.
+    Over,
+}
+
+/// Does the first frame of a server begin like this?
+pub(super) fn is_settings(bytes: &[u8]) -> bool {
+    bytes.first_chunk().map(Header::parse).is_some_and(|header| {
+        header.kind == kind::SETTINGS
+            && header.flags <= 1
+            && header.stream == 0
+            && header.length.is_multiple_of(6)
+            && header.length <= 120
+    })
+}
+
+impl Connection {
+    /// A connection that was HTTP/1 before: its first stream answers this request, which asked for it.
+    pub fn upgraded(request: Option<&Transaction>, to: &mut Transactions) -> Connection {
+        let mut connection = Connection::default();
+        let Some(request) = request else { return connection };
+        let mut fields = Vec::new();
+        for (name, buffer) in [
+            (&b":method"[..], Buffer::HTTP_METHOD),
+            (b":path", Buffer::HTTP_URI_RAW),
+            (b":authority", Buffer::HTTP_HOST_RAW),
+        ] {
+            fields.extend(request.first(buffer, true).map(|value| (name.to_vec(), value.to_vec())));
+        }
+        let one = to.begin(App::Http2);
+        let id = one.id;
+        put_head(one, true, &fields);
+        to.complete(id, true);
+        connection.streams.insert(1, Stream { id, sides: Default::default() });
+        connection
+    }
+
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        let at = usize::from(!to_server);
+        if gap && !self.sides[at].lost {
+            self.lose(at, to);
+        }
+        if self.sides[at].lost {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.sides[at].bytes);
+        waiting.extend_from_slice(bytes);
+        let mut used = 0;
+        while let Some(taken) = self.step(&waiting[used..], to_server, to) {
+            used += taken;
+        }
+        waiting.drain(..used);
+        if !self.sides[at].lost {
+            self.sides[at].bytes = waiting;
+        }
+        to.reader_bytes = self.kept_bytes();
+    }
+
+    fn kept_bytes(&self) -> usize {
+        let side = |side: &Side| side.bytes.capacity() + side.block.capacity() + side.table.bytes();
+        let body = |body: &Body| if let Body::Coded(coded) = body { coded.bytes() } else { 0 };
+        let bodies = self.streams.values().flat_map(|stream| &stream.sides).map(body).sum::<usize>();
+        self.sides.iter().map(side).sum::<usize>() + bodies
+    }
+
+    /// The next frame cannot be found any more.
+    fn lose(&mut self, at: usize, to: &mut Transactions) {
+        to.given_up += 1;
+        self.sides[at] = Side { lost: true, ..Side::default() };
+    }
+
+    /// Takes some of these bytes; `None` where more must come.
+    fn step(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) -> Option<usize> {
+        let at = usize::from(!to_server);
+        let side = &mut self.sides[at];
+        if side.lost || bytes.is_empty() {
+            return None;
+        }
+        if !side.begun {
+            let same = bytes.len().min(PREFACE.len());
+            if to_server && bytes[..same] == PREFACE[..same] {
+                if same < PREFACE.len() {
+                    return None;
+                }
+                side.begun = true;
+                return Some(PREFACE.len());
+            }
+            side.begun = true;
+        }
+        if side.skip > 0 {
+            let used = bytes.len().min(side.skip);
+            side.skip -= used;
+            return Some(used);
+        }
+        if let Some((header, left, padding)) = side.data {
+            let used = bytes.len().min(left);
+            let left = left - used;
+            side.data = (left > 0).then_some((header, left, padding));
+            if left == 0 {
+                side.skip = padding;
+            }
+            self.body(header, &bytes[..used], to_server, to);
+            if left == 0 && header.has(flag::END_STREAM) {
+                self.end(header.stream, to_server, to);
+            }
+            return Some(used);
+        }
+        let header = Header::parse(bytes.first_chunk()?);
+        let contents = &bytes[Header::BYTES..];
+        let is_data = header.kind == kind::DATA;
+        if header.length > HTTP2_HEAD_BYTES && !is_data {
+            if matches!(header.kind, kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION) {
+                self.lose(at, to);
+                return None;
+            }
+            side.skip = header.length;
+            return Some(Header::BYTES);
+        }
+        // Data is taken as it comes, unless rules look at the frame.
+        let wait = !is_data || to.frames && header.length <= RULES_BODY_BYTES;
+        if wait && contents.len() < header.length || header.has(flag::PADDED) && contents.is_empty() {
+            return None;
+        }
+        let contents = &contents[..contents.len().min(header.length)];
+        let id = self.transaction(header.stream, to)?;
+        if let Some(one) = to.get(id) {
+            one.put_number(Number::HTTP2_FRAMETYPE, to_server, header.kind.into());
+        }
+        if to.frames
+            && let Some(one) = to.get(id)
+        {
+            one.put_copy(Buffer::FRAME_HTTP2_HDR, to_server, &bytes[..Header::BYTES]);
+            one.put_copy(Buffer::FRAME_HTTP2_DATA, to_server, contents);
+            one.put_copy(Buffer::FRAME_HTTP2_PDU, to_server, &bytes[..Header::BYTES + contents.len()]);
+        }
+        to.change(id, to_server);
+        if is_data {
+            let padding = if header.has(flag::PADDED) { contents.first().copied().map_or(0, usize::from) } else { 0 };
+            let front = usize::from(header.has(flag::PADDED) && header.length > 0);
+            let side = &mut self.sides[at];
+            match header.length.checked_sub(front + padding) {
+                Some(0) => {
+                    side.skip = padding;
+                    if header.has(flag::END_STREAM) {
+                        self.end(header.stream, to_server, to);
+                    }
+                }
+                Some(left) => side.data = Some((header, left, padding)),
+                None => side.skip = header.length - front,
+            }
+            return Some(Header::BYTES + front);
+        }
+        self.contents(header, contents, id, to_server, to);
+        Some(Header::BYTES + header.length)
+    }
+
+    /// The transaction of a stream; the connection's own frames have one each.
+    fn transaction(&mut self, stream: u32, to: &mut Transactions) -> Option<u64> {
+        if stream == 0 {
+            let one = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 });
+            one.complete = [true; 2];
+            return Some(one.id);
+        }
+        if let Some(known) = self.streams.get(&stream)
+            && to.get(known.id).is_some()
+        {
+            return Some(known.id);
+        }
+        if self.streams.len() >= RULES_TRANSACTIONS {
+            self.streams.retain(|_, stream| to.find(stream.id).is_some());
+        }
+        let id = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 }).id;
+        self.streams.insert(stream, Stream { id, sides: Default::default() });
+        Some(id)
+    }
+
+    fn contents(&mut self, header: Header, contents: &[u8], id: u64, to_server: bool, to: &mut Transactions) {
+        let at = usize::from(!to_server);
+        let number = |from: usize| contents.get(from..).and_then(|rest| rest.first_chunk()).copied();
+        let number = |from: usize| number(from).map(|four| u64::from(u32::from_be_bytes(four)));
+        let mut put = |name: Number, value: Option<u64>| {
+            if let Some((one, value)) = to.get(id).zip(value) {
+                one.put_number(name, to_server, value);
+            }
+        };
+        match header.kind {
+            kind::RST_STREAM | kind::GOAWAY => {
+                let code = number(if header.kind == kind::GOAWAY { 4 } else { 0 });
+                put(Number::HTTP2_ERRORCODE, code);
+                if let Some((one, code)) = to.get(id).zip(code) {
+                    let name = HTTP2_ERRORS.iter().find(|known| known.1 == code).map_or("", |known| known.0);
+                    one.put_copy(Buffer::HTTP2_ERROR_NAME, to_server, name.replace('_', "").as_bytes());
+                }
+                if header.kind == kind::RST_STREAM {
+                    self.streams.remove(&header.stream);
+                    to.complete(id, true);
+                    to.complete(id, false);
+                }
+            }
+            kind::PRIORITY => put(Number::HTTP2_PRIORITY, contents.get(4).map(|weight| u64::from(*weight))),
+            kind::WINDOW_UPDATE => put(Number::HTTP2_WINDOW, number(0).map(|window| window & 0x7fff_ffff)),
+            kind::SETTINGS => {
+                for &[high, low, ref value @ ..] in contents.as_chunks::<6>().0 {
+                    let setting = usize::from(u16::from_be_bytes([high, low]));
+                    if let Some(name) = setting.checked_sub(1).and_then(|place| SETTINGS.get(place)) {
+                        put(*name, Some(u64::from(u32::from_be_bytes(*value))));
+                    }
+                }
+            }
+            kind::HEADERS | kind::PUSH_PROMISE | kind::CONTINUATION => {
+                let Some((fields, promised)) = header.fields(contents) else { return self.lose(at, to) };
+                if header.kind == kind::HEADERS && header.has(flag::PRIORITY) {
+                    let weight = contents.get(4 + usize::from(header.has(flag::PADDED)));
+                    put(Number::HTTP2_PRIORITY, weight.map(|weight| u64::from(*weight)));
+                }
+                let side = &mut self.sides[at];
+                match (header.kind, side.fields) {
+                    (kind::CONTINUATION, Some((stream, _))) if stream == header.stream => {}
+                    (kind::CONTINUATION, _) | (_, Some(_)) => return self.lose(at, to),
+                    (kind::PUSH_PROMISE, None) => side.fields = Some((promised, false)),
+                    _ => side.fields = Some((header.stream, header.has(flag::END_STREAM))),
+                }
+                if side.block.len() + fields.len() > HTTP2_HEAD_BYTES {
+                    return self.lose(at, to);
+                }
+                side.block.extend_from_slice(fields);
+                if header.has(flag::END_HEADERS) {
+                    self.head(to_server, to);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The header fields of a stream are all there.
+    fn head(&mut self, to_server: bool, to: &mut Transactions) {
+        let at = usize::from(!to_server);
+        let side = &mut self.sides[at];
+        let Some((stream, ends)) = side.fields.take() else { return };
+        let block = std::mem::take(&mut side.block);
+        let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut add = |field: &mut FieldText| fields.push((field.name.clone(), field.value.clone()));
+        let is_whole = side.table.each_field(&block, &mut self.field, &mut add).is_some();
+        let Some(id) = self.transaction(stream, to) else { return };
+        if let Some(one) = to.get(id) {
+            for size in sizes(&block) {
+                one.put_number(Number::HTTP2_SIZE_UPDATE, to_server, size);
+            }
+            put_head(one, to_server, &fields);
+            if one.app == App::Doh2 {
+                self.is_dns = true;
+            }
+        }
+        let value = |wanted: &[u8]| fields.iter().find(|field| field.0 == wanted).map(|field| &field.1);
+        if let Some(stream) = self.streams.get_mut(&stream)
+            && let Some(encoding) = value(b"content-encoding")
+        {
+            stream.sides[at] = Body::Fresh(encoding.clone());
+        }
+        to.change(id, to_server);
+        if !is_whole {
+            return self.lose(at, to);
+        }
+        if ends {
+            self.end(stream, to_server, to);
+        }
+    }
+
+    /// Bytes of a body.
+    fn body(&mut self, header: Header, bytes: &[u8], to_server: bool, to: &mut Transactions) {
+        let coded = |stream: &Stream| stream.sides.iter().filter(|body| matches!(body, Body::Coded(_))).count();
+        let coded: usize = self.streams.values().map(coded).sum();
+        let Some(stream) = self.streams.get_mut(&header.stream) else { return };
+        let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
+        let body = &mut stream.sides[usize::from(!to_server)];
+        if let Body::Fresh(encoding) = body
+            && let Some(first) = bytes.first()
+        {
+            *body = match Coded::new(encoding, *first, RULES_BODY_BYTES) {
+                Some(_) if coded >= CODED_BODIES => {
+                    to.given_up += 1;
+                    Body::Plain
+                }
+                Some(coded) => Body::Coded(Box::new(coded)),
+                None => Body::Plain,
+            };
+        }
+        let id = stream.id;
+        match body {
+            Body::Coded(coded) => {
+                if !coded.take(bytes, |bytes| to.append_body(id, buffer, to_server, bytes)) {
+                    *body = Body::Over;
+                }
+            }
+            Body::Plain => to.append_body(id, buffer, to_server, bytes),
+            Body::Fresh(_) | Body::Over => {}
+        }
+    }
+
+    /// A side of a stream is over.
+    fn end(&mut self, stream: u32, to_server: bool, to: &mut Transactions) {
+        let Some(known) = self.streams.get_mut(&stream) else { return };
+        known.sides[usize::from(!to_server)] = Body::Over;
+        let id = known.id;
+        if let Some(one) = to.get(id)
+            && one.app == App::Doh2
+        {
+            let body = one.first(Buffer::FILE_DATA, to_server).map(<[u8]>::to_vec);
+            if let Some(message) = body {
+                dns::within(one, &message, to_server);
+            }
+        }
+        to.complete(id, to_server);
+        if to.find(id).is_none_or(|one| one.complete == [true; 2]) {
+            self.streams.remove(&stream);
+        }
+    }
+}
+
+/// New sizes of the table of fields at the front of a block.
+fn sizes(mut block: &[u8]) -> impl Iterator<Item = u64> {
+    std::iter::from_fn(move || match hpack::next(&mut block) {
+        Some(Piece::TableSize(size)) => Some(size as u64),
+        _ => None,
+    })
+}
+
+/// Puts the fields of a head as HTTP/1 has them, and those that begin with a colon, too.
+fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8>, Vec<u8>)]) {
+    let value = |wanted: &[u8]| fields.iter().find(|field| field.0 == wanted).map(|field| &field.1[..]);
+    let mut line = Vec::new();
+    if let Some(path) = value(b":path") {
+        one.put_copy(Buffer::HTTP_URI_RAW, to_server, path);
+        one.put_copy(Buffer::HTTP_URI, to_server, &uri::normal(path));
+    }
+    if let Some(method) = value(b":method") {
+        one.put_copy(Buffer::HTTP_METHOD, to_server, method);
+        line = [method, b" ", value(b":path").unwrap_or(b"*"), b" HTTP/2\r\n"].concat();
+        one.put_copy(Buffer::HTTP_REQUEST_LINE, to_server, &line);
+    }
+    if let Some(status) = value(b":status") {
+        one.put_copy(Buffer::HTTP_STAT_CODE, to_server, status);
+        one.put_copy(Buffer::HTTP_STAT_MSG, to_server, b"");
+        line = [b"HTTP/2 ", status, b"\r\n"].concat();
+        one.put_copy(Buffer::HTTP_RESPONSE_LINE, to_server, &line);
+    }
+    one.put_copy(Buffer::HTTP_PROTOCOL, to_server, b"HTTP/2");
+    let pairs = fields.iter().map(|(name, value)| (&name[..], value.clone()));
+    let (file, _) = put_pairs(one, to_server, pairs);
+    let mut raw = Vec::new();
+    for (name, value) in fields {
+        let from = raw.len();
+        for part in [&name[..], b": ", value, b"\r\n"] {
+            raw.extend_from_slice(part);
+        }
+        one.put_copy(Buffer::HTTP2_HEADER_NAME, to_server, name);
+        one.put_copy(Buffer::HTTP2_HEADER, to_server, &raw[from..raw.len() - 2]);
+    }
+    one.put_copy(Buffer::HTTP_HEADER_RAW, to_server, &raw);
+    line.extend_from_slice(&raw);
+    one.put_copy(Buffer::HTTP_START, to_server, &line);
+    if let Some(file) = file {
+        one.put_copy(Buffer::FILE_NAME, to_server, &file);
+    }
+    let (authority, host) = (value(b":authority"), value(b"host"));
+    if let Some(name) = authority.or(host)
+        && to_server
+    {
+        put_host(one, name);
+    }
+    if let Some((authority, host)) = authority.zip(host)
+        && !authority.eq_ignore_ascii_case(host)
+    {
+        one.events.push(("http2.authority_host_mismatch", to_server));
+    }
+    if authority.is_some_and(|authority| authority.contains(&b'@')) {
+        one.events.push(("http2.userinfo_in_uri", to_server));
+    }
+    let says_dns = |name: &[u8]| value(name).is_some_and(|value| value.starts_with(b"application/dns-message"));
+    if says_dns(b"accept") || says_dns(b"content-type") {
+        one.app = App::Doh2;
+        let query = value(b":path").and_then(|path| path.splitn(2, |byte| *byte == b'?').nth(1));
+        let dns = query
+            .and_then(|query| query.split(|byte| *byte == b'&').find_map(|parameter| parameter.strip_prefix(b"dns=")));
+        if let Some(message) = dns.and_then(|coded| URL_SAFE.decode(coded).ok()) {
+            dns::within(one, &message, to_server);
+        }
+    }
+}
+
+/// RFC 8484, 6: without padding; who pads is understood.
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn frame(kind: u8, flags: u8, stream: u8, contents: &[u8]) -> Vec<u8> {
+        let length = contents.len() as u32;
+        [&length.to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream], contents].concat()
+    }
+
+    fn head(fields: &[(&str, &str)]) -> Vec<u8> {
+        let field = |(name, value): &(&str, &str)| {
+            [&[0, name.len() as u8][..], name.as_bytes(), &[value.len() as u8], value.as_bytes()].concat()
+        };
+        fields.iter().flat_map(field).collect()
+    }
+
+    fn say(connection: &mut Connection, bytes: &[u8], to_server: bool, size: usize, to: &mut Transactions) {
+        bytes.chunks(size).for_each(|piece| connection.feed(piece, to_server, false, to));
+    }
+
+    #[test]
+    fn a_request_and_its_response() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(b"a body of words").unwrap();
+        let gzip = gzip.finish().unwrap();
+        let request = head(&[(":method", "GET"), (":path", "/a"), (":authority", "A.example:80"), ("host", "b")]);
+        let (front, back) = request.split_at(20);
+        let client = [
+            PREFACE.to_vec(),
+            frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0x10, 0]),
+            frame(kind::HEADERS, flag::END_STREAM | flag::PRIORITY, 1, &[&[0, 0, 0, 0, 200][..], front].concat()),
+            frame(kind::CONTINUATION, flag::END_HEADERS, 1, back),
+        ]
+        .concat();
+        let response = head(&[(":status", "200"), ("content-encoding", "gzip"), ("server", "s")]);
+        let server = [
+            frame(kind::SETTINGS, 1, 0, &[]),
+            frame(kind::HEADERS, flag::END_HEADERS, 1, &response),
+            frame(kind::DATA, flag::PADDED, 1, &[&[3][..], &gzip[..9], &[0; 3]].concat()),
+            frame(kind::DATA, flag::END_STREAM, 1, &gzip[9..]),
+            frame(kind::GOAWAY, 0, 0, &[0, 0, 0, 0, 0, 0, 0, 2]),
+        ]
+        .concat();
+        for (size, frames) in [(1, false), (7, true), (1000, true)] {
+            let (mut connection, mut to) = (Connection::default(), Transactions::default());
+            to.frames = frames;
+            say(&mut connection, &client, true, size, &mut to);
+            say(&mut connection, &server, false, size, &mut to);
+            // SETTINGS, the stream, SETTINGS, GOAWAY.
+            let [settings, stream, _, goaway] = [0, 1, 2, 3].map(|id| to.find(id).unwrap());
+            assert_eq!(settings.numbers(Number::HTTP2_SETTING_4, true).collect::<Vec<_>>(), [4096]);
+            for (buffer, to_server, expected) in [
+                (Buffer::HTTP_METHOD, true, "GET"),
+                (Buffer::HTTP_URI, true, "/a"),
+                (Buffer::HTTP_HOST, true, "a.example"),
+                (Buffer::HTTP_REQUEST_LINE, true, "GET /a HTTP/2\r\n"),
+                (Buffer::HTTP_STAT_CODE, false, "200"),
+                (Buffer::HTTP_SERVER, false, "s"),
+                (Buffer::FILE_DATA, false, "a body of words"),
+            ] {
+                let found = stream.first(buffer, to_server).map(String::from_utf8_lossy);
+                assert_eq!(found.as_deref(), Some(expected), "{}", buffer.about().name);
+            }
+            assert_eq!(stream.numbers(Number::HTTP2_PRIORITY, true).collect::<Vec<_>>(), [200]);
+            assert_eq!(stream.events, [("http2.authority_host_mismatch", true)]);
+            assert_eq!(stream.complete, [true; 2]);
+            assert_eq!(goaway.numbers(Number::HTTP2_ERRORCODE, false).collect::<Vec<_>>(), [2]);
+            assert_eq!(goaway.first(Buffer::HTTP2_ERROR_NAME, false), Some(&b"INTERNALERROR"[..]));
+            assert_eq!(stream.first(Buffer::FRAME_HTTP2_HDR, false).is_some(), frames);
+            assert_eq!(to.given_up, 0);
+        }
+    }
+
+    /// A question in a path, and an answer in a body.
+    #[test]
+    fn dns() {
+        let question = b"\0\0\x01\0\0\x01\0\0\0\0\0\0\x01a\x03org\0\0\x01\0\x01";
+        let path = format!("/q?x=1&dns={}", URL_SAFE.encode(question).trim_end_matches('='));
+        let request = head(&[(":method", "GET"), (":path", &path), ("accept", "application/dns-message")]);
+        let bytes = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &request);
+        let (mut connection, mut to) = (Connection::default(), Transactions::default());
+        say(&mut connection, &[PREFACE, &bytes].concat(), true, 50, &mut to);
+        let one = to.latest().unwrap();
+        assert_eq!((one.app, one.first(Buffer::DNS_QUERY, true)), (App::Doh2, Some(&b"a.org"[..])));
+        assert!(connection.is_dns);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(said in proptest::collection::vec(
+            (0u8..12, any::<u8>(), 0u8..4, any::<bool>(), proptest::collection::vec(any::<u8>(), 0..60)), 0..20),
+            size in 1usize..40) {
+            let (mut connection, mut to) = (Connection::default(), Transactions::default());
+            for (kind, flags, stream, to_server, contents) in said {
+                say(&mut connection, &frame(kind, flags, stream, &contents), to_server, size, &mut to);
+                say(&mut connection, &contents, to_server, size, &mut to);
+                to.changed.clear();
+                to.sweep();
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! QUIC for rules: a transaction for each packet that begins a connection, with what a client says in its hello. Google's
+//! QUIC says it in the open; in the IETF's it is decrypted with keys that stand in the packets.
+
+use super::transactions::Transactions;
+use crate::parts::fingerprint::{append_ja4, append_md5};
+use crate::quic::keys::{Keys, Side};
+use base::limits::QUIC_PIECES;
+use packet::fingerprint::{Transport, append_ja3, ja4};
+use packet::gquic::Long;
+use packet::quic::{Crypto, Initial};
+use packet::tls::{ClientHello, HELLO_LIMIT};
+use rules::Transaction;
+use rules::names::{App, Buffer};
+
+/// A flow.
+#[derive(Default)]
+pub(super) struct Flow {
+    /// The keys of either side, once the client's first packet came.
+    keys: Option<[Keys; 2]>,
+    /// By side: its hello came, or will not come.
+    done: [bool; 2],
+    /// The client's hello from its start, and pieces behind bytes that have not come.
+    hello: Vec<u8>,
+    pieces: Vec<(usize, Vec<u8>)>,
+    frames: Vec<u8>,
+}
+
+/// Does a datagram begin with a packet that names its version?
+pub(super) fn begins(payload: &[u8]) -> bool {
+    Initial::parse(payload).is_some() || Long::parse(payload).is_some()
+}
+
+impl Flow {
+    /// Takes a datagram.
+    pub fn feed(&mut self, payload: &[u8], to_server: bool, to: &mut Transactions) {
+        let side = usize::from(!to_server);
+        if let Some(long) = Long::parse(payload) {
+            return google(&long, to_server, to);
+        }
+        let mut rest = payload;
+        while let Some((initial, end)) = Initial::parse(rest).filter(|_| !self.done[side]) {
+            rest = &rest[end..];
+            self.initial(&initial, to_server, to);
+        }
+        to.reader_bytes = self.hello.capacity() + self.pieces.iter().map(|piece| piece.1.capacity()).sum::<usize>();
+    }
+
+    fn initial(&mut self, initial: &Initial<'_>, to_server: bool, to: &mut Transactions) {
+        let side = usize::from(!to_server);
+        let mut is_decrypted = self.decrypt(initial, side);
+        // The first packet, or one behind a Retry.
+        if !is_decrypted && to_server {
+            let keys = |side| Keys::of(initial.version, initial.target, side);
+            self.keys = keys(Side::Client).zip(keys(Side::Server)).map(|(client, server)| [client, server]);
+            is_decrypted = self.decrypt(initial, side);
+        }
+        if !is_decrypted {
+            to.given_up += u64::from(to_server);
+            return;
+        }
+        let one = to.begin(App::Quic);
+        one.complete = [true; 2];
+        one.put_copy(Buffer::QUIC_VERSION, to_server, &initial.version.number.to_be_bytes());
+        let id = one.id;
+        match to_server {
+            true if self.gather() => self.put(one),
+            true => self.done[0] = true,
+            false => self.done[1] = Crypto::new(&self.frames).next().is_some(),
+        }
+        if self.done[side] {
+            (self.hello, self.pieces) = (Vec::new(), Vec::new());
+        }
+        to.change(id, to_server);
+    }
+
+    fn decrypt(&mut self, initial: &Initial<'_>, side: usize) -> bool {
+        let Flow { keys, frames, .. } = self;
+        keys.as_ref().is_some_and(|keys| keys[side].decrypt(initial, frames))
+    }
+
+    /// Puts the pieces in `frames` to the hello; says no where that is too much.
+    fn gather(&mut self) -> bool {
+        for (offset, bytes) in Crypto::new(&self.frames) {
+            let fits = offset.saturating_add(bytes.len() as u64) <= HELLO_LIMIT as u64;
+            if !fits || self.pieces.len() >= QUIC_PIECES {
+                return false;
+            }
+            self.pieces.push((offset as usize, bytes.to_vec()));
+        }
+        // Each turn takes a piece away.
+        while let Some(at) = self.pieces.iter().position(|piece| piece.0 <= self.hello.len()) {
+            let (offset, piece) = self.pieces.swap_remove(at);
+            self.hello.extend_from_slice(piece.get(self.hello.len() - offset..).unwrap_or_default());
+        }
+        true
+    }
+
+    /// Puts what the hello says, where it is whole.
+    fn put(&mut self, one: &mut Transaction) {
+        let Some((&[kind, high, middle, low], body)) = self.hello.split_first_chunk() else { return };
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let is_hello = kind == 1 && length <= HELLO_LIMIT;
+        if is_hello && body.len() < length {
+            return;
+        }
+        self.done[0] = true;
+        let Some(hello) = body.get(..length).filter(|_| is_hello).and_then(ClientHello::parse) else { return };
+        if let Some(name) = hello.server_name() {
+            one.put_copy(Buffer::QUIC_SNI, true, name);
+        }
+        let (mut text, mut digest) = (Vec::new(), Vec::new());
+        append_ja3(&mut text, &hello);
+        append_md5(&mut digest, &text);
+        one.put_copy(Buffer::JA3_STRING, true, &text);
+        one.put_copy(Buffer::JA3_HASH, true, &digest);
+        if let Some(ja4) = ja4(&hello, Transport::Quic) {
+            text.clear();
+            append_ja4(&mut text, &ja4);
+            one.put_copy(Buffer::JA4_HASH, true, &text);
+        }
+    }
+}
+
+/// A packet of Google's QUIC, with the fingerprint of its client: its version and the names of all values.
+fn google(long: &Long<'_>, to_server: bool, to: &mut Transactions) {
+    let one = to.begin(App::Quic);
+    one.complete = [true; 2];
+    let id = one.id;
+    one.put_copy(Buffer::QUIC_VERSION, to_server, &long.version);
+    if let Some(hello) = long.hello().filter(|_| long.is_initial && to_server) {
+        let mut text = [&long.version[2..], b","].concat();
+        for (place, (name, value)) in hello.enumerate() {
+            if place > 0 {
+                text.push(b'-');
+            }
+            text.extend_from_slice(name);
+            match name {
+                b"SNI" => one.put_copy(Buffer::QUIC_SNI, true, value),
+                b"UAID" => one.put_copy(Buffer::QUIC_UA, true, value),
+                _ => {}
+            }
+        }
+        let mut digest = Vec::new();
+        append_md5(&mut digest, &text);
+        one.put_copy(Buffer::QUIC_CYU_STRING, true, &text);
+        one.put_copy(Buffer::QUIC_CYU_HASH, true, &digest);
+    }
+    to.change(id, to_server);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quic::keys::tests::encrypt;
+    use proptest::prelude::*;
+
+    fn crypto(offset: usize, bytes: &[u8]) -> Vec<u8> {
+        [&[6, 0x40, offset as u8, 0x40, bytes.len() as u8][..], bytes].concat()
+    }
+
+    /// A hello in two packets, the second one first.
+    #[test]
+    fn a_hello() {
+        let prefixed = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();
+        let name = prefixed(&[&[0][..], &prefixed(b"a.example")].concat());
+        let extensions = [[0, 0].to_vec(), prefixed(&name)].concat();
+        let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &prefixed(&extensions)].concat();
+        let hello = [&[1][..], &(body.len() as u32).to_be_bytes()[1..], &body].concat();
+        let (mut flow, mut to) = (Flow::default(), Transactions::default());
+        for frames in [crypto(20, &hello[20..]), crypto(0, &hello[..20])] {
+            let datagram = encrypt(b"12345678", &frames);
+            assert!(begins(&datagram));
+            flow.feed(&datagram, true, &mut to);
+        }
+        let one = to.latest().unwrap();
+        assert_eq!(one.first(Buffer::QUIC_VERSION, true), Some(&[0, 0, 0, 1][..]));
+        assert_eq!(one.first(Buffer::QUIC_SNI, true), Some(&b"a.example"[..]));
+        assert_eq!(one.first(Buffer::JA3_STRING, true), Some(&b"771,4865,0,,"[..]));
+        assert_eq!(to.changed.len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..80), to_server: bool, sort in 0u8..3) {
+            let datagram = match sort {
+                0 => bytes,
+                1 => [&b"\xc3Q046\x50"[..], &bytes].concat(),
+                _ => encrypt(b"12345678", &bytes),
+            };
+            Flow::default().feed(&datagram, to_server, &mut Transactions::default());
+        }
+    }
+}

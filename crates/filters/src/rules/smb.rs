@@ -1,0 +1,373 @@
+//! SMB for rules: a transaction for each request with its response, one for each file that is read or written, and those of
+//! DCE/RPC for what goes through pipes.
+
+use super::dcerpc::Calls;
+use super::transactions::Transactions;
+use base::limits::RULES_BODY_BYTES;
+use packet::smb::{Body, File, Header, PENDING, PREFIX_BYTES, prefix};
+use rules::names::{App, Buffer, Number};
+
+/// Bytes of a message that are kept: data as far as rules see it, and what stands before it.
+const MESSAGE_BYTES: usize = RULES_BODY_BYTES + (4 << 10);
+/// Shares, files that are open, and requests without a response, of one connection, each.
+const KEPT: usize = 64;
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(super) struct Connection {
+    sides: [Side; 2],
+    /// Shares whose contents are pipes.
+    pipes: Vec<u32>,
+    files: Vec<(File, Open)>,
+    asked: Vec<Asked>,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Side {
+    bytes: Vec<u8>,
+    /// Bytes of a message that are passed over.
+    skip: usize,
+    lost: bool,
+}
+
+/// What is open.
+#[derive(Debug)]
+enum Open {
+    /// A file of this name, its transaction, and by side where the bytes end that came.
+    File {
+        name: Vec<u8>,
+        transaction: Option<u64>,
+        ends: [u64; 2],
+    },
+    Pipe(Box<Calls>),
+}
+
+/// A request whose response is to come.
+#[derive(Debug)]
+struct Asked {
+    version: u8,
+    command: u16,
+    message: u64,
+    transaction: Option<u64>,
+    /// The file that it is about, and a place in it.
+    file: Option<(File, u64)>,
+    /// What is to be opened, or the share that is wanted.
+    name: Vec<u8>,
+}
+
+/// Does a stream begin with a message? `has_names`: on its port clients may ask for a name first (RFC 1002, 4.3.2).
+pub(super) fn begins_stream(bytes: &[u8], has_names: bool) -> super::application::Says {
+    use super::application::Says;
+    if has_names && bytes.first() == Some(&0x81) {
+        return Says::Is(App::Smb);
+    }
+    let begins = |word: &[u8]| {
+        let same = bytes.len().min(4 + word.len());
+        bytes.first().is_none_or(|kind| *kind == 0)
+            && bytes.get(4..same).unwrap_or_default() == &word[..same.max(4) - 4]
+    };
+    match begins(b"\xffSMB") || begins(b"\xfeSMB") {
+        true if bytes.len() < 8 => Says::More,
+        true => Says::Is(App::Smb),
+        false => Says::No,
+    }
+}
+
+impl Connection {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        let at = usize::from(!to_server);
+        if gap && !self.sides[at].lost {
+            to.given_up += 1;
+            self.sides[at] = Side { lost: true, ..Side::default() };
+        }
+        if self.sides[at].lost {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.sides[at].bytes);
+        waiting.extend_from_slice(bytes);
+        let mut used = 0;
+        loop {
+            let side = &mut self.sides[at];
+            let skipped = side.skip.min(waiting.len() - used);
+            side.skip -= skipped;
+            used += skipped;
+            let Some(start) = waiting[used..].first_chunk::<PREFIX_BYTES>() else { break };
+            let (length, is_message) = prefix(start);
+            let kept = length.min(MESSAGE_BYTES);
+            let Some(message) = waiting.get(used + PREFIX_BYTES..used + PREFIX_BYTES + kept) else { break };
+            side.skip = length - kept;
+            to.given_up += u64::from(kept < length);
+            if is_message {
+                self.messages(message, to_server, to);
+            }
+            used += PREFIX_BYTES + kept;
+        }
+        waiting.drain(..used);
+        self.sides[at].bytes = waiting;
+        to.reader_bytes = self.kept_bytes();
+    }
+
+    fn kept_bytes(&self) -> usize {
+        let open = |(_, open): &(File, Open)| match open {
+            Open::File { name, .. } => name.capacity(),
+            Open::Pipe(calls) => calls.kept_bytes(),
+        };
+        self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>()
+            + self.files.iter().map(open).sum::<usize>()
+            + self.asked.iter().map(|asked| asked.name.capacity()).sum::<usize>()
+    }
+
+    /// Messages behind one prefix: those of version 2 may be chained.
+    fn messages(&mut self, mut message: &[u8], to_server: bool, to: &mut Transactions) {
+        while let Some(header) = Header::parse(message) {
+            let next = header.next;
+            let own = if next > 0 { &message[..message.len().min(next)] } else { message };
+            if header.is_response == to_server {
+                return;
+            }
+            let mut bodies = Vec::new();
+            header.bodies(own, |body| bodies.push(body));
+            if to_server {
+                bodies.into_iter().for_each(|body| self.request(&header, body, to));
+            } else {
+                self.response(&header, &bodies, to);
+            }
+            match message.get(next..) {
+                Some(rest) if next > 0 => message = rest,
+                _ => return,
+            }
+        }
+    }
+
+    fn request(&mut self, header: &Header, body: Body<'_>, to: &mut Transactions) {
+        let (mut file, mut name) = (None, Vec::new());
+        // What goes through a pipe, and what is written to a file, has a transaction of its own.
+        let has_own = match body {
+            Body::Write { file, offset, data } => {
+                self.bytes(file, Some(offset), data, true, to);
+                true
+            }
+            Body::Read { file: of, offset } => {
+                file = Some((of, offset));
+                true
+            }
+            Body::Transact { file: of, data } => {
+                file = Some((of, 0));
+                self.bytes(of, None, data, true, to);
+                true
+            }
+            Body::Create { name: text } | Body::TreeConnect { path: text } => {
+                name = plain(text, header.is_unicode);
+                false
+            }
+            Body::Close { file } => {
+                self.close(file, to);
+                false
+            }
+            _ => false,
+        };
+        let mut transaction = None;
+        if !has_own {
+            let one = to.begin(App::Smb);
+            one.put_number(Number::SMB_VERSION, true, header.version.into());
+            transaction = Some(one.id);
+            let id = one.id;
+            to.complete(id, true);
+        }
+        if self.asked.len() >= KEPT {
+            self.asked.remove(0);
+        }
+        let Header { version, command, message, .. } = *header;
+        self.asked.push(Asked { version, command, message, transaction, file, name });
+    }
+
+    fn response(&mut self, header: &Header, bodies: &[Body<'_>], to: &mut Transactions) {
+        let is_pending = header.version == 2 && header.status == PENDING;
+        let known = |asked: &Asked| {
+            let same = (asked.version, asked.message) == (header.version, header.message);
+            // Version 1 may be answered by version 2, where the client offered both.
+            same || header.command == 0 && header.version == 2 && (asked.version, asked.command) == (1, 0x72)
+        };
+        let mut bodies = bodies.iter();
+        // Commands that were chained in a request are chained in its response.
+        while let Some(at) = self.asked.iter().position(known) {
+            let Some(body) = bodies.next() else { return };
+            if is_pending {
+                return;
+            }
+            let asked = self.asked.remove(at);
+            self.answer(header, &asked, body, to);
+            if let Some(id) = asked.transaction {
+                if let Some(one) = to.get(id) {
+                    one.put_number(Number::SMB_VERSION, false, asked.version.into());
+                }
+                to.complete(id, false);
+            }
+            if header.version == 2 {
+                return;
+            }
+        }
+    }
+
+    fn answer(&mut self, header: &Header, asked: &Asked, body: &Body<'_>, to: &mut Transactions) {
+        match *body {
+            Body::TreeConnected { is_pipe } => {
+                self.pipes.retain(|tree| *tree != header.tree);
+                if is_pipe {
+                    self.pipes.drain(..self.pipes.len().saturating_sub(KEPT - 1));
+                    self.pipes.push(header.tree);
+                }
+                // Only now it is clear what the name is of.
+                if let Some(one) = asked.transaction.and_then(|id| to.get(id)) {
+                    let buffer = if is_pipe { Buffer::SMB_NAMED_PIPE } else { Buffer::SMB_SHARE };
+                    one.put_copy(buffer, true, &asked.name);
+                    let id = one.id;
+                    to.change(id, true);
+                }
+            }
+            Body::Created { file } => {
+                let open = match self.pipes.contains(&header.tree) {
+                    true => Open::Pipe(Box::new(Calls::new(App::Smb))),
+                    false => Open::File { name: asked.name.clone(), transaction: None, ends: [0; 2] },
+                };
+                self.close(file, to);
+                if self.files.len() >= KEPT {
+                    let (oldest, _) = self.files[0];
+                    self.close(oldest, to);
+                }
+                self.files.push((file, open));
+            }
+            Body::Data { data } => {
+                if let Some((file, offset)) = asked.file {
+                    self.bytes(file, Some(offset), data, false, to);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Bytes of a file, or through a pipe.
+    fn bytes(&mut self, file: File, offset: Option<u64>, data: &[u8], to_server: bool, to: &mut Transactions) {
+        let at = match self.files.iter().position(|open| open.0 == file) {
+            Some(at) => at,
+            None => {
+                // It was opened before, or its opening is not known yet: what goes through pipes shows itself.
+                let open = match packet::dcerpc::Header::parse(data) {
+                    Some(_) => Open::Pipe(Box::new(Calls::new(App::Smb))),
+                    None => Open::File { name: Vec::new(), transaction: None, ends: [0; 2] },
+                };
+                if self.files.len() >= KEPT {
+                    self.close(self.files[0].0, to);
+                }
+                self.files.push((file, open));
+                self.files.len() - 1
+            }
+        };
+        match &mut self.files[at].1 {
+            Open::Pipe(calls) => calls.feed(data, to_server, false, to),
+            Open::File { name, transaction, ends } => {
+                let known = transaction.filter(|id| to.find(*id).is_some());
+                let id = known.unwrap_or_else(|| {
+                    let one = to.begin(App::Smb);
+                    if !name.is_empty() {
+                        one.put_copy(Buffer::FILE_NAME, true, name);
+                        one.put_copy(Buffer::FILE_NAME, false, name);
+                    }
+                    one.id
+                });
+                *transaction = Some(id);
+                let end = &mut ends[usize::from(!to_server)];
+                let offset = offset.unwrap_or(*end);
+                let known = end.saturating_sub(offset);
+                if known > 0
+                    && let Some(one) = to.get(id)
+                {
+                    // It is about the file, whichever side goes on.
+                    one.events.extend([("smb.file_overlap", true), ("smb.file_overlap", false)]);
+                }
+                to.given_up += u64::from(offset > *end && *end > 0);
+                let new = data.get(usize::try_from(known).unwrap_or(usize::MAX)..).unwrap_or_default();
+                *end = offset.saturating_add(data.len() as u64).max(*end);
+                to.append_body(id, Buffer::FILE_DATA, to_server, new);
+                to.change(id, to_server);
+            }
+        }
+    }
+
+    fn close(&mut self, file: File, to: &mut Transactions) {
+        let Some(at) = self.files.iter().position(|open| open.0 == file) else { return };
+        if let Open::File { transaction: Some(id), .. } = self.files.remove(at).1 {
+            to.complete(id, true);
+            to.complete(id, false);
+        }
+    }
+}
+
+/// A text as UTF-8.
+fn plain(text: &[u8], is_unicode: bool) -> Vec<u8> {
+    if !is_unicode {
+        return text.to_vec();
+    }
+    let units: Vec<u16> = text.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair)).collect();
+    String::from_utf16_lossy(&units).into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(command: u8, id: u8, is_response: bool, body: &[u8]) -> Vec<u8> {
+        let mut header = [&b"\xfeSMB"[..], &[0; 60]].concat();
+        (header[12], header[16], header[24]) = (command, u8::from(is_response), id);
+        let length = (header.len() + body.len()) as u32;
+        [&length.to_be_bytes()[..], &header, body].concat()
+    }
+
+    fn write(offset: u8, data: &[u8]) -> Vec<u8> {
+        let length = data.len() as u8;
+        [&[49, 0, 112, 0, length, 0, 0, 0, offset, 0, 0, 0, 0, 0, 0, 0][..], &[7; 16], &[0; 16], data].concat()
+    }
+
+    #[test]
+    fn files_and_pipes() {
+        let name = [&[57, 0][..], &[0; 42], &[120, 0, 4, 0], &[0; 8], b"f\0x\0"].concat();
+        let created = [&[89, 0][..], &[0; 62], &[7; 16]].concat();
+        let tree = message(3, 1, false, &[9, 0, 0, 0, 72, 0, 4, 0, b'a', 0, b'b', 0]);
+        for size in [1, 50, 1000] {
+            let (mut connection, mut to) = (Connection::default(), Transactions::default());
+            let mut say = |bytes: &[u8], to_server: bool, to: &mut Transactions| {
+                bytes.chunks(size).for_each(|piece| connection.feed(piece, to_server, false, to));
+            };
+            say(&tree, true, &mut to);
+            say(&message(3, 1, true, &[16, 0, 2, 0]), false, &mut to);
+            let share = to.latest().unwrap();
+            assert_eq!(share.first(Buffer::SMB_NAMED_PIPE, true), Some(&b"ab"[..]));
+            // Another share, which has files.
+            say(&tree, true, &mut to);
+            say(&message(3, 1, true, &[16, 0, 1, 0]), false, &mut to);
+            say(&message(5, 2, false, &name), true, &mut to);
+            say(&message(5, 2, true, &created), false, &mut to);
+            say(&message(9, 3, false, &write(0, b"one ")), true, &mut to);
+            say(&message(9, 4, false, &write(2, b"e two")), true, &mut to);
+            let file = to.latest().unwrap();
+            assert_eq!(file.first(Buffer::FILE_NAME, true), Some(&b"fx"[..]));
+            assert_eq!(file.first(Buffer::FILE_DATA, true), Some(&b"one two"[..]));
+            assert_eq!(file.events, [("smb.file_overlap", true), ("smb.file_overlap", false)]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(said in proptest::collection::vec(
+            (0u8..12, 0u8..3, any::<bool>(), proptest::collection::vec(any::<u8>(), 0..90)), 0..20)) {
+            let (mut connection, mut to) = (Connection::default(), Transactions::default());
+            for (command, id, is_response, body) in said {
+                connection.feed(&message(command, id, is_response, &body), !is_response, false, &mut to);
+                to.changed.clear();
+                to.sweep();
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Messages of DCE/RPC (C706, 12): over connections with version 5, and in datagrams with version 4. Not what a call is about:
+//! that is coded by its interface. Not calls of several fragments: a reader puts those together.
+
+/// What a message is.
+pub mod kind {
+    /// A call.
+    pub const REQUEST: u8 = 0;
+    /// What it gives.
+    pub const RESPONSE: u8 = 2;
+    /// Why it gives nothing.
+    pub const FAULT: u8 = 3;
+    /// Names interfaces by numbers.
+    pub const BIND: u8 = 11;
+    /// Says which of them the server has.
+    pub const BIND_ACK: u8 = 12;
+    /// Names more of them.
+    pub const ALTER_CONTEXT: u8 = 14;
+    /// Answers that.
+    pub const ALTER_CONTEXT_RESPONSE: u8 = 15;
+}
+
+/// The message begins a call.
+pub const FIRST: u8 = 1;
+/// The message ends a call.
+pub const LAST: u8 = 2;
+/// The call names an object.
+const OBJECT: u8 = 0x80;
+
+/// The header of a message over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// One of [`kind`], or another.
+    pub kind: u8,
+    /// [`FIRST`], [`LAST`] and others.
+    pub flags: u8,
+    /// Numbers begin with the least byte.
+    pub is_little: bool,
+    /// Bytes of the message, its header included.
+    pub length: usize,
+    /// The call that it belongs to.
+    pub call: u32,
+}
+
+/// An interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its UUID, as its text has it.
+    pub uuid: [u8; 16],
+    /// The larger part of its version.
+    pub version: u16,
+}
+
+/// What a message says.
+#[derive(Clone, Copy, Debug)]
+pub enum Body<'a> {
+    /// A call, or more of one.
+    Request {
+        /// The number that a bind gave to its interface.
+        context: u16,
+        /// Which call of the interface.
+        operation: u16,
+        /// Its arguments.
+        stub: &'a [u8],
+    },
+    /// What a call gives, or more of it.
+    Response {
+        /// What it gives.
+        stub: &'a [u8],
+    },
+    /// Interfaces and their numbers.
+    Bind(Contexts<'a>),
+    /// Answers, in the order of the interfaces.
+    Bound(Results<'a>),
+    /// Another message, or one that is damaged.
+    Other,
+}
+
+/// Numbers in either order.
+#[derive(Clone, Copy, Debug)]
+struct Reader<'a> {
+    rest: &'a [u8],
+    is_little: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1).and_then(|bytes| bytes.first()).copied()
+    }
+
+    fn short(&mut self) -> Option<u16> {
+        let bytes = *self.take(2)?.first_chunk()?;
+        Some(if self.is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
+    }
+
+    fn long(&mut self) -> Option<u32> {
+        let bytes = *self.take(4)?.first_chunk()?;
+        Some(if self.is_little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
+    }
+
+    /// Its first three parts are numbers.
+    fn uuid(&mut self) -> Option<[u8; 16]> {
+        let mut uuid: [u8; 16] = *self.take(16)?.first_chunk()?;
+        if self.is_little {
+            uuid[..4].reverse();
+            uuid[4..6].reverse();
+            uuid[6..8].reverse();
+        }
+        Some(uuid)
+    }
+}
+
+impl Header {
+    /// Bytes of a header.
+    pub const BYTES: usize = 16;
+
+    /// Reads the header of a message; `None` where these are too few bytes, or none of DCE/RPC.
+    pub fn parse(bytes: &[u8]) -> Option<Header> {
+        let bytes: &[u8; Header::BYTES] = bytes.first_chunk()?;
+        let [version, minor, kind, flags, order, floats, ..] = *bytes;
+        let is_little = order & 0x10 != 0;
+        let mut rest = Reader { rest: &bytes[8..], is_little };
+        let (length, _auth, call) = (rest.short()?, rest.short()?, rest.long()?);
+        let fits = version == 5 && minor <= 1 && kind <= 20 && order & 0xee == 0 && floats <= 3;
+        (fits && usize::from(length) >= Header::BYTES).then_some(Header {
+            kind,
+            flags,
+            is_little,
+            length: usize::from(length),
+            call,
+        })
+    }
+
+    /// Reads what the message says, of all its bytes.
+    pub fn body<'a>(&self, message: &'a [u8]) -> Body<'a> {
+        self.read_body(message).unwrap_or(Body::Other)
+    }
+
+    fn read_body<'a>(&self, message: &'a [u8]) -> Option<Body<'a>> {
+        let mut rest = Reader { rest: message.get(Header::BYTES..)?, is_little: self.is_little };
+        match self.kind {
+            kind::REQUEST => {
+                let (_hint, context, operation) = (rest.long()?, rest.short()?, rest.short()?);
+                if self.flags & OBJECT != 0 {
+                    rest.take(16)?;
+                }
+                Some(Body::Request { context, operation, stub: rest.rest })
+            }
+            kind::RESPONSE => {
+                rest.take(8)?;
+                Some(Body::Response { stub: rest.rest })
+            }
+            kind::BIND | kind::ALTER_CONTEXT => {
+                rest.take(8)?;
+                let left = rest.byte()?;
+                rest.take(3)?;
+                Some(Body::Bind(Contexts { rest, left }))
+            }
+            kind::BIND_ACK | kind::ALTER_CONTEXT_RESPONSE => {
+                rest.take(8)?;
+                let address = usize::from(rest.short()?);
+                // What follows begins at a multiple of four bytes.
+                rest.take(address + (4 - (2 + address) % 4) % 4)?;
+                let left = rest.byte()?;
+                rest.take(3)?;
+                Some(Body::Bound(Results { rest, left }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Interfaces of a bind, with their numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Contexts<'a> {
+    rest: Reader<'a>,
+    left: u8,
+}
+
+impl Iterator for Contexts<'_> {
+    type Item = (u16, Interface);
+
+    fn next(&mut self) -> Option<(u16, Interface)> {
+        self.left = self.left.checked_sub(1)?;
+        let rest = &mut self.rest;
+        let (context, codings, _) = (rest.short()?, rest.byte()?, rest.byte()?);
+        let (uuid, version, _minor) = (rest.uuid()?, rest.short()?, rest.short()?);
+        rest.take(20 * usize::from(codings))?;
+        Some((context, Interface { uuid, version }))
+    }
+}
+
+/// Answers to a bind: whether each interface is accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct Results<'a> {
+    rest: Reader<'a>,
+    left: u8,
+}
+
+impl Iterator for Results<'_> {
+    type Item = bool;
+
+    fn next(&mut self) -> Option<bool> {
+        self.left = self.left.checked_sub(1)?;
+        let result = self.rest.short()?;
+        self.rest.take(22)?;
+        Some(result == 0)
+    }
+}
+
+/// A message in a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// [`kind::REQUEST`], [`kind::RESPONSE`], or another.
+    pub kind: u8,
+    /// It is the last of its call, or the only one.
+    pub is_last: bool,
+    /// Numbers begin with the least byte.
+    pub is_little: bool,
+    /// The interface of the call.
+    pub interface: Interface,
+    /// Which call of it.
+    pub operation: u16,
+    /// Which of the client's calls.
+    pub call: u32,
+    /// Arguments, or what the call gives.
+    pub stub: &'a [u8],
+}
+
+impl<'a> Datagram<'a> {
+    /// Reads a datagram; `None` where it is none of DCE/RPC.
+    pub fn parse(bytes: &'a [u8]) -> Option<Datagram<'a>> {
+        let &[4, kind, flags, second, order, floats, _, _, ..] = bytes else { return None };
+        let fits = kind <= 10 && second & 0xfc == 0 && order & 0xee == 0 && floats <= 3;
+        let is_little = order & 0x10 != 0;
+        let mut rest = Reader { rest: bytes.get(8..)?, is_little };
+        let (_object, uuid, _activity) = (rest.uuid()?, rest.uuid()?, rest.uuid()?);
+        let (_boot, version, call) = (rest.long()?, rest.long()?, rest.long()?);
+        let (operation, _, _, length) = (rest.short()?, rest.short()?, rest.short()?, rest.short()?);
+        rest.take(4)?;
+        let stub = rest.rest.get(..usize::from(length)).filter(|_| fits)?;
+        // Of a call in one datagram neither bit is set.
+        let is_last = flags & 0x04 == 0 || flags & 0x02 != 0;
+        let interface = Interface { uuid, version: version as u16 };
+        Some(Datagram { kind, is_last, is_little, interface, operation, call, stub })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const UUID: [u8; 16] = [0x36, 0x7a, 0xbb, 0x81, 0x98, 0x44, 0x35, 0xf1, 0xad, 0x32, 0x98, 0xf0, 0x38, 0, 0x10, 3];
+    const WIRE: [u8; 16] = [0x81, 0xbb, 0x7a, 0x36, 0x44, 0x98, 0xf1, 0x35, 0xad, 0x32, 0x98, 0xf0, 0x38, 0, 0x10, 3];
+
+    fn message(kind: u8, flags: u8, body: &[u8]) -> Vec<u8> {
+        let length = (16 + body.len()) as u8;
+        [&[5, 0, kind, flags, 0x10, 0, 0, 0, length, 0, 0, 0, 7, 0, 0, 0][..], body].concat()
+    }
+
+    #[test]
+    fn messages() {
+        let request = message(kind::REQUEST, FIRST | LAST, &[9, 0, 0, 0, 1, 0, 15, 0, b'a', b'b']);
+        let header = Header::parse(&request).unwrap();
+        assert_eq!((header.kind, header.length, header.call, header.is_little), (kind::REQUEST, 26, 7, true));
+        let Body::Request { context: 1, operation: 15, stub: b"ab" } = header.body(&request) else { panic!() };
+        let context = [&[1, 0, 1, 0][..], &WIRE, &[1, 0, 0, 0], &[0; 20]].concat();
+        let bind = message(kind::BIND, FIRST | LAST, &[&[0; 8][..], &[1, 0, 0, 0], &context].concat());
+        let Body::Bind(contexts) = Header::parse(&bind).unwrap().body(&bind) else { panic!() };
+        assert_eq!(contexts.collect::<Vec<_>>(), [(1, Interface { uuid: UUID, version: 1 })]);
+        let results = [&[0; 8][..], &[5, 0], b"x-y-z", &[0], &[2, 0, 0, 0], &[0; 24], &[2], &[0; 23]].concat();
+        let bound = message(kind::BIND_ACK, FIRST | LAST, &results);
+        let Body::Bound(results) = Header::parse(&bound).unwrap().body(&bound) else { panic!() };
+        assert_eq!(results.collect::<Vec<_>>(), [true, false]);
+        for (place, byte) in [(0, 4), (1, 2), (2, 30), (4, 2), (8, 15)] {
+            let mut wrong = request.clone();
+            wrong[place] = byte;
+            wrong[9] = 0;
+            assert_eq!(Header::parse(&wrong), None);
+        }
+    }
+
+    #[test]
+    fn datagrams() {
+        let ids = [&[0; 16][..], &WIRE, &[0; 16]].concat();
+        let bytes = [
+            &[4, 0, 0x08, 0, 0x10, 0, 0, 0][..],
+            &ids,
+            &[0; 4],
+            &[1, 0, 0, 0, 9, 0, 0, 0, 15, 0, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 0],
+            b"ab",
+        ]
+        .concat();
+        let datagram = Datagram::parse(&bytes).unwrap();
+        assert_eq!(datagram.interface, Interface { uuid: UUID, version: 1 });
+        assert_eq!((datagram.operation, datagram.call, datagram.stub, datagram.is_last), (15, 9, &b"ab"[..], true));
+        assert_eq!(Datagram::parse(&bytes[..bytes.len() - 1]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..120), like: bool, kind in 0u8..20) {
+            let bytes = if like { message(kind, 3, &bytes) } else { bytes };
+            Datagram::parse(&bytes);
+            if let Some(header) = Header::parse(&bytes) {
+                match header.body(&bytes) {
+                    Body::Bind(contexts) => prop_assert!(contexts.count() * 24 <= bytes.len()),
+                    Body::Bound(results) => prop_assert!(results.count() * 24 <= bytes.len()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Messages of SMB, versions 1 (MS-CIFS, MS-SMB) and 2 (MS-SMB2): their headers, and what those say that name shares, pipes and
+//! files, or carry what is in them. Not the messages about a session, and nothing that is encrypted or compressed.
+
+/// What stands before each message on a connection (RFC 1002, 4.3): its sort, and how long it is.
+pub const PREFIX_BYTES: usize = 4;
+
+/// The length of a message, behind its prefix, and whether it is one of SMB's.
+pub fn prefix(bytes: &[u8; PREFIX_BYTES]) -> (usize, bool) {
+    let [kind, high, middle, low] = *bytes;
+    (u32::from_be_bytes([0, high, middle, low]) as usize, kind == 0)
+}
+
+/// A file or a pipe that is open: a number of version 2, or one of version 1 at its front.
+pub type File = [u8; 16];
+
+/// A message's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// 1 or 2.
+    pub version: u8,
+    /// The command, by its number in that version.
+    pub command: u16,
+    /// 0, or why a command failed.
+    pub status: u32,
+    /// The server sent it.
+    pub is_response: bool,
+    /// Which share it is about.
+    pub tree: u32,
+    /// What a response has from its request.
+    pub message: u64,
+    /// Texts are UTF-16.
+    pub is_unicode: bool,
+    /// Where the next message of the chain begins, behind the start of this one; 0 where it is the last.
+    pub next: usize,
+}
+
+/// The status of a response that is not the last one.
+pub const PENDING: u32 = 0x0000_0103;
+
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// What versions the client has, or which one the server takes.
+    Negotiate,
+    /// The client wants a share.
+    TreeConnect {
+        /// Its name.
+        path: &'a [u8],
+    },
+    /// It has it.
+    TreeConnected {
+        /// The share has pipes to other programs, not files.
+        is_pipe: bool,
+    },
+    /// The client opens a file, or makes one.
+    Create {
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// It is open.
+    Created {
+        /// The number it has from now on.
+        file: File,
+    },
+    /// Bytes for a file.
+    Write {
+        /// Which one.
+        file: File,
+        /// Their place in it.
+        offset: u64,
+        /// Bytes, as far as they are here.
+        data: &'a [u8],
+    },
+    /// The client wants bytes of a file.
+    Read {
+        /// Which one.
+        file: File,
+        /// Their place in it.
+        offset: u64,
+    },
+    /// Bytes that it wanted, of a file or from a pipe.
+    Data {
+        /// Bytes, as far as they are here.
+        data: &'a [u8],
+    },
+    /// Bytes for a pipe, whose answer comes with the response.
+    Transact {
+        /// Which pipe.
+        file: File,
+        /// The bytes.
+        data: &'a [u8],
+    },
+    /// The file is closed.
+    Close {
+        /// Which one.
+        file: File,
+    },
+    /// Something else.
+    Other,
+    /// The message is too short for what it says.
+    Damaged,
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+fn wide(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
+}
+
+/// Bytes from a place on, as far as they are here.
+fn part(bytes: &[u8], at: usize, length: usize) -> Option<&[u8]> {
+    let rest = bytes.get(at..)?;
+    Some(&rest[..rest.len().min(length)])
+}
+
+/// Bytes of a header of version 1.
+const HEADER_1: usize = 32;
+/// Bytes of a header of version 2.
+const HEADER_2: usize = 64;
+
+impl Header {
+    /// Reads the header of a message; `None` where it is cut, or none of SMB.
+    pub fn parse(bytes: &[u8]) -> Option<Header> {
+        match bytes.first_chunk()? {
+            b"\xffSMB" => {
+                let header = bytes.get(..HEADER_1)?;
+                Some(Header {
+                    version: 1,
+                    command: u16::from(header[4]),
+                    status: long(header, 5)?,
+                    is_response: header[9] & 0x80 != 0,
+                    tree: u32::from(short(header, 24)?),
+                    message: u64::from(short(header, 30)?) | u64::from(short(header, 26)?) << 16,
+                    is_unicode: short(header, 10)? & 0x8000 != 0,
+                    next: 0,
+                })
+            }
+            b"\xfeSMB" => {
+                let header = bytes.get(..HEADER_2)?;
+                Some(Header {
+                    version: 2,
+                    command: short(header, 12)?,
+                    status: long(header, 8)?,
+                    is_response: header[16] & 1 != 0,
+                    tree: long(header, 36)?,
+                    message: wide(header, 24)?,
+                    is_unicode: true,
+                    next: long(header, 20)? as usize,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads what the message says, from its first byte. Commands of version 1 may be chained: `each` gets all of them.
+    pub fn bodies<'a>(&self, message: &'a [u8], mut each: impl FnMut(Body<'a>)) {
+        if self.version == 2 {
+            return each(self.body_2(message).unwrap_or(Body::Damaged));
+        }
+        let (mut command, mut at) = (self.command as u8, HEADER_1);
+        // A chain leads on.
+        loop {
+            let Some(words) = message.get(at).and_then(|count| part(message, at + 1, 2 * usize::from(*count))) else {
+                return each(Body::Damaged);
+            };
+            let behind = at + 1 + words.len();
+            let body = match words.len() {
+                // What failed says nothing.
+                0 if self.is_response => Some(Body::Other),
+                _ => self.body_1(command, message, words, behind + 2),
+            };
+            each(body.unwrap_or(Body::Damaged));
+            let is_chained = matches!(command, 0x24 | 0x2d | 0x2e | 0x2f | 0x73 | 0x74 | 0x75 | 0xa2);
+            let next = short(words, 2).map(usize::from).filter(|next| is_chained && *next > at && words[0] != 0xff);
+            let Some(next) = next else { return };
+            (command, at) = (words[0], next);
+        }
+    }
+
+    /// A command of version 1: its words, and where its bytes begin.
+    fn body_1<'a>(&self, command: u8, message: &'a [u8], words: &'a [u8], bytes_at: usize) -> Option<Body<'a>> {
+        let file = |at: usize| short(words, at).map(file_of_number);
+        Some(match (command, self.is_response) {
+            (0x72, _) => Body::Negotiate,
+            (0x75, false) => {
+                let mut at = bytes_at + usize::from(short(words, 6)?);
+                at += usize::from(self.is_unicode) & at & 1;
+                Body::TreeConnect { path: self.text(message.get(at..)?) }
+            }
+            (0x75, true) => Body::TreeConnected { is_pipe: message.get(bytes_at..)?.starts_with(b"IPC\0") },
+            (0xa2, false) => {
+                let at = bytes_at + (usize::from(self.is_unicode) & bytes_at & 1);
+                Body::Create { name: part(message, at, usize::from(short(words, 5)?))? }
+            }
+            (0xa2, true) => Body::Created { file: file(5)? },
+            (0x2f, false) => {
+                let offset = u64::from(long(words, 6)?) | u64::from(long(words, 24).unwrap_or(0)) << 32;
+                let length = usize::from(short(words, 20)?) | usize::from(short(words, 18)?) << 16;
+                let data = part(message, usize::from(short(words, 22)?), length)?;
+                Body::Write { file: file(4)?, offset, data }
+            }
+            (0x2e, false) => {
+                let offset = u64::from(long(words, 6)?) | u64::from(long(words, 20).unwrap_or(0)) << 32;
+                Body::Read { file: file(4)?, offset }
+            }
+            (0x2e, true) => {
+                let length = usize::from(short(words, 10)?) | usize::from(short(words, 14)?) << 16;
+                Body::Data { data: part(message, usize::from(short(words, 12)?), length)? }
+            }
+            // Only transactions with a pipe have two words of their own: the first is what is done with it.
+            (0x25, false) if words.get(26) == Some(&2) && short(words, 28) == Some(0x26) => {
+                let data = part(message, usize::from(short(words, 24)?), usize::from(short(words, 22)?))?;
+                Body::Transact { file: file(30)?, data }
+            }
+            (0x25, true) => {
+                Body::Data { data: part(message, usize::from(short(words, 14)?), usize::from(short(words, 12)?))? }
+            }
+            (0x04, false) => Body::Close { file: file(0)? },
+            _ => Body::Other,
+        })
+    }
+
+    /// A text that ends in a zero.
+    fn text<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let end = match self.is_unicode {
+            true => bytes.chunks_exact(2).position(|pair| pair == [0, 0]).map(|pairs| 2 * pairs),
+            false => bytes.iter().position(|byte| *byte == 0),
+        };
+        &bytes[..end.unwrap_or(bytes.len())]
+    }
+
+    fn body_2<'a>(&self, message: &'a [u8]) -> Option<Body<'a>> {
+        let body = message.get(HEADER_2..)?;
+        let file = |at: usize| body.get(at..).and_then(|rest| rest.first_chunk()).copied();
+        let data = |at: usize, length: usize| part(message, at, length);
+        let failed = self.is_response && self.status & 0xc000_0000 == 0xc000_0000;
+        Some(match (self.command, self.is_response) {
+            (0, _) => Body::Negotiate,
+            _ if failed || self.is_response && self.status == PENDING => Body::Other,
+            (3, false) => Body::TreeConnect { path: data(usize::from(short(body, 4)?), usize::from(short(body, 6)?))? },
+            (3, true) => Body::TreeConnected { is_pipe: *body.get(2)? == 2 },
+            (5, false) => Body::Create { name: data(usize::from(short(body, 44)?), usize::from(short(body, 46)?))? },
+            (5, true) => Body::Created { file: file(64)? },
+            (6, false) => Body::Close { file: file(8)? },
+            (8, false) => Body::Read { file: file(16)?, offset: wide(body, 8)? },
+            (8, true) => Body::Data { data: data(usize::from(*body.get(2)?), long(body, 4)? as usize)? },
+            (9, false) => Body::Write {
+                file: file(16)?,
+                offset: wide(body, 8)?,
+                data: data(usize::from(short(body, 2)?), long(body, 4)? as usize)?,
+            },
+            // FSCTL_PIPE_TRANSCEIVE.
+            (11, false) if long(body, 4)? == 0x0011_c017 => {
+                Body::Transact { file: file(8)?, data: data(long(body, 24)? as usize, long(body, 28)? as usize)? }
+            }
+            (11, true) if long(body, 4)? == 0x0011_c017 => {
+                Body::Data { data: data(long(body, 32)? as usize, long(body, 36)? as usize)? }
+            }
+            _ => Body::Other,
+        })
+    }
+}
+
+/// A number of version 1 as one of version 2.
+fn file_of_number(number: u16) -> File {
+    let mut file = File::default();
+    file[..2].copy_from_slice(&number.to_le_bytes());
+    file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn first(command: u8, is_response: bool, words: &[u8], bytes: &[u8]) -> Vec<u8> {
+        let mut header = [&b"\xffSMB"[..], &[command], &[0; 27]].concat();
+        header[9] = if is_response { 0x80 } else { 0 };
+        let count = [(words.len() / 2) as u8];
+        [&header[..], &count, words, &(bytes.len() as u16).to_le_bytes(), bytes].concat()
+    }
+
+    fn second(command: u8, is_response: bool, body: &[u8]) -> Vec<u8> {
+        let mut header = [&b"\xfeSMB"[..], &[0; 60]].concat();
+        (header[12], header[16]) = (command, u8::from(is_response));
+        [&header[..], body].concat()
+    }
+
+    fn check(message: &[u8], expected: &[Body<'_>]) {
+        let mut found = Vec::new();
+        Header::parse(message).unwrap().bodies(message, |body| found.push(body));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn version_1() {
+        let tree = first(0x75, false, &[0xff, 0, 0, 0, 0, 0, 1, 0], b"\0\\\\a\\IPC$\0?????\0");
+        check(&tree, &[Body::TreeConnect { path: b"\\\\a\\IPC$" }]);
+        check(&first(0x75, true, &[0xff, 0, 0, 0, 0, 0], b"IPC\0"), &[Body::TreeConnected { is_pipe: true }]);
+        let write = [&[0xff, 0, 0, 0, 7, 0, 9, 0, 0, 0][..], &[0; 10], &[2, 0, 59, 0]].concat();
+        let data = Body::Write { file: file_of_number(7), offset: 9, data: b"ab" };
+        check(&first(0x2f, false, &write, b"ab"), &[data]);
+        // A chain: a session, then a share.
+        let mut chain = first(0x73, false, &[0x75, 0, 37, 0], b"");
+        chain.truncate(37);
+        chain.extend_from_slice(&tree[32..]);
+        check(&chain, &[Body::Other, Body::TreeConnect { path: b"\\\\a\\IPC$" }]);
+        check(&first(0x2f, false, &[0xff, 0, 0, 0], b""), &[Body::Damaged]);
+    }
+
+    #[test]
+    fn version_2() {
+        let tree = second(3, false, &[9, 0, 0, 0, 72, 0, 4, 0, b'a', 0, b'b', 0]);
+        check(&tree, &[Body::TreeConnect { path: b"a\0b\0" }]);
+        check(&second(3, true, &[16, 0, 2, 0]), &[Body::TreeConnected { is_pipe: true }]);
+        let write = [&[49, 0, 112, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0][..], &[7; 16], &[0; 16], b"xyz"].concat();
+        check(&second(9, false, &write), &[Body::Write { file: [7; 16], offset: 5, data: b"xyz" }]);
+        check(
+            &second(8, true, &[17, 0, 80, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, b'o', b'k']),
+            &[Body::Data { data: b"ok" }],
+        );
+        let mut failed = second(5, true, &[9, 0]);
+        failed[11] = 0xc0;
+        check(&failed, &[Body::Other]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200), version: bool, command in 0u8..0xff) {
+            let message = match version {
+                true => second(command % 20, bytes.len() % 2 == 0, &bytes),
+                false => first(command, bytes.len() % 2 == 0, &bytes[..bytes.len() / 2], &bytes),
+            };
+            let mut count = 0;
+            Header::parse(&message).unwrap().bodies(&message, |_| count += 1);
+            prop_assert!(count >= 1 && count <= message.len());
+            if let Some(header) = Header::parse(&bytes) {
+                header.bodies(&bytes, |_| {});
+            }
+        }
+    }
+}

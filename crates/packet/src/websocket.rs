@@ -1,0 +1,107 @@
+//! Frames of a WebSocket (RFC 6455, 5.2): their headers, and the mask over what clients send. Not messages, which may have
+//! several frames, and not their compression.
+
+/// What a frame is.
+pub mod opcode {
+    /// More of a message.
+    pub const CONTINUATION: u8 = 0;
+    /// Text.
+    pub const TEXT: u8 = 1;
+    /// Bytes.
+    pub const BINARY: u8 = 2;
+    /// From here on frames are about the connection, and may stand between those of a message.
+    pub const CONTROL: u8 = 8;
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The upper four bits of its first byte: the last frame of its message, compressed, and two without a meaning.
+    pub flags: u8,
+    /// One of [`opcode`], or another.
+    pub opcode: u8,
+    /// What its contents are masked with.
+    pub mask: Option<[u8; 4]>,
+    /// Bytes of its contents.
+    pub length: u64,
+    /// Bytes of the header itself.
+    pub bytes: usize,
+}
+
+/// The frame is the last of its message.
+pub const FIN: u8 = 0x80;
+/// The message is compressed (RFC 7692, 6), where its first frame says so.
+pub const COMPRESSED: u8 = 0x40;
+
+impl Header {
+    /// Reads the header at the start of these bytes; `None` where more must come.
+    pub fn parse(bytes: &[u8]) -> Option<Header> {
+        let [first, second, rest @ ..] = bytes else { return None };
+        let (length, behind) = match second & 0x7f {
+            126 => (u64::from(u16::from_be_bytes(*rest.first_chunk()?)), 2),
+            127 => (u64::from_be_bytes(*rest.first_chunk()?), 8),
+            short => (u64::from(short), 0),
+        };
+        let mask = match second & 0x80 {
+            0 => None,
+            _ => Some(*rest.get(behind..)?.first_chunk()?),
+        };
+        let bytes = 2 + behind + if mask.is_some() { 4 } else { 0 };
+        Some(Header { flags: first & 0xf0, opcode: first & 0x0f, mask, length, bytes })
+    }
+
+    /// Is it the last frame of its message?
+    pub fn is_last(&self) -> bool {
+        self.flags & FIN != 0
+    }
+
+    /// Is it about the connection, and no part of a message?
+    pub fn is_control(&self) -> bool {
+        self.opcode >= opcode::CONTROL
+    }
+
+    /// Takes the mask away from the front of its contents, in place.
+    pub fn unmask(&self, contents: &mut [u8]) {
+        if let Some(mask) = self.mask {
+            contents.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The examples of RFC 6455, 5.7.
+    #[test]
+    fn frames() {
+        let header = Header::parse(b"\x81\x05Hello").unwrap();
+        assert_eq!(header, Header { flags: FIN, opcode: opcode::TEXT, mask: None, length: 5, bytes: 2 });
+        let masked = b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58";
+        let header = Header::parse(masked).unwrap();
+        assert_eq!((header.mask, header.length, header.bytes), (Some([0x37, 0xfa, 0x21, 0x3d]), 5, 6));
+        let mut contents = masked[6..].to_vec();
+        header.unmask(&mut contents);
+        assert_eq!(contents, b"Hello");
+        assert_eq!(Header::parse(b"\x82\x7e\x01\x00").unwrap().length, 256);
+        assert_eq!(Header::parse(b"\x82\x7f\x00\x00\x00\x00\x00\x01\x00\x00").unwrap().length, 65536);
+        assert!(Header::parse(b"\x89\x05").unwrap().is_control());
+        for cut in [&b""[..], b"\x81", b"\x82\x7e\x01", b"\x82\x7f\0\0\0\0\0\0\0", b"\x81\x85\x37\xfa\x21"] {
+            assert_eq!(Header::parse(cut), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..20)) {
+            if let Some(header) = Header::parse(&bytes) {
+                prop_assert!(header.bytes <= bytes.len());
+                let mut contents = bytes.clone();
+                header.unmask(&mut contents);
+                header.unmask(&mut contents);
+                prop_assert_eq!(contents, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Checks that comments and messages can be read once. Counts *places*: phrases that hide the actor or the noun, dated words
+//! and very long sentences (`plain/patterns.rs`), in comments and in string literals outside tests (`plain/prose.rs`).
+//!
+//! Each crate has a limit of places per 1,000 comment lines. A crate above its limit fails, and all its places are listed.
+//! A place is a hint and not a verdict: `// plain: WHY` directly above a line excepts that line.
+
+mod patterns;
+mod prose;
+
+use super::{Finding, Tree};
+use crate::workspace::Package;
+use patterns::Patterns;
+use std::collections::BTreeSet;
+
+/// The limit of a crate without a row in [`NOT_YET`], in places per 1,000 comment lines.
+const LIMIT: usize = 15;
+
+/// Crates above [`LIMIT`], each with the number it has reached. Numbers only go down; a row goes when it reaches the limit.
+const NOT_YET: &[(&str, usize)] = &[("bpf", 45), ("filters", 128), ("packet", 73), ("rules", 65)];
+
+/// The most lines of the repository that `// plain: WHY` may except.
+const MOST_EXCEPTED: usize = 20;
+
+/// Opens the comment that excepts the next line.
+const EXCEPT: &str = "// plain:";
+
+/// A line that has to be read twice.
+#[derive(Debug)]
+struct Place {
+    path: String,
+    line: usize,
+    reason: String,
+}
+
+/// The count of one crate.
+#[derive(Debug, Default)]
+struct Count {
+    comment_lines: usize,
+    places: Vec<Place>,
+    /// Lines that `// plain: WHY` excepts: path and number of the marker.
+    excepted: Vec<(String, usize)>,
+    /// Markers without a reason, or without a place below them.
+    findings: Vec<Finding>,
+}
+
+impl Count {
+    fn of(tree: &Tree, package: &Package, patterns: &Patterns) -> Count {
+        let inside = format!("{}/", package.folder);
+        let mut count = Count::default();
+        for file in tree.files.with_extension("rs").filter(|file| file.path.starts_with(&inside)) {
+            count.add(&file.path, &file.text, patterns);
+        }
+        count
+    }
+
+    fn add(&mut self, path: &str, text: &str, patterns: &Patterns) {
+        self.comment_lines += text.lines().filter(|line| line.trim_start().starts_with("//")).count();
+        let mut places = Vec::<(usize, String)>::new();
+        for passage in prose::passages(path, text) {
+            places.extend(patterns.find(&passage.words).map(|(at, reason)| (passage.line(at), reason)));
+        }
+        places.sort();
+        places.dedup_by_key(|(line, _)| *line);
+        let with_place: BTreeSet<usize> = places.iter().map(|(line, _)| *line).collect();
+        let mut excepted = BTreeSet::new();
+        for (line, number) in text.lines().zip(1..) {
+            let Some(reason) = line.trim_start().strip_prefix(EXCEPT) else { continue };
+            if reason.trim().is_empty() {
+                self.findings.push(Finding::new(path, number, format!("`{EXCEPT}` has no reason; say why")));
+            } else if with_place.contains(&(number + 1)) {
+                excepted.insert(number + 1);
+                self.excepted.push((path.into(), number));
+            } else {
+                let message = format!("the line below this `{EXCEPT}` needs no exception; remove the comment");
+                self.findings.push(Finding::new(path, number, message));
+            }
+        }
+        let left = places.into_iter().filter(|(line, _)| !excepted.contains(line));
+        self.places.extend(left.map(|(line, reason)| Place { path: path.into(), line, reason }));
+    }
+
+    /// Places per 1,000 comment lines, rounded down: a small crate may have one place.
+    fn rate(&self) -> usize {
+        self.places.len().saturating_sub(1) * 1000 / self.comment_lines.max(1)
+    }
+}
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    check_with(tree, NOT_YET)
+}
+
+/// Rows of the table whose numbers can be lowered. They do not fail the check.
+pub(super) fn notes(tree: &Tree) -> Vec<String> {
+    notes_with(tree, NOT_YET)
+}
+
+fn check_with(tree: &Tree, not_yet: &[(&str, usize)]) -> Vec<Finding> {
+    let (patterns, table) = (Patterns::new(), file!());
+    let mut findings = Vec::new();
+    let mut excepted = Vec::new();
+    for package in &tree.workspace.packages {
+        let count = Count::of(tree, package, &patterns);
+        let row = not_yet.iter().find(|(name, _)| *name == package.name);
+        let (limit, rate) = (row.map_or(LIMIT, |(_, limit)| *limit), count.rate());
+        if rate > limit {
+            for place in &count.places {
+                let message = format!(
+                    "{}; say it plainly: `{}` has {rate} such places per 1,000 comment lines, {limit} are the most",
+                    place.reason, package.name
+                );
+                findings.push(Finding::new(&place.path, place.line, message));
+            }
+        }
+        excepted.extend(count.excepted);
+        findings.extend(count.findings);
+    }
+    for (name, _) in not_yet.iter().filter(|(name, _)| tree.workspace.package(name).is_none()) {
+        findings.push(Finding::new(table, 1, format!("`{name}` is no crate; remove its row from NOT_YET")));
+    }
+    for (path, line) in excepted.iter().skip(MOST_EXCEPTED) {
+        let message = format!("more than {MOST_EXCEPTED} lines have `{EXCEPT}`; rewrite the line below instead");
+        findings.push(Finding::new(path, *line, message));
+    }
+    findings
+}
+
+fn notes_with(tree: &Tree, not_yet: &[(&str, usize)]) -> Vec<String> {
+    let patterns = Patterns::new();
+    let rows = not_yet.iter().filter_map(|(name, limit)| Some((tree.workspace.package(name)?, *limit)));
+    let lower = rows.filter_map(|(package, limit)| {
+        let (name, rate) = (&package.name, Count::of(tree, package, &patterns).rate());
+        match rate {
+            rate if rate <= LIMIT => Some(format!("{}: `{name}` is at {rate}; remove its row", file!())),
+            rate if rate < limit => Some(format!("{}: `{name}` is at {rate}; lower its {limit}", file!())),
+            _ => None,
+        }
+    });
+    lower.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Files;
+    use crate::workspace::Workspace;
+
+    const PATH: &str = "crates/a/src/lib.rs";
+    const GOOD: &str = "// The reader waits.\n";
+    const BAD: &str = "// Whoever waits.\n";
+
+    fn tree(text: &str) -> Tree {
+        let (name, folder) = ("a".to_string(), "crates/a".to_string());
+        let package = Package { name, folder, arrows: Vec::new(), targets: Vec::new() };
+        let workspace = Workspace { packages: vec![package], default_members: Vec::new() };
+        Tree { files: Files::made_up(&[(PATH, text), ("crates/ab/src/lib.rs", BAD)]), workspace }
+    }
+
+    fn check_text(text: &str, not_yet: &[(&str, usize)], expected: &[&str]) {
+        let findings = check_with(&tree(text), not_yet);
+        assert_eq!(findings.iter().map(Finding::to_string).collect::<Vec<_>>(), expected, "{text}");
+    }
+
+    #[test]
+    fn a_crate_is_held_at_its_limit() {
+        let text = format!("{BAD}\nx();\n{BAD}\n{}", GOOD.repeat(38));
+        let line = |number| {
+            format!(
+                "{PATH}:{number}: no actor: \"Whoever\"; say it plainly: `a` has 25 such places per 1,000 comment lines, 15 are \
+                 the most"
+            )
+        };
+        check_text(&text, &[], &[&line(1), &line(4)]);
+        check_text(&text, &[("a", 25)], &[]);
+        check_text(&format!("{text}{}", GOOD.repeat(40)), &[], &[]);
+        check_text(&format!("{BAD}{GOOD}"), &[], &[]);
+        let no_crate = format!("{}:1: `b` is no crate; remove its row from NOT_YET", file!());
+        check_text(GOOD, &[("b", 25)], &[&no_crate]);
+    }
+
+    #[test]
+    fn numbers_can_be_lowered() {
+        let text = format!("{BAD}\n{BAD}\n{}", GOOD.repeat(38));
+        let note = |text: &str| vec![format!("{}: `a` is at {text}", file!())];
+        let rows = [(25, vec![]), (26, note("25; lower its 26"))];
+        for (limit, expected) in rows {
+            assert_eq!(notes_with(&tree(&text), &[("a", limit)]), expected, "{limit}");
+        }
+        assert_eq!(notes_with(&tree(GOOD), &[("a", 25)]), note("0; remove its row"));
+    }
+
+    #[test]
+    fn lines_are_excepted_for_a_reason() {
+        let excepted = format!("// plain: the RFC says so\n{BAD}\n");
+        check_text(&excepted.repeat(20), &[], &[]);
+        let more = format!("{PATH}:61: more than 20 lines have `// plain:`; rewrite the line below instead");
+        check_text(&excepted.repeat(21), &[], &[&more]);
+        let no_reason = format!("{PATH}:1: `// plain:` has no reason; say why");
+        check_text(&format!("// plain:\n{BAD}"), &[], &[&no_reason]);
+        let not_needed = format!("{PATH}:1: the line below this `// plain:` needs no exception; remove the comment");
+        check_text(&format!("// plain: it is good\n{GOOD}"), &[], &[&not_needed]);
+    }
+}
