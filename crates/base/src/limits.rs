@@ -398,6 +398,10 @@ pub const RULES_STREAM_BYTES: u64 = 1 << 20;
 /// Bytes of a body or of a file that rules see: its first.
 pub const RULES_BODY_BYTES: usize = 100 << 10;
 
+/// Steps that rules take for pieces of the bodies of one transaction, besides those for the patterns in each piece. A step is that
+/// of [`RULES_STEPS`]: four packets have as many.
+pub const RULES_BODY_STEPS: u32 = 1 << 22;
+
 /// Bytes of streams and transactions that rules keep, of all flows together; the same for heads and decoders of HTTP.
 pub const RULES_MEMORY_BYTES: usize = 256 << 20;
 

@@ -73,9 +73,14 @@ impl Inspector {
 
     /// With these settings for TCP.
     pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {
+        let mut engine = Engine::new(set);
+        let is_inline = !settings.doubts;
+        if is_inline {
+            engine.look_at_each_piece();
+        }
         Inspector {
-            is_inline: !settings.doubts,
-            engine: Engine::new(set),
+            is_inline,
+            engine,
             assembler: Assembler::new(settings),
             origins,
             flows: FlowTable::new(),
@@ -372,7 +377,7 @@ impl Inspector {
         vlans: Vlans,
         cx: &mut Context<'_>,
     ) -> Verdict {
-        let Inspector { engine, flows, row, .. } = self;
+        let Inspector { engine, flows, row, is_inline, .. } = self;
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
@@ -422,6 +427,9 @@ impl Inspector {
         if let Some(connection) = connection.as_deref_mut() {
             let Connection { state, transactions, sides, .. } = &mut **connection;
             let mut changed = std::mem::take(&mut transactions.changed);
+            let mut grown = std::mem::take(&mut transactions.grown);
+            // Where all is looked at, the new bytes are among it. Where nothing waits for a verdict, that is soon enough.
+            grown.retain(|one| *is_inline && !changed.contains(one));
             for (side, to_server) in [(0, true), (1, false)] {
                 let shown = own.is_some_and(|packet| packet.to_server == to_server);
                 if sides[side].is_fresh() && !shown {
@@ -429,7 +437,8 @@ impl Inspector {
                     engine.stream(&packet, state, sides[side].piece());
                 }
             }
-            for (id, to_server) in &changed {
+            let all = changed.iter().map(|one| (one, true)).chain(grown.iter().map(|one| (one, false)));
+            for ((id, to_server), is_all) in all {
                 let Some(one) = transactions.get(*id) else { continue };
                 let packet = Packet { established: true, ..bare(*to_server) };
                 let packet = if own.is_some_and(|own| own.tcp.is_none()) { bare(*to_server) } else { packet };
@@ -439,11 +448,15 @@ impl Inspector {
                     }
                     _ => sides[usize::from(!to_server)].piece(),
                 };
-                engine.transaction(&packet, Some(state), one, *to_server, Some(raw));
+                match is_all {
+                    true => engine.transaction(&packet, Some(state), one, *to_server, Some(raw)),
+                    false => engine.body(&packet, Some(state), one, *to_server, Some(raw)),
+                }
             }
             sides.iter_mut().for_each(super::connection::Side::see);
             changed.clear();
-            transactions.changed = changed;
+            grown.clear();
+            (transactions.changed, transactions.grown) = (changed, grown);
         }
         if !engine.has_found() {
             if let Some(connection) = connection {

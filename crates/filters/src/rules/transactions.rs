@@ -11,6 +11,8 @@ pub(super) struct Transactions {
     next: u64,
     /// What has gone on: transaction and side.
     pub changed: Vec<(u64, bool)>,
+    /// Where nothing but a body has gone on, and not by much: the same.
+    pub grown: Vec<(u64, bool)>,
     /// Some were forgotten to make room.
     pub forgotten: u64,
     /// One was forgotten before rules were shown what had come of it.
@@ -23,9 +25,10 @@ impl Transactions {
         if self.open.len() >= RULES_TRANSACTIONS {
             let oldest = self.open.remove(0).id;
             self.forgotten += 1;
-            let before = self.changed.len();
+            let before = self.changed.len() + self.grown.len();
             self.changed.retain(|(id, _)| *id != oldest);
-            self.unseen |= self.changed.len() < before;
+            self.grown.retain(|(id, _)| *id != oldest);
+            self.unseen |= self.changed.len() + self.grown.len() < before;
         }
         let id = self.next;
         self.next += 1;
@@ -79,7 +82,7 @@ impl Transactions {
         self.open.retain(|one| one.complete != [true; 2] || changed.iter().any(|(id, _)| *id == one.id));
     }
 
-    /// Adds bytes of a body to a buffer, up to the bound, and shows them now and then while it grows.
+    /// Adds bytes of a body to a buffer, up to the bound. A look at all of it is asked for now and then while it grows.
     pub fn append_body(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let Some(one) = self.get(id) else { return };
         let had = one.all(buffer, to_server).last().map_or(0, <[u8]>::len);
@@ -97,6 +100,8 @@ impl Transactions {
         let stage = |bytes: usize| bytes.max(1024).ilog2() / 2;
         if full || stage(had) != stage(had + take) {
             self.change(id, to_server);
+        } else if !self.grown.contains(&(id, to_server)) {
+            self.grown.push((id, to_server));
         }
     }
 }
