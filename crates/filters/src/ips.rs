@@ -20,6 +20,7 @@ use crate::rules::inspector::{Inspector, Met};
 use crate::rules::reload::Reloaded;
 use crate::rules::row;
 use crate::tcp::assembler::Settings;
+use crate::tcp::refusal::Checksums;
 use ::rules::engine::Verdict;
 use filter::batch::places;
 use filter::prelude::*;
@@ -75,11 +76,15 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = crate::rules::load("rules", params)?;
     let left_out = set.left_out().len();
     let keep_given = params.number("recall").unwrap_or_default();
+    // A bridge has finished all checksums: one that is open still is none that a receiver takes.
+    let checksums = if params.list("devices").is_empty() { Checksums::Auto } else { Checksums::Yes };
     // What would wait in doubt has passed by the time at which it counts.
-    let settings = Settings { keep_given, doubts: false, ..Settings::default() };
+    let settings = Settings { keep_given, checksums, doubts: false, ..Settings::default() };
+    let mut decap = decap::usual()?;
+    decap.refuse_newcomers();
     Ok(Instance::filter(Ips {
         inspector: Inspector::with(Arc::new(set), Origins::new(params), settings),
-        decap: decap::usual()?,
+        decap,
         links: Links::default(),
         is_closed: params.text("fail") != Some("open"),
         resets_all: params.text("dropped") == Some("reset"),
