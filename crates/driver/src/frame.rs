@@ -48,6 +48,8 @@ pub struct Frame<'a> {
     /// Bytes of payload in each segment, where several are in one ([`SlotFlags::SUPER_FRAME`]) and the device was asked
     /// to say; else 0.
     pub segment_bytes: u16,
+    /// The protocol of IP that such segments are of, 6 or 17; 0 where there are none, or it is another.
+    pub segment_protocol: u8,
     /// The checksum that its sender left to the device ([`SlotFlags::CHECKSUM_OPEN`]), where the device was asked to say.
     pub open_checksum: Option<OpenChecksum>,
 }
@@ -75,6 +77,7 @@ impl<'a> Frame<'a> {
             interface: 0,
             flags: SlotFlags::default(),
             segment_bytes: 0,
+            segment_protocol: 0,
             open_checksum: None,
         }
     }

@@ -167,33 +167,12 @@ impl Ips {
         }
         Err(if flow_dropped { OF_STOPPED } else { "stopped by a rule" })
     }
-
-    /// Goes on with rules that were loaded meanwhile.
-    fn reload(&mut self, cx: &mut Context<'_>) {
-        match self.reloaded.take() {
-            None => {}
-            Some(Ok(set)) => {
-                cx.notice(format!("ips: the file of rules has changed: {} rules", set.len()));
-                cx.count("times rules were loaded", 1);
-                self.left_out = set.left_out().len();
-                self.inspector.replace(Arc::new(set));
-            }
-            Some(Err(why)) => {
-                cx.notice(format!("ips: the rules stay as they are: {why}"));
-                cx.count("files of rules refused", 1);
-            }
-        }
-        if self.left_out > 0 {
-            cx.notice(format!("ips: {} rules are left out", self.left_out));
-            self.left_out = 0;
-        }
-    }
 }
 
 impl Filter for Ips {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         if self.dealt_with == 0 {
-            self.reload(cx);
+            self.reloaded.apply("ips", &mut self.inspector, &mut self.left_out, cx);
             self.resets.send(cx);
             self.links = Links::default();
             self.inspector.begin_batch();

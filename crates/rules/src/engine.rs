@@ -137,6 +137,11 @@ impl Engine {
         self.set_number += 1;
     }
 
+    /// Has a flow forget what rules of another set said of it: that it passes, for one.
+    pub fn meet(&self, flow: &mut FlowState) {
+        flow.meet_set(self.set_number);
+    }
+
     /// Begins a packet.
     pub fn begin(&mut self) {
         self.found.clear();

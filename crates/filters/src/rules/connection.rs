@@ -31,6 +31,8 @@ pub(super) struct Connection {
     turned: bool,
     /// Bytes are missing in a stream of it.
     pub gap: bool,
+    /// Bytes of its streams were not looked at, because a rule passed it.
+    missed: bool,
     /// Bytes that were counted for it.
     pub charged: usize,
     /// Something of it is to be shown to rules.
@@ -106,6 +108,7 @@ impl Connection {
             handshake: 0,
             turned: false,
             gap: false,
+            missed: false,
             charged: 0,
             touched: false,
         }
@@ -114,7 +117,11 @@ impl Connection {
     /// Takes a block of one of its streams. `keep`: rules look at streams.
     pub fn feed(&mut self, block: &Descriptor, keep: bool, shared: &mut HttpShared, cx: &mut Context<'_>) {
         if self.state.passed || self.state.dropped {
+            self.missed = true;
             return;
+        }
+        if std::mem::take(&mut self.missed) {
+            self.begin_anew(block.class, shared, cx);
         }
         let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
@@ -145,6 +152,13 @@ impl Connection {
             self.state.app_known = self.application.is_known();
         }
         self.sides[side].ended |= ended;
+    }
+
+    /// Forgets what its streams said: a rule passed it that is no more, and bytes between were not looked at.
+    fn begin_anew(&mut self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
+        std::mem::replace(&mut self.application, Application::new()).close(class, shared, cx);
+        (self.transactions, self.sides) = Default::default();
+        (self.state.app, self.state.app_known, self.gap) = (App::Unknown, false, true);
     }
 
     /// Bytes that it keeps, as far as others decide how many.

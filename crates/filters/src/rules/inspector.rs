@@ -181,6 +181,8 @@ impl Inspector {
             if flow.protocol == protocol::UDP {
                 connection.datagram(packet.payload, packet.payload_len, packet.to_server);
             }
+            // What passed it was perhaps a rule of a set before this one.
+            self.engine.meet(&mut connection.state);
             if connection.state.passed {
                 connection.touched = false;
                 self.others(slot, cx);
@@ -280,6 +282,7 @@ impl Inspector {
         for block in blocks.drain(..) {
             let Some(slot) = self.by_number.get(block.class.connection() as usize).copied().flatten() else { continue };
             let Some(connection) = self.flows.get_mut(slot) else { continue };
+            self.engine.meet(&mut connection.state);
             connection.feed(&block, keep, &mut self.http, cx);
             self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
@@ -486,6 +489,7 @@ impl Inspector {
                 parsed: packet.map(|(parsed, _)| parsed),
                 connection: connection.map(|connection| &**connection),
                 transaction,
+                is_inline: *is_inline,
             };
             row::write(row, &alert);
             if let Some(mut block) = rings.append_copy(own_ring, &[row.row()]) {

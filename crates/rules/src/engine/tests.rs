@@ -110,9 +110,11 @@ fn the_piece_that_completes_a_match_is_stopped() {
 
 #[test]
 fn what_is_known_at_the_end_alone_is_looked_at_then() {
-    for (options, stops) in
-        [("content:\"first\"; content:!\"x\";", true), ("content:\"first\"; content:!\".\";", false), ("bsize:7;", true)]
-    {
+    for (options, stops) in [
+        ("content:\"first\"; content:!\"x\";", true),
+        ("content:\"first\"; content:!\".\";", false),
+        ("bsize:7;", true),
+    ] {
         let mut growing = Growing::new(&rule(&format!("file.data; {options}")));
         for byte in b"first.." {
             growing.add(&[*byte]);
@@ -127,9 +129,19 @@ fn what_is_known_at_the_end_alone_is_looked_at_then() {
 /// Looks at new bytes alone find what looks at all would, with the same piece.
 #[test]
 fn pieces_show_what_the_whole_shows() {
-    let steps = ["content:\"ab\";", "content:\"b\"; nocase;", "content:\"ba\"; distance:1;", "content:\"a\"; within:3;",
-        "content:\"cc\"; distance:0; within:4;", "content:!\"c\"; within:2;", "pcre:\"/a.b/\";", "pcre:\"/b+c/R\";",
-        "isdataat:2,relative;", "content:!\"cab\";", "content:\"c\"; offset:3; depth:4;"];
+    let steps = [
+        "content:\"ab\";",
+        "content:\"b\"; nocase;",
+        "content:\"ba\"; distance:1;",
+        "content:\"a\"; within:3;",
+        "content:\"cc\"; distance:0; within:4;",
+        "content:!\"c\"; within:2;",
+        "pcre:\"/a.b/\";",
+        "pcre:\"/b+c/R\";",
+        "isdataat:2,relative;",
+        "content:!\"cab\";",
+        "content:\"c\"; offset:3; depth:4;",
+    ];
     let (mut state, mut stopped, mut rules) = (1_u64, 0, 0);
     let mut next = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -1,8 +1,17 @@
 //! Ways around the rules: bytes that pass before they are looked at, and bytes that are forgotten when they have passed.
 
 use super::*;
+use crate::parts::origin::Origins;
+use crate::rules::inspector::Inspector;
+use crate::rules::row;
+use crate::tcp::assembler::Settings;
+use ::rules::RuleSet;
+use ::rules::engine::Verdict;
 use base::limits::{DECAP_PACKETS, TCP_HELD_BLOCKS_PER_DIRECTION};
+use filter::batch::places;
+use filter::prelude::*;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use testkit::packets::ipv4;
 
 const BODY_RULES: &str = "drop http any any -> any any (msg:\"body\"; flow:to_client; file.data; content:\"EVIL\"; sid:1;)\n\
@@ -40,7 +49,9 @@ fn no_byte_of_a_body_passes_that_completes_a_match() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", false),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", true),
     ] {
-        for (body, passes) in [(&b"some EVIL bytes"[..], 8), (b"EV and IS", 8), (b"LLLATE", 5), (b"OPEN but not SHUT", 17)] {
+        for (body, passes) in
+            [(&b"some EVIL bytes"[..], 8), (b"EV and IS", 8), (b"LLLATE", 5), (b"OPEN but not SHUT", 17)]
+        {
             let coded = if coded { [b"ffff\r\n", body].concat() } else { body.to_vec() };
             let before = coded.len() - body.len();
             check_body(head, &coded, before + passes, passes < body.len());
@@ -134,4 +145,77 @@ fn what_was_forgotten_does_not_come_again() {
     conversation.send(1, b"").push(again);
     check(&conversation, &[("recall", "1")], 3 + 21 + 2, &[("sent again when it was forgotten", 1)]);
     assert_eq!(run(&conversation, &[("recall", "1M")]).counters("ips").drops.get("contradicts one that passed"), 2);
+}
+
+/// A server answers more requests than are remembered: what it says to forgotten ones is looked at as well.
+#[test]
+fn answers_to_forgotten_requests_are_looked_at() {
+    for (answers, number) in [(0, 0), (5, 5), (69, 69)] {
+        let mut conversation = talk();
+        for _ in 0..70 {
+            conversation.send(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        for _ in 0..answers {
+            conversation.send(1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+        conversation.send(1, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL");
+        let outcome = through(&conversation.frames, BODY_RULES, &[]);
+        let counters = outcome.counters("ips");
+        assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (3 + 70 + number, 1));
+    }
+}
+
+/// Rules over frames; other rules come with the sixth.
+static CHANGING: Kind = Kind::new("changing", "has other rules from the sixth frame on", |params, _| {
+    let rules = [
+        "pass tcp any any -> any any (flow:to_server; content:\"trust me\"; sid:1;)\n",
+        "drop tcp any any -> any any (flow:to_server; content:\"attack\"; sid:2;)\n",
+    ];
+    let [first, second] = [rules.concat(), rules[1].to_string()].map(|text| {
+        Arc::new(RuleSet::read(&text, &Default::default()).unwrap_or_else(|mistakes| panic!("{mistakes:?}")))
+    });
+    let settings = Settings { doubts: false, ..Settings::default() };
+    let inspector = Inspector::with(first, Origins::new(params), settings);
+    Ok(Instance::filter(Changing { inspector, second, seen: 0 }))
+})
+.takes(&[Type::Frame])
+.gives_records(&row::SCHEMA)
+.mode(Mode::Serial)
+.touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
+
+struct Changing {
+    inspector: Inspector,
+    second: Arc<RuleSet>,
+    seen: u32,
+}
+
+impl Filter for Changing {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.inspector.begin_batch();
+        for place in places(batch.live()) {
+            self.seen += 1;
+            if self.seen == 6 {
+                self.inspector.replace(Arc::clone(&self.second));
+            }
+            if self.inspector.frame(batch.block(place), cx) != Verdict::Pass {
+                cx.count("stopped", 1);
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+#[test]
+fn a_flow_passes_no_longer_than_the_rule_that_passed_it_is_there() {
+    let stopped = |conversation: &Conversation| {
+        let outcome = Chain::frames(ETHERNET, &conversation.frames).then(&CHANGING, &[]).run();
+        outcome.counters("changing").events.get("stopped")
+    };
+    let mut conversation = talk();
+    conversation.send(0, b"trust me").send(0, b"an attack").send(0, b"an attack");
+    assert_eq!(stopped(&conversation), 1);
+    // What came while it passed is not known.
+    let mut conversation = talk();
+    conversation.send(0, b"trust me, at").send(0, b"t").send(0, b"ack").send(0, b"attack");
+    assert_eq!(stopped(&conversation), 1);
 }
