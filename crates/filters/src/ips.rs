@@ -83,7 +83,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let mut decap = decap::usual()?;
     decap.refuse_newcomers();
     Ok(Instance::filter(Ips {
-        inspector: Inspector::with(Arc::new(set), Origins::new(params), settings),
+        inspector: Inspector::with(Arc::new(set), Origins::new(params).between(params.list("devices")), settings),
         decap,
         links: Links::default(),
         is_closed: params.text("fail") != Some("open"),

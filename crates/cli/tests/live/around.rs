@@ -2,7 +2,7 @@
 //! passed: bodies byte by byte, and floods ahead of a hole.
 
 use crate::bridging::{Hosts, row};
-use crate::preventing::{ATTACK, PSH_ACK, RULES, Talk, ended, packet, prevent, stopped_by};
+use crate::preventing::{ACK, ATTACK, PSH_ACK, RULES, Talk, ended, packet, prevent, stopped_by};
 use base::limits::{DECAP_PACKETS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use driver::ethtool::Offloads;
 use std::io::{Read, Write};
@@ -86,4 +86,26 @@ fn first_fragments_do_not_hide_what_passed() {
     let (_, stats) = ended(running);
     assert_eq!(stopped_by(&hosts, 1), 1, "{stats:#}");
     assert!(row(&stats, "ips")[0]["dropped"]["no room for fragments"].as_u64() > Some(0), "{stats:#}");
+}
+
+/// A sender cannot acknowledge its own bytes, so that what it sends again would not matter.
+#[test]
+fn no_side_speaks_for_the_other() {
+    let Some(hosts) = Hosts::new(Offloads::NONE) else { return };
+    let running = prevent(&hosts, RULES, "recall=1");
+    let mut talk = Talk::new(&hosts, 1001);
+    talk.send_at(0, PSH_ACK, b"GET /harmless-text!");
+    let forged = talk.frame(false, talk.next[1], talk.next[0] + ATTACK.len() as u32, ACK, &[]);
+    talk.client.send(&forged).unwrap();
+    assert_eq!(talk.arrived().len(), 2);
+    talk.send_at(0, PSH_ACK, b"GET /other-bytes123");
+    assert_eq!(talk.arrived().len(), 0, "the server may have lost what came first");
+    // What the server itself has acknowledged is nothing to it.
+    let acknowledges = talk.frame(false, talk.next[1], talk.next[0] + ATTACK.len() as u32, ACK, &[]);
+    talk.server.send(&acknowledges).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    talk.send_at(0, PSH_ACK, b"GET /harmless-text!");
+    assert_eq!(talk.arrived().len(), 1);
+    let (_, stats) = ended(running);
+    assert_eq!(row(&stats, "ips")[0]["dropped"]["sent again when it was forgotten"], 1, "{stats:#}");
 }

@@ -55,7 +55,7 @@ pub(crate) fn stopped_by(hosts: &Hosts, rule: u64) -> usize {
 /// A TCP conversation that nobody's kernel takes part in: frames go from the first host's wire to the second's and back.
 pub(crate) struct Talk {
     pub(crate) client: FrameSender,
-    server: FrameSender,
+    pub(crate) server: FrameSender,
     seen: Receiver,
     port: u16,
     /// Next sequence numbers of the client and the server.
@@ -64,7 +64,7 @@ pub(crate) struct Talk {
 
 const SYN: u8 = 2;
 pub(crate) const PSH_ACK: u8 = 0x18;
-const ACK: u8 = 0x10;
+pub(crate) const ACK: u8 = 0x10;
 
 impl Talk {
     /// Shakes hands.
@@ -87,7 +87,7 @@ impl Talk {
         self.frame(true, sequence, self.next[1], flags, payload)
     }
 
-    fn frame(&self, to_server: bool, sequence: u32, acknowledgment: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(&self, to_server: bool, sequence: u32, acknowledgment: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let [client, server] = [[10, 9, 0, 1], [10, 9, 0, 2]];
         let (from, to) = if to_server { (client, server) } else { (server, client) };
         let (source, target) = if to_server { (self.port, 80) } else { (80, self.port) };

@@ -33,6 +33,8 @@ pub(super) struct Connection {
     pub gap: bool,
     /// Bytes of its streams were not looked at, because a rule passed it.
     missed: bool,
+    /// The list of flows that it stands in.
+    pub list: usize,
     /// Bytes that were counted for it.
     pub charged: usize,
     /// Something of it is to be shown to rules.
@@ -109,6 +111,7 @@ impl Connection {
             turned: false,
             gap: false,
             missed: false,
+            list: 0,
             charged: 0,
             touched: false,
         }
@@ -121,7 +124,8 @@ impl Connection {
             return;
         }
         if std::mem::take(&mut self.missed) {
-            self.begin_anew(block.class, shared, cx);
+            self.begin_anew(shared, cx);
+            self.gap = true;
         }
         let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
@@ -154,11 +158,12 @@ impl Connection {
         self.sides[side].ended |= ended;
     }
 
-    /// Forgets what its streams said: a rule passed it that is no more, and bytes between were not looked at.
-    fn begin_anew(&mut self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
-        std::mem::replace(&mut self.application, Application::new()).close(class, shared, cx);
+    /// Forgets what its streams said: bytes of them are not looked at.
+    pub fn begin_anew(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>) {
+        let application = std::mem::replace(&mut self.application, Application::new());
+        application.close(Class::of_stream(self.number.unwrap_or_default(), 0), shared, cx);
         (self.transactions, self.sides) = Default::default();
-        (self.state.app, self.state.app_known, self.gap) = (App::Unknown, false, true);
+        (self.state.app, self.state.app_known) = (App::Unknown, false);
     }
 
     /// Bytes that it keeps, as far as others decide how many.

@@ -21,9 +21,11 @@ use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
 use std::sync::Arc;
 
-/// Lists of flows.
+/// Lists of flows, in the order in which they make room: one side alone was heard, which anybody can make as many of as they like; both
+/// were; a rule stopped it.
 const OTHERS: usize = 0;
-const STOPPED: usize = 1;
+const ANSWERED: usize = 1;
+const STOPPED: usize = 2;
 
 /// Silence after which a flow that is no TCP is forgotten, ns.
 const IDLE_NS: u64 = 300_000_000_000;
@@ -52,7 +54,7 @@ pub(crate) struct Inspector {
     assembler: Assembler,
     origins: Origins,
     /// Those that a rule stopped stand in a list of their own: others make room first, or a flood would set them free.
-    flows: FlowTable<Box<Connection>, 2>,
+    flows: FlowTable<Box<Connection>, 3>,
     /// Slot of the flow of each stream.
     by_number: Vec<Option<Slot>>,
     http: HttpShared,
@@ -103,10 +105,10 @@ impl Inspector {
 
     /// Stops the flow of the frame that came last: its bytes were taken, and cannot be judged again when they come again.
     pub fn stop_last(&mut self) {
-        if let Some(connection) = self.last.and_then(|slot| self.flows.get_mut(slot)) {
+        let Some(slot) = self.last else { return };
+        if let Some(connection) = self.flows.get_mut(slot) {
             connection.state.dropped = true;
-        }
-        if let Some(slot) = self.last {
+            connection.list = STOPPED;
             self.flows.move_to(slot, STOPPED);
         }
     }
@@ -153,7 +155,8 @@ impl Inspector {
     }
 
     fn parsed_frame(&mut self, parsed: &Parsed, frame: &Descriptor, origin: Origin, cx: &mut Context<'_>) -> Verdict {
-        let scope = self.origins.scope(origin, parsed.vlans);
+        let crossing = parsed.flow.as_ref().map_or(0, |flow| origin.crossing(flow));
+        let scope = self.origins.scope(origin, parsed.vlans) ^ crossing;
         let mut in_stream = false;
         let mut slot = None;
         if let Some(flow) = parsed.flow.filter(|_| !parsed.fragment) {
@@ -217,6 +220,7 @@ impl Inspector {
         let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
             Ok(mut segment) => {
                 self.assembler.check(&mut segment, cx.rings.bytes(frame));
+                segment.scope = scope;
                 segment
             }
             Err(Refusal::Dropped(reason)) => {
@@ -304,7 +308,7 @@ impl Inspector {
             self.forget(slot, cx);
         }
         while self.flows.len() >= RULES_FLOWS
-            && let Some(oldest) = self.flows.oldest(OTHERS).or(self.flows.oldest(STOPPED))
+            && let Some(oldest) = self.least_missed()
         {
             cx.count("flows of rules evicted", 1);
             self.forget(oldest, cx);
@@ -312,6 +316,11 @@ impl Inspector {
         let mut connection = Connection::new(flow, time);
         connection.last_seen = now;
         (self.flows.insert(flow, scope, OTHERS, Box::new(connection)), Way::Forward)
+    }
+
+    /// The flow that makes room for others.
+    fn least_missed(&self) -> Option<Slot> {
+        [OTHERS, ANSWERED, STOPPED].into_iter().find_map(|list| self.flows.oldest(list))
     }
 
     /// Counts anew what a flow keeps; where all together keep too much, those that were silent longest are forgotten.
@@ -322,13 +331,18 @@ impl Inspector {
             cx.count("transactions of rules forgotten", forgotten);
         }
         let is_stopped = connection.state.dropped;
+        let list = if is_stopped { STOPPED } else { usize::from(connection.heard == [true; 2]) };
+        let moves = std::mem::replace(&mut connection.list, list) != list;
+        if is_stopped && moves {
+            connection.begin_anew(&mut self.http, cx);
+        }
         let bytes = connection.kept_bytes();
         self.kept_bytes = self.kept_bytes - std::mem::replace(&mut connection.charged, bytes) + bytes;
-        if is_stopped {
-            self.flows.move_to(slot, STOPPED);
+        if moves {
+            self.flows.move_to(slot, list);
         }
         while self.kept_bytes > RULES_MEMORY_BYTES
-            && let Some(oldest) = self.flows.oldest(OTHERS).or(self.flows.oldest(STOPPED))
+            && let Some(oldest) = self.least_missed()
         {
             cx.count("flows of rules forgotten for want of memory", 1);
             self.forget(oldest, cx);

@@ -7,12 +7,12 @@ use crate::rules::row;
 use crate::tcp::assembler::Settings;
 use ::rules::RuleSet;
 use ::rules::engine::Verdict;
-use base::limits::{DECAP_PACKETS, TCP_HELD_BLOCKS_PER_DIRECTION};
+use base::limits::{DECAP_PACKETS, RULES_FLOWS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use filter::batch::places;
 use filter::prelude::*;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use testkit::packets::ipv4;
+use testkit::packets::{ipv4, udp};
 
 const BODY_RULES: &str = "drop http any any -> any any (msg:\"body\"; flow:to_client; file.data; content:\"EVIL\"; sid:1;)\n\
      drop http any any -> any any (msg:\"two\"; flow:to_client; file.data; content:\"EV\"; content:\"IS\"; sid:2;)\n\
@@ -218,4 +218,20 @@ fn a_flow_passes_no_longer_than_the_rule_that_passed_it_is_there() {
     let mut conversation = talk();
     conversation.send(0, b"trust me, at").send(0, b"t").send(0, b"ack").send(0, b"attack");
     assert_eq!(stopped(&conversation), 1);
+}
+
+/// More flows than are remembered, each of one datagram, do not make the rules forget one that both sides take part in.
+#[test]
+fn a_flood_of_flows_does_not_hide_what_passed() {
+    let mut conversation = talk();
+    conversation.send(0, b"att");
+    for number in 0..=RULES_FLOWS as u32 {
+        let source = (Ipv4Addr::new(10, 7, 0, (number >> 16) as u8), number as u16);
+        conversation.push(udp(source, SERVER, b""));
+    }
+    conversation.send(0, b"ack");
+    let outcome = through(&conversation.frames, RULES, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!(counters.drops.get("stopped by a rule"), 1);
+    assert!(counters.events.get("flows of rules evicted") > 0);
 }
