@@ -398,8 +398,8 @@ pub const RULES_STREAM_BYTES: u64 = 1 << 20;
 /// Bytes of a body or of a file that rules see: its first.
 pub const RULES_BODY_BYTES: usize = 100 << 10;
 
-/// Steps that rules take for pieces of the bodies of one transaction, besides those for the patterns in each piece. A step is that
-/// of [`RULES_STEPS`]: four packets have as many.
+/// Steps that the rules of one transaction take which are tried again with pieces of its bodies. Looking for patterns in the pieces
+/// does not count. Steps are those of [`RULES_STEPS`]: four packets have as many.
 pub const RULES_BODY_STEPS: u32 = 1 << 22;
 
 /// Bytes of streams and transactions that rules keep, of all flows together; the same for heads and decoders of HTTP.

@@ -35,7 +35,8 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
         "`bridge a b | ips rules=FILE` lets frames pass between two devices, but for those that rules with `drop` or `reject` match; \
          alerts are records, and so are drops. Rules are in the language of the filter `rules`. A rule that matches a stream or a message stops the \
          whole flow. No frame waits: segments and fragments out of order pass at once, and what completes them is judged with all \
-         of them. A frame with other bytes for a place that has passed already is dropped, so that rules and receiver see the same.\n\
+         of them. A frame with other bytes for a place that has passed already is dropped, so that rules and receiver see the same; so is one \
+         for which there is no room ahead of a hole, for to make room is to forget what passed.\n\
          \n\
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
          batches; flows stay. A file with mistakes changes nothing, and is reported.\n\
@@ -50,10 +51,10 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         Param::new("fail", ParamType::Choice(&["closed", "open"]), "what cannot be judged is dropped, or passes")
             .default("closed"),
-        Param::new("recall", ParamType::Size, "compare what is sent again with this many bytes that passed").default("16M"),
+        Param::new("recall", ParamType::Size, "keep this many bytes that passed, to compare what is sent again").default("16M"),
         Param::new("dropped", ParamType::Choice(&["silent", "reset"]), "what the ends of a stopped connection hear")
             .default("silent"),
-        Param::new("devices", ParamType::List, "where resets go out; the devices of the bridge if not given"),
+        Param::new("devices", ParamType::List, "between which it is, and where resets go out; those of the bridge if not given"),
         origin::TUNNEL,
         origin::VLAN,
     ])

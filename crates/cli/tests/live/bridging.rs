@@ -178,7 +178,9 @@ fn super_frames_in_a_tunnel_pass_as_segments() {
     let Some(hosts) = Hosts::new(ALL) else { return };
     for (own, other, pair) in [(1, 2, &hosts.first), (2, 1, &hosts.second)] {
         let host = &pair.far.namespace;
-        let add = format!("link add vx type vxlan id 7 remote 10.0.0.{other} local 10.0.0.{own} dstport 4789 dev eth udpcsum");
+        let add = format!(
+            "link add vx type vxlan id 7 remote 10.0.0.{other} local 10.0.0.{own} dstport 4789 dev eth udpcsum"
+        );
         let run = || Command::new("ip").args(add.split(' ')).output().unwrap();
         if !host.enter(run).unwrap().status.success() {
             eprintln!("skipped: the kernel has no VXLAN");

@@ -87,7 +87,14 @@ impl Talk {
         self.frame(true, sequence, self.next[1], flags, payload)
     }
 
-    pub(crate) fn frame(&self, to_server: bool, sequence: u32, acknowledgment: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(
+        &self,
+        to_server: bool,
+        sequence: u32,
+        acknowledgment: u32,
+        flags: u8,
+        payload: &[u8],
+    ) -> Vec<u8> {
         let [client, server] = [[10, 9, 0, 1], [10, 9, 0, 2]];
         let (from, to) = if to_server { (client, server) } else { (server, client) };
         let (source, target) = if to_server { (self.port, 80) } else { (80, self.port) };

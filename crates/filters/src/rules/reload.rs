@@ -83,6 +83,11 @@ impl Reloaded {
     }
 }
 
+fn stamp(path: &str) -> Stamp {
+    let data = fs::metadata(path).ok()?;
+    Some((data.modified().ok()?, data.len(), data.ino()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,9 +124,4 @@ mod tests {
         assert_eq!(outcome.counters("orphan").events.get("threads that watch rules ended"), 1);
         assert_eq!(outcome.notices.iter().filter(|said| said.contains("has ended")).count(), 1);
     }
-}
-
-fn stamp(path: &str) -> Stamp {
-    let data = fs::metadata(path).ok()?;
-    Some((data.modified().ok()?, data.len(), data.ino()))
 }

@@ -40,9 +40,9 @@ impl Rule {
     /// Does a later look change what passes? A rule that only alerts may do so when the body has grown further, and one that asks
     /// for what is not in a body can do so at its end alone.
     fn is_urgent(&self) -> bool {
-        let is_body = |list: &&List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
+        let of_body = |list: &&List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
         (self.action != Action::Alert || !self.changes.is_empty())
-            && !self.lists.iter().filter(is_body).flat_map(|list| &list.steps).any(Step::waits_for_the_end)
+            && !self.lists.iter().filter(of_body).flat_map(|list| &list.steps).any(Step::waits_for_the_end)
     }
 }
 
@@ -72,7 +72,6 @@ impl Engine {
         let Engine { candidates, marks, budget, .. } = self;
         let side = usize::from(!to_server);
         let mut waiting = std::mem::take(&mut transaction.waiting[side]);
-        let before = budget.steps;
         for Waiting { rule, missing } in &mut waiting {
             marks[*rule as usize] = mark;
             let compiled = &set.rules[*rule as usize];
@@ -94,6 +93,7 @@ impl Engine {
         }
         let packet = Packet { to_server, ..*packet };
         if !self.candidates.is_empty() {
+            let before = self.budget.steps;
             if transaction.body_steps >= RULES_BODY_STEPS {
                 self.budget.spent = true;
             } else {
@@ -101,8 +101,8 @@ impl Engine {
             }
             waiting.retain(|one| !transaction.matched.contains(&(one.rule, to_server)));
             self.wait_for_body(&set, &packet, transaction, &mut waiting, raw);
+            transaction.body_steps = transaction.body_steps.saturating_add(before.saturating_sub(self.budget.steps));
         }
-        transaction.body_steps = transaction.body_steps.saturating_add(before.saturating_sub(self.budget.steps));
         transaction.waiting[side] = waiting;
         transaction.see_bodies(to_server);
     }
@@ -165,20 +165,18 @@ impl Engine {
         transaction: &Transaction,
         raw: Option<Piece<'_>>,
     ) -> bool {
-        let mut has_body = false;
-        for list in &rule.lists {
-            match list.target {
-                Target::Buffer(buffer) if is_body(buffer) => has_body = true,
-                // What it asks of the other side, or of the stream, may still come.
-                Target::Buffer(_) if !rule.header.whole && list.to_server.is_none_or(|to| to == packet.to_server) => {
-                    if !self.list_holds(rule, list, packet, raw, Some(transaction)) {
-                        return false;
-                    }
-                }
-                _ => {}
-            }
+        let of_body = |list: &List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
+        if !rule.lists.iter().any(of_body) {
+            return false;
         }
-        has_body
+        // What it asks of the other side, or of the stream, may still come.
+        let is_decided = |list: &&List| {
+            list.target != Target::Payload
+                && !of_body(list)
+                && !rule.header.whole
+                && list.to_server.is_none_or(|to| to == packet.to_server)
+        };
+        rule.lists.iter().filter(is_decided).all(|list| self.list_holds(rule, list, packet, raw, Some(transaction)))
     }
 }
 

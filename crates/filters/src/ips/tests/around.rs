@@ -111,7 +111,7 @@ fn fragments_do_not_hide_what_passed() {
     let from = |last: u8| Ipv4Addr::new(10, 0, 3, last);
     let fragment = |source: Ipv4Addr, identification: u16, offset: u16, more: bool, payload: &[u8]| {
         let mut frame = ipv4(source, SERVER.0, 17, payload);
-        let flags = offset / 8 | if more { 0x2000 } else { 0 };
+        let flags = (offset / 8) | if more { 0x2000 } else { 0 };
         frame[18..20].copy_from_slice(&identification.to_be_bytes());
         frame[20..22].copy_from_slice(&flags.to_be_bytes());
         frame
