@@ -403,6 +403,10 @@ pub const RULES_STREAM_BYTES: u64 = 1 << 20;
 /// First bytes of a body or of a file that rules see.
 pub const RULES_BODY_BYTES: usize = 100 << 10;
 
+/// Steps that the rules of one transaction take which are tried again with pieces of its bodies. Looking for patterns in the pieces
+/// does not count. Steps are those of [`RULES_STEPS`]: four packets have as many.
+pub const RULES_BODY_STEPS: u32 = 1 << 22;
+
 /// Bytes of streams and transactions that rules keep, over all flows; the same number again for heads and decoders of
 /// HTTP.
 pub const RULES_MEMORY_BYTES: usize = 256 << 20;

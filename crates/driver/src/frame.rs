@@ -46,6 +46,8 @@ pub struct Frame<'a> {
     pub flags: SlotFlags,
     /// Payload bytes of each segment of a [`SlotFlags::SUPER_FRAME`], if the device was asked to say; otherwise 0.
     pub segment_bytes: u16,
+    /// The protocol of IP that such segments are of, 6 or 17; 0 where there are none, or it is another.
+    pub segment_protocol: u8,
     /// The checksum that its sender left to the device ([`SlotFlags::CHECKSUM_OPEN`]), if the device was asked to say.
     pub open_checksum: Option<OpenChecksum>,
 }
@@ -73,6 +75,7 @@ impl<'a> Frame<'a> {
             interface: 0,
             flags: SlotFlags::default(),
             segment_bytes: 0,
+            segment_protocol: 0,
             open_checksum: None,
         }
     }

@@ -218,16 +218,16 @@ fn super_frames_are_known_for_what_they_are() {
             let take = &mut |batch: driver::Batch<'_>| {
                 seen.extend(batch.frames.iter().map(|frame| {
                     let flags = [SlotFlags::SUPER_FRAME, SlotFlags::CHECKSUM_OPEN].map(|flag| frame.flags.has(flag));
-                    let known = (frame.segment_bytes, frame.open_checksum);
+                    let known = (frame.segment_bytes, frame.segment_protocol, frame.open_checksum);
                     (frame.parts().concat(), frame.wire as usize, flags, known)
                 }));
             };
             receiver.receive(Duration::from_secs(1), take).expect("it is there");
         }
-        let known = if segment_sizes { (1000, Some(OpenChecksum { start: 34, field: 50 })) } else { (0, None) };
+        let known = if segment_sizes { (1000, 6, Some(OpenChecksum { start: 34, field: 50 })) } else { (0, 0, None) };
         let length = big.len();
         assert!(seen[0] == (big, length, [true, true], known), "{at_once} {:?}", (seen[0].1, seen[0].2, seen[0].3));
-        assert_eq!(seen[1], (datagram(1, false), 60, [false, false], (0, None)));
+        assert_eq!(seen[1], (datagram(1, false), 60, [false, false], (0, 0, None)));
     }
 }
 

@@ -174,6 +174,11 @@ impl Decap {
         }
     }
 
+    /// A fragment for which there is no room is dropped, and no earlier one makes room: for who lets fragments pass as they come.
+    pub(crate) fn refuse_newcomers(&mut self) {
+        self.fragments.refuses = true;
+    }
+
     /// Does the fragment that came last contradict others of its packet?
     pub(crate) fn is_contradicted(&self) -> bool {
         self.fragments.differs

@@ -20,6 +20,7 @@ use crate::rules::inspector::{Inspector, Met};
 use crate::rules::reload::Reloaded;
 use crate::rules::row;
 use crate::tcp::assembler::Settings;
+use crate::tcp::refusal::Checksums;
 use ::rules::engine::Verdict;
 use filter::batch::places;
 use filter::prelude::*;
@@ -34,7 +35,8 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
         "`bridge a b | ips rules=FILE` lets frames pass between two devices, but for those that rules with `drop` or `reject` match; \
          alerts are records, and so are drops. Rules are in the language of the filter `rules`. A rule that matches a stream or a message stops the \
          whole flow. No frame waits: segments and fragments out of order pass at once, and what completes them is judged with all \
-         of them. A frame with other bytes for a place that has passed already is dropped, so that rules and receiver see the same.\n\
+         of them. A frame with other bytes for a place that has passed already is dropped, so that rules and receiver see the same; so is one \
+         for which there is no room ahead of a hole, for to make room is to forget what passed.\n\
          \n\
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
          batches; flows stay. A file with mistakes changes nothing, and is reported.\n\
@@ -49,10 +51,10 @@ pub static KIND: Kind = Kind::new("ips", "stops frames by rules of intrusion pre
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         Param::new("fail", ParamType::Choice(&["closed", "open"]), "what cannot be judged is dropped, or passes")
             .default("closed"),
-        Param::new("recall", ParamType::Size, "compare what is sent again with this many bytes that passed").default("16M"),
+        Param::new("recall", ParamType::Size, "keep this many bytes that passed, to compare what is sent again").default("16M"),
         Param::new("dropped", ParamType::Choice(&["silent", "reset"]), "what the ends of a stopped connection hear")
             .default("silent"),
-        Param::new("devices", ParamType::List, "where resets go out; the devices of the bridge if not given"),
+        Param::new("devices", ParamType::List, "between which it is, and where resets go out; those of the bridge if not given"),
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -75,11 +77,15 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = crate::rules::load("rules", params)?;
     let left_out = set.left_out().len();
     let keep_given = params.number("recall").unwrap_or_default();
+    // A bridge has finished all checksums: one that is open still is none that a receiver takes.
+    let checksums = if params.list("devices").is_empty() { Checksums::Auto } else { Checksums::Yes };
     // What would wait in doubt has passed by the time at which it counts.
-    let settings = Settings { keep_given, doubts: false, ..Settings::default() };
+    let settings = Settings { keep_given, checksums, doubts: false, ..Settings::default() };
+    let mut decap = decap::usual()?;
+    decap.refuse_newcomers();
     Ok(Instance::filter(Ips {
-        inspector: Inspector::with(Arc::new(set), Origins::new(params), settings),
-        decap: decap::usual()?,
+        inspector: Inspector::with(Arc::new(set), Origins::new(params).between(params.list("devices")), settings),
+        decap,
         links: Links::default(),
         is_closed: params.text("fail") != Some("open"),
         resets_all: params.text("dropped") == Some("reset"),
@@ -162,33 +168,12 @@ impl Ips {
         }
         Err(if flow_dropped { OF_STOPPED } else { "stopped by a rule" })
     }
-
-    /// Goes on with rules that were loaded meanwhile.
-    fn reload(&mut self, cx: &mut Context<'_>) {
-        match self.reloaded.take() {
-            None => {}
-            Some(Ok(set)) => {
-                cx.notice(format!("ips: the file of rules has changed: {} rules", set.len()));
-                cx.count("times rules were loaded", 1);
-                self.left_out = set.left_out().len();
-                self.inspector.replace(Arc::new(set));
-            }
-            Some(Err(why)) => {
-                cx.notice(format!("ips: the rules stay as they are: {why}"));
-                cx.count("files of rules refused", 1);
-            }
-        }
-        if self.left_out > 0 {
-            cx.notice(format!("ips: {} rules are left out", self.left_out));
-            self.left_out = 0;
-        }
-    }
 }
 
 impl Filter for Ips {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         if self.dealt_with == 0 {
-            self.reload(cx);
+            self.reloaded.apply("ips", &mut self.inspector, &mut self.left_out, cx);
             self.resets.send(cx);
             self.links = Links::default();
             self.inspector.begin_batch();

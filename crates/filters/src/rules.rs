@@ -54,8 +54,8 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
         "Takes frames or packets and gives a record of each alert, as Suricata's EVE has it. Rules are in Suricata's language; \
          what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out, and says how \
          many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.\n\n\
-         `alert.action` is blocked where a rule drops or rejects, and what of that flow comes behind it is looked at no further; the \
-         packets themselves go nowhere. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
+         Nothing is stopped here, so `alert.action` is allowed also where a rule drops or rejects; what of that flow comes behind it is \
+         looked at no further, as if it had been stopped. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
          from alerting.\n\n\
          Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
          of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
@@ -151,32 +151,9 @@ struct Rules {
     reloaded: Reloaded,
 }
 
-impl Rules {
-    /// Goes on with rules that were loaded meanwhile.
-    fn reload(&mut self, cx: &mut Context<'_>) {
-        match self.reloaded.take() {
-            None => {}
-            Some(Ok(set)) => {
-                cx.notice(format!("rules: the file has changed: {} rules", set.len()));
-                cx.count("times rules were loaded", 1);
-                self.left_out = set.left_out().len();
-                self.inspector.replace(Arc::new(set));
-            }
-            Some(Err(why)) => {
-                cx.notice(format!("rules: the rules stay as they are: {why}"));
-                cx.count("files of rules refused", 1);
-            }
-        }
-        if self.left_out > 0 {
-            cx.notice(format!("rules: {} rules are left out", self.left_out));
-            self.left_out = 0;
-        }
-    }
-}
-
 impl Filter for Rules {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        self.reload(cx);
+        self.reloaded.apply("rules", &mut self.inspector, &mut self.left_out, cx);
         self.inspector.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {
             if cx.out.len() >= ENOUGH {

@@ -1,16 +1,20 @@
 //! What a device does for its host, done here: an open checksum is finished, and a super-frame is cut into the frames that the
 //! wire has. For Ethernet frames as they were on the wire, tags among their bytes.
 //!
-//! Not for packets in tunnels, and not the other way: nothing is put together here.
+//! Of a super-frame in one tunnel (VXLAN, Geneve, GRE, IP in IP) it is the inner segment that is cut, and each piece has the headers of
+//! the tunnel. Not the other way: nothing is put together here.
 //!
-//! Read next: `frame.rs`, which says where the headers are; `checksum.rs`.
+//! Read next: `frame.rs`, which says where the headers are; `checksum.rs`; `tunnel.rs`.
 
 use crate::checksum::Sum;
 use crate::frame::{self, Frame, protocol};
 use crate::ipv6;
 use crate::link::LinkType;
 use crate::malformed::Malformed;
+use crate::tunnel::ports::Ports;
+use crate::tunnel::{self, Carries, look};
 use crate::{pseudo, tcp, udp};
+use std::sync::LazyLock;
 
 /// Finishes a checksum that covers all of `frame` from `start` on, and whose field at `field` holds the sum of the pseudo
 /// header. False where these places are not in the frame; nothing is written then.
@@ -44,37 +48,91 @@ const LAST_ONLY: u8 = 0x09;
 /// The flag that the first segment alone has: CWR (RFC 3168, 6.1.2).
 const FIRST_ONLY: u8 = 0x80;
 
+/// How a super-frame is to be cut, as its sender or the kernel said.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Bytes of payload of each segment but the last.
+    pub segment_bytes: u16,
+    /// What the segments are: [`protocol::TCP`] or [`protocol::UDP`].
+    pub protocol: u8,
+    /// Where their header of TCP or UDP begins in the frame, where that was said. It may lie in a tunnel.
+    pub transport: Option<u16>,
+}
+
 /// A super-frame, and how it is cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Segments<'a> {
     frame: &'a [u8],
+    /// The packet whose payload is cut; its offsets are those in the frame.
     read: Frame,
+    /// The packet that carries it, of a tunnel.
+    outer: Option<Frame>,
     /// Bytes of all headers.
     header: usize,
     /// Bytes of payload of each segment but the last.
     step: usize,
 }
 
+/// Ports by which tunnels are known.
+static PORTS: LazyLock<Ports> = LazyLock::new(Ports::default);
+
+/// Flags of GRE that say that there is a checksum, or a number: segments would need others (RFC 2784, RFC 2890).
+const GRE_OF_WHOLE: u8 = 0x90;
+
+/// The packet in the tunnel of a frame whose own packet is `outer`; its offsets are those in the frame. `None` where the frame is in
+/// no tunnel, or in one whose header says something of the whole.
+fn carried(frame: &[u8], outer: &Frame) -> Option<Frame> {
+    let Ok(Carries::Inner(inner)) = look(LinkType::ETHERNET, frame, frame.len() as u32, &PORTS) else { return None };
+    let flags = *frame.get(outer.transport_offset as usize)?;
+    let is_sound = match inner.layer.kind {
+        tunnel::Kind::Vxlan | tunnel::Kind::Geneve | tunnel::Kind::Ip => true,
+        tunnel::Kind::Gre => outer.protocol == protocol::GRE && flags & GRE_OF_WHOLE == 0,
+        _ => false,
+    };
+    let bytes = frame.get(inner.offset as usize..)?.get(..inner.len as usize).filter(|_| is_sound)?;
+    let mut read = frame::parse(inner.link, bytes, inner.wire_len).ok()?;
+    read.network_offset += inner.offset;
+    read.transport_offset += inner.offset;
+    read.payload_end += inner.offset;
+    Some(read)
+}
+
 impl<'a> Segments<'a> {
-    /// Cuts a frame of TCP or UDP into segments of `segment_bytes` bytes of payload.
+    /// Cuts a frame of TCP or UDP, or one that carries such in a tunnel.
     ///
     /// # Errors
     /// Where the headers cannot be read, or the frame is none that is cut so.
-    pub fn new(frame: &'a [u8], segment_bytes: u16) -> Result<Segments<'a>, Malformed> {
-        let read = frame::parse(LinkType::ETHERNET, frame, frame.len() as u32)?;
+    pub fn new(frame: &'a [u8], cut: Cut) -> Result<Segments<'a>, Malformed> {
+        let first = frame::parse(LinkType::ETHERNET, frame, frame.len() as u32)?;
+        // UDP may be the tunnel's, or what is in it: the place of the header tells.
+        let is_inner = match cut.transport {
+            Some(transport) => u32::from(transport) > first.transport_offset,
+            None => first.protocol != cut.protocol,
+        };
+        let (read, outer) = match is_inner {
+            true => (carried(frame, &first).ok_or(Malformed::OtherProtocol)?, Some(first)),
+            false => (first, None),
+        };
+        let is_there = read.protocol == cut.protocol
+            && cut.transport.is_none_or(|transport| u32::from(transport) == read.transport_offset)
+            && outer.is_none_or(|outer| is_cut_so(frame, &outer) && outer.payload_end == read.payload_end);
+        if !is_there || !is_cut_so(frame, &read) || cut.segment_bytes == 0 {
+            return Err(Malformed::OtherProtocol);
+        }
+        // A tunnel's bytes before the packet do not count as its header.
+        let segment = frame.get(read.transport_offset as usize..read.payload_end as usize).unwrap_or_default();
         let transport = match read.protocol {
-            protocol::TCP => read.tcp(frame)?.header_len() as usize,
-            protocol::UDP => read.udp(frame).map(|_| udp::Packet::HEADER_BYTES)?,
+            protocol::TCP => tcp::Packet::new_checked(segment, segment.len() as u32)?.header_len() as usize,
+            protocol::UDP => {
+                udp::Packet::new_checked(segment, segment.len() as u32).map(|_| udp::Packet::HEADER_BYTES)?
+            }
             _ => return Err(Malformed::OtherProtocol),
         };
         let header = read.transport_offset as usize + transport;
-        // A jumbogram's length stands in an extension header, which its segments would not have.
-        let is_jumbo = read.version == 6 && word(frame, read.network_offset as usize + IPV6_PAYLOAD_LENGTH) == Some(0);
-        let is_whole = read.fragment.is_none() && !read.is_cut() && header <= read.payload_end as usize;
-        if is_jumbo || !is_whole || segment_bytes == 0 {
+        if header > read.payload_end as usize {
             return Err(Malformed::OtherProtocol);
         }
-        Ok(Segments { frame, read, header, step: usize::from(segment_bytes) })
+        Ok(Segments { frame, read, outer, header, step: usize::from(cut.segment_bytes) })
     }
 
     /// The number of segments: one at least.
@@ -105,24 +163,20 @@ impl<'a> Segments<'a> {
         header.copy_from_slice(&self.frame[..self.header]);
         payload.copy_from_slice(part);
         let length = out.len();
-        let network = out.get_mut(self.read.network_offset as usize..)?;
-        self.change_network(network, index)?;
+        change_network(&self.read, out.get_mut(self.read.network_offset as usize..)?, index)?;
         self.change_transport(out.get_mut(self.read.transport_offset as usize..)?, index)?;
-        Some(length)
-    }
-
-    /// `packet` begins at the IP header.
-    fn change_network(&self, packet: &mut [u8], index: usize) -> Option<()> {
-        let length = u16::try_from(packet.len()).ok()?;
-        if self.read.version == 6 {
-            return put(packet, IPV6_PAYLOAD_LENGTH, length.checked_sub(ipv6::Packet::HEADER_BYTES as u16)?);
+        if let Some(outer) = &self.outer {
+            change_network(outer, out.get_mut(outer.network_offset as usize..)?, index)?;
+            if outer.protocol == protocol::UDP {
+                let datagram = out.get_mut(outer.transport_offset as usize..)?;
+                put(datagram, UDP_LENGTH, u16::try_from(datagram.len()).ok()?)?;
+                // 0 says that there is none (RFC 7348, 5).
+                if word(datagram, UDP_CHECKSUM)? != 0 {
+                    sum_up(outer, datagram, UDP_CHECKSUM)?;
+                }
+            }
         }
-        put(packet, IPV4_TOTAL_LENGTH, length)?;
-        let identification = word(packet, IPV4_IDENTIFICATION)?.wrapping_add(index as u16);
-        put(packet, IPV4_IDENTIFICATION, identification)?;
-        put(packet, IPV4_CHECKSUM, 0)?;
-        let header = packet.get(..usize::from(packet.first()? & 0xf) * 4)?;
-        put(packet, IPV4_CHECKSUM, Sum::of(header).checksum())
+        Some(length)
     }
 
     /// `segment` begins at the header of TCP or UDP.
@@ -144,10 +198,36 @@ impl<'a> Segments<'a> {
             put(segment, UDP_LENGTH, length)?;
             UDP_CHECKSUM
         };
-        put(segment, field, 0)?;
-        let pseudo = pseudo::sum(self.read.source, self.read.target, self.read.protocol, length);
-        put(segment, field, not_zero(pseudo.and(Sum::of(segment)).checksum()))
+        sum_up(&self.read, segment, field)
     }
+}
+
+/// Can a packet be one of a super-frame?
+fn is_cut_so(frame: &[u8], read: &Frame) -> bool {
+    // A jumbogram's length stands in an extension header, which its segments would not have.
+    let is_jumbo = read.version == 6 && word(frame, read.network_offset as usize + IPV6_PAYLOAD_LENGTH) == Some(0);
+    !is_jumbo && read.fragment.is_none() && !read.is_cut()
+}
+
+/// Writes lengths, identification and checksum of IP. `packet` begins at that header, which `read` is about.
+fn change_network(read: &Frame, packet: &mut [u8], index: usize) -> Option<()> {
+    let length = u16::try_from(packet.len()).ok()?;
+    if read.version == 6 {
+        return put(packet, IPV6_PAYLOAD_LENGTH, length.checked_sub(ipv6::Packet::HEADER_BYTES as u16)?);
+    }
+    put(packet, IPV4_TOTAL_LENGTH, length)?;
+    let identification = word(packet, IPV4_IDENTIFICATION)?.wrapping_add(index as u16);
+    put(packet, IPV4_IDENTIFICATION, identification)?;
+    put(packet, IPV4_CHECKSUM, 0)?;
+    let header = packet.get(..usize::from(packet.first()? & 0xf) * 4)?;
+    put(packet, IPV4_CHECKSUM, Sum::of(header).checksum())
+}
+
+/// Writes the checksum of TCP or UDP. `segment` begins at that header, behind the IP header that `read` is about.
+fn sum_up(read: &Frame, segment: &mut [u8], field: usize) -> Option<()> {
+    put(segment, field, 0)?;
+    let pseudo = pseudo::sum(read.source, read.target, read.protocol, u16::try_from(segment.len()).ok()?);
+    put(segment, field, not_zero(pseudo.and(Sum::of(segment)).checksum()))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
@@ -195,6 +275,10 @@ mod tests {
         frame
     }
 
+    fn cut(segment_bytes: u16, protocol: u8) -> Cut {
+        Cut { segment_bytes, protocol, transport: None }
+    }
+
     fn checksum_holds(frame: &[u8], read: &Frame) -> bool {
         let bytes = read.payload_of(frame);
         pseudo::sum(read.source, read.target, read.protocol, bytes.len() as u16).and(Sum::of(bytes)).checksum() == 0
@@ -205,7 +289,7 @@ mod tests {
         let payload: Vec<u8> = (0..2500_u32).map(|byte| byte as u8).collect();
         for (is_tagged, version, protocol) in [(false, 4, 6), (true, 4, 17), (true, 6, 6), (false, 6, 17)] {
             let frame = super_frame(is_tagged, version, protocol, &payload);
-            let cut = Segments::new(&frame, 1000).unwrap();
+            let cut = Segments::new(&frame, cut(1000, protocol)).unwrap();
             assert_eq!(cut.count(), 3);
             let mut whole: Vec<u8> = Vec::new();
             for index in 0..3_usize {
@@ -234,6 +318,71 @@ mod tests {
             }
             assert!(whole == payload);
         }
+    }
+
+    /// A super-frame in another packet: VXLAN with or without a checksum, GRE, IP in IP.
+    fn in_tunnel(outer_version: u8, tunnel: tunnel::Kind, has_sum: bool, inner: &[u8]) -> Vec<u8> {
+        let (protocol, header, inner) = match tunnel {
+            tunnel::Kind::Vxlan => (17, &[8, 0, 0, 0, 0, 0, 7, 0][..], inner),
+            tunnel::Kind::Gre => (47, &[0, 0, 0x65, 0x58][..], inner),
+            _ => (4, &[][..], &inner[14..]),
+        };
+        let mut frame = super_frame(false, outer_version, 17, &[header, inner].concat());
+        let network = if outer_version == 4 { 34 } else { 54 };
+        if protocol == 17 {
+            frame[network + 2..network + 4].copy_from_slice(&4789_u16.to_be_bytes());
+            frame[network + 7] = u8::from(has_sum);
+        } else {
+            frame.drain(network..network + 8);
+            let length = (frame.len() - 14) as u16;
+            frame[16..18].copy_from_slice(&length.to_be_bytes());
+            frame[23] = protocol;
+        }
+        frame
+    }
+
+    #[test]
+    fn segments_in_a_tunnel_have_its_headers() {
+        let payload: Vec<u8> = (0..2500_u32).map(|byte| byte as u8).collect();
+        for (version, tunnel, has_sum) in [
+            (4, tunnel::Kind::Vxlan, false),
+            (4, tunnel::Kind::Vxlan, true),
+            (6, tunnel::Kind::Vxlan, true),
+            (4, tunnel::Kind::Gre, false),
+            (4, tunnel::Kind::Ip, false),
+        ] {
+            for protocol in [protocol::TCP, protocol::UDP] {
+                let frame = in_tunnel(version, tunnel, has_sum, &super_frame(false, 4, protocol, &payload));
+                let outer = frame::parse(LinkType::ETHERNET, &frame, frame.len() as u32).unwrap();
+                let inner = carried(&frame, &outer).unwrap();
+                let transport = Some(inner.transport_offset as u16);
+                let segments = Segments::new(&frame, Cut { segment_bytes: 1000, protocol, transport }).unwrap();
+                let mut whole: Vec<u8> = Vec::new();
+                for index in 0..segments.count() {
+                    let mut out = [0; 1600];
+                    let length = segments.write(index, &mut out).unwrap();
+                    let out = &out[..length];
+                    let outer = frame::parse(LinkType::ETHERNET, out, length as u32).unwrap();
+                    assert!(!outer.is_cut() && outer.payload_end as usize == length);
+                    let sum = word(out, outer.transport_offset as usize + UDP_CHECKSUM);
+                    assert!(!has_sum && sum == Some(0) || outer.protocol != 17 || checksum_holds(out, &outer));
+                    let network = &out[outer.network_offset as usize..][..20];
+                    assert!(version == 6 || Sum::of(network).checksum() == 0);
+                    let inner = carried(out, &outer).unwrap();
+                    assert!(!inner.is_cut() && checksum_holds(out, &inner), "{tunnel:?} {protocol} {index}");
+                    whole.extend(&out[segments.header..]);
+                }
+                assert!(whole == payload && segments.count() == 3);
+            }
+        }
+        // Which of the two is cut says the place alone, where both are UDP.
+        let frame = in_tunnel(4, tunnel::Kind::Vxlan, false, &super_frame(false, 4, 17, &payload));
+        let cut_at = |transport| Segments::new(&frame, Cut { segment_bytes: 1000, protocol: 17, transport });
+        assert_eq!(cut_at(Some(34)).map(|it| it.header), Ok(42));
+        assert_eq!(cut_at(None).map(|it| it.header), Ok(42));
+        assert!(cut_at(Some(35)).is_err() && cut_at(Some(33)).is_err());
+        // A super-frame that is said to be TCP, and is none.
+        assert!(Segments::new(&frame, cut(1000, 6)).is_err());
     }
 
     #[test]
@@ -269,7 +418,7 @@ mod tests {
                 let at = at.index(frame.len().min(80));
                 frame[at] = byte;
             }
-            if let Ok(cut) = Segments::new(&frame, step) {
+            if let Ok(cut) = Segments::new(&frame, cut(step, kind.2)) {
                 let mut out = vec![0; frame.len()];
                 for index in 0..cut.count() {
                     let written = cut.write(index, &mut out);

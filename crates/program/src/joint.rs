@@ -42,6 +42,7 @@ pub enum Tree {
     Split {
         /// The number.
         key: Key,
+        /// Compared with the number.
         value: u32,
         /// The branch if they are equal.
         yes: Box<Tree>,

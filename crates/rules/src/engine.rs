@@ -3,6 +3,14 @@
 //!
 //! Tiers: the engine looks for the patterns of all rules at once. It compares the header of each rule whose pattern it found, and
 //! then runs the steps of that rule. A budget bounds the work of one packet, and the engine counts packets that used it up.
+//!
+//! - `engine/body.rs` — bodies that grow, looked at with each piece.
+
+mod body;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use body::{Waiting, is_body};
 
 use crate::bytes::LITTLE;
 use crate::event::{Packet, Transaction};
@@ -90,6 +98,8 @@ pub struct Engine {
     mark: u32,
     scratch: [Vec<u8>; 2],
     bounds: Bounds,
+    /// Bodies are looked at with each piece.
+    each_piece: bool,
 }
 
 impl Engine {
@@ -110,6 +120,7 @@ impl Engine {
             mark: 0,
             scratch: Default::default(),
             bounds: Bounds::default(),
+            each_piece: false,
         }
     }
 
@@ -126,6 +137,11 @@ impl Engine {
         set.datasets.adopt(&self.set.datasets);
         self.set = set;
         self.set_number += 1;
+    }
+
+    /// Has a flow forget what rules of another set said of it: that it passes, for one.
+    pub fn meet(&self, flow: &mut FlowState) {
+        flow.meet_set(self.set_number);
     }
 
     /// Begins a packet.
@@ -302,7 +318,10 @@ impl Engine {
             }
         }
         let packet = Packet { to_server, ..*packet };
-        self.try_candidates(&set, &packet, flow, raw, Some(transaction));
+        self.try_candidates(&set, &packet, flow, raw, Some(&mut *transaction));
+        if self.each_piece {
+            self.begin_to_wait(&set, &packet, transaction, raw);
+        }
     }
 
     fn try_candidates(
@@ -453,14 +472,7 @@ impl Engine {
             for bytes in transaction.all(buffer, *side) {
                 there = true;
                 if list.absent != Some(false) {
-                    let is_body = matches!(
-                        buffer,
-                        Buffer::HTTP_REQUEST_BODY
-                            | Buffer::HTTP_RESPONSE_BODY
-                            | Buffer::FILE_DATA
-                            | Buffer::DCERPC_STUB_DATA
-                    );
-                    let grows = is_body && transaction.growing[usize::from(!*side)];
+                    let grows = is_body(buffer) && transaction.growing[usize::from(!*side)];
                     if self.steps_hold(list, bytes, grows, transaction.little_endian) {
                         return true;
                     }

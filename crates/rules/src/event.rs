@@ -1,5 +1,6 @@
 //! What the caller shows the engine: a packet, and a transaction of an application.
 
+use crate::engine::Waiting;
 use crate::names::{App, Buffer, Number};
 use packet::Flow;
 use std::ops::Range;
@@ -74,6 +75,14 @@ enum Place {
     Body(usize),
 }
 
+/// A buffer that grows.
+#[derive(Clone, Debug, Default)]
+struct Body {
+    bytes: Vec<u8>,
+    /// How many of them rules have seen.
+    seen: usize,
+}
+
 /// What one exchange of an application has shown so far.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
@@ -83,11 +92,15 @@ pub struct Transaction {
     pub id: u64,
     bytes: Vec<u8>,
     /// Bytes of buffers that grow, each by itself.
-    bodies: Vec<Vec<u8>>,
+    bodies: Vec<Body>,
     buffers: Vec<(Buffer, bool, Place)>,
     numbers: Vec<(Number, bool, u64)>,
     /// Rules that have matched, with the side.
     pub(crate) matched: Vec<(u32, bool)>,
+    /// By side, the server's first: rules that more of a body may complete.
+    pub(crate) waiting: [Vec<Waiting>; 2],
+    /// Steps that rules have taken with each piece of bodies.
+    pub(crate) body_steps: u32,
     /// The number of the set that these rules are of.
     set_number: u64,
     /// By side, the server's first: it has sent all it will.
@@ -106,11 +119,14 @@ impl Transaction {
         Transaction { app, id, ..Transaction::default() }
     }
 
-    /// Forgets which rules of another set matched.
-    pub(crate) fn meet_set(&mut self, number: u64) {
-        if std::mem::replace(&mut self.set_number, number) != number {
+    /// Forgets which rules of another set matched, and which wait; says whether another set was there before.
+    pub(crate) fn meet_set(&mut self, number: u64) -> bool {
+        let is_other = std::mem::replace(&mut self.set_number, number) != number;
+        if is_other {
             self.matched.clear();
+            self.waiting.iter_mut().for_each(Vec::clear);
         }
+        is_other
     }
 
     /// Adds a buffer of one side. Some buffers come several times.
@@ -130,18 +146,18 @@ impl Transaction {
         let body = match &self.buffers[at].2 {
             Place::Body(body) => *body,
             Place::Among(range) => {
-                self.bodies.push(self.bytes[range.clone()].to_vec());
+                self.bodies.push(Body { bytes: self.bytes[range.clone()].to_vec(), seen: 0 });
                 self.bodies.len() - 1
             }
         };
         self.buffers[at].2 = Place::Body(body);
-        self.bodies[body].extend_from_slice(bytes);
+        self.bodies[body].bytes.extend_from_slice(bytes);
     }
 
     fn bytes_at(&self, place: &Place) -> &[u8] {
         match place {
             Place::Among(range) => &self.bytes[range.clone()],
-            Place::Body(body) => &self.bodies[*body],
+            Place::Body(body) => &self.bodies[*body].bytes,
         }
     }
 
@@ -181,8 +197,29 @@ impl Transaction {
         self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, self.bytes_at(&entry.2)))
     }
 
+    /// The buffers of one side with bytes that rules have not seen: their bytes, and how many of them rules have seen.
+    pub(crate) fn grown(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8], usize)> {
+        self.buffers.iter().filter(move |entry| entry.1 == to_server).filter_map(|entry| match &entry.2 {
+            Place::Body(body) => {
+                let Body { bytes, seen } = &self.bodies[*body];
+                (*seen < bytes.len()).then_some((entry.0, &bytes[..], *seen))
+            }
+            Place::Among(_) => None,
+        })
+    }
+
+    /// Rules have seen all bodies of a side.
+    pub(crate) fn see_bodies(&mut self, to_server: bool) {
+        let Transaction { buffers, bodies, .. } = self;
+        for entry in buffers.iter().filter(|entry| entry.1 == to_server) {
+            if let Place::Body(body) = &entry.2 {
+                bodies[*body].seen = bodies[*body].bytes.len();
+            }
+        }
+    }
+
     /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
-        self.bytes.len() + self.bodies.iter().map(Vec::len).sum::<usize>()
+        self.bytes.len() + self.bodies.iter().map(|body| body.bytes.len()).sum::<usize>()
     }
 }

@@ -47,6 +47,24 @@ impl Step {
         }
     }
 
+    /// Is it bytes that must be there?
+    pub fn is_plain_content(&self) -> bool {
+        matches!(self, Step::Content(content) if !content.negated)
+    }
+
+    /// Does it never hold while its buffer grows?
+    pub fn waits_for_the_end(&self) -> bool {
+        match self {
+            Step::Content(content) => {
+                content.ends || content.negated && content.depth.is_none() && content.within.is_none()
+            }
+            Step::Pcre(pcre) => pcre.negated,
+            Step::DataAt(at) => at.negated,
+            Step::Size(_) => true,
+            _ => false,
+        }
+    }
+
     pub fn is_relative(&self) -> bool {
         match self {
             Step::Content(content) => content.is_relative(),
@@ -90,6 +108,14 @@ impl Budget {
     pub fn take_bytes(&mut self, bytes: usize) -> bool {
         self.take_many(u32::try_from(1 + bytes / BYTES_PER_STEP).unwrap_or(u32::MAX))
     }
+}
+
+/// Does a content end behind those bytes that were `seen`?
+pub(crate) fn has_new(step: &Step, buffer: &[u8], seen: usize, budget: &mut Budget) -> bool {
+    let Step::Content(content) = step else { return false };
+    let new = buffer.get((seen + 1).saturating_sub(content.bytes.len())..).unwrap_or_default();
+    budget.take_bytes(new.len());
+    content.find(new).is_some()
 }
 
 /// Ways among bytes that were seen before on which one look goes.
@@ -264,7 +290,7 @@ impl<'a> Look<'a> {
 
     fn content(&mut self, content: &Content, rest: &[Step], from: usize) -> bool {
         let Some((mut low, high)) = self.bounds(content, from) else {
-            return content.negated && self.holds(rest, from);
+            return content.negated && !self.grows && self.holds(rest, from);
         };
         let size = content.bytes.len();
         if content.ends {
@@ -321,7 +347,7 @@ impl<'a> Look<'a> {
         let mut low = from;
         loop {
             if low > self.buffer.len() {
-                return low == from && pcre.negated && self.holds(rest, from);
+                return low == from && pcre.negated && !self.grows && self.holds(rest, from);
             }
             let found = pcre.find(self.buffer, from, low, &mut self.text);
             let looked = match found {

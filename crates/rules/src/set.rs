@@ -2,6 +2,7 @@
 
 use crate::address::{Variables, default_variables};
 use crate::dataset::Datasets;
+use crate::engine::is_body;
 use crate::grams::{Grams, SHORTEST};
 use crate::header::Header;
 use crate::inspect::Budget;
@@ -176,6 +177,9 @@ impl RuleSet {
 
     fn compile(mut rules: Vec<Rule>, left_out: Vec<Mistake>, datasets: Datasets) -> Result<RuleSet, String> {
         rules.sort_by_key(Rule::order);
+        // What is long is looked at last.
+        let is_long = |list: &List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
+        rules.iter_mut().for_each(|rule| rule.lists.sort_by_key(is_long));
         let mut set = RuleSet {
             rules: Vec::new(),
             by_address: Vec::new(),

@@ -172,6 +172,37 @@ fn what_hosts_exchange_passes_as_it_was() {
     }
 }
 
+/// Hosts that speak through VXLAN, with and without a checksum of the tunnel: what their kernels leave to a device is the inner TCP.
+#[test]
+fn super_frames_in_a_tunnel_pass_as_segments() {
+    let Some(hosts) = Hosts::new(ALL) else { return };
+    for (own, other, pair) in [(1, 2, &hosts.first), (2, 1, &hosts.second)] {
+        let host = &pair.far.namespace;
+        let add = format!(
+            "link add vx type vxlan id 7 remote 10.0.0.{other} local 10.0.0.{own} dstport 4789 dev eth udpcsum"
+        );
+        let run = || Command::new("ip").args(add.split(' ')).output().unwrap();
+        if !host.enter(run).unwrap().status.success() {
+            eprintln!("skipped: the kernel has no VXLAN");
+            return;
+        }
+        ip(host, &format!("address add 10.7.0.{own}/24 dev vx"));
+        ip(host, "link set vx up");
+    }
+    let body = bytes(5 << 20);
+    let served = body.clone();
+    hosts.serve("10.7.0.2:80", move |stream| answer(stream, &served));
+    std::fs::write(hosts.path("rules"), "alert tcp any any -> any any (content:\"none\"; sid:9;)\n").unwrap();
+    let running = hosts.start("bridge a b | ips rules");
+    assert!(ask(&hosts, "10.7.0.2:80", "GET").unwrap() == body);
+    let stats = succeeded(&running.interrupt());
+    let [source, _] = row(&stats, "bridge a b")[..] else { panic!("{stats:#}") };
+    assert!(source["events"]["super-frames cut into segments"].as_u64() > Some(0), "{stats:#}");
+    for label in ["bridge a b", "ips"] {
+        assert!(row(&stats, label).iter().all(|row| row["dropped"].as_object().unwrap().is_empty()), "{stats:#}");
+    }
+}
+
 /// Frames of every sort: what one host sends, byte for byte, the other receives, in order.
 #[test]
 fn frames_of_every_sort_pass_byte_for_byte() {

@@ -5,7 +5,7 @@
 //! - `selections` — typed selectors and boolean selections in the kernel; `rejects` — rejected packets
 //! - `devices` — devices that a request opens itself; `consume` — packets taken from the host
 //! - `forwarding` — from one device to another; `bridging` — a request between two hosts; `preventing` — rules that
-//!   decide there
+//!   decide there; `around` — ways around them
 //! - `shown` — a policy's filter; `shared` — `run --share`; `told` — `explain` and `run` agree
 //! - `programs` — `streamline pcap`
 //! - `watching`, `replacing`, `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`
@@ -16,6 +16,7 @@
 //! - `restarts` — flows that outlive processes of interfaces, and the daemon
 //! - `unmodified`, `pitfalls` — unmodified programs whose sockets are flows
 
+mod around;
 mod bridging;
 mod budget;
 mod c_sockets;

@@ -14,9 +14,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use testkit::network::FrameSender;
 
-const ATTACK: &[u8] = b"GET /attack-pattern";
+pub(crate) const ATTACK: &[u8] = b"GET /attack-pattern";
 
-const RULES: &str = "\
+pub(crate) const RULES: &str = "\
 drop tcp any any -> any any (msg:\"attack\"; flow:to_server,established; content:\"attack-pattern\"; sid:1; rev:1;)
 drop http any any -> any any (msg:\"body\"; flow:to_client,established; file.data; content:\"EVIL-BODY\"; sid:2; rev:1;)
 drop udp any any -> any 53 (msg:\"datagram\"; content:\"evil-name\"; sid:3; rev:1;)
@@ -30,13 +30,13 @@ const EVIL_GZIP: [u8; 49] = [
 ];
 
 /// Starts prevention with these rules; `more` are parameters of `ips`.
-fn prevent(hosts: &Hosts, rules: &str, more: &str) -> Running {
+pub(crate) fn prevent(hosts: &Hosts, rules: &str, more: &str) -> Running {
     std::fs::write(hosts.path("rules"), rules).unwrap();
     hosts.start(&format!("bridge a b | ips rules {more}"))
 }
 
 /// Ends a request; gives what it said, and what was counted.
-fn ended(running: Running) -> (String, Value) {
+pub(crate) fn ended(running: Running) -> (String, Value) {
     let output = running.interrupt();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
@@ -46,29 +46,29 @@ fn ended(running: Running) -> (String, Value) {
 }
 
 /// How many alerts of this rule say that it stopped something.
-fn stopped_by(hosts: &Hosts, rule: u64) -> usize {
+pub(crate) fn stopped_by(hosts: &Hosts, rule: u64) -> usize {
     let said = hosts.said();
     let alerts = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["alert"].take());
     alerts.filter(|alert| alert["signature_id"] == rule && alert["action"] == "blocked").count()
 }
 
 /// A TCP conversation that nobody's kernel takes part in: frames go from the first host's wire to the second's and back.
-struct Talk {
-    client: FrameSender,
-    server: FrameSender,
+pub(crate) struct Talk {
+    pub(crate) client: FrameSender,
+    pub(crate) server: FrameSender,
     seen: Receiver,
     port: u16,
     /// Next sequence numbers of the client and the server.
-    next: [u32; 2],
+    pub(crate) next: [u32; 2],
 }
 
 const SYN: u8 = 2;
-const PSH_ACK: u8 = 0x18;
-const ACK: u8 = 0x10;
+pub(crate) const PSH_ACK: u8 = 0x18;
+pub(crate) const ACK: u8 = 0x10;
 
 impl Talk {
     /// Shakes hands.
-    fn new(hosts: &Hosts, port: u16) -> Talk {
+    pub(crate) fn new(hosts: &Hosts, port: u16) -> Talk {
         let options = Options { direction: Direction::In, at_once: true, promiscuous: true, ..Options::default() };
         let far = &hosts.second.far;
         let seen = Receiver::open(&far.namespace, &far.name, &options).unwrap();
@@ -83,11 +83,18 @@ impl Talk {
         talk
     }
 
-    fn segment(&self, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn segment(&self, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         self.frame(true, sequence, self.next[1], flags, payload)
     }
 
-    fn frame(&self, to_server: bool, sequence: u32, acknowledgment: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(
+        &self,
+        to_server: bool,
+        sequence: u32,
+        acknowledgment: u32,
+        flags: u8,
+        payload: &[u8],
+    ) -> Vec<u8> {
         let [client, server] = [[10, 9, 0, 1], [10, 9, 0, 2]];
         let (from, to) = if to_server { (client, server) } else { (server, client) };
         let (source, target) = if to_server { (self.port, 80) } else { (80, self.port) };
@@ -106,7 +113,7 @@ impl Talk {
     }
 
     /// Sends bytes so far ahead of those that are next.
-    fn send_at(&mut self, ahead: u32, flags: u8, payload: &[u8]) {
+    pub(crate) fn send_at(&mut self, ahead: u32, flags: u8, payload: &[u8]) {
         let frame = self.segment(self.next[0].wrapping_add(ahead), flags, payload);
         self.client.send(&frame).unwrap();
     }
@@ -119,7 +126,7 @@ impl Talk {
     }
 
     /// TCP payloads, and fragments, of this conversation that came out at the second host within a moment.
-    fn arrived(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn arrived(&mut self) -> Vec<Vec<u8>> {
         let (mut frames, end) = (Vec::new(), Instant::now() + Duration::from_millis(150));
         while Instant::now() < end {
             self.seen
@@ -138,7 +145,7 @@ impl Talk {
 }
 
 /// IPv4 in Ethernet, between addresses of nobody's.
-fn packet(from: [u8; 4], to: [u8; 4], identification: u16, fragment: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(from: [u8; 4], to: [u8; 4], identification: u16, fragment: u16, payload: &[u8]) -> Vec<u8> {
     let mut header = vec![0x45, 0];
     header.extend((20 + payload.len() as u16).to_be_bytes());
     header.extend(identification.to_be_bytes());

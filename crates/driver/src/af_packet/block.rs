@@ -18,6 +18,11 @@ const FRAME_HEADER_BYTES: usize = 48 + 20;
 pub(super) const OFFLOAD_HEADER_BYTES: usize = 10;
 const OFFLOAD_NEEDS_CHECKSUM: u8 = 1;
 const OFFLOAD_GSO_NONE: u8 = 0;
+const OFFLOAD_GSO_TCP4: u8 = 1;
+const OFFLOAD_GSO_TCP6: u8 = 4;
+const OFFLOAD_GSO_UDP: u8 = 5;
+/// Bits beside the sort: congestion is told; it is in a tunnel over IPv4, over IPv6.
+const OFFLOAD_GSO_BITS: u8 = 0x80 | 0x20 | 0x40;
 
 /// Offset of a block's status.
 pub(super) const STATUS_OFFSET: usize = BLOCK_STATUS;
@@ -178,6 +183,12 @@ fn describe_offloads(header: &[u8; OFFLOAD_HEADER_BYTES], frame: &mut Frame<'_>)
     if header[1] != OFFLOAD_GSO_NONE {
         frame.flags = frame.flags.with(SlotFlags::SUPER_FRAME);
         frame.segment_bytes = half(4);
+        frame.segment_protocol = match header[1] & !OFFLOAD_GSO_BITS {
+            OFFLOAD_GSO_TCP4 | OFFLOAD_GSO_TCP6 => libc::IPPROTO_TCP as u8,
+            OFFLOAD_GSO_UDP => libc::IPPROTO_UDP as u8,
+            // Fragments of one datagram (3), for one.
+            _ => 0,
+        };
     }
 }
 

@@ -4,7 +4,8 @@
 //! Fragments are held where they lie. Their bytes are copied once, when the packet is whole: into the filter's append ring,
 //! behind the headers of the first fragment, which no longer say that it is one.
 //!
-//! Limits: packets under way, and bytes held of them; at either the packet that began first makes room. A packet is given up on
+//! Limits: packets under way, and bytes held of them; at either the packet that began first makes room, or the newcomer is not taken
+//! where the fragments before it have passed. A packet is given up on
 //! when its time is over, counted from its first fragment, as its receiver would.
 
 use super::pieces::Pieces;
@@ -76,6 +77,8 @@ pub(super) struct Fragments {
     given_up: u64,
     /// The fragment that came last has other bytes than one that came before it.
     pub(super) differs: bool,
+    /// Where there is no room a fragment is not taken, and no packet makes room.
+    pub(super) refuses: bool,
 }
 
 impl Fragments {
@@ -92,6 +95,7 @@ impl Fragments {
             whole: 0,
             given_up: 0,
             differs: false,
+            refuses: false,
         }
     }
 
@@ -124,10 +128,17 @@ impl Fragments {
             identification: fragment.identification,
             protocol: (frame.version == 4).then_some(fragment.protocol),
         };
+        const NO_ROOM: &str = "no room for fragments";
+        if self.refuses && (self.pieces >= DECAP_PIECES || self.held + u64::from(captured.min(len)) > self.memory) {
+            return Added::Dropped(NO_ROOM);
+        }
         if !self.packets.contains_key(&key) {
+            if self.refuses && self.packets.len() >= DECAP_PACKETS {
+                return Added::Dropped(NO_ROOM);
+            }
             self.begin(key, cx);
         }
-        let Some(packet) = self.packets.get_mut(&key) else { return Added::Dropped("no room for fragments") };
+        let Some(packet) = self.packets.get_mut(&key) else { return Added::Dropped(NO_ROOM) };
         let end = start + len;
         if packet.len.is_some_and(|len| end > len || !fragment.more && end != len)
             || !fragment.more && packet.pieces.end() > end

@@ -1,5 +1,7 @@
 //! What passes, what ends and why, without a network.
 
+mod around;
+
 use super::KIND;
 use std::io::Write;
 use testkit::chain::{Chain, Outcome};

@@ -11,7 +11,7 @@ use buffer::live::SlotFlags;
 use driver::Frame;
 use driver::frame::OpenChecksum;
 use filter::prelude::*;
-use packet::offload::{Segments, finish_checksum};
+use packet::offload::{Cut, Segments, finish_checksum};
 
 /// Makes frames whole, and counts.
 #[derive(Debug, Default)]
@@ -59,7 +59,9 @@ impl OnWire {
         self.whole.resize(len.max(self.whole.len()), 0);
         let whole = &mut self.whole[..len];
         frame.copy_into(whole);
-        let segments = Segments::new(whole, frame.segment_bytes).ok();
+        let transport = frame.open_checksum.map(|open| open.start);
+        let cut = Cut { segment_bytes: frame.segment_bytes, protocol: frame.segment_protocol, transport };
+        let segments = Segments::new(whole, cut).ok();
         let Some(segments) = segments.filter(|segments| segments.count() <= SUPER_FRAME_SEGMENTS) else {
             self.uncut += 1;
             return;

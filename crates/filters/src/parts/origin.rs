@@ -4,6 +4,7 @@
 use super::select::{Links, ViewKey};
 use buffer::BlockTable;
 use filter::prelude::*;
+use packet::Flow;
 use packet::encapsulation::Vlans;
 use packet::link::LinkType;
 use packet::tunnel::stack::{self, Tunnels};
@@ -29,6 +30,19 @@ pub(crate) struct Origin {
     pub link: LinkType,
     /// A number for the tunnels that they were in, the same for both directions; 0 for none.
     tunnel: u64,
+    /// Which of two devices they came by, where that is asked for: is it the first?
+    came_by_first: Option<bool>,
+}
+
+impl Origin {
+    /// What keeps packets apart that claim to come from the other side of two devices: the packets of a flow come by one of them and
+    /// those that answer by the other, and whoever sends both by one has a flow of its own.
+    #[inline]
+    pub fn crossing(self, flow: &Flow) -> u64 {
+        const OTHER_WAY: u64 = 0xc2b2_ae3d_27d4_eb4f;
+        let is_up = (flow.source, flow.source_port) < (flow.target, flow.target_port);
+        if self.came_by_first.is_some_and(|first| first != is_up) { OTHER_WAY } else { 0 }
+    }
 }
 
 /// Tells origins apart.
@@ -39,6 +53,8 @@ pub(crate) struct Origins {
     hasher: RandomState,
     last: Option<(ViewKey, Origin)>,
     key: Vec<u8>,
+    /// The name of the first of two devices.
+    first: Option<String>,
 }
 
 impl Origins {
@@ -51,7 +67,16 @@ impl Origins {
             hasher: RandomState::new(),
             last: None,
             key: Vec::new(),
+            first: None,
         }
+    }
+
+    /// Tells as well by which of these devices packets came, where there are two.
+    pub fn between(mut self, devices: &[String]) -> Origins {
+        if let [first, _] = devices {
+            self.first = Some(first.clone());
+        }
+        self
     }
 
     /// Another batch begins: its views may be others of the same names.
@@ -81,7 +106,8 @@ impl Origins {
             }
             _ => 0,
         };
-        let origin = Origin { link: LinkType(interface.link_type?), tunnel };
+        let came_by_first = self.first.as_ref().map(|first| interface.name.as_deref() == Some(first));
+        let origin = Origin { link: LinkType(interface.link_type?), tunnel, came_by_first };
         self.last = Some((Links::key_of(block), origin));
         Some(origin)
     }
@@ -154,6 +180,26 @@ mod tests {
         assert_ne!(tagged, scopes(&mut apart, Vlans::new(2, [7, 0])));
         let mut joined = origins(&[("tunnel", "ignore"), ("vlan", "ignore")]);
         assert_eq!(scopes(&mut joined, Vlans::new(1, [7, 0])), [0; 5]);
+    }
+
+    #[test]
+    fn packets_that_come_from_the_wrong_side_are_of_another_flow() {
+        let mut rings = BlockTable::new();
+        let segment = rings.add_append_ring();
+        let [a, b] = ["a", "b"].map(|name| {
+            let interface = Interface { link_type: Some(1), name: Some(name.into()), ..Interface::default() };
+            rings.add_view(segment, interface).unwrap().block(0, 0)
+        });
+        let address = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
+        let there = Flow { source: address(1), target: address(2), source_port: 9, target_port: 5, protocol: 6 };
+        let mut sides = origins(&[]).between(&["a".into(), "b".into()]);
+        let mut crossing = |block: &Descriptor, flow: &Flow| sides.of(&rings, block).unwrap().crossing(flow);
+        let (there, back) = (there, there.reversed());
+        assert_eq!(crossing(&a, &there), crossing(&b, &back));
+        assert_eq!(crossing(&b, &there), crossing(&a, &back));
+        assert_ne!(crossing(&a, &there), crossing(&a, &back));
+        assert_eq!(origins(&[]).of(&rings, &a).unwrap().crossing(&there), 0);
+        assert_eq!(origins(&[]).of(&rings, &a).unwrap().crossing(&back), 0);
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub(super) struct Connection {
     turned: bool,
     /// Bytes are missing in a stream of it.
     pub gap: bool,
+    /// Bytes of its streams were not looked at, because a rule passed it.
+    missed: bool,
+    /// The list of flows that it stands in.
+    pub list: usize,
     /// Bytes that were counted for it.
     pub charged: usize,
     /// Something of it is to be shown to rules.
@@ -108,6 +112,8 @@ impl Connection {
             handshake: 0,
             turned: false,
             gap: false,
+            missed: false,
+            list: 0,
             charged: 0,
             touched: false,
             #[cfg(feature = "quic")]
@@ -118,7 +124,12 @@ impl Connection {
     /// Takes a block of one of its streams. `keep`: rules look at streams.
     pub fn feed(&mut self, block: &Descriptor, keep: bool, shared: &mut HttpShared, cx: &mut Context<'_>) {
         if self.state.passed || self.state.dropped {
+            self.missed = true;
             return;
+        }
+        if std::mem::take(&mut self.missed) {
+            self.begin_anew(shared, cx);
+            self.gap = true;
         }
         let midstream = cx.streams.get(block.class).is_some_and(|facts| facts.state == StreamState::Midstream);
         if midstream && !self.turned && self.state.stream_bytes == [0; 2] && block.len > 0 {
@@ -149,6 +160,14 @@ impl Connection {
             self.state.app_known = self.application.is_known();
         }
         self.sides[side].ended |= ended;
+    }
+
+    /// Forgets what its streams said: bytes of them are not looked at.
+    pub fn begin_anew(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>) {
+        let application = std::mem::replace(&mut self.application, Application::new());
+        application.close(Class::of_stream(self.number.unwrap_or_default(), 0), shared, cx);
+        (self.transactions, self.sides) = Default::default();
+        (self.state.app, self.state.app_known) = (App::Unknown, false);
     }
 
     /// Bytes that it keeps, as far as others decide how many.

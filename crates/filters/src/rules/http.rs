@@ -5,7 +5,7 @@ use super::uri;
 use crate::http::exit::{Exit, Shared};
 use crate::http::session::Session;
 use crate::http::start::{StartLine, start_line, trim};
-use base::limits::RULES_MEMORY_BYTES;
+use base::limits::{RULES_MEMORY_BYTES, RULES_TRANSACTIONS};
 use filter::prelude::*;
 use filter::{Counters, Marks};
 use rules::Transaction;
@@ -16,8 +16,10 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub(super) struct Http {
     session: Session,
-    /// Requests without a response so far.
+    /// Requests without a response so far, the last ones.
     asked: VecDeque<u64>,
+    /// How many came before those.
+    asked_before: u64,
     /// The transaction whose message is under way, by side.
     current: [Option<u64>; 2],
     /// What the body under way is called, by side, until it comes.
@@ -150,22 +152,31 @@ impl Http {
                 let one = to.begin(App::Http1);
                 request_line(one, line, method, target, protocol);
                 self.asked.push_back(one.id);
+                if self.asked.len() > RULES_TRANSACTIONS {
+                    // Its transaction made room.
+                    self.asked.pop_front();
+                    self.asked_before += 1;
+                }
                 one.id
             }
             StartLine::Response { protocol, status } if !to_server => {
                 let interim = matches!(status, Some(100 | 102..=199));
-                let asked = if interim { self.asked.front().copied() } else { self.asked.pop_front() };
-                let id = match asked {
-                    Some(id) => id,
-                    None => {
-                        let one = to.begin(App::Http1);
-                        one.complete[0] = true;
-                        one.id
-                    }
-                };
                 if interim {
                     return None;
                 }
+                let asked = match self.asked_before.checked_sub(1) {
+                    Some(rest) => {
+                        self.asked_before = rest;
+                        None
+                    }
+                    None => self.asked.pop_front(),
+                };
+                // One whose request is not known, or forgotten, is looked at by itself.
+                let id = asked.filter(|id| to.find(*id).is_some()).unwrap_or_else(|| {
+                    let one = to.begin(App::Http1);
+                    one.complete[0] = true;
+                    one.id
+                });
                 status_line(to.get(id)?, line, protocol);
                 id
             }

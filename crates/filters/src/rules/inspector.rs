@@ -21,9 +21,11 @@ use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
 use std::sync::Arc;
 
-/// Lists of flows.
+/// Lists of flows, in the order in which they make room: one side alone was heard, which anybody can make as many of as they like; both
+/// were; a rule stopped it.
 const OTHERS: usize = 0;
-const STOPPED: usize = 1;
+const ANSWERED: usize = 1;
+const STOPPED: usize = 2;
 
 /// Silence after which a flow that is no TCP is forgotten, ns.
 const IDLE_NS: u64 = 300_000_000_000;
@@ -52,7 +54,7 @@ pub(crate) struct Inspector {
     assembler: Assembler,
     origins: Origins,
     /// Those that a rule stopped stand in a list of their own: others make room first, or a flood would set them free.
-    flows: FlowTable<Box<Connection>, 2>,
+    flows: FlowTable<Box<Connection>, 3>,
     /// Slot of the flow of each stream.
     by_number: Vec<Option<Slot>>,
     http: HttpShared,
@@ -73,9 +75,14 @@ impl Inspector {
 
     /// With these settings for TCP.
     pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {
+        let mut engine = Engine::new(set);
+        let is_inline = !settings.doubts;
+        if is_inline {
+            engine.look_at_each_piece();
+        }
         Inspector {
-            is_inline: !settings.doubts,
-            engine: Engine::new(set),
+            is_inline,
+            engine,
             assembler: Assembler::new(settings),
             origins,
             flows: FlowTable::new(),
@@ -98,10 +105,10 @@ impl Inspector {
 
     /// Stops the flow of the frame that came last: its bytes were taken, and cannot be judged again when they come again.
     pub fn stop_last(&mut self) {
-        if let Some(connection) = self.last.and_then(|slot| self.flows.get_mut(slot)) {
+        let Some(slot) = self.last else { return };
+        if let Some(connection) = self.flows.get_mut(slot) {
             connection.state.dropped = true;
-        }
-        if let Some(slot) = self.last {
+            connection.list = STOPPED;
             self.flows.move_to(slot, STOPPED);
         }
     }
@@ -148,7 +155,8 @@ impl Inspector {
     }
 
     fn parsed_frame(&mut self, parsed: &Parsed, frame: &Descriptor, origin: Origin, cx: &mut Context<'_>) -> Verdict {
-        let scope = self.origins.scope(origin, parsed.vlans);
+        let crossing = parsed.flow.as_ref().map_or(0, |flow| origin.crossing(flow));
+        let scope = self.origins.scope(origin, parsed.vlans) ^ crossing;
         let mut in_stream = false;
         let mut slot = None;
         if let Some(flow) = parsed.flow.filter(|_| !parsed.fragment) {
@@ -176,6 +184,8 @@ impl Inspector {
             if flow.protocol == protocol::UDP {
                 connection.datagram(packet.payload, packet.payload_len, packet.to_server);
             }
+            // What passed it was perhaps a rule of a set before this one.
+            self.engine.meet(&mut connection.state);
             if connection.state.passed {
                 connection.touched = false;
                 self.others(slot, cx);
@@ -210,6 +220,7 @@ impl Inspector {
         let segment = match Segment::read(&self.origins, origin, cx.rings.bytes(frame), frame.wire()) {
             Ok(mut segment) => {
                 self.assembler.check(&mut segment, frame, cx.rings.bytes(frame));
+                segment.scope = scope;
                 segment
             }
             Err(Refusal::Dropped(reason)) => {
@@ -277,6 +288,7 @@ impl Inspector {
             let Some(connection) = self.flows.get_mut(slot) else { continue };
             connection.transactions.frames = self.engine.looks_at_frames();
             connection.transactions.whole_files = self.engine.looks_at_whole_files();
+            self.engine.meet(&mut connection.state);
             connection.feed(&block, keep, &mut self.http, cx);
             self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
@@ -298,7 +310,7 @@ impl Inspector {
             self.forget(slot, cx);
         }
         while self.flows.len() >= RULES_FLOWS
-            && let Some(oldest) = self.flows.oldest(OTHERS).or(self.flows.oldest(STOPPED))
+            && let Some(oldest) = self.least_missed()
         {
             cx.count("flows of rules evicted", 1);
             self.forget(oldest, cx);
@@ -306,6 +318,11 @@ impl Inspector {
         let mut connection = Connection::new(flow, time);
         connection.last_seen = now;
         (self.flows.insert(flow, scope, OTHERS, Box::new(connection)), Way::Forward)
+    }
+
+    /// The flow that makes room for others.
+    fn least_missed(&self) -> Option<Slot> {
+        [OTHERS, ANSWERED, STOPPED].into_iter().find_map(|list| self.flows.oldest(list))
     }
 
     /// Counts anew what a flow keeps; where all together keep too much, those that were silent longest are forgotten.
@@ -320,13 +337,18 @@ impl Inspector {
             cx.count("messages of rules given up", given_up);
         }
         let is_stopped = connection.state.dropped;
+        let list = if is_stopped { STOPPED } else { usize::from(connection.heard == [true; 2]) };
+        let moves = std::mem::replace(&mut connection.list, list) != list;
+        if is_stopped && moves {
+            connection.begin_anew(&mut self.http, cx);
+        }
         let bytes = connection.kept_bytes();
         self.kept_bytes = self.kept_bytes - std::mem::replace(&mut connection.charged, bytes) + bytes;
-        if is_stopped {
-            self.flows.move_to(slot, STOPPED);
+        if moves {
+            self.flows.move_to(slot, list);
         }
         while self.kept_bytes > RULES_MEMORY_BYTES
-            && let Some(oldest) = self.flows.oldest(OTHERS).or(self.flows.oldest(STOPPED))
+            && let Some(oldest) = self.least_missed()
         {
             cx.count("flows of rules forgotten for want of memory", 1);
             self.forget(oldest, cx);
@@ -378,7 +400,7 @@ impl Inspector {
         vlans: Vlans,
         cx: &mut Context<'_>,
     ) -> Verdict {
-        let Inspector { engine, flows, row, .. } = self;
+        let Inspector { engine, flows, row, is_inline, .. } = self;
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
@@ -428,6 +450,9 @@ impl Inspector {
         if let Some(connection) = connection.as_deref_mut() {
             let Connection { state, transactions, sides, .. } = &mut **connection;
             let mut changed = std::mem::take(&mut transactions.changed);
+            let mut grown = std::mem::take(&mut transactions.grown);
+            // Where all is looked at, the new bytes are among it. Where nothing waits for a verdict, that is soon enough.
+            grown.retain(|one| *is_inline && !changed.contains(one));
             for (side, to_server) in [(0, true), (1, false)] {
                 let shown = own.is_some_and(|packet| packet.to_server == to_server);
                 if sides[side].is_fresh() && !shown {
@@ -435,7 +460,8 @@ impl Inspector {
                     engine.stream(&packet, state, sides[side].piece());
                 }
             }
-            for (id, to_server) in &changed {
+            let all = changed.iter().map(|one| (one, true)).chain(grown.iter().map(|one| (one, false)));
+            for ((id, to_server), is_all) in all {
                 let Some(one) = transactions.get(*id) else { continue };
                 let packet = Packet { established: true, ..bare(*to_server) };
                 let packet = if own.is_some_and(|own| own.tcp.is_none()) { bare(*to_server) } else { packet };
@@ -445,11 +471,15 @@ impl Inspector {
                     }
                     _ => sides[usize::from(!to_server)].piece(),
                 };
-                engine.transaction(&packet, Some(state), one, *to_server, Some(raw));
+                match is_all {
+                    true => engine.transaction(&packet, Some(state), one, *to_server, Some(raw)),
+                    false => engine.body(&packet, Some(state), one, *to_server, Some(raw)),
+                }
             }
             sides.iter_mut().for_each(super::connection::Side::see);
             changed.clear();
-            transactions.changed = changed;
+            grown.clear();
+            (transactions.changed, transactions.grown) = (changed, grown);
         }
         if !engine.has_found() {
             if let Some(connection) = connection {
@@ -479,6 +509,7 @@ impl Inspector {
                 parsed: packet.map(|(parsed, _)| parsed),
                 connection: connection.map(|connection| &**connection),
                 transaction,
+                is_inline: *is_inline,
             };
             row::write(row, &alert);
             if let Some(mut block) = rings.append_copy(own_ring, &[row.row()]) {

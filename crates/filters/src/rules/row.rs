@@ -75,6 +75,8 @@ pub(super) struct Alert<'a> {
     pub parsed: Option<&'a Parsed>,
     pub connection: Option<&'a Connection>,
     pub transaction: Option<&'a Transaction>,
+    /// What a rule drops does not pass.
+    pub is_inline: bool,
 }
 
 /// Writes the record.
@@ -108,7 +110,7 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     if let Some(icmp) = alert.parsed.and_then(Parsed::icmp) {
         row.number("icmp_type", icmp.kind.into()).number("icmp_code", icmp.code.into());
     }
-    let action = if rule.action.blocks() { "blocked" } else { "allowed" };
+    let action = if rule.action.blocks() && alert.is_inline { "blocked" } else { "allowed" };
     row.text("alert.action", action);
     row.number("alert.gid", rule.gid.into()).number("alert.signature_id", rule.sid.into());
     row.number("alert.rev", rule.rev.into());

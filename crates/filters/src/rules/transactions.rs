@@ -14,6 +14,8 @@ pub(super) struct Transactions {
     next: u64,
     /// What has gone on: transaction and side.
     pub changed: Vec<(u64, bool)>,
+    /// Where nothing but a body has gone on, and not by much: the same.
+    pub grown: Vec<(u64, bool)>,
     /// Some were forgotten to make room.
     pub forgotten: u64,
     /// A rule looks at frames of protocols.
@@ -48,9 +50,10 @@ impl Transactions {
         {
             let oldest = self.open.remove(oldest).id;
             self.forgotten += 1;
-            let before = self.changed.len();
+            let before = self.changed.len() + self.grown.len();
             self.changed.retain(|(id, _)| *id != oldest);
-            self.unseen |= self.changed.len() < before;
+            self.grown.retain(|(id, _)| *id != oldest);
+            self.unseen |= self.changed.len() + self.grown.len() < before;
         }
         let id = self.next;
         self.next += 1;
@@ -150,7 +153,7 @@ impl Transactions {
         files.retain(|file| open.iter().any(|one| one.id == file.id));
     }
 
-    /// Adds bytes of a body to a buffer, up to the bound, and shows them now and then while it grows.
+    /// Adds bytes of a body to a buffer, up to the bound. A look at all of it is asked for now and then while it grows.
     pub fn append_body(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         if self.whole_files && self.find(id).is_some() {
             self.add_to_file(id, to_server, bytes);
@@ -171,6 +174,8 @@ impl Transactions {
         let stage = |bytes: usize| bytes.max(1024).ilog2() / 2;
         if full || stage(had) != stage(had + take) {
             self.change(id, to_server);
+        } else if !self.grown.contains(&(id, to_server)) {
+            self.grown.push((id, to_server));
         }
     }
 }

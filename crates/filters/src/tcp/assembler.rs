@@ -55,7 +55,8 @@ pub(crate) struct Settings {
     /// Urgent bytes stay in the stream.
     pub urgent_inline: bool,
     /// Data that its receiver should have dropped waits until that one shows that it did not; else it is dropped at once, as
-    /// whoever stands between the two can see to.
+    /// whoever stands between the two can see to. That one drops as well what finds no room, and what comes again when it is
+    /// forgotten: to make room is to forget bytes that passed.
     pub doubts: bool,
     /// Bytes that were given and that are kept to compare with them what comes again; 0: none.
     pub keep_given: u64,
@@ -165,16 +166,15 @@ impl Assembler {
                     other.offer(segment, own.shift);
                     own.stamp(segment);
                 }
+                let piece = piece_of(segment, frame, own.next);
                 if segment.span > 0 {
-                    let piece = piece_of(segment, frame, own.next);
                     own.give(&piece, class, cx.out);
-                    if self.given.is_on() {
-                        let gone = self.given.remember(lane(slot, side), &piece, cx.rings);
-                        count_forgotten(gone, cx);
-                    }
                 }
                 (connection.last_seen, connection.last_time) = (cx.now, frame.time);
                 connection.touched = cx.order.sequence;
+                if segment.span > 0 && self.given.is_on() {
+                    self.remember_given(lane(slot, side), &piece, cx);
+                }
                 return Ok(Differs::default());
             }
         }

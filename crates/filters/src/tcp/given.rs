@@ -1,10 +1,13 @@
 //! The pieces that were given last, by descriptor, so that what is sent again can be compared with them. They stay held, as many
-//! bytes of all connections together as the request says; the oldest make room.
+//! bytes of all connections together as the request says; the oldest make room, those first that can be done without.
 
 use super::piece::{Kept, Lane, Piece, Pieces, release};
-use base::limits::TCP_GIVEN_PIECES;
+use base::limits::{TCP_COMPARED_PIECES, TCP_GIVEN_PIECES};
 use buffer::BlockTable;
 use std::collections::VecDeque;
+
+/// Pieces that cannot be done without and that stay for one that comes; then the oldest goes all the same.
+const PUT_OFF: usize = 8;
 
 /// All that is remembered.
 #[derive(Default)]
@@ -28,8 +31,15 @@ impl Given {
         self.limit > 0
     }
 
-    /// Remembers a piece; gives how many bytes it drove out.
-    pub fn remember(&mut self, lane: Lane, piece: &Piece, rings: &mut BlockTable) -> u64 {
+    /// Remembers a piece; gives how many bytes it drove out. `is_done_with` says whether bytes up to a position of a lane can be
+    /// done without.
+    pub fn remember(
+        &mut self,
+        lane: Lane,
+        piece: &Piece,
+        rings: &mut BlockTable,
+        is_done_with: impl Fn(Lane, u64) -> bool,
+    ) -> u64 {
         let Some(block) = Some(piece.block).filter(|block| block.len > 0).and_then(|block| rings.hold(&block)) else {
             return 0;
         };
@@ -38,10 +48,14 @@ impl Given {
         if let Some(before) = self.pieces.0.insert((lane, piece.start), Kept { block, end: piece.end }) {
             self.let_go(&before, rings);
         }
-        let mut driven_out = 0;
+        let (mut driven_out, mut put_off) = (0, 0);
         while self.bytes > self.limit || self.order.len() > TCP_GIVEN_PIECES {
             let Some(oldest) = self.order.pop_front() else { break };
-            if let Some(kept) = self.pieces.0.remove(&oldest) {
+            let end = self.pieces.0.get(&oldest).map_or(0, |kept| kept.end);
+            if put_off < PUT_OFF && !is_done_with(oldest.0, end) {
+                put_off += 1;
+                self.order.push_back(oldest);
+            } else if let Some(kept) = self.pieces.0.remove(&oldest) {
                 driven_out += u64::from(kept.block.len);
                 self.let_go(&kept, rings);
             }
@@ -52,6 +66,18 @@ impl Given {
     /// See [`Pieces::compare`].
     pub fn compare(&self, lane: Lane, piece: &Piece, see: impl FnMut(&Piece, Piece, Piece)) -> bool {
         self.pieces.compare(lane, piece, see)
+    }
+
+    /// Are all bytes of this piece remembered, in no more pieces than a segment is compared with?
+    pub fn covers(&self, lane: Lane, piece: &Piece) -> bool {
+        let mut at = piece.start;
+        for old in self.pieces.meeting(lane, piece).take(TCP_COMPARED_PIECES) {
+            if old.start > at {
+                return false;
+            }
+            at = at.max(old.start + u64::from(old.block.len));
+        }
+        at >= piece.end
     }
 
     /// Forgets what a lane was given: its connection is over.

@@ -1,7 +1,7 @@
 //! Data of one direction, from any order into the right one: what is next is given, what is early is held, what is missing
 //! is waited for or given up on.
 
-use super::assembler::{Assembler, count_forgotten};
+use super::assembler::{Assembler, Settings, count_forgotten};
 use super::connection::Successor;
 use super::direction::is_near;
 use super::held::Held;
@@ -73,6 +73,7 @@ impl Assembler {
             let is_probe = segment.span == 1 && piece.end == next && (self.settings.doubts || own.acked >= next);
             if self.given.is_on() && !is_probe {
                 self.compare_given(slot, side, &again, cx);
+                self.refuse_forgotten(slot, side, &again)?;
             }
             if piece.end <= next {
                 return Ok(());
@@ -109,17 +110,24 @@ impl Assembler {
                 piece.between(urgent + 1, piece.end),
             ];
             for part in parts.iter().filter(|part| part.start < part.end) {
-                self.place(slot, side, part, target, cx);
+                self.place(slot, side, part, target, cx)?;
             }
         } else {
-            self.place(slot, side, &piece, target, cx);
+            self.place(slot, side, &piece, target, cx)?;
         }
         Ok(())
     }
 
-    /// Gives a piece that is next, with what is held and follows, and holds another.
-    fn place(&mut self, slot: Slot, side: usize, piece: &Piece, target: IpAddr, cx: &mut Context<'_>) {
-        let Some(connection) = self.table.get_mut(slot) else { return };
+    /// Gives a piece that is next, with what is held and follows, and holds another. An error is why it was dropped.
+    fn place(
+        &mut self,
+        slot: Slot,
+        side: usize,
+        piece: &Piece,
+        target: IpAddr,
+        cx: &mut Context<'_>,
+    ) -> Result<(), &'static str> {
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
         let own = &mut connection.directions[side];
         if piece.start > own.next {
             return self.hold(slot, side, piece, target, cx);
@@ -131,6 +139,7 @@ impl Assembler {
             self.keep(slot, side, piece, target, cx);
         }
         self.fill(slot, side, cx);
+        Ok(())
     }
 
     /// Gives what is held and next.
@@ -167,9 +176,19 @@ impl Assembler {
 
     fn remember(&mut self, slot: Slot, side: usize, piece: &Piece, cx: &mut Context<'_>) {
         if self.given.is_on() {
-            let gone = self.given.remember(lane(slot, side), piece, cx.rings);
-            count_forgotten(gone, cx);
+            self.remember_given(lane(slot, side), piece, cx);
         }
+    }
+
+    /// Remembers a piece that was given.
+    pub(super) fn remember_given(&mut self, lane: Lane, piece: &Piece, cx: &mut Context<'_>) {
+        let Assembler { given, table, settings, .. } = self;
+        let is_done_with = |lane: Lane, end: u64| {
+            let (slot, side) = slot_and_side(lane);
+            settings.doubts || table.get(slot).is_none_or(|connection| connection.directions[side].acked >= end)
+        };
+        let gone = given.remember(lane, piece, cx.rings, is_done_with);
+        count_forgotten(gone, cx);
     }
 
     /// Sees to it that the hole of a direction that holds something is looked at in time.
@@ -182,12 +201,25 @@ impl Assembler {
         }
     }
 
-    /// Keeps a piece until what is missing before it comes.
-    fn hold(&mut self, slot: Slot, side: usize, piece: &Piece, target: IpAddr, cx: &mut Context<'_>) {
-        let opens_hole = self.table.get(slot).is_some_and(|connection| connection.directions[side].held == 0);
+    /// Keeps a piece until what is missing before it comes. An error is why it was dropped.
+    fn hold(
+        &mut self,
+        slot: Slot,
+        side: usize,
+        piece: &Piece,
+        target: IpAddr,
+        cx: &mut Context<'_>,
+    ) -> Result<(), &'static str> {
+        let Some(connection) = self.table.get(slot) else { return Ok(()) };
+        let held = connection.directions[side].held;
+        // What is held has passed. Without it the piece that fills the hole could not be judged.
+        if !self.settings.doubts && !self.has_room_for(held, piece) {
+            return Err("no room ahead of a hole");
+        }
+        let opens_hole = held == 0;
         if !self.keep(slot, side, piece, target, cx) {
             cx.count("repeated bytes", piece.end - piece.start);
-            return;
+            return Ok(());
         }
         cx.count("segments out of order", 1);
         if opens_hole {
@@ -203,6 +235,15 @@ impl Assembler {
             let (slot, side) = slot_and_side(lane);
             self.relieve(slot, side, cx);
         }
+        Ok(())
+    }
+
+    /// Can a piece be held besides what is, so many pieces of its direction among it?
+    fn has_room_for(&self, held_there: u32, piece: &Piece) -> bool {
+        let Settings { held_per_direction, held, memory, .. } = self.settings;
+        (held_there as usize) < held_per_direction
+            && self.held.pieces() < held
+            && self.held.bytes() + u64::from(piece.block.len) <= memory
     }
 
     /// Puts a piece among those that wait, as the policy of its target says; says whether any of its bytes was not there yet.
@@ -249,6 +290,15 @@ impl Assembler {
         if !are_all {
             cx.count("segments not compared with all", 1);
         }
+    }
+
+    /// Refuses bytes that come again, that their receiver has not acknowledged, and that cannot be compared any more with those that
+    /// passed: it may take them for the first. Only for who stands between the two.
+    fn refuse_forgotten(&self, slot: Slot, side: usize, piece: &Piece) -> Result<(), &'static str> {
+        let Some(connection) = self.table.get(slot).filter(|_| !self.settings.doubts) else { return Ok(()) };
+        let from = piece.start.max(connection.directions[side].acked);
+        let is_known = from >= piece.end || self.given.covers(lane(slot, side), &piece.between(from, piece.end));
+        if is_known { Ok(()) } else { Err("sent again when it was forgotten") }
     }
 
     /// Makes room in a direction that holds something. Where the other side is waiting for the missing bytes as well,

@@ -205,3 +205,25 @@ fn a_finish_of_many_connections_comes_in_parts() {
     let outcome = run(&all);
     assert_eq!((streams(&outcome).len(), event(&outcome, "connections unfinished")), (6_000, 3_000));
 }
+
+static INLINE: Kind = Kind::new("tcp", "with room for little, between the two ends", |params, _| {
+    let settings = Settings { held_per_direction: 4, held: 6, memory: 100, doubts: false, ..Settings::default() };
+    Ok(with(settings, Origins::new(params)))
+})
+.gives(Type::Bytes)
+.touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
+
+/// Between the two ends what is held has passed: it is the newcomer that goes.
+#[test]
+fn newcomers_are_dropped_where_what_is_held_has_passed() {
+    let mut all = opened(1);
+    for offset in [2, 4, 6, 8, 10, 12] {
+        out_of_turn(&mut all, 0, offset, b"x");
+    }
+    out_of_turn(&mut all, 0, 12, &[b'y'; 200]);
+    all.send(0, b"abcdefghijk");
+    let outcome = Chain::frames(ETHERNET, &all.frames).then(&INLINE, &[]).run();
+    assert_eq!(outcome.counters("tcp").drops.get("no room ahead of a hole"), 3);
+    assert_eq!(streams(&outcome)[&0], "abxdxfxhxjk~");
+    assert_eq!(event(&outcome, "gaps to make room"), 0);
+}

@@ -1,0 +1,237 @@
+//! Ways around the rules: bytes that pass before they are looked at, and bytes that are forgotten when they have passed.
+
+use super::*;
+use crate::parts::origin::Origins;
+use crate::rules::inspector::Inspector;
+use crate::rules::row;
+use crate::tcp::assembler::Settings;
+use ::rules::RuleSet;
+use ::rules::engine::Verdict;
+use base::limits::{DECAP_PACKETS, RULES_FLOWS, TCP_HELD_BLOCKS_PER_DIRECTION};
+use filter::batch::places;
+use filter::prelude::*;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use testkit::packets::{ipv4, udp};
+
+const BODY_RULES: &str = "drop http any any -> any any (msg:\"body\"; flow:to_client; file.data; content:\"EVIL\"; sid:1;)\n\
+     drop http any any -> any any (msg:\"two\"; flow:to_client; file.data; content:\"EV\"; content:\"IS\"; sid:2;)\n\
+     drop http any any -> any any (msg:\"late\"; flow:to_client; http.stat_code; content:\"200\"; file.data; pcre:\"/L+ATE/\"; sid:3;)\n\
+     drop http any any -> any any (msg:\"not\"; flow:to_client; file.data; content:\"OPEN\"; content:!\"SHUT\"; sid:4;)\n\
+     drop http any any -> any any (msg:\"up\"; flow:to_server; http.request_body; content:\"upload\"; sid:5;)\n";
+
+/// Frames through `ips` with these rules.
+fn through(frames: &[(u64, Vec<u8>)], rules: &str, more: &[(&str, &str)]) -> Outcome {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(rules.as_bytes()).unwrap();
+    let path = file.path().display().to_string();
+    Chain::frames(ETHERNET, frames).then(&KIND, &[&[("rules", path.as_str())], more].concat()).run()
+}
+
+/// A body that comes byte by byte, behind a head: how many of its bytes pass, and whether a rule stopped the next.
+fn check_body(head: &str, body: &[u8], expected: usize, is_stopped: bool) {
+    let mut conversation = talk();
+    conversation.send(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").send(1, head.as_bytes());
+    for byte in body {
+        conversation.send(1, &[*byte]);
+    }
+    let outcome = through(&conversation.frames, BODY_RULES, &[]);
+    let counters = outcome.counters("ips");
+    let text = String::from_utf8_lossy(body);
+    assert_eq!(counters.blocks_rejected, 5 + expected as u64, "{head:?} {text}");
+    assert_eq!(counters.drops.get("stopped by a rule"), u64::from(is_stopped), "{head:?} {text}");
+}
+
+#[test]
+fn no_byte_of_a_body_passes_that_completes_a_match() {
+    for (head, coded) in [
+        ("HTTP/1.1 200 OK\r\n\r\n", false),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", false),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", true),
+    ] {
+        for (body, passes) in
+            [(&b"some EVIL bytes"[..], 8), (b"EV and IS", 8), (b"LLLATE", 5), (b"OPEN but not SHUT", 17)]
+        {
+            let coded = if coded { [b"ffff\r\n", body].concat() } else { body.to_vec() };
+            let before = coded.len() - body.len();
+            check_body(head, &coded, before + passes, passes < body.len());
+        }
+    }
+    let mut conversation = talk();
+    conversation.send(0, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 70000\r\n\r\n");
+    for byte in b"an upload" {
+        conversation.send(0, &[*byte]);
+    }
+    assert_eq!(through(&conversation.frames, BODY_RULES, &[]).counters("ips").blocks_rejected, 4 + 8);
+}
+
+/// A decoder gives what it has with each piece.
+#[test]
+fn no_byte_of_a_coded_body_passes_that_completes_a_match() {
+    let mut coder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    coder.write_all(b"some EVIL bytes, and more").unwrap();
+    let body = coder.finish().unwrap();
+    let at = body.windows(4).position(|four| four == b"EVIL").unwrap();
+    check_body("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", &body, at + 3, true);
+}
+
+/// 1 MiB in single bytes, and rules that wait for more of it.
+#[test]
+fn single_bytes_are_cheap() {
+    let rules = "drop http any any -> any any (msg:\"a\"; file.data; content:\"xx\"; fast_pattern; content:\"never\"; sid:1;)\n\
+                 drop http any any -> any any (msg:\"b\"; file.data; content:\"there\"; content:\"xx\"; pcre:\"/y/\"; sid:2;)\n";
+    let mut conversation = talk();
+    conversation.send(0, b"GET / HTTP/1.1\r\n\r\n").send(1, b"HTTP/1.1 200 OK\r\n\r\n");
+    for _ in 0..1 << 18 {
+        conversation.send(1, b"x");
+    }
+    let outcome = through(&conversation.frames, rules, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!((counters.blocks_rejected, counters.drops.total()), (5 + (1 << 18), 0));
+    assert_eq!(counters.events.get("packets whose rules were cut short"), 0);
+}
+
+#[test]
+fn segments_ahead_of_a_hole_do_not_hide_what_passed() {
+    let mut conversation = talk();
+    let early = conversation.segment(0, 3, PSH_ACK, b"ack");
+    conversation.push(early);
+    let most = TCP_HELD_BLOCKS_PER_DIRECTION as i64;
+    for number in 0..most {
+        let segment = conversation.segment(0, 8 + 2 * number, PSH_ACK, b"x");
+        conversation.push(segment);
+    }
+    conversation.send(0, b"att").send(0, b"ack");
+    let ended = [("no room ahead of a hole", 1), ("of a stopped flow", 1), ("stopped by a rule", 1)];
+    check(&conversation, &[], 3 + most as u64, &ended);
+}
+
+#[test]
+fn fragments_do_not_hide_what_passed() {
+    let from = |last: u8| Ipv4Addr::new(10, 0, 3, last);
+    let fragment = |source: Ipv4Addr, identification: u16, offset: u16, more: bool, payload: &[u8]| {
+        let mut frame = ipv4(source, SERVER.0, 17, payload);
+        let flags = (offset / 8) | if more { 0x2000 } else { 0 };
+        frame[18..20].copy_from_slice(&identification.to_be_bytes());
+        frame[20..22].copy_from_slice(&flags.to_be_bytes());
+        frame
+    };
+    let datagram = [&[0, 9, 0, 9, 0, 18, 0, 0][..], b"an attack!"].concat();
+    let mut frames = vec![fragment(from(1), 7, 0, true, &datagram[..16])];
+    for number in 0..DECAP_PACKETS as u32 {
+        frames.push(fragment(from(2 + (number >> 16) as u8), number as u16, 0, true, &datagram[..8]));
+    }
+    frames.push(fragment(from(1), 7, 16, false, &datagram[16..]));
+    let frames: Vec<_> = frames.into_iter().map(|frame| (1_000, frame)).collect();
+    let rules = "drop udp any any -> any any (msg:\"datagram\"; content:\"attack!\"; sid:1;)\n";
+    let outcome = through(&frames, rules, &[]);
+    let counters = outcome.counters("ips");
+    let drops: Vec<_> = counters.drops.iter().collect();
+    assert_eq!(counters.blocks_rejected, DECAP_PACKETS as u64, "{drops:?}");
+    assert_eq!((counters.drops.get("no room for fragments"), counters.drops.get("stopped by a rule")), (1, 1));
+}
+
+#[test]
+fn what_was_forgotten_does_not_come_again() {
+    let mut conversation = talk();
+    let again = conversation.segment(0, 0, PSH_ACK, b"at");
+    conversation.send(0, b"xx");
+    let filler = [b'.'; 1000];
+    for _ in 0..20 {
+        conversation.send(0, &filler);
+    }
+    conversation.push(again.clone());
+    // The server has all of it: whatever comes there again is nothing to it.
+    conversation.send(1, b"").push(again);
+    check(&conversation, &[("recall", "1")], 3 + 21 + 2, &[("sent again when it was forgotten", 1)]);
+    assert_eq!(run(&conversation, &[("recall", "1M")]).counters("ips").drops.get("contradicts one that passed"), 2);
+}
+
+/// A server answers more requests than are remembered: what it says to forgotten ones is looked at as well.
+#[test]
+fn answers_to_forgotten_requests_are_looked_at() {
+    for (answers, number) in [(0, 0), (5, 5), (69, 69)] {
+        let mut conversation = talk();
+        for _ in 0..70 {
+            conversation.send(0, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        for _ in 0..answers {
+            conversation.send(1, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+        conversation.send(1, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nEVIL");
+        let outcome = through(&conversation.frames, BODY_RULES, &[]);
+        let counters = outcome.counters("ips");
+        assert_eq!((counters.blocks_rejected, counters.drops.get("stopped by a rule")), (3 + 70 + number, 1));
+    }
+}
+
+/// Rules over frames; other rules come with the sixth.
+static CHANGING: Kind = Kind::new("changing", "has other rules from the sixth frame on", |params, _| {
+    let rules = [
+        "pass tcp any any -> any any (flow:to_server; content:\"trust me\"; sid:1;)\n",
+        "drop tcp any any -> any any (flow:to_server; content:\"attack\"; sid:2;)\n",
+    ];
+    let [first, second] = [rules.concat(), rules[1].to_string()].map(|text| {
+        Arc::new(RuleSet::read(&text, &Default::default()).unwrap_or_else(|mistakes| panic!("{mistakes:?}")))
+    });
+    let settings = Settings { doubts: false, ..Settings::default() };
+    let inspector = Inspector::with(first, Origins::new(params), settings);
+    Ok(Instance::filter(Changing { inspector, second, seen: 0 }))
+})
+.takes(&[Type::Frame])
+.gives_records(&row::SCHEMA)
+.mode(Mode::Serial)
+.touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
+
+struct Changing {
+    inspector: Inspector,
+    second: Arc<RuleSet>,
+    seen: u32,
+}
+
+impl Filter for Changing {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.inspector.begin_batch();
+        for place in places(batch.live()) {
+            self.seen += 1;
+            if self.seen == 6 {
+                self.inspector.replace(Arc::clone(&self.second));
+            }
+            if self.inspector.frame(batch.block(place), cx) != Verdict::Pass {
+                cx.count("stopped", 1);
+            }
+        }
+        Ok(Status::Done)
+    }
+}
+
+#[test]
+fn a_flow_passes_no_longer_than_the_rule_that_passed_it_is_there() {
+    let stopped = |conversation: &Conversation| {
+        let outcome = Chain::frames(ETHERNET, &conversation.frames).then(&CHANGING, &[]).run();
+        outcome.counters("changing").events.get("stopped")
+    };
+    let mut conversation = talk();
+    conversation.send(0, b"trust me").send(0, b"an attack").send(0, b"an attack");
+    assert_eq!(stopped(&conversation), 1);
+    // What came while it passed is not known.
+    let mut conversation = talk();
+    conversation.send(0, b"trust me, at").send(0, b"t").send(0, b"ack").send(0, b"attack");
+    assert_eq!(stopped(&conversation), 1);
+}
+
+/// More flows than are remembered, each of one datagram, do not make the rules forget one that both sides take part in.
+#[test]
+fn a_flood_of_flows_does_not_hide_what_passed() {
+    let mut conversation = talk();
+    conversation.send(0, b"att");
+    for number in 0..=RULES_FLOWS as u32 {
+        let source = (Ipv4Addr::new(10, 7, 0, (number >> 16) as u8), number as u16);
+        conversation.push(udp(source, SERVER, b""));
+    }
+    conversation.send(0, b"ack");
+    let outcome = through(&conversation.frames, RULES, &[]);
+    let counters = outcome.counters("ips");
+    assert_eq!(counters.drops.get("stopped by a rule"), 1);
+    assert!(counters.events.get("flows of rules evicted") > 0);
+}
