@@ -1,7 +1,7 @@
 //! Intrusion detection by rules in Suricata's language: frames in, a record for each alert out.
 //!
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
-//! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
+//! - `frame` — a frame as rules see it; `decode` and `tcp_events` — what is odd about it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
 //! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `small` —
 //!   their buffers; `lines` helps them.
 //! - `row` — the record.
@@ -10,6 +10,7 @@
 
 mod application;
 mod connection;
+mod decode;
 mod der;
 mod dns;
 mod frame;
@@ -26,18 +27,21 @@ mod sip;
 mod small;
 mod smtp;
 mod ssh;
+mod tcp_events;
 #[cfg(test)]
 mod tests;
 mod tls;
 mod transactions;
 mod uri;
 
+use crate::decap::{self, Decap, Fate};
 use crate::parts::origin::{self, Origins};
+use crate::parts::select::Links;
 use ::rules::{Mistake, Options, RuleSet};
 use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
-use inspector::Inspector;
+use inspector::{FragmentEvent, Inspector};
 use reload::Reloaded;
 use std::sync::Arc;
 
@@ -59,6 +63,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .params(&[
         Param::new("file", ParamType::Path, "file of rules").required().main(),
         Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
+        Param::new("decap", ParamType::Flag, "look into tunnels, and at packets put together from fragments").default("yes"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         origin::TUNNEL,
         origin::VLAN,
@@ -68,7 +73,6 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .mode(Mode::Serial)
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
-    .behind("decap")
     .examples(&[Example {
         request: "pcap ssh.pcap | rules example.rules | fields src_ip dest_port alert.signature_id alert.signature",
         output: ALERTS,
@@ -132,11 +136,16 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load("file", params)?;
     let left_out = set.left_out().len();
     let inspector = Inspector::new(Arc::new(set), Origins::new(params));
-    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out, reloaded: Reloaded::new("file", params)? }))
+    let decap = params.flag("decap").then(decap::usual).transpose()?;
+    let reloaded = Reloaded::new("file", params)?;
+    Ok(Instance::filter(Rules { inspector, decap, links: Links::default(), dealt_with: 0, left_out, reloaded }))
 }
 
 struct Rules {
     inspector: Inspector,
+    /// Opens tunnels and puts fragments together; rules see the frames as they came, too.
+    decap: Option<Decap>,
+    links: Links,
     /// Blocks of the batch under way that are done with, one bit each.
     dealt_with: u64,
     /// Rules that were left out, until it was said.
@@ -145,6 +154,51 @@ struct Rules {
 }
 
 impl Rules {
+    /// Shows rules a frame, and what it carries or completes.
+    fn frame(&mut self, frame: &Descriptor, cx: &mut Context<'_>) {
+        let link = self.links.of(cx.rings, frame);
+        let Some((decap, link)) = self.decap.as_mut().zip(link) else {
+            self.inspector.frame(frame, cx);
+            return;
+        };
+        let fate = decap.frame(link, frame, cx);
+        let overlaps = decap.is_overlapping().then_some(FragmentEvent::Overlap);
+        match fate {
+            Fate::Passes => drop(self.inspector.frame(frame, cx)),
+            Fate::Becomes(block) => {
+                // What lies below IP is no packet of its own.
+                let carries = decap.has_opened();
+                if !carries {
+                    self.inspector.expect_fragment(overlaps);
+                }
+                if !carries || decap.has_opened_ip() {
+                    self.inspector.frame(frame, cx);
+                }
+                self.inspector.frame(&block, cx);
+            }
+            Fate::Kept => {
+                self.inspector.expect_fragment(overlaps);
+                self.inspector.frame(frame, cx);
+            }
+            Fate::Dropped(reason) => {
+                cx.drop(1, reason);
+                self.inspector.expect_fragment(match reason {
+                    decap::NO_UNIT => Some(FragmentEvent::Length),
+                    decap::TOO_LARGE => Some(FragmentEvent::TooLarge),
+                    decap::DISAGREE => Some(FragmentEvent::Overlap),
+                    _ => Some(FragmentEvent::Ignored),
+                });
+                self.inspector.frame(frame, cx);
+            }
+        }
+    }
+
+    /// When something is to be done next.
+    fn next_due(&self) -> u64 {
+        let decap = self.decap.as_ref().map_or(u64::MAX, Decap::next_due);
+        self.inspector.next_due().min(decap)
+    }
+
     /// Goes on with rules that were loaded meanwhile.
     fn reload(&mut self, cx: &mut Context<'_>) {
         match self.reloaded.take() {
@@ -170,26 +224,29 @@ impl Rules {
 impl Filter for Rules {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         self.reload(cx);
+        self.links = Links::default();
         self.inspector.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {
             if cx.out.len() >= ENOUGH {
                 return Ok(Status::More);
             }
             self.dealt_with |= 1 << place;
-            self.inspector.frame(batch.block(place), cx);
+            self.frame(batch.block(place), cx);
         }
         self.dealt_with = 0;
-        cx.wake_at(self.inspector.next_due());
+        cx.wake_at(self.next_due());
         Ok(Status::Done)
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.decap.iter_mut().for_each(|decap| decap.expire(cx));
         let status = self.inspector.expire(ENOUGH, cx);
-        cx.wake_at(self.inspector.next_due());
+        cx.wake_at(self.next_due());
         Ok(status)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.decap.iter_mut().for_each(|decap| decap.end(cx));
         Ok(self.inspector.finish(ENOUGH, cx))
     }
 }

@@ -4,6 +4,7 @@
 //! Tiers: the engine looks for the patterns of all rules at once. It compares the header of each rule whose pattern it found, and
 //! then runs the steps of that rule. A budget bounds the work of one packet, and the engine counts packets that used it up.
 
+use crate::bytes::VARIABLES;
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
 use crate::names::{App, Buffer, Origin, Way};
@@ -88,6 +89,8 @@ pub struct Engine {
     marks: Vec<u32>,
     mark: u32,
     scratch: [Vec<u8>; 2],
+    /// Numbers that the steps of the rule under way took out of one buffer, for those over the next.
+    variables: [u64; VARIABLES],
     bounds: Bounds,
 }
 
@@ -108,6 +111,7 @@ impl Engine {
             marks,
             mark: 0,
             scratch: Default::default(),
+            variables: [0; VARIABLES],
             bounds: Bounds::default(),
         }
     }
@@ -135,6 +139,16 @@ impl Engine {
     /// Has any rule to do with the payload of streams?
     pub fn looks_at_streams(&self) -> bool {
         self.set.streams
+    }
+
+    /// Does any rule ask for what is odd about headers?
+    pub fn asks_for_decode_events(&self) -> bool {
+        self.set.events[0]
+    }
+
+    /// Does any rule ask for what is odd about segments of TCP connections?
+    pub fn asks_for_stream_events(&self) -> bool {
+        self.set.events[1]
     }
 
     fn next_mark(&mut self) -> u32 {
@@ -325,7 +339,7 @@ impl Engine {
         }
         if let Some(transaction) = &transaction
             && (transaction.matched.contains(&(at, packet.to_server))
-                || rule.header.whole && transaction.matched.iter().any(|matched| matched.0 == at)
+                || (rule.header.whole || transaction.is_one) && transaction.matched.iter().any(|matched| matched.0 == at)
                 || rule.app.is_some_and(|app| app != transaction.app))
         {
             return;
@@ -333,6 +347,7 @@ impl Engine {
         if !rule.packet.iter().all(|test| test.holds(packet, flow.as_deref())) {
             return;
         }
+        self.variables = [0; VARIABLES];
         if !rule.lists.iter().all(|list| self.list_holds(rule, list, packet, piece, transaction.as_deref())) {
             return;
         }
@@ -352,7 +367,7 @@ impl Engine {
             return;
         }
         let passes = rule.thresholds.iter().filter(|threshold| threshold.kind == Kind::Filter).all(|threshold| {
-            self.counts.alerts(threshold, rule.key(), addresses, place.flow.as_deref_mut(), packet.time)
+            self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), place.flow.as_deref_mut(), packet.time)
         });
         if !passes {
             return;
@@ -408,7 +423,10 @@ impl Engine {
                 let mut look = Look::new(piece.bytes, piece.start, piece.grows, &mut self.budget);
                 // What was found among bytes that were seen before has alerted before.
                 look.seen = if rule.scope == Scope::Transaction { 0 } else { piece.seen };
-                return look.holds(&list.steps, 0);
+                look.variables = self.variables;
+                let holds = look.holds(&list.steps, 0);
+                self.variables = look.variables;
+                return holds;
             }
             Target::Buffer(buffer) => buffer,
         };
@@ -448,9 +466,16 @@ impl Engine {
     }
 
     fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool) -> bool {
-        let Engine { budget, scratch: [from, to], .. } = self;
+        let Engine { budget, scratch: [from, to], variables, .. } = self;
+        let mut look = |bytes: &[u8], budget: &mut Budget| {
+            let mut look = Look::new(bytes, 0, grows, budget);
+            look.variables = *variables;
+            let holds = look.holds(&list.steps, 0);
+            *variables = look.variables;
+            holds
+        };
         if list.transforms.is_empty() {
-            return Look::new(bytes, 0, grows, budget).holds(&list.steps, 0);
+            return look(bytes, budget);
         }
         if budget.spent {
             return false;
@@ -464,7 +489,7 @@ impl Engine {
             transform.apply(from, to);
             std::mem::swap(from, to);
         }
-        Look::new(from, 0, grows, budget).holds(&list.steps, 0)
+        look(from, budget)
     }
 
     /// Did any rule match the packet under way? Where none did, there is nothing to [finish](Engine::finish).
@@ -488,7 +513,6 @@ impl Engine {
         let mut found = std::mem::take(&mut self.found);
         // Transactions first come first served among those of one rule.
         found.sort_by_key(|found| found.rule);
-        let addresses = packet.flow.map(|flow| (flow.source, flow.target));
         let mut verdict = Verdict::Pass;
         for one in &found {
             let rule = &set.rules[one.rule as usize];
@@ -519,7 +543,7 @@ impl Engine {
             let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
             let mut told = !rule.quiet;
             for threshold in limits {
-                told &= self.counts.alerts(threshold, rule.key(), addresses, flow.as_deref_mut(), packet.time);
+                told &= self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
             }
             if told {
                 alert(rule, one);
@@ -564,9 +588,10 @@ fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>) -> bool
 }
 
 fn numbers_hold(rule: &Rule, transaction: &Transaction, to_server: bool) -> bool {
-    rule.numbers.iter().all(|(number, compare)| {
-        let mut sides = [to_server, !to_server].into_iter().take(if rule.header.whole { 2 } else { 1 });
-        sides.any(|side| transaction.numbers(*number, side).any(|value| compare.holds(value)))
+    rule.numbers.iter().all(|(number, compare, among)| {
+        let both = rule.header.whole || transaction.is_one;
+        let sides = [true, false].into_iter().filter(|side| both || *side == to_server);
+        among.holds(compare, sides.flat_map(|side| transaction.numbers(*number, side)))
     })
 }
 
@@ -583,6 +608,11 @@ fn packet_buffer<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
         Buffer::ICMPV6_HDR => transport(protocol::ICMPV6),
         Buffer::IGMP_HDR => transport(protocol::IGMP),
         Buffer::SCTP_HDR => transport(protocol::SCTP),
+        Buffer::SCTP_CHUNK_DATA => crate::packet_test::sctp_chunks(packet)
+            .find(|chunk| chunk.first() == Some(&0))
+            .and_then(|chunk| chunk.get(16..)),
+        Buffer::IP_SRC => packet.network.get(if packet.version == 4 { 12..16 } else { 8..24 }),
+        Buffer::IP_DST => packet.network.get(if packet.version == 4 { 16..20 } else { 24..40 }),
         Buffer::ETHER_HDR => (!packet.link.is_empty()).then_some(packet.link),
         _ => None,
     }

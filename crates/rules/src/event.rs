@@ -94,6 +94,8 @@ pub struct Transaction {
     pub complete: [bool; 2],
     /// What is odd about it, by side: names of [`EVENTS`](crate::names::EVENTS).
     pub events: Vec<(&'static str, bool)>,
+    /// Rules ask for what both sides said together, and match it once.
+    pub is_one: bool,
     /// By side: the body is still growing. What must not be there is looked for at its end.
     pub growing: [bool; 2],
 }

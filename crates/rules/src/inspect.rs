@@ -3,6 +3,7 @@
 
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, VARIABLES};
 use crate::content::Content;
+use crate::entropy::Entropy;
 use crate::number::Compare;
 use crate::pcre::{Pcre, Search};
 use crate::transform::{Mode64, decode64};
@@ -19,6 +20,7 @@ pub(crate) enum Step {
     DataAt(DataAt),
     /// The size of the buffer.
     Size(Compare),
+    Entropy(Entropy),
     /// Decodes base64 for the steps of [`Step::Decoded`].
     Decode64 {
         bytes: usize,
@@ -36,7 +38,9 @@ impl Step {
             Step::Content(content) => !content.negated,
             Step::Pcre(pcre) => !pcre.negated,
             Step::Jump(_) | Step::Extract(_) | Step::Math(_) => true,
-            Step::Test(_) | Step::DataAt(_) | Step::Size(_) | Step::Decode64 { .. } | Step::Decoded(_) => false,
+            Step::Test(_) | Step::DataAt(_) | Step::Size(_) | Step::Entropy(_) | Step::Decode64 { .. } | Step::Decoded(_) => {
+                false
+            }
         }
     }
 
@@ -50,7 +54,7 @@ impl Step {
             Step::Math(math) => math.source.relative,
             Step::DataAt(at) => at.relative,
             Step::Decode64 { relative, .. } => *relative,
-            Step::Size(_) | Step::Decoded(_) => false,
+            Step::Size(_) | Step::Entropy(_) | Step::Decoded(_) => false,
         }
     }
 }
@@ -168,7 +172,7 @@ impl<'a> Look<'a> {
             },
             Step::Math(math) => match math.take(self.buffer, from, &self.variables) {
                 Some((value, end)) => {
-                    self.reaches(math.source.reach(from, math.source.count, &self.variables));
+                    self.reaches(end);
                     self.set(math.variable, value, end, rest)
                 }
                 None => false,
@@ -182,6 +186,12 @@ impl<'a> Look<'a> {
             Step::Size(size) => {
                 self.reaches(self.buffer.len());
                 !self.grows && size.holds(self.buffer.len() as u64) && self.holds(rest, from)
+            }
+            Step::Entropy(entropy) => {
+                self.reaches(self.buffer.len());
+                // Each byte is counted, which takes longer than to look for one.
+                let work = u32::try_from(self.buffer.len() / 8).unwrap_or(u32::MAX);
+                !self.grows && self.budget.take_many(work) && entropy.holds(self.buffer) && self.holds(rest, from)
             }
             Step::Decode64 { bytes, offset, relative } => {
                 let base = if *relative { from } else { 0 };

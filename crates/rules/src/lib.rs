@@ -17,6 +17,8 @@ mod class;
 mod content;
 pub mod engine;
 pub mod event;
+mod events;
+mod entropy;
 mod grams;
 mod header;
 mod inspect;

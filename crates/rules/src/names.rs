@@ -180,6 +180,9 @@ buffers! {
     ICMPV6_HDR "icmpv6.hdr" "" Packet, Both;
     IGMP_HDR "igmp.hdr" "" Packet, Both;
     SCTP_HDR "sctp.hdr" "" Packet, Both;
+    SCTP_CHUNK_DATA "sctp.chunk_data" "" Packet, Both;
+    IP_SRC "ip.src" "" Packet, Both;
+    IP_DST "ip.dst" "" Packet, Both;
     ETHER_HDR "ether.hdr" "" Packet, Both;
     HTTP_URI "http.uri" "http_uri" Of(App::Http1), Request;
     HTTP_URI_RAW "http.uri.raw" "http_raw_uri" Of(App::Http1), Request;
@@ -391,7 +394,7 @@ const MQTT_TYPES: &[(&str, u64)] = &[
     ("DISCONNECT", 14),
     ("AUTH", 15),
 ];
-const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2)];
+const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2), ("unknown", 3)];
 const YES_NO: &[(&str, u64)] = &[("yes", 1), ("on", 1), ("true", 1), ("no", 0), ("off", 0), ("false", 0)];
 
 numbers! {
@@ -433,34 +436,8 @@ impl Number {
 /// Events that the caller may report, by the option that asks for them. A rule that asks for another one is refused: it
 /// would never match.
 pub const EVENTS: &[(&str, &[&str])] = &[
-    (
-        "decode-event",
-        &[
-            "ipv4.pkt_too_small",
-            "ipv4.hlen_too_small",
-            "ipv4.iplen_smaller_than_hlen",
-            "ipv4.trunc_pkt",
-            "ipv4.wrong_ip_version",
-            "ipv4.icmpv6",
-            "ipv6.pkt_too_small",
-            "ipv6.trunc_pkt",
-            "ipv6.trunc_exthdr",
-            "ipv6.wrong_ip_version",
-            "ipv6.icmpv4",
-            "tcp.pkt_too_small",
-            "tcp.hlen_too_small",
-            "tcp.invalid_optlen",
-            "tcp.opt_invalid_len",
-            "udp.pkt_too_small",
-            "udp.hlen_too_small",
-            "udp.hlen_invalid",
-            "udp.len_invalid",
-            "icmpv4.pkt_too_small",
-            "icmpv6.pkt_too_small",
-            "sctp.pkt_too_small",
-        ],
-    ),
-    ("stream-event", &["reassembly_seq_gap"]),
+    ("decode-event", crate::events::DECODE),
+    ("stream-event", crate::events::STREAM),
     (
         "app-layer-event",
         &[

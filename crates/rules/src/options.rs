@@ -4,11 +4,12 @@
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, Names, num};
 use crate::class::class;
 use crate::content::{Content, Num};
+use crate::entropy::Entropy;
 use crate::header::{Header, Protocol};
 use crate::inspect::Step;
 use crate::mistake::{Read, Wrong};
 use crate::names::{App, Buffer, Number, Origin, Way};
-use crate::number::Compare;
+use crate::number::{Among, Compare};
 use crate::packet_test::PacketTest;
 use crate::pcre;
 use crate::rule::{Action, Fast, FlowTest, List, Rule, Scope, Target};
@@ -171,6 +172,12 @@ impl Reader {
                 }
                 self.push(Step::Size(Compare::read(option.needed()?, 64, |_| None)?));
             }
+            "entropy" => drop(self.push(Step::Entropy(Entropy::read(option)?))),
+            "ftpbounce" => {
+                option.bare()?;
+                self.set_app(option.name, App::Ftp)?;
+                self.rule.events.push("ftp.bounce");
+            }
             "urilen" => {
                 let value = option.needed()?;
                 let words = value.split(',');
@@ -241,9 +248,15 @@ impl Reader {
                 let known = about.words.iter().find(|word| word.0.eq_ignore_ascii_case(text));
                 known.map(|word| word.1)
             };
-            let compare = Compare::read(option.needed()?, about.bits, word)?;
+            let words = option.needed()?.split(',');
+            let compare = Compare::read(words[0], about.bits, word)?;
+            let among = match words[1..] {
+                [] => Among::Any,
+                [among] => Among::read(among)?,
+                [_, more, ..] => return more.wrong(format!("{name} takes a comparison and a place")),
+            };
             self.set_app(option.name, about.app)?;
-            self.rule.numbers.push((number, compare));
+            self.rule.numbers.push((number, compare, among));
             return Ok(());
         }
         if let Some(transform) = Transform::read(option)? {

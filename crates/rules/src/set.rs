@@ -7,6 +7,7 @@ use crate::inspect::Budget;
 use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
+use crate::packet_test::PacketTest;
 use crate::rule::{List, Rule, Scope, Target};
 use crate::text;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
@@ -129,6 +130,8 @@ pub struct RuleSet {
     pub(crate) streams: bool,
     /// A rule looks at both sides of a transaction.
     pub(crate) whole: bool,
+    /// Rules ask for events of headers, and of TCP connections.
+    pub(crate) events: [bool; 2],
     left_out: Vec<Mistake>,
 }
 
@@ -172,6 +175,7 @@ impl RuleSet {
             buffers: Vec::new(),
             streams: false,
             whole: false,
+            events: [false; 2],
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
@@ -201,6 +205,11 @@ impl RuleSet {
         let of_payload = |list: &List| list.target == Target::Payload;
         set.streams = rules.iter().any(|rule| rule.scope != Scope::Packet && rule.lists.iter().any(of_payload));
         set.whole = rules.iter().any(|rule| rule.header.whole);
+        let asks = |known: &[&str]| {
+            let known = |test: &PacketTest| matches!(test, PacketTest::Event(event) if known.contains(event));
+            rules.iter().any(|rule| rule.packet.iter().any(known))
+        };
+        set.events = [asks(crate::events::DECODE), asks(crate::events::STREAM)];
         set.rules = rules;
         Ok(set)
     }

@@ -2,6 +2,7 @@
 
 use super::application::{self, Application};
 use super::http::HttpShared;
+use super::tcp_events::TcpEvents;
 use super::transactions::Transactions;
 use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
@@ -31,6 +32,10 @@ pub(super) struct Connection {
     turned: bool,
     /// Bytes are missing in a stream of it.
     pub gap: bool,
+    /// What rules may ask about its segments, where some do.
+    pub events: Option<Box<TcpEvents>>,
+    /// Rules see no more of one of its streams, as of now.
+    pub is_at_depth: bool,
     /// Bytes that were counted for it.
     pub charged: usize,
     /// Something of it is to be shown to rules.
@@ -106,6 +111,8 @@ impl Connection {
             handshake: 0,
             turned: false,
             gap: false,
+            events: None,
+            is_at_depth: false,
             charged: 0,
             touched: false,
         }
@@ -136,7 +143,9 @@ impl Connection {
             let bytes = cx.rings.bytes(block);
             self.sides[side].add(bytes, gap);
         }
+        let before = self.state.stream_bytes[side];
         self.state.stream_bytes[side] += u64::from(block.len) + gap;
+        self.is_at_depth |= (before..self.state.stream_bytes[side]).contains(&RULES_STREAM_BYTES);
         let ended = block.has(Flags::LAST);
         if block.len > 0 || ended {
             if let Some(app) = self.application.feed(block, &self.flow, shared, cx, &mut self.transactions) {

@@ -1,5 +1,6 @@
 //! A frame as rules see it: where its headers are, and what is odd about them.
 
+use super::decode;
 use packet::encapsulation::Vlans;
 use packet::frame::{self, protocol};
 use packet::link::LinkType;
@@ -30,8 +31,23 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    /// Reads a frame.
-    pub fn read(&mut self, link: LinkType, bytes: &[u8], wire: u32) {
+    /// Reads a frame. `asks`: rules ask for what is odd about headers.
+    pub fn read(&mut self, link: LinkType, bytes: &[u8], wire: u32, asks: bool) {
+        let frame = self.read_headers(link, bytes, wire);
+        if asks {
+            let mut events = decode::Events(std::mem::take(&mut self.events));
+            decode::events(link, bytes, frame.as_ref(), &mut events);
+            self.events = events.0;
+        }
+    }
+
+    /// Rules see of a fragment its IP header alone: the packet that it is part of is shown by itself.
+    pub fn hide_payload(&mut self) {
+        (self.tcp, self.icmp) = (None, None);
+        (self.transport.end, self.payload.end, self.payload_len) = (self.transport.start, self.payload.start, 0);
+    }
+
+    fn read_headers(&mut self, link: LinkType, bytes: &[u8], wire: u32) -> Option<frame::Frame> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         *self = Parsed { events, link_type: Some(link), ..Parsed::default() };
@@ -40,8 +56,9 @@ impl Parsed {
             Err(why) => {
                 self.events.extend(event_of(why));
                 self.refused = (why != Malformed::NotIp).then(|| why.reason());
-                self.link = 0..bytes.len().min(14);
-                return;
+                let below = packet::encapsulation::parse(link, bytes).map_or(14, |below| below.network_offset as usize);
+                self.link = 0..bytes.len().min(below);
+                return None;
             }
         };
         let (network, start, end) =
@@ -58,7 +75,7 @@ impl Parsed {
         }
         (self.transport, self.payload, self.payload_len) = (start..start, start..end, frame.payload_wire_len);
         if frame.is_later_fragment() {
-            return;
+            return Some(frame);
         }
         let rest = bytes.get(start..end).unwrap_or_default();
         match frame.protocol {
@@ -96,7 +113,7 @@ impl Parsed {
                 Err(why) => {
                     self.events.extend(event_of(why));
                     self.refused = (why != Malformed::NotIp).then(|| why.reason());
-                    self.events.push("udp.len_invalid");
+                    self.events.extend(["udp.len_invalid", "udp.hlen_invalid"]);
                 }
             },
             protocol::ICMP | protocol::ICMPV6 => match icmp::Packet::new_checked(rest) {
@@ -105,12 +122,6 @@ impl Parsed {
                     self.split(start, header, end, frame.payload_wire_len.saturating_sub(8));
                     let echo = packet.echo(frame.version);
                     self.icmp = Some(IcmpHeader { kind: packet.kind(), code: packet.code(), echo });
-                    if frame.protocol == protocol::ICMPV6 && frame.version == 4 {
-                        self.events.push("ipv4.icmpv6");
-                    }
-                    if frame.protocol == protocol::ICMP && frame.version == 6 {
-                        self.events.push("ipv6.icmpv4");
-                    }
                 }
                 Err(_) => {
                     self.events.push(if frame.version == 4 { "icmpv4.pkt_too_small" } else { "icmpv6.pkt_too_small" })
@@ -121,6 +132,7 @@ impl Parsed {
             protocol::IGMP => self.split(start, end, end, 0),
             _ => {}
         }
+        Some(frame)
     }
 
     fn split(&mut self, start: usize, header: usize, end: usize, payload_len: u32) {
@@ -191,6 +203,7 @@ fn event_of(why: Malformed) -> Option<&'static str> {
         Malformed::TcpHeaderLength => "tcp.hlen_too_small",
         Malformed::TruncatedUdp => "udp.pkt_too_small",
         Malformed::UdpLength => "udp.hlen_too_small",
+        Malformed::TooManyEncapsulations | Malformed::TooManyIpv6Extensions => "too_many_layers",
         _ => return None,
     })
 }

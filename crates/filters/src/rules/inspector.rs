@@ -2,6 +2,7 @@
 //! code as the filter `tcp` has; what a frame completes is looked at before the frame is let go.
 
 use super::connection::Connection;
+use super::decode::Events;
 use super::frame::Parsed;
 use super::http::HttpShared;
 use super::row::{self, Alert, SCHEMA};
@@ -60,6 +61,10 @@ pub(crate) struct Inspector {
     /// Blocks of streams that a frame completed.
     blocks: Vec<Descriptor>,
     touched: Vec<Slot>,
+    /// What is odd about the segment under way.
+    odd: Events,
+    /// The same of a fragment that is still to come.
+    of_fragment: Option<Option<FragmentEvent>>,
     /// Bytes that all flows keep.
     kept_bytes: usize,
     row: RowWriter,
@@ -84,6 +89,8 @@ impl Inspector {
             parsed: Parsed::default(),
             blocks: Vec::new(),
             touched: Vec::new(),
+            odd: Events::default(),
+            of_fragment: None,
             kept_bytes: 0,
             row: RowWriter::new(&SCHEMA),
             met: Met::default(),
@@ -129,7 +136,13 @@ impl Inspector {
             return Verdict::Pass;
         };
         let mut parsed = std::mem::take(&mut self.parsed);
-        parsed.read(origin.link, cx.rings.bytes(frame), frame.wire());
+        let asks = self.engine.asks_for_decode_events();
+        parsed.read(origin.link, cx.rings.bytes(frame), frame.wire(), asks);
+        if let Some(event) = self.of_fragment.take() {
+            parsed.hide_payload();
+            parsed.events.extend(event.map(|event| event.name(parsed.version)));
+        }
+        self.odd.0.clear();
         self.met.refused = parsed.refused;
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
         self.parsed = parsed;
@@ -145,6 +158,11 @@ impl Inspector {
             }
         }
         verdict
+    }
+
+    /// The frame that comes next is a fragment, whose packet is shown by itself once it is whole.
+    pub fn expect_fragment(&mut self, event: Option<FragmentEvent>) {
+        self.of_fragment = Some(event);
     }
 
     fn parsed_frame(&mut self, parsed: &Parsed, frame: &Descriptor, origin: Origin, cx: &mut Context<'_>) -> Verdict {
@@ -223,7 +241,12 @@ impl Inspector {
         let taken = self.assembler.segment(&segment, frame, cx);
         self.blocks = std::mem::replace(cx.out, given);
         match taken {
-            Ok(differs) => self.met.contradicts = differs.held || differs.given,
+            Ok(differs) => {
+                self.met.contradicts = differs.held || differs.given;
+                if self.met.contradicts {
+                    self.odd.add("reassembly_overlap_different_data");
+                }
+            }
             Err(reason) => {
                 self.met.refused = Some(reason);
                 cx.count(reason, 1);
@@ -240,10 +263,17 @@ impl Inspector {
                 let slot = match known {
                     Some(slot) => slot,
                     None => {
+                        let mut events = None;
                         if let Some((old, _)) = self.flows.find(flow, scope) {
+                            // What is odd about the beginning of a connection shows beside those before it.
+                            events = self.flows.get_mut(old).and_then(|connection| connection.events.take());
                             self.forget(old, cx);
                         }
-                        self.find_or_begin(client, scope, frame.time, cx).0
+                        let slot = self.find_or_begin(client, scope, frame.time, cx).0;
+                        if let Some(connection) = self.flows.get_mut(slot) {
+                            connection.events = events;
+                        }
+                        slot
                     }
                 };
                 self.flows.touch(slot);
@@ -262,6 +292,14 @@ impl Inspector {
                 None => Some(self.find_or_begin(*flow, scope, frame.time, cx).0),
             },
         };
+        if self.engine.asks_for_stream_events()
+            && let Some(connection) = slot.and_then(|slot| self.flows.get_mut(slot))
+        {
+            let bytes = cx.rings.bytes(frame);
+            let options = bytes.get(segment.header as usize + 20..segment.offset as usize).unwrap_or_default();
+            let side = usize::from(connection.flow != *flow);
+            connection.events.get_or_insert_default().segment(&segment, side, options, &mut self.odd);
+        }
         self.drain(cx);
         // Data of a SYN waits for the answer to it. Where its frame is to be judged now, rules look at it where it lies, too.
         let waits = self.is_inline && segment.flags.syn();
@@ -276,6 +314,9 @@ impl Inspector {
             let Some(slot) = self.by_number.get(block.class.connection() as usize).copied().flatten() else { continue };
             let Some(connection) = self.flows.get_mut(slot) else { continue };
             connection.feed(&block, keep, &mut self.http, cx);
+            if std::mem::take(&mut connection.is_at_depth) {
+                self.odd.add("reassembly_depth_reached");
+            }
             self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
                 connection.touched = true;
@@ -372,13 +413,20 @@ impl Inspector {
         vlans: Vlans,
         cx: &mut Context<'_>,
     ) -> Verdict {
-        let Inspector { engine, flows, row, .. } = self;
+        let Inspector { engine, flows, row, odd, .. } = self;
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
         let gap = connection.as_mut().is_some_and(|connection| std::mem::take(&mut connection.gap));
+        if gap {
+            odd.add("reassembly_seq_gap");
+        }
+        if let Some((parsed, _)) = packet {
+            odd.0.extend_from_slice(&parsed.events);
+        }
+        let odd = &*odd;
         let own = packet.map(|(parsed, way)| Packet {
-            events: if gap { &["reassembly_seq_gap"] } else { &parsed.events },
+            events: &odd.0,
             to_server: way.to_server,
             established: way.established,
             in_stream: way.in_stream,
@@ -515,6 +563,29 @@ impl Inspector {
         self.drain(cx);
         self.others(Slot(u32::MAX), cx);
         status
+    }
+}
+
+/// What may be odd about a fragment beside others of its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FragmentEvent {
+    Overlap,
+    Length,
+    TooLarge,
+    Ignored,
+}
+
+impl FragmentEvent {
+    fn name(self, version: u8) -> &'static str {
+        match (self, version) {
+            (FragmentEvent::Overlap, 6) => "ipv6.frag_overlap",
+            (FragmentEvent::Overlap, _) => "ipv4.frag_overlap",
+            (FragmentEvent::Length, _) => "ipv6.frag_invalid_length",
+            (FragmentEvent::TooLarge, 6) => "ipv6.frag_pkt_too_large",
+            (FragmentEvent::TooLarge, _) => "ipv4.frag_pkt_too_large",
+            (FragmentEvent::Ignored, 6) => "ipv6.frag_ignored",
+            (FragmentEvent::Ignored, _) => "ipv4.frag_ignored",
+        }
     }
 }
 

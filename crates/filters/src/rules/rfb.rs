@@ -90,7 +90,8 @@ impl Stream {
                 let Some(result) = self.server.get(3) else { return false };
                 let one = to.only(App::Rfb);
                 let id = one.id;
-                one.put_number(Number::RFB_SECRESULT, false, u64::from(*result));
+                // Results behind these three are not known.
+                one.put_number(Number::RFB_SECRESULT, false, u64::from(*result).min(3));
                 to.change(id, false);
                 (4, if *result == 0 { Step::Desktop } else { Step::Over })
             }
