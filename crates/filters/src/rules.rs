@@ -1,9 +1,10 @@
 //! Intrusion detection by rules in Suricata's language: frames in, a record for each alert out.
 //!
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
-//! - `frame` — a frame as rules see it; `decode` and `tcp_events` — what is odd about it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
+//! - `frame` — a frame as rules see it; `decode` and `tcp_events` — what is odd about it; `connection` — what is kept of a flow; `transactions` — of its exchanges; `transfers` — where
+//!   connections of FTP go.
 //! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `small` —
-//!   their buffers; `lines` helps them.
+//!   their buffers; `http_events` and `tls_events` — what is odd about two of them; `lines` helps them.
 //! - `row` — the record.
 //!
 //! The language and the matching are the crate `rules`.
@@ -16,6 +17,7 @@ mod dns;
 mod frame;
 mod ftp;
 mod http;
+mod http_events;
 pub(crate) mod inspector;
 mod lines;
 mod mime;
@@ -31,7 +33,9 @@ mod tcp_events;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tls_events;
 mod transactions;
+mod transfers;
 mod uri;
 
 use crate::decap::{self, Decap, Fate};
@@ -162,14 +166,14 @@ impl Rules {
             return;
         };
         let fate = decap.frame(link, frame, cx);
-        let overlaps = decap.is_overlapping().then_some(FragmentEvent::Overlap);
+        let event = FragmentEvent::of(&fate, decap);
         match fate {
             Fate::Passes => drop(self.inspector.frame(frame, cx)),
             Fate::Becomes(block) => {
                 // What lies below IP is no packet of its own.
                 let carries = decap.has_opened();
                 if !carries {
-                    self.inspector.expect_fragment(overlaps);
+                    self.inspector.expect_fragment(event);
                 }
                 if !carries || decap.has_opened_ip() {
                     self.inspector.frame(frame, cx);
@@ -177,17 +181,12 @@ impl Rules {
                 self.inspector.frame(&block, cx);
             }
             Fate::Kept => {
-                self.inspector.expect_fragment(overlaps);
+                self.inspector.expect_fragment(event);
                 self.inspector.frame(frame, cx);
             }
             Fate::Dropped(reason) => {
-                cx.drop(1, reason);
-                self.inspector.expect_fragment(match reason {
-                    decap::NO_UNIT => Some(FragmentEvent::Length),
-                    decap::TOO_LARGE => Some(FragmentEvent::TooLarge),
-                    decap::DISAGREE => Some(FragmentEvent::Overlap),
-                    _ => Some(FragmentEvent::Ignored),
-                });
+                cx.count(reason, 1);
+                self.inspector.expect_fragment(event);
                 self.inspector.frame(frame, cx);
             }
         }

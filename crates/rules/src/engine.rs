@@ -27,6 +27,8 @@ pub struct Found {
     pub stream: bool,
     /// The side that it matched.
     pub to_server: bool,
+    /// What becomes of the packet, all its rules together; known once the packet ends.
+    pub verdict: Verdict,
 }
 
 /// What becomes of a packet.
@@ -80,6 +82,8 @@ pub struct Engine {
     counts: Counts,
     budget: Budget,
     found: Vec<Found>,
+    /// Of them: those that are told, by place.
+    told: Vec<u32>,
     /// Rules to try, and a mark for each rule that is among them.
     candidates: Vec<u32>,
     /// Those of them whose pattern came in a piece.
@@ -105,6 +109,7 @@ impl Engine {
             counts: Counts::default(),
             budget: Budget { steps: RULES_STEPS, spent: false },
             found: Vec::new(),
+            told: Vec::new(),
             candidates: Vec::new(),
             hits: Vec::new(),
             places,
@@ -378,7 +383,7 @@ impl Engine {
         }
         let id = transaction.as_ref().map(|transaction| transaction.id);
         let stream = packet.in_stream && rule.scope == Scope::Payload;
-        let found = Found { rule: at, transaction: id, stream, to_server: packet.to_server };
+        let found = Found { rule: at, transaction: id, stream, to_server: packet.to_server, verdict: Verdict::Pass };
         if self.record(set, found)
             && let Some(transaction) = &mut transaction
         {
@@ -514,7 +519,8 @@ impl Engine {
         // Transactions first come first served among those of one rule.
         found.sort_by_key(|found| found.rule);
         let mut verdict = Verdict::Pass;
-        for one in &found {
+        let mut told = std::mem::take(&mut self.told);
+        for (at, one) in (0u32..).zip(&found) {
             let rule = &set.rules[one.rule as usize];
             let of_flow =
                 one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
@@ -524,7 +530,7 @@ impl Engine {
                         flow.passed = true;
                     }
                     if !rule.quiet {
-                        alert(rule, one);
+                        told.push(at);
                     }
                     break;
                 }
@@ -541,14 +547,20 @@ impl Engine {
                 flow.dropped = true;
             }
             let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
-            let mut told = !rule.quiet;
+            let mut tells = !rule.quiet;
             for threshold in limits {
-                told &= self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
+                tells &= self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
             }
-            if told {
-                alert(rule, one);
+            if tells {
+                told.push(at);
             }
         }
+        for at in told.drain(..) {
+            let one = &mut found[at as usize];
+            one.verdict = verdict;
+            alert(&set.rules[one.rule as usize], one);
+        }
+        self.told = told;
         found.clear();
         self.found = found;
         verdict

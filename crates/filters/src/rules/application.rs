@@ -6,7 +6,7 @@ use super::transactions::Transactions;
 use super::{dns, ftp, mqtt, rfb, sip, small, smtp, ssh, tls};
 use filter::prelude::*;
 use packet::Flow;
-use rules::names::App;
+use rules::names::{App, Buffer};
 
 /// Bytes of a side that are kept until it is clear what it speaks.
 const PREFIX_BYTES: usize = 256;
@@ -21,6 +21,8 @@ pub(super) enum Application {
     Ssh(Box<ssh::Stream>),
     Smtp(Box<smtp::Stream>),
     Ftp(Box<ftp::Stream>),
+    /// A file of FTP: its transaction.
+    FtpData(u64),
     Sip(Box<sip::Stream>),
     Mqtt(Box<mqtt::Stream>),
     Rfb(Box<rfb::Stream>),
@@ -46,6 +48,17 @@ impl Application {
     /// Is it clear what it is, or that it is nothing known?
     pub fn is_known(&self) -> bool {
         !matches!(self, Application::Fresh(_))
+    }
+
+    /// Has nothing been read of it yet?
+    pub fn is_new(&self) -> bool {
+        matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(Vec::is_empty))
+    }
+
+    /// What data connections it has announced since this was asked last.
+    pub fn announced(&mut self) -> impl Iterator<Item = ftp::Announced> {
+        let ftp = if let Application::Ftp(ftp) = self { Some(ftp) } else { None };
+        ftp.into_iter().flat_map(|ftp| ftp.announced.drain(..))
     }
 
     /// Takes a block of the stream.
@@ -78,7 +91,7 @@ impl Application {
                 }
             };
             let prefixes = std::mem::take(prefixes);
-            *self = Application::of(app);
+            *self = Application::of(app, flow);
             // What came before goes first: the other side's, then what this side had before the block under way.
             for (number, prefix) in [(1 - side, &prefixes[1 - side][..]), (side, &prefixes[side][..had])] {
                 if !prefix.is_empty()
@@ -121,6 +134,12 @@ impl Application {
                 }
             }
             Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, to),
+            Application::FtpData(id) => {
+                to.append_body(*id, Buffer::FILE_DATA, to_server, cx.rings.bytes(block));
+                if block.has(Flags::LAST) {
+                    to.complete(*id, to_server);
+                }
+            }
             Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
             Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, to),
@@ -129,14 +148,14 @@ impl Application {
         }
     }
 
-    fn of(app: App) -> Application {
+    fn of(app: App, flow: &Flow) -> Application {
         match app {
             App::Http1 => Application::Http(Box::default()),
             App::Dns => Application::Dns(dns::Stream::default()),
             App::Tls => Application::Tls(Box::default()),
             App::Ssh => Application::Ssh(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
-            App::Ftp => Application::Ftp(Box::default()),
+            App::Ftp => Application::Ftp(Box::new(ftp::Stream::new(flow.source, flow.target))),
             App::Sip => Application::Sip(Box::default()),
             App::Mqtt => Application::Mqtt(Box::default()),
             App::Rfb => Application::Rfb(Box::default()),
@@ -239,7 +258,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         try_one(App::Ftp, begins(bytes, commands, true));
     }
     try_one(App::Sip, begins(bytes, sip::BEGINS, false));
-    if to_server && mqtt::is_connect(bytes) {
+    if to_server && mqtt::is_connect(bytes) || !to_server && port(1883) && mqtt::is_answer(bytes) {
         try_one(App::Mqtt, Says::Is(App::Mqtt));
     }
     try_one(App::Rfb, begins(bytes, &[b"RFB 003."], false));

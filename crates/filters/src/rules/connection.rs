@@ -1,9 +1,11 @@
 //! What is kept of one flow: what rules keep of it, its application, and the last bytes of its streams.
 
 use super::application::{self, Application};
+use super::ftp;
 use super::http::HttpShared;
 use super::tcp_events::TcpEvents;
 use super::transactions::Transactions;
+use super::transfers::Transfer;
 use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
 use packet::Flow;
@@ -116,6 +118,12 @@ impl Connection {
             charged: 0,
             touched: false,
         }
+    }
+
+    /// It carries a file of FTP, as was announced.
+    pub fn begin_transfer(&mut self, transfer: &Transfer) {
+        self.application = Application::FtpData(ftp::data(transfer, &mut self.transactions));
+        (self.state.app, self.state.app_known) = (App::FtpData, true);
     }
 
     /// Takes a block of one of its streams. `keep`: rules look at streams.

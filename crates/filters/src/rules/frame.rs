@@ -24,6 +24,8 @@ pub(super) struct Parsed {
     payload_len: u32,
     tcp: Option<TcpHeader>,
     icmp: Option<IcmpHeader>,
+    /// Version, 0 for RGMP, and type of a message of IGMP.
+    pub igmp: Option<(u8, u8)>,
     pub fragment: bool,
     pub events: Vec<&'static str>,
     /// Why its headers could not be read to the end; they are no IP headers otherwise.
@@ -129,7 +131,10 @@ impl Parsed {
             },
             protocol::SCTP if rest.len() < 12 => self.events.push("sctp.pkt_too_small"),
             protocol::SCTP => self.split(start, start + 12, end, frame.payload_wire_len.saturating_sub(12)),
-            protocol::IGMP => self.split(start, end, end, 0),
+            protocol::IGMP => {
+                self.split(start, end, end, 0);
+                self.igmp = igmp(rest);
+            }
             _ => {}
         }
         Some(frame)
@@ -188,6 +193,21 @@ impl Parsed {
     pub fn icmp(&self) -> Option<IcmpHeader> {
         self.icmp
     }
+}
+
+/// Version and type of a message of IGMP (RFC 1112, RFC 2236, RFC 9776); version 0 for RGMP (RFC 3488).
+fn igmp(message: &[u8]) -> Option<(u8, u8)> {
+    let &[kind, wait, ..] = message else { return None };
+    let version = match kind {
+        0xfc..=0xff => 0,
+        // Questions differ by length, and the oldest have no time in them.
+        0x11 if message.len() >= 12 => 3,
+        0x11 if wait == 0 => 1,
+        0x12 => 1,
+        0x22 => 3,
+        _ => 2,
+    };
+    Some((version, kind))
 }
 
 /// What Suricata calls it.

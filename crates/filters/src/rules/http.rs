@@ -1,5 +1,6 @@
 //! HTTP for rules: what the filter `http` reads of a connection, as buffers of transactions.
 
+use super::http_events;
 use super::transactions::Transactions;
 use super::uri;
 use crate::http::exit::{Exit, Shared};
@@ -132,6 +133,7 @@ impl Http {
                     None => {
                         let one = to.begin(App::Http1);
                         one.complete[0] = true;
+                        one.events.push(("http.unable_to_match_response_to_request", false));
                         one.id
                     }
                 };
@@ -146,6 +148,7 @@ impl Http {
         };
         let one = to.get(id)?;
         self.names[usize::from(!to_server)] = put_fields(one, to_server, line, fields);
+        http_events::head(one, to_server, line, fields);
         to.change(id, to_server);
         Some(id)
     }

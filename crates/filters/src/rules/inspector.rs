@@ -6,6 +6,8 @@ use super::decode::Events;
 use super::frame::Parsed;
 use super::http::HttpShared;
 use super::row::{self, Alert, SCHEMA};
+use super::transfers::Transfers;
+use crate::decap::{self, Decap, Fate};
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{Origin, Origins, facts_of};
 use crate::parts::transport::Refusal;
@@ -57,6 +59,8 @@ pub(crate) struct Inspector {
     /// Slot of the flow of each stream.
     by_number: Vec<Option<Slot>>,
     http: HttpShared,
+    /// Data connections that are to come.
+    transfers: Transfers,
     parsed: Parsed,
     /// Blocks of streams that a frame completed.
     blocks: Vec<Descriptor>,
@@ -86,6 +90,7 @@ impl Inspector {
             flows: FlowTable::new(),
             by_number: Vec::new(),
             http: HttpShared::new(),
+            transfers: Transfers::default(),
             parsed: Parsed::default(),
             blocks: Vec::new(),
             touched: Vec::new(),
@@ -313,7 +318,13 @@ impl Inspector {
         for block in blocks.drain(..) {
             let Some(slot) = self.by_number.get(block.class.connection() as usize).copied().flatten() else { continue };
             let Some(connection) = self.flows.get_mut(slot) else { continue };
+            if connection.application.is_new()
+                && let Some(transfer) = self.transfers.take(&connection.flow)
+            {
+                connection.begin_transfer(&transfer);
+            }
             connection.feed(&block, keep, &mut self.http, cx);
+            connection.application.announced().for_each(|announced| self.transfers.announce(announced));
             if std::mem::take(&mut connection.is_at_depth) {
                 self.odd.add("reassembly_depth_reached");
             }
@@ -576,6 +587,17 @@ pub(crate) enum FragmentEvent {
 }
 
 impl FragmentEvent {
+    /// What is odd about the fragment that had this fate.
+    pub fn of(fate: &Fate, decap: &Decap) -> Option<FragmentEvent> {
+        match fate {
+            Fate::Dropped(decap::NO_UNIT) => Some(FragmentEvent::Length),
+            Fate::Dropped(decap::TOO_LARGE) => Some(FragmentEvent::TooLarge),
+            Fate::Dropped(decap::DISAGREE) => Some(FragmentEvent::Overlap),
+            Fate::Dropped(_) => Some(FragmentEvent::Ignored),
+            _ => decap.is_overlapping().then_some(FragmentEvent::Overlap),
+        }
+    }
+
     fn name(self, version: u8) -> &'static str {
         match (self, version) {
             (FragmentEvent::Overlap, 6) => "ipv6.frag_overlap",

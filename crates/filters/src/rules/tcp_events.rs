@@ -458,3 +458,173 @@ fn is_signed(mut options: &[u8]) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::segment::{Checksum, Stamp};
+    use packet::Flow;
+    use packet::encapsulation::Vlans;
+    use packet::tcp::Flags;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    /// Flags as tcpdump writes them, sequence number, acknowledgment, bytes of payload.
+    fn segment(flags: &str, sequence: u32, acknowledgment: u32, span: u32) -> Segment {
+        let bit = |letter: char| match letter {
+            'S' => Flags::SYN.0,
+            'F' => Flags::FIN.0,
+            'R' => Flags::RST.0,
+            _ => Flags::ACK.0,
+        };
+        let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Segment {
+            flow: Flow { source: host, target: host, source_port: 1, target_port: 2, protocol: 6 },
+            scope: 0,
+            vlans: Vlans::default(),
+            sequence,
+            acknowledgment,
+            flags: Flags(flags.chars().map(bit).fold(0, |all, bit| all | bit)),
+            window: 1000,
+            urgent: 0,
+            stamp: None,
+            shift: None,
+            checksum: Checksum::Unknown,
+            header: 0,
+            offset: 0,
+            len: span,
+            span,
+        }
+    }
+
+    type Step = (usize, &'static str, u32, u32, u32);
+
+    /// A client that begins at 99, a server that begins at 499, and what comes then; the events of the last segment.
+    fn behind_handshake(steps: &[Step]) -> Vec<&'static str> {
+        let handshake = [(0, "S", 99, 0, 0), (1, "S.", 499, 100, 0), (0, ".", 100, 500, 0)];
+        after(&[&handshake, steps].concat())
+    }
+
+    fn after(steps: &[Step]) -> Vec<&'static str> {
+        let mut connection = TcpEvents::default();
+        let mut events = Events::default();
+        for (side, flags, sequence, acknowledgment, span) in steps {
+            events.0.clear();
+            connection.segment(&segment(flags, *sequence, *acknowledgment, *span), *side, &[], &mut events);
+        }
+        events.0
+    }
+
+    #[test]
+    fn handshakes() {
+        let syn = (0, "S", 99, 0, 0);
+        let answer = (1, "S.", 499, 100, 0);
+        let check = |steps: &[Step], expected: &[&str]| assert_eq!(after(steps), expected, "{steps:?}");
+        check(&[syn, answer, (0, ".", 100, 500, 0)], &[]);
+        check(&[syn, answer, (0, ".", 100, 500, 10)], &[]);
+        check(&[syn, syn], &[]);
+        check(&[syn, (1, "S.", 499, 77, 0)], &["3whs_synack_with_wrong_ack"]);
+        check(&[syn, (0, "S.", 99, 1, 0)], &["3whs_synack_in_wrong_direction"]);
+        check(&[syn, answer, answer], &[]);
+        check(&[syn, answer, (1, "S.", 498, 100, 0)], &["3whs_synack_resend_with_diff_seq"]);
+        check(&[syn, answer, (1, "S.", 499, 101, 0)], &["3whs_synack_resend_with_different_ack"]);
+        check(&[syn, answer, (0, "S.", 99, 500, 0)], &["3whs_synack_toserver_on_syn_recv"]);
+        check(&[syn, answer, (1, "S", 499, 0, 0)], &["3whs_syn_toclient_on_syn_recv"]);
+        check(&[syn, answer, (0, "S", 98, 0, 0)], &["3whs_syn_resend_diff_seq_on_syn_recv"]);
+        check(&[syn, answer, (0, ".", 100, 9999, 0)], &["3whs_right_seq_wrong_ack_evasion"]);
+        check(&[syn, answer, (0, ".", 99_999, 9999, 0)], &["3whs_wrong_seq_wrong_ack"]);
+        check(&[syn, answer, (1, ".", 500, 100, 0)], &["3whs_ack_in_wrong_dir"]);
+        check(&[syn, answer, (1, ".", 500, 100, 9)], &["3whs_ack_data_inject"]);
+        check(&[syn, (0, ".", 777, 1, 0)], &["3whs_async_wrong_seq"]);
+        let both = (1, "S", 499, 0, 0);
+        check(&[syn, both, (0, "S.", 99, 500, 0)], &[]);
+        check(&[syn, both, (0, "S.", 98, 500, 0)], &["4whs_synack_with_wrong_syn"]);
+        check(&[syn, both, (0, "S.", 99, 501, 0)], &["4whs_synack_with_wrong_ack"]);
+        check(&[syn, both, (0, ".", 101, 500, 0)], &["4whs_wrong_seq"]);
+        check(&[syn, both, (0, ".", 100, 501, 0)], &["4whs_invalid_ack"]);
+        check(&[(0, "SF", 99, 0, 0)], &["fin_syn"]);
+        check(&[(0, "F.", 99, 7, 0)], &["fin_but_no_session"]);
+        check(&[(0, "R", 99, 0, 0)], &["rst_but_no_session"]);
+    }
+
+    #[test]
+    fn data() {
+        let check = |steps: &[Step], expected: &[&str]| assert_eq!(behind_handshake(steps), expected, "{steps:?}");
+        let data = (0, ".", 100, 500, 10);
+        let taken = (1, ".", 500, 110, 0);
+        check(&[data, taken], &[]);
+        check(&[data, data], &["pkt_retransmission"]);
+        let spurious =
+            ["pkt_retransmission", "pkt_spurious_retransmission", "reassembly_segment_before_base_seq", "est_pkt_before_last_ack"];
+        check(&[data, taken, data], &spurious);
+        check(&[data, taken, (0, ".", 109, 500, 1)], &[]);
+        check(&[(0, "", 100, 5, 10)], &["pkt_broken_ack"]);
+        check(&[(0, "S", 99, 0, 0)], &["est_syn_resend"]);
+        check(&[(0, "S", 98, 0, 0)], &["est_syn_resend_diff_seq"]);
+        check(&[(1, "S", 499, 0, 0)], &["est_syn_toclient"]);
+        check(&[(0, "S.", 99, 500, 0)], &["est_synack_toserver"]);
+        check(&[data, taken, (1, "S.", 499, 100, 0)], &["est_synack_resend"]);
+        check(&[(1, "S.", 498, 100, 0)], &["est_synack_resend_with_diff_seq"]);
+        check(&[(1, "S.", 499, 7, 0)], &["est_synack_resend_with_different_ack"]);
+        check(&[(0, ".", 5000, 500, 10)], &["est_packet_out_of_window"]);
+        check(&[(0, ".", 100, 50_000, 10)], &["pkt_invalid_ack", "est_invalid_ack"]);
+        check(&[(0, "F.", 5000, 500, 0)], &["fin_out_of_window"]);
+        check(&[(0, "F.", 100, 50_000, 0)], &["pkt_invalid_ack", "fin_invalid_ack"]);
+        check(&[(1, "R.", 500, 50_000, 0)], &["rst_invalid_ack"]);
+    }
+
+    #[test]
+    fn ends() {
+        let check = |steps: &[Step], expected: &[&str]| assert_eq!(behind_handshake(steps), expected, "{steps:?}");
+        let [fin, server_fin] = [(0, "F.", 100, 500, 0), (1, "F.", 500, 101, 0)];
+        check(&[fin, server_fin, (0, ".", 101, 501, 0)], &[]);
+        check(&[fin, (1, ".", 5000, 101, 9)], &["closewait_ack_out_of_window"]);
+        check(&[fin, (1, "F.", 5000, 101, 0)], &["closewait_fin_out_of_window"]);
+        check(&[fin, (1, ".", 500, 50_000, 0)], &["pkt_invalid_ack", "closewait_invalid_ack"]);
+        check(&[fin, server_fin, (0, ".", 9000, 501, 0)], &["lastack_ack_wrong_seq"]);
+        check(&[fin, server_fin, (0, ".", 101, 50_000, 0)], &["pkt_invalid_ack", "lastack_invalid_ack"]);
+        check(&[fin, (0, "S", 99, 0, 0)], &["shutdown_syn_resend"]);
+        let first = (1, "F.", 500, 100, 0);
+        check(&[first, (0, ".", 9000, 501, 0)], &["fin1_ack_wrong_seq"]);
+        check(&[first, (0, "F.", 9000, 501, 0)], &["fin1_fin_wrong_seq"]);
+        let closed = (0, ".", 100, 501, 0);
+        check(&[first, closed, (0, "F.", 9000, 501, 0)], &["fin2_fin_wrong_seq"]);
+        check(&[first, closed, (0, "F.", 100, 501, 0), (1, ".", 9000, 101, 0)], &["timewait_ack_wrong_seq"]);
+        check(&[first, (0, "F.", 100, 500, 0), (1, ".", 9000, 101, 0)], &["closing_ack_wrong_seq"]);
+    }
+
+    #[test]
+    fn floods() {
+        let syns: Vec<Step> = (0..11).map(|number| (0, "S", number * 100, 0, 0)).collect();
+        assert_eq!(after(&syns), [""; 0]);
+        assert_eq!(after(&[&syns[..], &[(0, "S", 9999, 0, 0)]].concat()), ["3whs_syn_flood"]);
+        let mut steps: Vec<Step> = vec![(0, "S", 99, 0, 0)];
+        steps.extend((0..5).map(|number| (1, "S.", number * 100, 100, 0)));
+        assert_eq!(after(&steps), ["3whs_synack_resend_with_diff_seq"]);
+        steps.push((1, "S.", 9999, 100, 0));
+        assert_eq!(after(&steps), ["3whs_synack_flood"]);
+    }
+
+    #[test]
+    fn a_signed_reset_whose_sender_goes_on() {
+        let mut connection = TcpEvents::default();
+        let mut events = Events::default();
+        for (side, flags, sequence, acknowledgment) in [(0, "S", 99, 0), (1, "S.", 499, 100), (0, ".", 100, 500)] {
+            connection.segment(&segment(flags, sequence, acknowledgment, 0), side, &[], &mut events);
+        }
+        connection.segment(&segment("R.", 100, 500, 0), 0, &[1, 1, 19, 18], &mut events);
+        assert!(events.0.is_empty());
+        connection.segment(&segment(".", 100, 500, 5), 0, &[], &mut events);
+        assert_eq!(events.0, ["suspected_rst_inject"]);
+    }
+
+    #[test]
+    fn timestamps_go_forward() {
+        let mut connection = TcpEvents::default();
+        let mut events = Events::default();
+        for value in [10, 20, 15] {
+            let stamp = Some(Stamp { value, echo: 0 });
+            connection.segment(&Segment { stamp, ..segment(".", 100, 500, 0) }, 0, &[], &mut events);
+        }
+        assert_eq!(events.0, ["pkt_invalid_timestamp"]);
+    }
+}

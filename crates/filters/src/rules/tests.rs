@@ -86,7 +86,9 @@ fn datagrams() {
 fn whatever_comes_is_survived() {
     let rules = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/example.rules")).unwrap();
     let each = "alert ip any any -> any any (pcre:\"/a.*b/s\"; sid:100;)\nalert pkthdr any any -> any any (decode-event:ipv4.trunc_pkt; sid:101;)\n\
-                alert tcp any any -> any any (tcpv4-csum:invalid; sid:102;)\nalert http any any -> any any (http.start; content:\"a\"; sid:103;)";
+                alert tcp any any -> any any (tcpv4-csum:invalid; sid:102;)\n\
+                alert tcp any any -> any any (stream-event:pkt_retransmission; sid:104;)\n\
+                alert sctp any any -> any any (sctp.chunk_cnt:>1; sid:105;)\nalert http any any -> any any (http.start; content:\"a\"; sid:103;)";
     let frames = real_and_damaged(2000, &mut Random(5));
     let outcome = run(&format!("{rules}\n{each}"), &frames);
     assert_eq!(outcome.counters("rules").blocks_in, frames.len() as u64);
@@ -114,6 +116,51 @@ fn a_long_greeting_hides_no_protocol() {
     let next = 500 + greeting.len() as u32;
     frames.push(tcp(CLIENT, SERVER, 100, next, flag::ACK, b"USER secret\r\n"));
     assert_eq!(alerts(&run(rule, &frames)), [1]);
+}
+
+/// An IPv4 packet in Ethernet that is a fragment: its place in units of eight bytes, whether more follow.
+fn fragment(at: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    let mut frame = testkit::packets::ipv4(CLIENT.0, SERVER.0, 17, payload);
+    let start = frame.len() - payload.len() - 20;
+    let field = at | u16::from(more) << 13;
+    frame[start + 4..start + 8].copy_from_slice(&[0, 7, (field >> 8) as u8, field as u8]);
+    frame
+}
+
+#[test]
+fn fragments_are_seen_as_they_came_and_whole() {
+    let rules = "alert ip any any -> any any (fragbits:M; sid:1;)\n\
+                 alert udp any any -> any 53 (content:\"evil twin\"; sid:2;)\n\
+                 alert pkthdr any any -> any any (decode-event:ipv4.frag_overlap; sid:3;)\n\
+                 alert pkthdr any any -> any any (decode-event:ipv4.frag_pkt_too_large; sid:4;)";
+    let datagram = [&[0x0f, 0xa0, 0, 53, 0, 24, 0, 0][..], b"evil twinxxxxxxx"].concat();
+    let (head, tail) = datagram.split_at(16);
+    let check = |frames: &[Vec<u8>], expected: &[u64]| {
+        let mut found = alerts(&run(rules, frames));
+        found.sort_unstable();
+        assert_eq!(found, expected);
+    };
+    check(&[fragment(0, true, head), fragment(2, false, tail)], &[1, 2]);
+    check(&[fragment(0, true, head), fragment(0, true, head), fragment(2, false, tail)], &[1, 1, 2, 3]);
+    check(&[fragment(0x1fff, false, &[1; 64])], &[4]);
+}
+
+#[test]
+fn a_connection_of_ftp_carries_the_file_that_was_asked_for() {
+    let rules = "alert ftp-data any any -> any any (ftpdata_command:retr; file.data; content:\"root\"; sid:1;)\n\
+                 alert ftp-data any any -> any any (ftpdata_command:stor; sid:2;)\n\
+                 alert tcp any any -> any any (ftpbounce; sid:3;)";
+    let client = CLIENT.0.octets().map(|octet| octet.to_string()).join(",");
+    let port = format!("PORT {client},4,1\r\n");
+    let mut frames = connection(&[b"USER a\r\n", port.as_bytes(), b"RETR file\r\n"]);
+    let data = (CLIENT.0, 4 * 256 + 1);
+    frames.extend([
+        tcp((SERVER.0, 20), data, 9, 0, flag::SYN, b""),
+        tcp(data, (SERVER.0, 20), 49, 10, flag::SYN | flag::ACK, b""),
+        tcp((SERVER.0, 20), data, 10, 50, flag::ACK, b"root:x"),
+    ]);
+    assert_eq!(alerts(&run(rules, &frames)), [1]);
+    assert_eq!(alerts(&run(rules, &connection(&[b"USER a\r\n", b"PORT 9,9,9,9,4,1\r\n"]))), [3]);
 }
 
 /// A byte that is no UTF-8 would become three others, which no packet has.
