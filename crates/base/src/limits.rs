@@ -414,4 +414,3 @@ pub const RULES_INFLATED_BYTES: usize = 64 << 10;
 
 /// Ports that thresholds of rules which count different ones keep, all together.
 pub const RULES_UNIQUE_PORTS: usize = 1 << 20;
-

@@ -590,7 +590,8 @@ mod tests {
         let math = "bytes 1, offset 0, oper +, rvalue len, result sum, relative";
         let math = ByteMath::read(&option("byte_math", math), &mut names).unwrap();
         assert_eq!((math.take(&[0, 7], 1, &[512]), names.len()), (Some((519, 2)), 2));
-        let by_count = ByteMath::read(&option("byte_math", "bytes len, offset 0, oper +, rvalue 1, result more"), &mut names);
+        let by_count =
+            ByteMath::read(&option("byte_math", "bytes len, offset 0, oper +, rvalue 1, result more"), &mut names);
         assert_eq!(by_count.unwrap().take(&[1, 2], 0, &[2]), Some((0x103, 2)));
         assert!(
             ByteMath::read(&option("byte_math", "bytes 1, offset 0, oper /, rvalue 0, result x"), &mut names).is_err()

@@ -344,7 +344,8 @@ impl Engine {
         }
         if let Some(transaction) = &transaction
             && (transaction.matched.contains(&(at, packet.to_server))
-                || (rule.header.whole || transaction.is_one) && transaction.matched.iter().any(|matched| matched.0 == at)
+                || (rule.header.whole || transaction.is_one)
+                    && transaction.matched.iter().any(|matched| matched.0 == at)
                 || rule.app.is_some_and(|app| app != transaction.app))
         {
             return;
@@ -549,7 +550,8 @@ impl Engine {
             let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
             let mut tells = !rule.quiet;
             for threshold in limits {
-                tells &= self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
+                tells &=
+                    self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
             }
             if tells {
                 told.push(at);

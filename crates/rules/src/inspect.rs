@@ -38,9 +38,12 @@ impl Step {
             Step::Content(content) => !content.negated,
             Step::Pcre(pcre) => !pcre.negated,
             Step::Jump(_) | Step::Extract(_) | Step::Math(_) => true,
-            Step::Test(_) | Step::DataAt(_) | Step::Size(_) | Step::Entropy(_) | Step::Decode64 { .. } | Step::Decoded(_) => {
-                false
-            }
+            Step::Test(_)
+            | Step::DataAt(_)
+            | Step::Size(_)
+            | Step::Entropy(_)
+            | Step::Decode64 { .. }
+            | Step::Decoded(_) => false,
         }
     }
 

@@ -105,7 +105,8 @@ pub(crate) enum Among {
 impl Among {
     /// Reads what stands behind the comma.
     pub fn read(word: Word<'_>) -> Read<Among> {
-        let (text, or_none) = word.text.strip_prefix("or_absent ").map_or((word.text, false), |rest| (rest.trim(), true));
+        let (text, or_none) =
+            word.text.strip_prefix("or_absent ").map_or((word.text, false), |rest| (rest.trim(), true));
         Ok(match text {
             "any" => Among::Any,
             "all" => Among::All { or_none: true },

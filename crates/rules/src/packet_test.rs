@@ -195,9 +195,7 @@ impl PacketTest {
             PacketTest::SctpChunkType(compare) => {
                 sctp_chunks(packet).any(|chunk| chunk.first().is_some_and(|kind| compare.holds(u64::from(*kind))))
             }
-            PacketTest::SctpChunkCount(compare) => {
-                is_sctp(packet) && compare.holds(sctp_chunks(packet).count() as u64)
-            }
+            PacketTest::SctpChunkCount(compare) => is_sctp(packet) && compare.holds(sctp_chunks(packet).count() as u64),
             PacketTest::StreamSize { side, compare } => flow.is_some_and(|flow| side.holds(flow.stream_bytes, compare)),
             PacketTest::App { app, negated } => {
                 flow.is_some_and(|flow| flow.app_known && (flow.app == *app) != *negated)

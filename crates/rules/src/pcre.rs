@@ -80,7 +80,11 @@ pub(crate) fn read(value: Word<'_>) -> Read<(Pcre, Option<&'static str>)> {
             other => return here.wrong(format!("the flag {other} is not known")),
         }
     }
-    let body = if flags.split(',').next().is_some_and(|flags| flags.contains('A')) { format!("\\A(?:{body})") } else { body.to_string() };
+    let body = if flags.split(',').next().is_some_and(|flags| flags.contains('A')) {
+        format!("\\A(?:{body})")
+    } else {
+        body.to_string()
+    };
     let has = |flag| inline.contains(flag);
     config = config
         .case_insensitive(has('i'))

@@ -97,7 +97,10 @@ impl Threshold {
                     unique = Some(match rest.text {
                         "src_port" => Unique::Source,
                         "dst_port" => Unique::Target,
-                        other => return rest.wrong(format!("unique_on takes src_port or dst_port, not \u{201c}{other}\u{201d}")),
+                        other => {
+                            return rest
+                                .wrong(format!("unique_on takes src_port or dst_port, not \u{201c}{other}\u{201d}"));
+                        }
                     });
                 }
                 "seconds" => seconds = Some(unsigned(rest, 32)? as u32),
@@ -272,7 +275,10 @@ mod tests {
         };
         let found = [(80, 1), (80, 2), (81, 3), (80, 4), (80, 70)].map(|(port, second)| alerts(port, second));
         assert_eq!(found, [false, false, true, true, false]);
-        for wrong in ["track by_dst, count 1, seconds 60, unique_on ttl", "track by_flow, count 1, seconds 1, unique_on src_port"] {
+        for wrong in [
+            "track by_dst, count 1, seconds 60, unique_on ttl",
+            "track by_flow, count 1, seconds 1, unique_on src_port",
+        ] {
             let option = Opt { name: Word::new("detection_filter", 0), value: Some(Word::new(wrong, 0)) };
             assert!(Threshold::read(&option).is_err(), "{wrong}");
         }
@@ -281,14 +287,8 @@ mod tests {
     #[test]
     fn a_full_table_forgot_what_it_counted() {
         const SECOND: u64 = 1_000_000_000;
-        let threshold = |kind, seconds| Threshold {
-            kind,
-            track: Track::Source,
-            count: 2,
-            seconds,
-            multiplier: 1,
-            unique: None,
-        };
+        let threshold =
+            |kind, seconds| Threshold { kind, track: Track::Source, count: 2, seconds, multiplier: 1, unique: None };
         let (long, short) = (threshold(Kind::Filter, 60), threshold(Kind::Limit, 1));
         let mut counts = Counts::default();
         let mut alerts = |threshold: &Threshold, key: u64, host: u32, now: u64| {

@@ -198,7 +198,9 @@ impl Transform {
 fn inflated_most(option: &Opt<'_>) -> Read<usize> {
     const USUAL: usize = 1024;
     let Some(value) = option.value else { return Ok(USUAL) };
-    let Some(size) = value.text.strip_prefix("max-size ") else { return value.wrong("max-size and a number are needed") };
+    let Some(size) = value.text.strip_prefix("max-size ") else {
+        return value.wrong("max-size and a number are needed");
+    };
     let size = Word::new(size, value.at + "max-size ".len()).trim();
     match crate::text::unsigned(size, 32)? as usize {
         most @ 1..=RULES_INFLATED_BYTES => Ok(most),
@@ -343,7 +345,8 @@ mod tests {
         check("subslice", Some("-9, truncate"), b"abcdef", b"abcdef");
         check("pcrexform", Some("\"b.\""), b"abcd", b"bc");
         check("header_lowercase", None, b"A-B: C\r\nD: E\r\n", b"a-b: C\r\nd: E\r\n");
-        let packed: &[u8] = &[31, 139, 8, 0, 0, 0, 0, 0, 0, 3, 75, 76, 74, 78, 76, 74, 6, 0, 76, 153, 110, 114, 6, 0, 0, 0];
+        let packed: &[u8] =
+            &[31, 139, 8, 0, 0, 0, 0, 0, 0, 3, 75, 76, 74, 78, 76, 74, 6, 0, 76, 153, 110, 114, 6, 0, 0, 0];
         check("gunzip", None, packed, b"abcabc");
         check("gunzip", Some("max-size 4"), packed, b"abca");
         check("gunzip", None, &packed[..18], b"abcabc");

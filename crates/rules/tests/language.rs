@@ -286,7 +286,8 @@ fn headers_of_packets() {
     network[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
     let sctp = Packet { network: &network, transport: &header, payload: &chunks, tcp: None, ..packet(b"") };
     let sctp = Packet { flow: sctp.flow.map(|flow| Flow { protocol: 132, ..flow }), ..sctp };
-    let arp = Packet { flow: None, version: 0, link: &[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 6], tcp: None, ..packet(b"") };
+    let arp =
+        Packet { flow: None, version: 0, link: &[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 6], tcp: None, ..packet(b"") };
     let rows: &[(&str, &Packet<'_>, bool)] = &[
         ("sctp any any -> any any (sctp.chunk_type:init_ack;", &sctp, true),
         ("sctp any any -> any any (sctp.chunk_type:abort;", &sctp, false),

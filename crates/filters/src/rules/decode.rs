@@ -44,10 +44,7 @@ pub(super) fn events(link: LinkType, bytes: &[u8], frame: Option<&Frame>, to: &m
     } else {
         extensions(network, to);
         to.add_if(frame.protocol == protocol::ICMP, "ipv6.icmpv4");
-        to.add_if(
-            frame.protocol == ipv6::NO_NEXT_HEADER && frame.payload_wire_len > 0,
-            "ipv6.data_after_none_header",
-        );
+        to.add_if(frame.protocol == ipv6::NO_NEXT_HEADER && frame.payload_wire_len > 0, "ipv6.data_after_none_header");
         to.add_if(frame.protocol > 147, "ipv6.unknown_next_header");
     }
     if !frame.is_later_fragment() && !more {

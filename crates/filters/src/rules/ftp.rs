@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn commands_beyond_those_that_are_usual() {
-        let (mut stream, mut to) = (Stream::new(IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)), Transactions::default());
+        let (mut stream, mut to) =
+            (Stream::new(IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)), Transactions::default());
         let mut found = 0;
         for _ in 0..=TRANSACTIONS + 1 {
             stream.feed(b"NOOP\r\n", true, &mut to);

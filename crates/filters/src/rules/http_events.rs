@@ -43,7 +43,10 @@ impl Odd<'_> {
 
     fn request(&mut self, line: &[u8], block: &[u8]) {
         let text = without_end(line);
-        self.add_if(text.first().is_some_and(|byte| byte.is_ascii_whitespace()), "http.request_line_leading_whitespace");
+        self.add_if(
+            text.first().is_some_and(|byte| byte.is_ascii_whitespace()),
+            "http.request_line_leading_whitespace",
+        );
         let mut blanks = text.iter().filter(|byte| byte.is_ascii_whitespace());
         self.add_if(blanks.next().is_some_and(|blank| *blank != b' '), "http.method_delim_non_compliant");
         self.add_if(blanks.next().is_some_and(|blank| *blank != b' '), "http.uri_delim_non_compliant");
@@ -120,15 +123,29 @@ impl Odd<'_> {
         );
         if !self.to_server {
             let chunked = values(block, b"transfer-encoding").any(|value| coded(value, b"chunked"));
-            self.add_if(chunked && (line.starts_with(b"HTTP/1.0") || line.starts_with(b"HTTP/0.9")), "http.response_chunked_old_proto");
+            self.add_if(
+                chunked && (line.starts_with(b"HTTP/1.0") || line.starts_with(b"HTTP/0.9")),
+                "http.response_chunked_old_proto",
+            );
             self.add_if(chunked && unknown, "http.response_abnormal_transfer_encoding");
-            let codings: Vec<&[u8]> =
-                values(block, b"content-encoding").flat_map(|value| value.split(|byte| *byte == b',')).map(trim).collect();
+            let codings: Vec<&[u8]> = values(block, b"content-encoding")
+                .flat_map(|value| value.split(|byte| *byte == b','))
+                .map(trim)
+                .collect();
             self.add_if(codings.len() > CODINGS, "http.too_many_encoding_layers");
             let known = |coding: &&[u8]| {
                 matches!(
                     &coding.to_ascii_lowercase()[..],
-                    b"" | b"gzip" | b"x-gzip" | b"deflate" | b"x-deflate" | b"br" | b"zstd" | b"lzma" | b"compress" | b"identity" | b"inflate"
+                    b"" | b"gzip"
+                        | b"x-gzip"
+                        | b"deflate"
+                        | b"x-deflate"
+                        | b"br"
+                        | b"zstd"
+                        | b"lzma"
+                        | b"compress"
+                        | b"identity"
+                        | b"inflate"
                 )
             };
             self.add_if(!codings.iter().all(known), "http.abnormal_ce_header");
@@ -176,7 +193,9 @@ fn is_host(host: &[u8]) -> bool {
     let inner = name.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]"));
     let fits = match inner {
         Some(address) => address.iter().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.')),
-        None => name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte) || *byte >= 128),
+        None => {
+            name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte) || *byte >= 128)
+        }
     };
     !name.is_empty() && fits && port.iter().all(u8::is_ascii_digit)
 }
@@ -237,7 +256,8 @@ mod tests {
 
     #[test]
     fn responses() {
-        let check = |line: &str, block: &str, expected: &[&str]| assert_eq!(events(false, line, block), expected, "{line}");
+        let check =
+            |line: &str, block: &str, expected: &[&str]| assert_eq!(events(false, line, block), expected, "{line}");
         check("HTTP/1.1 200 OK\r\n", "", &[]);
         check("HTTP/1.9 200 OK\r\n", "", &["http.response_invalid_protocol"]);
         check("HTTP/1.1 x OK\r\n", "", &["http.response_invalid_status"]);

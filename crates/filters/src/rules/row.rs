@@ -180,11 +180,14 @@ fn write_verdict(row: &mut RowWriter, alert: &Alert<'_>) {
     };
     row.text("verdict.action", action);
     if let Verdict::Reject { source, target } = alert.found.verdict {
-        row.text("verdict.reject-target", match (source == alert.found.to_server, source && target) {
-            (_, true) => "both",
-            (true, _) => "to_client",
-            (false, _) => "to_server",
-        });
+        row.text(
+            "verdict.reject-target",
+            match (source == alert.found.to_server, source && target) {
+                (_, true) => "both",
+                (true, _) => "to_client",
+                (false, _) => "to_server",
+            },
+        );
         let is_tcp = alert.flow.is_some_and(|flow| flow.protocol == packet::frame::protocol::TCP);
         let (mut list, mut one) = (Vec::new(), RowWriter::new(&REJECT));
         one.begin();

@@ -408,7 +408,13 @@ impl TcpEvents {
             (Phase::Established, _, true) => Phase::FinWait1,
             (Phase::CloseWait, 1, true) => Phase::LastAck,
             (Phase::LastAck, 0, _) if acknowledges => Phase::Closed,
-            (Phase::FinWait1, 0, true) => if acknowledges { Phase::TimeWait } else { Phase::Closing },
+            (Phase::FinWait1, 0, true) => {
+                if acknowledges {
+                    Phase::TimeWait
+                } else {
+                    Phase::Closing
+                }
+            }
             (Phase::FinWait1, 0, false) if acknowledges => Phase::FinWait2,
             (Phase::FinWait2, 0, true) => Phase::TimeWait,
             (Phase::Closing, _, _) if acknowledges => Phase::TimeWait,
@@ -553,8 +559,12 @@ mod tests {
         let taken = (1, ".", 500, 110, 0);
         check(&[data, taken], &[]);
         check(&[data, data], &["pkt_retransmission"]);
-        let spurious =
-            ["pkt_retransmission", "pkt_spurious_retransmission", "reassembly_segment_before_base_seq", "est_pkt_before_last_ack"];
+        let spurious = [
+            "pkt_retransmission",
+            "pkt_spurious_retransmission",
+            "reassembly_segment_before_base_seq",
+            "est_pkt_before_last_ack",
+        ];
         check(&[data, taken, data], &spurious);
         check(&[data, taken, (0, ".", 109, 500, 1)], &[]);
         check(&[(0, "", 100, 5, 10)], &["pkt_broken_ack"]);

@@ -48,14 +48,7 @@ impl Stream {
         }
     }
 
-    fn hello(
-        &mut self,
-        bytes: &[u8],
-        to_server: bool,
-        gap: bool,
-        odd: &mut Vec<&'static str>,
-        to: &mut Transactions,
-    ) {
+    fn hello(&mut self, bytes: &[u8], to_server: bool, gap: bool, odd: &mut Vec<&'static str>, to: &mut Transactions) {
         let side = &mut self.sides[usize::from(!to_server)];
         if side.done {
             return;

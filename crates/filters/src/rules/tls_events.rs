@@ -55,7 +55,9 @@ impl Records {
                 let wrong = match (kind, major) {
                     (128.., _) if minor == 0 => Some("tls.error_message_encountered"),
                     (128.., _) => Some("tls.invalid_sslv2_header"),
-                    (CHANGE_CIPHER..=HEARTBEAT, 3) if minor <= 4 => (length > RECORD_BYTES).then_some("tls.invalid_tls_header"),
+                    (CHANGE_CIPHER..=HEARTBEAT, 3) if minor <= 4 => {
+                        (length > RECORD_BYTES).then_some("tls.invalid_tls_header")
+                    }
                     (CHANGE_CIPHER..=HEARTBEAT, _) => Some("tls.invalid_record_version"),
                     _ => Some("tls.invalid_record_type"),
                 };

@@ -58,7 +58,8 @@ mod tests {
     #[test]
     fn places_are_used_once_and_bounded() {
         let host = |number: u32| IpAddr::V4(Ipv4Addr::from(number));
-        let flow = |number: u32| Flow { source: host(9), target: host(number), source_port: 20, target_port: 1, protocol: 6 };
+        let flow =
+            |number: u32| Flow { source: host(9), target: host(number), source_port: 20, target_port: 1, protocol: 6 };
         let retr = Transfer { command: b"RETR".to_vec(), file: b"a".to_vec() };
         let mut transfers = Transfers::default();
         transfers.announce(Announced { place: (host(1), 1), transfer: Transfer::default() });

@@ -149,7 +149,8 @@ fn ppp(rest: &[u8], to: &mut Events) {
 
 /// ARP (RFC 826) over Ethernet for IPv4.
 fn arp(rest: &[u8], to: &mut Events) {
-    let Some((&[hard_high, hard_low, type_high, type_low, hard_len, len, high, low], _)) = rest.split_first_chunk::<8>()
+    let Some((&[hard_high, hard_low, type_high, type_low, hard_len, len, high, low], _)) =
+        rest.split_first_chunk::<8>()
     else {
         return to.add("arp.pkt_too_small");
     };
@@ -175,7 +176,8 @@ mod tests {
     #[test]
     fn below_ip() {
         const MAC: &[u8] = &[1; 12];
-        let ethernet = |rest: &[&[u8]], expected: &[&str]| check(LinkType::ETHERNET, &[&[MAC], rest].concat(), expected);
+        let ethernet =
+            |rest: &[&[u8]], expected: &[&str]| check(LinkType::ETHERNET, &[&[MAC], rest].concat(), expected);
         ethernet(&[&[8]], &["ethernet.pkt_too_small"]);
         ethernet(&[&[8, 0]], &[]);
         ethernet(&[&[0x12, 0x34]], &["ethernet.unknown_ethertype"]);
@@ -200,7 +202,10 @@ mod tests {
         ethernet(&[&[0x88, 0x64, 0x11, 0, 0, 1, 0, 2, 0, 0x2b]], &["ppp.unsup_proto"]);
         ethernet(&[&[0x88, 0x64, 0x11, 0, 0, 1, 0, 2, 0x44, 0x44]], &["ppp.wrong_type"]);
         ethernet(&[&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &[0; 20]], &[]);
-        ethernet(&[&[8, 6, 0, 7, 8, 0, 6, 4, 0, 99], &[0; 20]], &["arp.unsupported_hardware", "arp.unsupported_opcode"]);
+        ethernet(
+            &[&[8, 6, 0, 7, 8, 0, 6, 4, 0, 99], &[0; 20]],
+            &["arp.unsupported_hardware", "arp.unsupported_opcode"],
+        );
         check(LinkType::RAW, &[&[0x50]], &["ipraw.invalid_ip_version"]);
         check(LinkType::NULL, &[&[9, 0, 0, 0]], &["ltnull.unsupported_type"]);
         check(LinkType::NULL, &[&[0, 0, 0, 2]], &[]);

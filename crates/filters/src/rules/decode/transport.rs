@@ -15,20 +15,12 @@ pub(super) fn events(frame: &Frame, payload: &[u8], hops: u8, to: &mut Events) {
         (protocol::ICMPV6, 6) => icmp6(payload, frame.payload_wire_len, hops, to),
         (protocol::GRE, _) => gre(payload, to),
         (ESP, _) => to.add_if(frame.payload_wire_len < 8, "esp.pkt_too_small"),
-        (protocol::IPV4, 6) => inner(
-            payload,
-            (20, 4),
-            "ipv6.ipv4_in_ipv6_too_small",
-            "ipv6.ipv4_in_ipv6_wrong_version",
-            to,
-        ),
-        (protocol::IPV6, 6) => inner(
-            payload,
-            (40, 6),
-            "ipv6.ipv6_in_ipv6_too_small",
-            "ipv6.ipv6_in_ipv6_wrong_version",
-            to,
-        ),
+        (protocol::IPV4, 6) => {
+            inner(payload, (20, 4), "ipv6.ipv4_in_ipv6_too_small", "ipv6.ipv4_in_ipv6_wrong_version", to)
+        }
+        (protocol::IPV6, 6) => {
+            inner(payload, (40, 6), "ipv6.ipv6_in_ipv6_too_small", "ipv6.ipv6_in_ipv6_wrong_version", to)
+        }
         _ => {}
     }
 }
@@ -182,7 +174,8 @@ mod tests {
     #[test]
     fn options_of_tcp() {
         let check = |options: &[u8], expected: &[&str]| {
-            let mut segment = vec![0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, (5 + options.len() as u8 / 4) << 4, 2, 0, 0, 0, 0, 0, 0];
+            let mut segment =
+                vec![0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, (5 + options.len() as u8 / 4) << 4, 2, 0, 0, 0, 0, 0, 0];
             segment.extend_from_slice(options);
             assert_eq!(of_packet(&v4(6, &[], &segment)), expected, "{options:x?}");
         };
@@ -203,7 +196,8 @@ mod tests {
         check(&[99, 0, 0, 0, 0, 0, 0, 0], &["icmpv4.unknown_type"]);
         check(&[3, 0, 0, 0, 0, 0, 0, 0, 0x45], &["icmpv4.ipv4_trunc_pkt"]);
         check(&[&[3, 0, 0, 0, 0, 0, 0, 0, 0x65][..], &[0; 20]].concat(), &["icmpv4.ipv4_unknown_ver"]);
-        let check = |hops: u8, message: &[u8], expected: &[&str]| assert_eq!(of_packet(&v6(58, hops, message)), expected);
+        let check =
+            |hops: u8, message: &[u8], expected: &[&str]| assert_eq!(of_packet(&v6(58, hops, message)), expected);
         check(64, &[128, 0, 0, 0, 0, 0, 0, 0], &[]);
         check(64, &[128, 1, 0, 0, 0, 0, 0, 0], &["icmpv6.unknown_code"]);
         check(64, &[131, 0, 0, 0, 0, 0, 0, 0], &["icmpv6.mld_message_with_invalid_hl"]);
@@ -216,7 +210,8 @@ mod tests {
 
     #[test]
     fn headers_of_gre() {
-        let check = |bytes: &[u8], expected: &[&str]| assert_eq!(of_packet(&v4(47, &[], bytes)), expected, "{bytes:x?}");
+        let check =
+            |bytes: &[u8], expected: &[&str]| assert_eq!(of_packet(&v4(47, &[], bytes)), expected, "{bytes:x?}");
         check(&[0, 0, 8], &["gre.pkt_too_small"]);
         check(&[0, 0, 8, 0], &[]);
         check(&[0x20, 0, 8, 0], &["gre.version0_hdr_too_big"]);
@@ -228,13 +223,16 @@ mod tests {
         check(&[0x20, 1, 0x88, 0x0b, 0, 0, 0, 1], &[]);
         check(&[0x20, 1, 0x88, 0x0b, 0, 0, 0], &["gre.version1_hdr_too_big"]);
         check(&[0, 1, 8, 0, 0, 0, 0, 1], &["gre.version1_wrong_protocol", "gre.version1_no_key"]);
-        check(&[0xeb, 9, 0x88, 0x0b, 0, 0, 0, 1], &[
-            "gre.version1_chksum",
-            "gre.version1_route",
-            "gre.version1_ssr",
-            "gre.version1_recur",
-            "gre.version1_flags",
-        ]);
+        check(
+            &[0xeb, 9, 0x88, 0x0b, 0, 0, 0, 1],
+            &[
+                "gre.version1_chksum",
+                "gre.version1_route",
+                "gre.version1_ssr",
+                "gre.version1_recur",
+                "gre.version1_flags",
+            ],
+        );
     }
 
     #[test]
