@@ -277,7 +277,9 @@ impl Reader {
             return Ok(());
         }
         if let Some(test) = PacketTest::read(option)? {
-            if let (PacketTest::Event(event), "app-layer-event") = (&test, name) {
+            if let (PacketTest::Event(event), "app-layer-event") = (&test, name)
+                && !event.starts_with("applayer_")
+            {
                 let app = event.split('.').next().and_then(App::of_name);
                 if let Some(app) = app {
                     self.set_app(option.name, app)?;

@@ -456,9 +456,11 @@ fn app(value: Word<'_>) -> Read<PacketTest> {
 
 fn event(kind: &str, value: Word<'_>) -> Read<PacketTest> {
     let known = EVENTS.iter().find(|events| events.0 == kind).map_or(&[][..], |events| events.1);
-    // Old rules have another name for this one.
+    // Other rules have other names for these.
     let name = match value.text.trim_start_matches("stream.") {
         "3whs_synack_resend_with_diff_ack" => "3whs_synack_resend_with_different_ack",
+        "dns.not_request" => "dns.not_a_request",
+        "dns.not_response" => "dns.not_a_response",
         "est_synack_resend_with_diff_ack" => "est_synack_resend_with_different_ack",
         name => name,
     };

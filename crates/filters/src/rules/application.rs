@@ -55,6 +55,11 @@ impl Application {
         matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(Vec::is_empty))
     }
 
+    /// Is it mail whose client went on without TLS, though it had asked for it? Says so once.
+    pub fn has_no_tls(&mut self) -> bool {
+        if let Application::Smtp(smtp) = self { std::mem::take(&mut smtp.is_no_tls) } else { false }
+    }
+
     /// What data connections it has announced since this was asked last.
     pub fn announced(&mut self) -> impl Iterator<Item = ftp::Announced> {
         let ftp = if let Application::Ftp(ftp) = self { Some(ftp) } else { None };
@@ -69,6 +74,7 @@ impl Application {
         shared: &mut HttpShared,
         cx: &mut Context<'_>,
         to: &mut Transactions,
+        odd: &mut Vec<&'static str>,
     ) -> Option<App> {
         if let Application::Fresh(prefixes) = self {
             let side = usize::from(block.class.direction());
@@ -85,12 +91,17 @@ impl Application {
                 Says::No | Says::More => {
                     // A long greeting says nothing yet: its reader may show what it is.
                     if prefixes.iter().all(|prefix| prefix.len() >= PREFIX_BYTES) {
+                        odd.push("applayer_proto_detection_skipped");
                         *self = Application::Other;
                     }
                     return None;
                 }
             };
             let prefixes = std::mem::take(prefixes);
+            odd.extend(agrees(app, &prefixes[1 - side], side == 1, flow));
+            if side == 1 && prefixes[0].is_empty() && matches!(app, App::Http1 | App::Tls) {
+                odd.push("applayer_wrong_direction_first_data");
+            }
             *self = Application::of(app, flow);
             // What came before goes first: the other side's, then what this side had before the block under way.
             for (number, prefix) in [(1 - side, &prefixes[1 - side][..]), (side, &prefixes[side][..had])] {
@@ -277,6 +288,20 @@ pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
     hello
         || matches!(begins(bytes, &[b"HTTP/1.", b"220 ", b"220-"], false), Says::Is(_))
         || flow.source_port == 53 && dns::begins_stream(bytes) == Says::Is(App::Dns)
+}
+
+/// What the other side says, where one has shown which application it is: the same, another, or nothing known.
+pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Option<&'static str> {
+    // Of these, both sides begin with what is known.
+    let both = matches!(app, App::Http1 | App::Tls | App::Ssh | App::Sip | App::Rfb);
+    if !both || bytes.is_empty() {
+        return None;
+    }
+    match says(bytes, to_server, flow) {
+        Says::Is(other) if other != app => Some("applayer_mismatch_protocol_both_directions"),
+        Says::No => Some("applayer_detect_protocol_only_one_direction"),
+        _ => None,
+    }
 }
 
 /// The application of a datagram.

@@ -36,6 +36,8 @@ pub(super) struct Connection {
     pub gap: bool,
     /// What rules may ask about its segments, where some do.
     pub events: Option<Box<TcpEvents>>,
+    /// What is odd about its application, as of now.
+    pub odd: Vec<&'static str>,
     /// Rules see no more of one of its streams, as of now.
     pub is_at_depth: bool,
     /// Bytes that were counted for it.
@@ -114,6 +116,7 @@ impl Connection {
             turned: false,
             gap: false,
             events: None,
+            odd: Vec::new(),
             is_at_depth: false,
             charged: 0,
             touched: false,
@@ -156,8 +159,17 @@ impl Connection {
         self.is_at_depth |= (before..self.state.stream_bytes[side]).contains(&RULES_STREAM_BYTES);
         let ended = block.has(Flags::LAST);
         if block.len > 0 || ended {
-            if let Some(app) = self.application.feed(block, &self.flow, shared, cx, &mut self.transactions) {
+            // The side that did not show the application says its first bytes.
+            if self.state.app_known && self.state.stream_bytes[side] == u64::from(block.len) && gap == 0 {
+                let bytes = cx.rings.bytes(block);
+                self.odd.extend(application::agrees(self.state.app, bytes, side == 0, &self.flow));
+            }
+            let Connection { application, flow, transactions, odd, .. } = self;
+            if let Some(app) = application.feed(block, flow, shared, cx, transactions, odd) {
                 self.state.app = app;
+            }
+            if self.application.has_no_tls() {
+                self.odd.push("applayer_no_tls_after_starttls");
             }
             self.state.app_known = self.application.is_known();
         }

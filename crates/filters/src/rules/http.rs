@@ -13,6 +13,9 @@ use rules::Transaction;
 use rules::names::{App, Buffer};
 use std::collections::VecDeque;
 
+/// A server told the client to go on (RFC 9110, 15.2.1).
+const CONTINUED: &str = "100";
+
 /// A connection.
 #[derive(Default)]
 pub(super) struct Http {
@@ -138,6 +141,12 @@ impl Http {
                     }
                 };
                 if interim {
+                    if let Some(one) = to.get(id).filter(|_| status == Some(100)) {
+                        // What came first is kept beside the names of events, under one that no rule has.
+                        let again = one.events.contains(&(CONTINUED, false));
+                        one.events.push((if again { "http.100_continue_already_seen" } else { CONTINUED }, false));
+                        to.change(id, false);
+                    }
                     return None;
                 }
                 status_line(to.get(id)?, line, protocol);

@@ -51,7 +51,7 @@ impl Odd<'_> {
         self.add_if(blanks.next().is_some_and(|blank| *blank != b' '), "http.method_delim_non_compliant");
         self.add_if(blanks.next().is_some_and(|blank| *blank != b' '), "http.uri_delim_non_compliant");
         let mut words = text.split(|byte| *byte == b' ' || *byte == b'\t').filter(|word| !word.is_empty());
-        let (target, version) = (words.nth(1).unwrap_or_default(), words.last().unwrap_or_default());
+        let (target, version) = (words.nth(1).unwrap_or_default(), words.next_back().unwrap_or_default());
         self.add_if(is_coded_twice(target), "http.double_encoded_uri");
         let mut hosts = values(block, b"host");
         let host = hosts.next();

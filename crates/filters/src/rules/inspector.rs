@@ -325,6 +325,7 @@ impl Inspector {
             }
             connection.feed(&block, keep, &mut self.http, cx);
             connection.application.announced().for_each(|announced| self.transfers.announce(announced));
+            connection.odd.drain(..).for_each(|event| self.odd.add(event));
             if std::mem::take(&mut connection.is_at_depth) {
                 self.odd.add("reassembly_depth_reached");
             }

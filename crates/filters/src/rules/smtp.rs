@@ -5,6 +5,9 @@ use super::mime::Mime;
 use super::transactions::Transactions;
 use rules::names::{App, Buffer};
 
+/// The type of the record that TLS begins with.
+const HANDSHAKE: u8 = 22;
+
 /// Bytes of a command and of a reply at most (RFC 5321, 4.5.3.1).
 const COMMAND_BYTES: usize = 510;
 const REPLY_BYTES: usize = 510;
@@ -24,6 +27,9 @@ pub(super) struct Stream {
     /// The server has greeted, and commands wait for this many replies.
     greeted: bool,
     commands: u64,
+    /// The client's first bytes behind STARTTLS are no TLS, or were looked at.
+    pub is_no_tls: bool,
+    checked_tls: bool,
     /// What follows is encrypted.
     over: bool,
     starts_tls: bool,
@@ -32,6 +38,9 @@ pub(super) struct Stream {
 impl Stream {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
         if self.over {
+            if to_server && !std::mem::replace(&mut self.checked_tls, true) {
+                self.is_no_tls = bytes.first() != Some(&HANDSHAKE);
+            }
             return;
         }
         let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);

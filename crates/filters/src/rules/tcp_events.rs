@@ -292,11 +292,10 @@ impl TcpEvents {
                 self.phase = Phase::Established;
             }
             Phase::SynSent => return,
+            // Data of a SYN may be answered at once (RFC 7413, 4.2).
+            Phase::SynReceived if side == 1 && !self.is_simultaneous && self.syn_bytes > 0 => {}
             Phase::SynReceived if side == 1 && !self.is_simultaneous => {
-                // Data of a SYN may be answered at once (RFC 7413, 4.2).
-                if self.syn_bytes == 0 {
-                    to.add(if segment.span > 0 { "3whs_ack_data_inject" } else { "3whs_ack_in_wrong_dir" });
-                }
+                to.add(if segment.span > 0 { "3whs_ack_data_inject" } else { "3whs_ack_in_wrong_dir" });
             }
             Phase::SynReceived => {
                 let [own, other] = [self.sides[side], self.sides[1 - side]];

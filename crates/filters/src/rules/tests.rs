@@ -163,6 +163,32 @@ fn a_connection_of_ftp_carries_the_file_that_was_asked_for() {
     assert_eq!(alerts(&run(rules, &connection(&[b"USER a\r\n", b"PORT 9,9,9,9,4,1\r\n"]))), [3]);
 }
 
+#[test]
+fn sides_that_do_not_speak_the_same() {
+    let rules = "alert tcp any any -> any any (app-layer-event:applayer_mismatch_protocol_both_directions; sid:1;)\n\
+                 alert tcp any any -> any any (app-layer-event:applayer_detect_protocol_only_one_direction; sid:2;)\n\
+                 alert tcp any any -> any any (app-layer-event:applayer_wrong_direction_first_data; sid:3;)\n\
+                 alert tcp any any -> any any (app-layer-event:applayer_no_tls_after_starttls; sid:4;)\n\
+                 alert http any any -> any any (app-layer-event:http.missing_host_header; sid:5;)";
+    let exchange = |first: &[u8], second: &[u8]| {
+        let mut frames = connection(&[first]);
+        frames.push(tcp(SERVER, CLIENT, 500, 100 + first.len() as u32, flag::ACK, second));
+        alerts(&run(rules, &frames))
+    };
+    let request = b"GET / HTTP/1.0\r\n\r\n";
+    assert_eq!(exchange(request, b"HTTP/1.0 200 OK\r\n\r\n"), [0; 0]);
+    assert_eq!(exchange(request, b"SSH-2.0-x\r\n"), [1]);
+    assert_eq!(exchange(request, b"nothing that is known"), [2]);
+    assert_eq!(exchange(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"), [5]);
+    let mut frames = connection(&[]);
+    frames.push(tcp(SERVER, CLIENT, 500, 100, flag::ACK, b"HTTP/1.0 200 OK\r\n\r\n"));
+    assert_eq!(alerts(&run(rules, &frames)), [3]);
+    let mut frames = connection(&[b"EHLO a\r\nSTARTTLS\r\n"]);
+    frames.push(tcp(SERVER, CLIENT, 500, 118, flag::ACK, b"220 a\r\n250 a\r\n220 go\r\n"));
+    frames.push(tcp(CLIENT, SERVER, 118, 522, flag::ACK, b"MAIL FROM:<a>\r\n"));
+    assert_eq!(alerts(&run(rules, &frames)), [4]);
+}
+
 /// A byte that is no UTF-8 would become three others, which no packet has.
 #[test]
 fn a_byte_that_is_no_text_is_refused_with_its_line() {
