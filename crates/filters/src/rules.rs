@@ -59,6 +59,8 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
          `alert.action` is blocked where a rule drops or rejects, and what of that flow comes behind it is looked at no further; the \
          packets themselves go nowhere. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
          from alerting.\n\n\
+         Rules see frames as they came, and also the packets inside of tunnels and those that fragments make, as `decap` does without \
+         parameters; `decap=no` leaves that out.\n\n\
          Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
          of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \

@@ -156,6 +156,11 @@ impl Engine {
         self.set.events[1]
     }
 
+    /// Does any rule ask for what is odd about transactions?
+    pub fn asks_for_app_events(&self) -> bool {
+        self.set.events[2]
+    }
+
     fn next_mark(&mut self) -> u32 {
         self.candidates.clear();
         self.mark = self.mark.wrapping_add(1);

@@ -691,7 +691,10 @@ fn requires(value: Word<'_>) -> Read<()> {
             Some("version" | "feature" | "keyword") => {}
             _ => return word.wrong("requires takes version, feature and keyword"),
         }
-        if word.text.starts_with("feature") {
+        // Fingerprints of TLS are always there.
+        if let Some(feature) = word.text.strip_prefix("feature ")
+            && !matches!(feature.trim(), "ja3" | "ja4")
+        {
             return word.wrong("a feature that is asked for is not supported");
         }
     }

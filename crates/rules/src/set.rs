@@ -130,8 +130,8 @@ pub struct RuleSet {
     pub(crate) streams: bool,
     /// A rule looks at both sides of a transaction.
     pub(crate) whole: bool,
-    /// Rules ask for events of headers, and of TCP connections.
-    pub(crate) events: [bool; 2],
+    /// Rules ask for events of headers, of TCP connections, and of applications.
+    pub(crate) events: [bool; 3],
     left_out: Vec<Mistake>,
 }
 
@@ -175,7 +175,7 @@ impl RuleSet {
             buffers: Vec::new(),
             streams: false,
             whole: false,
-            events: [false; 2],
+            events: [false; 3],
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
@@ -209,7 +209,8 @@ impl RuleSet {
             let known = |test: &PacketTest| matches!(test, PacketTest::Event(event) if known.contains(event));
             rules.iter().any(|rule| rule.packet.iter().any(known))
         };
-        set.events = [asks(crate::events::DECODE), asks(crate::events::STREAM)];
+        let of_apps = rules.iter().any(|rule| !rule.events.is_empty());
+        set.events = [asks(crate::events::DECODE), asks(crate::events::STREAM), of_apps];
         set.rules = rules;
         Ok(set)
     }

@@ -91,6 +91,7 @@ fn mistakes_in_headers() {
         ("alert http any any -> any any (http.uri; gunzip:8; sid:1;)", 49, "max-size and a number are needed"),
         ("alert tcp any any -> any any (ftpbounce:1; sid:1;)", 41, "takes no value"),
         ("alert sctp any any -> any any (sctp.chunk_type:odd; sid:1;)", 48, "is no number"),
+        ("alert ip any any -> any any (requires:feature ja3, feature odd; sid:1;)", 52, "a feature"),
         ("alert ip any any -> any any (ipopts:odd; sid:1;)", 37, "is no option of IP"),
         ("alert tcp any any -> any any (pcre:\"/(a)/,x\"; sid:1;)", 43, "a capture is named by"),
         (

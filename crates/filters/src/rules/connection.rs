@@ -168,6 +168,10 @@ impl Connection {
             if let Some(app) = application.feed(block, flow, shared, cx, transactions, odd) {
                 self.state.app = app;
             }
+            // Which side was first is not known of what was joined midway.
+            if midstream {
+                self.odd.retain(|event| *event != "applayer_wrong_direction_first_data");
+            }
             if self.application.has_no_tls() {
                 self.odd.push("applayer_no_tls_after_starttls");
             }

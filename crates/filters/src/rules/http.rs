@@ -30,6 +30,8 @@ pub(super) struct Http {
 
 /// What all connections share.
 pub(super) struct HttpShared {
+    /// Rules ask for what is odd about heads.
+    pub asks: bool,
     shared: Shared,
     out: Vec<Descriptor>,
     counters: Counters,
@@ -40,12 +42,12 @@ impl HttpShared {
     pub fn new() -> HttpShared {
         let mut shared = Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES);
         shared.raw_heads = true;
-        HttpShared { shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
+        HttpShared { asks: false, shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
     }
 
     /// Calls with a context whose blocks and numbers are ours.
     fn within<R>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Exit<'_>) -> R) -> R {
-        let HttpShared { shared, out, counters, marks } = self;
+        let HttpShared { shared, out, counters, marks, .. } = self;
         let mut inner = Context {
             rings: cx.rings,
             streams: cx.streams,
@@ -99,7 +101,7 @@ impl Http {
             let side = usize::from(!to_server);
             let bytes = cx.rings.bytes(&block);
             if block.has(Flags::META) {
-                self.current[side] = self.head(bytes, to_server, to);
+                self.current[side] = self.head(bytes, to_server, shared.asks, to);
             } else if let Some(id) = self.current[side] {
                 if let Some(name) = self.names[side].take()
                     && let Some(one) = to.get(id)
@@ -118,7 +120,7 @@ impl Http {
         shared.out = out;
     }
 
-    fn head(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) -> Option<u64> {
+    fn head(&mut self, bytes: &[u8], to_server: bool, asks: bool, to: &mut Transactions) -> Option<u64> {
         let line_end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1);
         let (line, fields) = bytes.split_at(line_end);
         let id = match start_line(line)? {
@@ -157,7 +159,9 @@ impl Http {
         };
         let one = to.get(id)?;
         self.names[usize::from(!to_server)] = put_fields(one, to_server, line, fields);
-        http_events::head(one, to_server, line, fields);
+        if asks {
+            http_events::head(one, to_server, line, fields);
+        }
         to.change(id, to_server);
         Some(id)
     }

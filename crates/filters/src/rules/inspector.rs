@@ -82,14 +82,17 @@ impl Inspector {
 
     /// With these settings for TCP.
     pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {
+        let engine = Engine::new(set);
+        let mut http = HttpShared::new();
+        http.asks = engine.asks_for_app_events();
         Inspector {
             is_inline: !settings.doubts,
-            engine: Engine::new(set),
+            engine,
             assembler: Assembler::new(settings),
             origins,
             flows: FlowTable::new(),
             by_number: Vec::new(),
-            http: HttpShared::new(),
+            http,
             transfers: Transfers::default(),
             parsed: Parsed::default(),
             blocks: Vec::new(),
@@ -126,6 +129,7 @@ impl Inspector {
     /// Goes on with other rules.
     pub fn replace(&mut self, set: Arc<RuleSet>) {
         self.engine.replace(set);
+        self.http.asks = self.engine.asks_for_app_events();
     }
 
     /// A batch of blocks begins.

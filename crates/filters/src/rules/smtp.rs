@@ -66,11 +66,13 @@ impl Stream {
         if !is_code {
             self.odd("smtp.invalid_reply", false, to);
         }
-        if !std::mem::replace(&mut self.greeted, true) {
+        let is_last = line.get(3) != Some(&b'-');
+        if !self.greeted {
+            self.greeted = is_last;
             if !line.starts_with(b"220") {
                 self.odd("smtp.no_server_welcome_message", false, to);
             }
-        } else if line.get(3) != Some(&b'-') {
+        } else if is_last {
             match self.commands.checked_sub(1) {
                 Some(left) => self.commands = left,
                 None => self.odd("smtp.unable_to_match_reply_with_request", false, to),
