@@ -140,6 +140,7 @@ impl Connection {
             self.turned = is_server && block.class.direction() == 0;
             if self.turned {
                 self.flow = self.flow.reversed();
+                self.events.iter_mut().for_each(|events| events.turn());
             }
         }
         let mut block = *block;

@@ -44,8 +44,10 @@ struct Side {
     /// Its scale is known, or it has none.
     is_scaled: bool,
     stamp: Option<u32>,
-    /// `next` is known.
+    /// `next` is known, perhaps from the other side alone.
     heard: bool,
+    /// A segment of it was seen.
+    spoke: bool,
     /// It sent a reset that may be forged.
     reset: bool,
 }
@@ -106,7 +108,7 @@ impl TcpEvents {
         if flags.syn() && flags.fin() {
             to.add("fin_syn");
         }
-        if !flags.ack() && segment.acknowledgment != 0 && !flags.syn() {
+        if !flags.ack() && segment.acknowledgment != 0 {
             to.add("pkt_broken_ack");
         }
         if flags.rst() {
@@ -120,6 +122,11 @@ impl TcpEvents {
             (true, true) => self.syn_ack(segment, side, to),
             _ => self.other(segment, side, to),
         }
+    }
+
+    /// The one that seemed to be the client is the server.
+    pub fn turn(&mut self) {
+        self.sides.swap(0, 1);
     }
 
     fn reset(&mut self, segment: &Segment, side: usize, options: &[u8], to: &mut Events) {
@@ -292,6 +299,8 @@ impl TcpEvents {
                 self.phase = Phase::Established;
             }
             Phase::SynSent => return,
+            // The SYN was not seen, and perhaps nothing of its side is.
+            Phase::SynReceived if self.sides[0].first.is_none() => self.phase = Phase::Established,
             // Data of a SYN may be answered at once (RFC 7413, 4.2).
             Phase::SynReceived if side == 1 && !self.is_simultaneous && self.syn_bytes > 0 => {}
             Phase::SynReceived if side == 1 && !self.is_simultaneous => {
@@ -332,9 +341,9 @@ impl TcpEvents {
         {
             return to.add("pkt_invalid_timestamp");
         }
-        // Side that is not scaled for sure: any window.
-        let window = |of: &Side| if of.is_scaled { of.window } else { u32::MAX / 4 };
-        if flags.ack() && other.heard {
+        // What is not known for sure may be as large as it gets.
+        let window = |of: &Side| if of.is_scaled && of.spoke { of.window } else { u32::MAX / 4 };
+        if flags.ack() && other.spoke {
             let most = other.next.max_after(other.acked.wrapping_add(window(&own)));
             if is_after(segment.acknowledgment, most) {
                 to.add("pkt_invalid_ack");
@@ -378,6 +387,7 @@ impl TcpEvents {
         let flags = segment.flags;
         let end = segment.sequence.wrapping_add(segment.span).wrapping_add(u32::from(flags.fin()));
         let own = &mut self.sides[side];
+        own.spoke = true;
         if !own.heard {
             (own.next, own.acked, own.heard) = (end, segment.sequence, true);
         }
@@ -435,6 +445,7 @@ impl Side {
             is_scaled: segment.shift.is_some(),
             stamp: segment.stamp.map(|stamp| stamp.value),
             heard: true,
+            spoke: true,
             reset: false,
         }
     }
@@ -549,6 +560,13 @@ mod tests {
         check(&[(0, "SF", 99, 0, 0)], &["fin_syn"]);
         check(&[(0, "F.", 99, 7, 0)], &["fin_but_no_session"]);
         check(&[(0, "R", 99, 0, 0)], &["rst_but_no_session"]);
+    }
+
+    #[test]
+    fn one_side_alone_is_believed() {
+        let check = |steps: &[Step]| assert_eq!(after(steps), [""; 0], "{steps:?}");
+        check(&[(1, "S.", 499, 100, 0), (1, ".", 500, 9_000_000, 1000), (1, ".", 1500, 99_000_000, 1000)]);
+        check(&[(1, ".", 500, 100, 1000), (1, ".", 1500, 99_000_000, 1000)]);
     }
 
     #[test]
