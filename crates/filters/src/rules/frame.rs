@@ -56,10 +56,14 @@ impl Parsed {
         let frame = match frame::parse(link, bytes, wire) {
             Ok(frame) => frame,
             Err(why) => {
-                self.events.extend(event_of(why));
+                let below = packet::encapsulation::parse(link, bytes).unwrap_or_default();
+                self.events.extend(match why {
+                    Malformed::IpVersion if below.ether_type == packet::ethernet::IPV6 => Some("ipv6.wrong_ip_version"),
+                    why => event_of(why),
+                });
                 self.refused = (why != Malformed::NotIp).then(|| why.reason());
-                let below = packet::encapsulation::parse(link, bytes).map_or(14, |below| below.network_offset as usize);
-                self.link = 0..bytes.len().min(below);
+                let header = if below.network_offset > 0 { below.network_offset as usize } else { 14 };
+                self.link = 0..bytes.len().min(header);
                 return None;
             }
         };

@@ -164,6 +164,19 @@ fn a_connection_of_ftp_carries_the_file_that_was_asked_for() {
 }
 
 #[test]
+fn ip_of_another_version_than_the_link_says() {
+    let rules = "alert pkthdr any any -> any any (decode-event:ipv4.wrong_ip_version; sid:4;)\n\
+                 alert pkthdr any any -> any any (decode-event:ipv6.wrong_ip_version; sid:6;)";
+    let frame = |kind: [u8; 2], first: u8| {
+        let mut frame = udp(CLIENT, SERVER, b"data");
+        (frame[12], frame[13], frame[14]) = (kind[0], kind[1], first);
+        frame.resize(80, 0);
+        frame
+    };
+    assert_eq!(alerts(&run(rules, &[frame([8, 0], 0x65), frame([0x86, 0xdd], 0x45)])), [4, 6]);
+}
+
+#[test]
 fn sides_that_do_not_speak_the_same() {
     let rules = "alert tcp any any -> any any (app-layer-event:applayer_mismatch_protocol_both_directions; sid:1;)\n\
                  alert tcp any any -> any any (app-layer-event:applayer_detect_protocol_only_one_direction; sid:2;)\n\
@@ -187,6 +200,64 @@ fn sides_that_do_not_speak_the_same() {
     frames.push(tcp(SERVER, CLIENT, 500, 118, flag::ACK, b"220 a\r\n250 a\r\n220 go\r\n"));
     frames.push(tcp(CLIENT, SERVER, 118, 522, flag::ACK, b"MAIL FROM:<a>\r\n"));
     assert_eq!(alerts(&run(rules, &frames)), [4]);
+}
+
+/// The sources of this folder without their tests, joined.
+fn sources(folder: &std::path::Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            all += &sources(&entry);
+        } else if entry.file_name().is_some_and(|name| name != "tests.rs") {
+            let text = std::fs::read_to_string(entry).unwrap();
+            all += text.split("#[cfg(test)]").next().unwrap_or_default();
+        }
+    }
+    all
+}
+
+/// A rule about an event that nothing raises would never match, and an event that no rule may ask for is raised in vain.
+#[test]
+fn events_that_rules_may_ask_for_are_raised() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules");
+    let source = sources(&folder);
+    let names: Vec<&str> = ::rules::names::EVENTS.iter().flat_map(|(_, names)| *names).copied().collect();
+    let silent: Vec<&&str> =
+        names.iter().filter(|name| **name != "wrong_thread" && !source.contains(&format!("\"{name}\""))).collect();
+    assert!(silent.is_empty(), "{silent:?}");
+    let own =
+        ["decode.rs", "decode/link.rs", "decode/transport.rs", "tcp_events.rs", "tls_events.rs", "http_events.rs"];
+    for file in own {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let is_name = |text: &&str| {
+            text.contains('_')
+                && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._".contains(&byte))
+        };
+        for name in code.split('"').skip(1).step_by(2).filter(is_name) {
+            assert!(names.contains(&name), "{file} raises {name}");
+        }
+    }
+}
+
+/// Every event at once, over whatever comes.
+#[test]
+fn all_events_over_whatever_comes() {
+    let mut rules = String::new();
+    let mut number = 0;
+    for (keyword, names) in ::rules::names::EVENTS {
+        for name in *names {
+            number += 1;
+            rules += &format!("alert pkthdr any any -> any any ({keyword}:{name}; sid:{number};)\n");
+        }
+    }
+    let frames = real_and_damaged(3000, &mut Random(7));
+    let outcome = run(&rules, &frames);
+    assert_eq!(outcome.counters("rules").blocks_in, frames.len() as u64);
+    let mut found = alerts(&outcome);
+    found.sort_unstable();
+    found.dedup();
+    assert!(found.len() >= 15, "{found:?}");
 }
 
 /// A byte that is no UTF-8 would become three others, which no packet has.
