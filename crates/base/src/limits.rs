@@ -428,3 +428,8 @@ pub const RULES_COMPLETE: usize = 1 << 10;
 
 /// Alerts of one packet.
 pub const RULES_ALERTS: usize = 256;
+/// Bytes that a transform of rules decompresses at most.
+pub const RULES_INFLATED_BYTES: usize = 64 << 10;
+
+/// Ports that thresholds of rules which count different ones keep, all together.
+pub const RULES_UNIQUE_PORTS: usize = 1 << 20;

@@ -25,6 +25,7 @@ use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
 use fragments::{Added, Fragments};
+pub(crate) use fragments::{DISAGREE, NO_UNIT, TOO_LARGE};
 use packet::link::LinkType;
 use packet::tunnel::ports::{Ports, Udp};
 use packet::tunnel::{self, Carries, is_plain, look, stack};
@@ -184,9 +185,19 @@ impl Decap {
         self.fragments.differs
     }
 
+    /// Does the fragment that came last have bytes for places that others had before?
+    pub(crate) fn is_overlapping(&self) -> bool {
+        self.fragments.overlaps
+    }
+
     /// Did the frame that came last carry another one?
     pub(crate) fn has_opened(&self) -> bool {
         self.has_opened
+    }
+
+    /// Was one of the tunnels that it opened over IP?
+    pub(crate) fn has_opened_ip(&self) -> bool {
+        stack::Layers::of(&self.stack).any(|layer| layer.addresses.is_some())
     }
 
     /// When something is to be done next.

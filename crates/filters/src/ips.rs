@@ -16,7 +16,7 @@ mod tests;
 use crate::decap::{self, Decap, Fate};
 use crate::parts::origin::{self, Origins};
 use crate::parts::select::Links;
-use crate::rules::inspector::{Inspector, Met};
+use crate::rules::inspector::{FragmentEvent, Inspector, Met};
 use crate::rules::reload::Reloaded;
 use crate::rules::row;
 use crate::tcp::assembler::Settings;
@@ -129,10 +129,16 @@ impl Ips {
                 block
             }
             Fate::Becomes(block) => block,
-            // It passes as it is; the one that completes the packet is judged with it.
-            Fate::Kept => return Ok(()),
-            Fate::Dropped(reason) if self.is_closed => return Err(reason),
-            Fate::Dropped(_) => return Ok(()),
+            // Rules see its IP header; the one that completes the packet is judged with it.
+            Fate::Kept => {
+                self.inspector.expect_fragment(FragmentEvent::of(&fate, &self.decap));
+                *frame
+            }
+            Fate::Dropped(reason) => {
+                self.inspector.expect_fragment(FragmentEvent::of(&fate, &self.decap));
+                self.ask(frame, frame, link, cx)?;
+                return if self.is_closed { Err(reason) } else { Ok(()) };
+            }
         };
         self.ask(&block, frame, link, cx)
     }

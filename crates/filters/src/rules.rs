@@ -1,9 +1,11 @@
 //! Intrusion detection by rules in Suricata's language: frames in, a record for each alert out.
 //!
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
-//! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
-//! - `application` — which protocol a flow speaks; `http`, `http2`, `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`, `small` —
-//!   their buffers; `lines` helps them.
+//! - `frame` — a frame as rules see it; `decode`, `tcp_events` — odd headers and segments; `connection` — the state of a
+//!   flow; `transactions` — its exchanges; `transfers` — the data connections of FTP.
+//! - `application` — which protocol a flow speaks; `http`, `http2`, `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `der`,
+//!   `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`, `small` — buffers of each protocol; `http_events`,
+//!   `tls_events` — oddities of two of them; `lines` — lines of text protocols.
 //! - `row` — the record.
 //!
 //! The language and the matching are the crate `rules`.
@@ -11,12 +13,14 @@
 mod application;
 mod connection;
 mod dcerpc;
+mod decode;
 mod der;
 mod dns;
 mod frame;
 mod ftp;
 mod http;
 mod http2;
+mod http_events;
 pub(crate) mod inspector;
 mod lines;
 mod mime;
@@ -31,19 +35,24 @@ mod small;
 mod smb;
 mod smtp;
 mod ssh;
+mod tcp_events;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tls_events;
 mod transactions;
+mod transfers;
 mod uri;
 mod websocket;
 
+use crate::decap::{self, Decap, Fate};
 use crate::parts::origin::{self, Origins};
+use crate::parts::select::Links;
 use ::rules::{Mistake, Options, RuleSet};
 use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
-use inspector::Inspector;
+use inspector::{FragmentEvent, Inspector};
 use reload::Reloaded;
 use std::sync::Arc;
 
@@ -57,6 +66,8 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
          Nothing is stopped here, so `alert.action` is allowed also where a rule drops or rejects; what of that flow comes behind it is \
          looked at no further, as if it had been stopped. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
          from alerting.\n\n\
+         Rules see frames as they came, and also the packets inside of tunnels and those that fragments make, as `decap` does without \
+         parameters; `decap=no` leaves that out.\n\n\
          Rules see the first 1 MiB of each direction of a TCP stream, of which contents of one rule lie within 8 KiB, and the first 100 KiB \
          of each body or file. What was cut short by such a bound is counted where rules could not be tried to their end. \
          The file is looked at twice a second. When it has changed, its rules are loaded meanwhile and take over between two \
@@ -65,6 +76,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .params(&[
         Param::new("file", ParamType::Path, "file of rules").required().main(),
         Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
+        Param::new("decap", ParamType::Flag, "look into tunnels, and at packets put together from fragments").default("yes"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
         origin::TUNNEL,
         origin::VLAN,
@@ -74,7 +86,6 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
     .mode(Mode::Serial)
     .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
-    .behind("decap")
     .examples(&[Example {
         request: "pcap ssh.pcap | rules example.rules | fields src_ip dest_port alert.signature_id alert.signature",
         output: ALERTS,
@@ -139,11 +150,16 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load("file", params)?;
     let left_out = set.left_out().len();
     let inspector = Inspector::new(Arc::new(set), Origins::new(params));
-    Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out, reloaded: Reloaded::new("file", params)? }))
+    let decap = params.flag("decap").then(decap::usual).transpose()?;
+    let reloaded = Reloaded::new("file", params)?;
+    Ok(Instance::filter(Rules { inspector, decap, links: Links::default(), dealt_with: 0, left_out, reloaded }))
 }
 
 struct Rules {
     inspector: Inspector,
+    /// Opens tunnels and puts fragments together; rules see the frames as they came, too.
+    decap: Option<Decap>,
+    links: Links,
     /// Blocks of the batch under way that are done with, one bit each.
     dealt_with: u64,
     /// Rules that were left out, until it was said.
@@ -151,29 +167,74 @@ struct Rules {
     reloaded: Reloaded,
 }
 
+impl Rules {
+    /// Shows rules a frame, and what it carries or completes.
+    fn frame(&mut self, frame: &Descriptor, cx: &mut Context<'_>) {
+        let link = self.links.of(cx.rings, frame);
+        let Some((decap, link)) = self.decap.as_mut().zip(link) else {
+            self.inspector.frame(frame, cx);
+            return;
+        };
+        let fate = decap.frame(link, frame, cx);
+        let event = FragmentEvent::of(&fate, decap);
+        match fate {
+            Fate::Passes => drop(self.inspector.frame(frame, cx)),
+            Fate::Becomes(block) => {
+                // What lies below IP is no packet of its own.
+                let carries = decap.has_opened();
+                if !carries {
+                    self.inspector.expect_fragment(event);
+                }
+                if !carries || decap.has_opened_ip() {
+                    self.inspector.frame(frame, cx);
+                }
+                self.inspector.frame(&block, cx);
+            }
+            Fate::Kept => {
+                self.inspector.expect_fragment(event);
+                self.inspector.frame(frame, cx);
+            }
+            Fate::Dropped(reason) => {
+                cx.count(reason, 1);
+                self.inspector.expect_fragment(event);
+                self.inspector.frame(frame, cx);
+            }
+        }
+    }
+
+    /// When something is to be done next.
+    fn next_due(&self) -> u64 {
+        let decap = self.decap.as_ref().map_or(u64::MAX, Decap::next_due);
+        self.inspector.next_due().min(decap)
+    }
+}
+
 impl Filter for Rules {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         self.reloaded.apply("rules", &mut self.inspector, &mut self.left_out, cx);
+        self.links = Links::default();
         self.inspector.begin_batch();
         for place in places(batch.live() & !self.dealt_with) {
             if cx.out.len() >= ENOUGH {
                 return Ok(Status::More);
             }
             self.dealt_with |= 1 << place;
-            self.inspector.frame(batch.block(place), cx);
+            self.frame(batch.block(place), cx);
         }
         self.dealt_with = 0;
-        cx.wake_at(self.inspector.next_due());
+        cx.wake_at(self.next_due());
         Ok(Status::Done)
     }
 
     fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.decap.iter_mut().for_each(|decap| decap.expire(cx));
         let status = self.inspector.expire(ENOUGH, cx);
-        cx.wake_at(self.inspector.next_due());
+        cx.wake_at(self.next_due());
         Ok(status)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.decap.iter_mut().for_each(|decap| decap.end(cx));
         Ok(self.inspector.finish(ENOUGH, cx))
     }
 }

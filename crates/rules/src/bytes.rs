@@ -80,6 +80,8 @@ pub(crate) struct ByteExtract {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteMath {
     pub source: Source,
+    /// The number of bytes, where a variable has it.
+    pub count: Option<Num>,
     pub operation: Operation,
     pub right: Num,
     pub variable: u8,
@@ -445,12 +447,18 @@ impl ByteMath {
     pub fn read(option: &Opt<'_>, names: &mut Names) -> Read<ByteMath> {
         let value = option.needed()?;
         let (mut source, mut operation, mut right, mut result) = (Source::default(), None, None, None);
-        let (mut count_at, mut seen) = (value, false);
+        let (mut count_at, mut count, mut seen) = (value, None, false);
         for word in value.split(',') {
             let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
             let rest = Word::new(rest, word.at + name.len() + 1).trim();
             match name {
-                "bytes" => (source.count, count_at) = (unsigned(rest, 8)? as usize, rest),
+                "bytes" => {
+                    count_at = rest;
+                    (source.count, count) = match num(rest, names)? {
+                        Num::Value(bytes) => (usize::try_from(bytes).unwrap_or(0), None),
+                        variable => (0, Some(variable)),
+                    };
+                }
                 "offset" => source.offset = Some(num(rest, names)?),
                 "oper" => {
                     operation = Some(match rest.text {
@@ -472,17 +480,20 @@ impl ByteMath {
         let (Some(operation), Some(right), Some(result)) = (operation, right, result) else {
             return value.wrong("byte_math needs bytes, offset, oper, rvalue and result");
         };
-        check_count(count_at, &source)?;
+        if count.is_none() {
+            check_count(count_at, &source)?;
+        }
         if operation == Operation::Divide && right == Num::Value(0) {
             return value.wrong("byte_math would divide by 0");
         }
-        Ok(ByteMath { source, operation, right, variable: new_variable(result, names)? })
+        Ok(ByteMath { source, count, operation, right, variable: new_variable(result, names)? })
     }
 
     /// The result and where what was read ends.
     pub fn take(&self, buffer: &[u8], from: usize, variables: &[u64]) -> Option<(u64, usize)> {
         let plain = Source { mask: 0, ..self.source };
-        let (value, end) = plain.take(buffer, from, self.source.count, variables)?;
+        let count = count_of(self.count, self.source.count, variables)?;
+        let (value, end) = plain.take(buffer, from, count, variables)?;
         let right = self.right.of(variables) as u64;
         let value = match self.operation {
             Operation::Add => value.wrapping_add(right),
@@ -586,6 +597,9 @@ mod tests {
         let math = "bytes 1, offset 0, oper +, rvalue len, result sum, relative";
         let math = ByteMath::read(&option("byte_math", math), &mut names).unwrap();
         assert_eq!((math.take(&[0, 7], 1, &[512]), names.len()), (Some((519, 2)), 2));
+        let by_count =
+            ByteMath::read(&option("byte_math", "bytes len, offset 0, oper +, rvalue 1, result more"), &mut names);
+        assert_eq!(by_count.unwrap().take(&[1, 2], 0, &[2]), Some((0x103, 2)));
         assert!(
             ByteMath::read(&option("byte_math", "bytes 1, offset 0, oper /, rvalue 0, result x"), &mut names).is_err()
         );

@@ -35,6 +35,8 @@ pub struct Found {
     pub stream: bool,
     /// The side that it matched.
     pub to_server: bool,
+    /// What becomes of the packet, all its rules together; known once the packet ends.
+    pub verdict: Verdict,
 }
 
 /// What becomes of a packet.
@@ -88,6 +90,8 @@ pub struct Engine {
     counts: Counts,
     budget: Budget,
     found: Vec<Found>,
+    /// Of them: those that are told, by place.
+    told: Vec<u32>,
     /// Rules to try, and a mark for each rule that is among them.
     candidates: Vec<u32>,
     /// Those of them whose pattern came in a piece.
@@ -97,6 +101,8 @@ pub struct Engine {
     marks: Vec<u32>,
     mark: u32,
     scratch: [Vec<u8>; 2],
+    /// Numbers that the steps of the rule under way took out of one buffer, for those over the next.
+    variables: [u64; LITTLE + 1],
     bounds: Bounds,
     /// Bodies are looked at with each piece.
     each_piece: bool,
@@ -113,12 +119,14 @@ impl Engine {
             counts: Counts::default(),
             budget: Budget { steps: RULES_STEPS, spent: false },
             found: Vec::new(),
+            told: Vec::new(),
             candidates: Vec::new(),
             hits: Vec::new(),
             places,
             marks,
             mark: 0,
             scratch: Default::default(),
+            variables: [0; LITTLE + 1],
             bounds: Bounds::default(),
             each_piece: false,
         }
@@ -163,6 +171,21 @@ impl Engine {
     /// Has any rule to do with files as a whole?
     pub fn looks_at_whole_files(&self) -> bool {
         self.set.whole_files
+    }
+
+    /// Does any rule ask for what is odd about headers?
+    pub fn asks_for_decode_events(&self) -> bool {
+        self.set.events[0]
+    }
+
+    /// Does any rule ask for what is odd about segments of TCP connections?
+    pub fn asks_for_stream_events(&self) -> bool {
+        self.set.events[1]
+    }
+
+    /// Does any rule ask for what is odd about transactions?
+    pub fn asks_for_app_events(&self) -> bool {
+        self.set.events[2]
     }
 
     fn next_mark(&mut self) -> u32 {
@@ -356,7 +379,8 @@ impl Engine {
         }
         if let Some(transaction) = &transaction
             && (transaction.matched.contains(&(at, packet.to_server))
-                || rule.header.whole && transaction.matched.iter().any(|matched| matched.0 == at)
+                || (rule.header.whole || transaction.is_one)
+                    && transaction.matched.iter().any(|matched| matched.0 == at)
                 || rule.app.is_some_and(|app| !app.includes(transaction.app)))
         {
             return;
@@ -368,6 +392,7 @@ impl Engine {
         if alone && flow.as_ref().is_some_and(|flow| flow.app_matched.contains(&at)) {
             return;
         }
+        self.variables = [0; LITTLE + 1];
         if !rule.lists.iter().all(|list| self.list_holds(rule, list, packet, piece, transaction.as_deref())) {
             return;
         }
@@ -387,7 +412,7 @@ impl Engine {
             return;
         }
         let passes = rule.thresholds.iter().filter(|threshold| threshold.kind == Kind::Filter).all(|threshold| {
-            self.counts.alerts(threshold, rule.key(), addresses, place.flow.as_deref_mut(), packet.time)
+            self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), place.flow.as_deref_mut(), packet.time)
         });
         if !passes {
             return;
@@ -401,7 +426,7 @@ impl Engine {
         }
         let id = transaction.as_ref().map(|transaction| transaction.id);
         let stream = packet.in_stream && rule.scope == Scope::Payload;
-        let found = Found { rule: at, transaction: id, stream, to_server: packet.to_server };
+        let found = Found { rule: at, transaction: id, stream, to_server: packet.to_server, verdict: Verdict::Pass };
         if self.record(set, found)
             && let Some(transaction) = &mut transaction
         {
@@ -446,7 +471,10 @@ impl Engine {
                 let mut look = Look::new(piece.bytes, piece.start, piece.grows, &mut self.budget);
                 // What was found among bytes that were seen before has alerted before.
                 look.seen = if rule.scope == Scope::Transaction { 0 } else { piece.seen };
-                return look.holds(&list.steps, 0);
+                look.variables = self.variables;
+                let holds = look.holds(&list.steps, 0);
+                self.variables = look.variables;
+                return holds;
             }
             Target::Buffer(buffer) => buffer,
         };
@@ -484,11 +512,17 @@ impl Engine {
     }
 
     fn steps_hold(&mut self, list: &List, bytes: &[u8], grows: bool, little_endian: bool) -> bool {
-        let Engine { budget, scratch: [from, to], .. } = self;
-        if list.transforms.is_empty() {
+        let Engine { budget, scratch: [from, to], variables, .. } = self;
+        variables[LITTLE] = u64::from(little_endian);
+        let mut look = |bytes: &[u8], budget: &mut Budget| {
             let mut look = Look::new(bytes, 0, grows, budget);
-            look.variables[LITTLE] = u64::from(little_endian);
-            return look.holds(&list.steps, 0);
+            look.variables = *variables;
+            let holds = look.holds(&list.steps, 0);
+            *variables = look.variables;
+            holds
+        };
+        if list.transforms.is_empty() {
+            return look(bytes, budget);
         }
         if budget.spent {
             return false;
@@ -502,7 +536,7 @@ impl Engine {
             transform.apply(from, to);
             std::mem::swap(from, to);
         }
-        Look::new(from, 0, grows, budget).holds(&list.steps, 0)
+        look(from, budget)
     }
 
     /// Did any rule match the packet under way? Where none did, there is nothing to [finish](Engine::finish).
@@ -526,9 +560,9 @@ impl Engine {
         let mut found = std::mem::take(&mut self.found);
         // Transactions first come first served among those of one rule.
         found.sort_by_key(|found| found.rule);
-        let addresses = packet.flow.map(|flow| (flow.source, flow.target));
         let mut verdict = Verdict::Pass;
-        for one in &found {
+        let mut told = std::mem::take(&mut self.told);
+        for (at, one) in (0u32..).zip(&found) {
             let rule = &set.rules[one.rule as usize];
             let of_flow =
                 one.stream || one.transaction.is_some() || rule.scope == Scope::Addresses || rule.is_of_app_only();
@@ -538,7 +572,7 @@ impl Engine {
                         flow.passed = true;
                     }
                     if !rule.quiet {
-                        alert(rule, one);
+                        told.push(at);
                     }
                     break;
                 }
@@ -555,14 +589,21 @@ impl Engine {
                 flow.dropped = true;
             }
             let limits = rule.thresholds.iter().filter(|threshold| threshold.kind != Kind::Filter);
-            let mut told = !rule.quiet;
+            let mut tells = !rule.quiet;
             for threshold in limits {
-                told &= self.counts.alerts(threshold, rule.key(), addresses, flow.as_deref_mut(), packet.time);
+                tells &=
+                    self.counts.alerts(threshold, rule.key(), packet.flow.as_ref(), flow.as_deref_mut(), packet.time);
             }
-            if told {
-                alert(rule, one);
+            if tells {
+                told.push(at);
             }
         }
+        for at in told.drain(..) {
+            let one = &mut found[at as usize];
+            one.verdict = verdict;
+            alert(&set.rules[one.rule as usize], one);
+        }
+        self.told = told;
         found.clear();
         self.found = found;
         verdict
@@ -604,9 +645,10 @@ fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>, of_tran
 }
 
 fn numbers_hold(rule: &Rule, transaction: &Transaction, to_server: bool) -> bool {
-    rule.numbers.iter().all(|(number, compare)| {
-        let mut sides = [to_server, !to_server].into_iter().take(if rule.header.whole { 2 } else { 1 });
-        sides.any(|side| transaction.numbers(*number, side).any(|value| compare.holds(value)))
+    rule.numbers.iter().all(|(number, compare, among)| {
+        let both = rule.header.whole || transaction.is_one;
+        let sides = [true, false].into_iter().filter(|side| both || *side == to_server);
+        among.holds(compare, sides.flat_map(|side| transaction.numbers(*number, side)))
     })
 }
 
@@ -623,6 +665,11 @@ fn packet_buffer<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {
         Buffer::ICMPV6_HDR => transport(protocol::ICMPV6),
         Buffer::IGMP_HDR => transport(protocol::IGMP),
         Buffer::SCTP_HDR => transport(protocol::SCTP),
+        Buffer::SCTP_CHUNK_DATA => crate::packet_test::sctp_chunks(packet)
+            .find(|chunk| chunk.first() == Some(&0))
+            .and_then(|chunk| chunk.get(16..)),
+        Buffer::IP_SRC => packet.network.get(if packet.version == 4 { 12..16 } else { 8..24 }),
+        Buffer::IP_DST => packet.network.get(if packet.version == 4 { 16..20 } else { 24..40 }),
         Buffer::ETHER_HDR => (!packet.link.is_empty()).then_some(packet.link),
         _ => None,
     }

@@ -109,6 +109,8 @@ pub struct Transaction {
     pub events: Vec<(&'static str, bool)>,
     /// Numbers in it begin with the least byte: what `dce` asks.
     pub little_endian: bool,
+    /// Rules ask for what both sides said together, and match it once.
+    pub is_one: bool,
     /// By side: the body is still growing. What must not be there is looked for at its end.
     pub growing: [bool; 2],
 }

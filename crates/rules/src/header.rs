@@ -28,6 +28,7 @@ pub(crate) enum Protocol {
     Icmp6,
     Sctp,
     Igmp,
+    Arp,
     /// Whatever is a frame.
     Any,
     App(App),
@@ -80,7 +81,10 @@ impl Header {
 
     /// Are addresses and ports those of the packet? `turned`: of the other direction.
     pub fn fits(&self, packet: &Packet<'_>) -> bool {
-        let Some(flow) = packet.flow else { return self.protocol == Protocol::Any };
+        let Some(flow) = packet.flow else {
+            let arp = packet.link.ends_with(&[8, 6]);
+            return self.protocol == Protocol::Any || self.protocol == Protocol::Arp && arp;
+        };
         if !self.protocol.fits(packet, &flow) {
             return false;
         }
@@ -113,6 +117,7 @@ impl Protocol {
             Protocol::Icmp6 => number == protocol::ICMPV6,
             Protocol::Sctp => number == protocol::SCTP,
             Protocol::Igmp => number == protocol::IGMP,
+            Protocol::Arp => false,
         }
     }
 
@@ -157,6 +162,7 @@ fn protocol(word: Word<'_>) -> Read<Protocol> {
         "icmpv6" => Protocol::Icmp6,
         "sctp" => Protocol::Sctp,
         "igmp" => Protocol::Igmp,
+        "arp" => Protocol::Arp,
         "ether" => Protocol::Any,
         name => match App::of_name(name) {
             Some(app) => Protocol::App(app),

@@ -4,6 +4,7 @@
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, LITTLE, VARIABLES};
 use crate::content::Content;
 use crate::dataset::{Dataset, Verb};
+use crate::entropy::Entropy;
 use crate::number::Compare;
 use crate::pcre::{Pcre, Search};
 use crate::transform::{Mode64, decode64};
@@ -25,6 +26,7 @@ pub(crate) enum Step {
     Value(Compare),
     /// The buffer is a value of a set, or becomes one.
     Member(Arc<Dataset>, Verb),
+    Entropy(Entropy),
     /// Decodes base64 for the steps of [`Step::Decoded`].
     Decode64 {
         bytes: usize,
@@ -43,7 +45,7 @@ impl Step {
             Step::Pcre(pcre) => !pcre.negated,
             Step::Jump(_) | Step::Extract(_) | Step::Math(_) => true,
             Step::Test(_) | Step::DataAt(_) | Step::Size(_) | Step::Decode64 { .. } | Step::Decoded(_) => false,
-            Step::Value(_) | Step::Member(..) => false,
+            Step::Value(_) | Step::Member(..) | Step::Entropy(_) => false,
         }
     }
 
@@ -60,7 +62,7 @@ impl Step {
             }
             Step::Pcre(pcre) => pcre.negated,
             Step::DataAt(at) => at.negated,
-            Step::Size(_) => true,
+            Step::Size(_) | Step::Entropy(_) => true,
             _ => false,
         }
     }
@@ -75,7 +77,7 @@ impl Step {
             Step::Math(math) => math.source.relative,
             Step::DataAt(at) => at.relative,
             Step::Decode64 { relative, .. } => *relative,
-            Step::Size(_) | Step::Decoded(_) | Step::Value(_) | Step::Member(..) => false,
+            Step::Size(_) | Step::Entropy(_) | Step::Decoded(_) | Step::Value(_) | Step::Member(..) => false,
         }
     }
 }
@@ -201,7 +203,7 @@ impl<'a> Look<'a> {
             },
             Step::Math(math) => match math.take(self.buffer, from, &self.variables) {
                 Some((value, end)) => {
-                    self.reaches(math.source.reach(from, math.source.count, &self.variables));
+                    self.reaches(end);
                     self.set(math.variable, value, end, rest)
                 }
                 None => false,
@@ -224,6 +226,12 @@ impl<'a> Look<'a> {
                 self.reaches(self.buffer.len());
                 let may = !self.grows && self.budget.take_bytes(self.buffer.len());
                 may && set.holds(*verb, self.buffer) && self.holds(rest, from)
+            }
+            Step::Entropy(entropy) => {
+                self.reaches(self.buffer.len());
+                // Each byte is counted, which takes longer than to look for one.
+                let work = u32::try_from(self.buffer.len() / 8).unwrap_or(u32::MAX);
+                !self.grows && self.budget.take_many(work) && entropy.holds(self.buffer) && self.holds(rest, from)
             }
             Step::Decode64 { bytes, offset, relative } => {
                 let base = if *relative { from } else { 0 };

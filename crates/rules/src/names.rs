@@ -215,6 +215,9 @@ buffers! {
     ICMPV6_HDR "icmpv6.hdr" "" Packet, Both;
     IGMP_HDR "igmp.hdr" "" Packet, Both;
     SCTP_HDR "sctp.hdr" "" Packet, Both;
+    SCTP_CHUNK_DATA "sctp.chunk_data" "" Packet, Both;
+    IP_SRC "ip.src" "" Packet, Both;
+    IP_DST "ip.dst" "" Packet, Both;
     ETHER_HDR "ether.hdr" "" Packet, Both;
     HTTP_URI "http.uri" "http_uri" Of(App::Http), Request;
     HTTP_URI_RAW "http.uri.raw" "http_raw_uri" Of(App::Http), Request;
@@ -465,7 +468,7 @@ const MQTT_TYPES: &[(&str, u64)] = &[
     ("DISCONNECT", 14),
     ("AUTH", 15),
 ];
-const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2)];
+const RFB_RESULTS: &[(&str, u64)] = &[("ok", 0), ("fail", 1), ("toomany", 2), ("unknown", 3)];
 const HTTP2_FRAMES: &[(&str, u64)] = &[
     ("DATA", 0),
     ("HEADERS", 1),
@@ -548,6 +551,7 @@ numbers! {
     IKE_KEY_EXCHANGE_PAYLOAD_LENGTH "ike.key_exchange_payload_length" Ike, Both, 32, &[];
     IKE_NONCE_PAYLOAD_LENGTH "ike.nonce_payload_length" Ike, Both, 32, &[];
     SMB_VERSION "smb.version" Smb, Both, 8, &[];
+    FTPDATA_COMMAND "ftpdata_command" FtpData, Both, 8, &[("retr", 1), ("stor", 2)];
 }
 
 impl Number {
@@ -566,34 +570,8 @@ impl Number {
 /// Events that the caller may report, by the option that asks for them. A rule that asks for another one is refused: it
 /// would never match.
 pub const EVENTS: &[(&str, &[&str])] = &[
-    (
-        "decode-event",
-        &[
-            "ipv4.pkt_too_small",
-            "ipv4.hlen_too_small",
-            "ipv4.iplen_smaller_than_hlen",
-            "ipv4.trunc_pkt",
-            "ipv4.wrong_ip_version",
-            "ipv4.icmpv6",
-            "ipv6.pkt_too_small",
-            "ipv6.trunc_pkt",
-            "ipv6.trunc_exthdr",
-            "ipv6.wrong_ip_version",
-            "ipv6.icmpv4",
-            "tcp.pkt_too_small",
-            "tcp.hlen_too_small",
-            "tcp.invalid_optlen",
-            "tcp.opt_invalid_len",
-            "udp.pkt_too_small",
-            "udp.hlen_too_small",
-            "udp.hlen_invalid",
-            "udp.len_invalid",
-            "icmpv4.pkt_too_small",
-            "icmpv6.pkt_too_small",
-            "sctp.pkt_too_small",
-        ],
-    ),
-    ("stream-event", &["reassembly_seq_gap"]),
+    ("decode-event", crate::events::DECODE),
+    ("stream-event", crate::events::STREAM),
     (
         "app-layer-event",
         &[
@@ -608,6 +586,94 @@ pub const EVENTS: &[(&str, &[&str])] = &[
             "http2.authority_host_mismatch",
             "http2.userinfo_in_uri",
             "smb.file_overlap",
+            "applayer_detect_protocol_only_one_direction",
+            "applayer_mismatch_protocol_both_directions",
+            "applayer_no_tls_after_starttls",
+            "applayer_proto_detection_skipped",
+            "applayer_wrong_direction_first_data",
+            "dhcp.malformed_options",
+            "dhcp.truncated_options",
+            "ftp.request_command_too_long",
+            "ftp.response_command_too_long",
+            "ftp.too_many_transactions",
+            "http.100_continue_already_seen",
+            "http.abnormal_ce_header",
+            "http.double_encoded_uri",
+            "http.duplicate_content_length_field_in_request",
+            "http.duplicate_content_length_field_in_response",
+            "http.host_header_ambiguous",
+            "http.invalid_content_length_field_in_request",
+            "http.invalid_content_length_field_in_response",
+            "http.invalid_request_field_folding",
+            "http.invalid_response_field_folding",
+            "http.invalid_transfer_encoding_value_in_request",
+            "http.invalid_transfer_encoding_value_in_response",
+            "http.method_delim_non_compliant",
+            "http.missing_host_header",
+            "http.range_invalid",
+            "http.request_auth_unrecognized",
+            "http.request_field_missing_colon",
+            "http.request_field_too_long",
+            "http.request_header_host_invalid",
+            "http.request_header_invalid",
+            "http.request_header_repetition",
+            "http.request_line_leading_whitespace",
+            "http.request_uri_host_invalid",
+            "http.response_abnormal_transfer_encoding",
+            "http.response_chunked_old_proto",
+            "http.response_field_missing_colon",
+            "http.response_field_too_long",
+            "http.response_header_invalid",
+            "http.response_header_repetition",
+            "http.response_invalid_protocol",
+            "http.response_invalid_status",
+            "http.too_many_encoding_layers",
+            "http.unable_to_match_response_to_request",
+            "http.uri_delim_non_compliant",
+            "mqtt.double_connect",
+            "mqtt.invalid_qos_level",
+            "mqtt.malformed_traffic",
+            "mqtt.missing_connect",
+            "mqtt.missing_msg_id",
+            "mqtt.missing_publish",
+            "mqtt.missing_subscribe",
+            "mqtt.missing_unsubscribe",
+            "mqtt.unassigned_msg_type",
+            "mqtt.unintroduced_message",
+            "rfb.unimplemented_security_type",
+            "rfb.unknown_security_result",
+            "smtp.bdat_chunk_len_exceeded",
+            "smtp.data_command_rejected",
+            "smtp.invalid_reply",
+            "smtp.max_command_line_len_exceeded",
+            "smtp.max_reply_line_len_exceeded",
+            "smtp.no_server_welcome_message",
+            "smtp.tls_rejected",
+            "smtp.unable_to_match_reply_with_request",
+            "ssh.invalid_banner",
+            "ssh.invalid_record",
+            "ssh.long_banner",
+            "tls.certificate_invalid_length",
+            "tls.certificate_invalid_string",
+            "tls.certificate_missing_element",
+            "tls.certificate_unknown_element",
+            "tls.dataleak_heartbeat_mismatch",
+            "tls.error_message_encountered",
+            "tls.handshake_invalid_length",
+            "tls.heartbeat_message",
+            "tls.invalid_certificate",
+            "tls.invalid_handshake_message",
+            "tls.invalid_heartbeat_message",
+            "tls.invalid_record_type",
+            "tls.invalid_record_version",
+            "tls.invalid_sni_length",
+            "tls.invalid_sni_type",
+            "tls.invalid_ssl_record",
+            "tls.invalid_sslv2_header",
+            "tls.invalid_tls_header",
+            "tls.multiple_sni_extensions",
+            "tls.overflow_heartbeat_message",
+            "tls.too_many_records_in_packet",
         ],
     ),
 ];

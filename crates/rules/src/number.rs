@@ -94,6 +94,62 @@ impl Compare {
     }
 }
 
+/// Which of several numbers a comparison is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Among {
+    /// One of them at least.
+    Any,
+    /// All of them; also where there is none, if so said.
+    All { or_none: bool },
+    /// The one at this place; from the end where it is below 0. Also where there is none, if so said.
+    At { place: i64, or_none: bool },
+    /// This many of them.
+    Count(Compare),
+}
+
+impl Among {
+    /// Reads what stands behind the comma.
+    pub fn read(word: Word<'_>) -> Read<Among> {
+        let (text, or_none) =
+            word.text.strip_prefix("or_absent ").map_or((word.text, false), |rest| (rest.trim(), true));
+        Ok(match text {
+            "any" => Among::Any,
+            "all" => Among::All { or_none: true },
+            "all1" => Among::All { or_none: false },
+            _ if text.starts_with("nb") => {
+                let count = Word::new(&text[2..], word.at + word.text.len() - text.len() + 2);
+                Among::Count(Compare::read(count, 32, |_| None)?)
+            }
+            _ => {
+                let number = Word::new(text, word.at + word.text.len() - text.len());
+                Among::At { place: crate::text::number(number)?, or_none }
+            }
+        })
+    }
+
+    /// Does the comparison hold for those of these numbers that are meant?
+    pub fn holds(self, compare: &Compare, mut numbers: impl Iterator<Item = u64>) -> bool {
+        match self {
+            Among::Any => numbers.any(|number| compare.holds(number)),
+            Among::All { or_none } => {
+                let (mut none, mut all) = (true, true);
+                numbers.for_each(|number| {
+                    none = false;
+                    all &= compare.holds(number);
+                });
+                all && (or_none || !none)
+            }
+            Among::At { place, or_none } => {
+                let all: Vec<u64> = numbers.collect();
+                let place = if place < 0 { place + all.len() as i64 } else { place };
+                let one = usize::try_from(place).ok().and_then(|place| all.get(place));
+                one.map_or(or_none, |number| compare.holds(*number))
+            }
+            Among::Count(count) => count.holds(numbers.filter(|number| compare.holds(*number)).count() as u64),
+        }
+    }
+}
+
 fn between(word: Word<'_>, low: u64, high: u64) -> Read<Compare> {
     if low >= high {
         return word.wrong(format!("no number lies between {low} and {high}"));
@@ -123,6 +179,30 @@ mod tests {
         }
         for text in ["", "x", "10-5", "65536", ">", "5<>5"] {
             assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_of_several() {
+        let check = |text: &str, numbers: &[u64], expected: bool| {
+            let among = Among::read(Word::new(text, 0)).unwrap();
+            assert_eq!(among.holds(&Compare::Equal(5), numbers.iter().copied()), expected, "{text} of {numbers:?}");
+        };
+        check("any", &[1, 5], true);
+        check("any", &[], false);
+        check("all", &[5, 5], true);
+        check("all", &[5, 1], false);
+        check("all", &[], true);
+        check("all1", &[], false);
+        check("0", &[5, 1], true);
+        check("1", &[5, 1], false);
+        check("-1", &[1, 5], true);
+        check("2", &[5], false);
+        check("or_absent 2", &[5], true);
+        check("nb>1", &[5, 5], true);
+        check("nb>1", &[5, 1], false);
+        for wrong in ["", "some", "1.5", "nb"] {
+            assert!(Among::read(Word::new(wrong, 0)).is_err(), "{wrong}");
         }
     }
 }

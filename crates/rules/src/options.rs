@@ -5,11 +5,12 @@ use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, Names, Sou
 use crate::class::class;
 use crate::content::{Content, Num};
 use crate::dataset::{Datasets, Kind, Verb, size};
+use crate::entropy::Entropy;
 use crate::header::{Header, Protocol};
 use crate::inspect::Step;
 use crate::mistake::{Read, Wrong};
 use crate::names::{App, Buffer, Number, Origin, Way};
-use crate::number::Compare;
+use crate::number::{Among, Compare};
 use crate::packet_test::PacketTest;
 use crate::pcre;
 use crate::rule::{Action, FRAME, Fast, FlowTest, List, Rule, Scope, Target};
@@ -174,6 +175,12 @@ impl Reader<'_> {
                 }
                 self.push(Step::Size(Compare::read(option.needed()?, 64, |_| None)?));
             }
+            "entropy" => drop(self.push(Step::Entropy(Entropy::read(option)?))),
+            "ftpbounce" => {
+                option.bare()?;
+                self.set_app(option.name, App::Ftp)?;
+                self.rule.events.push("ftp.bounce");
+            }
             "urilen" => {
                 let value = option.needed()?;
                 let words = value.split(',');
@@ -259,9 +266,15 @@ impl Reader<'_> {
                 let known = about.words.iter().find(|word| word.0.eq_ignore_ascii_case(text));
                 known.map(|word| word.1)
             };
-            let compare = Compare::read(option.needed()?, about.bits, word)?;
+            let words = option.needed()?.split(',');
+            let compare = Compare::read(words[0], about.bits, word)?;
+            let among = match words[1..] {
+                [] => Among::Any,
+                [among] => Among::read(among)?,
+                [_, more, ..] => return more.wrong(format!("{name} takes a comparison and a place")),
+            };
             self.set_app(option.name, about.app)?;
-            self.rule.numbers.push((number, compare));
+            self.rule.numbers.push((number, compare, among));
             return Ok(());
         }
         if let Some(transform) = Transform::read(option)? {
@@ -282,7 +295,9 @@ impl Reader<'_> {
             return Ok(());
         }
         if let Some(test) = PacketTest::read(option)? {
-            if let (PacketTest::Event(event), "app-layer-event") = (&test, name) {
+            if let (PacketTest::Event(event), "app-layer-event") = (&test, name)
+                && !event.starts_with("applayer_")
+            {
                 let app = event.split('.').next().and_then(App::of_name);
                 if let Some(app) = app {
                     self.set_app(option.name, app)?;
@@ -378,7 +393,7 @@ impl Reader<'_> {
             _ => Compare::read(Word::new(rest, value.at + name.len()), 32, |_| None)?,
         };
         self.set_app(option.name, App::Http2)?;
-        self.rule.numbers.push((number, compare));
+        self.rule.numbers.push((number, compare, Among::Any));
         Ok(())
     }
 
@@ -396,7 +411,7 @@ impl Reader<'_> {
                 return word.wrong(format!("a frame of a WebSocket has no flag {name}"));
             };
             let compare = Compare::Bits { mask: *mask, value: *mask, negated };
-            self.rule.numbers.push((Number::WEBSOCKET_FLAGS, compare));
+            self.rule.numbers.push((Number::WEBSOCKET_FLAGS, compare, Among::Any));
         }
         Ok(())
     }
@@ -815,8 +830,10 @@ fn requires(value: Word<'_>) -> Read<()> {
             Some("version" | "feature" | "keyword") => {}
             _ => return word.wrong("requires takes version, feature and keyword"),
         }
-        let known = ["ja3", "ja4"];
-        if word.text.strip_prefix("feature").is_some_and(|name| !known.contains(&name.trim())) {
+        // Fingerprints of TLS are always there.
+        if let Some(feature) = word.text.strip_prefix("feature ")
+            && !matches!(feature.trim(), "ja3" | "ja4")
+        {
             return word.wrong("a feature that is asked for is not supported");
         }
     }

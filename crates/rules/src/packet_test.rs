@@ -30,6 +30,9 @@ pub(crate) enum PacketTest {
     IcmpId(Compare),
     IcmpSequence(Compare),
     IgmpType(Compare),
+    SctpTag(Compare),
+    SctpChunkType(Compare),
+    SctpChunkCount(Compare),
     StreamSize { side: Side, compare: Compare },
     App { app: App, negated: bool },
     Event(&'static str),
@@ -102,6 +105,9 @@ impl PacketTest {
             "icmp_id" => PacketTest::IcmpId(compare(16)?),
             "icmp_seq" => PacketTest::IcmpSequence(compare(16)?),
             "igmp.type" => PacketTest::IgmpType(compare(8)?),
+            "sctp.vtag" => PacketTest::SctpTag(compare(32)?),
+            "sctp.chunk_cnt" => PacketTest::SctpChunkCount(compare(16)?),
+            "sctp.chunk_type" => PacketTest::SctpChunkType(Compare::read(option.needed()?, 8, chunk_type)?),
             "stream_size" => stream_size(option.needed()?)?,
             "app-layer-protocol" => app(option.needed()?)?,
             "flow.age" => PacketTest::Age(compare(32)?),
@@ -182,6 +188,14 @@ impl PacketTest {
                 let igmp = packet.flow.is_some_and(|flow| flow.protocol == packet::frame::protocol::IGMP);
                 some(compare, packet.transport.first().filter(|_| igmp).map(|kind| u64::from(*kind)))
             }
+            PacketTest::SctpTag(compare) => {
+                let tag = packet.transport.get(4..8).filter(|_| is_sctp(packet));
+                some(compare, tag.map(|four| four.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))))
+            }
+            PacketTest::SctpChunkType(compare) => {
+                sctp_chunks(packet).any(|chunk| chunk.first().is_some_and(|kind| compare.holds(u64::from(*kind))))
+            }
+            PacketTest::SctpChunkCount(compare) => is_sctp(packet) && compare.holds(sctp_chunks(packet).count() as u64),
             PacketTest::StreamSize { side, compare } => flow.is_some_and(|flow| side.holds(flow.stream_bytes, compare)),
             PacketTest::App { app, negated } => {
                 flow.is_some_and(|flow| flow.app_known && app.includes(flow.app) != *negated)
@@ -271,6 +285,8 @@ fn ip_option(value: Word<'_>) -> Read<PacketTest> {
         "lsrr" => Some(131),
         "ssrr" => Some(137),
         "satid" => Some(136),
+        "rtralt" => Some(148),
+        "cipso" => Some(134),
         "any" => None,
         other => return value.wrong(format!("\u{201c}{other}\u{201d} is no option of IP")),
     };
@@ -294,6 +310,58 @@ fn has_option(header: &[u8], wanted: Option<u8>) -> bool {
         rest = rest.get(length..).unwrap_or_default();
     }
     false
+}
+
+/// Types of SCTP's chunks (RFC 9260, 3.2).
+pub(crate) const SCTP_CHUNKS: &[(&str, u64)] = &[
+    ("data", 0),
+    ("init", 1),
+    ("init_ack", 2),
+    ("sack", 3),
+    ("heartbeat", 4),
+    ("heartbeat_ack", 5),
+    ("abort", 6),
+    ("shutdown", 7),
+    ("shutdown_ack", 8),
+    ("error", 9),
+    ("cookie_echo", 10),
+    ("cookie_ack", 11),
+    ("ecne", 12),
+    ("cwr", 13),
+    ("shutdown_complete", 14),
+    ("auth", 15),
+    ("i_data", 64),
+    ("asconf_ack", 128),
+    ("re_config", 130),
+    ("pad", 132),
+    ("forward_tsn", 192),
+    ("asconf", 193),
+    ("i_forward_tsn", 194),
+];
+
+fn chunk_type(name: &str) -> Option<u64> {
+    SCTP_CHUNKS.iter().find(|known| known.0.eq_ignore_ascii_case(name)).map(|known| known.1)
+}
+
+fn is_sctp(packet: &Packet<'_>) -> bool {
+    let sctp = packet.flow.is_some_and(|flow| flow.protocol == packet::frame::protocol::SCTP);
+    sctp && !packet.fragment && packet.transport.len() >= 12
+}
+
+/// The chunks of a packet of SCTP, each with its header and as far as it was captured.
+pub(crate) fn sctp_chunks<'a>(packet: &Packet<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let mut rest = if is_sctp(packet) { packet.payload } else { &[] };
+    std::iter::from_fn(move || {
+        let &[_, _, high, low, ..] = rest else { return None };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if length < 4 {
+            rest = &[];
+            return None;
+        }
+        let chunk = &rest[..length.min(rest.len())];
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(chunk)
+    })
 }
 
 fn flags(value: Word<'_>) -> Read<PacketTest> {
@@ -388,7 +456,14 @@ fn app(value: Word<'_>) -> Read<PacketTest> {
 
 fn event(kind: &str, value: Word<'_>) -> Read<PacketTest> {
     let known = EVENTS.iter().find(|events| events.0 == kind).map_or(&[][..], |events| events.1);
-    let name = value.text.trim_start_matches("stream.");
+    // Other rules have other names for these.
+    let name = match value.text.trim_start_matches("stream.") {
+        "3whs_synack_resend_with_diff_ack" => "3whs_synack_resend_with_different_ack",
+        "dns.not_request" => "dns.not_a_request",
+        "dns.not_response" => "dns.not_a_response",
+        "est_synack_resend_with_diff_ack" => "est_synack_resend_with_different_ack",
+        name => name,
+    };
     match known.iter().find(|known| **known == name) {
         Some(name) => Ok(PacketTest::Event(name)),
         None => value.wrong(format!("the event {} is not supported", value.text)),

@@ -73,14 +73,18 @@ pub(crate) fn read(value: Word<'_>) -> Read<(Pcre, Option<&'static str>)> {
             'V' => of("http.user_agent")?,
             'W' => of("http.host")?,
             'Z' => of("http.host.raw")?,
-            ',' => return here.wrong("variables of expressions are not supported"),
+            ',' => {
+                captures(Word::new(&flags[at + 1..], text.at + end + 2 + at))?;
+                break;
+            }
             other => return here.wrong(format!("the flag {other} is not known")),
         }
     }
-    if body.contains("(?P<flow_") || body.contains("(?P<pkt_") || body.contains("(?P<alert_") {
-        return text.wrong("variables of expressions are not supported");
-    }
-    let body = if flags.contains('A') { format!("\\A(?:{body})") } else { body.to_string() };
+    let body = if flags.split(',').next().is_some_and(|flags| flags.contains('A')) {
+        format!("\\A(?:{body})")
+    } else {
+        body.to_string()
+    };
     let has = |flag| inline.contains(flag);
     config = config
         .case_insensitive(has('i'))
@@ -104,6 +108,17 @@ pub(crate) fn read(value: Word<'_>) -> Read<(Pcre, Option<&'static str>)> {
         }
     };
     Ok((Pcre { machine, negated, relative, relative_next: false }, buffer))
+}
+
+/// The names of what brackets capture, for those who read alerts: they change nothing about which there are.
+fn captures(names: Word<'_>) -> Read<()> {
+    for word in names.split(',') {
+        match word.text.split_once(':') {
+            Some(("flow" | "pkt" | "alert", name)) if !name.is_empty() => {}
+            _ => return word.wrong("a capture is named by flow:, pkt: or alert: and a name"),
+        }
+    }
+    Ok(())
 }
 
 fn first_line(error: &meta::BuildError) -> String {
@@ -285,7 +300,11 @@ mod tests {
 
     #[test]
     fn what_is_refused() {
-        for wrong in ["a", "/a", "/a/q", "/(/", "/a/UH", "/(?P<flow_x>a)/"] {
+        for right in ["/(?P<flow_x>a)/", "/(a)(b)/,flow:x, pkt:y", "/(a)/U,alert:x"] {
+            let value = format!("\"{right}\"");
+            assert!(read(Word::new(&value, 0)).is_ok(), "{right}");
+        }
+        for wrong in ["a", "/a", "/a/q", "/(/", "/a/UH", "/(a)/,x", "/(a)/,flow:"] {
             let value = format!("\"{wrong}\"");
             assert!(read(Word::new(&value, 0)).is_err(), "{wrong}");
         }

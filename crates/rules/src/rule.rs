@@ -3,7 +3,7 @@
 use crate::header::{Header, Protocol};
 use crate::inspect::Step;
 use crate::names::{App, Buffer, Number};
-use crate::number::Compare;
+use crate::number::{Among, Compare};
 use crate::packet_test::PacketTest;
 use crate::state::{StateChange, StateTest, Verb};
 use crate::threshold::Threshold;
@@ -138,7 +138,7 @@ pub struct Rule {
     pub(crate) flow: FlowTest,
     pub(crate) packet: Vec<PacketTest>,
     pub(crate) lists: Vec<List>,
-    pub(crate) numbers: Vec<(Number, Compare)>,
+    pub(crate) numbers: Vec<(Number, Compare, Among)>,
     /// Events of transactions that it asks for.
     pub(crate) events: Vec<&'static str>,
     pub(crate) tests: Vec<StateTest>,

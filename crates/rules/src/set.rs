@@ -9,6 +9,7 @@ use crate::inspect::Budget;
 use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
+use crate::packet_test::PacketTest;
 use crate::rule::{List, Rule, Scope, Target};
 use crate::text;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
@@ -141,6 +142,8 @@ pub struct RuleSet {
     /// A rule looks at files as a whole.
     pub(crate) whole_files: bool,
     pub(crate) datasets: Datasets,
+    /// Rules ask for events of headers, of TCP connections, and of applications.
+    pub(crate) events: [bool; 3],
     left_out: Vec<Mistake>,
 }
 
@@ -195,6 +198,7 @@ impl RuleSet {
             frames: false,
             whole_files: false,
             datasets,
+            events: [false; 3],
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
@@ -228,6 +232,12 @@ impl RuleSet {
         set.frames = rules.iter().any(|rule| rule.lists.iter().any(List::is_of_frame));
         set.whole_files = rules.iter().any(|rule| rule.lists.iter().any(List::is_of_whole_file));
         set.whole = rules.iter().any(|rule| rule.header.whole);
+        let asks = |known: &[&str]| {
+            let known = |test: &PacketTest| matches!(test, PacketTest::Event(event) if known.contains(event));
+            rules.iter().any(|rule| rule.packet.iter().any(known))
+        };
+        let of_apps = rules.iter().any(|rule| !rule.events.is_empty());
+        set.events = [asks(crate::events::DECODE), asks(crate::events::STREAM), of_apps];
         set.rules = rules;
         Ok(set)
     }

@@ -4,7 +4,8 @@
 use crate::mistake::Read;
 use crate::state::{FlowState, is_purge_due};
 use crate::text::{Opt, Word, unsigned};
-use base::limits::RULES_THRESHOLDS;
+use base::limits::{RULES_THRESHOLDS, RULES_UNIQUE_PORTS};
+use packet::Flow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
@@ -33,6 +34,13 @@ pub(crate) enum Track {
     Flow,
 }
 
+/// Of which port different ones are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unique {
+    Source,
+    Target,
+}
+
 /// A limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threshold {
@@ -42,6 +50,8 @@ pub(crate) struct Threshold {
     pub seconds: u32,
     /// Of [`Kind::Backoff`], which has at least 2.
     pub multiplier: u32,
+    /// Counts different ports, not matches.
+    pub unique: Option<Unique>,
 }
 
 impl Threshold {
@@ -54,7 +64,7 @@ impl Threshold {
         };
         let value = option.needed()?;
         let (mut kind, mut track, mut count, mut seconds) = (filter.then_some(Kind::Filter), None, None, None);
-        let mut multiplier = None;
+        let (mut multiplier, mut unique) = (None, None);
         for word in value.split(',') {
             let (name, rest) = word.text.split_once(' ').unwrap_or((word.text, ""));
             let rest = Word::new(rest, word.at + name.len() + 1).trim();
@@ -83,6 +93,16 @@ impl Threshold {
                     multiplier = Some(unsigned(rest, 32)?.max(2) as u32);
                     seconds = Some(u32::MAX);
                 }
+                "unique_on" if filter => {
+                    unique = Some(match rest.text {
+                        "src_port" => Unique::Source,
+                        "dst_port" => Unique::Target,
+                        other => {
+                            return rest
+                                .wrong(format!("unique_on takes src_port or dst_port, not \u{201c}{other}\u{201d}"));
+                        }
+                    });
+                }
                 "seconds" => seconds = Some(unsigned(rest, 32)? as u32),
                 _ => return word.wrong(format!("{} does not know \u{201c}{name}\u{201d}", option.name.text)),
             }
@@ -90,10 +110,13 @@ impl Threshold {
         if kind == Some(Kind::Backoff) && multiplier.is_none() {
             return value.wrong("threshold of type backoff needs a multiplier");
         }
+        if unique.is_some() && track == Some(Track::Flow) {
+            return value.wrong("a flow has one pair of ports");
+        }
         let multiplier = multiplier.unwrap_or(1);
         match (kind, track, count, seconds) {
             (Some(kind), Some(track), Some(count), Some(seconds)) if count > 0 && seconds > 0 => {
-                Ok(Some(Threshold { kind, track, count, seconds, multiplier }))
+                Ok(Some(Threshold { kind, track, count, seconds, multiplier, unique }))
             }
             _ => value.wrong(format!("{} needs type, track, count and seconds, none of them 0", option.name.text)),
         }
@@ -104,18 +127,22 @@ impl Threshold {
 type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 
 /// How many came since when.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     count: u32,
     start: u64,
     /// When its period ends.
     end: u64,
+    /// The ports that were counted, where different ones are.
+    ports: Vec<u16>,
 }
 
 /// Counts of all rules.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     table: HashMap<Who, Entry>,
+    /// Ports that its entries keep.
+    ports: usize,
     /// When what had ended was taken out.
     purged: u64,
     /// A limit was met.
@@ -128,12 +155,12 @@ impl Counts {
         &mut self,
         threshold: &Threshold,
         key: u64,
-        addresses: Option<(IpAddr, IpAddr)>,
+        packet: Option<&Flow>,
         flow: Option<&mut FlowState>,
         now: u64,
     ) -> bool {
         let period = u64::from(threshold.seconds) * 1_000_000_000;
-        let (source, target) = addresses.map_or((None, None), |(source, target)| (Some(source), Some(target)));
+        let (source, target) = (packet.map(|packet| packet.source), packet.map(|packet| packet.target));
         let who = match threshold.track {
             Track::Source => (source, None),
             Track::Target => (target, None),
@@ -158,13 +185,33 @@ impl Counts {
         if full && !self.table.contains_key(&who) {
             if is_purge_due(&mut self.purged, now) {
                 self.table.retain(|_, entry| entry.end > now);
+                self.ports = self.table.values().map(|entry| entry.ports.len()).sum();
             }
             if self.table.len() >= RULES_THRESHOLDS {
                 self.full = true;
                 return true;
             }
         }
-        let entry = self.table.entry(who).or_insert(Entry { count: 0, start: now, end: 0 });
+        let entry = self.table.entry(who).or_insert(Entry { count: 0, start: now, end: 0, ports: Vec::new() });
+        if let Some((unique, packet)) = threshold.unique.zip(packet) {
+            if now.saturating_sub(entry.start) >= period {
+                self.ports -= entry.ports.len();
+                *entry = Entry { count: 0, start: now, end: 0, ports: Vec::new() };
+            }
+            let port = if unique == Unique::Source { packet.source_port } else { packet.target_port };
+            entry.end = entry.start.saturating_add(period);
+            let is_known = entry.ports.contains(&port);
+            // More than what is asked for need not be told apart.
+            if !is_known && entry.ports.len() <= threshold.count as usize {
+                if self.ports >= RULES_UNIQUE_PORTS {
+                    self.full = true;
+                    return true;
+                }
+                self.ports += 1;
+                entry.ports.push(port);
+            }
+            return entry.ports.len() > threshold.count as usize;
+        }
         let alerts = count_one(threshold, &mut entry.count, &mut entry.start, now, period);
         entry.end = entry.start.saturating_add(period);
         alerts
@@ -216,14 +263,38 @@ mod tests {
     }
 
     #[test]
+    fn different_ports_are_counted() {
+        let value = "track by_dst, count 1, seconds 60, unique_on dst_port";
+        let option = Opt { name: Word::new("detection_filter", 0), value: Some(Word::new(value, 0)) };
+        let threshold = Threshold::read(&option).unwrap().unwrap();
+        let mut counts = Counts::default();
+        let mut alerts = |port: u16, second: u64| {
+            let host = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+            let packet = Flow { source: host, target: host, source_port: port, target_port: port, protocol: 6 };
+            counts.alerts(&threshold, 1, Some(&packet), None, second * 1_000_000_000)
+        };
+        let found = [(80, 1), (80, 2), (81, 3), (80, 4), (80, 70)].map(|(port, second)| alerts(port, second));
+        assert_eq!(found, [false, false, true, true, false]);
+        for wrong in [
+            "track by_dst, count 1, seconds 60, unique_on ttl",
+            "track by_flow, count 1, seconds 1, unique_on src_port",
+        ] {
+            let option = Opt { name: Word::new("detection_filter", 0), value: Some(Word::new(wrong, 0)) };
+            assert!(Threshold::read(&option).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_full_table_forgot_what_it_counted() {
         const SECOND: u64 = 1_000_000_000;
-        let threshold = |kind, seconds| Threshold { kind, track: Track::Source, count: 2, seconds, multiplier: 1 };
+        let threshold =
+            |kind, seconds| Threshold { kind, track: Track::Source, count: 2, seconds, multiplier: 1, unique: None };
         let (long, short) = (threshold(Kind::Filter, 60), threshold(Kind::Limit, 1));
         let mut counts = Counts::default();
         let mut alerts = |threshold: &Threshold, key: u64, host: u32, now: u64| {
             let host = IpAddr::V4(std::net::Ipv4Addr::from(host));
-            let alerts = counts.alerts(threshold, key, Some((host, host)), None, now);
+            let packet = Flow { source: host, target: host, source_port: 0, target_port: 0, protocol: 6 };
+            let alerts = counts.alerts(threshold, key, Some(&packet), None, now);
             (alerts, counts.table.len(), std::mem::take(&mut counts.full))
         };
         for host in 0..RULES_THRESHOLDS as u32 {

@@ -3,6 +3,7 @@
 use crate::mistake::Read;
 use crate::pcre::{Pcre, Search};
 use crate::text::{Opt, Word, number};
+use base::limits::RULES_INFLATED_BYTES;
 use base64::Engine as _;
 use md5::Digest as _;
 
@@ -39,6 +40,9 @@ pub(crate) enum Transform {
         truncate: bool,
     },
     Pcre(Box<Pcre>),
+    /// Decompresses, and gives this many bytes at most.
+    Gunzip(usize),
+    Zlib(usize),
 }
 
 /// How strictly base64 is read.
@@ -84,6 +88,8 @@ impl Transform {
                 }
             }
             "from_base64" => from_base64(option).map(Some),
+            "gunzip" => inflated_most(option).map(|most| Some(Transform::Gunzip(most))),
+            "zlib_deflate" => inflated_most(option).map(|most| Some(Transform::Zlib(most))),
             "subslice" => {
                 let value = option.needed()?;
                 let words = value.split(',');
@@ -114,7 +120,12 @@ impl Transform {
 
     /// Steps that it takes beside those of the bytes.
     pub fn steps(&self, bytes: usize) -> u32 {
-        if let Transform::Pcre(pcre) = self { pcre.steps(bytes) } else { 0 }
+        match self {
+            Transform::Pcre(pcre) => pcre.steps(bytes),
+            // A step for what looking through so many bytes takes.
+            Transform::Gunzip(most) | Transform::Zlib(most) => u32::try_from(most / 16).unwrap_or(u32::MAX),
+            _ => 0,
+        }
     }
 
     /// Gives what becomes of these bytes.
@@ -173,12 +184,35 @@ impl Transform {
                     to.extend_from_slice(subslice(from, *offset, *bytes));
                 }
             }
+            Transform::Gunzip(most) => inflate(flate2::read::MultiGzDecoder::new(from), *most, to),
+            Transform::Zlib(most) => inflate(flate2::read::ZlibDecoder::new(from), *most, to),
             Transform::Pcre(pcre) => match pcre.find(from, 0, 0, &mut String::new()) {
                 Search::Found(start, end) => to.extend_from_slice(&from[start..end]),
                 Search::None | Search::TooLong => to.extend_from_slice(from),
             },
         }
     }
+}
+
+/// `max-size N`.
+fn inflated_most(option: &Opt<'_>) -> Read<usize> {
+    const USUAL: usize = 1024;
+    let Some(value) = option.value else { return Ok(USUAL) };
+    let Some(size) = value.text.strip_prefix("max-size ") else {
+        return value.wrong("max-size and a number are needed");
+    };
+    let size = Word::new(size, value.at + "max-size ".len()).trim();
+    match crate::text::unsigned(size, 32)? as usize {
+        most @ 1..=RULES_INFLATED_BYTES => Ok(most),
+        _ => size.wrong(format!("max-size is from 1 to {RULES_INFLATED_BYTES}")),
+    }
+}
+
+/// What comes out, as far as it can be read.
+fn inflate(from: impl std::io::Read, most: usize, to: &mut Vec<u8>) {
+    use std::io::Read as _;
+    // An error ends what is whole, which `to` has by then.
+    let _ = from.take(most as u64).read_to_end(to);
 }
 
 /// `offset N,extract LENGTH PLACE`.
@@ -311,6 +345,14 @@ mod tests {
         check("subslice", Some("-9, truncate"), b"abcdef", b"abcdef");
         check("pcrexform", Some("\"b.\""), b"abcd", b"bc");
         check("header_lowercase", None, b"A-B: C\r\nD: E\r\n", b"a-b: C\r\nd: E\r\n");
+        let packed: &[u8] =
+            &[31, 139, 8, 0, 0, 0, 0, 0, 0, 3, 75, 76, 74, 78, 76, 74, 6, 0, 76, 153, 110, 114, 6, 0, 0, 0];
+        check("gunzip", None, packed, b"abcabc");
+        check("gunzip", Some("max-size 4"), packed, b"abca");
+        check("gunzip", None, &packed[..18], b"abcabc");
+        check("gunzip", None, b"abc", b"");
+        let packed: &[u8] = &[120, 156, 75, 76, 74, 78, 76, 74, 6, 0, 8, 12, 2, 77];
+        check("zlib_deflate", Some("max-size 9"), packed, b"abcabc");
         check("strip_pseudo_headers", None, b":path: x\r\na: b\r\n", b"a: b\r\n");
     }
 }

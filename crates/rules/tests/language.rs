@@ -3,7 +3,7 @@
 use packet::Flow;
 use rules::engine::Verdict;
 use rules::event::TcpHeader;
-use rules::names::{App, Buffer};
+use rules::names::{App, Buffer, Number};
 use rules::{Engine, FlowState, Options, Packet, RuleSet, Transaction};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -93,6 +93,25 @@ fn mistakes_in_headers() {
         ("alert tcp 1.2.3 any -> any any (sid:1;)", 11, "is no address"),
         ("alert tcp $NONE any -> any any (sid:1;)", 11, "is not set"),
         ("alert tcp any 99999 -> any any (sid:1;)", 15, "is no port"),
+        ("alert tcp any any -> any any (decode-event:ipv4.odd; sid:1;)", 44, "the event ipv4.odd is not supported"),
+        ("alert tcp any any -> any any (stream-event:odd; sid:1;)", 44, "the event odd is not supported"),
+        ("alert http any any -> any any (app-layer-event:http.odd; sid:1;)", 48, "the event http.odd is not supported"),
+        ("alert dns any any -> any any (dns.rrtype:1,x; sid:1;)", 44, "is no number"),
+        ("alert dns any any -> any any (dns.rrtype:1,0,2; sid:1;)", 46, "takes a comparison and a place"),
+        ("alert http any any -> any any (file.data; entropy:value >9; sid:1;)", 57, "is no number from 0 to 8"),
+        ("alert http any any -> any any (file.data; entropy:offset 1; sid:1;)", 51, "entropy needs a value"),
+        ("alert http any any -> any any (http.uri; gunzip:max-size 0; sid:1;)", 58, "max-size is from 1"),
+        ("alert http any any -> any any (http.uri; gunzip:8; sid:1;)", 49, "max-size and a number are needed"),
+        ("alert tcp any any -> any any (ftpbounce:1; sid:1;)", 41, "takes no value"),
+        ("alert sctp any any -> any any (sctp.chunk_type:odd; sid:1;)", 48, "is no number"),
+        ("alert ip any any -> any any (requires:feature ja3, feature odd; sid:1;)", 52, "a feature"),
+        ("alert ip any any -> any any (ipopts:odd; sid:1;)", 37, "is no option of IP"),
+        ("alert tcp any any -> any any (pcre:\"/(a)/,x\"; sid:1;)", 43, "a capture is named by"),
+        (
+            "alert tcp any any -> any any (detection_filter:track by_src, count 1, seconds 1, unique_on ttl; sid:1;)",
+            92,
+            "unique_on takes",
+        ),
         ("alert tcp any any -> any any sid:1;", 36, "a bracket"),
         ("alert tcp any any -> any any (sid:1;", 37, "the closing bracket"),
     ];
@@ -269,4 +288,79 @@ fn transactions() {
     other.put_copy(Buffer::HTTP_URI, true, b"/x/y");
     assert_eq!(show(&mut other), [1]);
     assert_eq!(show(&mut other), [], "once for each transaction");
+}
+
+#[test]
+fn headers_of_packets() {
+    // SCTP: INIT ACK with a cookie, and data behind it.
+    let header = [0x0f, 0xa0, 0, 80, 0xd4, 0x29, 0x7e, 0x12, 0, 0, 0, 0];
+    let chunks = [&[2, 0, 0, 5, 9, 0, 0, 0][..], &[0, 3, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], b"data"].concat();
+    let mut network = [0u8; 20];
+    (network[0], network[9]) = (0x45, 132);
+    network[12..].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    let sctp = Packet { network: &network, transport: &header, payload: &chunks, tcp: None, ..packet(b"") };
+    let sctp = Packet { flow: sctp.flow.map(|flow| Flow { protocol: 132, ..flow }), ..sctp };
+    let arp =
+        Packet { flow: None, version: 0, link: &[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 6], tcp: None, ..packet(b"") };
+    let rows: &[(&str, &Packet<'_>, bool)] = &[
+        ("sctp any any -> any any (sctp.chunk_type:init_ack;", &sctp, true),
+        ("sctp any any -> any any (sctp.chunk_type:abort;", &sctp, false),
+        ("sctp any any -> any any (sctp.chunk_cnt:2;", &sctp, true),
+        ("sctp any any -> any any (sctp.vtag:3559489042;", &sctp, true),
+        ("sctp any any -> any any (sctp.chunk_data; content:\"data\"; startswith; endswith;", &sctp, true),
+        ("ip any any -> any any (ip.src; content:\"|0a 00 00 01|\"; startswith; endswith;", &sctp, true),
+        ("ip any any -> any any (ip.dst; content:\"|0a 00 00 01|\";", &sctp, false),
+        ("arp any any -> any any (", &arp, true),
+        ("arp any any -> any any (", &sctp, false),
+        // What one buffer gave is known to the steps over the next.
+        ("ip any any -> any any (ip.src; byte_extract:1,0,n; ip.dst; byte_test:1,=,n,0;", &sctp, true),
+        ("ip any any -> any any (ip.src; byte_extract:1,3,n; ip.dst; byte_test:1,=,n,0;", &sctp, false),
+    ];
+    for (rule, packet, expected) in rows {
+        let mut engine = engine(&format!("alert {rule} sid:7;)"));
+        engine.begin();
+        engine.packet(packet, None, None);
+        let mut found = Vec::new();
+        engine.finish(packet, None, |rule, _| found.push(rule.sid));
+        assert_eq!(found == [7], *expected, "{rule}");
+    }
+}
+
+#[test]
+fn events_and_verdicts() {
+    let mut engine = engine(
+        "alert tcp any any -> any any (decode-event:ipv4.opt_invalid; sid:1;)\n\
+         drop tcp any any -> any any (stream-event:stream.est_synack_resend_with_diff_ack; sid:2;)\n",
+    );
+    assert!(engine.asks_for_decode_events() && engine.asks_for_stream_events());
+    let events = ["ipv4.opt_invalid", "est_synack_resend_with_different_ack"];
+    let odd = Packet { events: &events, ..packet(b"") };
+    engine.begin();
+    engine.packet(&odd, None, None);
+    let mut found = Vec::new();
+    engine.finish(&odd, None, |rule, found_one| found.push((rule.sid, found_one.verdict)));
+    assert_eq!(found, [(2, Verdict::Drop), (1, Verdict::Drop)]);
+}
+
+/// What both sides say together is compared together, and matches once.
+#[test]
+fn numbers_of_an_exchange() {
+    let rule = "alert mqtt any any -> any any (mqtt.type:CONNECT,0; mqtt.type:CONNACK,1; sid:1;)";
+    let mut engine = engine(rule);
+    let mut flow = FlowState::new(0);
+    flow.app = App::Mqtt;
+    let mut one = Transaction::new(App::Mqtt, 0);
+    one.is_one = true;
+    let packet = packet(b"");
+    let mut show = |one: &mut Transaction, to_server: bool| {
+        engine.begin();
+        engine.transaction(&packet, Some(&mut flow), one, to_server, None);
+        let mut count = 0;
+        engine.finish(&packet, Some(&mut flow), |_, _| count += 1);
+        count
+    };
+    one.put_number(Number::MQTT_TYPE, true, 1);
+    assert_eq!(show(&mut one, true), 0);
+    one.put_number(Number::MQTT_TYPE, false, 2);
+    assert_eq!((show(&mut one, false), show(&mut one, true)), (1, 0));
 }

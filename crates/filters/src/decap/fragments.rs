@@ -23,6 +23,11 @@ use std::net::IpAddr;
 /// Bytes of an IP packet behind the first header at most.
 const PACKET_BYTES: u32 = 65_535;
 
+/// Why a fragment is not taken: its length, where it ends, what others said of the end.
+pub(crate) const NO_UNIT: &str = "fragment length not a multiple of 8";
+pub(crate) const TOO_LARGE: &str = "fragment beyond 65535 bytes";
+pub(crate) const DISAGREE: &str = "fragments disagree about the end";
+
 /// What the fragments of one packet have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -79,6 +84,8 @@ pub(super) struct Fragments {
     pub(super) differs: bool,
     /// Where there is no room a fragment is not taken, and no packet makes room.
     pub(super) refuses: bool,
+    /// It has bytes for places that others had before.
+    pub(super) overlaps: bool,
 }
 
 impl Fragments {
@@ -96,12 +103,13 @@ impl Fragments {
             given_up: 0,
             differs: false,
             refuses: false,
+            overlaps: false,
         }
     }
 
     /// Takes a fragment, which `frame` is in `block`. `scope` keeps apart what is in different tunnels.
     pub fn add(&mut self, block: &Descriptor, frame: &Frame, scope: u64, cx: &mut Context<'_>) -> Added {
-        self.differs = false;
+        (self.differs, self.overlaps) = (false, false);
         let Some(fragment) = frame.fragment else { return Added::Dropped("not a fragment") };
         let start = u32::from(fragment.offset);
         let captured = frame.payload_end.saturating_sub(fragment.start);
@@ -109,7 +117,7 @@ impl Fragments {
         if fragment.more && !len.is_multiple_of(8) {
             // RFC 8200, 4.5: discarded. Of IPv4, receivers leave out what does not fill a unit.
             match frame.version {
-                6 => return Added::Dropped("fragment length not a multiple of 8"),
+                6 => return Added::Dropped(NO_UNIT),
                 _ => len -= len % 8,
             }
         }
@@ -117,7 +125,7 @@ impl Fragments {
             return Added::Dropped("empty fragment");
         }
         if start + len > PACKET_BYTES {
-            return Added::Dropped("fragment beyond 65535 bytes");
+            return Added::Dropped(TOO_LARGE);
         }
         self.count_oddities(block, frame, cx);
         let key = Key {
@@ -143,7 +151,7 @@ impl Fragments {
         if packet.len.is_some_and(|len| end > len || !fragment.more && end != len)
             || !fragment.more && packet.pieces.end() > end
         {
-            return Added::Dropped("fragments disagree about the end");
+            return Added::Dropped(DISAGREE);
         }
         cx.count("fragments", 1);
         let (held, count) = (packet.pieces.held(), packet.pieces.count());
@@ -153,7 +161,7 @@ impl Fragments {
         if met.overlaps {
             cx.count("fragments overlap", 1);
         }
-        self.differs = met.differs;
+        (self.differs, self.overlaps) = (met.differs, met.overlaps);
         if met.differs {
             cx.count("fragments overlap with other bytes", 1);
         }

@@ -126,6 +126,7 @@ pub(crate) const fn protocol_name(number: u8) -> Option<&'static str> {
         protocol::ICMP => Some("ICMP"),
         protocol::ICMPV6 => Some("IPv6-ICMP"),
         protocol::SCTP => Some("SCTP"),
+        protocol::IGMP => Some("IGMP"),
         _ => None,
     }
 }

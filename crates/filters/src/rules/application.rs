@@ -6,7 +6,7 @@ use super::transactions::Transactions;
 use super::{dcerpc, dns, ftp, http2, mqtt, rfb, sip, small, smb, smtp, ssh, tls, websocket};
 use filter::prelude::*;
 use packet::Flow;
-use rules::names::App;
+use rules::names::{App, Buffer};
 
 /// Bytes of a side that are kept until it is clear what it speaks.
 const PREFIX_BYTES: usize = 256;
@@ -25,6 +25,8 @@ pub(super) enum Application {
     Ssh(Box<ssh::Stream>),
     Smtp(Box<smtp::Stream>),
     Ftp(Box<ftp::Stream>),
+    /// A file of FTP: its transaction.
+    FtpData(u64),
     Sip(Box<sip::Stream>),
     Mqtt(Box<mqtt::Stream>),
     Rfb(Box<rfb::Stream>),
@@ -52,6 +54,22 @@ impl Application {
         !matches!(self, Application::Fresh(_))
     }
 
+    /// Has nothing been read of it yet?
+    pub fn is_new(&self) -> bool {
+        matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(Vec::is_empty))
+    }
+
+    /// Is it mail whose client went on without TLS, though it had asked for it? Says so once.
+    pub fn has_no_tls(&mut self) -> bool {
+        if let Application::Smtp(smtp) = self { std::mem::take(&mut smtp.is_no_tls) } else { false }
+    }
+
+    /// What data connections it has announced since this was asked last.
+    pub fn announced(&mut self) -> impl Iterator<Item = ftp::Announced> {
+        let ftp = if let Application::Ftp(ftp) = self { Some(ftp) } else { None };
+        ftp.into_iter().flat_map(|ftp| ftp.announced.drain(..))
+    }
+
     /// Takes a block of the stream.
     pub fn feed(
         &mut self,
@@ -60,6 +78,7 @@ impl Application {
         shared: &mut HttpShared,
         cx: &mut Context<'_>,
         to: &mut Transactions,
+        odd: &mut Vec<&'static str>,
     ) -> Option<App> {
         if let Application::Fresh(prefixes) = self {
             let side = usize::from(block.class.direction());
@@ -76,13 +95,18 @@ impl Application {
                 Says::No | Says::More => {
                     // A long greeting says nothing yet: its reader may show what it is.
                     if prefixes.iter().all(|prefix| prefix.len() >= PREFIX_BYTES) {
+                        odd.push("applayer_proto_detection_skipped");
                         *self = Application::Other;
                     }
                     return None;
                 }
             };
             let prefixes = std::mem::take(prefixes);
-            *self = Application::of(app);
+            odd.extend(agrees(app, &prefixes[1 - side], side == 1, flow));
+            if side == 1 && prefixes[0].is_empty() && matches!(app, App::Http1 | App::Tls) {
+                odd.push("applayer_wrong_direction_first_data");
+            }
+            *self = Application::of(app, flow);
             let mut changed = None;
             // What came before goes first: the other side's, then what this side had before the block under way.
             for (number, prefix) in [(1 - side, &prefixes[1 - side][..]), (side, &prefixes[side][..had])] {
@@ -92,7 +116,7 @@ impl Application {
                     let mut copy = Descriptor { time: block.time, ..copy };
                     copy.class = Class::of_stream(block.class.connection(), number as u8);
                     copy.set_flags(Flags::FIRST);
-                    changed = self.feed_known(&copy, flow, shared, cx, to).or(changed);
+                    changed = self.feed_known(&copy, flow, shared, cx, to, odd).or(changed);
                 }
             }
             let mut block = *block;
@@ -105,10 +129,10 @@ impl Application {
                     }
                 }
             }
-            changed = self.feed_known(&block, flow, shared, cx, to).or(changed);
+            changed = self.feed_known(&block, flow, shared, cx, to, odd).or(changed);
             return Some(changed.unwrap_or(app));
         }
-        self.feed_known(block, flow, shared, cx, to)
+        self.feed_known(block, flow, shared, cx, to, odd)
     }
 
     /// Gives what the connection became, where it became something else.
@@ -119,12 +143,13 @@ impl Application {
         shared: &mut HttpShared,
         cx: &mut Context<'_>,
         to: &mut Transactions,
+        odd: &mut Vec<&'static str>,
     ) -> Option<App> {
         let to_server = block.class.direction() == 0;
         match self {
             Application::Http(http) => {
                 if let Some((offset, upgrade)) = http.feed(block, shared, cx, to) {
-                    return self.upgrade(block, offset, upgrade, flow, shared, cx, to);
+                    return self.upgrade(block, offset, upgrade, flow, shared, cx, to, odd);
                 }
             }
             Application::Http2(http2) => {
@@ -148,6 +173,12 @@ impl Application {
                 }
             }
             Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, to),
+            Application::FtpData(id) => {
+                to.append_body(*id, Buffer::FILE_DATA, to_server, cx.rings.bytes(block));
+                if block.has(Flags::LAST) {
+                    to.complete(*id, to_server);
+                }
+            }
             Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
             Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, to),
@@ -168,6 +199,7 @@ impl Application {
         shared: &mut HttpShared,
         cx: &mut Context<'_>,
         to: &mut Transactions,
+        odd: &mut Vec<&'static str>,
     ) -> Option<App> {
         let app = match upgrade {
             Upgrade::WebSocket => App::WebSocket,
@@ -181,7 +213,7 @@ impl Application {
                 let request = http.upgraded().and_then(|id| to.find(id)).cloned();
                 Application::Http2(Box::new(http2::Connection::upgraded(request.as_ref(), to)))
             }
-            _ => Application::of(app),
+            _ => Application::of(app, flow),
         };
         std::mem::replace(self, new).close(block.class, shared, cx);
         let mut rest = block.part(offset, block.len.saturating_sub(offset));
@@ -192,10 +224,10 @@ impl Application {
         if block.has(Flags::LAST) {
             rest.add_flags(Flags::LAST);
         }
-        self.feed(&rest, flow, shared, cx, to).or((app != App::Unknown).then_some(app))
+        self.feed(&rest, flow, shared, cx, to, odd).or((app != App::Unknown).then_some(app))
     }
 
-    fn of(app: App) -> Application {
+    fn of(app: App, flow: &Flow) -> Application {
         match app {
             App::Http1 => Application::Http(Box::default()),
             App::Http2 => Application::Http2(Box::default()),
@@ -206,7 +238,7 @@ impl Application {
             App::Tls => Application::Tls(Box::default()),
             App::Ssh => Application::Ssh(Box::default()),
             App::Smtp => Application::Smtp(Box::default()),
-            App::Ftp => Application::Ftp(Box::default()),
+            App::Ftp => Application::Ftp(Box::new(ftp::Stream::new(flow.source, flow.target))),
             App::Sip => Application::Sip(Box::default()),
             App::Mqtt => Application::Mqtt(Box::default()),
             App::Rfb => Application::Rfb(Box::default()),
@@ -316,7 +348,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         try_one(App::Ftp, begins(bytes, commands, true));
     }
     try_one(App::Sip, begins(bytes, sip::BEGINS, false));
-    if to_server && mqtt::is_connect(bytes) {
+    if to_server && mqtt::is_connect(bytes) || !to_server && port(1883) && mqtt::is_answer(bytes) {
         try_one(App::Mqtt, Says::Is(App::Mqtt));
     }
     try_one(App::Rfb, begins(bytes, &[b"RFB 003."], false));
@@ -335,6 +367,20 @@ pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
     hello
         || matches!(begins(bytes, &[b"HTTP/1.", b"220 ", b"220-"], false), Says::Is(_))
         || flow.source_port == 53 && dns::begins_stream(bytes) == Says::Is(App::Dns)
+}
+
+/// What the other side says, where one has shown which application it is: the same, another, or nothing known.
+pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Option<&'static str> {
+    // Of these, both sides begin with what is known.
+    let both = matches!(app, App::Http1 | App::Tls | App::Ssh | App::Sip | App::Rfb);
+    if !both || bytes.is_empty() {
+        return None;
+    }
+    match says(bytes, to_server, flow) {
+        Says::Is(other) if other != app => Some("applayer_mismatch_protocol_both_directions"),
+        Says::No => Some("applayer_detect_protocol_only_one_direction"),
+        _ => None,
+    }
 }
 
 /// The application of a datagram.

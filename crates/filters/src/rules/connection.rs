@@ -1,8 +1,11 @@
 //! What is kept of one flow: what rules keep of it, its application, and the last bytes of its streams.
 
 use super::application::{self, Application};
+use super::ftp;
 use super::http::HttpShared;
+use super::tcp_events::TcpEvents;
 use super::transactions::Transactions;
+use super::transfers::Transfer;
 use base::limits::{RULES_STREAM_BYTES, RULES_WINDOW_BYTES};
 use filter::prelude::*;
 use packet::Flow;
@@ -35,6 +38,12 @@ pub(super) struct Connection {
     missed: bool,
     /// The list of flows that it stands in.
     pub list: usize,
+    /// What rules may ask about its segments, where some do.
+    pub events: Option<Box<TcpEvents>>,
+    /// What is odd about its application, as of now.
+    pub odd: Vec<&'static str>,
+    /// Rules see no more of one of its streams, as of now.
+    pub is_at_depth: bool,
     /// Bytes that were counted for it.
     pub charged: usize,
     /// Something of it is to be shown to rules.
@@ -114,11 +123,20 @@ impl Connection {
             gap: false,
             missed: false,
             list: 0,
+            events: None,
+            odd: Vec::new(),
+            is_at_depth: false,
             charged: 0,
             touched: false,
             #[cfg(feature = "quic")]
             quic: None,
         }
+    }
+
+    /// It carries a file of FTP, as was announced.
+    pub fn begin_transfer(&mut self, transfer: &Transfer) {
+        self.application = Application::FtpData(ftp::data(transfer, &mut self.transactions));
+        (self.state.app, self.state.app_known) = (App::FtpData, true);
     }
 
     /// Takes a block of one of its streams. `keep`: rules look at streams.
@@ -137,6 +155,7 @@ impl Connection {
             self.turned = is_server && block.class.direction() == 0;
             if self.turned {
                 self.flow = self.flow.reversed();
+                self.events.iter_mut().for_each(|events| events.turn());
             }
         }
         let mut block = *block;
@@ -151,11 +170,26 @@ impl Connection {
             let bytes = cx.rings.bytes(block);
             self.sides[side].add(bytes, gap);
         }
+        let before = self.state.stream_bytes[side];
         self.state.stream_bytes[side] += u64::from(block.len) + gap;
+        self.is_at_depth |= (before..self.state.stream_bytes[side]).contains(&RULES_STREAM_BYTES);
         let ended = block.has(Flags::LAST);
         if block.len > 0 || ended {
-            if let Some(app) = self.application.feed(block, &self.flow, shared, cx, &mut self.transactions) {
+            // The side that did not show the application says its first bytes.
+            if self.state.app_known && self.state.stream_bytes[side] == u64::from(block.len) && gap == 0 {
+                let bytes = cx.rings.bytes(block);
+                self.odd.extend(application::agrees(self.state.app, bytes, side == 0, &self.flow));
+            }
+            let Connection { application, flow, transactions, odd, .. } = self;
+            if let Some(app) = application.feed(block, flow, shared, cx, transactions, odd) {
                 self.state.app = app;
+            }
+            // Which side was first is not known of what was joined midway.
+            if midstream {
+                self.odd.retain(|event| *event != "applayer_wrong_direction_first_data");
+            }
+            if self.application.has_no_tls() {
+                self.odd.push("applayer_no_tls_after_starttls");
             }
             self.state.app_known = self.application.is_known();
         }

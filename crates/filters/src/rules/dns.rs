@@ -101,7 +101,9 @@ fn fill(one: &mut Transaction, app: App, message: &Message<'_>, bytes: &[u8], re
     let mut faulty = message.questions().any(|question| question.is_err());
     let mut sections = [0u16; 3];
     for question in message.questions().map_while(Result::ok) {
-        one.put_number(Number::DNS_RRTYPE, request, question.kind.into());
+        if request {
+            one.put_number(Number::DNS_RRTYPE, request, question.kind.into());
+        }
         put_name(one, &mut text, question.name, request, &[names.query]);
         if request && app == App::Dns {
             one.put_copy(Buffer::DNS_QUERY, true, &text);

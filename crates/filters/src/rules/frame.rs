@@ -1,5 +1,6 @@
 //! A frame as rules see it: where its headers are, and what is odd about them.
 
+use super::decode;
 use packet::encapsulation::Vlans;
 use packet::frame::{self, protocol};
 use packet::link::LinkType;
@@ -23,6 +24,8 @@ pub(super) struct Parsed {
     payload_len: u32,
     tcp: Option<TcpHeader>,
     icmp: Option<IcmpHeader>,
+    /// Version, 0 for RGMP, and type of a message of IGMP.
+    pub igmp: Option<(u8, u8)>,
     pub fragment: bool,
     pub events: Vec<&'static str>,
     /// Why its headers could not be read to the end; they are no IP headers otherwise.
@@ -30,18 +33,38 @@ pub(super) struct Parsed {
 }
 
 impl Parsed {
-    /// Reads a frame.
-    pub fn read(&mut self, link: LinkType, bytes: &[u8], wire: u32) {
+    /// Reads a frame. `asks`: rules ask for what is odd about headers.
+    pub fn read(&mut self, link: LinkType, bytes: &[u8], wire: u32, asks: bool) {
+        let frame = self.read_headers(link, bytes, wire);
+        if asks {
+            let mut events = decode::Events(std::mem::take(&mut self.events));
+            decode::events(link, bytes, frame.as_ref(), &mut events);
+            self.events = events.0;
+        }
+    }
+
+    /// Rules see of a fragment its IP header alone: the packet that it is part of is shown by itself.
+    pub fn hide_payload(&mut self) {
+        (self.tcp, self.icmp) = (None, None);
+        (self.transport.end, self.payload.end, self.payload_len) = (self.transport.start, self.payload.start, 0);
+    }
+
+    fn read_headers(&mut self, link: LinkType, bytes: &[u8], wire: u32) -> Option<frame::Frame> {
         let mut events = std::mem::take(&mut self.events);
         events.clear();
         *self = Parsed { events, link_type: Some(link), ..Parsed::default() };
         let frame = match frame::parse(link, bytes, wire) {
             Ok(frame) => frame,
             Err(why) => {
-                self.events.extend(event_of(why));
+                let below = packet::encapsulation::parse(link, bytes).unwrap_or_default();
+                self.events.extend(match why {
+                    Malformed::IpVersion if below.ether_type == packet::ethernet::IPV6 => Some("ipv6.wrong_ip_version"),
+                    why => event_of(why),
+                });
                 self.refused = (why != Malformed::NotIp).then(|| why.reason());
-                self.link = 0..bytes.len().min(14);
-                return;
+                let header = if below.network_offset > 0 { below.network_offset as usize } else { 14 };
+                self.link = 0..bytes.len().min(header);
+                return None;
             }
         };
         let (network, start, end) =
@@ -58,7 +81,7 @@ impl Parsed {
         }
         (self.transport, self.payload, self.payload_len) = (start..start, start..end, frame.payload_wire_len);
         if frame.is_later_fragment() {
-            return;
+            return Some(frame);
         }
         let rest = bytes.get(start..end).unwrap_or_default();
         match frame.protocol {
@@ -96,7 +119,7 @@ impl Parsed {
                 Err(why) => {
                     self.events.extend(event_of(why));
                     self.refused = (why != Malformed::NotIp).then(|| why.reason());
-                    self.events.push("udp.len_invalid");
+                    self.events.extend(["udp.len_invalid", "udp.hlen_invalid"]);
                 }
             },
             protocol::ICMP | protocol::ICMPV6 => match icmp::Packet::new_checked(rest) {
@@ -105,12 +128,6 @@ impl Parsed {
                     self.split(start, header, end, frame.payload_wire_len.saturating_sub(8));
                     let echo = packet.echo(frame.version);
                     self.icmp = Some(IcmpHeader { kind: packet.kind(), code: packet.code(), echo });
-                    if frame.protocol == protocol::ICMPV6 && frame.version == 4 {
-                        self.events.push("ipv4.icmpv6");
-                    }
-                    if frame.protocol == protocol::ICMP && frame.version == 6 {
-                        self.events.push("ipv6.icmpv4");
-                    }
                 }
                 Err(_) => {
                     self.events.push(if frame.version == 4 { "icmpv4.pkt_too_small" } else { "icmpv6.pkt_too_small" })
@@ -118,9 +135,13 @@ impl Parsed {
             },
             protocol::SCTP if rest.len() < 12 => self.events.push("sctp.pkt_too_small"),
             protocol::SCTP => self.split(start, start + 12, end, frame.payload_wire_len.saturating_sub(12)),
-            protocol::IGMP => self.split(start, end, end, 0),
+            protocol::IGMP => {
+                self.split(start, end, end, 0);
+                self.igmp = igmp(rest);
+            }
             _ => {}
         }
+        Some(frame)
     }
 
     fn split(&mut self, start: usize, header: usize, end: usize, payload_len: u32) {
@@ -178,6 +199,21 @@ impl Parsed {
     }
 }
 
+/// Version and type of a message of IGMP (RFC 1112, RFC 2236, RFC 9776); version 0 for RGMP (RFC 3488).
+fn igmp(message: &[u8]) -> Option<(u8, u8)> {
+    let &[kind, wait, ..] = message else { return None };
+    let version = match kind {
+        0xfc..=0xff => 0,
+        // Questions differ by length, and the oldest have no time in them.
+        0x11 if message.len() >= 12 => 3,
+        0x11 if wait == 0 => 1,
+        0x12 => 1,
+        0x22 => 3,
+        _ => 2,
+    };
+    Some((version, kind))
+}
+
 /// What Suricata calls it.
 fn event_of(why: Malformed) -> Option<&'static str> {
     Some(match why {
@@ -191,6 +227,7 @@ fn event_of(why: Malformed) -> Option<&'static str> {
         Malformed::TcpHeaderLength => "tcp.hlen_too_small",
         Malformed::TruncatedUdp => "udp.pkt_too_small",
         Malformed::UdpLength => "udp.hlen_too_small",
+        Malformed::TooManyEncapsulations | Malformed::TooManyIpv6Extensions => "too_many_layers",
         _ => return None,
     })
 }

@@ -1,5 +1,6 @@
 //! HTTP for rules: what the filter `http` reads of a connection, as buffers of transactions.
 
+use super::http_events;
 use super::transactions::Transactions;
 use super::uri;
 use crate::http::exit::{Exit, Shared};
@@ -11,6 +12,9 @@ use filter::{Counters, Marks};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 use std::collections::VecDeque;
+
+/// A server told the client to go on (RFC 9110, 15.2.1).
+const CONTINUED: &str = "100";
 
 /// A connection.
 #[derive(Default)]
@@ -44,6 +48,8 @@ pub(super) enum Upgrade {
 
 /// What all connections share.
 pub(super) struct HttpShared {
+    /// Rules ask for what is odd about heads.
+    pub asks: bool,
     shared: Shared,
     out: Vec<Descriptor>,
     counters: Counters,
@@ -54,12 +60,12 @@ impl HttpShared {
     pub fn new() -> HttpShared {
         let mut shared = Shared::new(true, 1 << 30, 100, RULES_MEMORY_BYTES);
         shared.raw_heads = true;
-        HttpShared { shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
+        HttpShared { asks: false, shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
     }
 
     /// Calls with a context whose blocks and numbers are ours.
     fn within<R>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Exit<'_>) -> R) -> R {
-        let HttpShared { shared, out, counters, marks } = self;
+        let HttpShared { shared, out, counters, marks, .. } = self;
         let mut inner = Context {
             rings: cx.rings,
             streams: cx.streams,
@@ -125,7 +131,7 @@ impl Http {
             let side = usize::from(!to_server);
             let bytes = cx.rings.bytes(&block);
             if block.has(Flags::META) {
-                self.current[side] = self.head(bytes, to_server, to);
+                self.current[side] = self.head(bytes, to_server, shared.asks, to);
             } else if let Some(id) = self.current[side] {
                 if let Some(name) = self.names[side].take()
                     && let Some(one) = to.get(id)
@@ -144,7 +150,7 @@ impl Http {
         shared.out = out;
     }
 
-    fn head(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) -> Option<u64> {
+    fn head(&mut self, bytes: &[u8], to_server: bool, asks: bool, to: &mut Transactions) -> Option<u64> {
         let line_end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |end| end + 1);
         let (line, fields) = bytes.split_at(line_end);
         let id = match start_line(line)? {
@@ -162,6 +168,16 @@ impl Http {
             StartLine::Response { protocol, status } if !to_server => {
                 let interim = matches!(status, Some(100 | 102..=199));
                 if interim {
+                    if status == Some(100)
+                        && self.asked_before == 0
+                        && let Some(id) = self.asked.front().copied()
+                        && let Some(one) = to.get(id)
+                    {
+                        // What came first is kept beside the names of events, under one that no rule has.
+                        let again = one.events.contains(&(CONTINUED, false));
+                        one.events.push((if again { "http.100_continue_already_seen" } else { CONTINUED }, false));
+                        to.change(id, false);
+                    }
                     return None;
                 }
                 let asked = match self.asked_before.checked_sub(1) {
@@ -175,6 +191,9 @@ impl Http {
                 let id = asked.filter(|id| to.find(*id).is_some()).unwrap_or_else(|| {
                     let one = to.begin(App::Http1);
                     one.complete[0] = true;
+                    if asked.is_none() {
+                        one.events.push(("http.unable_to_match_response_to_request", false));
+                    }
                     one.id
                 });
                 status_line(to.get(id)?, line, protocol);
@@ -187,6 +206,9 @@ impl Http {
         self.names[usize::from(!to_server)] = put_fields(one, to_server, line, fields);
         if one.first(Buffer::HTTP_STAT_CODE, false) == Some(b"101") && !to_server {
             (self.upgrade, self.upgraded) = (upgrade(fields), Some(id));
+        }
+        if asks {
+            http_events::head(one, to_server, line, fields);
         }
         to.change(id, to_server);
         Some(id)

@@ -2,9 +2,12 @@
 //! code as the filter `tcp` has; what a frame completes is looked at before the frame is let go.
 
 use super::connection::Connection;
+use super::decode::Events;
 use super::frame::Parsed;
 use super::http::HttpShared;
 use super::row::{self, Alert, SCHEMA};
+use super::transfers::Transfers;
+use crate::decap::{self, Decap, Fate};
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{Origin, Origins, facts_of};
 use crate::parts::transport::Refusal;
@@ -58,10 +61,16 @@ pub(crate) struct Inspector {
     /// Slot of the flow of each stream.
     by_number: Vec<Option<Slot>>,
     http: HttpShared,
+    /// Data connections that are to come.
+    transfers: Transfers,
     parsed: Parsed,
     /// Blocks of streams that a frame completed.
     blocks: Vec<Descriptor>,
     touched: Vec<Slot>,
+    /// What is odd about the segment under way.
+    odd: Events,
+    /// The same of a fragment that is still to come.
+    of_fragment: Option<Option<FragmentEvent>>,
     /// Bytes that all flows keep.
     kept_bytes: usize,
     row: RowWriter,
@@ -80,6 +89,8 @@ impl Inspector {
         if is_inline {
             engine.look_at_each_piece();
         }
+        let mut http = HttpShared::new();
+        http.asks = engine.asks_for_app_events();
         Inspector {
             is_inline,
             engine,
@@ -87,10 +98,13 @@ impl Inspector {
             origins,
             flows: FlowTable::new(),
             by_number: Vec::new(),
-            http: HttpShared::new(),
+            http,
+            transfers: Transfers::default(),
             parsed: Parsed::default(),
             blocks: Vec::new(),
             touched: Vec::new(),
+            odd: Events::default(),
+            of_fragment: None,
             kept_bytes: 0,
             row: RowWriter::new(&SCHEMA),
             met: Met::default(),
@@ -121,6 +135,7 @@ impl Inspector {
     /// Goes on with other rules.
     pub fn replace(&mut self, set: Arc<RuleSet>) {
         self.engine.replace(set);
+        self.http.asks = self.engine.asks_for_app_events();
     }
 
     /// A batch of blocks begins.
@@ -136,7 +151,13 @@ impl Inspector {
             return Verdict::Pass;
         };
         let mut parsed = std::mem::take(&mut self.parsed);
-        parsed.read(origin.link, cx.rings.bytes(frame), frame.wire());
+        let asks = self.engine.asks_for_decode_events();
+        parsed.read(origin.link, cx.rings.bytes(frame), frame.wire(), asks);
+        if let Some(event) = self.of_fragment.take() {
+            parsed.hide_payload();
+            parsed.events.extend(event.map(|event| event.name(parsed.version)));
+        }
+        self.odd.0.clear();
         self.met.refused = parsed.refused;
         let verdict = self.parsed_frame(&parsed, frame, origin, cx);
         self.parsed = parsed;
@@ -152,6 +173,11 @@ impl Inspector {
             }
         }
         verdict
+    }
+
+    /// The frame that comes next is a fragment, whose packet is shown by itself once it is whole.
+    pub fn expect_fragment(&mut self, event: Option<FragmentEvent>) {
+        self.of_fragment = Some(event);
     }
 
     fn parsed_frame(&mut self, parsed: &Parsed, frame: &Descriptor, origin: Origin, cx: &mut Context<'_>) -> Verdict {
@@ -234,7 +260,12 @@ impl Inspector {
         let taken = self.assembler.segment(&segment, frame, cx);
         self.blocks = std::mem::replace(cx.out, given);
         match taken {
-            Ok(differs) => self.met.contradicts = differs.held || differs.given,
+            Ok(differs) => {
+                self.met.contradicts = differs.held || differs.given;
+                if self.met.contradicts {
+                    self.odd.add("reassembly_overlap_different_data");
+                }
+            }
             Err(reason) => {
                 self.met.refused = Some(reason);
                 cx.count(reason, 1);
@@ -251,10 +282,17 @@ impl Inspector {
                 let slot = match known {
                     Some(slot) => slot,
                     None => {
+                        let mut events = None;
                         if let Some((old, _)) = self.flows.find(flow, scope) {
+                            // What is odd about the beginning of a connection shows beside those before it.
+                            events = self.flows.get_mut(old).and_then(|connection| connection.events.take());
                             self.forget(old, cx);
                         }
-                        self.find_or_begin(client, scope, frame.time, cx).0
+                        let slot = self.find_or_begin(client, scope, frame.time, cx).0;
+                        if let Some(connection) = self.flows.get_mut(slot) {
+                            connection.events = events;
+                        }
+                        slot
                     }
                 };
                 self.flows.touch(slot);
@@ -273,6 +311,14 @@ impl Inspector {
                 None => Some(self.find_or_begin(*flow, scope, frame.time, cx).0),
             },
         };
+        if self.engine.asks_for_stream_events()
+            && let Some(connection) = slot.and_then(|slot| self.flows.get_mut(slot))
+        {
+            let bytes = cx.rings.bytes(frame);
+            let options = bytes.get(segment.header as usize + 20..segment.offset as usize).unwrap_or_default();
+            let side = usize::from(connection.flow != *flow);
+            connection.events.get_or_insert_default().segment(&segment, side, options, &mut self.odd);
+        }
         self.drain(cx);
         // Data of a SYN waits for the answer to it. Where its frame is to be judged now, rules look at it where it lies, too.
         let waits = self.is_inline && segment.flags.syn();
@@ -289,7 +335,17 @@ impl Inspector {
             connection.transactions.frames = self.engine.looks_at_frames();
             connection.transactions.whole_files = self.engine.looks_at_whole_files();
             self.engine.meet(&mut connection.state);
+            if connection.application.is_new()
+                && let Some(transfer) = self.transfers.take(&connection.flow)
+            {
+                connection.begin_transfer(&transfer);
+            }
             connection.feed(&block, keep, &mut self.http, cx);
+            connection.application.announced().for_each(|announced| self.transfers.announce(announced));
+            connection.odd.drain(..).for_each(|event| self.odd.add(event));
+            if std::mem::take(&mut connection.is_at_depth) {
+                self.odd.add("reassembly_depth_reached");
+            }
             self.met.cut_short |= std::mem::take(&mut connection.transactions.unseen);
             if !connection.touched {
                 connection.touched = true;
@@ -400,13 +456,20 @@ impl Inspector {
         vlans: Vlans,
         cx: &mut Context<'_>,
     ) -> Verdict {
-        let Inspector { engine, flows, row, is_inline, .. } = self;
+        let Inspector { engine, flows, row, is_inline, odd, .. } = self;
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
         let gap = connection.as_mut().is_some_and(|connection| std::mem::take(&mut connection.gap));
+        if gap {
+            odd.add("reassembly_seq_gap");
+        }
+        if let Some((parsed, _)) = packet {
+            odd.0.extend_from_slice(&parsed.events);
+        }
+        let odd = &*odd;
         let own = packet.map(|(parsed, way)| Packet {
-            events: if gap { &["reassembly_seq_gap"] } else { &parsed.events },
+            events: &odd.0,
             to_server: way.to_server,
             established: way.established,
             in_stream: way.in_stream,
@@ -552,6 +615,40 @@ impl Inspector {
         self.drain(cx);
         self.others(Slot(u32::MAX), cx);
         status
+    }
+}
+
+/// What may be odd about a fragment beside others of its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FragmentEvent {
+    Overlap,
+    Length,
+    TooLarge,
+    Ignored,
+}
+
+impl FragmentEvent {
+    /// What is odd about the fragment that had this fate.
+    pub fn of(fate: &Fate, decap: &Decap) -> Option<FragmentEvent> {
+        match fate {
+            Fate::Dropped(decap::NO_UNIT) => Some(FragmentEvent::Length),
+            Fate::Dropped(decap::TOO_LARGE) => Some(FragmentEvent::TooLarge),
+            Fate::Dropped(decap::DISAGREE) => Some(FragmentEvent::Overlap),
+            Fate::Dropped(_) => Some(FragmentEvent::Ignored),
+            _ => decap.is_overlapping().then_some(FragmentEvent::Overlap),
+        }
+    }
+
+    fn name(self, version: u8) -> &'static str {
+        match (self, version) {
+            (FragmentEvent::Overlap, 6) => "ipv6.frag_overlap",
+            (FragmentEvent::Overlap, _) => "ipv4.frag_overlap",
+            (FragmentEvent::Length, _) => "ipv6.frag_invalid_length",
+            (FragmentEvent::TooLarge, 6) => "ipv6.frag_pkt_too_large",
+            (FragmentEvent::TooLarge, _) => "ipv4.frag_pkt_too_large",
+            (FragmentEvent::Ignored, 6) => "ipv6.frag_ignored",
+            (FragmentEvent::Ignored, _) => "ipv4.frag_ignored",
+        }
     }
 }
 

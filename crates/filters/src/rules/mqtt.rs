@@ -1,16 +1,33 @@
-//! MQTT for rules (versions 3.1 to 5): each packet is a transaction of its own side.
+//! MQTT for rules (versions 3.1 to 5). A transaction is a packet with those that answer it: CONNECT with CONNACK, PUBLISH with
+//! what confirms it, SUBSCRIBE and UNSUBSCRIBE with their answers; any other packet is one by itself.
 
 use super::transactions::Transactions;
 use rules::names::{App, Buffer, Number};
 
 /// Bytes of one side that wait for the rest of a packet.
 const WAITING_BYTES: usize = 256 << 10;
+/// Packets that wait for an answer.
+const WAITING_PACKETS: usize = 32;
+
+const CONNECT: u8 = 1;
+const CONNACK: u8 = 2;
+const PUBLISH: u8 = 3;
+const PUBCOMP: u8 = 7;
+const SUBSCRIBE: u8 = 8;
+const SUBACK: u8 = 9;
+const UNSUBSCRIBE: u8 = 10;
+const UNSUBACK: u8 = 11;
+const DISCONNECT: u8 = 14;
 
 /// A connection: what waits on either side.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     waiting: [Vec<u8>; 2],
     version: u8,
+    /// Packets that wait for an answer: what they are, their identifier, who sent them, and their transaction.
+    asked: Vec<(u8, u16, bool, u64)>,
+    /// Both sides have said who they are.
+    connected: bool,
 }
 
 impl Stream {
@@ -29,40 +46,115 @@ impl Stream {
         self.waiting[usize::from(!to_server)] = waiting;
     }
 
+    /// What a packet asks for, and what it answers: kinds and identifier.
+    fn place(&self, first: u8, body: &[u8]) -> (Option<u16>, Option<u8>) {
+        let number = |at: usize| body.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
+        match first >> 4 {
+            CONNECT => (Some(0), None),
+            CONNACK => (None, Some(CONNECT)),
+            PUBLISH if first & 6 != 0 => (text(body).and_then(|(topic, _)| number(2 + topic.len())), None),
+            PUBLISH => (None, None),
+            SUBSCRIBE | UNSUBSCRIBE => (number(0), None),
+            4..=PUBCOMP => (number(0), Some(PUBLISH)),
+            SUBACK => (number(0), Some(SUBSCRIBE)),
+            UNSUBACK => (number(0), Some(UNSUBSCRIBE)),
+            _ => (None, None),
+        }
+    }
+
     fn packet(&mut self, first: u8, body: &[u8], to_server: bool, to: &mut Transactions) {
-        let one = to.begin(App::Mqtt);
-        let id = one.id;
-        one.complete = [true; 2];
         let kind = first >> 4;
+        let (number, answers) = self.place(first, body);
+        let number = number.unwrap_or(0);
+        let at = self.asked.iter().position(|asked| {
+            // The parts of a delivery come from either side.
+            Some(asked.0) == answers && asked.1 == number && (asked.2 != to_server || kind == 6)
+        });
+        let known = at.map(|at| self.asked[at].3).filter(|id| to.find(*id).is_some());
+        // PUBREC and PUBREL leave a delivery open.
+        if let Some(at) = at.filter(|_| !matches!(kind, 5 | 6)) {
+            self.asked.remove(at);
+        }
+        let asks = matches!(kind, CONNECT | SUBSCRIBE | UNSUBSCRIBE) || kind == PUBLISH && first & 6 != 0;
+        let again = kind == CONNECT && (self.connected || self.asked.iter().any(|asked| asked.0 == CONNECT));
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let one = to.begin(App::Mqtt);
+                (one.is_one, one.complete) = (true, [!asks; 2]);
+                let id = one.id;
+                if asks {
+                    if self.asked.len() >= WAITING_PACKETS {
+                        let (.., oldest) = self.asked.remove(0);
+                        to.complete(oldest, true);
+                        to.complete(oldest, false);
+                    }
+                    self.asked.push((kind, number, to_server, id));
+                }
+                id
+            }
+        };
+        let introduced = self.connected || matches!(kind, CONNECT | CONNACK | 15);
+        self.connected |= kind == CONNACK && known.is_some();
+        let Some(one) = to.get(id) else { return };
+        let mut odd = |holds: bool, event| {
+            if holds {
+                one.events.push((event, to_server));
+            }
+        };
+        odd(again, "mqtt.double_connect");
+        odd(!introduced, "mqtt.unintroduced_message");
+        odd(kind == PUBLISH && first & 6 == 6, "mqtt.invalid_qos_level");
+        odd(kind == 0, "mqtt.unassigned_msg_type");
+        odd(asks && kind != CONNECT && number == 0, "mqtt.missing_msg_id");
+        odd(answers == Some(CONNECT) && known.is_none(), "mqtt.missing_connect");
+        odd(answers == Some(PUBLISH) && known.is_none(), "mqtt.missing_publish");
+        odd(answers == Some(SUBSCRIBE) && known.is_none(), "mqtt.missing_subscribe");
+        odd(answers == Some(UNSUBSCRIBE) && known.is_none(), "mqtt.missing_unsubscribe");
         one.put_number(Number::MQTT_TYPE, to_server, kind.into());
+        let mut is_malformed = false;
         match kind {
-            1 => {
-                if let Some((name, rest)) = text(body) {
+            CONNECT => {
+                let read = text(body).and_then(|(name, rest)| Some((name, *rest.first()?, rest.get(4..)?)));
+                is_malformed = read.is_none();
+                if let Some((name, version, rest)) = read {
                     one.put_copy(Buffer::MQTT_CONNECT_PROTOCOL_STRING, to_server, name);
-                    self.version = rest.first().copied().unwrap_or(0);
-                    one.put_number(Number::MQTT_PROTOCOL_VERSION, to_server, self.version.into());
+                    self.version = version;
+                    one.put_number(Number::MQTT_PROTOCOL_VERSION, to_server, version.into());
+                    is_malformed = version >= 5 && behind_properties(rest).is_none();
                 }
             }
-            2 => {
-                if let Some(code) = body.get(1) {
-                    one.put_number(Number::MQTT_REASON_CODE, to_server, u64::from(*code));
-                }
-            }
-            3 => {
-                if let Some((topic, rest)) = text(body) {
+            CONNACK => match body.get(1) {
+                Some(code) => one.put_number(Number::MQTT_REASON_CODE, to_server, u64::from(*code)),
+                None => is_malformed = true,
+            },
+            PUBLISH => match text(body) {
+                Some((topic, rest)) => {
                     one.put_copy(Buffer::MQTT_PUBLISH_TOPIC, to_server, topic);
                     let rest = if first & 6 == 0 { rest } else { rest.get(2..).unwrap_or_default() };
                     let message = if self.version < 5 { Some(rest) } else { behind_properties(rest) };
-                    if let Some(message) = message {
-                        one.put_copy(Buffer::MQTT_PUBLISH_MESSAGE, to_server, message);
+                    match message {
+                        Some(message) => one.put_copy(Buffer::MQTT_PUBLISH_MESSAGE, to_server, message),
+                        None => is_malformed = true,
                     }
                 }
-            }
+                None => is_malformed = true,
+            },
+            4..=UNSUBACK if body.len() < 2 => is_malformed = true,
             // Nothing behind the header of the end means that all is well.
-            14 => one.put_number(Number::MQTT_REASON_CODE, to_server, body.first().copied().unwrap_or(0).into()),
+            DISCONNECT => {
+                one.put_number(Number::MQTT_REASON_CODE, to_server, body.first().copied().unwrap_or(0).into());
+            }
             _ => {}
         }
+        if is_malformed {
+            one.events.push(("mqtt.malformed_traffic", to_server));
+        }
         to.change(id, to_server);
+        if known.is_some() && !matches!(kind, 5 | 6) {
+            to.complete(id, true);
+            to.complete(id, false);
+        }
     }
 }
 
@@ -71,6 +163,11 @@ pub(super) fn is_connect(bytes: &[u8]) -> bool {
     packet(bytes).is_some_and(|(first, body, _)| {
         first == 0x10 && text(body).is_some_and(|(name, _)| name == b"MQTT" || name == b"MQIsdp")
     })
+}
+
+/// Does a server's side begin with this? The answer to the packet that connects.
+pub(super) fn is_answer(bytes: &[u8]) -> bool {
+    packet(bytes).is_some_and(|(first, body, _)| first == 0x20 && matches!(body, [0 | 1, ..]))
 }
 
 /// A number in groups of seven bits, and what is behind it.

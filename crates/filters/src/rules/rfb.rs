@@ -83,14 +83,24 @@ impl Stream {
                     1 => (0, if self.minor >= 8 { Step::Result } else { Step::Desktop }),
                     2 if self.server.len() >= 16 => (16, Step::Result),
                     2 => return false,
-                    _ => (0, Step::Over),
+                    _ => {
+                        if let Some(one) = to.get(id) {
+                            one.events.push(("rfb.unimplemented_security_type", true));
+                        }
+                        to.change(id, true);
+                        (0, Step::Over)
+                    }
                 }
             }
             Step::Result => {
                 let Some(result) = self.server.get(3) else { return false };
                 let one = to.only(App::Rfb);
                 let id = one.id;
-                one.put_number(Number::RFB_SECRESULT, false, u64::from(*result));
+                // Results behind these three are not known.
+                one.put_number(Number::RFB_SECRESULT, false, u64::from(*result).min(3));
+                if *result > 2 {
+                    one.events.push(("rfb.unknown_security_result", false));
+                }
                 to.change(id, false);
                 (4, if *result == 0 { Step::Desktop } else { Step::Over })
             }

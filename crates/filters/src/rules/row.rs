@@ -4,13 +4,14 @@ use super::connection::Connection;
 use super::frame::Parsed;
 use crate::parts::eve::{eve_fields, flow_number, set_protocol, set_tunnels, set_vlans};
 use filter::prelude::*;
+use filter::record::list_push;
 use packet::Flow;
 use packet::encapsulation::Vlans;
-use packet::quic::VERSION_2;
+use packet::tunnel::Kind;
 use packet::tunnel::stack::Tunnels;
-use rules::engine::Found;
+use rules::engine::{Found, Verdict};
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
-use rules::{Rule, Transaction};
+use rules::{Action, Rule, Transaction};
 
 pub(crate) static SCHEMA: Schema = Schema::new(
     "alert",
@@ -41,7 +42,6 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("tls.sni", FieldType::Text),
         Field::new("tls.ja3.hash", FieldType::Text),
         Field::new("tls.ja4", FieldType::Text),
-        Field::new("quic.version", FieldType::Text),
         Field::new("quic.sni", FieldType::Text),
         Field::new("quic.ja4", FieldType::Text),
         Field::new("ssh.client.proto_version", FieldType::Text),
@@ -50,6 +50,10 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("ssh.server.software_version", FieldType::Text),
         Field::new("smtp.helo", FieldType::Text),
         Field::new("smtp.mail_from", FieldType::Text),
+        Field::new("ftp_data.command", FieldType::Text),
+        Field::new("ftp_data.filename", FieldType::Text),
+        Field::new("igmp.version", FieldType::Number),
+        Field::new("igmp.type", FieldType::Number),
         Field::new("ftp.command", FieldType::Text),
         Field::new("ftp.dynamic_port", FieldType::Number),
         Field::new("ftp.reply_received", FieldType::Text),
@@ -60,8 +64,18 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("flow.bytes_toserver", FieldType::Number),
         Field::new("flow.bytes_toclient", FieldType::Number),
         Field::new("flow.start", FieldType::Time),
+        Field::new("flow.src_ip", FieldType::Address),
+        Field::new("flow.src_port", FieldType::Number),
+        Field::new("flow.dest_ip", FieldType::Address),
+        Field::new("flow.dest_port", FieldType::Number),
+        Field::new("verdict.action", FieldType::Text),
+        Field::new("verdict.reject-target", FieldType::Text),
+        Field::new("verdict.reject", FieldType::Rows(&REJECT)),
     ],
 );
+
+/// How the ends of a rejected packet are told.
+static REJECT: Schema = Schema::new("reject", &[Field::new("", FieldType::Text)]);
 
 /// What the record of an alert is made of.
 pub(super) struct Alert<'a> {
@@ -128,19 +142,60 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         row.number("flow.pkts_toserver", state.packets[0]).number("flow.pkts_toclient", state.packets[1]);
         row.number("flow.bytes_toserver", state.bytes[0]).number("flow.bytes_toclient", state.bytes[1]);
         row.time("flow.start", state.start);
+        let flow = &connection.flow;
+        row.address("flow.src_ip", flow.source).address("flow.dest_ip", flow.target);
+        if packet::flow::has_ports(flow.protocol) {
+            row.number("flow.src_port", flow.source_port.into()).number("flow.dest_port", flow.target_port.into());
+        }
     }
     let source = match (alert.parsed, alert.tunnels) {
         (None, _) => "stream (flow timeout)",
         (Some(_), None) => "wire/pcap",
-        (Some(parsed), Some(_)) if parsed.version == 6 => "ipv6 tunnel",
-        (Some(_), Some(_)) => "ipv4 tunnel",
+        (Some(_), Some(tunnels)) => match tunnels.layers().last().map(|layer| (layer.kind, layer.addresses)) {
+            Some((Kind::Vxlan, _)) => "vxlan encapsulation",
+            Some((Kind::Geneve, _)) => "geneve encapsulation",
+            Some((Kind::Gre | Kind::Pptp | Kind::Erspan, _)) => "gre tunnel",
+            Some((Kind::Teredo, _)) => "teredo tunnel",
+            Some((Kind::Mpls | Kind::Pppoe, None)) => "wire/pcap",
+            Some((_, Some((address, _)))) if address.is_ipv6() => "ipv6 tunnel",
+            _ => "ipv4 tunnel",
+        },
     };
     row.text("pkt_src", source);
     if let Some(name) = alert.parsed.and_then(Parsed::link_name) {
         row.text("packet_info.linktype_name", name);
     }
+    if let Some((version, kind)) = alert.parsed.and_then(|parsed| parsed.igmp) {
+        row.number("igmp.version", version.into()).number("igmp.type", kind.into());
+    }
+    write_verdict(row, alert);
     if let Some(one) = alert.transaction {
         write_transaction(row, one);
+    }
+}
+
+/// What becomes of the packet, all its rules together.
+fn write_verdict(row: &mut RowWriter, alert: &Alert<'_>) {
+    let action = match alert.found.verdict {
+        Verdict::Pass if alert.rule.action == Action::Pass => "pass",
+        Verdict::Pass => "alert",
+        Verdict::Drop | Verdict::Reject { .. } => "drop",
+    };
+    row.text("verdict.action", action);
+    if let Verdict::Reject { source, target } = alert.found.verdict {
+        row.text(
+            "verdict.reject-target",
+            match (source == alert.found.to_server, source && target) {
+                (_, true) => "both",
+                (true, _) => "to_client",
+                (false, _) => "to_server",
+            },
+        );
+        let is_tcp = alert.flow.is_some_and(|flow| flow.protocol == packet::frame::protocol::TCP);
+        let (mut list, mut one) = (Vec::new(), RowWriter::new(&REJECT));
+        one.begin();
+        list_push(&mut list, one.text("", if is_tcp { "tcp-reset" } else { "icmp-prohib" }).row());
+        row.rows("verdict.reject", &list);
     }
 }
 
@@ -176,13 +231,11 @@ fn write_transaction(row: &mut RowWriter, one: &Transaction) {
     if let Some(text) = ja4 {
         row.text(names.1, text);
     }
-    let mut versions = [true, false].into_iter().filter_map(|side| one.first(Buffer::QUIC_VERSION, side));
-    if let Some(version) = versions.next() {
-        match version {
-            [0, 0, 0, number @ 1..=9] => row.text("quic.version", [b'0' + number]),
-            [b'Q', ..] => row.text("quic.version", version),
-            _ => row.text("quic.version", if version == VERSION_2.to_be_bytes() { "2" } else { "draft" }),
-        };
+    if let Some(command) = one.numbers(Number::FTPDATA_COMMAND, true).next() {
+        row.text("ftp_data.command", if command == 1 { "RETR" } else { "STOR" });
+        if let Some(file) = one.first(Buffer::FILE_NAME, true) {
+            row.text("ftp_data.filename", file);
+        }
     }
     if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some() {
         row.text("ftp.reply_received", "yes");

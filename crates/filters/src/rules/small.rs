@@ -170,16 +170,28 @@ pub(super) fn dhcp(payload: &[u8], to_server: bool, to: &mut Transactions) {
             options = rest;
             continue;
         }
-        let Some((length, behind)) = rest.split_first().filter(|_| kind != 255) else { break };
-        let Some((value, behind)) = behind.split_at_checked(usize::from(*length)) else { break };
+        if kind == 255 {
+            break;
+        }
+        let Some((length, behind)) = rest.split_first() else {
+            one.events.push(("dhcp.truncated_options", to_server));
+            break;
+        };
+        let Some((value, behind)) = behind.split_at_checked(usize::from(*length)) else {
+            one.events.push(("dhcp.truncated_options", to_server));
+            break;
+        };
         let number = match kind {
             51 => Some(Number::DHCP_LEASETIME),
             58 => Some(Number::DHCP_RENEWAL_TIME),
             59 => Some(Number::DHCP_REBINDING_TIME),
             _ => None,
         };
-        if let (Some(number), Some(value)) = (number, value.first_chunk::<4>()) {
-            one.put_number(number, to_server, u32::from_be_bytes(*value).into());
+        if let Some(number) = number {
+            match value.first_chunk::<4>() {
+                Some(value) => one.put_number(number, to_server, u32::from_be_bytes(*value).into()),
+                None => one.events.push(("dhcp.malformed_options", to_server)),
+            }
         }
         options = behind;
     }

@@ -5,6 +5,13 @@ use super::mime::Mime;
 use super::transactions::Transactions;
 use rules::names::{App, Buffer};
 
+/// The type of the record that TLS begins with.
+const HANDSHAKE: u8 = 22;
+
+/// Bytes of a command and of a reply at most (RFC 5321, 4.5.3.1).
+const COMMAND_BYTES: usize = 510;
+const REPLY_BYTES: usize = 510;
+
 /// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
@@ -13,6 +20,16 @@ pub(super) struct Stream {
     current: Option<u64>,
     /// The mail under way.
     mail: Option<Box<Mime>>,
+    /// Bytes of a chunk of BDAT that are still to come.
+    chunk: usize,
+    /// The command whose reply is awaited is DATA.
+    asks_data: bool,
+    /// The server has greeted, and commands wait for this many replies.
+    greeted: bool,
+    commands: u64,
+    /// The client's first bytes behind STARTTLS are no TLS, or were looked at.
+    pub is_no_tls: bool,
+    checked_tls: bool,
     /// What follows is encrypted.
     over: bool,
     starts_tls: bool,
@@ -21,10 +38,13 @@ pub(super) struct Stream {
 impl Stream {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
         if self.over {
+            if to_server && !std::mem::replace(&mut self.checked_tls, true) {
+                self.is_no_tls = bytes.first() != Some(&HANDSHAKE);
+            }
             return;
         }
         let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);
-        lines.each(bytes, |line| if to_server { self.command(line, to) } else { self.reply(line) });
+        lines.each(bytes, |line| if to_server { self.command(line, to) } else { self.reply(line, to) });
         self.lines[usize::from(!to_server)] = lines;
     }
 
@@ -38,13 +58,59 @@ impl Stream {
         }
     }
 
-    fn reply(&mut self, line: &[u8]) {
+    fn reply(&mut self, line: &[u8], to: &mut Transactions) {
+        let is_code = line.get(..3).is_some_and(|code| code.iter().all(u8::is_ascii_digit));
+        if line.len() > REPLY_BYTES {
+            self.odd("smtp.max_reply_line_len_exceeded", false, to);
+        }
+        if !is_code {
+            self.odd("smtp.invalid_reply", false, to);
+        }
+        let is_last = line.get(3) != Some(&b'-');
+        if !self.greeted {
+            self.greeted = is_last;
+            if !line.starts_with(b"220") {
+                self.odd("smtp.no_server_welcome_message", false, to);
+            }
+        } else if is_last {
+            match self.commands.checked_sub(1) {
+                Some(left) => self.commands = left,
+                None => self.odd("smtp.unable_to_match_reply_with_request", false, to),
+            }
+        }
+        if std::mem::take(&mut self.asks_data) && matches!(line.first(), Some(b'4' | b'5')) {
+            self.odd("smtp.data_command_rejected", false, to);
+            self.mail = None;
+        }
         self.over |= self.starts_tls && line.starts_with(b"220");
+        if self.starts_tls && !self.over {
+            self.odd("smtp.tls_rejected", false, to);
+        }
         self.starts_tls = false;
+    }
+
+    /// Says that something is odd, once for each mail.
+    fn odd(&mut self, event: &'static str, to_server: bool, to: &mut Transactions) {
+        let id = self.transaction(to);
+        if let Some(one) = to.get(id)
+            && !one.events.contains(&(event, to_server))
+        {
+            one.events.push((event, to_server));
+        }
+        to.change(id, to_server);
     }
 
     fn command(&mut self, line: &[u8], to: &mut Transactions) {
         if self.over {
+            return;
+        }
+        if self.chunk > 0 {
+            // A chunk ends where its length says, and commands follow (RFC 3030, 2).
+            let taken = line.len() + 2;
+            if taken > self.chunk {
+                self.odd("smtp.bdat_chunk_len_exceeded", true, to);
+            }
+            self.chunk = self.chunk.saturating_sub(taken);
             return;
         }
         if let Some(mail) = &mut self.mail {
@@ -53,6 +119,7 @@ impl Stream {
                 mail.end(id, to);
                 self.mail = None;
                 self.current = None;
+                self.commands += 1;
                 to.complete(id, true);
             } else {
                 mail.line(line.strip_prefix(b".").unwrap_or(line), id, to);
@@ -61,6 +128,10 @@ impl Stream {
         }
         let word = line.split(|byte| *byte == b' ').next().unwrap_or_default().to_ascii_uppercase();
         let rest = line.get(word.len()..).unwrap_or_default().trim_ascii();
+        self.commands += 1;
+        if line.len() > COMMAND_BYTES {
+            self.odd("smtp.max_command_line_len_exceeded", true, to);
+        }
         match &word[..] {
             b"EHLO" | b"HELO" => {
                 self.helo = rest.to_vec();
@@ -89,7 +160,12 @@ impl Stream {
                 }
                 to.change(id, true);
             }
+            b"BDAT" => {
+                let size = rest.split(|byte| *byte == b' ').next().and_then(|text| std::str::from_utf8(text).ok());
+                self.chunk = size.and_then(|text| text.parse().ok()).unwrap_or(0);
+            }
             b"DATA" => {
+                self.asks_data = true;
                 self.transaction(to);
                 self.mail = Some(Box::default());
             }

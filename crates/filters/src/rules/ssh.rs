@@ -8,6 +8,9 @@ use rules::names::{App, Buffer};
 /// Bytes of one side that are kept until its offer is there.
 const KEPT_BYTES: usize = 64 << 10;
 
+/// Bytes of a banner at most (RFC 4253, 4.2).
+const BANNER_BYTES: usize = 255;
+
 /// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
@@ -43,6 +46,10 @@ impl Stream {
         if !side.greeted
             && let Some(end) = memchr::memchr(b'\n', &side.bytes)
         {
+            if end > BANNER_BYTES {
+                one.events.push(("ssh.long_banner", to_server));
+                changed = true;
+            }
             let line = side.bytes[..end].strip_suffix(b"\r").unwrap_or(&side.bytes[..end]);
             let mut parts = line.splitn(3, |byte| *byte == b'-');
             if let (Some(b"SSH"), Some(version), Some(software)) = (parts.next(), parts.next(), parts.next()) {
@@ -58,6 +65,10 @@ impl Stream {
                     side.put_records(&behind, to_server, one);
                 }
             } else {
+                if line.starts_with(b"SSH-") {
+                    one.events.push(("ssh.invalid_banner", to_server));
+                    changed = true;
+                }
                 // Lines may stand before the banner (RFC 4253, 4.2).
                 side.bytes.drain(..=end);
             }
@@ -65,6 +76,8 @@ impl Stream {
         if side.greeted && side.bytes.len() >= 6 {
             let length = u32::from_be_bytes([side.bytes[0], side.bytes[1], side.bytes[2], side.bytes[3]]) as usize;
             if side.bytes[5] != 20 || length > KEPT_BYTES {
+                one.events.push(("ssh.invalid_record", to_server));
+                changed = true;
                 side.done = true;
             } else if let Some(offer) = side.bytes.get(6..4 + length) {
                 let text = offered(offer, to_server);

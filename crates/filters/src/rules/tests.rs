@@ -86,7 +86,9 @@ fn datagrams() {
 fn whatever_comes_is_survived() {
     let rules = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/example.rules")).unwrap();
     let each = "alert ip any any -> any any (pcre:\"/a.*b/s\"; sid:100;)\nalert pkthdr any any -> any any (decode-event:ipv4.trunc_pkt; sid:101;)\n\
-                alert tcp any any -> any any (tcpv4-csum:invalid; sid:102;)\nalert http any any -> any any (http.start; content:\"a\"; sid:103;)";
+                alert tcp any any -> any any (tcpv4-csum:invalid; sid:102;)\n\
+                alert tcp any any -> any any (stream-event:pkt_retransmission; sid:104;)\n\
+                alert sctp any any -> any any (sctp.chunk_cnt:>1; sid:105;)\nalert http any any -> any any (http.start; content:\"a\"; sid:103;)";
     let frames = real_and_damaged(2000, &mut Random(5));
     let outcome = run(&format!("{rules}\n{each}"), &frames);
     assert_eq!(outcome.counters("rules").blocks_in, frames.len() as u64);
@@ -114,6 +116,148 @@ fn a_long_greeting_hides_no_protocol() {
     let next = 500 + greeting.len() as u32;
     frames.push(tcp(CLIENT, SERVER, 100, next, flag::ACK, b"USER secret\r\n"));
     assert_eq!(alerts(&run(rule, &frames)), [1]);
+}
+
+/// An IPv4 packet in Ethernet that is a fragment: its place in units of eight bytes, whether more follow.
+fn fragment(at: u16, more: bool, payload: &[u8]) -> Vec<u8> {
+    let mut frame = testkit::packets::ipv4(CLIENT.0, SERVER.0, 17, payload);
+    let start = frame.len() - payload.len() - 20;
+    let field = at | u16::from(more) << 13;
+    frame[start + 4..start + 8].copy_from_slice(&[0, 7, (field >> 8) as u8, field as u8]);
+    frame
+}
+
+#[test]
+fn fragments_are_seen_as_they_came_and_whole() {
+    let rules = "alert ip any any -> any any (fragbits:M; sid:1;)\n\
+                 alert udp any any -> any 53 (content:\"evil twin\"; sid:2;)\n\
+                 alert pkthdr any any -> any any (decode-event:ipv4.frag_overlap; sid:3;)\n\
+                 alert pkthdr any any -> any any (decode-event:ipv4.frag_pkt_too_large; sid:4;)";
+    let datagram = [&[0x0f, 0xa0, 0, 53, 0, 24, 0, 0][..], b"evil twinxxxxxxx"].concat();
+    let (head, tail) = datagram.split_at(16);
+    let check = |frames: &[Vec<u8>], expected: &[u64]| {
+        let mut found = alerts(&run(rules, frames));
+        found.sort_unstable();
+        assert_eq!(found, expected);
+    };
+    check(&[fragment(0, true, head), fragment(2, false, tail)], &[1, 2]);
+    check(&[fragment(0, true, head), fragment(0, true, head), fragment(2, false, tail)], &[1, 1, 2, 3]);
+    check(&[fragment(0x1fff, false, &[1; 64])], &[4]);
+}
+
+#[test]
+fn a_connection_of_ftp_carries_the_file_that_was_asked_for() {
+    let rules = "alert ftp-data any any -> any any (ftpdata_command:retr; file.data; content:\"root\"; sid:1;)\n\
+                 alert ftp-data any any -> any any (ftpdata_command:stor; sid:2;)\n\
+                 alert tcp any any -> any any (ftpbounce; sid:3;)";
+    let client = CLIENT.0.octets().map(|octet| octet.to_string()).join(",");
+    let port = format!("PORT {client},4,1\r\n");
+    let mut frames = connection(&[b"USER a\r\n", port.as_bytes(), b"RETR file\r\n"]);
+    let data = (CLIENT.0, 4 * 256 + 1);
+    frames.extend([
+        tcp((SERVER.0, 20), data, 9, 0, flag::SYN, b""),
+        tcp(data, (SERVER.0, 20), 49, 10, flag::SYN | flag::ACK, b""),
+        tcp((SERVER.0, 20), data, 10, 50, flag::ACK, b"root:x"),
+    ]);
+    assert_eq!(alerts(&run(rules, &frames)), [1]);
+    assert_eq!(alerts(&run(rules, &connection(&[b"USER a\r\n", b"PORT 9,9,9,9,4,1\r\n"]))), [3]);
+}
+
+#[test]
+fn ip_of_another_version_than_the_link_says() {
+    let rules = "alert pkthdr any any -> any any (decode-event:ipv4.wrong_ip_version; sid:4;)\n\
+                 alert pkthdr any any -> any any (decode-event:ipv6.wrong_ip_version; sid:6;)";
+    let frame = |kind: [u8; 2], first: u8| {
+        let mut frame = udp(CLIENT, SERVER, b"data");
+        (frame[12], frame[13], frame[14]) = (kind[0], kind[1], first);
+        frame.resize(80, 0);
+        frame
+    };
+    assert_eq!(alerts(&run(rules, &[frame([8, 0], 0x65), frame([0x86, 0xdd], 0x45)])), [4, 6]);
+}
+
+#[test]
+fn sides_that_do_not_speak_the_same() {
+    let rules = "alert tcp any any -> any any (app-layer-event:applayer_mismatch_protocol_both_directions; sid:1;)\n\
+                 alert tcp any any -> any any (app-layer-event:applayer_detect_protocol_only_one_direction; sid:2;)\n\
+                 alert tcp any any -> any any (app-layer-event:applayer_wrong_direction_first_data; sid:3;)\n\
+                 alert tcp any any -> any any (app-layer-event:applayer_no_tls_after_starttls; sid:4;)\n\
+                 alert http any any -> any any (app-layer-event:http.missing_host_header; sid:5;)";
+    let exchange = |first: &[u8], second: &[u8]| {
+        let mut frames = connection(&[first]);
+        frames.push(tcp(SERVER, CLIENT, 500, 100 + first.len() as u32, flag::ACK, second));
+        alerts(&run(rules, &frames))
+    };
+    let request = b"GET / HTTP/1.0\r\n\r\n";
+    assert_eq!(exchange(request, b"HTTP/1.0 200 OK\r\n\r\n"), [0; 0]);
+    assert_eq!(exchange(request, b"SSH-2.0-x\r\n"), [1]);
+    assert_eq!(exchange(request, b"nothing that is known"), [2]);
+    assert_eq!(exchange(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"), [5]);
+    let mut frames = connection(&[]);
+    frames.push(tcp(SERVER, CLIENT, 500, 100, flag::ACK, b"HTTP/1.0 200 OK\r\n\r\n"));
+    assert_eq!(alerts(&run(rules, &frames)), [3]);
+    let mut frames = connection(&[b"EHLO a\r\nSTARTTLS\r\n"]);
+    frames.push(tcp(SERVER, CLIENT, 500, 118, flag::ACK, b"220 a\r\n250 a\r\n220 go\r\n"));
+    frames.push(tcp(CLIENT, SERVER, 118, 522, flag::ACK, b"MAIL FROM:<a>\r\n"));
+    assert_eq!(alerts(&run(rules, &frames)), [4]);
+}
+
+/// The sources of this folder without their tests, joined.
+fn sources(folder: &std::path::Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            all += &sources(&entry);
+        } else if entry.file_name().is_some_and(|name| name != "tests.rs") {
+            let text = std::fs::read_to_string(entry).unwrap();
+            all += text.split("#[cfg(test)]").next().unwrap_or_default();
+        }
+    }
+    all
+}
+
+/// A rule about an event that nothing raises would never match, and an event that no rule may ask for is raised in vain.
+#[test]
+fn events_that_rules_may_ask_for_are_raised() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules");
+    let source = sources(&folder);
+    let names: Vec<&str> = ::rules::names::EVENTS.iter().flat_map(|(_, names)| *names).copied().collect();
+    let silent: Vec<&&str> =
+        names.iter().filter(|name| **name != "wrong_thread" && !source.contains(&format!("\"{name}\""))).collect();
+    assert!(silent.is_empty(), "{silent:?}");
+    let own =
+        ["decode.rs", "decode/link.rs", "decode/transport.rs", "tcp_events.rs", "tls_events.rs", "http_events.rs"];
+    for file in own {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let is_name = |text: &&str| {
+            text.contains('_')
+                && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._".contains(&byte))
+        };
+        for name in code.split('"').skip(1).step_by(2).filter(is_name) {
+            assert!(names.contains(&name), "{file} raises {name}");
+        }
+    }
+}
+
+/// Every event at once, over whatever comes.
+#[test]
+fn all_events_over_whatever_comes() {
+    let mut rules = String::new();
+    let mut number = 0;
+    for (keyword, names) in ::rules::names::EVENTS {
+        for name in *names {
+            number += 1;
+            rules += &format!("alert pkthdr any any -> any any ({keyword}:{name}; sid:{number};)\n");
+        }
+    }
+    let frames = real_and_damaged(3000, &mut Random(7));
+    let outcome = run(&rules, &frames);
+    assert_eq!(outcome.counters("rules").blocks_in, frames.len() as u64);
+    let mut found = alerts(&outcome);
+    found.sort_unstable();
+    found.dedup();
+    assert!(found.len() >= 15, "{found:?}");
 }
 
 /// A byte that is no UTF-8 would become three others, which no packet has.

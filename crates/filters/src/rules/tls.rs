@@ -1,6 +1,7 @@
 //! TLS for rules: one transaction for each connection, from the hellos and the certificates that are not encrypted.
 
 use super::der;
+use super::tls_events::{self, Records};
 use super::transactions::Transactions;
 use crate::parts::fingerprint::{append_md5, append_sha1, append_with_colons};
 use crate::parts::json_text;
@@ -16,6 +17,7 @@ const KEPT_BYTES: usize = 96 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     sides: [Side; 2],
+    records: Records,
     scratch: Vec<u8>,
 }
 
@@ -31,6 +33,22 @@ struct Side {
 
 impl Stream {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        let mut odd = Vec::new();
+        self.records.feed(bytes, to_server, gap, &mut odd);
+        self.hello(bytes, to_server, gap, &mut odd, to);
+        if !odd.is_empty() {
+            let one = to.only(App::Tls);
+            let id = one.id;
+            for event in odd {
+                if !one.events.contains(&(event, to_server)) {
+                    one.events.push((event, to_server));
+                }
+            }
+            to.change(id, to_server);
+        }
+    }
+
+    fn hello(&mut self, bytes: &[u8], to_server: bool, gap: bool, odd: &mut Vec<&'static str>, to: &mut Transactions) {
         let side = &mut self.sides[usize::from(!to_server)];
         if side.done {
             return;
@@ -43,6 +61,7 @@ impl Stream {
             match hello(&side.bytes, &mut self.scratch) {
                 Ok(Hello::Client(client)) if to_server => {
                     put_client(one, &client);
+                    tls_events::server_name(&client, odd);
                     changed = true;
                     side.greeted = true;
                 }
@@ -54,6 +73,10 @@ impl Stream {
                 }
                 Ok(_) => side.done = true,
                 Err(Stop::Incomplete { .. }) => {}
+                Err(Stop::Malformed) => {
+                    odd.push("tls.invalid_handshake_message");
+                    side.done = true;
+                }
                 Err(_) => side.done = true,
             }
         }
@@ -61,8 +84,12 @@ impl Stream {
             match handshakes(&side.bytes) {
                 Handshakes::More => {}
                 Handshakes::Over => side.done = true,
+                Handshakes::Wrong => {
+                    odd.push("tls.handshake_invalid_length");
+                    side.done = true;
+                }
                 Handshakes::Certificates(list) => {
-                    put_certificates(one, to_server, &list);
+                    put_certificates(one, to_server, &list, odd);
                     changed = true;
                     side.done = true;
                 }
@@ -84,6 +111,8 @@ enum Handshakes {
     More,
     /// There are no certificates.
     Over,
+    /// A message is longer than any is.
+    Wrong,
     /// The body of their message.
     Certificates(Vec<u8>),
 }
@@ -104,6 +133,9 @@ fn handshakes(stream: &[u8]) -> Handshakes {
     let mut rest = &messages[..];
     while let &[kind, high, middle, low, ref behind @ ..] = rest {
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        if length > KEPT_BYTES {
+            return Handshakes::Wrong;
+        }
         let Some(body) = behind.get(..length) else { break };
         match kind {
             11 => return Handshakes::Certificates(body.to_vec()),
@@ -227,15 +259,21 @@ fn ja4(client: &packet::tls::ClientHello<'_>) -> String {
     text
 }
 
-fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8]) {
+fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8], odd: &mut Vec<&'static str>) {
     let mut rest = body.get(3..).unwrap_or_default();
     let mut count = 0;
     while let &[high, middle, low, ref behind @ ..] = rest {
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-        let Some(certificate) = behind.get(..length) else { break };
+        let Some(certificate) = behind.get(..length) else {
+            odd.extend(["tls.certificate_invalid_length", "tls.invalid_certificate", "tls.invalid_handshake_message"]);
+            break;
+        };
+        if let Some(wrong) = tls_events::certificate(certificate) {
+            odd.extend([wrong, "tls.invalid_certificate", "tls.invalid_handshake_message"]);
+        }
         one.put_copy(Buffer::TLS_CERTS, to_server, certificate);
         if count == 0 {
-            put_certificate(one, to_server, certificate);
+            put_certificate(one, to_server, certificate, odd);
         }
         count += 1;
         rest = &behind[length..];
@@ -243,11 +281,14 @@ fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8]) {
     one.put_number(Number::TLS_CERT_CHAIN_LEN, to_server, count);
 }
 
-fn put_certificate(one: &mut Transaction, to_server: bool, bytes: &[u8]) {
+fn put_certificate(one: &mut Transaction, to_server: bool, bytes: &[u8], odd: &mut Vec<&'static str>) {
     let mut digits = Vec::new();
     append_sha1(&mut digits, bytes);
     one.put_copy(Buffer::TLS_CERT_FINGERPRINT, to_server, &digits);
     let Some(certificate) = der::certificate(bytes) else { return };
+    if [certificate.issuer, certificate.subject].into_iter().any(tls_events::has_wrong_text) {
+        odd.push("tls.certificate_invalid_string");
+    }
     digits.clear();
     append_with_colons(&mut digits, certificate.serial);
     one.put_copy(Buffer::TLS_CERT_SERIAL, to_server, &digits.to_ascii_uppercase());

@@ -1,0 +1,232 @@
+//! What is odd about TLS as far as it is not encrypted (RFC 8446, 5.1; RFC 6520; RFC 5280), under the names that `app-layer-event`
+//! has for it: records, heartbeats, names of servers, certificates.
+
+use super::der::node;
+use packet::tls::ClientHello;
+
+/// Types of records.
+const CHANGE_CIPHER: u8 = 20;
+const ALERT: u8 = 21;
+const HEARTBEAT: u8 = 24;
+/// What a record may hold (RFC 5246, 6.2.3).
+const RECORD_BYTES: usize = (1 << 14) + 2048;
+/// Records that come at once, at most.
+const RECORDS: usize = 255;
+
+/// The records of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    sides: [Side; 2],
+    /// Bytes of the heartbeat that waits for its answer.
+    asked: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Side {
+    /// The header under way, and the first bytes of what is behind it.
+    head: Vec<u8>,
+    /// Bytes of the record that are still to come.
+    left: usize,
+    /// What follows is encrypted, or cannot be read.
+    over: bool,
+}
+
+impl Records {
+    /// Takes bytes of one side; adds what is odd about them. `lost`: some before them are missing.
+    pub fn feed(&mut self, mut bytes: &[u8], to_server: bool, lost: bool, odd: &mut Vec<&'static str>) {
+        const HEADER: usize = 5;
+        /// Type and length of a heartbeat.
+        const BEHIND: usize = 3;
+        let side = &mut self.sides[usize::from(!to_server)];
+        side.over |= lost;
+        let mut records = 0;
+        while !bytes.is_empty() && !side.over {
+            if side.left > 0 {
+                let take = side.left.min(bytes.len());
+                let keep = take.min((HEADER + BEHIND).saturating_sub(side.head.len()));
+                side.head.extend_from_slice(&bytes[..keep]);
+                (side.left, bytes) = (side.left - take, &bytes[take..]);
+            } else {
+                let take = HEADER.saturating_sub(side.head.len()).min(bytes.len());
+                side.head.extend_from_slice(&bytes[..take]);
+                bytes = &bytes[take..];
+                let &[kind, major, minor, high, low] = &side.head[..] else { return };
+                let length = usize::from(u16::from_be_bytes([high, low]));
+                let wrong = match (kind, major) {
+                    (128.., _) if minor == 0 => Some("tls.error_message_encountered"),
+                    (128.., _) => Some("tls.invalid_sslv2_header"),
+                    (CHANGE_CIPHER..=HEARTBEAT, 3) if minor <= 4 => {
+                        (length > RECORD_BYTES).then_some("tls.invalid_tls_header")
+                    }
+                    (CHANGE_CIPHER..=HEARTBEAT, _) => Some("tls.invalid_record_version"),
+                    _ => Some("tls.invalid_record_type"),
+                };
+                if let Some(wrong) = wrong {
+                    odd.push(wrong);
+                    side.over = true;
+                    return;
+                }
+                // A change of ciphers has one byte, an alert two; what is longer is encrypted.
+                if kind == CHANGE_CIPHER && length != 1 || kind == ALERT && length < 2 {
+                    odd.push("tls.invalid_ssl_record");
+                }
+                side.left = length;
+            }
+            if side.left == 0 && side.head.len() >= HEADER {
+                records += 1;
+                side.over |= side.head[0] == CHANGE_CIPHER || side.head[0] == CHANGE_CIPHER + 3;
+                let head = std::mem::take(&mut side.head);
+                if head[0] == HEARTBEAT {
+                    heartbeat(&head, &mut self.asked, odd);
+                }
+            }
+        }
+        if records > RECORDS {
+            odd.push("tls.too_many_records_in_packet");
+        }
+    }
+}
+
+/// A heartbeat that is not encrypted: its record's header, its type and the length that it says.
+fn heartbeat(head: &[u8], asked: &mut Option<usize>, odd: &mut Vec<&'static str>) {
+    let record = usize::from(u16::from_be_bytes([head[3], head[4]]));
+    odd.push("tls.heartbeat_message");
+    let Some(&[kind, high, low]) = head.get(5..8) else { return odd.push("tls.invalid_heartbeat_message") };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    match kind {
+        // Sixteen bytes of padding at least (RFC 6520, 4).
+        1 => {
+            if length + 3 > record {
+                odd.push("tls.overflow_heartbeat_message");
+            }
+            if length == 0 {
+                odd.push("tls.invalid_heartbeat_message");
+            }
+            *asked = Some(record);
+        }
+        2 => {
+            if asked.take().is_some_and(|asked| record != asked) {
+                odd.push("tls.dataleak_heartbeat_mismatch");
+            }
+        }
+        _ => odd.push("tls.invalid_heartbeat_message"),
+    }
+}
+
+/// The name of the server that a client asks for (RFC 6066, 3).
+pub(super) fn server_name(client: &ClientHello<'_>, odd: &mut Vec<&'static str>) {
+    let mut names = client.extensions().filter(|(kind, _)| *kind == 0).map(|(_, data)| data);
+    let Some(data) = names.next() else { return };
+    if names.next().is_some() {
+        odd.push("tls.multiple_sni_extensions");
+    }
+    // An empty one is right of a server alone, and some clients send it.
+    match *data {
+        [] => {}
+        [high, low, kind, name_high, name_low, ref name @ ..] => {
+            if kind != 0 {
+                odd.push("tls.invalid_sni_type");
+            }
+            let said = |high, low| usize::from(u16::from_be_bytes([high, low]));
+            if said(high, low) != data.len() - 2 || said(name_high, name_low) > name.len() {
+                odd.push("tls.invalid_sni_length");
+            }
+        }
+        _ => odd.push("tls.invalid_sni_length"),
+    }
+}
+
+/// A certificate that cannot be read: why, as far as it can be told.
+pub(super) fn certificate(bytes: &[u8]) -> Option<&'static str> {
+    const SEQUENCE: u8 = 0x30;
+    const INTEGER: u8 = 2;
+    const VERSION: u8 = 0xa0;
+    let step = |bytes: &[u8], tag: u8| match node(bytes) {
+        _ if bytes.is_empty() => Err("tls.certificate_missing_element"),
+        None => Err("tls.certificate_invalid_length"),
+        Some((found, ..)) if found != tag => Err("tls.certificate_unknown_element"),
+        Some(_) => Ok(()),
+    };
+    let read = || {
+        step(bytes, SEQUENCE)?;
+        let outer = node(bytes).map(|node| node.1).unwrap_or_default();
+        step(outer, SEQUENCE)?;
+        let mut rest = node(outer).map(|node| node.1).unwrap_or_default();
+        if rest.first() == Some(&VERSION) {
+            step(rest, VERSION)?;
+            rest = node(rest).map(|node| node.2).unwrap_or_default();
+        }
+        // Serial number, algorithm, issuer, validity, subject, key.
+        for tag in [INTEGER, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE] {
+            step(rest, tag)?;
+            rest = node(rest).map(|node| node.2).unwrap_or_default();
+        }
+        Ok(())
+    };
+    let wrong: Result<(), &'static str> = read();
+    wrong.err()
+}
+
+/// Is there a text in a name that is none (RFC 5280, 4.1.2.4)?
+pub(super) fn has_wrong_text(mut sets: &[u8]) -> bool {
+    const UTF8: u8 = 12;
+    while let Some((_, set, behind)) = node(sets) {
+        sets = behind;
+        let value = node(set).and_then(|(_, pair, _)| node(pair)).and_then(|(_, _, value)| node(value));
+        if value.is_some_and(|(tag, text, _)| tag == UTF8 && std::str::from_utf8(text).is_err()) {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn odd(pieces: &[(&[u8], bool)]) -> Vec<&'static str> {
+        let (mut records, mut odd) = (Records::default(), Vec::new());
+        pieces.iter().for_each(|(bytes, to_server)| records.feed(bytes, *to_server, false, &mut odd));
+        odd
+    }
+
+    #[test]
+    fn records() {
+        let check = |bytes: &[u8], expected: &[&str]| {
+            let single: Vec<(&[u8], bool)> = bytes.chunks(1).map(|byte| (byte, true)).collect();
+            assert_eq!(odd(&[(bytes, true)]), expected, "{bytes:x?}");
+            assert_eq!(odd(&single), expected, "{bytes:x?} byte by byte");
+        };
+        check(&[22, 3, 1, 0, 1, 9, 20, 3, 3, 0, 1, 1, 99], &[]);
+        check(&[99, 3, 1, 0, 1, 9], &["tls.invalid_record_type"]);
+        check(&[22, 2, 1, 0, 1, 9], &["tls.invalid_record_version"]);
+        check(&[22, 3, 1, 0xff, 0, 9], &["tls.invalid_tls_header"]);
+        check(&[21, 3, 1, 0, 1, 9], &["tls.invalid_ssl_record"]);
+        check(&[0x80, 3, 9, 0, 1, 9], &["tls.invalid_sslv2_header"]);
+        check(&[24, 3, 1, 0, 3, 1, 0x40, 0], &["tls.heartbeat_message", "tls.overflow_heartbeat_message"]);
+        check(&[24, 3, 1, 0, 1, 1], &["tls.heartbeat_message", "tls.invalid_heartbeat_message"]);
+    }
+
+    #[test]
+    fn an_answer_that_is_longer_than_the_question() {
+        let (question, answer) = ([24, 3, 1, 0, 4, 1, 0, 1, 0], [24, 3, 1, 0, 5, 2, 0, 2, 0, 0]);
+        let found = odd(&[(&question, true), (&answer, false)]);
+        assert_eq!(found, ["tls.heartbeat_message", "tls.heartbeat_message", "tls.dataleak_heartbeat_mismatch"]);
+    }
+
+    #[test]
+    fn certificates() {
+        let of = |body: &[&[u8]]| {
+            let body = body.concat();
+            let inner = [&[0x30, body.len() as u8], &body[..]].concat();
+            [&[0x30, inner.len() as u8], &inner[..]].concat()
+        };
+        let empty: &[u8] = &[0x30, 0];
+        assert_eq!(certificate(&of(&[&[2, 1, 1], empty, empty, empty, empty, empty])), None);
+        assert_eq!(certificate(&of(&[&[2, 1, 1], empty])), Some("tls.certificate_missing_element"));
+        assert_eq!(certificate(&of(&[&[4, 1, 1], empty])), Some("tls.certificate_unknown_element"));
+        assert_eq!(certificate(&of(&[&[2, 9, 1]])), Some("tls.certificate_invalid_length"));
+        assert!(has_wrong_text(&[0x31, 9, 0x30, 7, 6, 2, 1, 1, 12, 1, 0xff]));
+        assert!(!has_wrong_text(&[0x31, 9, 0x30, 7, 6, 2, 1, 1, 12, 1, b'a']));
+    }
+}
