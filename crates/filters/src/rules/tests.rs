@@ -122,3 +122,15 @@ fn a_byte_that_is_no_text_is_refused_with_its_line() {
     assert_eq!(text_of(b"# caf\xe9\nalert\n").as_deref(), Ok("# caf\u{fffd}\nalert\n"));
     assert_eq!(text_of(b"alert\n\nalert \xe9\n"), Err(3));
 }
+
+/// Nothing is stopped here, whatever a rule asks for.
+#[test]
+fn what_a_rule_would_drop_was_allowed() {
+    let rules = "drop tcp any any -> any any (content:\"evil\"; sid:1;)\nreject tcp any any -> any any (content:\"bad\"; sid:2;)\n";
+    for said in [b"evil", &b"bad"[..]] {
+        let outcome = run(rules, &connection(&[said, b"evil and bad"]));
+        let [block] = &outcome.blocks[..] else { panic!("{} alerts", outcome.blocks.len()) };
+        let row = Row::new(&row::SCHEMA, &block.bytes).unwrap();
+        assert_eq!(row.text("alert.action"), Some(&b"allowed"[..]));
+    }
+}
