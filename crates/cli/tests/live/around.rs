@@ -5,7 +5,9 @@ use crate::bridging::{Hosts, row};
 use crate::preventing::{ACK, ATTACK, PSH_ACK, RULES, Talk, ended, packet, prevent, stopped_by};
 use base::limits::{DECAP_PACKETS, TCP_HELD_BLOCKS_PER_DIRECTION};
 use driver::ethtool::Offloads;
+use packet::pseudo;
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A receiver that uses each byte as it comes gets no byte that completes a match.
@@ -108,4 +110,21 @@ fn no_side_speaks_for_the_other() {
     assert_eq!(talk.arrived().len(), 1);
     let (_, stats) = ended(running);
     assert_eq!(row(&stats, "ips")[0]["dropped"]["sent again when it was forgotten"], 1, "{stats:#}");
+}
+
+/// A bridge finishes what a device was to finish; the bare sum of the pseudo header is no checksum behind it.
+#[test]
+fn an_unfinished_checksum_is_a_wrong_one() {
+    let Some(hosts) = Hosts::new(Offloads::NONE) else { return };
+    let running = prevent(&hosts, RULES, "");
+    let mut talk = Talk::new(&hosts, 1001);
+    let mut frame = talk.segment(talk.next[0], PSH_ACK, b"GET /harmless");
+    let length = (frame.len() - 34) as u16;
+    let sum = pseudo::sum(IpAddr::from([10, 9, 0, 1]), IpAddr::from([10, 9, 0, 2]), 6, length).folded();
+    frame[50..52].copy_from_slice(&sum.to_be_bytes());
+    talk.client.send(&frame).unwrap();
+    talk.send_at(0, PSH_ACK, b"GET /harmless");
+    assert_eq!(talk.arrived().len(), 1);
+    let (_, stats) = ended(running);
+    assert_eq!(row(&stats, "ips")[0]["dropped"]["wrong checksum"], 1, "{stats:#}");
 }

@@ -439,3 +439,15 @@ fn records_of_ssh() {
     let (front, back) = records.split_at(15);
     assert_eq!(sorted(rules, &[(true, front), (true, back)]), [1, 2]);
 }
+
+/// Nothing is stopped here, whatever a rule asks for.
+#[test]
+fn what_a_rule_would_drop_was_allowed() {
+    let rules = "drop tcp any any -> any any (content:\"evil\"; sid:1;)\nreject tcp any any -> any any (content:\"bad\"; sid:2;)\n";
+    for said in [b"evil", &b"bad"[..]] {
+        let outcome = run(rules, &connection(&[said, b"evil and bad"]));
+        let [block] = &outcome.blocks[..] else { panic!("{} alerts", outcome.blocks.len()) };
+        let row = Row::new(&row::SCHEMA, &block.bytes).unwrap();
+        assert_eq!(row.text("alert.action"), Some(&b"allowed"[..]));
+    }
+}
