@@ -7,7 +7,7 @@
 use crate::bytes::LITTLE;
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
-use crate::names::{App, Buffer, Origin, Way};
+use crate::names::{App, Buffer, Number, Origin, Way};
 use crate::packet_test::PacketTest;
 use crate::rule::{Action, List, Rule, Scope, Target};
 use crate::set::RuleSet;
@@ -592,10 +592,14 @@ fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>, of_tran
 }
 
 fn numbers_hold(rule: &Rule, transaction: &Transaction, to_server: bool) -> bool {
-    rule.numbers.iter().all(|(number, compare)| {
+    let holds = |number: Number, holds: &dyn Fn(u64) -> bool| {
         let mut sides = [to_server, !to_server].into_iter().take(if rule.header.whole { 2 } else { 1 });
-        sides.any(|side| transaction.numbers(*number, side).any(|value| compare.holds(value)))
-    })
+        sides.any(|side| transaction.numbers(number, side).any(holds))
+    };
+    rule.numbers.iter().all(|(number, compare)| holds(*number, &|value| compare.holds(value)))
+        && rule.among.iter().all(|(number, ranges)| {
+            holds(*number, &|value| ranges.iter().any(|(low, high)| (*low..=*high).contains(&value)))
+        })
 }
 
 fn packet_buffer<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {

@@ -39,6 +39,7 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize, d
         packet: Vec::new(),
         lists: Vec::new(),
         numbers: Vec::new(),
+        among: Vec::new(),
         events: Vec::new(),
         tests: Vec::new(),
         changes: Vec::new(),
@@ -219,6 +220,7 @@ impl Reader<'_> {
             "filesize" => return self.file_size(option),
             "frame" => return self.frame(option),
             "dce_iface" | "dcerpc.iface" => return self.dce_interface(option),
+            "dce_opnum" | "dcerpc.opnum" => return self.dce_operation(option),
             "http2.settings" => return self.http2_setting(option),
             "websocket.flags" => return self.websocket_flags(option),
             "fileext" => return self.file_name(option, true),
@@ -363,6 +365,28 @@ impl Reader<'_> {
             steps.push(Step::Test(Box::new(ByteTest { source, test, negated, value, count: None })));
         }
         self.push_buffer_list(option.name, Buffer::DCERPC_INTERFACE, steps)
+    }
+
+    /// Which call of an interface: a comparison, or several numbers and ranges.
+    fn dce_operation(&mut self, option: &Opt<'_>) -> Read<()> {
+        let words = option.needed()?.split(',');
+        if words.len() == 1 {
+            return self.named(option);
+        }
+        let mut ranges = Vec::new();
+        for word in words {
+            let (low, high) = word.text.split_once('-').unwrap_or((word.text, word.text));
+            let low = unsigned(Word::new(low, word.at), 16)?;
+            let high = unsigned(Word::new(high, word.at + word.text.len() - high.len()), 16)?;
+            if low > high {
+                return word.wrong(format!("no number lies between {low} and {high}"));
+            }
+            ranges.push((low, high));
+        }
+        self.set_app(option.name, App::Dcerpc)?;
+        self.rule.numbers.push((Number::DCERPC_OPNUM, Compare::AtLeast(0)));
+        self.rule.among.push((Number::DCERPC_OPNUM, ranges));
+        Ok(())
     }
 
     /// A setting of HTTP/2, perhaps with a comparison of its value.
