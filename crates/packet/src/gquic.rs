@@ -8,7 +8,7 @@ pub struct Long<'a> {
     pub version: [u8; 4],
     /// It may have a message of the handshake.
     pub is_initial: bool,
-    /// What is behind the header.
+    /// The bytes behind the header.
     pub contents: &'a [u8],
 }
 

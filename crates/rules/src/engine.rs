@@ -15,7 +15,7 @@ pub(crate) use body::{Waiting, is_body};
 use crate::bytes::LITTLE;
 use crate::event::{Packet, Transaction};
 use crate::inspect::{Budget, Look};
-use crate::names::{App, Buffer, Origin, Way};
+use crate::names::{App, Buffer, Number, Origin, Way};
 use crate::packet_test::PacketTest;
 use crate::rule::{Action, List, Rule, Scope, Target};
 use crate::set::RuleSet;
@@ -645,11 +645,15 @@ fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>, of_tran
 }
 
 fn numbers_hold(rule: &Rule, transaction: &Transaction, to_server: bool) -> bool {
-    rule.numbers.iter().all(|(number, compare, among)| {
-        let both = rule.header.whole || transaction.is_one;
-        let sides = [true, false].into_iter().filter(|side| both || *side == to_server);
-        among.holds(compare, sides.flat_map(|side| transaction.numbers(*number, side)))
-    })
+    let both = rule.header.whole || transaction.is_one;
+    let values = |number: Number| {
+        let sides = [true, false].into_iter().filter(move |side| both || *side == to_server);
+        sides.flat_map(move |side| transaction.numbers(number, side))
+    };
+    rule.numbers.iter().all(|(number, compare, among)| among.holds(compare, values(*number)))
+        && rule.among.iter().all(|(number, ranges)| {
+            values(*number).any(|value| ranges.iter().any(|(low, high)| (*low..=*high).contains(&value)))
+        })
 }
 
 fn packet_buffer<'a>(buffer: Buffer, packet: &Packet<'a>) -> Option<&'a [u8]> {

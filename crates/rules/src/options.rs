@@ -1,10 +1,12 @@
 //! The options between the brackets of a rule: each keyword becomes a part of the compiled rule, or is refused with its place
-//! and the reason.
+//! and the reason. `options/keywords.rs` has those of single protocols, and those about files as a whole.
 
-use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, Names, Source, Test, num};
+mod keywords;
+
+use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, Names, num};
 use crate::class::class;
 use crate::content::{Content, Num};
-use crate::dataset::{Datasets, Kind, Verb, size};
+use crate::dataset::{Datasets, Kind};
 use crate::entropy::Entropy;
 use crate::header::{Header, Protocol};
 use crate::inspect::Step;
@@ -13,7 +15,7 @@ use crate::names::{App, Buffer, Number, Origin, Way};
 use crate::number::{Among, Compare};
 use crate::packet_test::PacketTest;
 use crate::pcre;
-use crate::rule::{Action, FRAME, Fast, FlowTest, List, Rule, Scope, Target};
+use crate::rule::{Action, Fast, FlowTest, List, Rule, Scope, Target};
 use crate::state::{self, Read1};
 use crate::text::{Opt, Word, quoted, unsigned};
 use crate::threshold::Threshold;
@@ -40,6 +42,7 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize, d
         packet: Vec::new(),
         lists: Vec::new(),
         numbers: Vec::new(),
+        among: Vec::new(),
         events: Vec::new(),
         tests: Vec::new(),
         changes: Vec::new(),
@@ -226,6 +229,7 @@ impl Reader<'_> {
             "filesize" => return self.file_size(option),
             "frame" => return self.frame(option),
             "dce_iface" | "dcerpc.iface" => return self.dce_interface(option),
+            "dce_opnum" | "dcerpc.opnum" => return self.dce_operation(option),
             "http2.settings" => return self.http2_setting(option),
             "websocket.flags" => return self.websocket_flags(option),
             "fileext" => return self.file_name(option, true),
@@ -336,115 +340,6 @@ impl Reader<'_> {
         (self.list, self.last, self.in_decoded) = (None, None, false);
         let list = self.list();
         self.rule.lists[list].to_server = to_server;
-        Ok(())
-    }
-
-    /// Contents look into frames of a protocol.
-    fn frame(&mut self, option: &Opt<'_>) -> Read<()> {
-        let value = option.needed()?;
-        let name = match (value.text.contains('.'), self.rule.app) {
-            (false, Some(app)) => format!("{FRAME}{}.{}", app.name(), value.text),
-            _ => format!("{FRAME}{}", value.text),
-        };
-        match Buffer::of_name(&name) {
-            Some(buffer) => self.stick(&Opt { name: option.name, value: None }, buffer),
-            None => value.wrong(format!("the frame {} is not supported", value.text)),
-        }
-    }
-
-    /// An interface of DCE/RPC: its UUID and, behind a comparison, its version.
-    fn dce_interface(&mut self, option: &Opt<'_>) -> Read<()> {
-        let words = option.needed()?.split(',');
-        let digits: String = words[0].text.chars().filter(|letter| *letter != '-').collect();
-        if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return words[0].wrong(format!("\u{201c}{}\u{201d} is no UUID", words[0].text));
-        }
-        let mut content = Content::read(Word::new(&format!("\"|{digits}|\""), words[0].at))?;
-        (content.offset, content.depth) = (Some(Num::Value(0)), Some(Num::Value(16)));
-        let mut steps = vec![Step::Content(Box::new(content))];
-        for word in &words[1..] {
-            let test = match word.text.as_bytes().first() {
-                // A request stands here once, with all its fragments.
-                _ if word.text == "any_frag" => continue,
-                Some(b'<') => Test::Less,
-                Some(b'>') => Test::More,
-                Some(b'=' | b'!') => Test::Equal,
-                _ => return word.wrong("a version stands behind <, >, = or !"),
-            };
-            let value = unsigned(Word::new(&word.text[1..], word.at + 1).trim(), 16)?;
-            let source = Source { count: 2, offset: Some(Num::Value(16)), ..Source::default() };
-            let negated = word.text.starts_with('!');
-            let value = Num::Value(value as i64);
-            steps.push(Step::Test(Box::new(ByteTest { source, test, negated, value, count: None })));
-        }
-        self.push_buffer_list(option.name, Buffer::DCERPC_INTERFACE, steps)
-    }
-
-    /// A setting of HTTP/2, perhaps with a comparison of its value.
-    fn http2_setting(&mut self, option: &Opt<'_>) -> Read<()> {
-        let value = option.needed()?;
-        let end = value.text.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '_');
-        let (name, rest) = value.text.split_at(end.unwrap_or(value.text.len()));
-        let Some(number) = Number::of_name(&format!("http2 {}", name.to_ascii_lowercase())) else {
-            return value.wrong(format!("the setting {name} is not known"));
-        };
-        let compare = match rest.trim() {
-            "" => Compare::AtLeast(0),
-            _ => Compare::read(Word::new(rest, value.at + name.len()), 32, |_| None)?,
-        };
-        self.set_app(option.name, App::Http2)?;
-        self.rule.numbers.push((number, compare, Among::Any));
-        Ok(())
-    }
-
-    /// Flags of a frame of a WebSocket, as a number or by their names.
-    fn websocket_flags(&mut self, option: &Opt<'_>) -> Read<()> {
-        let value = option.needed()?;
-        let by_name = value.text.trim_start_matches('!').starts_with(|letter: char| letter.is_ascii_alphabetic());
-        if !by_name {
-            return self.named(option);
-        }
-        self.set_app(option.name, App::WebSocket)?;
-        for word in value.split(',') {
-            let (negated, name) = word.text.strip_prefix('!').map_or((false, word.text), |name| (true, name.trim()));
-            let Some((_, mask)) = Number::WEBSOCKET_FLAGS.about().words.iter().find(|known| known.0 == name) else {
-                return word.wrong(format!("a frame of a WebSocket has no flag {name}"));
-            };
-            let compare = Compare::Bits { mask: *mask, value: *mask, negated };
-            self.rule.numbers.push((Number::WEBSOCKET_FLAGS, compare, Among::Any));
-        }
-        Ok(())
-    }
-
-    /// A whole file whose digest is in a list, or not.
-    fn file_digest(&mut self, option: &Opt<'_>, buffer: Buffer, kind: Kind) -> Read<()> {
-        let value = option.needed()?;
-        let (negated, name) = value.text.strip_prefix('!').map_or((0, value.text), |name| (1, name));
-        let list = self.datasets.list(Word::new(name, value.at + negated).trim(), kind)?;
-        let verb = if negated == 1 { Verb::IsNotSet } else { Verb::IsSet };
-        self.push_buffer_list(option.name, buffer, vec![Step::Member(list, verb)])
-    }
-
-    /// A comparison of the size of a whole file, which may have units.
-    fn file_size(&mut self, option: &Opt<'_>) -> Read<()> {
-        let value = option.needed()?;
-        let mut text = String::new();
-        for part in value.text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric()) {
-            let end = part.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
-            if !end.is_empty() {
-                text.push_str(&size(Word::new(end, value.at))?.to_string());
-            }
-            text.push_str(&part[end.len()..]);
-        }
-        let compare = Compare::read(Word::new(&text, value.at), 64, |_| None)?;
-        self.push_buffer_list(option.name, Buffer::FILE_SIZE, vec![Step::Value(compare)])
-    }
-
-    /// Adds steps over a buffer, and leaves contents behind them where they look.
-    fn push_buffer_list(&mut self, word: Word<'_>, buffer: Buffer, steps: Vec<Step>) -> Read<()> {
-        self.needs_app(word, buffer)?;
-        let target = Target::Buffer(buffer);
-        self.rule.lists.push(List { target, transforms: Vec::new(), steps, to_server: None, absent: None });
         Ok(())
     }
 

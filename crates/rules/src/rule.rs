@@ -139,6 +139,8 @@ pub struct Rule {
     pub(crate) packet: Vec<PacketTest>,
     pub(crate) lists: Vec<List>,
     pub(crate) numbers: Vec<(Number, Compare, Among)>,
+    /// Numbers that are one of several, or lie between two, both of which are included.
+    pub(crate) among: Vec<(Number, Vec<(u64, u64)>)>,
     /// Events of transactions that it asks for.
     pub(crate) events: Vec<&'static str>,
     pub(crate) tests: Vec<StateTest>,

@@ -61,6 +61,8 @@ fn mistakes_in_options() {
         ("filesize:>1 apple; sid:1;", 10, "is no size"),
         ("dce_iface:1234; sid:1;", 11, "is no UUID"),
         ("dce_iface:01010101-0101-0101-0101-010101010101,1; sid:1;", 48, "a version stands behind"),
+        ("dce_opnum:1,x; sid:1;", 13, "is no number"),
+        ("dce_opnum:1,9-2; sid:1;", 13, "no number lies between"),
         ("http2.settings:NONE; sid:1;", 16, "the setting NONE"),
         ("websocket.flags:fin,none; sid:1;", 21, "no flag none"),
         ("frame:none.pdu; sid:1;", 7, "the frame none.pdu"),

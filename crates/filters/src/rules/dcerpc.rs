@@ -1,5 +1,5 @@
-//! DCE/RPC for rules: a transaction for each call, with what its fragments carry put together. Connections, datagrams, and the
-//! pipes of SMB.
+//! DCE/RPC for rules: each call is a transaction, and its fragments are put together. It comes over connections, in datagrams,
+//! and through pipes of SMB.
 
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
@@ -9,7 +9,7 @@ use rules::names::{App, Buffer, Number};
 
 /// Interfaces that a client may name on one connection.
 const INTERFACES: usize = 64;
-/// Calls that wait for what they give.
+/// Calls whose response is to come.
 const CALLS: usize = 64;
 
 /// A connection, or a pipe.

@@ -1,22 +1,21 @@
 //! HTTP/2 for rules (RFC 9113): each stream is a transaction, and so is each frame about the connection itself. Header fields get
 //! the buffers that HTTP/1 has. Where a stream carries messages of DNS (RFC 8484), its transaction has those of DNS, too.
+//! `http2/head.rs` puts the fields.
 
-use super::http::{put_host, put_pairs};
+mod head;
+
+use super::dns;
 use super::transactions::Transactions;
-use super::{dns, uri};
 use crate::http::coded::Coded;
 use crate::http::two::table::{FieldText, Table};
 use base::limits::{HTTP2_HEAD_BYTES, RULES_BODY_BYTES, RULES_TRANSACTIONS};
-use base64::Engine as _;
-use base64::engine::DecodePaddingMode;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use packet::hpack::{self, Piece};
+use head::{put_head, sizes};
 use packet::http2::{Header, PREFACE, flag, kind};
 use rules::Transaction;
 use rules::names::{App, Buffer, HTTP2_ERRORS, Number};
 use std::collections::BTreeMap;
 
-/// The setting with the highest number that rules name.
+/// Settings that rules name, by their numbers, from 1 on.
 const SETTINGS: [Number; 6] = [
     Number::HTTP2_SETTING_1,
     Number::HTTP2_SETTING_2,
@@ -67,12 +66,13 @@ struct Stream {
 /// The body of one side of a stream.
 #[derive(Debug, Default)]
 enum Body {
-    /// It goes on as it comes; with the coding that its head says, until its first byte came.
+    /// It is not coded, or its head is to come.
     #[default]
     Plain,
+    /// It has this coding; its first byte is to come.
     Fresh(Vec<u8>),
     Coded(Box<Coded>),
-    /// Nothing of it can be read any more.
+    /// It is over, or cannot be decoded further.
     Over,
 }
 
@@ -390,86 +390,11 @@ impl Connection {
     }
 }
 
-/// New sizes of the table of fields at the front of a block.
-fn sizes(mut block: &[u8]) -> impl Iterator<Item = u64> {
-    std::iter::from_fn(move || match hpack::next(&mut block) {
-        Some(Piece::TableSize(size)) => Some(size as u64),
-        _ => None,
-    })
-}
-
-/// Puts the fields of a head as HTTP/1 has them, and those that begin with a colon, too.
-fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8>, Vec<u8>)]) {
-    let value = |wanted: &[u8]| fields.iter().find(|field| field.0 == wanted).map(|field| &field.1[..]);
-    let mut line = Vec::new();
-    if let Some(path) = value(b":path") {
-        one.put_copy(Buffer::HTTP_URI_RAW, to_server, path);
-        one.put_copy(Buffer::HTTP_URI, to_server, &uri::normal(path));
-    }
-    if let Some(method) = value(b":method") {
-        one.put_copy(Buffer::HTTP_METHOD, to_server, method);
-        line = [method, b" ", value(b":path").unwrap_or(b"*"), b" HTTP/2\r\n"].concat();
-        one.put_copy(Buffer::HTTP_REQUEST_LINE, to_server, &line);
-    }
-    if let Some(status) = value(b":status") {
-        one.put_copy(Buffer::HTTP_STAT_CODE, to_server, status);
-        one.put_copy(Buffer::HTTP_STAT_MSG, to_server, b"");
-        line = [b"HTTP/2 ", status, b"\r\n"].concat();
-        one.put_copy(Buffer::HTTP_RESPONSE_LINE, to_server, &line);
-    }
-    one.put_copy(Buffer::HTTP_PROTOCOL, to_server, b"HTTP/2");
-    let pairs = fields.iter().map(|(name, value)| (&name[..], value.clone()));
-    let (file, _) = put_pairs(one, to_server, pairs);
-    let mut raw = Vec::new();
-    for (name, value) in fields {
-        let from = raw.len();
-        for part in [&name[..], b": ", value, b"\r\n"] {
-            raw.extend_from_slice(part);
-        }
-        one.put_copy(Buffer::HTTP2_HEADER_NAME, to_server, name);
-        one.put_copy(Buffer::HTTP2_HEADER, to_server, &raw[from..raw.len() - 2]);
-    }
-    one.put_copy(Buffer::HTTP_HEADER_RAW, to_server, &raw);
-    line.extend_from_slice(&raw);
-    one.put_copy(Buffer::HTTP_START, to_server, &line);
-    if let Some(file) = file {
-        one.put_copy(Buffer::FILE_NAME, to_server, &file);
-    }
-    let (authority, host) = (value(b":authority"), value(b"host"));
-    if let Some(name) = authority.or(host)
-        && to_server
-    {
-        put_host(one, name);
-    }
-    if let Some((authority, host)) = authority.zip(host)
-        && !authority.eq_ignore_ascii_case(host)
-    {
-        one.events.push(("http2.authority_host_mismatch", to_server));
-    }
-    if authority.is_some_and(|authority| authority.contains(&b'@')) {
-        one.events.push(("http2.userinfo_in_uri", to_server));
-    }
-    let says_dns = |name: &[u8]| value(name).is_some_and(|value| value.starts_with(b"application/dns-message"));
-    if says_dns(b"accept") || says_dns(b"content-type") {
-        one.app = App::Doh2;
-        let query = value(b":path").and_then(|path| path.splitn(2, |byte| *byte == b'?').nth(1));
-        let dns = query
-            .and_then(|query| query.split(|byte| *byte == b'&').find_map(|parameter| parameter.strip_prefix(b"dns=")));
-        if let Some(message) = dns.and_then(|coded| URL_SAFE.decode(coded).ok()) {
-            dns::within(one, &message, to_server);
-        }
-    }
-}
-
-/// RFC 8484, 6: without padding; who pads is understood.
-const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
-    &base64::alphabet::URL_SAFE,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
 #[cfg(test)]
 mod tests {
+    use super::head::URL_SAFE;
     use super::*;
+    use base64::Engine as _;
     use flate2::Compression;
     use flate2::write::GzEncoder;
     use proptest::prelude::*;

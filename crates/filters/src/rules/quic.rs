@@ -1,5 +1,5 @@
-//! QUIC for rules: a transaction for each packet that begins a connection, with what a client says in its hello. Google's
-//! QUIC says it in the open; in the IETF's it is decrypted with keys that stand in the packets.
+//! QUIC for rules: each packet that begins a connection is a transaction, with the fields of the client's hello. Google's
+//! QUIC has the hello in the open; in the IETF's it is decrypted with keys that stand in the packets.
 
 use super::transactions::Transactions;
 use crate::parts::fingerprint::{append_ja4, append_md5};

@@ -351,6 +351,8 @@ fn calls_of_dcerpc() {
             dce_stub_data; content:\"ab\"; byte_test:2,=,0x0201,0,relative,dce; sid:1;)\n\
         alert tcp any any -> any any (flow:to_server; dcerpc.iface:01010101-0101-0101-0101-010101010101,<3; sid:2;)\n\
         alert dcerpc any any -> any any (flow:to_client; dcerpc.stub_data; content:\"cd\"; sid:3;)\n\
+        alert dcerpc any any -> any any (flow:to_server; dce_opnum:3,12-15; sid:5;)\n\
+        alert dcerpc any any -> any any (flow:to_server; dce_opnum:3,16-20; sid:6;)\n\
         alert dcerpc any any -> any any (frame:dcerpc.hdr; content:\"|05 00 0b|\"; startswith; bsize:16; sid:4;)";
     let message = |kind: u8, body: &[u8]| {
         [&[5, 0, kind, 3, 0x10, 0, 0, 0, 16 + body.len() as u8, 0, 0, 0, 7, 0, 0, 0][..], body].concat()
@@ -360,7 +362,7 @@ fn calls_of_dcerpc() {
     let bound = message(12, &[&[0; 8][..], &[0; 4], &[1, 0, 0, 0], &[0; 24]].concat());
     let request = message(0, &[&[0, 0, 0, 0, 1, 0, 15, 0][..], b"ab\x01\x02"].concat());
     let response = message(2, &[&[0; 8][..], b"cd"].concat());
-    assert_eq!(sorted(rules, &[(true, &bind), (false, &bound), (true, &request), (false, &response)]), [1, 3, 4]);
+    assert_eq!(sorted(rules, &[(true, &bind), (false, &bound), (true, &request), (false, &response)]), [1, 3, 4, 5]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ enum Inflate {
     #[default]
     Fresh,
     Open(Box<Decompress>),
-    /// Something is missing: what is compressed cannot be read.
+    /// The reader lacks bytes of a message, and cannot decompress later ones.
     Lost,
 }
 
@@ -157,7 +157,7 @@ impl Side {
             out.extend_from_slice(&room[..kept]);
             over += made - kept;
             match status {
-                // A message that ends the stream: the next one begins anew.
+                // This message ends the compressed stream: the next one starts another.
                 Ok(Status::StreamEnd) => {
                     inflate.reset(false);
                     if input.is_empty() || used == 0 {

@@ -1,0 +1,145 @@
+//! Keywords that are more than a name in a table: of DCE/RPC, HTTP/2 and WebSockets, frames, and files as a whole.
+
+use super::Reader;
+use crate::bytes::{ByteTest, Source, Test};
+use crate::content::{Content, Num};
+use crate::dataset::{Kind, Verb, size};
+use crate::inspect::Step;
+use crate::mistake::Read;
+use crate::names::{App, Buffer, Number};
+use crate::number::{Among, Compare};
+use crate::rule::{FRAME, List, Target};
+use crate::text::{Opt, Word, unsigned};
+
+impl Reader<'_> {
+    /// Contents look into frames of a protocol.
+    pub(super) fn frame(&mut self, option: &Opt<'_>) -> Read<()> {
+        let value = option.needed()?;
+        let name = match (value.text.contains('.'), self.rule.app) {
+            (false, Some(app)) => format!("{FRAME}{}.{}", app.name(), value.text),
+            _ => format!("{FRAME}{}", value.text),
+        };
+        match Buffer::of_name(&name) {
+            Some(buffer) => self.stick(&Opt { name: option.name, value: None }, buffer),
+            None => value.wrong(format!("the frame {} is not supported", value.text)),
+        }
+    }
+
+    /// An interface of DCE/RPC: its UUID and, behind a comparison, its version.
+    pub(super) fn dce_interface(&mut self, option: &Opt<'_>) -> Read<()> {
+        let words = option.needed()?.split(',');
+        let digits: String = words[0].text.chars().filter(|letter| *letter != '-').collect();
+        if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return words[0].wrong(format!("\u{201c}{}\u{201d} is no UUID", words[0].text));
+        }
+        let mut content = Content::read(Word::new(&format!("\"|{digits}|\""), words[0].at))?;
+        (content.offset, content.depth) = (Some(Num::Value(0)), Some(Num::Value(16)));
+        let mut steps = vec![Step::Content(Box::new(content))];
+        for word in &words[1..] {
+            let test = match word.text.as_bytes().first() {
+                // A request stands here once, with all its fragments.
+                _ if word.text == "any_frag" => continue,
+                Some(b'<') => Test::Less,
+                Some(b'>') => Test::More,
+                Some(b'=' | b'!') => Test::Equal,
+                _ => return word.wrong("a version stands behind <, >, = or !"),
+            };
+            let value = unsigned(Word::new(&word.text[1..], word.at + 1).trim(), 16)?;
+            let source = Source { count: 2, offset: Some(Num::Value(16)), ..Source::default() };
+            let negated = word.text.starts_with('!');
+            let value = Num::Value(value as i64);
+            steps.push(Step::Test(Box::new(ByteTest { source, test, negated, value, count: None })));
+        }
+        self.push_buffer_list(option.name, Buffer::DCERPC_INTERFACE, steps)
+    }
+
+    /// Which call of an interface: a comparison, or several numbers and ranges.
+    pub(super) fn dce_operation(&mut self, option: &Opt<'_>) -> Read<()> {
+        let words = option.needed()?.split(',');
+        if words.len() == 1 {
+            return self.named(option);
+        }
+        let mut ranges = Vec::new();
+        for word in words {
+            let (low, high) = word.text.split_once('-').unwrap_or((word.text, word.text));
+            let low = unsigned(Word::new(low, word.at), 16)?;
+            let high = unsigned(Word::new(high, word.at + word.text.len() - high.len()), 16)?;
+            if low > high {
+                return word.wrong(format!("no number lies between {low} and {high}"));
+            }
+            ranges.push((low, high));
+        }
+        self.set_app(option.name, App::Dcerpc)?;
+        self.rule.numbers.push((Number::DCERPC_OPNUM, Compare::AtLeast(0), Among::Any));
+        self.rule.among.push((Number::DCERPC_OPNUM, ranges));
+        Ok(())
+    }
+
+    /// A setting of HTTP/2, perhaps with a comparison of its value.
+    pub(super) fn http2_setting(&mut self, option: &Opt<'_>) -> Read<()> {
+        let value = option.needed()?;
+        let end = value.text.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '_');
+        let (name, rest) = value.text.split_at(end.unwrap_or(value.text.len()));
+        let Some(number) = Number::of_name(&format!("http2 {}", name.to_ascii_lowercase())) else {
+            return value.wrong(format!("the setting {name} is not known"));
+        };
+        let compare = match rest.trim() {
+            "" => Compare::AtLeast(0),
+            _ => Compare::read(Word::new(rest, value.at + name.len()), 32, |_| None)?,
+        };
+        self.set_app(option.name, App::Http2)?;
+        self.rule.numbers.push((number, compare, Among::Any));
+        Ok(())
+    }
+
+    /// Flags of a frame of a WebSocket, as a number or by their names.
+    pub(super) fn websocket_flags(&mut self, option: &Opt<'_>) -> Read<()> {
+        let value = option.needed()?;
+        let by_name = value.text.trim_start_matches('!').starts_with(|letter: char| letter.is_ascii_alphabetic());
+        if !by_name {
+            return self.named(option);
+        }
+        self.set_app(option.name, App::WebSocket)?;
+        for word in value.split(',') {
+            let (negated, name) = word.text.strip_prefix('!').map_or((false, word.text), |name| (true, name.trim()));
+            let Some((_, mask)) = Number::WEBSOCKET_FLAGS.about().words.iter().find(|known| known.0 == name) else {
+                return word.wrong(format!("a frame of a WebSocket has no flag {name}"));
+            };
+            let compare = Compare::Bits { mask: *mask, value: *mask, negated };
+            self.rule.numbers.push((Number::WEBSOCKET_FLAGS, compare, Among::Any));
+        }
+        Ok(())
+    }
+
+    /// A whole file whose digest is in a list, or not.
+    pub(super) fn file_digest(&mut self, option: &Opt<'_>, buffer: Buffer, kind: Kind) -> Read<()> {
+        let value = option.needed()?;
+        let (negated, name) = value.text.strip_prefix('!').map_or((0, value.text), |name| (1, name));
+        let list = self.datasets.list(Word::new(name, value.at + negated).trim(), kind)?;
+        let verb = if negated == 1 { Verb::IsNotSet } else { Verb::IsSet };
+        self.push_buffer_list(option.name, buffer, vec![Step::Member(list, verb)])
+    }
+
+    /// A comparison of the size of a whole file, which may have units.
+    pub(super) fn file_size(&mut self, option: &Opt<'_>) -> Read<()> {
+        let value = option.needed()?;
+        let mut text = String::new();
+        for part in value.text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric()) {
+            let end = part.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
+            if !end.is_empty() {
+                text.push_str(&size(Word::new(end, value.at))?.to_string());
+            }
+            text.push_str(&part[end.len()..]);
+        }
+        let compare = Compare::read(Word::new(&text, value.at), 64, |_| None)?;
+        self.push_buffer_list(option.name, Buffer::FILE_SIZE, vec![Step::Value(compare)])
+    }
+
+    /// Adds steps over a buffer, and leaves contents behind them where they look.
+    fn push_buffer_list(&mut self, word: Word<'_>, buffer: Buffer, steps: Vec<Step>) -> Read<()> {
+        self.needs_app(word, buffer)?;
+        let target = Target::Buffer(buffer);
+        self.rule.lists.push(List { target, transforms: Vec::new(), steps, to_server: None, absent: None });
+        Ok(())
+    }
+}
