@@ -57,7 +57,6 @@ fn dumpcap(who: Who) -> Vec<Listener> {
     vec![Listener { who, program: Program::Dumpcap, expression: "", buffer: BUFFER }]
 }
 
-/// Two sets of listeners, and the length of the frames.
 struct Pairing {
     ours: fn(Who) -> Vec<Listener>,
     peer: (fn(Who) -> Vec<Listener>, Who),

@@ -70,7 +70,6 @@ impl From<String> for CaseError {
     }
 }
 
-/// Runs of each program, where memory is compared.
 const MEMORY_RUNS: usize = 5;
 
 impl Case {

@@ -98,7 +98,6 @@ fn in_turns<T>(
     Ok(found)
 }
 
-/// Number of runs for each side, where a run is shorter than a second.
 fn blocks(setting: &Setting) -> usize {
     if setting.effort == Effort::Quick { 5 } else { 15 }
 }

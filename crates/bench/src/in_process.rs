@@ -30,7 +30,6 @@ pub fn run(request: &str) -> Result<Ran, String> {
     Ok(Ran { cost, stdout, report: finished.report })
 }
 
-/// A copy of standard output.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 

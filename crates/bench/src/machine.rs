@@ -64,7 +64,6 @@ impl Peer {
         found.ok_or_else(|| format!("peer missing: apt-get install {}", self.package))
     }
 
-    /// The first line of its version.
     fn version(self) -> String {
         match self.find() {
             Ok(path) => match version_of(&path) {

@@ -11,13 +11,10 @@ use crate::random::Random;
 const BLOCK_S: f64 = 0.3;
 /// A run longer than this is a block by itself, and few of them suffice.
 const LONG_RUN_S: f64 = 1.0;
-/// Pairs for such long runs.
 const LONG_PAIRS: usize = 5;
 /// How well runs that warm up must agree.
 const WARM: f64 = 0.05;
-/// Most trials of a warm-up, whether they agree or not.
 const WARM_TRIALS: usize = 12;
-/// Resamples of the bootstrap.
 const RESAMPLES: usize = 4000;
 
 /// One of two things compared.
@@ -164,7 +161,6 @@ pub fn compare(
     })
 }
 
-/// The cost of one item in a block.
 fn block(side: &mut Side<'_>, runs: usize) -> Result<Cost, String> {
     let mut sum = Cost::default();
     for _ in 0..runs {

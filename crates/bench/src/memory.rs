@@ -158,7 +158,6 @@ fn present(path: &Path) -> Result<MappedFile, String> {
     Ok(file)
 }
 
-/// Publishes descriptors of existing blocks.
 struct Memory {
     blocks: Blocks,
     place: Option<Place>,

@@ -52,7 +52,6 @@ fn output() -> io::Result<File> {
     Ok(File::from(out))
 }
 
-/// Writes blocks whose first bytes count up.
 fn produce(count: u64) -> io::Result<()> {
     let mut out = output()?;
     let mut block = [0; BLOCK_BYTES];
@@ -75,7 +74,6 @@ fn touch(look: impl Fn(&[u8]) -> u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads blocks, and prints their number and the sum of their first bytes.
 fn end() -> io::Result<()> {
     let (mut count, mut sum) = (0u64, 0u64);
     each_block(|block| {
@@ -93,7 +91,6 @@ pub fn expected(count: u64) -> String {
     format!("{count} {sum}\n")
 }
 
-/// Writes a file in large blocks.
 fn read(path: &str) -> io::Result<()> {
     let (mut file, mut out) = (File::open(path)?, output()?);
     let mut block = vec![0; TEXT_BLOCK_BYTES];
@@ -119,7 +116,6 @@ fn pass_matching(text: &str) -> io::Result<()> {
     }
 }
 
-/// Prints the number of bytes that came.
 fn size() -> io::Result<()> {
     println!("{}", io::copy(&mut input()?, &mut io::sink())?);
     Ok(())

@@ -299,7 +299,6 @@ fn bytes(value: u64) -> String {
     format!("{:.1} MB", value as f64 / 1e6)
 }
 
-/// Writes three significant digits.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

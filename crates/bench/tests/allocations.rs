@@ -13,7 +13,6 @@ const FLOWS: usize = 8;
 struct Row {
     /// `F` stands for the capture.
     request: &'static str,
-    /// The number to print under `key`.
     expected: fn(&Capture) -> u64,
     key: &'static str,
 }

@@ -49,7 +49,6 @@ impl Drop for Chunk {
 /// A run of memory that holds positions `start .. start + used`.
 #[derive(Debug)]
 struct Region {
-    /// Where `chunk` begins and how long it is.
     bytes: NonNull<u8>,
     capacity: usize,
     start: u64,
@@ -184,7 +183,6 @@ impl AppendRing {
         Some((Arc::clone(&region.chunk), region.start, region.used))
     }
 
-    /// Index of the region that holds all `len` bytes from `pos`.
     fn find(regions: &VecDeque<Region>, pos: u64, len: u32) -> Option<usize> {
         let after = regions.partition_point(|region| region.start <= pos);
         // An empty region has its successor's start: the last region that starts at or before `pos` has the data.
@@ -198,7 +196,6 @@ impl AppendRing {
         // SAFETY: as in `memory_bytes`.
         let regions = unsafe { &*self.regions.get() };
         let region = match regions.back() {
-            // Most reads are of bytes appended just now.
             Some(last) if last.start <= pos => last,
             _ => regions.get(AppendRing::find(regions, pos, len)?)?,
         };

@@ -98,7 +98,6 @@ struct View {
 enum Memory {
     File(Arc<MappedFile>),
     Append(AppendRing),
-    /// Memory that another table lends.
     Borrowed(BorrowedRing),
     /// Copies of held blocks; there is one such segment, the first.
     Held(HeldBlocks),
@@ -158,7 +157,6 @@ pub struct BlockTable {
     views: Vec<View>,
     free_views: Vec<RingId>,
     segments: Vec<Option<Segment>>,
-    /// Segments made so far.
     serials: u64,
     link_types: BTreeSet<u16>,
     /// View of the copies of held blocks. Made with the table, so that a source cannot take the last view before it.
@@ -300,7 +298,6 @@ impl BlockTable {
         Ok(self.see_file(segment))
     }
 
-    /// Updates the views of a mapped file to its present map; gives its length in bytes.
     fn see_file(&mut self, segment: SegmentId) -> u64 {
         let Some(Segment { memory: Memory::File(file), views, .. }) = self.segment(segment) else { return 0 };
         let (base, len, views) = (file.bytes().as_ptr(), file.len() as u64, views.clone());
@@ -454,7 +451,6 @@ impl BlockTable {
         held
     }
 
-    /// Holds a block where it lies.
     fn pin(&self, block: &Descriptor) -> Option<Descriptor> {
         let segment = self.segment(self.view(block)?.segment)?;
         let pinned = match &segment.memory {
@@ -469,7 +465,6 @@ impl BlockTable {
         pinned.then_some(*block)
     }
 
-    /// Holds a copy of a block of an append ring.
     fn hold_copy(&mut self, block: &Descriptor) -> Option<Descriptor> {
         let bytes = match &self.segment(self.view(block)?.segment)?.memory {
             Memory::Append(ring) => ring.bytes(block.pos, block.len),
@@ -656,7 +651,6 @@ impl BlockTable {
         let rings = self.segments.iter().flatten().map(|segment| match &segment.memory {
             Memory::Append(ring) => ring.memory_bytes(),
             Memory::Held(blocks) => blocks.memory_bytes(),
-            // Counted elsewhere, or page cache.
             Memory::File(_) | Memory::Borrowed(_) => 0,
         });
         rings.sum()
@@ -871,7 +865,6 @@ mod tests {
         let mut rings = BlockTable::new();
         let own = rings.add_append_ring();
         let own = rings.add_view(own, Interface::default()).unwrap();
-        // A block whose bytes are gone: copying them is an error.
         let gone = own.block(1000, 50);
         assert_eq!(rings.edit(&mut gone.clone(), Room::default(), false, own), Err(EditError::Gone));
         let mut nothing = gone.part(0, 0);

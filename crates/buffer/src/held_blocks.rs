@@ -17,7 +17,6 @@ struct Held {
     /// `None` once the memory was freed.
     bytes: Option<Box<[u8]>>,
     holds: Cell<u32>,
-    /// The block is in `released`.
     listed: Cell<bool>,
 }
 
@@ -34,7 +33,6 @@ pub(crate) struct HeldBlocks {
 }
 
 impl HeldBlocks {
-    /// Keeps `bytes`, held once; gives their position.
     pub(crate) fn insert(&mut self, bytes: Box<[u8]>) -> u64 {
         let start = self.next;
         // 2^64 positions outlast any input: a century at 5 gigabytes a second.
@@ -53,12 +51,10 @@ impl HeldBlocks {
         Some((held, bytes))
     }
 
-    /// The bytes at `pos`; `None` where there never were any or they were freed.
     pub(crate) fn bytes(&self, pos: u64, len: u32) -> Option<&[u8]> {
         self.find(pos, len).map(|(_, bytes)| bytes)
     }
 
-    /// Adds a hold on a block, or on a part of one; false where it was freed.
     pub(crate) fn hold(&self, pos: u64, len: u32) -> bool {
         let Some((held, _)) = self.find(pos, len) else { return false };
         held.holds.set(held.holds.get() + 1);

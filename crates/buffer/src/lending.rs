@@ -44,7 +44,6 @@ impl Lent {
 /// Handles that travel with a batch of descriptors.
 #[derive(Debug, Default)]
 pub struct Loans {
-    /// Segments that the lender's table has dropped.
     gone: Vec<u64>,
     files: Vec<(u64, Arc<MappedFile>)>,
     regions: Vec<(u64, Lent)>,
@@ -62,7 +61,6 @@ impl Loans {
     }
 }
 
-/// A segment that the borrower knows.
 #[derive(Debug)]
 struct Known {
     id: SegmentId,
@@ -179,7 +177,6 @@ pub struct Borrower {
     segments: HashMap<u64, SegmentId>,
     /// Indexed by the lender's ring.
     views: Vec<Option<(Generation, ViewId)>>,
-    /// Segments whose regions are lent now.
     regions: Vec<SegmentId>,
 }
 
@@ -202,7 +199,6 @@ impl Borrower {
             self.regions.push(id);
         }
         for (theirs, serial, interface) in loans.views.drain(..) {
-            // A ring that so far has empty blocks only.
             let id = *self.segments.entry(serial).or_insert_with(|| rings.add_append_ring());
             let ours = rings.add_view(id, Interface::clone(&interface))?;
             let at = usize::from(theirs.ring.0);
@@ -252,7 +248,6 @@ pub(crate) struct BorrowedRing {
 }
 
 impl BorrowedRing {
-    /// Adds a region, or lengthens one that is there.
     fn add_sorted(&mut self, lent: Lent) {
         let after = self.regions.partition_point(|(known, _)| known.start <= lent.start);
         match after.checked_sub(1).and_then(|index| self.regions.get_mut(index)) {
@@ -297,7 +292,6 @@ impl BorrowedRing {
         }
     }
 
-    /// Drops regions in which nothing is held; says whether others remain.
     pub(crate) fn recycle(&mut self) -> bool {
         self.regions.retain(|(_, holds)| holds.get() > 0);
         !self.regions.is_empty()

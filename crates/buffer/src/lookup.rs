@@ -22,7 +22,6 @@ pub struct Lookup<'a> {
 /// The map of the remembered view. It is replaced whole, so that a loop keeps it in registers.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// The view's [`view_word`].
     view: u32,
     /// First byte and length of the map; `len` is 0 where no view is remembered.
     base: *const u8,
@@ -90,7 +89,6 @@ mod tests {
         MappedFile::new(file).unwrap()
     }
 
-    /// Whatever was looked up before, a lookup gives the table's bytes and counts as many faults.
     #[test]
     fn sees_what_the_table_sees_in_any_order() {
         let mut rings = BlockTable::new();

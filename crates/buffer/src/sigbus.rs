@@ -68,7 +68,6 @@ static SLOTS: [Slot; MAPPED_FILES] =
     [const { Slot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), cut_at: AtomicUsize::new(usize::MAX) } };
         MAPPED_FILES];
 
-/// Watches one mapped range until dropped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     slot: usize,
@@ -109,7 +108,6 @@ impl Drop for Watch {
     }
 }
 
-/// The SIGBUS handler before this one.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Installs the handler once; false where the system refuses.
@@ -179,7 +177,6 @@ mod tests {
         }
     }
 
-    /// While a slot changes between two ranges, no address outside both is ever covered, in the gap or elsewhere.
     #[test]
     fn a_slot_taken_again_never_pairs_one_start_with_another_end() {
         use std::sync::atomic::AtomicBool;

@@ -55,7 +55,6 @@ impl Kept {
         Kept { named, pauses, stop, keeper, _folder: folder }
     }
 
-    /// The keeper does not answer as long as the returned value lives.
     fn pause(&self) -> Sender<()> {
         let (begins, begun) = channel();
         let (pause, goes_on) = channel();

@@ -21,7 +21,6 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     check_to(usize::MAX, model);
 }
 
-/// The same with `most` preemptions or fewer.
 fn check_to(most: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(2).min(most));
@@ -55,7 +54,6 @@ fn take(takers: &mut [Taker]) -> Option<(usize, u64)> {
     }
 }
 
-/// A place belongs to one end at a time, its contents come across, and every sleep ends.
 fn places_go_there_and_back(places: usize, count: u64) {
     struct Parcels(Vec<UnsafeCell<u64>>);
     // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered.
@@ -97,7 +95,6 @@ fn two_places_go_there_and_back() {
     places_go_there_and_back(2, 3);
 }
 
-/// A join sleeps on one bell for several shares.
 #[test]
 fn one_bell_rings_for_two_givers() {
     // With three threads a third preemption takes minutes.
@@ -117,7 +114,6 @@ fn one_bell_rings_for_two_givers() {
     });
 }
 
-/// A giver that waits for a place learns that the taker left.
 #[test]
 fn no_leaving_is_slept_through() {
     check(|| {
@@ -133,7 +129,6 @@ fn no_leaving_is_slept_through() {
     });
 }
 
-/// A taker that waits for a full place finds the end.
 #[test]
 fn no_end_is_slept_through() {
     check(|| {
@@ -147,7 +142,6 @@ fn no_end_is_slept_through() {
     });
 }
 
-/// A sleeper that is called sees a flag that the caller has set before, such as a request to stop.
 #[test]
 fn no_wish_to_stop_is_slept_through() {
     check(|| {

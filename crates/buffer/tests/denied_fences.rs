@@ -9,7 +9,6 @@ use buffer::shared::segment::Pages;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Makes membarrier(2) fail with EPERM in this thread.
 fn deny_membarrier() -> io::Result<()> {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let filter = [

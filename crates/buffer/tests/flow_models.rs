@@ -9,7 +9,6 @@
 use buffer::flow::{Application, Bells, Delivered, Driver, Drop, Facts, Geometry, State, model};
 use loom::thread;
 
-/// Tries every order.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
@@ -119,7 +118,6 @@ fn two_buffers_are_filled_again_and_again() {
     packets_are_received(2, 3);
 }
 
-/// A packet in two buffers comes whole or not at all.
 #[test]
 fn a_long_packet_comes_whole() {
     check(|| {
@@ -142,7 +140,6 @@ fn a_long_packet_comes_whole() {
     });
 }
 
-/// An error report comes with its own errno, and counts from before a flow's end are visible after it.
 #[test]
 fn an_error_comes_with_its_errno_and_an_end_with_all_counts() {
     check(|| {
@@ -161,7 +158,6 @@ fn an_error_comes_with_its_errno_and_an_end_with_all_counts() {
     });
 }
 
-/// Facts come whole, and before the packets that were delivered after them.
 #[test]
 fn facts_come_whole_and_before_the_packets_that_they_are_for() {
     let facts =
@@ -180,7 +176,6 @@ fn facts_come_whole_and_before_the_packets_that_they_are_for() {
     });
 }
 
-/// A driver that sees a flow closed sees all packets that its application sent before.
 #[test]
 fn what_was_sent_before_the_end_is_sent() {
     check(|| {

@@ -21,7 +21,6 @@ fn options(kind: RingKind) -> RingOptions {
     RingOptions::new(Geometry::new(kind, 4096, 16))
 }
 
-/// A keeper in a thread of its own, and its ring.
 struct Kept {
     named: Named,
     keeper: Option<JoinHandle<io::Result<()>>>,

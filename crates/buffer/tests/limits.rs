@@ -78,7 +78,6 @@ impl Kept {
         self.keeper.join().unwrap().unwrap();
     }
 
-    /// Processor time of the keeper's thread.
     fn cpu_time(&self) -> Duration {
         let mut clock: libc::clockid_t = 0;
         // SAFETY: the thread has not been joined, and there is room for its clock and the time.
@@ -122,7 +121,6 @@ fn a_keeper_without_files_lets_clients_wait_and_sleeps() {
     kept.end();
 }
 
-/// File descriptors on their way count for the user who sent them, all its rings together.
 #[test]
 fn clients_that_take_no_answers_cost_others_none() {
     let _few = Few::new(256);

@@ -45,7 +45,6 @@ fn publish(writer: &mut LiveWriter, number: u64, wanted: u64) {
     writer.publish(facts, &[front, back]);
 }
 
-/// Takes all packets, and shows each to `see`.
 fn take_all(reader: &mut LiveReader, to: &mut [u8], mut see: impl FnMut(u64, &Facts, &[u8])) {
     loop {
         match reader.look() {

@@ -29,7 +29,6 @@ fn set_handler(action: &libc::sigaction) {
     assert_eq!(unsafe { libc::sigaction(libc::SIGBUS, action, std::ptr::null_mut()) }, 0);
 }
 
-/// The beginning of a siginfo, as the kernel lays it out on 64-bit systems.
 #[repr(C)]
 struct Information {
     signal: i32,
@@ -40,7 +39,6 @@ struct Information {
     rest: [u64; 13],
 }
 
-/// Sends SIGBUS to this thread, with this `code` and `address`.
 fn send(code: i32, address: usize) {
     assert_eq!(size_of::<Information>(), size_of::<libc::siginfo_t>());
     let information = Information { signal: libc::SIGBUS, error: 0, code, pad: 0, address, rest: [0; 13] };

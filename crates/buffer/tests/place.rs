@@ -13,7 +13,6 @@ use std::os::unix::fs::PermissionsExt;
 const NOBODY: u32 = 65_534;
 const SOMEBODY: u32 = 54_321;
 
-/// Runs `work` as this user, in a thread that ends with it.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     let change = move || {
         // SAFETY: changes this thread alone.

@@ -20,7 +20,6 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A kind of queue.
 trait Queue {
     type Sender<T: Entry>: Push<T> + Send + 'static;
     type Receiver<T: Entry>: Pop<T> + Send + 'static;
@@ -81,7 +80,6 @@ fn entries_come_in_order<Q: Queue>(capacity: usize, count: u64) {
     });
 }
 
-/// The same in batches.
 fn batches_come_in_order<Q: Queue>(capacity: usize, count: u64) {
     check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
@@ -113,7 +111,6 @@ fn batches_come_in_order<Q: Queue>(capacity: usize, count: u64) {
     });
 }
 
-/// The memory that entries stand for may be written again once there is room again, and not before.
 fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
     struct Payload(Vec<UnsafeCell<u64>>);
     // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered.
@@ -157,7 +154,6 @@ fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
     });
 }
 
-/// A receiver that sees that the sender went has got all its entries.
 fn closing_loses_nothing<Q: Queue>(capacity: usize, count: u64) {
     check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);

@@ -8,7 +8,6 @@ use buffer::queue::{Closed, Entry, Misfit, Pop, PopError, Push, PushError, fast_
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-/// A step of a test.
 #[derive(Clone, Debug)]
 enum Step {
     Push,
@@ -31,7 +30,6 @@ fn descriptor(number: u64) -> Descriptor {
     Descriptor { pos: number << 32, time: !number, len: 9, class, ring: RingId(3), ..Descriptor::default() }
 }
 
-/// Does the same to a queue and to a `VecDeque`. Then the sender goes, and the rest comes out.
 fn check<T: Entry + PartialEq + std::fmt::Debug>(
     (mut sender, mut receiver): (impl Push<T>, impl Pop<T>),
     steps: &[Step],

@@ -11,7 +11,6 @@ use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::ptr::{NonNull, null_mut};
 
-/// The first words of a memory file, mapped.
 struct Map {
     start: NonNull<AtomicU64>,
     words: usize,
@@ -149,7 +148,6 @@ fn fast_forward_between_processes() {
     }
 }
 
-/// A peer that writes nonsense into its own memory causes wrong entries or no entries, and nothing worse.
 #[test]
 fn positions_that_cannot_be_count_as_none() {
     use base::atomic::Ordering;

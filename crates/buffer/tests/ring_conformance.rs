@@ -22,13 +22,11 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(10))
 }
 
-/// Block `n` of a test: its length and its bytes follow from its number.
 fn block(n: u64) -> Vec<u8> {
     let len = 1 + (n * 37 % 200) as usize;
     (0..len).map(|at| (n as usize * 7 + at) as u8).collect()
 }
 
-/// Reads one block (from a stream: `want` bytes), whole and verified.
 fn read(reader: &mut Reader, want: usize) -> Result<Vec<u8>, Nothing> {
     loop {
         let seen = reader.peek()?;
@@ -130,7 +128,6 @@ fn who_holds_nothing_is_overtaken_and_knows_exactly_how_much_it_lost() {
                     reader.take(&seen).unwrap();
                     if kind != RingKind::C {
                         assert!(copy == block(seen.block.time), "{kind:?} {contract:?}: block {}", seen.block.time);
-                        // Blocks read and blocks lost account for all blocks before this one.
                         assert_eq!(got + reader.counters().lost, seen.block.time, "{kind:?} {contract:?}");
                     }
                     got += 1;

@@ -14,11 +14,9 @@ pub(crate) struct Pieces<'a, T> {
     is: PhantomData<(&'a mut [u8], T)>,
 }
 
-/// Bytes to receive into.
 #[derive(Debug)]
 pub(crate) struct In;
 
-/// Bytes to send.
 #[derive(Debug)]
 pub(crate) struct Out;
 
@@ -51,12 +49,10 @@ impl<T> Pieces<'_, T> {
         Ok(Pieces { left, is: PhantomData })
     }
 
-    /// Are there no bytes left?
     pub(crate) fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// Number of bytes left.
     pub(crate) fn len(&self) -> usize {
         self.left.iter().map(|(_, len)| len).sum()
     }

@@ -12,7 +12,6 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use testkit::library;
 
-/// A named ring in this folder: its name, and the thread of its keeper.
 fn keep(folder: &Path, name: &str) -> (String, JoinHandle<io::Result<()>>) {
     let path = folder.join(name);
     let options = RingOptions::new(Geometry::new(RingKind::D, 4096, 16));

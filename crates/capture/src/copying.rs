@@ -38,7 +38,6 @@ struct Shared {
     bell: OwnedFd,
 }
 
-/// An expression that is ready to run.
 #[derive(Debug)]
 struct Ready {
     bit: u64,

@@ -23,7 +23,6 @@ impl Line {
     }
 }
 
-/// Most bytes of an owner's message.
 const WORD_BYTES: usize = 5;
 
 /// An owner's message.

@@ -77,7 +77,6 @@ impl Only {
     }
 }
 
-/// The part of one device that a group may see.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     text: String,
@@ -118,7 +117,6 @@ impl Shown {
     }
 }
 
-/// Compiles an expression for frames of a link type.
 fn compile(text: &str, link_type: u16, compiler: &dyn Compile) -> Result<Program, String> {
     let code = compiler.compile(text, link_type, 0).map_err(|error| error.message)?;
     if code.len() > PROGRAM_INSTRUCTIONS {

@@ -171,7 +171,6 @@ impl Message for Answer {
     const BYTES: usize = MESSAGE_BYTES;
 }
 
-/// Most readers listed for one client.
 const READERS_LISTED: usize = 64;
 
 impl Wire for DaemonState {

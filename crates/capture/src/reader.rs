@@ -23,10 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Shortest nap.
 const NAP_MIN: Duration = Duration::from_micros(200);
 
-/// Longest nap by default.
 const NAP_MAX: Duration = Duration::from_millis(10);
 
 /// The share of a ring (in 256ths) that may fill during a nap.
@@ -56,7 +54,6 @@ pub struct CaptureReader {
     nap_max: Duration,
     lag_after_nap: u32,
     napping: bool,
-    /// Has it found a packet since its last rest?
     found: bool,
     hung_up: bool,
     /// The owner's reason; `None` if it gave none.
@@ -544,7 +541,6 @@ impl CaptureReader {
         true
     }
 
-    /// Reads the owner's messages on the line.
     fn hear(&mut self) {
         let mut words = [0; 64];
         loop {

@@ -268,7 +268,6 @@ impl Drop for CaptureRegistry {
     }
 }
 
-/// Can these packets be taken away from the host?
 fn may_be_consumed(asked: &CaptureRequest) -> Result<(), CaptureError> {
     let wrong = |text: &str| Err(CaptureError::new(CaptureErrorKind::Request, format!("`{}`: {text}", asked.device)));
     match asked {
@@ -281,7 +280,6 @@ fn may_be_consumed(asked: &CaptureRequest) -> Result<(), CaptureError> {
     }
 }
 
-/// Checks and lowers the program of a capture request.
 fn lower(program: &[Instruction]) -> Result<Option<Arc<Program>>, CaptureError> {
     if program.is_empty() {
         return Ok(None);

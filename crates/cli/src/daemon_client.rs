@@ -6,7 +6,6 @@ use capture::protocol::DaemonState;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// Connects to the daemon.
 pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, CommandError> {
     Client::connect(path, purpose).map_err(|error| unreachable(path, &error))
 }
@@ -37,7 +36,6 @@ pub(crate) fn quietly(path: &Path, purpose: &str) -> Option<DaemonState> {
     Client::connect(path, purpose).ok()?.state().ok()
 }
 
-/// Does no daemon listen?
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }

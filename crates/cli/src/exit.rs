@@ -13,7 +13,6 @@ use std::process::ExitCode;
 use streamline::Error;
 use streamline::running::protocol::Answer;
 
-/// The result of a command.
 pub(crate) type Outcome = Result<(), CommandError>;
 
 /// Why a command did not do what it was asked to.
@@ -126,7 +125,6 @@ mod tests {
     use capture::CaptureErrorKind;
     use streamline::language::{Diagnostic, Span};
 
-    /// Every variant of every error that a command can end with.
     #[test]
     fn each_error_has_its_status() {
         let text = || "why".to_string();

@@ -69,7 +69,6 @@ pub(crate) fn several_words(words: &[String]) -> CommandError {
         .with_help(&format!("put the whole request into single quotes: '{quoted}'"))
 }
 
-/// The error for an unknown subcommand.
 pub(crate) fn no_command(word: &str) -> CommandError {
     let error = CommandError::Wrong(format!("there is no command `{word}`"));
     if let Some(help) = meant(word, true, false).filter(|_| registry().find(word).is_none()) {
@@ -103,7 +102,6 @@ pub(crate) fn no_command(word: &str) -> CommandError {
     }
 }
 
-/// Says which parts of a request do nothing.
 pub(crate) fn tell_idle(design: &Design) {
     if let Some(why) = streamline::explain::stages(design).unshared {
         let text = streamline::explain::idle(design, &why);

@@ -50,7 +50,6 @@ fn loss(node: &engine::NodeReport, link_types: &BTreeSet<u16>) -> Option<String>
     Some(format!("{lost} of {came} {what} {were} {how} by `{label}`: {why}"))
 }
 
-/// The noun for blocks of these types.
 fn noun(types: Types) -> &'static str {
     match types.iter().next().filter(|one| types == Types::of(&[*one])) {
         Some(Type::Frame) => "frames",

@@ -167,7 +167,6 @@ fn print_exact(text: &str) -> Outcome {
     if std::io::stdout().is_terminal() { print_text(text) } else { print_data(text) }
 }
 
-/// Prints a JSON document.
 fn print_json(value: &serde_json::Value) -> Outcome {
     print_data(&base::terminal::json(&format!("{value:#}\n")))
 }

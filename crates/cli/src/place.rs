@@ -34,7 +34,6 @@ fn workers(text: &str) -> Result<engine::Workers, String> {
 }
 
 impl PlaceArgs {
-    /// A session in this place.
     pub(crate) fn session(&self) -> Session {
         let session = Session::new()
             .devices_at(self.place())
@@ -52,7 +51,6 @@ impl PlaceArgs {
         }
     }
 
-    /// Where devices are opened.
     fn place(&self) -> Place {
         match (&self.daemon, self.local) {
             (Some(path), _) => Place::Daemon(path.clone()),

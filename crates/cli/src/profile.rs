@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 /// The file keeps at most this number of filters. A run that would add more empties it first.
 const FILTERS: usize = 1000;
 
-/// The most bytes of the file.
 const BYTES: u64 = 4 << 20;
 
 /// The file's path: `$XDG_STATE_HOME/streamline/profile.json`, else in `~/.local/state`. `None`: there is no home folder.
@@ -35,7 +34,6 @@ fn read_from(path: &Path) -> Option<Costs> {
     Some(all["filters"].as_object()?.iter().filter_map(|(text, value)| Some((text.clone(), cost(value)?))).collect())
 }
 
-/// Adds the measurements of a run.
 pub(crate) fn save(measured: &[Measured]) -> Result<PathBuf, CommandError> {
     let path = path().ok_or_else(|| CommandError::Failed("there is no home folder to save the profile in".into()))?;
     let mut costs = read_from(&path).unwrap_or_default();
@@ -63,7 +61,6 @@ pub(crate) fn save(measured: &[Measured]) -> Result<PathBuf, CommandError> {
     }
 }
 
-/// The cost of each filter, for people.
 pub(crate) fn text(measured: &[Measured]) -> String {
     let total: u64 = measured.iter().map(|one| one.ns).sum();
     let mut table = Table::new(&["filter", ">blocks", ">ns a block", ">ms", ">% of the time"]);

@@ -5,7 +5,6 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use streamline::Worker;
 
-/// How often the line is redrawn.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// The displayed rate is an average over about this time.
@@ -45,7 +44,6 @@ impl Progress {
     }
 }
 
-/// Computes the line's text. The caller passes times in.
 struct Meter {
     started: Instant,
     next: Instant,
@@ -96,7 +94,6 @@ impl Meter {
         self.rate += (rate - self.rate) * weight;
     }
 
-    /// How long the remaining bytes will take.
     fn left(&self, bytes: u64) -> String {
         if self.rate < 1.0 {
             return "waiting".into();
@@ -116,7 +113,6 @@ pub(crate) fn duration(time: Duration) -> String {
     }
 }
 
-/// A number of bytes for people.
 pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
@@ -126,7 +122,6 @@ pub(crate) fn bit_rate(bits: u64) -> String {
     scaled(bits, 1000, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "Pbit/s", "Ebit/s"])
 }
 
-/// A number of things for people.
 pub(crate) fn count(things: u64) -> String {
     if things < 100_000 { things.to_string() } else { scaled(things, 1000, &["", "k", "M", "G", "T", "P", "E"]) }
 }
@@ -160,12 +155,9 @@ mod tests {
         let all = 1000 * MIB;
         check(1, Some((100 * MIB, all)), 2000, " 10% of 1000.0 MiB, 100.0 MiB/s, 9 s left, 2000 frames");
         check(2, Some((200 * MIB, all)), 4000, " 20% of 1000.0 MiB, 100.0 MiB/s, 8 s left, 4000 frames");
-        // A file that was cut: less was read than before.
         check(2, Some((150 * MIB, all)), 4000, " 20% of 1000.0 MiB, 100.0 MiB/s, 9 s left, 4000 frames");
         check(1000, Some((150 * MIB, all)), 4000, " 20% of 1000.0 MiB, 0 B/s, waiting, 4000 frames");
-        // A file that has grown.
         check(1001, Some((2 * all, all)), 250_000, "100% of 1000.0 MiB, 335.3 MiB/s, 0 s left, 250.0k frames");
-        // Another request.
         check(1002, Some((MIB, 4 * MIB)), 10, " 25% of 4.0 MiB, 274.5 MiB/s, 1 s left, 10 frames");
     }
 

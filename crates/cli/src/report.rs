@@ -81,7 +81,6 @@ fn written(node: &engine::NodeReport) -> Option<String> {
             format!("{} {noun}, {written} in {}/", count(files), place.trim_end_matches('/'))
         }
         1 => format!("1 file, {written}: {place}"),
-        // A series of files.
         _ => format!("{} files, {written}, named after {place}", count(files)),
     })
 }

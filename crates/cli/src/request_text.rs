@@ -66,7 +66,6 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The name of a request on the command line, for errors.
 const COMMAND_LINE: &str = "request";
 
 /// A request's text, with the data that errors need to point into it.
@@ -77,7 +76,6 @@ pub(crate) struct RequestText {
 }
 
 impl RequestArgs {
-    /// Reads the text.
     pub(crate) fn read(&self) -> Result<RequestText, CommandError> {
         let variables = self.variables.iter().cloned().collect();
         let Some(file) = &self.file else {
@@ -101,7 +99,6 @@ impl RequestArgs {
 }
 
 impl RequestText {
-    /// Prints the error, and points at its place in the text.
     pub(crate) fn tell(&self, error: Error) -> CommandError {
         match error {
             Error::Request(diagnostic) => {

@@ -8,7 +8,6 @@ use streamline::running::client;
 use streamline::running::place::{Found, Id};
 use streamline::running::protocol::{Answer, Question};
 
-/// A request that answers questions.
 pub(crate) struct Target(pub(crate) Found);
 
 impl Target {
@@ -20,7 +19,6 @@ impl Target {
         }
     }
 
-    /// The error for a refused or failed question.
     pub(crate) fn failed(&self, text: &str) -> CommandError {
         CommandError::Failed(format!("request {}: {text}", self.0.process))
     }

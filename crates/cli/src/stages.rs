@@ -50,7 +50,6 @@ pub(crate) fn table(requests: &[Request], before: &[Request]) -> Table {
     table
 }
 
-/// The stages for scripts.
 pub(crate) fn json(lines: &StageLines) -> Value {
     let mut next = 1..;
     let channel = |line: &ChannelLine| json!({ "from": line.from, "full": line.full, "room": line.room });
@@ -68,7 +67,6 @@ pub(crate) fn json(lines: &StageLines) -> Value {
     stages.collect()
 }
 
-/// All threads, with the filters of their stages.
 fn threads(lines: &StageLines) -> impl Iterator<Item = (&str, &ThreadLine)> {
     lines.stages.iter().flat_map(|stage| stage.threads.iter().map(|thread| (stage.filters.as_str(), thread)))
 }

@@ -3,7 +3,6 @@
 
 use crate::terminal;
 
-/// A table that is being filled.
 pub(crate) struct Table {
     heads: Vec<&'static str>,
     rows: Vec<Vec<String>>,
@@ -27,7 +26,6 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| base::terminal::line(cell).into_owned()).collect());
     }
 
-    /// Has it no rows?
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

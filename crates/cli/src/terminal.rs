@@ -58,7 +58,6 @@ pub(crate) fn show_line(line: &str) {
     let _ = write!(stderr, "{}", over(before, &line, has_escapes())).and_then(|()| stderr.flush());
 }
 
-/// Clears the line.
 pub(crate) fn clear_line() {
     tell(format_args!(""));
 }

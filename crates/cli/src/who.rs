@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Names of users.
 pub(crate) struct Users(BTreeMap<u32, String>);
 
 impl Users {
@@ -12,7 +11,6 @@ impl Users {
         Users(daemon::policy::user_names())
     }
 
-    /// The name of a user, or the number if there is no name.
     pub(crate) fn name(&self, user: u32) -> String {
         self.0.get(&user).cloned().unwrap_or_else(|| user.to_string())
     }
@@ -31,7 +29,6 @@ pub(crate) fn is_stopped(process: i32) -> bool {
     stat(process).first().is_some_and(|state| matches!(state.as_str(), "T" | "t"))
 }
 
-/// How long a process has existed.
 pub(crate) fn age(process: i32) -> Option<Duration> {
     /// The index of the start time, counted from the state on, in ticks since boot.
     const START: usize = 19;

@@ -26,14 +26,12 @@ fn error_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The JSON document of a successful bench.
 fn document(arguments: &[&str]) -> Value {
     let output = command(&[arguments, &["--json"]].concat()).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", error_of(&output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The only row of such a document.
 fn row(arguments: &[&str]) -> Value {
     let document = document(arguments);
     assert_eq!(document["bench"], arguments[0], "{document}");

@@ -43,7 +43,6 @@ fn each_command_ends_by_the_rule() {
         (2, &["run", "--nonsense", "pcap web.pcap"]),
         (0, &["run", "pcap web.pcap | count"]),
         (0, &["run", "-f", "request.srl"]),
-        // With a warning.
         (0, &["run", "pcap cut.pcap | count"]),
         (0, &["run", "set workers=2; pcap web.pcap | count"]),
         (0, &["run", "--strict", "pcap web.pcap | http | drop"]),
@@ -141,7 +140,6 @@ fn each_command_ends_by_the_rule() {
         if output.status.code() != Some(*expected) {
             wrong.push(format!("{arguments:?}: {:?}, not {expected}: {}", output.status, said(&output)));
         }
-        // A failing command prints its error exactly once.
         let errors = said(&output).lines().filter(|line| line.starts_with("error: ")).count();
         if (*expected > 0) != (errors == 1)
             && !said(&output).contains("Usage:")

@@ -40,7 +40,6 @@ impl Folder {
         self.program(arguments).output().unwrap()
     }
 
-    /// Starts a capture of a request into the FIFO.
     fn capture(&self, request: &str, more: &[&str]) -> (File, Child) {
         // Non-blocking, so that a capture that never writes cannot hang the test.
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -59,13 +58,11 @@ impl Folder {
     }
 }
 
-/// Reads until the child ends, which must be soon.
 fn read_to_end(mut fifo: File, mut child: Child) -> (Vec<u8>, Output) {
     let (mut got, began) = (Vec::new(), Instant::now());
     loop {
         let ended = child.try_wait().unwrap().is_some();
         match fifo.read_to_end(&mut got) {
-            // There is no writer yet, or no data now.
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => panic!("{error}"),
@@ -81,7 +78,6 @@ fn read_to_end(mut fifo: File, mut child: Child) -> (Vec<u8>, Output) {
     }
 }
 
-/// Reads until there are `count` bytes.
 fn read_some(fifo: &mut File, count: usize) -> Vec<u8> {
     let (mut got, began) = (Vec::new(), Instant::now());
     while got.len() < count {

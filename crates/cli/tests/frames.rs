@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// The standard output of a request.
 fn streamline(request: &str) -> Vec<u8> {
     let output = Command::new(PROGRAM).args(["run", "--quiet", request]).output().unwrap();
     assert!(output.status.success(), "{request}: {}", String::from_utf8_lossy(&output.stderr));
@@ -35,7 +34,6 @@ fn judged_by_tcpdump(capture: &[u8]) -> Option<(usize, Vec<String>)> {
     let words = ["[bad ", "bad cksum", "bad igmp", "(incorrect", "wrong icmp"];
     let is_wrong = |line: &&str| words.iter().any(|word| line.contains(word));
     let wrong = said.lines().filter(is_wrong).map(String::from).collect();
-    // Lines of inner packets have no time.
     let is_first =
         |line: &&str| line.as_bytes().first_chunk::<3>().is_some_and(|[a, _, c]| a.is_ascii_digit() && *c == b':');
     Some((said.lines().filter(is_first).count(), wrong))
@@ -89,7 +87,6 @@ fn captures() -> Vec<PathBuf> {
     entries.filter(is_ethernet).collect()
 }
 
-/// Modifying frames keeps all correct checksums correct, including those in tunnels and in errors.
 #[test]
 fn tcpdump_finds_no_checksum_wrong_that_was_right() {
     let captures = captures();

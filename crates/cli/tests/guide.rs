@@ -16,7 +16,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// README and the pages of the guide, by name.
 fn pages() -> Vec<(String, String)> {
     let guide = std::fs::read_dir(root().join("docs/guide")).unwrap().map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> = guide.chain([root().join("README.md")]).collect();
@@ -28,7 +27,6 @@ fn pages() -> Vec<(String, String)> {
     paths.into_iter().map(read).collect()
 }
 
-/// The lines of a page's fenced blocks.
 fn code(page: &str) -> Vec<&str> {
     let mut inside = false;
     let fenced = |line: &&str| {
@@ -108,7 +106,6 @@ fn requests_of_the_guide_are_right_or_fail_as_it_says() {
     }
     let (mut count, mut wrong) = (0, Vec::new());
     for (name, page) in pages() {
-        // The request that stands in a file.
         if let Some((_, rest)) = page.split_once("```\n# Web and DNS") {
             std::fs::write(
                 folder.path().join("day.srl"),
@@ -190,7 +187,6 @@ fn policies_of_the_guide_are_right() {
     for (name, page) in pages() {
         for block in page.split("```toml\n").skip(1) {
             let (policy, _) = block.split_once("```\n").unwrap();
-            // A user and a group that every machine has.
             let policy = policy.replace("\"carl\"", "\"root\"").replace("\"streamline\"", "\"root\"");
             let path = folder.path().join("policy.toml");
             std::fs::write(&path, &policy).unwrap();

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// An endless supply of frames.
 const ENDLESS: &str = "generate file=CAPTURES/web.pcap loop=0 rate=5k | tcp";
 
 fn command(folder: &Path, request: &str) -> Command {
@@ -21,7 +19,6 @@ fn command(folder: &Path, request: &str) -> Command {
     command
 }
 
-/// Every file below a folder, with its content.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -36,7 +33,6 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// The output and the files of a request.
 fn written(request: &str) -> (String, Vec<(PathBuf, Vec<u8>)>) {
     let folder = tempfile::tempdir().unwrap();
     let output = command(folder.path(), request).output().unwrap();
@@ -50,14 +46,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A running request, which does not outlive its test.
 struct Running {
     child: Option<Child>,
     _folder: tempfile::TempDir,
 }
 
 impl Running {
-    /// Starts a request, and waits for its isolated process.
     fn new(request: &str) -> Running {
         let folder = tempfile::tempdir().unwrap();
         let child = command(folder.path(), request).spawn().unwrap();
@@ -147,7 +141,6 @@ fn names(of: i32) -> Vec<String> {
     names.filter(|name| name.starts_with(&format!("{of}."))).collect()
 }
 
-/// Checks that this process ends within [`LONG`].
 fn gone(process: i32) {
     let began = Instant::now();
     while stat(process).is_some_and(|(state, _)| state != "Z") {

@@ -50,7 +50,6 @@ fn capture(link_type: u32, random: &mut Random) -> Vec<u8> {
     capture
 }
 
-/// Standard output of a program that succeeds.
 fn output_of(command: &mut Command) -> Option<Vec<u8>> {
     let output = command.stderr(Stdio::null()).output().unwrap();
     output.status.success().then_some(output.stdout)

@@ -35,7 +35,6 @@ fn in_gre(frame: &[u8]) -> Vec<u8> {
     made
 }
 
-/// The frame as the first of two fragments.
 fn first_fragment(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     frame[20] |= 0x20;
@@ -96,7 +95,6 @@ fn what_is_lost_is_said_by_filter_number_and_reason() {
         ("set decap=no; pcap some.pcap | tcp | count", "42 of 207 frames were rejected by `tcp`: GRE tunnels".into()),
     ];
     for (request, expected) in rows {
-        // Whatever else is printed.
         for options in [&[][..], &["--stats", "none"], &["--stats", "json", "--stats-file", "stats"]] {
             let (output, said) = folder.run(options, request);
             let warned = said.lines().filter(|line| line.starts_with("warning: ")).collect::<Vec<_>>();

@@ -30,7 +30,6 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
-/// The output of a child that must soon end by itself.
 fn ends_soon(mut child: Child) -> Output {
     let deadline = Instant::now() + Duration::from_secs(20);
     while child.try_wait().unwrap().is_none() {
@@ -47,7 +46,6 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until a file has content.
 fn wait_for(path: &Path) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while std::fs::metadata(path).map_or(0, |data| data.len()) == 0 {
@@ -205,7 +203,6 @@ fn a_full_disk_is_one_clear_line() {
     assert!(stderr(&output).starts_with("error: cannot write to standard output"), "{}", stderr(&output));
 }
 
-/// The command fails before the first block, which may take long to come.
 #[test]
 fn where_nothing_may_be_written_nothing_is_begun() {
     let folder = tempfile::tempdir().unwrap();

@@ -63,7 +63,6 @@ fn check_index(folder: &Path) -> Vec<Value> {
     rows
 }
 
-/// The number of frames in a complete capture.
 fn frames_of(file: &Path) -> u64 {
     let request = format!("pcap {} | count", file.display());
     let output = Command::new(PROGRAM).args(["run", &request]).output().unwrap();
@@ -180,7 +179,6 @@ fn max_bytes_ends_a_sink() {
     run("inspect file=x.txt max-bytes=100k");
     let text = std::fs::read_to_string(folder.path().join("x.txt")).unwrap();
     assert!(text.len() <= 100 << 10 && text.len() > 99 << 10 && text.ends_with('\n'), "{}", text.len());
-    // Another branch goes on.
     let output = run("{ inspect file=y.txt max-bytes=100k + count }");
     assert!(String::from_utf8_lossy(&output.stdout).contains("\"blocks\":41"), "{output:?}");
 }

@@ -11,7 +11,6 @@ use testkit::process::sleeps;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
@@ -74,7 +73,6 @@ impl Ring {
         serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take()
     }
 
-    /// Waits until `count` readers have begun.
     fn await_readers(&self, count: usize) {
         until("readers", || {
             let state = self.state();
@@ -83,7 +81,6 @@ impl Ring {
         });
     }
 
-    /// The process of its keeper.
     fn keeper(&self) -> u32 {
         let is_keeper = |words: &[&[u8]]| words.contains(&b"keep".as_slice()) && words.contains(&self.name.as_bytes());
         std::fs::read_dir("/proc")
@@ -103,7 +100,6 @@ impl Drop for Ring {
     }
 }
 
-/// A child that does not outlive its test.
 struct Running(Option<Child>);
 
 impl Running {
@@ -119,7 +115,6 @@ impl Running {
         signal(self.child().id(), name);
     }
 
-    /// The output of a child that must end by itself.
     fn ends(mut self) -> Output {
         until("its end", || self.child().try_wait().unwrap().is_some());
         self.0.take().unwrap().wait_with_output().unwrap()
@@ -153,12 +148,10 @@ fn check(output: &Output, code: i32, says: &str) {
     }
 }
 
-/// Numbered lines of one length.
 fn lines(numbers: std::ops::Range<u64>) -> Vec<u8> {
     numbers.flat_map(|n| format!("{n:099}\n").into_bytes()).collect()
 }
 
-/// The numbers of complete lines, which must rise.
 fn numbers(bytes: &[u8]) -> Vec<u64> {
     assert_eq!(bytes.len() % 100, 0, "a line is torn");
     let numbers: Vec<u64> =
@@ -167,7 +160,6 @@ fn numbers(bytes: &[u8]) -> Vec<u64> {
     numbers
 }
 
-/// The number before these words.
 #[track_caller]
 fn number_before(text: &str, words: &str) -> u64 {
     let at = text.find(words).unwrap_or_else(|| panic!("`{words}` is not in: {text}"));
@@ -419,7 +411,6 @@ fn ctrl_c_is_heard_wherever_one_waits() {
         drop(stdin);
         let writer;
         (writer, stdin) = ring.writer(&[]);
-        // Its output is a full pipe.
         let stuck = Running::start(&mut ring.command("read", &[]));
         ring.await_readers(1);
         let writing = std::thread::spawn(move || {
@@ -749,7 +740,6 @@ fn an_ordinary_users_ring_for_one_process_is_made_and_for_that_process_alone() {
         command.output().unwrap()
     };
     check(&run("\"$0\" pipe create ./mine read=process hold=process size=3000 && \"$0\" pipe rm ./mine"), 0, "4.0 KiB");
-    // A child of that process is another process.
     check(
         &run("\"$0\" pipe create ./mine read=process && \"$0\" pipe read ./mine"),
         1,

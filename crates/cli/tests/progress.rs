@@ -12,13 +12,10 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Columns of the terminal.
 const COLUMNS: usize = 90;
 
-/// A terminal and a program on it.
 struct Terminal {
     screen: File,
     child: Child,
@@ -63,7 +60,6 @@ impl Terminal {
         Some(Terminal { screen: screen.into(), child, seen: Vec::new() })
     }
 
-    /// Reads until the output contains `expected`.
     fn until(&mut self, expected: &str) {
         let began = Instant::now();
         while !self.text().contains(expected) {
@@ -188,7 +184,6 @@ fn there_is_none_beside_data_on_the_same_terminal() {
         let mut input = terminal.child.stdin.take().unwrap();
         input.write_all(&capture()).unwrap();
         terminal.until(if shown { "207 frames, " } else { "192.0.2.42:24682" });
-        // Long enough for a line that would come.
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(500) {
             terminal.read();

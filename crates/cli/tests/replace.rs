@@ -20,7 +20,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The watcher ends by itself.
 fn ends(mut watcher: Child) {
     until("who watches comes to the end", || watcher.try_wait().unwrap().is_some());
     assert!(watcher.wait().unwrap().success());
@@ -128,7 +127,6 @@ impl Drop for Followed {
     }
 }
 
-/// Complete records in the first part of the file.
 fn first_records(capture: &[u8]) -> u64 {
     first_records_of(capture, FIRST)
 }
@@ -190,7 +188,6 @@ fn what_is_retired_is_finished_and_what_is_new_begins() {
     assert_eq!(count, 207 - first, "from there on, and nothing twice");
 }
 
-/// Other filters lead to a sink: open files are finished, and the sink goes on in its place.
 #[test]
 fn files_go_on_in_the_same_folder_behind_other_filters() {
     let mut followed = Followed::new("F | port 80 | http | { files dir=out + json file=all.json }");
@@ -218,7 +215,6 @@ fn files_go_on_in_the_same_folder_behind_other_filters() {
     assert_eq!(bodies, names.len(), "a line for each body: {json}");
 }
 
-/// The same for one capture: it has the packets of both requests, each once.
 #[test]
 fn a_capture_goes_on_behind_other_filters() {
     let mut followed = Followed::new("F | port | save all.pcap");
@@ -232,7 +228,6 @@ fn a_capture_goes_on_behind_other_filters() {
     assert_eq!(refused.status.code(), Some(2));
     let said = text(&refused.stderr);
     assert!(said.contains("`all.pcap` is written by the request that runs, and `save` has other parameters"), "{said}");
-    // Errors in the request itself come first.
     let refused =
         text(&followed.replace("F | { save all.pcap precision=us + match regex=\"(\" | count | json }").stderr);
     assert!(!refused.contains("all.pcap` is written") && refused.contains('^'), "{refused}");

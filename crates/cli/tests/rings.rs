@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A folder with rings that vanish with their users.
@@ -75,7 +74,6 @@ impl Place {
     }
 }
 
-/// A child that does not outlive its test.
 struct Running(Option<Child>);
 
 impl Running {
@@ -123,13 +121,11 @@ fn succeeded(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", said(output));
 }
 
-/// It ended with this status, and its messages include `expected`.
 fn failed(output: &Output, status: i32, expected: &str) {
     assert_eq!(output.status.code(), Some(status), "{}", said(output));
     assert!(said(output).contains(expected), "{}", said(output));
 }
 
-/// Every file of a folder.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let file = |entry: std::fs::DirEntry| {
@@ -264,7 +260,6 @@ fn what_programs_write_is_one_stream_of_bytes() {
         succeeded(&place.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=16k"]).ended());
         let text: String = (0..20_000).map(|line| format!("{line}\n")).collect();
         std::fs::write(place.path("in"), &text).unwrap();
-        // From a program to a request, then to another ring, and to a program.
         let second = place.path("y.ring").display().to_string();
         let to_second = place.request(&format!("ring RING type=bytes | ring {second}"));
         until("the second ring", || place.path("y.ring").exists());

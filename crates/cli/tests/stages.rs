@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Bytes of a classic capture's head.
@@ -21,7 +20,6 @@ fn bundled() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap")
 }
 
-/// Runs a command where there is no daemon.
 fn ask(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).arg("--daemon=/nowhere/control").env("XDG_RUNTIME_DIR", folder);
@@ -100,7 +98,6 @@ impl Drop for Running {
     }
 }
 
-/// The activity of each thread.
 fn doing(listed: &Value) -> Vec<&str> {
     let threads = |stage: &'_ Value| stage["threads"].as_array().unwrap().len();
     let stages = listed["stages"].as_array().unwrap();
@@ -192,7 +189,6 @@ fn threads_run_on_the_processors_that_the_request_names() {
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:").map(str::trim));
         line.map(String::from).unwrap_or_default()
     };
-    // The processors that this test may use.
     let all = allowed("/proc/self/status");
     let first = all.split([',', '-']).next().unwrap().to_string();
     let last = all.rsplit([',', '-']).next().unwrap().to_string();

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// A folder of this user's keepers, for programs whose temporary folder is [`at`].
 fn folder_of_this_user(at: &Path) -> PathBuf {
     let folder = at.join(format!("streamline-{}", rustix::process::geteuid().as_raw()));
     std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
@@ -49,7 +48,6 @@ fn full(path: &Path) -> Vec<OwnedFd> {
     }
 }
 
-/// A request that waits for its input, and that `ps` has found.
 fn waiting_request(at: &Path, request: &str) -> Child {
     let child = streamline(at).args(["run", request]).spawn().unwrap();
     let began = Instant::now();
@@ -135,7 +133,6 @@ fn crowd(path: &Path) {
     drop((first, crowd));
 }
 
-/// The same with few files.
 fn with_few_files(at: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 32 && exec \"$0\" \"$@\"", PROGRAM]).args(arguments);
@@ -144,7 +141,6 @@ fn with_few_files(at: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The output of a process, which is killed if it has not ended within `time`.
 fn end_within(command: &mut Command, time: Duration) -> Output {
     let began = Instant::now();
     let mut child = command.spawn().unwrap();
@@ -302,7 +298,6 @@ fn who_is_not_let_in_hears_why() {
     named.remove().unwrap();
 }
 
-/// Does `work` as this user.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     use rustix::thread::{Gid, Uid, set_thread_res_gid, set_thread_res_uid};
     let work = || {
@@ -526,7 +521,6 @@ fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
     assert!(!listed.lines().any(|line| line.trim_start().starts_with(&format!("{here} "))), "{listed}");
     assert_eq!(connected(), 0);
     std::fs::remove_file(&request).unwrap();
-    // The socket is the request's own, and it names sockets of others.
     let listens = as_user(stranger, || listener(&request, SocketFlags::empty()));
     let elsewhere = strangers.join("../../secret.sock");
     for named in [

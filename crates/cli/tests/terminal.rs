@@ -25,7 +25,6 @@ fn streamline(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The output of a command. Checks that all of it is fit for a terminal, and that it contains `seen`.
 fn check(output: &Output, seen: &str) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();
     let text = String::from_utf8(text).expect("what is printed is UTF-8");
@@ -154,7 +153,6 @@ fn names_in_the_traffic() {
     run(folder.path(), &["run", "pcap x.pcap | http | files dir=out"], "the file ends");
 }
 
-/// A question for the address of a name of one label.
 fn question(label: &[u8]) -> Vec<u8> {
     let mut message = vec![0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, label.len() as u8];
     message.extend_from_slice(label);
@@ -211,7 +209,6 @@ fn requests_of_others() {
     run(folder.path(), &["replace", &id, &format!("pcap - | {ATTACK}")], "error");
 }
 
-/// A policy of another author, and devices that another user named.
 #[test]
 fn policies_and_devices() {
     let folder = tempfile::tempdir().unwrap();

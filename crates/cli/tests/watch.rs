@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -23,7 +22,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A process that ends with the test.
 struct Process {
     child: Option<Child>,
     /// Where to read its standard error, if a part was read before.
@@ -44,7 +42,6 @@ impl Process {
         rustix::process::kill_process(rustix::process::Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
     }
 
-    /// Its output. It must end by itself.
     fn end(mut self) -> Output {
         let mut child = self.child.take().unwrap();
         let began = Instant::now();
@@ -86,7 +83,6 @@ struct Followed {
     user: u32,
 }
 
-/// Bytes of a classic capture's head.
 const HEAD: usize = 24;
 
 impl Followed {
@@ -121,7 +117,6 @@ impl Followed {
         command
     }
 
-    /// The folder of this user's requests.
     fn sockets(&self) -> PathBuf {
         match self.user {
             0 => "/run/streamline/requests".into(),
@@ -136,7 +131,6 @@ impl Followed {
         entries.filter(|entry| entry.file_name().to_str().is_some_and(mine)).count()
     }
 
-    /// Starts watching; it has begun when this returns.
     fn watching(&self, edge: &str, options: &[&str]) -> Process {
         let (mut said, theirs) = std::io::pipe().unwrap();
         let mut command = self.watch(edge);
@@ -155,7 +149,6 @@ impl Followed {
         process
     }
 
-    /// Writes the packets to the file.
     fn grow(&self) {
         let mut file = std::fs::File::options().append(true).open(self.folder.path().join("followed.pcap")).unwrap();
         file.write_all(&self.capture[HEAD..]).unwrap();
@@ -170,7 +163,6 @@ impl Followed {
     }
 }
 
-/// The output of tcpdump for a capture.
 fn dumped(capture: &[u8]) -> Option<String> {
     let tcpdump = Path::new("/usr/bin/tcpdump");
     if !tcpdump.exists() {

@@ -23,7 +23,6 @@ pub struct Difference {
     pub restarts: Vec<bool>,
 }
 
-/// The stages of two plans, and which of them are the same.
 struct Pairs {
     wanted: Stages,
     running: Stages,

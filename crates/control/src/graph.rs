@@ -143,7 +143,6 @@ impl Arrow {
     }
 }
 
-/// A value as it is written in a request.
 fn quoted(text: &str) -> String {
     let bare = |c: char| c.is_alphanumeric() || "._-/:*?!<>&%~^".contains(c);
     if !text.is_empty() && text.chars().all(bare) {

@@ -35,7 +35,6 @@ pub fn groups(design: &Design) -> Result<Vec<Group>, Diagnostic> {
     stages.iter().filter(|stage| stage.is_process).map(|stage| group(design, &stage.nodes)).collect()
 }
 
-/// The group of these nodes, which edges join.
 fn group(design: &Design, members: &[NodeId]) -> Result<Group, Diagnostic> {
     let nodes = &design.plan.nodes;
     let is_member = |id: &NodeId| members.contains(id);
@@ -99,7 +98,6 @@ fn group(design: &Design, members: &[NodeId]) -> Result<Group, Diagnostic> {
     Ok(Group { nodes: members.to_vec(), entries, last, text, input, output, restart })
 }
 
-/// A single filter as request text.
 fn piece(design: &Design, id: NodeId) -> Result<String, Diagnostic> {
     let vertex = design.graph.node(design.sites[id.index()].vertex);
     match &vertex.task {

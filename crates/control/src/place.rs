@@ -104,7 +104,6 @@ fn place_one_by_one(
     let mut plan = crate::settings::plan(&graph.settings);
     let mut sites = Vec::new();
     let mut places: HashMap<NodeId, NodeId> = HashMap::new();
-    // For each node: its space, and all nodes of its chain in that space.
     let mut chains: HashMap<NodeId, (&str, BTreeSet<NodeId>)> = HashMap::new();
     for id in sorted {
         let vertex = graph.node(id);

@@ -47,7 +47,6 @@ pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
     Ok(resolver.graph)
 }
 
-/// Help for a path that does not begin with a source.
 const BEGINS_WITH: &str = "a path begins with a source: `pcap FILE | ...`, `ethernet DEVICE | ...`; or name it beside the request: \
                            -r FILE, -i DEVICE";
 
@@ -83,7 +82,6 @@ impl Resolver<'_> {
         });
     }
 
-    /// Walks a data path; each chain of it begins with a source or a reference.
     fn path(&mut self, par: &Par) -> Result<(), Diagnostic> {
         for (index, chain) in par.branches.iter().enumerate() {
             self.chain(chain, None).map_err(|diagnostic| hint_at_braces(diagnostic, par, index))?;
@@ -166,7 +164,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// Connects waiting blocks to a node.
     fn connect(&mut self, tails: Option<Vec<Tail>>, to: NodeId) {
         for Tail { from, selects, cut, span } in tails.unwrap_or_default() {
             // Whether the class has two halves is known only when types are checked.
@@ -393,7 +390,6 @@ fn too_many_values(call: &FilterCall, value: &Value) -> Diagnostic {
         .with_help(format!("put a value with spaces in quotes: {} \"{}\"", call.name.text, words.join(" ")))
 }
 
-/// The parameters of a filter while they are read.
 struct Given<'a> {
     params: Params,
     spans: Vec<(&'static str, Span)>,

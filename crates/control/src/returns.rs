@@ -78,7 +78,6 @@ impl Ways {
         Ways(next)
     }
 
-    /// This node, and all nodes that these arrows lead to.
     fn reached(&self, from: NodeId) -> Vec<NodeId> {
         let (mut found, mut at) = (vec![from], 0);
         let mut is_seen = vec![false; self.0.len()];
@@ -148,7 +147,6 @@ mod tests {
     static SINK: Kind = Kind::new("wire", "where they go back", nothing).takes(&[Type::Frame]).sink();
     static MIDDLE: Kind = Kind::new("look", "neither", nothing).takes(&[Type::Frame]).selects();
 
-    /// A graph of these kinds one after the other.
     fn chain(kinds: impl Iterator<Item = &'static Kind>) -> Graph {
         let mut graph = Graph::default();
         for kind in kinds {

@@ -99,7 +99,6 @@ fn flat(parts: Vec<Choice>, open: fn(Choice) -> Result<Vec<Choice>, Choice>) -> 
     all
 }
 
-/// The text of a filter's boolean expression.
 fn expression(call: &Call) -> Option<(&'static str, &str)> {
     let key = call.kind.expression?;
     Some((key, call.params.text(key)?))
@@ -135,7 +134,6 @@ fn partner<'a>(known: &'a mut Choice, part: &Choice) -> Option<&'a mut Call> {
     (known.kind.name == call.kind.name && says_something(known) && says_something(call)).then_some(known)
 }
 
-/// Turns `a and b` into a chain of nodes.
 fn split_into_chain(graph: &mut Graph, id: NodeId) {
     let vertex = graph.node(id);
     let Task::Choose(Choice::All(parts)) = &vertex.task else { return };

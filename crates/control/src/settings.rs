@@ -107,7 +107,6 @@ fn list(cpus: &[u32]) -> String {
     cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A plan with these settings and without nodes.
 pub(crate) fn plan(settings: &Params) -> Plan {
     let cpus = settings.text("cpus").and_then(|text| processors(text).ok()).unwrap_or_default();
     let processors = if cpus.is_empty() {

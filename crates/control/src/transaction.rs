@@ -27,7 +27,6 @@ pub enum CarryError {
 /// Begins the reason when a space did not run a node that it had offered to run.
 pub const REFUSED: &str = "refused when asked to prepare it: ";
 
-/// One step of a transaction.
 #[derive(Clone, Debug)]
 enum Step {
     Prepare(NodeId),
@@ -228,7 +227,6 @@ pub fn carry_error(design: &Design, node: NodeId, error: ParamError) -> CarryErr
     CarryError::Request(wrong(design, node, error))
 }
 
-/// The diagnostic for a node's error, with its place in the request.
 pub(crate) fn wrong(design: &Design, node: NodeId, error: ParamError) -> Diagnostic {
     let span = error.key.and_then(|key| span_of(design, node, key));
     let mut diagnostic = Diagnostic::new(error.message, span.unwrap_or(design.sites[node.index()].span));

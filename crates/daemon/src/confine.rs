@@ -19,7 +19,6 @@ use std::path::Path;
 /// Confines this thread and those it will start, for good. `folder` is the folder of the socket, which is removed at
 /// the end. First give up new privileges ([`drop_capabilities`]), and open all files that are written to.
 pub fn confine(folder: Option<&Path>) -> [Guard; 2] {
-    // The second guard takes away the calls that the first needs.
     let files = files::confine(folder);
     let is_confined = files.held.is_ok();
     [files, calls::confine(is_confined)]

@@ -31,7 +31,6 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The guard's name for people.
 const NAME: &str = "an interface";
 
 /// How long the starter may take.
@@ -44,7 +43,6 @@ const FOUND: Duration = Duration::from_secs(2);
 const START: u8 = 1;
 const KILL: u8 = 2;
 
-/// Most bytes of a question.
 const QUESTION: usize = 64;
 
 /// This program, even if another file has its name by now.

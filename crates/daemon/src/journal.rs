@@ -3,22 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Lines of one cause that are written at once.
 const FIRST: u32 = 5;
 
 /// How often one line is written for all later ones. A cause that was silent for this long starts again.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The cause of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// Connections cannot be accepted.
     Accepting,
-    /// A client was refused.
     Refusal,
-    /// A device's packets are not kept.
     Keeping,
-    /// A flow could not go on with another process.
     Flows,
 }
 
@@ -26,14 +21,11 @@ impl Cause {
     const ALL: [Cause; 4] = [Cause::Accepting, Cause::Refusal, Cause::Keeping, Cause::Flows];
 }
 
-/// The lines of one cause.
 #[derive(Debug, Default)]
 struct Said {
-    /// Lines written since it last started.
     written: u32,
     /// The last line, written or not, and its time.
     last: Option<(Instant, String)>,
-    /// Since when lines were left out, and their number.
     left_out: Option<(Instant, u64)>,
 }
 
@@ -51,12 +43,10 @@ pub(crate) struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// `write` writes one line.
     pub(crate) fn new(write: &'a dyn Fn(&str)) -> Journal<'a> {
         Journal { write, said: Cause::ALL.map(|_| Said::default()) }
     }
 
-    /// Adds a line at this time.
     pub(crate) fn tell(&mut self, cause: Cause, now: Instant, line: String) {
         self.catch_up(now);
         let said = &mut self.said[cause as usize];

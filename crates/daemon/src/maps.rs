@@ -19,7 +19,6 @@ const LOADS: u64 = 1 << 21 | 1 << 39;
 /// The lines of `/proc/PID/status` with the capabilities that a thread has, or gets when it executes a program.
 const SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
-/// How often to look at a process whose threads end meanwhile.
 const TRIES: u32 = 8;
 
 /// The setting that lets all users load programs.

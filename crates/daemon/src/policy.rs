@@ -43,7 +43,6 @@ use std::sync::Arc;
 /// Most bytes of one device's ring, if the file does not say.
 const RING_BYTES: u64 = 256 << 20;
 
-/// Most readers of one user, if the file does not say.
 const READERS: usize = capture::registry::READERS_OF_USER;
 
 /// The group that may capture if there is no file.
@@ -135,7 +134,6 @@ impl Entry {
     }
 }
 
-/// Names and numbers of users or groups.
 type Names = BTreeMap<String, u32>;
 
 impl Policy {
@@ -351,7 +349,6 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.len() >= last.len() && rest.ends_with(last)
 }
 
-/// Parses bytes, such as `64M` or `64MiB`.
 fn size(text: &str) -> Option<u64> {
     let text = text.strip_suffix("iB").unwrap_or(text);
     let (digits, shift) = match text.as_bytes().last()? {
@@ -440,7 +437,6 @@ mod tests {
         parse_by(text, &Played)
     }
 
-    /// The permission of a group that sees everything.
     fn group(number: u32) -> Result<Permission, String> {
         Ok(number.into())
     }

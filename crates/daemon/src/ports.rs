@@ -13,7 +13,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-/// The guard's name for people.
 const NAME: &str = "holding ports";
 
 /// Starts the process with the rights that this one has now: `command` is this program, told to call [`run`].
@@ -42,7 +41,6 @@ pub fn run() -> io::Result<()> {
         confine::become_user(&Account::of_daemon())?;
     }
     guard::keep_capabilities(CapabilitySet::NET_BIND_SERVICE)?;
-    // On a kernel that lacks a guard the process holds ports without it, like the daemon.
     let _: [Guard; 2] = [guard::files::confine_to_ports(NAME), calls().confine(NAME)];
     net::hold_ports(io::stdin().as_fd())
 }

@@ -34,7 +34,6 @@ use streamline::devices::copied_from_socket;
 /// Most clients at a time, without root's: an administrator is let in even if all places are taken.
 const CLIENTS: usize = 1024;
 
-/// Most clients of one user at a time.
 const CLIENTS_OF_USER: usize = 256;
 
 /// Line for the administrator when the process that holds ports has ended.
@@ -343,7 +342,6 @@ fn refuse(socket: &OwnedFd, text: &str) {
     control::send_last(socket, &answer);
 }
 
-/// One client's thread.
 struct Session {
     shared: Arc<Shared>,
     id: u64,
@@ -476,7 +474,6 @@ impl Session {
         })
     }
 
-    /// Closes a reader of this client.
     fn release(&self, id: u64) {
         self.shared.registry.close(&[id]);
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {

@@ -14,7 +14,6 @@ use streamline::devices::Present;
 /// Most standing rings: each holds memory, and other users can make devices come and go.
 const RINGS: usize = 64;
 
-/// The devices, and the rings that stand.
 #[derive(Debug)]
 pub(crate) struct Standing {
     present: Present,

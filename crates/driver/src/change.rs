@@ -8,7 +8,6 @@ use crate::netlink::{Message, Netlink};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Attribute of a veth's description that describes its other end.
 const VETH_INFO_PEER: u16 = 1;
 
 /// Changes of a link. A field that is `None` changes nothing.

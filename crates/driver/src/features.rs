@@ -29,7 +29,6 @@ impl XdpFeatures {
     }
 }
 
-/// Bytes of the header of a `genetlink` message.
 const HEADER_BYTES: usize = 4;
 
 fn asking(kind: u16, command: u8) -> Message {
@@ -39,7 +38,6 @@ fn asking(kind: u16, command: u8) -> Message {
     message
 }
 
-/// An attribute of an answer.
 fn find(body: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(body.get(HEADER_BYTES..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }

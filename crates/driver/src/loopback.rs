@@ -16,10 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Most bytes of a frame.
 const FRAME_BYTES: usize = 1 << 18;
 
-/// Buffers kept for later frames.
 const SPARE_BUFFERS: usize = 256;
 
 /// Most frames and bytes of one end that the other has not received.
@@ -70,7 +68,6 @@ pub fn alone() -> io::Result<End> {
     })
 }
 
-/// One direction.
 #[derive(Debug)]
 struct Line {
     state: Mutex<State>,
@@ -123,14 +120,12 @@ impl Line {
         state.frames.len() < self.capacity.frames && state.bytes + bytes <= self.capacity.bytes
     }
 
-    /// Sets both events as the state is.
     fn tell(&self, state: &State) {
         self.filled.set(!state.frames.is_empty() || state.sender_gone);
         self.free.set(self.has_room(state, FRAME_BYTES.min(self.capacity.bytes / 2)) || state.receiver_gone);
     }
 }
 
-/// A condition for `poll`.
 #[derive(Debug)]
 struct Event {
     fd: OwnedFd,
@@ -237,7 +232,6 @@ impl Drop for Receiver {
     }
 }
 
-/// Name of the other end in errors.
 const NAME: &str = "loopback";
 
 /// Frames the other end receives.

@@ -10,7 +10,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Longest time for the kernel's answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Bytes of one reception: the kernel sends at most half of this at once.
@@ -44,7 +43,6 @@ impl Message {
         Message { bytes: bytes_of(&header).to_vec() }
     }
 
-    /// Adds a structure.
     pub(crate) fn put<T: Plain>(&mut self, value: &T) -> &mut Message {
         self.bytes.extend_from_slice(bytes_of(value));
         self.pad()

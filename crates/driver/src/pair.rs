@@ -12,7 +12,6 @@ use crate::watch::Watch;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Longest time for a device to reach a requested state.
 const SETTLING: Duration = Duration::from_secs(10);
 
 /// Makes a namespace without IPv6, so that the kernel sends nothing by itself. Takes CAP_SYS_ADMIN.

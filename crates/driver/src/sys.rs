@@ -57,7 +57,6 @@ pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The bytes of plain data.
 pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: `Plain` has no holes; the slice borrows the value.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
@@ -70,7 +69,6 @@ pub(crate) fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// Sets an option of a socket.
 pub(crate) fn set_option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes from a value that has as many.
@@ -90,7 +88,6 @@ pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int) ->
     Ok(value)
 }
 
-/// Takes the pending error of a socket; `None` if there is none.
 pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<c_int>> {
     let code: c_int = option(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
     Ok((code != 0).then_some(code))

@@ -31,7 +31,6 @@ const QUEUES_MAX: usize = 256;
 /// Bytes of the longest frame: the largest IP packet, its Ethernet header and a tag.
 const FRAME_BYTES: usize = 65_535 + 14 + 4;
 
-/// Most bytes read at once.
 const BATCH_BYTES: usize = 4 * FRAME_BYTES;
 
 /// Most frames that the kernel keeps for one queue, whatever the device's queue length says.
@@ -191,7 +190,6 @@ impl Queue {
         links.into_iter().find(|link| link.index == self.device.index).map(|link| link.counters)
     }
 
-    /// Reads a frame; `None` if there is none.
     fn read(&self, into: &mut [u8]) -> io::Result<Option<usize>> {
         // SAFETY: as many bytes as there is room for.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) };

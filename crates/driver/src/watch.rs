@@ -119,7 +119,6 @@ impl Watch {
 }
 
 impl AsFd for Watch {
-    /// Readable when there may be an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.netlink.as_fd()
     }

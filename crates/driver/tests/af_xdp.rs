@@ -20,7 +20,6 @@ fn frame(number: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-/// The next `count` frames.
 fn receive(receiver: &mut dyn Receive, count: usize) -> Vec<Vec<u8>> {
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     while seen.len() < count {

@@ -86,7 +86,6 @@ fn changes_are_told_in_order() {
     assert_eq!(watch.links().filter(|link| link.index == again.near.index).count(), 1);
 }
 
-/// More changes than the socket can hold: the missed ones show all the same.
 #[test]
 fn a_watch_that_was_told_too_much_looks_again() {
     if !may_make_networks() {

@@ -13,7 +13,6 @@ fn bring_up(namespace: &driver::namespace::Namespace, name: &str) -> End {
     end
 }
 
-/// A UDP datagram of this flow in an IPv4 packet.
 fn packet(flow: u8) -> Vec<u8> {
     let mut packet = vec![0; 40];
     packet[0] = 0x45;

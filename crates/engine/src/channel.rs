@@ -45,7 +45,6 @@ struct Parcel {
     loans: Loans,
     /// Facts about streams, in the order in which the sender learned them.
     facts: VecDeque<Fact>,
-    /// The sender's clock.
     now: u64,
     /// For shares: which blocks belong together, in order.
     parts: VecDeque<Part>,
@@ -111,21 +110,18 @@ impl Shared {
     }
 }
 
-/// The sending end: a sink of the stage that gives.
 pub(crate) struct Sender {
     shared: Arc<Shared>,
     places: Giver,
     /// The parcel being filled: its index, and its contents.
     current: Option<u64>,
     parcel: Parcel,
-    /// The receiver knows about the present pause.
     told_pause: bool,
     lender: Lender,
     /// For each connection number: the facts that the receiver knows.
     known: Vec<Option<(u32, StreamFacts)>>,
 }
 
-/// The receiving end.
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
     places: Taker,
@@ -205,7 +201,6 @@ impl Sender {
         Some(&mut self.parcel)
     }
 
-    /// Sends the parcel being filled.
     fn send(&mut self, now: u64) {
         let Some(index) = self.current.take() else { return };
         self.parcel.now = now;
@@ -390,7 +385,6 @@ impl Receiver {
         }
     }
 
-    /// Gives the next `count` blocks of the last parcel.
     fn give(&mut self, count: usize, cx: &mut Context<'_>) {
         let end = self.parcel.blocks.len().min(self.given.saturating_add(count));
         while let Some(fact) = self.parcel.facts.pop_front_if(|fact| fact.from < end) {
@@ -408,7 +402,6 @@ impl Receiver {
         self.given = end;
     }
 
-    /// The next part of the last parcel, without taking it.
     fn part(&self) -> Option<Part> {
         self.parcel.parts.front().copied()
     }

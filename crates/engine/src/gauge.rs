@@ -60,7 +60,6 @@ pub struct Gauges {
     channels: Vec<Between>,
 }
 
-/// A channel and the threads that it joins.
 #[derive(Debug)]
 pub(crate) struct Between {
     pub(crate) from: usize,
@@ -73,7 +72,6 @@ pub(crate) struct ThreadGauge {
     asleep: AtomicBool,
     ended: AtomicBool,
     blocks: AtomicU64,
-    /// Blocks of its worker before this gauge was made.
     before: AtomicU64,
 }
 

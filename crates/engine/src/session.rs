@@ -25,7 +25,6 @@ struct Open {
     ended: u8,
 }
 
-/// The sessions of one filter.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     key: SessionKey,
@@ -122,7 +121,6 @@ impl Sessions {
         }
     }
 
-    /// Ends a session.
     pub(crate) fn close(
         &mut self,
         slot: u32,

@@ -220,7 +220,6 @@ fn each_operand(choice: &Choice, each: &mut impl FnMut(NodeId)) {
     }
 }
 
-/// Joins pieces that lead to each other.
 fn join_circles(plan: &Plan, pieces: &[usize]) -> Vec<usize> {
     // For each piece: the pieces that it gives to.
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); pieces.len()];

@@ -28,15 +28,12 @@ fn never(_: &Params, _: &Env) -> Result<Instance, ParamError> {
     Err(ParamError::system("a channel is made by the engine"))
 }
 
-/// A channel's sending end, as a kind.
 static SENDS: Kind = Kind::new("channel", "gives blocks to another stage", never)
     .touches(Parts::DATA.with(Parts::METADATA).with(Parts::STREAMS), Parts::DATA.with(Parts::METADATA))
     .sink();
 
-/// A channel's receiving end, as a kind.
 static RECEIVES: Kind = Kind::new("channel", "gets blocks from another stage", never).source(Type::Frame);
 
-/// The other stages of a worker.
 pub(crate) struct Team {
     /// The stages behind the first one. `None`: the stage is in its thread.
     others: Vec<Option<Worker>>,
@@ -53,42 +50,33 @@ pub(crate) struct Team {
 /// A stage that a thread ran, and how it ended. `None`: it has stopped for a replacement.
 type Ran = (Worker, Option<Result<End, Box<Failure>>>);
 
-/// Where each part of the plan is.
 #[derive(Default)]
 struct Layout {
     /// For each stage: its nodes and its threads.
     stages: Vec<(Stage, Range<usize>)>,
-    /// For each node of the plan: its threads, and its index in each.
     places: Vec<Vec<(usize, usize)>>,
-    /// For each node and edge of the plan: its place.
     edges: Vec<Vec<Place>>,
     lines: Vec<Line>,
     /// For each thread: the flag between `ShareSource` and `Outlet`.
     lasts: Vec<Arc<AtomicBool>>,
 }
 
-/// A channel of a plan at work.
 struct Line {
-    /// The giving node.
     from: NodeId,
     rejected: bool,
-    /// The giving and the getting stage.
     between: (usize, usize),
     /// For each thread: the thread, and the node in it.
     senders: Vec<(usize, usize)>,
     receivers: Vec<(usize, usize)>,
     /// Each from thread to thread.
     channels: Vec<(usize, usize, Arc<Shared>)>,
-    /// Number of edges behind it.
     edges: Arc<AtomicUsize>,
     /// Its streams get numbers of their own in the getting stage.
     renumber: bool,
 }
 
-/// The old parts of a team that is made for a replacement.
 struct Before {
     layout: Layout,
-    /// The worker of each thread.
     workers: Vec<Option<Worker>>,
     /// For each new stage: the old stage that it goes on from.
     pairs: Vec<Option<usize>>,
@@ -102,10 +90,8 @@ struct Place {
     sends: Vec<(usize, usize, usize)>,
 }
 
-/// Messages between a stage and the first stage.
 #[derive(Default)]
 struct Board {
-    /// One of the bells that the stage sleeps on.
     bell: Option<Arc<Bell>>,
     watches: Vec<Watch>,
     notices: Vec<String>,
@@ -123,7 +109,6 @@ impl Board {
         Arc::new(Mutex::new(Board { bell, ..Board::default() }))
     }
 
-    /// Handles the board between two batches of the stage.
     fn look(&mut self, worker: &mut Worker) {
         for watch in self.watches.drain(..) {
             // A watch that finds no place ends its ring, and so its reader.
@@ -183,7 +168,6 @@ impl Team {
         mut before: Option<Before>,
     ) -> Worker {
         assert!(copies.iter().all(|copy| copy.len() == parts.len()), "one instance for each node");
-        // For each stage: its threads.
         let mut threads: Vec<Range<usize>> = Vec::new();
         for stage in &stages.stages {
             let first = threads.last().map_or(0, |last: &Range<usize>| last.end);
@@ -381,7 +365,6 @@ impl Team {
         Arc::clone(&self.gauges)
     }
 
-    /// The threads of these edges, and the edges in each.
     fn find(&self, edges: &[Edges]) -> Option<Vec<(usize, Vec<Edges>)>> {
         let mut found: Vec<(usize, Vec<Edges>)> = Vec::new();
         for one in edges {
@@ -421,7 +404,6 @@ impl Team {
         self.boards.iter().map(|board| lock(board).memory_bytes).sum()
     }
 
-    /// The counts of all stages, as if one stage had done all the work.
     pub(crate) fn report(&self, mine: &Report) -> Report {
         let reports: Vec<Report> =
             std::iter::once(mine.clone()).chain(self.others.iter().flatten().map(Worker::stage_report)).collect();

@@ -129,7 +129,6 @@ impl Worker {
         node.edges.iter().filter(|edge| !self.nodes[edge.to].wanted).find_map(|edge| self.loses(edge.to))
     }
 
-    /// Sends blocks along all reject edges of node `from`.
     fn reject_on(&mut self, from: usize, batch: &mut Batch<'_>) {
         if batch.is_empty() {
             return;
@@ -212,7 +211,6 @@ impl Worker {
         edges.min_by_key(|(_, arrow)| load(arrow)).map_or(0, |(index, _)| index)
     }
 
-    /// Sends a node's new blocks along its edges, and lets the node's ring use its memory again.
     pub(crate) fn drain(&mut self, from: usize) {
         let node = &mut self.nodes[from];
         if node.out.is_empty() {
@@ -250,7 +248,6 @@ impl Worker {
         }
     }
 
-    /// Drains a source along one edge only.
     pub(crate) fn drain_along(&mut self, from: usize, edge: usize) {
         let node = &mut self.nodes[from];
         let mut out = std::mem::take(&mut node.out);
@@ -339,7 +336,6 @@ impl Worker {
         status
     }
 
-    /// Calls a filter that gives new blocks once.
     #[inline(always)]
     fn call_maker(
         &mut self,
@@ -390,7 +386,6 @@ impl Worker {
         self.settle(at, status);
     }
 
-    /// Runs a filter that works on the batch itself.
     #[inline]
     fn run_in_place(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
@@ -528,7 +523,6 @@ impl Node {
     }
 }
 
-/// An edge of a running plan.
 #[derive(Debug)]
 pub(crate) struct Arrow {
     pub(crate) to: usize,
@@ -561,7 +555,6 @@ impl Arrow {
 
 /// How far a batch has got through a session filter: blocks are handed over in runs of one session each.
 struct SessionPlace {
-    /// Blocks not handled yet.
     left: u64,
     /// Later blocks, of later runs of a share's input.
     later: u64,

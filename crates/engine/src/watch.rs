@@ -36,7 +36,6 @@ pub struct Watch {
     copies: Arc<Mutex<Copies>>,
 }
 
-/// The ring of the copies.
 struct Copies {
     writer: NamedWriter,
     /// The blocks are frames or packets. Else a block's view tells the link type that its bytes were once part of.
@@ -45,7 +44,6 @@ struct Copies {
     written: VecDeque<(u64, u64)>,
     /// Bytes written, and bytes taken by the reader that is furthest.
     bytes: (u64, u64),
-    /// Blocks that went along.
     number: u64,
     /// Readers that were told how many blocks went along before they came.
     greeted: usize,
@@ -73,7 +71,6 @@ impl Watch {
         &self.edges
     }
 
-    /// The part of the watch in one thread, with the edges' places there.
     pub(crate) fn of_thread(&self, edges: Vec<Edges>) -> Watch {
         Watch { edges, copies: Arc::clone(&self.copies) }
     }
@@ -178,7 +175,6 @@ impl Drop for Copies {
 }
 
 impl Worker {
-    /// Adds a [`watch`](Worker::watch) of edges of this stage.
     pub(crate) fn watch_stage(&mut self, watch: Watch) -> bool {
         let has = |edges: &Edges| {
             let node = self.nodes.get(edges.from);
@@ -255,7 +251,6 @@ impl Worker {
         }
     }
 
-    /// Ends all watches: no more blocks go along the edges.
     pub(crate) fn end_watches(&mut self) {
         (0..self.watches.len()).for_each(|slot| self.forget_watch(slot));
     }

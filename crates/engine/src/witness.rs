@@ -10,7 +10,6 @@ use filter::{Batch, Parts};
 
 use crate::worker::Shared;
 
-/// The state before a filter ran.
 pub(crate) struct Witness {
     /// On the stack, since tests count allocations.
     blocks: [Descriptor; BATCH_BLOCKS],

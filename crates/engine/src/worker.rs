@@ -29,7 +29,6 @@ use filter::{
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A node of a running plan.
 pub(crate) struct Node {
     label: String,
     space: String,
@@ -41,23 +40,16 @@ pub(crate) struct Node {
     /// It is wanted, and no node wants its rejects.
     pub(crate) simple: bool,
     pub(crate) finished: bool,
-    /// For a source: it has ended.
     pub(crate) ended: bool,
-    /// Its filter has been finished.
     pub(crate) closed: bool,
     pub(crate) operand: bool,
     pub(crate) exclusive: bool,
     /// Each block that it passes goes along one of its edges.
     pub(crate) splits: bool,
-    /// The parts of its input blocks that it may change.
     writes: Parts,
-    /// The block types on its input.
     input: Types,
-    /// See [`NodeReport::writes_to`].
     writes_to: Option<String>,
-    /// The edges of the blocks that it gives.
     pub(crate) edges: Vec<Arrow>,
-    /// The edges of the blocks that it rejects.
     pub(crate) rejects: Vec<Arrow>,
     /// The watches of its edges, one bit for each index in the worker's list.
     pub(crate) watches: u64,
@@ -73,7 +65,6 @@ pub(crate) struct Node {
     pub(crate) wake: u64,
 }
 
-/// The runner of a node.
 pub(crate) enum Runner {
     Source(Box<dyn Source>),
     Filter(Box<dyn Filter>),
@@ -81,17 +72,14 @@ pub(crate) enum Runner {
     Choice(Arc<Choice>),
 }
 
-/// The state that all filters of a worker share.
 pub(crate) struct Shared {
     pub(crate) rings: BlockTable,
     pub(crate) streams: StreamTable,
-    /// See [`Context::now`].
     pub(crate) now: u64,
     /// Time of the first block of the run.
     began: Option<u64>,
     pub(crate) notices: Vec<String>,
     pub(crate) order: Order,
-    /// See [`Context::stop`].
     pub(crate) stop: StopFlag,
 }
 
@@ -178,7 +166,6 @@ impl Worker {
         }
     }
 
-    /// Makes a worker for a single stage.
     pub(crate) fn of_stage(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
         let mut rings = BlockTable::new();
@@ -321,7 +308,6 @@ impl Worker {
         }
     }
 
-    /// Calls the sending ends of channels.
     pub(crate) fn tell_ends(&mut self, mut tell: impl FnMut(&mut dyn Filter, &mut Context<'_>) -> Made) {
         for index in 0..self.ends.len() {
             self.call(self.ends[index], |runner, cx| match runner {
@@ -374,7 +360,6 @@ impl Worker {
         self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX).max(soonest);
     }
 
-    /// Calls a node's filter while it has more to give, and sends its blocks on.
     fn call(&mut self, at: usize, mut how: impl FnMut(&mut Runner, &mut Context<'_>) -> Result<Status, Box<Failure>>) {
         while self.call_once(at, &mut how) {}
     }
@@ -394,7 +379,6 @@ impl Worker {
         has_more
     }
 
-    /// Does the input of any of these sources pause?
     fn pauses(&self, sources: &[usize]) -> bool {
         let pauses = |at: &usize| matches!(&self.nodes[*at].runner, Runner::Source(source) if source.pauses());
         sources.iter().any(pauses)

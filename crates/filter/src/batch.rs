@@ -16,7 +16,6 @@ const FETCH_AHEAD: usize = 32;
 pub struct Batch<'a> {
     /// The batch's blocks, and behind them some of the next batch, which are only prefetched.
     all: &'a mut [Descriptor],
-    /// Number of blocks in this batch.
     count: usize,
     live: u64,
     /// Sum of the live blocks' `len`. `None`: not known.

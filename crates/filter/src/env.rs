@@ -128,7 +128,6 @@ impl Drop for OutputSink {
     }
 }
 
-/// A writer of the first `left` lines.
 struct FirstLines {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     left: u64,

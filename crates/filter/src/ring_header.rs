@@ -19,7 +19,6 @@ pub const HEADER_BYTES: usize = 128;
 /// End of the facts; link type, mark, class, wire length and flags follow.
 const FACTS_END: usize = PLACE_BYTES + facts::FACTS_BYTES;
 
-/// No link type.
 const NO_LINK_TYPE: u16 = u16::MAX;
 
 /// The header of a block.

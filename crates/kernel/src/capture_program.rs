@@ -115,7 +115,6 @@ struct BellWords {
 // SAFETY: repr(C), atomics only, and all zero bytes are a valid value.
 unsafe impl Words for BellWords {}
 
-/// The maps of a program.
 #[derive(Debug)]
 struct Maps {
     head: OwnedFd,
@@ -137,12 +136,10 @@ pub struct CaptureProgram {
     in_force: Mutex<InForce>,
 }
 
-/// The programs in use.
 struct InForce {
     ways: Vec<Attached>,
     /// By bit: the `sample` of its expression; 0: no expression.
     samples: [u32; EXPRESSIONS],
-    /// The programs of the expressions, which were tried.
     tried: Vec<Arc<Program>>,
 }
 
@@ -312,7 +309,6 @@ impl CaptureProgram {
         sys::load(name, &code).map_err(ProgramError::Load)
     }
 
-    /// The whole program for one direction.
     fn code(&self, interface: u32, way: Way, expressions: &[Expression]) -> Result<Vec<Instruction>, ProgramError> {
         let mut code = Code::default();
         let (nobody, end) = (code.label(), code.label());

@@ -111,7 +111,6 @@ pub enum Helper {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Label(usize);
 
-/// A jump and its label.
 #[derive(Clone, Copy, Debug)]
 struct Jump {
     at: usize,
@@ -121,7 +120,6 @@ struct Jump {
 /// Code under construction.
 #[derive(Debug, Default)]
 pub struct Code {
-    /// The helper that loads packet bytes in this kind of program.
     load_bytes: Helper,
     instructions: Vec<Instruction>,
     jumps: Vec<Jump>,
@@ -354,7 +352,6 @@ impl Code {
     }
 }
 
-/// Which instructions are reachable.
 fn reach(instructions: &[Instruction], targets: &[Option<usize>]) -> Vec<bool> {
     let mut reached = vec![false; instructions.len()];
     let mut left = vec![0];

@@ -36,7 +36,6 @@ const REDIRECT: i32 = 4;
 /// Offset in `struct xdp_md` (linux/bpf.h).
 const QUEUE: i16 = 16;
 
-/// The counts of one processor.
 #[repr(C, align(64))]
 struct CpuCounts {
     seen: AtomicU64,
@@ -263,7 +262,6 @@ impl Maps {
         })
     }
 
-    /// The whole program.
     fn code(&self, wanted: Wanted<'_>) -> Result<Vec<Instruction>, ProgramError> {
         let mut code = Code::fetching_by(Helper::XdpLoadBytes);
         let (accept, leave, pass) = (code.label(), code.label(), code.label());
@@ -346,7 +344,6 @@ impl Maps {
     }
 }
 
-/// Offsets in [`CpuCounts`].
 mod count {
     use super::CpuCounts;
     pub const SEEN: i16 = std::mem::offset_of!(CpuCounts, seen) as i16;

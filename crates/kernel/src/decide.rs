@@ -33,7 +33,6 @@ pub(crate) fn decide(code: &mut Code, tally: Tally<'_>, expressions: &[&Expressi
     Ok(())
 }
 
-/// Asks one program, from `entry` on.
 fn ask(
     code: &mut Code,
     tally: Tally<'_>,

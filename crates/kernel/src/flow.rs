@@ -20,7 +20,6 @@ const TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// TCP, UDP, SCTP: their headers begin with both ports.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
-/// Bytes of both ports.
 const PORTS_BYTES: usize = 4;
 
 /// IPv4 without options: version and header length.
@@ -71,7 +70,6 @@ fn mix(hash: u32) -> u32 {
     (hash ^ hash >> 13).wrapping_mul(MIX[1])
 }
 
-/// Hashes addresses and protocol, and finds the ports.
 fn parse(bytes: &[u8], ethernet: bool) -> Option<(u32, Option<u32>)> {
     let two = |at: usize| Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
     let four = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -185,7 +183,6 @@ pub(crate) fn lower(code: &mut Code, ethernet: bool, flags: SlotFlags) {
     }
 }
 
-/// The continuations after an IP header.
 #[derive(Clone, Copy)]
 struct Ways {
     options: Label,

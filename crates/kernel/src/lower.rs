@@ -115,7 +115,6 @@ pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, re
     let labels: Vec<Label> = known.iter().map(|_| code.label()).collect();
     for ((block, label), known) in program.blocks().iter().zip(&labels).zip(known) {
         code.place(*label);
-        // The block is unreachable.
         let Some(known) = known else { continue };
         let reach = block.reach();
         if reach > u64::from(known) {
@@ -191,7 +190,6 @@ enum Looks {
 /// The longest header whose length X can hold.
 const HEADER_MAX: u64 = 60;
 
-/// Does the program only look near ([`Looks::Near`])?
 fn looks_near(blocks: &[Block], entry: Entry) -> bool {
     // By block: does X hold a header length on all paths?
     let mut told: Vec<Option<bool>> = vec![None; blocks.len()];
@@ -236,7 +234,6 @@ fn width(size: Size) -> Width {
     }
 }
 
-/// Loads the number at `from + offset` of a packet into a register.
 fn load_number(code: &mut Code, size: Size, to: Register, from: Register, offset: i16) {
     code.load(width(size), to, from, offset);
     match size {

@@ -36,7 +36,6 @@ fn asked(block: &Block) -> Option<(usize, Vec<u8>)> {
     Some((offset, bytes[4 - size.bytes() as usize..].to_vec()))
 }
 
-/// One frame of each kind.
 fn sorts() -> Vec<Vec<u8>> {
     let ethernet = |kind: u16| [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2], &kind.to_be_bytes()[..]].concat();
     let v4 = |protocol: u8, fragment: u8, words: u8| {

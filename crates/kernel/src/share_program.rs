@@ -47,7 +47,6 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 
-/// Bytes of an Ethernet header; and with an IPv4 header without options.
 const ETHERNET: i32 = 14;
 const HEADERS: i32 = ETHERNET + 20;
 
@@ -244,7 +243,6 @@ impl ShareProgram {
     }
 }
 
-/// Generates the code.
 struct Maker<'a> {
     mac: [u8; 6],
     counts: PerCpu<'a>,
@@ -255,7 +253,6 @@ struct Maker<'a> {
     fragments: BorrowedFd<'a>,
 }
 
-/// Where a frame's classification ends.
 #[derive(Clone, Copy)]
 struct Ends {
     take: Label,
@@ -265,7 +262,6 @@ struct Ends {
 }
 
 impl Maker<'_> {
-    /// The whole program.
     fn code(&self) -> Result<Vec<Instruction>, ProgramError> {
         let mut code = Code::fetching_by(Helper::XdpLoadBytes);
         let ends = Ends { take: code.label(), leave: code.label(), pass: code.label() };

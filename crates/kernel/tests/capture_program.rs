@@ -47,7 +47,6 @@ fn take(reader: &mut LiveReader) -> Vec<(u64, buffer::live::Facts, Vec<u8>)> {
     }
 }
 
-/// An Ethernet frame of IPv4 and TCP between these ports.
 fn tcp_frame(source: u16, destination: u16, len: usize) -> Vec<u8> {
     let mut frame = vec![0u8; len.max(54)];
     frame[12..14].copy_from_slice(&[8, 0]);
@@ -91,7 +90,6 @@ fn what_is_wanted_is_written_whole() {
     assert_eq!((memory.matched(0).packets, memory.matched(5).packets), (10, 5));
     let bytes: usize = sent.iter().step_by(2).map(Vec::len).sum();
     assert_eq!(memory.matched(5).wire_bytes, bytes as u64);
-    // Without expressions, packets are only counted.
     capture.set(&[]).unwrap();
     capture.test_run(Way::In, &sent[0], 1).unwrap();
     assert_eq!((memory.seen().packets, memory.next()), (11, 10));
@@ -277,7 +275,6 @@ fn verdicts_are_the_interpreters() {
     assert!(never.len() < 7, "never met: {never:?}");
 }
 
-/// The flow in a slot's facts.
 fn flow(facts: &buffer::live::Facts) -> Flow {
     let ports = facts.flags.has(SlotFlags::PORTS).then_some(facts.class);
     assert!(ports.is_some() || facts.class == 0, "a class that nothing is said of");

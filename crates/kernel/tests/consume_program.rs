@@ -11,10 +11,8 @@ use program::cbpf::Instruction;
 use program::{Interpreter, from_cbpf};
 use testkit::random::Random;
 
-/// Number of expressions.
 const ASKED: usize = 150;
 
-/// Frames of all captures.
 const FRAMES: usize = 300;
 
 #[test]

@@ -93,7 +93,6 @@ fn look() {
     }
 }
 
-/// Loads random expressions: do all of them load?
 fn load_any() {
     give_up();
     let mut random = Random(0x6a7d_ed01_2345_6789);

@@ -53,7 +53,6 @@ fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
     println!("{name}: {took:?}, {}", outcome.as_ref().map_or_else(|error| error.to_string(), |()| "taken".into()));
     match outcome {
         Ok(()) => {
-            // The odd program still decides correctly.
             let memory = buffer::live::LiveMemory::map(
                 capture.areas(),
                 capture.geometry(),

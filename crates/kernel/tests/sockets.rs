@@ -19,7 +19,6 @@ use testkit::random::Random;
 const ASKED: usize = 600;
 const AT_ONCE: usize = 5;
 
-/// Frames of all captures.
 const FRAMES: usize = 300;
 
 /// Attaches a classic program: only wanted datagrams arrive.

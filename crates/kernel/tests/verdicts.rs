@@ -21,7 +21,6 @@ use testkit::random::Random;
 /// The most expressions of one program.
 const AT_ONCE: usize = 40;
 
-/// Frames of all captures.
 const FRAMES: usize = 400;
 
 /// A random `sample`. Most expressions take all, and so does bit 63, which shows the written packets.

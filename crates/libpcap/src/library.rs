@@ -39,7 +39,6 @@ struct Pcap {
     _marker: PhantomData<*mut u8>,
 }
 
-/// `struct bpf_program`.
 #[repr(C)]
 struct BpfProgram {
     bf_len: c_uint,

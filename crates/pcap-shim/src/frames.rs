@@ -12,7 +12,6 @@ use packet::pcapng::{Direction, Reader, direction};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Frames that are published together.
 const BATCH: usize = 64;
 
 /// The writing side of a request's ring.
@@ -21,7 +20,6 @@ pub struct Frames {
     memory: LiveMemory,
     shared: Arc<Shared>,
     reader: Reader,
-    /// The link type of earlier frames.
     link_type: Option<u16>,
     /// Written bytes that are not parsed yet: less than a block of the capture.
     rest: Vec<u8>,

@@ -38,7 +38,6 @@ pub struct Handle {
     /// Read by pcap_stats().
     pub meter: Meter,
     inner: UnsafeCell<Inner>,
-    /// Is `inner` lent?
     lent: AtomicBool,
     error: UnsafeCell<[u8; ERROR_BYTES]>,
 }

@@ -88,7 +88,6 @@ fn connect() -> Result<Client, CaptureError> {
     }
 }
 
-/// The description of this process for other users.
 fn purpose() -> String {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);

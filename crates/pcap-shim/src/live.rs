@@ -371,7 +371,6 @@ impl Live {
     }
 }
 
-/// Sleeps until one of `fds` is readable, a signal comes or time is up. After any of these, the caller looks again.
 fn sleep(fds: &mut [PollFd<'_>], time: Option<Duration>) {
     let time = time.map(|time| Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
@@ -390,7 +389,6 @@ fn of_error(error: CaptureError) -> (c_int, String) {
     (number, error.text)
 }
 
-/// Is it a wireless device?
 fn is_wireless(name: &str) -> bool {
     std::path::Path::new("/sys/class/net").join(name).join("wireless").exists()
 }
@@ -410,7 +408,6 @@ fn data_link(link_type: u16) -> c_int {
 /// A handle of libpcap's that reads no packets. It compiles filters and opens output files for our link type.
 pub struct Dead {
     handle: *mut Pcap,
-    /// Link types that it can be set to.
     links: Vec<c_int>,
     snaplen: c_int,
     precision: c_int,

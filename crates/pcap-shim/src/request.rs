@@ -61,7 +61,6 @@ pub struct Request {
 pub struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    /// Stops the engine.
     stop: StopFlag,
     /// Makes the ring's owner check whether the request has ended.
     bell: OwnedFd,
@@ -71,7 +70,6 @@ pub struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// All files and devices of the request are open.
     prepared: bool,
     /// The link type of its frames, once known.
     link_type: Option<u16>,
@@ -83,7 +81,6 @@ struct State {
     position: u64,
     /// Why a frame could not be published.
     refused: Option<String>,
-    /// The result, once the request has ended.
     end: Option<Result<(), String>>,
 }
 
@@ -182,7 +179,6 @@ impl Drop for Request {
     }
 }
 
-/// The work of the engine's thread.
 fn run(source: &str, frames: Frames, shared: &Shared) -> Result<(), String> {
     let told = |error: streamline::Error| error.to_string();
     let text = streamline::frames::to_output(source, None).map_err(|diagnostic| told(diagnostic.into()))?;

@@ -183,7 +183,6 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Columns of a character as [`push_visible_character`] writes it.
 fn columns(character: char) -> usize {
     match character {
         '\t' => TAB.len(),

@@ -123,7 +123,6 @@ impl<'a> Expander<'a> {
         Ok(())
     }
 
-    /// Checks the variables in a body.
     fn check_values(&self, body: &Par) -> Result<(), Diagnostic> {
         let mut result = Ok(());
         body.each_term(&mut |term| {

@@ -14,7 +14,6 @@ pub(crate) struct Style<'a> {
     pub(crate) main_key: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Pipe notation.
 pub(crate) const PIPE: Style<'static> = Style { notation: Notation::Pipe, main_key: &|_| None };
 
 /// How tightly an operator holds its operands.
@@ -26,7 +25,6 @@ pub(crate) enum Rank {
 }
 
 impl Style<'_> {
-    /// Between branches.
     pub(crate) fn beside(self) -> &'static str {
         match self.notation {
             Notation::Pipe => "+",
@@ -34,7 +32,6 @@ impl Style<'_> {
         }
     }
 
-    /// Around a group.
     pub(crate) fn group(self) -> (&'static str, &'static str) {
         match self.notation {
             Notation::Pipe => ("{", "}"),
@@ -76,7 +73,6 @@ impl Style<'_> {
         out
     }
 
-    /// An edge with its selector.
     pub(crate) fn edge(self, edge: &Edge) -> String {
         let arrow = match (self.notation, edge.cut) {
             (Notation::Pipe, false) => "|",
@@ -200,7 +196,6 @@ fn push_param(out: &mut String, param: &Param) {
 }
 
 impl Link {
-    /// The edge to this link; a plain edge if it has none.
     pub(crate) fn edge_or_plain(&self) -> Edge {
         self.edge.unwrap_or(Edge { cut: false, select: None, span: self.term.span() })
     }

@@ -12,7 +12,6 @@ pub(crate) struct Let<'a> {
     pub(crate) labels: Vec<&'a Name>,
 }
 
-/// All lets of a text, by name.
 pub(crate) type Lets<'a> = BTreeMap<&'a str, Let<'a>>;
 
 /// Collects the lets of a text. Checks that they hide no filter and no other `let`, and do not use each other in a
@@ -107,7 +106,6 @@ fn circle(used: &Name, names_on_it: &[(&str, usize)]) -> Diagnostic {
     error.with_help(format!("the circle is {}", names.join(" -> ")))
 }
 
-/// The uses of lets in a body.
 fn uses_in<'a>(body: &'a Par, lets: &Lets<'_>) -> Vec<&'a Name> {
     let mut uses = Vec::new();
     body.each_term(&mut |term| {

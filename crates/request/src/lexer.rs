@@ -10,7 +10,6 @@ use crate::value::{braced_name, is_delimiter};
 /// The kind of a token; its text is the source under its span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A bare word.
     Word,
     /// A word in quotes; its span includes them.
     Quoted,
@@ -54,7 +53,6 @@ impl<'a> Lexer<'a> {
         Lexer { source, position, peeked: None, taken_end: position, line_used: false, layout: Layout::default() }
     }
 
-    /// The next token, without taking it.
     pub(crate) fn peek(&mut self) -> Result<Token, Diagnostic> {
         if let Some(token) = self.peeked {
             return Ok(token);
@@ -67,7 +65,6 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// Takes the next token.
     pub(crate) fn take(&mut self) -> Result<Token, Diagnostic> {
         let token = self.peek()?;
         self.peeked = None;
@@ -99,17 +96,14 @@ impl<'a> Lexer<'a> {
         Span::new(self.taken_end, self.taken_end + bytes)
     }
 
-    /// The source under a span.
     pub(crate) fn text(&self, span: Span) -> &'a str {
         &self.source[span.start..span.end]
     }
 
-    /// The source behind a token.
     pub(crate) fn rest(&self, token: Token) -> &'a str {
         &self.source[token.span.end..]
     }
 
-    /// Whether `=` follows a token.
     pub(crate) fn equals_follows(&self, token: Token) -> bool {
         self.source[token.span.end..].trim_start().starts_with('=')
     }

@@ -165,7 +165,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Is this word the beginning of an edge, or meant as one?
 fn starts_edge(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '!' | '>' | ':'))
 }

@@ -7,7 +7,6 @@ use crate::parser::quote;
 use crate::tree::{FilterCall, Name, Param, Term, Value};
 use crate::value::{LABEL_KEY, RESERVED, is_name};
 
-/// The parameters of one filter while they are read.
 #[derive(Default)]
 pub(crate) struct Params<'a> {
     main: Vec<Value>,
@@ -17,7 +16,6 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// Are there no parameters yet?
     pub(crate) fn is_empty(&self) -> bool {
         self.main.is_empty() && self.keys.is_empty()
     }
@@ -66,7 +64,6 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The error for a key that is given twice.
 pub(crate) fn twice(key: &Name) -> Diagnostic {
     Diagnostic::new(format!("`{}` is given twice", key.text), key.span).with_label("given before")
 }

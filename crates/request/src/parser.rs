@@ -66,7 +66,6 @@ fn notation_of(source: &str) -> Notation {
     }
 }
 
-/// A recursive-descent parser over one text.
 pub(crate) struct Parser<'a> {
     pub(crate) lexer: Lexer<'a>,
     notation: Notation,
@@ -191,12 +190,10 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The next token's kind.
     pub(crate) fn peek_kind(&mut self) -> Result<Kind, Diagnostic> {
         Ok(self.lexer.peek()?.kind)
     }
 
-    /// The text of a bare word.
     pub(crate) fn word(&self, token: Token) -> Option<&'a str> {
         (token.kind == Kind::Word).then(|| self.lexer.text(token.span))
     }
@@ -216,7 +213,6 @@ impl<'a> Parser<'a> {
         self.depth -= 1;
     }
 
-    /// Counts a term that begins at `span`.
     pub(crate) fn count_term(&mut self, span: Span) -> Result<(), Diagnostic> {
         if self.term_count >= TERM_COUNT_MAX {
             return Err(Diagnostic::new(format!("the request has more than {TERM_COUNT_MAX} terms"), span)
@@ -292,7 +288,6 @@ impl<'a> Parser<'a> {
         "a name starts with a letter or `_`".into()
     }
 
-    /// Takes a word as a key.
     pub(crate) fn key(&mut self, token: Token) -> Result<Name, Diagnostic> {
         let text = self.lexer.text(token.span);
         if RESERVED.contains(&text) {
@@ -342,7 +337,6 @@ impl<'a> Parser<'a> {
         Ok(Some(value))
     }
 
-    /// The error for a token in the place of `expected`.
     pub(crate) fn unexpected(&self, expected: &str, token: Token) -> Diagnostic {
         let text = self.lexer.text(token.span);
         let found = match token.kind {

@@ -175,7 +175,6 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Is there an unwritten comment from before `offset`?
     fn comment_before(&self, offset: usize) -> bool {
         self.comments.first().is_some_and(|comment| comment.span.start < offset)
     }
@@ -201,7 +200,6 @@ impl<'a> Printer<'a> {
         done
     }
 
-    /// Writes the next comment.
     fn comment(&mut self, indent: usize) {
         let Some((comment, rest)) = self.comments.split_first() else { return };
         self.comments = rest;

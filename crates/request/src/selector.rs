@@ -5,7 +5,6 @@ use std::fmt;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::tree::Selector;
 
-/// Parses the selector `text` at `span`; it must not be empty.
 pub(crate) fn parse(text: &str, span: Span) -> Result<Selector, Diagnostic> {
     let (invert, range) = match text.strip_prefix('!') {
         Some(range) => (true, range),

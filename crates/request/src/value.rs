@@ -23,7 +23,6 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(starts_name) && text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// May this character begin a name?
 pub(crate) fn starts_name(character: char) -> bool {
     character.is_alphabetic() || character == '_'
 }
@@ -36,7 +35,6 @@ fn variable_name_bytes(text: &str) -> usize {
     text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len())
 }
 
-/// The name in a `{name}` at the start of `text`.
 pub(crate) fn braced_name(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('{')?;
     let name = &inner[..variable_name_bytes(inner)];

@@ -10,7 +10,6 @@ use filter::run::Instance;
 use filter::{Env, Kind, ParamError, Params, Spaces};
 use std::collections::BTreeMap;
 
-/// What [`AppSpace::take`] gives for a node.
 pub(crate) enum Taken {
     /// A newly prepared instance. `None`: the node is a choice, and choices have no instance.
     New(Option<Instance>),
@@ -18,7 +17,6 @@ pub(crate) enum Taken {
     Running(NodeId),
 }
 
-/// The space `app`.
 pub(crate) struct AppSpace {
     env: Env,
     prepared: BTreeMap<NodeId, Option<Instance>>,
@@ -33,7 +31,6 @@ impl AppSpace {
         AppSpace { env, prepared: BTreeMap::new(), kept: BTreeMap::new(), edges: 0, active: 0 }
     }
 
-    /// Replaces the prepared instance of a node.
     pub(crate) fn replace(&mut self, id: NodeId, instance: Instance) {
         self.prepared.insert(id, Some(instance));
     }

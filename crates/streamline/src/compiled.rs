@@ -25,14 +25,12 @@ struct Said {
     what: Result<Vec<Instruction>, CompileError>,
 }
 
-/// A compiler with a cache in front of it.
 pub(crate) struct Compiled<C> {
     compiler: C,
     said: Mutex<Vec<Said>>,
 }
 
 impl<C: Compile> Compiled<C> {
-    /// Starts with an empty cache.
     pub(crate) fn new(compiler: C) -> Compiled<C> {
         Compiled { compiler, said: Mutex::default() }
     }

@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 /// A ring and its keeper. Dropping it ends the keeper, which removes the ring.
 pub(crate) struct KeptRing {
     path: PathBuf,
-    /// Closing it ends the keeper.
     asks: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,7 +27,6 @@ impl KeptRing {
         Ok(KeptRing { path, asks: Some(asks.into()), thread: Some(thread) })
     }
 
-    /// The keeper's socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -100,7 +100,6 @@ pub struct Session {
     isolator: Vec<OsString>,
     /// The source for chains of a request that begin without one.
     source: Option<FilterCall>,
-    /// The connection to the parser process.
     joined: Mutex<Weak<Client>>,
 }
 
@@ -156,7 +155,6 @@ impl Session {
         self
     }
 
-    /// Sets the compiler for tcpdump text.
     #[must_use]
     pub(crate) fn compiler(mut self, compiler: Arc<dyn program::Compile>) -> Session {
         self.env.compiler = compiler;
@@ -490,7 +488,6 @@ impl Session {
         Ok(Job { running, edges, sharing, notes, worker, meters })
     }
 
-    /// Says for people what the capture is used for.
     fn set_purpose(&self, purpose: &str) {
         self.devices.set_purpose(purpose);
         let joined = self.joined().upgrade();
@@ -659,9 +656,7 @@ pub(crate) enum Left {
     },
 }
 
-/// A source that is open.
 pub(crate) enum Opened {
-    /// A new source.
     New(filter::run::Instance),
     /// This node of the running worker.
     Running(usize),

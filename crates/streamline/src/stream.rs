@@ -237,7 +237,6 @@ impl Stream {
             return wrong("the program pushes a block after the end".into());
         }
         if sides.pushed.is_empty() {
-            // Everything pushed before has gone through the request, or is held by a filter.
             input.waiting_bytes = 0;
             self.job.worker.rings_mut().recycle(input.segment);
         }
@@ -317,7 +316,6 @@ impl Stream {
         }
     }
 
-    /// Takes the lent block back.
     fn release(&mut self) {
         if std::mem::take(&mut self.is_lent)
             && let Some(given) = self.next.checked_sub(1).and_then(|at| self.given.get(at))

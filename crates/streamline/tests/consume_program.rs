@@ -27,7 +27,6 @@ fn frame(number: u32) -> Vec<u8> {
     frame
 }
 
-/// Receives all frames that are there now.
 fn receive(receiver: &mut dyn Receive, numbers: &mut Vec<u32>) {
     let mut more = true;
     while more {

@@ -83,7 +83,6 @@ fn frames_go_out_by_the_other_device_and_what_does_not_is_counted() {
     let counted = consume_program.counted();
     assert_eq!((counted.seen, counted.wanted, counted.too_long, counted.nowhere), (200, 100, 0, 0));
     assert_eq!((counted.wanted_bytes, counted.left_bytes), (6000, 6000));
-    // Longer frames than the other device takes.
     for end in [&way.from.near, &way.from.far] {
         end.set_mtu(1700);
     }
@@ -91,7 +90,6 @@ fn frames_go_out_by_the_other_device_and_what_does_not_is_counted() {
     until("it fits", || received(&way.to.far) == 101);
     sender.send(&frame(7, 1519)).unwrap();
     until("it is counted", || consume_program.counted().too_long == 1);
-    // The device goes.
     way.to.near.remove();
     sender.send(&frame(7, 60)).unwrap();
     until("it is counted", || consume_program.counted().nowhere == 1);

@@ -27,7 +27,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The programs, maps and links this process holds.
 fn objects() -> BTreeSet<(Object, u32)> {
     let mut objects = BTreeSet::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().flatten() {
@@ -43,7 +42,6 @@ fn objects() -> BTreeSet<(Object, u32)> {
     objects
 }
 
-/// How many files this process holds.
 fn files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -51,7 +49,6 @@ fn files() -> usize {
 struct Bed {
     pair: Pair,
     registry: CaptureRegistry,
-    /// All programs, maps and links seen so far.
     known: BTreeSet<(Object, u32)>,
     failed: BTreeSet<&'static str>,
     sender: FrameSender,

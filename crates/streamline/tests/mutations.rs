@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use streamline::{Error, Output, Session, StopFlag};
 use testkit::random::Random;
 
-/// Most memory of the whole test, all captures and copies included.
 const MEMORY_MAX_KIB: u64 = 1_500_000;
 
 /// A damaged copy that takes longer than this is a hang.

@@ -22,13 +22,11 @@ const ETHERNET: u16 = 1;
 /// Frames that go through a filter together.
 const TOGETHER: usize = 1000;
 
-/// Most frames of one capture.
 const FRAMES_OF_ONE: usize = 5000;
 
 /// A frame, and its bytes on the wire.
 type Frame = (Vec<u8>, u32);
 
-/// The class with which `port` passes each frame.
 fn by_filter(frames: &[Frame]) -> Vec<Option<u32>> {
     let mut passed = vec![None; frames.len()];
     let piece = |(number, (bytes, wire)): (usize, &Frame)| {
@@ -83,7 +81,6 @@ fn of_captures() {
     let (mut tally, mut read) = (Tally::default(), 0);
     for path in captures() {
         let source = Chain::source(&pcap::KIND, &[("file", path.to_str().unwrap())]);
-        // Some files are no captures on purpose.
         if source.refusal().is_some() {
             continue;
         }

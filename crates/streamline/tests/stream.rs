@@ -26,7 +26,6 @@ fn lines(stream: &mut Stream) -> Result<Vec<String>, Error> {
     Ok(lines)
 }
 
-/// The output of the request when it is run.
 fn printed(request: &str) -> String {
     let captured = Captured::default();
     let session = Session::with_output(Output::new(Box::new(captured.clone()), false));
@@ -170,7 +169,6 @@ fn blocks_of_a_request_in_stages_are_those_of_one_thread() {
         assert!(stream.is_over() && stream.next().unwrap().is_none(), "{staged}");
         let mut sorted = whole.clone();
         if staged.contains('{') {
-            // Branches come in the order of their stages.
             sorted.sort();
             given.sort();
         }
@@ -458,7 +456,6 @@ fn who_wants_no_more_ends_the_request() {
 
 /// Builds an example: for a single test cargo does not build examples.
 fn example(name: &str) -> Command {
-    // TARGET/PROFILE/deps/test
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let mut cargo = Command::new(env!("CARGO"));

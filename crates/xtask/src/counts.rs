@@ -12,7 +12,6 @@ const REASONS: usize = 10;
 pub(crate) struct Counts {
     /// Tests that passed, and tested something.
     pub passed: u64,
-    /// Tests that failed.
     pub failed: u64,
     /// The names of failed tests.
     pub failures: Vec<String>,

@@ -4,14 +4,12 @@
 use crate::{Failure, Outcome, process};
 use std::path::Path;
 
-/// Tells the test how many processes to kill.
 const VARIABLE: &str = "STREAMLINE_KILLS";
 const DEFAULT_KILLS: u64 = 10_000;
 
 /// Tells the test how often readers take a device and give it back.
 const CYCLES_VARIABLE: &str = "STREAMLINE_CYCLES";
 
-/// Tells the test for how many seconds to stop one of its nine readers.
 const STOP_VARIABLE: &str = "STREAMLINE_STOP";
 const STOP_SECONDS: &str = "30";
 

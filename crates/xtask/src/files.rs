@@ -7,13 +7,11 @@ use std::path::Path;
 /// Every file, by its path from the repository's folder, with `/` between the parts.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// All files.
     pub paths: BTreeSet<String>,
     /// Text files, in the order of their paths.
     pub texts: Vec<File>,
 }
 
-/// A file that is text.
 #[derive(Debug)]
 pub(crate) struct File {
     /// Its path from the repository's folder.
@@ -62,14 +60,12 @@ impl Files {
         Ok(files)
     }
 
-    /// Made-up files for a test.
     #[cfg(test)]
     pub fn made_up(files: &[(&str, &str)]) -> Files {
         let texts = files.iter().map(|(path, text)| File { path: path.to_string(), text: text.to_string() });
         Files { paths: files.iter().map(|(path, _)| path.to_string()).collect(), texts: texts.collect() }
     }
 
-    /// A text file by its path.
     pub fn get(&self, path: &str) -> Option<&File> {
         self.texts.iter().find(|file| file.path == path)
     }
@@ -79,7 +75,6 @@ impl Files {
         self.texts.iter().filter(move |file| file.extension() == Some(extension))
     }
 
-    /// Is there a file in this folder or below it?
     pub fn has_folder(&self, folder: &str) -> bool {
         let inside = format!("{}/", folder.trim_end_matches('/'));
         self.paths.range(inside.clone()..).next().is_some_and(|path| path.starts_with(&inside))

@@ -8,7 +8,6 @@ use std::path::Path;
 
 const SECONDS_EACH: u64 = 60;
 
-/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     /// One target. `None`: all.
@@ -53,7 +52,6 @@ fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
     Ok(wanted)
 }
 
-/// The names of the fuzz targets.
 fn targets(root: &Path) -> Result<Vec<String>, Failure> {
     let workspace = Workspace::read(root, "fuzz/Cargo.toml")?;
     let targets = workspace.packages.into_iter().flat_map(|package| package.targets);

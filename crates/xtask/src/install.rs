@@ -15,7 +15,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// The parsed command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     /// The folder. `None`: the usual one.

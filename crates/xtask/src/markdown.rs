@@ -1,14 +1,12 @@
 //! The parts of Markdown that `tidy` needs: code and prose, headings and tables. Not a full parser: it reads the plain
 //! style of this repository.
 
-/// The kind of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a paragraph, heading, list or table.
     Prose,
     /// Between backticks.
     Inline,
-    /// Between fences.
     Fenced,
     /// Four spaces of indentation after an empty line: code, or a paragraph of a list.
     Indented,
@@ -25,7 +23,6 @@ pub(crate) struct Piece<'a> {
     pub text: &'a str,
 }
 
-/// Cuts a text into pieces.
 pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     // The current paragraph: the number of its first line, and the offset of its first byte.
@@ -92,7 +89,6 @@ fn split_paragraph<'a>(text: &'a str, first_line: usize, pieces: &mut Vec<Piece<
     push(Place::Prose, prose, text.len());
 }
 
-/// The positions and lengths of runs of backticks.
 fn backtick_runs(text: &str) -> Vec<(usize, usize)> {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for (at, _) in text.match_indices('`') {
@@ -128,10 +124,8 @@ fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A row of a table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// The number of its line, from 1.
     pub line: usize,
     /// The text of its cells, without backticks. A link is replaced by its text.
     pub cells: Vec<String>,
@@ -150,7 +144,6 @@ pub(crate) fn table(text: &str, heading: &str) -> Result<(Row, Vec<Row>), Option
     Ok((head, rows.skip(1).collect()))
 }
 
-/// The cells of a table's line.
 fn cells(line: &str) -> Vec<String> {
     let line = line.trim();
     let line = line.strip_prefix('|').unwrap_or(line);

@@ -3,7 +3,6 @@
 use crate::{Failure, Outcome, process};
 use std::path::Path;
 
-/// Tells the test how many captures to damage.
 const VARIABLE: &str = "STREAMLINE_MUTATIONS";
 const DEFAULT_COUNT: u64 = 10_000;
 

@@ -36,19 +36,16 @@ const MODELS: [(&str, &[&str]); 5] = [
 /// The time limit of one model. Weaker orderings leave more to try, so this is far above the time of any unchanged model.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The result of a weakened ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fate {
     /// This model failed, with this message.
     Caught(String, String),
-    /// Every model passed.
     Survived,
     /// No model failed, but this one did not finish.
     OutOfTime(String),
     DoesNotCompile,
 }
 
-/// A line of the table.
 #[derive(Clone, Debug)]
 struct Row {
     file: String,
@@ -179,7 +176,6 @@ impl Row {
     }
 }
 
-/// Prints the table, and says what is wrong.
 fn report(rows: &[Row], filter: &str) -> Outcome {
     if rows.is_empty() {
         return Err(Failure::Failed(format!("no ordering in a file with `{filter}` in its path")));

@@ -23,14 +23,12 @@ use crate::{Failure, Outcome, no_arguments};
 use std::fmt;
 use std::path::Path;
 
-/// The input of the checks.
 #[derive(Debug, Default)]
 struct Tree {
     files: Files,
     workspace: Workspace,
 }
 
-/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
@@ -68,7 +66,6 @@ const CHECKS: &[Check] = &[
     plain::check,
 ];
 
-/// Runs every check and prints what they found.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     no_arguments("tidy", arguments)?;
     let tree = Tree { files: Files::read(root)?, workspace: Workspace::read(root, "Cargo.toml")? };

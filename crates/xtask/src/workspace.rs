@@ -9,27 +9,21 @@ use std::path::Path;
 pub(crate) struct Workspace {
     /// Sorted by name.
     pub packages: Vec<Package>,
-    /// Names of the default members.
     pub default_members: Vec<String>,
 }
 
-/// A crate of the workspace.
 #[derive(Debug, Default)]
 pub(crate) struct Package {
-    /// Its name.
     pub name: String,
     /// Its folder, from the repository's folder.
     pub folder: String,
     /// The crates of the workspace that it depends on, and how.
     pub arrows: Vec<Arrow>,
-    /// Its targets.
     pub targets: Vec<Target>,
 }
 
-/// A dependency between two crates of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrow {
-    /// The crate that is depended on.
     pub to: String,
     /// Is it only for tests, examples and benches?
     pub for_tests: bool,
@@ -38,7 +32,6 @@ pub(crate) struct Arrow {
 /// A library, program, test or example of a crate.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Its name.
     pub name: String,
     /// `lib`, `bin`, `test`, `example`, `bench`, `custom-build`, `cdylib` ...
     pub kinds: Vec<String>,
@@ -47,7 +40,6 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Is it one of these kinds?
     pub fn is(&self, kind: &str) -> bool {
         self.kinds.iter().any(|one| one == kind)
     }
@@ -82,7 +74,6 @@ impl Workspace {
         Some(Workspace { packages, default_members })
     }
 
-    /// A crate by its name.
     pub fn package(&self, name: &str) -> Option<&Package> {
         self.packages.iter().find(|package| package.name == name)
     }

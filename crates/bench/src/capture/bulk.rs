@@ -31,7 +31,6 @@ pub const ALL: Offloads = Offloads {
     ..Offloads::NONE
 };
 
-/// How long a server may take to listen.
 const LONG: Duration = Duration::from_secs(10);
 
 /// Gb/s of one TCP stream to the captured device, beside `ours` and beside the peer's listeners. Both devices have all
@@ -76,7 +75,6 @@ fn prepare(end: &End, address: &str, offloads: bool) -> Result<(), CaseError> {
     }
 }
 
-/// Ends with the measurement.
 struct Server(Child);
 
 impl Drop for Server {
@@ -86,7 +84,6 @@ impl Drop for Server {
     }
 }
 
-/// The rate of one stream in Gb/s.
 fn stream(field: &Field, listeners: &[Listener]) -> Result<f64, CaseError> {
     let told = |error: std::io::Error| failed("iperf3", error);
     let listeners = listeners.iter().map(|listener| field.start(listener)).collect::<Result<Vec<_>, _>>()?;

@@ -295,7 +295,6 @@ impl Field {
         Ok(Run { wall_s, cpu_s, lost })
     }
 
-    /// Waits until these processes are idle.
     fn await_quiet(&self, all: &dyn Fn() -> f64) {
         let until = Instant::now() + Duration::from_secs(10);
         let mut last = all();
@@ -310,7 +309,6 @@ impl Field {
         }
     }
 
-    /// Sends packets, and gives the sender's processor time.
     fn send(&self, packets: u64, frame_bytes: usize, rate: u64) -> Result<f64, CaseError> {
         let mut command = self.sender(packets, frame_bytes, rate);
         let usage = || nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
@@ -367,7 +365,6 @@ fn shown_of(listeners: &[Listener]) -> String {
     })
 }
 
-/// The cost of one run.
 struct Run {
     wall_s: f64,
     cpu_s: f64,

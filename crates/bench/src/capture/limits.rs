@@ -103,7 +103,6 @@ pub fn first_packet(setting: &Setting) -> Result<Numbers, CaseError> {
 /// How long an idle daemon is observed.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Ends with the measurement.
 struct Idle(Child);
 
 impl Drop for Idle {

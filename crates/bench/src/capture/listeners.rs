@@ -95,7 +95,6 @@ pub struct Said {
     pub dropped: u64,
 }
 
-/// How long a listener may take to start, or to end.
 const LONG: Duration = Duration::from_secs(20);
 
 impl Listener {
@@ -207,7 +206,6 @@ impl Running {
         self.child.id()
     }
 
-    /// Reads its messages until it listens.
     fn await_ready(&mut self) -> Result<(), CaseError> {
         let until = Instant::now() + LONG;
         let ready = match self.program {

@@ -15,13 +15,10 @@ use std::rc::Rc;
 
 pub(crate) type Made<'a> = Result<Sides<'a>, CaseError>;
 
-/// Bytes of the captures with large flows and with HTTP.
 const CAPTURE_BYTES: u64 = 300_000_000;
-/// Frames of the capture with small ones.
 const SMALL_FRAMES: u64 = 4_000_000;
 /// Number of large flows, and of connections with HTTP.
 pub(crate) const FEW: usize = 8;
-/// Number of small flows.
 pub(crate) const MANY: usize = 10_000;
 /// Files that may be open while the small flows are written.
 pub(crate) const OPEN_FILES: u32 = 256;
@@ -50,7 +47,6 @@ pub(crate) fn http(setting: &Setting) -> Result<Capture, CaseError> {
 
 // --- ours -----------------------------------------------------------------------------------------------------------
 
-/// A request text in which `F` stands for the capture.
 pub(crate) fn request(text: &str, capture: &Capture) -> String {
     text.replacen("pcap F", &format!("pcap \"{}\"", capture.path.display()), 1)
 }

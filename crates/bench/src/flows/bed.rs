@@ -20,7 +20,6 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take to listen.
 const READY: Duration = Duration::from_secs(10);
 
 /// Users of idle flows; one user may not have all of them.

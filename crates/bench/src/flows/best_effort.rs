@@ -12,7 +12,6 @@ use crate::table::Goal;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Bits a second of the limited wire.
 const RATE: u64 = 100_000_000;
 const WARM: Duration = Duration::from_millis(300);
 const LOST: &str = "void: the sink lost frames";

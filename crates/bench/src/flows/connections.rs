@@ -13,7 +13,6 @@ use serde_json::Value;
 /// How long a run makes connections, in ms, and on how many threads.
 const RUN_MS: &str = "600";
 const THREADS: &str = "8";
-/// Connections at once.
 const CROWD: &str = "1000";
 
 /// The rows.
@@ -38,7 +37,6 @@ pub static CASES: &[Case] = &[
     }),
 ];
 
-/// The worst of several runs.
 fn worst(setting: &Setting, run: fn(&Bed, Whose) -> Result<f64, CaseError>) -> Result<Numbers, CaseError> {
     let bed = Bed::new(setting, None)?;
     let found = in_turns(setting.rounds(), |whose| run(&bed, whose))?;

@@ -3,13 +3,10 @@
 use crate::table::Table;
 use std::fmt::Write;
 
-/// The document's text besides figures.
 const ABOUT: &str = include_str!("about.md");
 
-/// Begins the lines about missed goals.
 const MISSES: &str = "\nMisses:\n\n";
 
-/// Ends the lines about missed goals.
 const CHARTS: &str = "\n## Charts\n";
 
 /// Explains a missed goal until its cause is known.

@@ -9,7 +9,6 @@ use std::str::FromStr;
 /// The shortest frame without its check sequence: 64 bytes on the wire.
 pub const SHORTEST: usize = 60;
 
-/// Bytes of a fragment's frame.
 const FRAGMENT_FRAME: usize = 14 + 20 + 1000;
 
 /// The address of the side that sends these frames; [`NEAR`] is that of the measured side.
@@ -91,7 +90,6 @@ impl Kind {
         }
     }
 
-    /// Makes it the frame with this number.
     fn number(self, frame: &mut [u8], number: u64) {
         match self {
             Kind::Short | Kind::Long => frame[NUMBER..NUMBER + 8].copy_from_slice(&number.to_be_bytes()),
@@ -112,7 +110,6 @@ impl Kind {
 /// Bytes of a long frame.
 pub const LONG: usize = 1000;
 
-/// An Ethernet frame around an IPv4 packet with this protocol.
 fn ipv4(to: Mac, protocol: u8, packet_bytes: usize) -> Vec<u8> {
     let mut frame = vec![0; 14 + packet_bytes];
     frame[..6].copy_from_slice(&to.0);
@@ -126,7 +123,6 @@ fn ipv4(to: Mac, protocol: u8, packet_bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// Writes the checksum of the IPv4 header.
 fn seal(frame: &mut [u8]) {
     frame[24..26].fill(0);
     let checksum = Sum::of(&frame[14..34]).checksum();
@@ -152,7 +148,6 @@ fn syn(to: Mac, port: u16) -> Vec<u8> {
     frame
 }
 
-/// Writes the checksum of a TCP segment in IPv4 without options.
 fn seal_segment(frame: &mut [u8]) {
     frame[50..52].fill(0);
     let lengths = Sum::number(u32::from(TCP) + (frame.len() - 34) as u32);
@@ -160,10 +155,8 @@ fn seal_segment(frame: &mut [u8]) {
     frame[50..52].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// The protocol number of TCP.
 const TCP: u8 = 6;
 
-/// Offset of a datagram's payload.
 const NUMBER: usize = 42;
 
 /// Sends `count` frames (0 = until standard input ends), pinned to the first processor, at `rate` frames a second (0 =
@@ -197,7 +190,6 @@ pub fn ping(from: Mac, to: Mac, number: u16) -> Vec<u8> {
     frame
 }
 
-/// The identifier of these pings.
 const PING: u16 = 0x7e57;
 
 /// The number of the ping that this frame answers. `None`: it answers none.

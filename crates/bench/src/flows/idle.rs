@@ -19,7 +19,6 @@ const FEW: usize = 100;
 const IDLE: Duration = Duration::from_secs(10);
 /// How long the daemon and the interface process get to settle after these flows were opened.
 const SETTLED: Duration = Duration::from_secs(2);
-/// How long a flow is flooded before counting starts.
 const WARM: Duration = Duration::from_millis(300);
 
 /// The rows.

@@ -12,7 +12,6 @@ use chart::{Chart, Scale, Series};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Bits a second of the wire.
 const RATE: u64 = 100_000_000;
 /// Slices of the joining senders, in ms of 100 ms.
 const SLICES: [u64; 4] = [6, 7, 8, 9];

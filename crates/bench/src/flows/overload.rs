@@ -17,7 +17,6 @@ const RATE: u64 = 50_000;
 /// Sleep of a slow application for each datagram, in us: it reads 100 a second.
 const SLOW: &str = "10000";
 
-/// The trouble of the other application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Slow,

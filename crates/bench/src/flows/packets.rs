@@ -16,7 +16,6 @@ use crate::table::Goal;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long a trial of a search sends.
 const TRIAL: Duration = Duration::from_millis(300);
 /// No more datagrams come after this long without one.
 const QUIET: Duration = Duration::from_millis(50);
@@ -24,7 +23,6 @@ const QUIET: Duration = Duration::from_millis(50);
 const EASY: f64 = 0.5;
 /// More datagrams a second than any sender reaches.
 const FASTEST: f64 = 2_000_000.0;
-/// Checks of a header that are timed.
 const CHECKS: u64 = 1_000_000;
 
 /// Shows how steady the machine is; the first row.
@@ -65,7 +63,6 @@ pub static CASES: &[Case] = &[
     ),
 ];
 
-/// Numbers of ours, and of the kernel.
 #[derive(Clone, Debug, Default)]
 struct Pairs([Vec<f64>; 2]);
 
@@ -76,7 +73,6 @@ impl Pairs {
     }
 }
 
-/// The results for one direction.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     /// Thousands of packets a second.
@@ -147,7 +143,6 @@ fn await_all(all: u64, mut come: impl FnMut() -> Result<u64, CaseError>) -> Resu
     if last.0 > all { Err(failed(format!("{} packets came of {all}", last.0))) } else { Ok(last.0) }
 }
 
-/// How long processor times are measured.
 fn looked(setting: &Setting) -> Duration {
     Duration::from_millis(if setting.effort == Effort::Quick { 500 } else { 1000 })
 }

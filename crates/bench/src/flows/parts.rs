@@ -30,7 +30,6 @@ pub const WINDOW_MS: u64 = 100;
 /// The UDP port of our senders and of the kernel's.
 pub const FROM: u16 = 4000;
 
-/// The parent's commands, and the counters that it may ask for.
 #[derive(Default)]
 pub(super) struct Line {
     gone: AtomicBool,
@@ -67,7 +66,6 @@ impl Line {
         }
     }
 
-    /// Waits until the parent asks for the end.
     pub(super) fn await_end(&self) {
         while !self.has_ended() {
             std::thread::sleep(WAIT);
@@ -111,7 +109,6 @@ pub(super) fn told(error: impl std::fmt::Display) -> String {
 
 // --- sending --------------------------------------------------------------------------------------------------------
 
-/// The number and the rate of datagrams to send.
 struct Pace {
     rate: u64,
     count: u64,
@@ -225,7 +222,6 @@ impl FromStr for Slower {
     }
 }
 
-/// The counters of a receiver. Each datagram begins with its number.
 struct Tally {
     line: Arc<Line>,
     slower: Slower,
@@ -252,7 +248,6 @@ impl Tally {
         self.received += 1;
     }
 
-    /// Ends a batch of datagrams.
     fn batch(&mut self, count: usize) {
         let window = (self.began.elapsed().as_millis() as u64 / WINDOW_MS) as usize;
         if self.windows.len() <= window {
@@ -321,7 +316,6 @@ fn kernel_receive(port: u16, slower: Slower) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens `flows` flows on each of `connections` connections, and sleeps.
 fn idle(daemon: &str, connections: usize, flows: usize) -> Result<(), String> {
     let mut open = Vec::new();
     for _ in 0..connections {

@@ -18,16 +18,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes that curl fetches.
 const FILE_BYTES: u64 = 1_000_000_000;
 /// With `--quick` curl fetches the file divided by this.
 const QUICK: u64 = 5;
 
-/// The port and the page of the web server.
 const WEB_PORT: u16 = 8080;
 const PAGE: &str = "page";
 const PAGE_BYTES: usize = 1024;
-/// Connections of wrk.
 const CONNECTIONS: u64 = 64;
 /// How long a web server may take to answer for the first time, and for each answer.
 const READY: Duration = Duration::from_secs(10);
@@ -102,7 +99,6 @@ fn check(path: &Path, bytes: u64) -> Result<(), CaseError> {
 
 // --- nginx ----------------------------------------------------------------------------------------------------------
 
-/// A web server. Dropping it asks it to end, and waits.
 struct Web(Option<Killed>);
 
 impl Drop for Web {
@@ -115,7 +111,6 @@ impl Drop for Web {
     }
 }
 
-/// Answers a second.
 fn answered(setting: &Setting) -> Result<Numbers, CaseError> {
     let wrk = WRK.find().map_err(CaseError::Missing)?;
     let bed = Bed::new(setting, None)?;

@@ -37,7 +37,6 @@ pub struct Arrivals {
     pub datagrams: Vec<Arrival>,
     /// Answers to pings: number and time.
     pings: Vec<(u16, u64)>,
-    /// Answers to ARP requests: time.
     arps: Vec<u64>,
     /// Frames that the packet socket had no room for.
     pub lost: u64,

@@ -14,10 +14,8 @@ use std::time::Duration;
 
 /// Slices of the senders, in ms of 100 ms.
 const SLICES: [u64; 6] = [4, 8, 12, 16, 20, 24];
-/// Bits a second of the wires.
 const SLOW: u64 = 100_000_000;
 const FAST: u64 = 1_000_000_000;
-/// Pings in a run, and ARP requests.
 const PINGS: u16 = 100;
 /// How long senders send before counting starts: this covers the first period of each slice, and HTB's first burst.
 const WARM: Duration = Duration::from_millis(500);
@@ -56,7 +54,6 @@ pub static CASES: &[Case] = &[
     ),
 ];
 
-/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// Error of the worst flow, in % of its share.
@@ -69,7 +66,6 @@ struct Run {
     answer_ms: f64,
 }
 
-/// Runs of ours and of the kernel at a rate.
 fn runs(setting: &Setting, rate: u64) -> Result<[Vec<Run>; 2], CaseError> {
     static RUNS: [OnceLock<Result<[Vec<Run>; 2], CaseError>>; 2] = [OnceLock::new(), OnceLock::new()];
     remembered(&RUNS[usize::from(rate == FAST)], || {
@@ -101,7 +97,6 @@ fn run(setting: &Setting, bed: &Bed, rate: u64, whose: Whose, draws: bool) -> Re
     let from = sink::now();
     let until = from + time.as_nanos() as u64;
     let asked = sink::ask(bed, whose, PINGS, time)?;
-    // Late answers may still come.
     std::thread::sleep(Duration::from_millis(100));
     drop(senders);
     let arrivals = sink.end()?;

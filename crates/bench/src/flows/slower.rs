@@ -15,7 +15,6 @@ use serde_json::Value;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Bits a second of the streams.
 const STREAMS: [u64; 2] = [40_000_000, 45_000_000];
 /// Further sleep of the second application for each datagram, in us, added after each [`EACH`] datagrams.
 const SLOWER_US: u64 = 50;
@@ -97,7 +96,6 @@ fn run(setting: &Setting, bed: &Bed, whose: Whose) -> Result<Run, CaseError> {
     })
 }
 
-/// Draws the first run of each side.
 fn draw(setting: &Setting, runs: &[Vec<Run>; 2]) -> Result<(), CaseError> {
     let megabits = LONG as f64 * 8.0 / WINDOW_MS as f64 / 1e3;
     let mut series = Vec::new();

@@ -25,7 +25,6 @@ const QUESTION: usize = 64;
 /// Connections that may wait at a listener.
 const BACKLOG: u32 = 1024;
 
-/// First byte of a client's request to the server.
 mod ask {
     /// Take bytes until the end, and answer in 8 bytes how many were right.
     pub const TAKE: u8 = b't';
@@ -60,11 +59,9 @@ pub fn is_text(bytes: &[u8], at: u64) -> bool {
     })
 }
 
-/// A connection.
 trait Stream: Read + Write + Send + 'static {
     /// Says that no more is sent.
     fn finish(&self) -> io::Result<()>;
-    /// Makes small writes go out at once.
     fn be_prompt(&self) -> io::Result<()>;
 }
 
@@ -88,17 +85,14 @@ impl Stream for std::net::TcpStream {
     }
 }
 
-/// Accepts one connection for each call.
 type Accept<S> = Box<dyn FnMut() -> io::Result<S> + Send>;
 
-/// Makes and accepts connections.
 trait Net: Sync {
     type Stream: Stream;
     fn connect(&self, to: SocketAddrV4) -> io::Result<Self::Stream>;
     fn listen(&self, port: u16) -> io::Result<Accept<Self::Stream>>;
 }
 
-/// Flows at the daemon with this socket.
 struct Ours(Options);
 
 impl Net for Ours {
@@ -114,7 +108,6 @@ impl Net for Ours {
     }
 }
 
-/// The kernel's sockets.
 struct Kernel;
 
 impl Net for Kernel {
@@ -165,7 +158,6 @@ fn client(work: impl FnOnce() -> Result<Value, String>) -> Result<(), String> {
 
 // --- the server -----------------------------------------------------------------------------------------------------
 
-/// Serves until its parent asks for the end.
 fn serve<N: Net>(net: &N, port: u16) -> Result<(), String> {
     let mut accept = net.listen(port).map_err(told)?;
     let line = Line::ready();
@@ -310,7 +302,6 @@ fn exchange<N: Net>(net: &N, to: SocketAddrV4, time: Duration) -> Result<Value, 
     Ok(json!({"exchanges": times.len(), "p50_us": at(0.5), "p99_us": at(0.99)}))
 }
 
-/// A connection with a byte each way.
 fn one<N: Net>(net: &N, to: SocketAddrV4) -> Result<(), String> {
     let mut stream = net.connect(to).map_err(told)?;
     stream.write_all(&[ask::ONE]).map_err(told)?;

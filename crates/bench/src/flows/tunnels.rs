@@ -15,7 +15,6 @@ use driver::pair::End;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a network may take to come up.
 const READY: Duration = Duration::from_secs(10);
 
 /// The rows.

@@ -18,16 +18,13 @@ use std::time::{Duration, Instant};
 const BODY_BYTES: usize = 256 << 20;
 const CALL_BYTES: usize = 128 << 10;
 
-/// How long a download may pause, and what lies between may need to begin.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const SERVER: &str = "10.0.0.2";
 
-/// One rule about HTTP that never matches.
 const RULE: &str = "drop http any any -> any any (msg:\"never\"; flow:established,to_client; file.data; \
                     content:\"4f1c-no-body-has-this\"; sid:1;)\n";
 
-/// Two hosts, and the devices between them.
 struct Hosts {
     /// The client's wire and the server's: the near ends are those between.
     pairs: [Pair; 2],
@@ -134,13 +131,11 @@ impl Hosts {
     }
 }
 
-/// The body, from any place on.
 fn pattern() -> Vec<u8> {
     let mut random = crate::random::Random::new(0x1514);
     (0..CALL_BYTES).map(|_| random.below(256) as u8).collect()
 }
 
-/// Serves one request.
 fn serve(listener: &TcpListener) -> std::io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -13,12 +13,10 @@ const RULES: usize = 3000;
 /// Alerts that the file gives on the HTTP capture: the rule with a threshold gives one for each client.
 pub(super) const ALERTS: u64 = FEW as u64;
 
-/// A word of capital letters and digits that no capture has.
 fn word(random: &mut Random, letters: usize) -> String {
     (0..letters).map(|_| char::from(b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789"[random.below(32)])).collect()
 }
 
-/// The rules.
 fn text() -> String {
     let mut random = Random::new(0x52);
     let mut text = String::from(
@@ -48,13 +46,11 @@ fn text() -> String {
                 "flow:established,to_client; http.stat_code; content:\"404\"; http.header; content:\"X-{first}\""
             ),
         };
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "alert http any any -> any any (msg:\"rule {sid}\"; {matches}; sid:{sid}; rev:1;)");
     }
     text
 }
 
-/// The file with the rules.
 pub(super) fn file(setting: &Setting) -> Result<PathBuf, CaseError> {
     Ok(setting.store.text("rules-3000", &text())?)
 }

@@ -23,7 +23,6 @@ const RUN_BYTES: u64 = 1 << 30;
 const LARGE: usize = 64 << 10;
 const SMALL: usize = 4 << 10;
 const HUGE: usize = 1 << 20;
-/// Bytes of a record.
 const RECORD: usize = 64;
 /// Messages of 64 bytes that a ring, or a subscriber, holds.
 const MESSAGES: u64 = 1 << 14;

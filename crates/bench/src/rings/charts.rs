@@ -8,7 +8,6 @@ use buffer::ring::RingKind;
 use chart::{Chart, Scale, Series};
 use std::path::Path;
 
-/// Runs for each point.
 const RUNS: usize = 5;
 
 /// Bytes of a run, and the most blocks, since small blocks take long.
@@ -26,7 +25,6 @@ pub fn draw(folder: &Path) -> Result<(), String> {
 
 type Run = fn(Plan, u64) -> Result<Ran, String>;
 
-/// Gigabytes a second through a ring.
 fn throughput(plan: Plan, block_bytes: usize, run: Run) -> Result<f64, String> {
     let blocks = (RUN_BYTES / block_bytes as u64).min(RUN_BLOCKS);
     let mut rates = Vec::new();

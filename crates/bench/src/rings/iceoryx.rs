@@ -10,7 +10,6 @@ use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The factory of a service.
 type Factory<const BYTES: usize> =
     iceoryx2::service::port_factory::publish_subscribe::PortFactory<ipc::Service, [u8; BYTES], ()>;
 

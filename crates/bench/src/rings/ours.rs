@@ -106,7 +106,6 @@ fn producing<const BYTES: usize>(writer: &mut Writer<impl Layout>, blocks: u64) 
     })
 }
 
-/// A part that copies blocks out, one call for each.
 fn copying<const BYTES: usize>(reader: &mut Reader<impl Layout>, blocks: u64) -> Part<'_> {
     Part::new(1, move || {
         let mut block = [0; BYTES];
@@ -125,7 +124,6 @@ fn copying<const BYTES: usize>(reader: &mut Reader<impl Layout>, blocks: u64) ->
     })
 }
 
-/// A part that reads blocks in place.
 fn peeking(reader: &mut Reader<impl Layout>, blocks: u64, what: Use) -> Part<'_> {
     Part::new(1, move || {
         for number in 0..blocks {

@@ -13,7 +13,6 @@ use nix::unistd::{ForkResult, Pid, fork};
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::time::{Duration, Instant};
 
-/// Longer than any run takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The work of a part; it gives a number of its own.

@@ -56,7 +56,6 @@ pub static CASES: &[Case] = &[
 
 type Captured = fn(&Setting) -> Result<Capture, CaseError>;
 
-/// Both sides, if the setting is accepted.
 fn both<'a>(setting: &'a Setting, side: impl Fn(&str) -> Side<'a>) -> Made<'a> {
     if !setting.accepts(&format!("{AUTO}generate count=1 | count")) {
         return Err(CaseError::Missing("`set workers=auto` is not accepted".to_owned()));

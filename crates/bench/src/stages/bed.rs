@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 /// Bytes of a frame without its check sequence: 64 on the wire.
 pub const FRAME_BYTES: usize = 60;
 
-/// How long a trial sends.
 const TRIAL: Duration = Duration::from_millis(300);
 /// A trial ends when no frame came for this time.
 const QUIET: Duration = Duration::from_millis(60);
@@ -43,7 +42,6 @@ pub struct Bed {
     pub scratch: tempfile::TempDir,
     bench: PathBuf,
     softirqs: Vec<u32>,
-    /// The sink's program.
     _sink: Option<bpf::Link>,
 }
 
@@ -143,7 +141,6 @@ impl Bed {
         })
     }
 
-    /// The end at which frames are counted.
     fn sink(&self) -> &End {
         self.receiver.as_ref().unwrap_or(&self.input)
     }

@@ -30,7 +30,6 @@ const BLOCKS: u64 = 4_000_000;
 const BATCH: u64 = 32;
 /// Number of streams, to which batches belong in turn.
 const STREAMS: u64 = 8;
-/// Bytes of a block, and of its file.
 const BLOCK_BYTES: u64 = 64;
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -127,7 +126,6 @@ fn facts(number: u64) -> StreamFacts {
     StreamFacts::new(flow, number, StreamState::Established)
 }
 
-/// Publishes descriptors whose time is their number.
 struct Numbered {
     path: PathBuf,
     /// A descriptor without a position, and the streams of batches in turn. `None` before the first pull.
@@ -162,7 +160,6 @@ impl Source for Numbered {
     }
 }
 
-/// Checks that each descriptor comes once, in order, and whole.
 struct Checked {
     next: u64,
     /// Not 0: at least one was wrong.

@@ -25,7 +25,6 @@ const LONG: Duration = Duration::from_secs(1);
 /// How long a sender is measured, and how long it sends before.
 const WINDOW: Duration = Duration::from_millis(500);
 const WARM: Duration = Duration::from_millis(500);
-/// How long a program that drops may take to begin.
 const READY: Duration = Duration::from_secs(10);
 
 const fn row(
@@ -197,9 +196,7 @@ enum Generator {
     Tcpreplay,
 }
 
-/// The result of a sender at full speed.
 struct Seen {
-    /// Frames a second that arrived.
     rate: f64,
     /// Processor time of the sender and the softirq threads for each frame, in ns.
     cpu_ns: f64,
@@ -236,7 +233,6 @@ impl Generator {
         })
     }
 
-    /// Lets it send for a while.
     fn run(self, setting: &Setting, bed: &Bed) -> Result<Seen, CaseError> {
         let running = subjects::start_sending(bed, self.command(setting, bed)?)?;
         std::thread::sleep(WARM);

@@ -22,10 +22,8 @@ const SIGNALLED: u64 = BLOCKS / 16;
 /// Filters in the rows, and in the curves.
 const MANY: usize = 16;
 const CURVE: [usize; 6] = [0, 1, 2, 4, 8, MANY];
-/// Runs for each point of a curve.
 const RUNS: usize = 3;
 
-/// The sides of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     Ours,
@@ -46,7 +44,6 @@ impl Who {
         }
     }
 
-    /// Blocks in a run.
     fn blocks(self) -> u64 {
         match self {
             Who::Ours | Who::Loop => BLOCKS * PASSES,

@@ -37,7 +37,6 @@ pub static CASES: &[Case] = &[
     },
 ];
 
-/// Millions of blocks a second.
 fn rate(batch: u32) -> Result<f64, String> {
     let signalling = if batch == 1 { Signalling::Every } else { Signalling::Batched(batch) };
     let patience = Patience { latency: LATENCY, ..Patience::NONE };

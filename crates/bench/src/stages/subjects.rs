@@ -58,7 +58,6 @@ pub enum Forwarder {
 pub struct Running {
     child: Option<Child>,
     links: Vec<bpf::Link>,
-    /// A command that undoes its set-up.
     undo: Option<(Namespace, Command)>,
 }
 

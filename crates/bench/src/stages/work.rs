@@ -11,7 +11,6 @@ use serde_json::Value;
 
 /// Bytes of frames in the curve, check sequence included.
 const SIZES: [u32; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
-/// Frames that have to come in order.
 const FRAMES: u64 = 1_000_000;
 /// Bytes on a wire besides those of a frame: preamble and gap.
 const WIRE_BYTES: u64 = 20;

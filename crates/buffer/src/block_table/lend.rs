@@ -7,18 +7,15 @@ use crate::mapped_file::MappedFile;
 use std::sync::Arc;
 
 impl BlockTable {
-    /// The segment in which a block lies, and the segment's serial number.
     pub(crate) fn serial_of(&self, block: &Descriptor) -> Option<(SegmentId, u64)> {
         let id = self.view(block)?.segment;
         Some((id, self.segment(id)?.serial))
     }
 
-    /// Does `id` still name the segment with this serial number?
     pub(crate) fn is_still(&self, id: SegmentId, serial: u64) -> bool {
         self.segment(id).is_some_and(|segment| segment.serial == serial)
     }
 
-    /// The map of a file's segment; `None` for other segments.
     pub(crate) fn shared_file(&self, id: SegmentId) -> Option<&Arc<MappedFile>> {
         match &self.segment(id)?.memory {
             Memory::File(file) => Some(file),

@@ -158,7 +158,6 @@ impl Wire for Duration {
     }
 }
 
-/// A hardware address.
 impl Wire for [u8; 6] {
     fn put(&self, out: &mut Out) {
         out.0.extend(self);

@@ -32,7 +32,6 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
 /// client has sent: the kernel resets a socket that is closed with unread packets, and the client would lose the
 /// reason. Does not wait.
 pub fn send_last(socket: impl AsFd, packet: &[u8]) {
-    // A client that has gone needs no reason.
     let _ = send(&socket, packet, &[]);
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Read);
     // This ends: the queue does not grow any more.

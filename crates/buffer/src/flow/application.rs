@@ -23,7 +23,6 @@ pub struct Received<'a> {
     /// When the device received it, ns since 1970 UTC.
     pub time: u64,
     span: &'a Span,
-    /// Its pieces: offset and length of each.
     pieces: &'a [(usize, usize)],
     len: usize,
 }
@@ -62,11 +61,9 @@ pub struct Application {
     packets: SharedArray<Packet>,
     send: Payload,
     receive: Span,
-    /// Records written.
     sent: u64,
     /// Records that the driver was done with at the last look.
     done: u64,
-    /// Absolute position at which the bytes of each outstanding record end.
     ends: VecDeque<u64>,
     /// Bytes that the driver is done with, and bytes written, by absolute position.
     free_from: u64,
@@ -74,7 +71,6 @@ pub struct Application {
     /// Entries of received packets taken.
     received: u64,
     given: u64,
-    /// Pieces of the packet that is being received: offset and length of each.
     pieces: Vec<(usize, usize)>,
 }
 

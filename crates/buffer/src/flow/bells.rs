@@ -56,9 +56,7 @@ struct Direction {
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct BellWords {
-    /// The application rings the driver.
     driver: Direction,
-    /// The driver rings the application.
     application: Direction,
 }
 

@@ -76,10 +76,8 @@ pub struct Driver {
     said_owned: SharedArray<Owned>,
     send: Payload,
     receive: Span,
-    /// Both segments, the application's first.
     #[cfg(not(loom))]
     segments: [Arc<OwnedFd>; 2],
-    /// Records taken, and records done.
     taken: u64,
     done: u64,
     /// Empty buffers taken from the FIFO.
@@ -87,9 +85,7 @@ pub struct Driver {
     /// Entries of received packets written, one for each buffer.
     received: u64,
     delivered: u64,
-    /// Buffers that the driver may fill.
     free: Vec<u32>,
-    /// For each buffer: is it the driver's?
     owned: Vec<bool>,
 }
 
@@ -157,14 +153,12 @@ impl Driver {
         Ok(half)
     }
 
-    /// The driver's half of these segments, without buffers.
     #[cfg(not(loom))]
     fn on(geometry: Geometry, theirs: Segment, ours: Segment) -> io::Result<Driver> {
         let parts = Parts::map(geometry, &theirs, &ours, Side::Driver)?;
         Ok(Driver::new(parts, [theirs, ours].map(|segment| Arc::new(segment.into_fd()))))
     }
 
-    /// The driver's half of these parts, without buffers.
     pub(super) fn new(parts: Parts, #[cfg(not(loom))] segments: [Arc<OwnedFd>; 2]) -> Driver {
         let Parts { geometry, driver, application, records, empties, packets, said_owned, send, receive } = parts;
         Driver {
@@ -243,7 +237,6 @@ impl Driver {
         self.done.checked_sub(1).and_then(|last| self.record(last).ok())
     }
 
-    /// Reads a record once, and checks it.
     fn record(&self, index: u64) -> Result<Outgoing, Fault> {
         let record = self.records.at(index);
         let count = record.count.load(Ordering::Relaxed);

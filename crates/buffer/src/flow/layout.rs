@@ -94,7 +94,6 @@ impl Geometry {
         PAGE + pages(self.receive_buffers as usize * size_of::<Packet>())
     }
 
-    /// Words with a bit for each receive buffer.
     pub(super) fn owned_words(&self) -> usize {
         (self.receive_buffers as usize).div_ceil(64)
     }
@@ -116,12 +115,10 @@ fn pages(bytes: usize) -> usize {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct ApplicationWords {
-    /// Send records written.
     pub(super) sent: AtomicU64,
     /// Not 0: the application closed the flow after these records.
     pub(super) closed: AtomicU64,
     pub(super) _sent: [AtomicU64; 14],
-    /// Numbers of empty buffers written.
     pub(super) empties: AtomicU64,
     pub(super) _empties: [AtomicU64; 15],
 }
@@ -136,7 +133,6 @@ pub(super) struct DriverWords {
     /// Send records that the driver is done with.
     pub(super) done: AtomicU64,
     pub(super) _done: [AtomicU64; 15],
-    /// Received packets written.
     pub(super) received: AtomicU64,
     pub(super) _received: [AtomicU64; 15],
     /// [`State`] of the flow in the low 32 bits, an errno above.
@@ -157,7 +153,6 @@ pub(super) struct DriverWords {
     /// Entries of received packets whose buffers are marked as the application's.
     pub(super) settled: AtomicU64,
     pub(super) _given: [AtomicU64; 14],
-    /// Packets dropped, by [`Drop`].
     pub(super) drops: [AtomicU64; Drop::ALL.len()],
 }
 
@@ -176,7 +171,6 @@ unsafe impl Words for Owned {}
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Record {
-    /// Pieces used.
     pub(super) count: AtomicU64,
     /// Offset from the beginning of the bytes to send in the low 32 bits, length above.
     pub(super) pieces: [AtomicU64; PIECES],
@@ -185,7 +179,6 @@ pub(super) struct Record {
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for Record {}
 
-/// The number of an empty receive buffer.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Empty(pub(super) AtomicU64);

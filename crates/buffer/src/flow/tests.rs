@@ -144,7 +144,6 @@ fn an_application_reads_no_further_than_its_buffers() {
         assert_eq!(hostile(received, [part(0, 65), 0, 0, 0]), [0; 0]);
         assert_eq!(hostile(received, [u64::MAX; 4]), [0; 0]);
     }
-    // The rest of the packet was not published.
     assert_eq!(hostile(1, [part(0, 64), 1, 2, 3]), [0; 0]);
 }
 
@@ -203,7 +202,6 @@ fn a_side_that_sleeps_is_woken_and_one_that_has_news_does_not_sleep() {
     assert!(readable(&application));
 }
 
-/// An application can change its own ends of the pipes, but not the driver's.
 #[test]
 fn an_application_cannot_make_the_driver_block_in_the_doorbell() {
     let (driver, handles) = Bells::create().unwrap();
@@ -215,14 +213,12 @@ fn an_application_cannot_make_the_driver_block_in_the_doorbell() {
     let (done, waiting) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         driver.awake();
-        // More than a pipe holds.
         (0..100_000).for_each(|_| driver.ring(0));
         done.send(()).unwrap();
     });
     waiting.recv_timeout(std::time::Duration::from_secs(20)).expect("the driver goes on");
 }
 
-/// An application that writes nonsense into its half gets faults, and the driver goes on.
 #[test]
 fn nonsense_is_a_fault() {
     use crate::shared::segment::{Access, Segment};
@@ -259,7 +255,6 @@ fn nonsense_is_a_fault() {
     assert_eq!(hostile(&|words, _| words.empties.store(2, Ordering::Relaxed)).1, Err(Fault::Buffer));
 }
 
-/// The file descriptors of a channel, as kept for a driver that takes this one's place.
 fn kept(driver: &Driver) -> [std::os::fd::OwnedFd; 2] {
     driver.segments().each_ref().map(|segment| segment.try_clone().unwrap())
 }
@@ -288,7 +283,6 @@ fn a_driver_that_follows_another_goes_on_where_that_ended() {
         drop(driver);
         driver = Driver::restore(small(), segments).unwrap();
         assert_eq!(driver.dropped(Drop::Forged), u64::from(round) + 1);
-        // The packet that was taken and not done is taken again.
         assert_eq!(driver.waiting(), waiting + 1);
         let mut frame = [0; 20];
         let last = driver.last_done().unwrap();

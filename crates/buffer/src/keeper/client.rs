@@ -33,9 +33,7 @@ struct Connection {
     owed: u32,
 }
 
-/// A message from the keeper.
 enum Heard {
-    /// The answer to the last question.
     Answer(Message, Vec<OwnedFd>),
     /// A reader that joined or left, which is noted; or an answer to a question that was given up.
     News,
@@ -130,7 +128,6 @@ impl Connection {
         }
     }
 
-    /// Receives one message of any kind. Waits if there is none.
     fn hear(&mut self) -> io::Result<Heard> {
         Ok(match control::receive(&self.socket)? {
             None => Heard::Closed,
@@ -162,7 +159,6 @@ impl Connection {
         }
     }
 
-    /// Is the keeper still there?
     fn is_open(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -187,7 +183,6 @@ impl Connection {
         }
     }
 
-    /// The changes so far, without waiting.
     fn changes(&mut self) -> Vec<Change> {
         while self.readable(Some(Duration::ZERO)).unwrap_or(false) {
             // A keeper that is gone reports no more changes; the ring itself goes on.
@@ -211,7 +206,6 @@ fn map_ring(fd: OwnedFd, geometry: Geometry, access: Access) -> io::Result<RingM
     if memory.is_known(&map.words) { Ok(map) } else { Err(invalid("the ring is of another version")) }
 }
 
-/// The message's file descriptors: an error if there are more or fewer than `N`.
 fn all_fds<const N: usize>(fds: Vec<OwnedFd>) -> io::Result<[OwnedFd; N]> {
     fds.try_into().map_err(|_| invalid("the keeper sent other files than it should"))
 }
@@ -370,7 +364,6 @@ struct Given {
     held: OwnedFd,
 }
 
-/// Maps the ring that the keeper offers, has it sealed, and makes its writer.
 fn take_offer(
     connection: &SharedConnection,
     offer: (Message, Vec<OwnedFd>),
@@ -611,12 +604,10 @@ impl NamedReader {
     }
 }
 
-/// A reader's place in a ring, as its keeper gives it.
 struct Place {
     page: Shared<ReaderPage>,
     slot: usize,
     serial: u32,
-    /// The writer's line.
     line: Option<Lifeline>,
     /// Holds the line by which the writer learns of this reader's death.
     held: Box<dyn Send>,

@@ -88,7 +88,6 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Only the user who made the ring.
     fn default() -> Self {
         Policy { read: Reach::User, hold: Reach::User, write: Reach::User }
     }

@@ -15,11 +15,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 #[derive(Debug)]
 #[repr(C)]
 struct Page {
-    /// Number of the next packet to read.
     next: AtomicU64,
     /// Packets reached so far, minus those matched by expressions that are no longer in force.
     settled: AtomicU64,
-    /// Packets passed over because the writer was faster.
     overtaken: AtomicU64,
 }
 

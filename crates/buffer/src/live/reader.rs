@@ -15,11 +15,8 @@ const LOOK_PACKETS: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct LiveReader {
     memory: LiveMemory,
-    /// Number of the next packet to look at.
     next: u64,
-    /// Bits of the expressions that this reader follows.
     bits: u64,
-    /// Packets passed over, whichever expression wanted them.
     overtaken: u64,
 }
 

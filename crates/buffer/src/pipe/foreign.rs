@@ -68,7 +68,6 @@ impl Origin {
         }
     }
 
-    /// The generation as a descriptor has it.
     pub(super) fn generation(&self) -> Generation {
         Generation(self.named_place().map_or(0, |(_, generation)| generation as u16))
     }
@@ -92,7 +91,6 @@ struct Known {
     used: u64,
 }
 
-/// The rings that one ring's descriptors name, by number.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     known: Vec<Known>,

@@ -25,7 +25,6 @@ struct There {
     unit: u64,
 }
 
-/// Blocks that were forwarded to one ring and are not passed there yet.
 #[derive(Debug)]
 pub(super) struct Outstanding {
     sink: SharedSink,

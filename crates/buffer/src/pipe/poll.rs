@@ -15,13 +15,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// What a reader waits for.
 pub(super) enum Due<'a> {
     /// Nothing: there is something to read, or the end.
     Now,
     /// The ring's bell, a cut of its writer's line, or progress of readers to which blocks were forwarded.
     Later(Reading<SinkFront>, Option<Lifeline>),
-    /// The keeper's answer.
     Answer(BorrowedFd<'a>),
 }
 
@@ -42,7 +40,6 @@ impl Event for EventFd {
 pub(super) struct Poller {
     watcher: Watching<EventFd, Reading<SinkFront>>,
     epoll: OwnedFd,
-    /// The keeper's socket, while an answer is due.
     asked: Option<i32>,
     /// The line of the writer that is waited for, kept open while it is watched. Other processes have the same pipe
     /// open, so closing the file here would not remove it from the epoll instance.
@@ -100,7 +97,6 @@ impl Poller {
         }
     }
 
-    /// Watches this line from now on, instead of the old one.
     fn watch_line(&mut self, line: Option<&Lifeline>) {
         let same = |one: &Lifeline, other: &Lifeline| one.as_fd().as_raw_fd() == other.as_fd().as_raw_fd();
         if self.line.as_ref().zip(line).is_some_and(|(one, other)| same(one, other)) {

@@ -22,7 +22,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// A ring's reader, and the keeper of the ring.
 #[derive(Debug)]
 pub(super) enum Source {
     Named(Box<NamedReader>, Named),
@@ -44,7 +43,6 @@ impl Source {
         }
     }
 
-    /// Bytes of header before each block, as its writer declared.
     fn hidden(&self) -> u32 {
         match self {
             Source::Named(named, _) => named.written().header_bytes,
@@ -164,7 +162,6 @@ pub struct PipeReader {
     pub(super) source: Source,
     pub(super) origin: Origin,
     pub(super) blocking: bool,
-    /// Bytes of header before each block.
     hidden: u32,
     /// The unit read last; its bytes that were read or are hidden; and how many rings an interrupted tee has served.
     at: u64,
@@ -187,7 +184,6 @@ pub(super) fn would_block() -> io::Error {
     io::Error::from_raw_os_error(libc::EAGAIN)
 }
 
-/// The error for a block that was overwritten before it was taken.
 pub(super) fn overtaken() -> io::Error {
     io::Error::from_raw_os_error(libc::ESTALE)
 }
@@ -381,7 +377,6 @@ impl PipeReader {
         reader.pass(first.unwrap_or(u64::MAX));
     }
 
-    /// The next block; `None` at the end.
     fn look(&mut self, wait: bool) -> io::Result<Option<Seen>> {
         while self.ended.is_none() {
             self.pass_outstanding();
@@ -470,7 +465,6 @@ impl PipeReader {
         }
     }
 
-    /// Sleeps until there may be something to read or to pass.
     pub(super) fn sleep(&mut self) -> io::Result<()> {
         if self.poller.is_some() {
             self.settle();
@@ -542,7 +536,6 @@ impl PipeReader {
         self.poller = None;
     }
 
-    /// Brings the pollable file descriptor up to date.
     pub(super) fn settle(&mut self) {
         if self.poller.is_none() {
             return;
@@ -743,7 +736,6 @@ impl PipeReader {
                     self.go_past(&block);
                 }
                 Err(error) => {
-                    // The next read goes on after it.
                     self.refused += 1;
                     self.go_past(&block);
                     return Err(error);

@@ -16,7 +16,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A ring's writer, and the keeper of the ring.
 #[derive(Debug)]
 pub(super) enum Sink {
     Named(Box<NamedWriter>),
@@ -90,16 +89,13 @@ pub struct PipeWriter {
     kind: RingKind,
     blocking: bool,
     needs_readers: bool,
-    /// Has the ring ever had a reader?
     was_read: bool,
     poller: Option<RoomPoller>,
     /// The block length for which the poller reports room.
     room: u64,
-    /// When it last checked whether its readers live, while there was no room.
     looked: Option<Instant>,
     /// Numbers of other rings; 0 for a ring that got no number. The latest question is last, as in the keeper.
     numbers: VecDeque<(Origin, u16)>,
-    /// One after the last forwarded unit.
     forwarded_to: u64,
     forwarded: u64,
     copied: u64,
@@ -332,7 +328,6 @@ impl PipeWriter {
         Ok(unit)
     }
 
-    /// Writes the bytes of a block that could not be forwarded.
     pub(super) fn forward_copied(&mut self, about: Descriptor, bytes: &[u8]) -> io::Result<usize> {
         let written = self.write_block(about, bytes)?;
         self.copied += 1;
@@ -393,7 +388,6 @@ impl PipeWriter {
         self.poller = None;
     }
 
-    /// Brings the pollable file descriptor up to date.
     fn settle(&mut self) {
         if let Some(poller) = &mut self.poller {
             // A ring that had readers and has none now needs no waiting: a write fails.

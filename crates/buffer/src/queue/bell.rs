@@ -67,7 +67,6 @@ impl Bell {
 
 #[cfg(not(loom))]
 impl AsFd for Bell {
-    /// Readable when the bell has rung.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wire.as_fd()
     }

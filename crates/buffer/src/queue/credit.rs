@@ -26,7 +26,6 @@ const LOOKS: u32 = if cfg!(loom) { 0 } else { 200 };
 /// The words that both ends share.
 #[derive(Debug)]
 pub struct Ends {
-    /// The taker has left.
     left: AtomicBool,
     /// Rings for a full place, or the end.
     full: Arc<Bell>,
@@ -68,7 +67,6 @@ pub fn credit(places: usize, queue: Queue, full: &Arc<Bell>) -> io::Result<(Give
     let queue = || numbers(queue, places).map_err(|_| io::Error::other("a queue cannot have this number of places"));
     let ends = Arc::new(Ends { left: AtomicBool::new(false), full: Arc::clone(full), free: Bell::new()? });
     let ((full_sender, full), (mut free_sender, free)) = (queue()?, queue()?);
-    // The queue has room for all places.
     (0..places as u64).for_each(|place| free_sender.push(place));
     let giver = Giver { full: Some(full_sender), free, ends: Arc::clone(&ends) };
     Ok((giver, Taker { full, free: free_sender, ends }))
@@ -149,7 +147,6 @@ impl Taker {
     /// Gives places back.
     pub fn give_back(&mut self, places: impl Iterator<Item = u64>) {
         for place in places {
-            // The queue has room for all places.
             self.free.push(place);
         }
         self.ends.free.ring();

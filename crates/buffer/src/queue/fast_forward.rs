@@ -45,7 +45,6 @@ pub fn queue<T: Entry>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), Misf
 
 /// The side that pushes.
 pub struct Sender<T, M = Heap> {
-    /// Position of the next entry.
     tail: u64,
     own: Region<M>,
     vacancy: Vacancy<M>,
@@ -61,7 +60,6 @@ impl<T: Entry, M: Memory> Sender<T, M> {
         Ok(Sender { tail: 0, own, vacancy, entries: PhantomData })
     }
 
-    /// Writes and publishes one entry, for which there must be room.
     #[inline]
     fn put(&mut self, entry: T) {
         let slot = slot::<T, _>(&self.own, self.tail, self.vacancy.capacity());
@@ -123,7 +121,6 @@ impl<T, M> Drop for Sender<T, M> {
 
 /// The side that pops.
 pub struct Receiver<T, M = Heap> {
-    /// Position of the next entry.
     head: u64,
     /// Slots are known to be full up to this position: never less than `head`.
     limit: u64,

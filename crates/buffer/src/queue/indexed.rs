@@ -47,7 +47,6 @@ pub fn queue<T: Entry>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), Misf
 
 /// The side that pushes.
 pub struct Sender<T, M = Heap> {
-    /// Position of the next entry.
     tail: u64,
     own: Region<M>,
     vacancy: Vacancy<M>,
@@ -151,7 +150,6 @@ impl<T, M> Drop for Sender<T, M> {
 
 /// The side that pops.
 pub struct Receiver<T, M = Heap> {
-    /// Position of the next entry.
     head: u64,
     /// Entries are known to be published up to this position: never less than `head`.
     limit: u64,
@@ -303,7 +301,6 @@ fn to_ask_for<T: Entry>(position: u64) -> Option<u64> {
     begins_line.then_some(position + (AHEAD_WORDS / T::Words::COUNT) as u64)
 }
 
-/// Index of the first word of the slot for a position.
 #[inline]
 fn slot<T: Entry>(position: u64, capacity: u64) -> usize {
     SLOTS + (position & (capacity - 1)) as usize * T::Words::COUNT

@@ -35,7 +35,6 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// Allocates `count` words, all zero.
     pub(super) fn new(count: usize) -> Heap {
         let words: Arc<[AtomicU64]> = (0..count + LINE_WORDS).map(|_| AtomicU64::new(0)).collect();
         let start = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()).min(LINE_WORDS);
@@ -91,7 +90,6 @@ pub(super) struct Region<M> {
 unsafe impl<M: Send> Send for Region<M> {}
 
 impl<M: Memory> Region<M> {
-    /// Takes `memory`, which must have at least `needed` words.
     pub(super) fn new(memory: M, needed: usize) -> Result<Region<M>, Misfit> {
         let words = NonNull::from(memory.words());
         if words.len() < needed {

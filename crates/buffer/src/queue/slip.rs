@@ -27,7 +27,6 @@ const CACHE_LINE_WORDS: u64 = 8;
 /// After waits that did not pay, up to two to this power opportunities are left out.
 const RAREST: u32 = 6;
 
-/// How far the other side should be ahead, and whether waiting for that has paid lately.
 pub(super) struct Slip {
     /// In entries, between `least` and `most`.
     goal: u64,
@@ -45,7 +44,6 @@ impl Slip {
         Slip { goal: least, least, most, failures: 0, skip: 0 }
     }
 
-    /// The goal, in entries.
     #[inline]
     pub(super) fn goal(&self) -> u64 {
         self.goal

@@ -13,7 +13,6 @@ const HEAD: usize = 0;
 const GONE: usize = LINE_WORDS;
 pub(super) const WORDS: usize = GONE + LINE_WORDS;
 
-/// Free slots, as the sender sees them.
 pub(super) struct Vacancy<M> {
     receiver: Region<M>,
     capacity: u64,
@@ -73,7 +72,6 @@ impl<M> Vacancy<M> {
     }
 }
 
-/// The receiver's memory, as the receiver has it.
 pub(super) struct Progress<M> {
     own: Region<M>,
 }

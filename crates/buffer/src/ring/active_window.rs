@@ -47,7 +47,6 @@ pub(super) struct Search {
     changed_at: u64,
 }
 
-/// State of the ring when the writer looks at the active window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     /// Bytes in use now.

@@ -47,7 +47,6 @@ pub trait Membership: Send {
 struct Consumer {
     reader: NewReader,
     contract: OnFull,
-    /// Its position as last believed.
     position: u64,
     /// Since when it has been holding a full ring, and the position that it must reach for a new time limit.
     holding: Option<(Instant, u64)>,

@@ -95,7 +95,6 @@ impl Default for Signalling {
 }
 
 impl Signalling {
-    /// Code in shared memory.
     pub(crate) fn code(self) -> u32 {
         match self {
             Signalling::Every => 0,

@@ -52,7 +52,6 @@ impl Membership for Queue {
     }
 }
 
-/// Removes the reader from the ring when dropped.
 struct Leave {
     kept: Arc<Kept>,
     page: Shared<ReaderPage>,
@@ -78,7 +77,6 @@ struct View<L> {
     layout: L,
 }
 
-/// A reader's page as the reader and as the writer have it mapped.
 type TwoViews = (Shared<ReaderPage>, Shared<ReaderPage>);
 
 /// Makes a new value at each call.
@@ -172,7 +170,6 @@ mod mapped {
     use crate::ring::memory::{Geometry, RingMemory};
     use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
 
-    /// A map with the layout of the wanted kind.
     fn view<L: Layout + TryFrom<AnyLayout>>(map: RingMap) -> io::Result<View<L>> {
         let RingMap { words, payload, layout } = map;
         let other = |_| io::Error::new(io::ErrorKind::InvalidInput, "the ring is of another kind");

@@ -78,7 +78,6 @@ pub struct Reader<L: Layout = AnyLayout> {
     started: bool,
     /// Set once to why nothing more will come. Never taken back: a writer that wakes up late is not believed.
     over: Option<Nothing>,
-    /// Next unit to read.
     cursor: u64,
     /// Everything before this unit is taken.
     position: u64,
@@ -111,7 +110,6 @@ impl<L: Layout> std::fmt::Debug for Reader<L> {
     }
 }
 
-/// The parts of a reader; its keeper gives them.
 pub(crate) struct Parts<L> {
     pub words: Shared<RingWords>,
     pub page: Shared<ReaderPage>,
@@ -523,7 +521,6 @@ impl<L: Layout> Reader<L> {
         found
     }
 
-    /// The line that is cut when the writer is gone.
     #[cfg(not(loom))]
     pub(crate) fn line(&self) -> Option<&Lifeline> {
         self.line.as_ref()
@@ -576,7 +573,6 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Sleeps once; says whether the bell rang or something was there already.
     fn sleep(&mut self, timed: bool, left: Option<Duration>) -> bool {
         self.counters.waits += 1;
         // Relaxed, like every read up to the sleep: the fence orders it behind what was done before the bell rang.

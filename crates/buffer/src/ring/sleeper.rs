@@ -63,7 +63,6 @@ pub struct Needed {
     pub(super) rings: bool,
     /// The reader has a line: it may be gone although nothing says so.
     pub(super) has_line: bool,
-    /// How much longer it may hold the ring.
     pub(super) hold: Option<Duration>,
 }
 

@@ -69,7 +69,6 @@ pub struct WriterCounters {
     pub waits: u64,
 }
 
-/// Blocks between two signals, as asked for.
 fn blocks_between(signalling: Signalling) -> u32 {
     match signalling {
         Signalling::Every => 1,
@@ -78,7 +77,6 @@ fn blocks_between(signalling: Signalling) -> u32 {
     }
 }
 
-/// The descriptor changed to name a block of this ring.
 #[inline]
 fn ours(about: Descriptor) -> Descriptor {
     Descriptor { ring: RingId(0), generation: Generation(0), ..about }
@@ -92,9 +90,7 @@ pub struct Writer<L: Layout = AnyLayout> {
     consumers: Consumers,
     membership: Box<dyn Membership>,
     epoch: u32,
-    /// Units written.
     head: u64,
-    /// Bytes of payload used up.
     bytes: u64,
     signalling: Signalling,
     /// Light fences are enough: other processes can run a fence for this one.
@@ -115,7 +111,6 @@ pub struct Writer<L: Layout = AnyLayout> {
     /// Was the ring too full for some block since the last look at the active window?
     was_full: bool,
     counters: WriterCounters,
-    /// Counts in the rings before this one.
     before: WriterCounters,
 }
 
@@ -376,7 +371,6 @@ impl<L: Layout> Writer<L> {
         Ok(())
     }
 
-    /// Claims room for a block of `len` bytes, if there is any.
     #[inline]
     fn room_for(&mut self, len: u64) -> Result<Claim, NotWritten> {
         self.meet()?;
@@ -432,7 +426,6 @@ impl<L: Layout> Writer<L> {
         self.publish(1);
     }
 
-    /// Publishes everything placed so far; wakes the readers that need it.
     #[inline]
     fn publish(&mut self, blocks: u32) {
         if self.head >= self.next_mark {
@@ -510,7 +503,6 @@ impl<L: Layout> Writer<L> {
         self.say_counts();
     }
 
-    /// Publishes the counts so far.
     fn say_counts(&self) {
         let counts = &self.words.counts.0;
         counts.blocks.store(self.counters.blocks, Ordering::Relaxed);

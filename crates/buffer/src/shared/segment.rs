@@ -76,7 +76,6 @@ pub struct Segment {
     fd: OwnedFd,
     bytes: usize,
     page_bytes: usize,
-    /// Are all pages of a map present from the beginning?
     populates: bool,
 }
 

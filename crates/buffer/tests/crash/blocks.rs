@@ -24,7 +24,6 @@ pub fn len(kind: RingKind, n: u64) -> usize {
     if kind != RingKind::P && n % 11 == 7 { 1500 } else { 1 + (n * 37 % 200) as usize }
 }
 
-/// One byte of block `n` at offset `at`. Never [`JUNK`].
 fn byte(n: u64, at: u64) -> u8 {
     ((n.wrapping_mul(0x9e37_79b9) >> 7).wrapping_add(at.wrapping_mul(7)) % 0xee) as u8
 }
@@ -33,7 +32,6 @@ fn stream_byte(position: u64) -> u8 {
     ((position.wrapping_mul(0x9e37_79b9) >> 9) % 0xee) as u8
 }
 
-/// The bytes of block `n`; for a stream, those after position `head`.
 pub fn bytes(kind: RingKind, n: u64, head: u64) -> Vec<u8> {
     let len = len(kind, n) as u64;
     match kind {
@@ -42,17 +40,14 @@ pub fn bytes(kind: RingKind, n: u64, head: u64) -> Vec<u8> {
     }
 }
 
-/// The descriptor's facts about block `n`.
 pub fn about(n: u64) -> Descriptor {
     Descriptor { time: n, class: Class(n as u32 ^ 0x5555), ..Descriptor::default() }
 }
 
-/// A descriptor of a block in another ring.
 pub fn elsewhere(n: u64) -> Descriptor {
     Descriptor { pos: n.wrapping_mul(0x1_0001), len: n as u32 | 1, ring: RingId(9), ..about(n) }
 }
 
-/// Writes block `n` if there is room.
 pub fn try_write(writer: &mut Writer, n: u64) -> Result<(), NotWritten> {
     use buffer::ring::layout::Layout;
     let kind = writer.layout().kind();
@@ -60,7 +55,6 @@ pub fn try_write(writer: &mut Writer, n: u64) -> Result<(), NotWritten> {
     writer.try_write(about(n), &bytes)
 }
 
-/// Writes block `n`, waiting for room.
 pub fn write(writer: &mut Writer, n: u64, deadline: Instant) -> Result<(), NotWritten> {
     use buffer::ring::layout::Layout;
     let bytes = bytes(writer.layout().kind(), n, writer.head());
@@ -85,7 +79,6 @@ impl Seeing {
         Seeing { kind, first, got: 0, next: first.unwrap_or(0) }
     }
 
-    /// Are these the bytes and the facts of the block?
     pub fn is_right(&self, seen: &Seen, bytes: &[u8]) -> bool {
         let n = seen.block.time;
         let class = match self.kind {
@@ -103,7 +96,6 @@ impl Seeing {
             && bytes.iter().enumerate().all(|(at, found)| *found == byte(n, at as u64))
     }
 
-    /// Reads a block (in a stream: some bytes) if there is one.
     pub fn step(&mut self, reader: &mut Reader) -> Result<(), Nothing> {
         let seen = reader.peek()?;
         let seen = reader.first(seen, 300);
@@ -141,7 +133,6 @@ impl Seeing {
     }
 }
 
-/// A reader that checks each block.
 #[derive(Debug)]
 pub struct Checker {
     pub reader: Reader,
@@ -155,7 +146,6 @@ impl Checker {
         Checker { reader, seeing: Seeing::new(kind, Some(0)) }
     }
 
-    /// A reader that begins anywhere.
     #[cfg(feature = "kill-points")]
     pub fn attach_late(ring: &mut Ring, kind: RingKind, from: From) -> Checker {
         let reader = ring.attach(OnFull::Overwrite, None, from).expect("there is room for readers");
@@ -170,7 +160,6 @@ impl Checker {
         self.seeing.step(&mut self.reader)
     }
 
-    /// Reads all blocks, and returns why there are no more.
     pub fn drain(&mut self) -> Nothing {
         for _ in 0..100_000 {
             match self.step() {

@@ -27,7 +27,6 @@ fn packet(number: usize) -> Vec<u8> {
     (0..LENGTHS[number]).map(|at| (at * 7 + number * 31) as u8).collect()
 }
 
-/// The driver's work: it looks at its doorbells, sends one packet, delivers all, and sends the rest.
 fn drive(mut driver: Driver, bells: &Bells, board: Scoreboard) {
     look(bells);
     driver.take().unwrap().unwrap();
@@ -50,7 +49,6 @@ fn drive(mut driver: Driver, bells: &Bells, board: Scoreboard) {
     driver.close(libc::ENETDOWN);
 }
 
-/// The application's work: it sends all packets, reads those it received, and closes the flow.
 fn apply(mut application: Application, bells: &Bells, board: Scoreboard) {
     look(bells);
     for number in 0..LENGTHS.len() {
@@ -65,7 +63,6 @@ fn apply(mut application: Application, bells: &Bells, board: Scoreboard) {
     board.set(CLOSED, 1);
 }
 
-/// Each side's preparation for a sleep.
 fn look(bells: &Bells) {
     assert!(!bells.fall_asleep());
     bells.news(|channel| assert_eq!(channel, CHANNEL));

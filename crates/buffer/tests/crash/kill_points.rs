@@ -15,7 +15,6 @@ const SLEEPS: usize = 2;
 const SEEN: usize = 3;
 const GO: usize = 4;
 
-/// The writer's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writes {
     Write,
@@ -23,15 +22,10 @@ enum Writes {
     Forward,
     Flush,
     Close,
-    /// Writes only a part of its bytes, for streams.
     Some,
-    /// Waits for a reader that holds the ring.
     Wait,
-    /// Drops blocks for which a reader leaves no room.
     Drop,
-    /// Demotes a reader.
     Demote,
-    /// Learns of readers that joined and left.
     Join,
 }
 
@@ -57,7 +51,6 @@ impl Writes {
         }
     }
 
-    /// The contracts of the readers.
     fn contracts(self, scene: Scene) -> &'static [OnFull] {
         match (self, scene) {
             (Writes::Wait | Writes::Demote, _) => &[OnFull::Wait, OnFull::Overwrite, OnFull::Shared],
@@ -70,7 +63,6 @@ impl Writes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
-    /// Readers have read all blocks.
     Caught,
     /// The writer overwrites blocks that a reader is reading.
     Lapping,
@@ -331,7 +323,6 @@ fn a_writer_may_stop_at_each_store_and_wake_when_its_ring_is_retired() {
     }
 }
 
-/// The reader's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reads {
     Peek,
@@ -425,7 +416,6 @@ fn a_reader_may_die_at_each_store() {
     eprintln!("{all:5} points: reader, in all");
 }
 
-/// A writer sleeps for want of room; its reader dies while it tells what it took.
 fn one_waker(kind: RingKind, at: u64, board: Scoreboard) -> bool {
     board.clear();
     let (mut ring, mut writer) = blocks::ring(kind, Signalling::Batched(2));

@@ -11,12 +11,10 @@ use buffer::ring::{From, NotWritten, Nothing, OnFull, RingKind, Signalling};
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-/// Words of the scoreboard.
 const BEGUN: usize = 0;
 const PUBLISHED: usize = 1;
 const READY: usize = 2;
 
-/// A keeper in a child, and its ring.
 fn keep(kind: RingKind, folder: &tempfile::TempDir, board: Scoreboard) -> (Child, Named) {
     board.clear();
     let path = folder.path().join(kind.name());
@@ -239,7 +237,6 @@ fn a_writer_whose_keeper_died_before_its_reader_is_held_no_longer() {
             std::thread::sleep(Duration::from_millis(100));
             child.kill()
         });
-        // More than the ring holds, and no deadline.
         for n in 0..1000 {
             writer.writer().write(Default::default(), &[n as u8; 64], None).unwrap();
         }

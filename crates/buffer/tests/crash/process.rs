@@ -12,7 +12,6 @@ pub fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a child ended, or that it stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Exited(i32),
@@ -55,12 +54,10 @@ impl Child {
         }
     }
 
-    /// How it has ended; `None` if it has not.
     pub fn ended(&mut self) -> Option<Status> {
         self.look(libc::WNOHANG)
     }
 
-    /// Waits until it has ended or stopped.
     pub fn wait(&mut self) -> Status {
         self.look(libc::WUNTRACED).expect("it is waited for")
     }
@@ -94,7 +91,6 @@ impl Child {
         self.ended
     }
 
-    /// Kills it, and returns how it ended.
     pub fn kill(&mut self) -> Status {
         self.signal(libc::SIGKILL);
         self.wait()
@@ -119,7 +115,6 @@ impl Drop for Child {
     }
 }
 
-/// Kills this process, as if from outside.
 #[cfg(feature = "kill-points")]
 pub fn die() {
     // SAFETY: kill takes numbers.
@@ -166,7 +161,6 @@ impl Scoreboard {
         (0..Scoreboard::WORDS).for_each(|index| self.set(index, 0));
     }
 
-    /// Waits until a word is not 0.
     pub fn await_set(&self, index: usize) {
         let deadline = soon();
         while self.get(index) == 0 {

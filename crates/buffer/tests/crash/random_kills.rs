@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 const KILLS: u64 = 200;
 
-/// Longest time before a death.
 const LATEST_US: u64 = 1500;
 
 /// Words of the scoreboard: blocks (in a stream: bytes) begun, and published; the last block that each reader has seen.
@@ -39,7 +38,6 @@ fn pause(us: u64) {
     }
 }
 
-/// The work of a reader process: reads until the end.
 fn read(checker: &mut Checker, board: Scoreboard, place: usize) {
     board.set(READY + place, 1);
     let why = checker.read_to_the_end(soon());
@@ -47,7 +45,6 @@ fn read(checker: &mut Checker, board: Scoreboard, place: usize) {
     if checker.reader.contract().holds() {
         assert_eq!(checker.lost(), 0, "{checker:?}");
     }
-    // For an overtaken reader, the last block it saw.
     board.set(SEEN + place, checker.seeing.next);
 }
 

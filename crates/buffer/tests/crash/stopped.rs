@@ -5,7 +5,6 @@ use crate::process::{Child, Scoreboard, Status, alone, some_day, soon};
 use buffer::ring::{NotWritten, Nothing, OnFull, RingKind, Signalling};
 use std::time::{Duration, Instant};
 
-/// Words of the scoreboard.
 const WRITTEN: usize = 0;
 const READY: usize = 1;
 const LOST: usize = 2;
@@ -59,7 +58,6 @@ fn a_stopped_writer_that_wakes_late_alters_nothing_live() {
     }
 }
 
-/// The stopped reader and another one, each in a process; the writer is this process.
 fn one_mix(kind: RingKind, stopped: OnFull, other: OnFull, board: Scoreboard) {
     board.clear();
     let (mut ring, mut writer) = blocks::ring(kind, Signalling::Every);

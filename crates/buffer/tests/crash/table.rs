@@ -44,7 +44,6 @@ fn stores(line: &str) -> Vec<String> {
     found
 }
 
-/// How often each target is stored to, by file.
 type Counts = BTreeMap<(String, String), usize>;
 
 fn in_code() -> Counts {

@@ -15,10 +15,8 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time limit for anything that should not need waiting at all.
 const LONG: Duration = Duration::from_secs(5);
 
-/// A keeper in a thread of its own, and its ring.
 struct Kept {
     named: Named,
     keeper: Option<JoinHandle<io::Result<()>>>,
@@ -30,7 +28,6 @@ impl Kept {
         Kept::after(|_| {})
     }
 
-    /// A keeper that serves its clients only after `first` has returned.
     fn after(first: impl FnOnce(&Path)) -> Kept {
         Kept::with(Policy::default(), first)
     }
@@ -59,7 +56,6 @@ impl Drop for Kept {
     }
 }
 
-/// A client that sends what the test tells it to.
 struct Client(OwnedFd);
 
 impl Client {
@@ -294,7 +290,6 @@ fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
     drop(line);
 }
 
-/// A member of the group counts as one, whichever group it acts for now.
 #[test]
 fn members_of_the_group_are_all_who_are_in_it() {
     if !is_root() {

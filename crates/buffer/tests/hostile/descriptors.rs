@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 const BYTES: usize = 4 * PAGE_BYTES;
 
-/// A segment as readers get it.
 fn sealed() -> (Segment, OwnedFd) {
     let segment = Segment::create("hostile", BYTES, Pages::Normal).unwrap();
     segment.seal_for_readers().unwrap();
@@ -138,7 +137,6 @@ fn a_segment_of_another_geometry_is_refused() {
     let memory = RingMemory::create("hostile", sound, Pages::Normal, 0).unwrap();
     memory.segment().seal_for_readers().unwrap();
     let receive = |geometry| RingMemory::receive(memory.segment().read_only_fd().unwrap(), geometry, Access::Read);
-    // Invalid geometries: refused before anything is mapped.
     let unsound = [
         Geometry { payload_bytes: 0, ..sound },
         Geometry { payload_bytes: 5000, ..sound },

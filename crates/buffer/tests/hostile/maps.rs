@@ -35,7 +35,6 @@ pub fn writable(name: &str) -> Vec<Victim> {
 }
 
 impl Victim {
-    /// The eight-byte word with this index, modulo the number of words.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         let offset = index % (self.len / 8) * 8;
         // SAFETY: inside a writable map, which stays as long as the test uses it; aligned; all users use it as atomics.

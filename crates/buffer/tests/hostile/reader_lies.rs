@@ -16,14 +16,11 @@ fn read(reader: &mut Reader, wanted: usize) -> Option<Vec<u8>> {
     reader.take(&seen).ok().map(|()| bytes)
 }
 
-/// Stores the next lie to a page.
 fn lie(page: &Victim, how: u64, dice: &mut Dice) {
     match how {
-        // Only the position: backwards, far ahead, or random.
         0 => page.word(0).store(0, Ordering::Release),
         1 => page.word(0).store(u64::MAX, Ordering::Release),
         2 => page.word(0).store(dice.roll() >> (dice.roll() % 64), Ordering::Release),
-        // All words.
         _ => (0..32).for_each(|word| {
             let value = dice.roll();
             page.word(word).store([0, u64::MAX, value, value >> (value % 64)][(value % 4) as usize], Ordering::Release);
@@ -34,7 +31,6 @@ fn lie(page: &Victim, how: u64, dice: &mut Dice) {
 fn check(kind: RingKind, contract: OnFull, how: u64) {
     let (mut ring, mut writer) =
         Ring::create(Geometry::new(kind, 4096, 16), Pages::Normal, Signalling::Batched(2)).unwrap();
-    // The liar may hold the ring for a time.
     let hold = Some(Duration::from_millis(2));
     let _liar = ring.attach(contract, hold, From::Next).unwrap();
     let [page] = maps::writable("streamline-reader")[..] else { panic!("there is one page of a reader") };

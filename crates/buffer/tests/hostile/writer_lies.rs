@@ -37,7 +37,6 @@ fn scene(kind: RingKind, signalling: Signalling) -> Scene {
     Scene { _ring: ring, writer, readers, victims }
 }
 
-/// Counts of how looks ended.
 #[derive(Debug, Default)]
 struct Tally {
     good: u64,
@@ -52,7 +51,6 @@ impl Tally {
     }
 }
 
-/// Makes every call of a reader, a few times.
 fn use_reader(reader: &mut Reader, scratch: &mut Vec<u8>, tally: &mut Tally) {
     let began = Instant::now();
     for _ in 0..3 {

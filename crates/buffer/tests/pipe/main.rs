@@ -21,7 +21,6 @@ fn pair(kind: RingKind) -> (Local, PipeWriter, PipeReader) {
     Local::pair(Geometry::new(kind, 4096, 16), Signalling::default()).unwrap()
 }
 
-/// A keeper in a thread of its own, and its ring.
 struct Kept {
     name: String,
     keeper: Option<JoinHandle<io::Result<()>>>,
@@ -63,13 +62,11 @@ fn kind_of<T>(result: io::Result<T>) -> Result<T, i32> {
     result.map_err(|error| error.raw_os_error().unwrap_or_else(|| panic!("{error} is none of the system's")))
 }
 
-/// Is the reader's descriptor readable now?
 fn readable(reader: &mut PipeReader) -> bool {
     let fd = reader.poll_fd().unwrap();
     rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() > 0
 }
 
-/// Does the reader's descriptor become readable soon?
 fn becomes_readable(reader: &mut PipeReader) -> bool {
     let fd = reader.poll_fd().unwrap();
     let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
@@ -741,7 +738,6 @@ fn many_blocks_at_a_time_are_the_same_blocks() {
                 }
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{kind:?}"),
             }
-            // First a part of the blocks, then the rest.
             let some = got.len() + 300;
             assert!(reader.copy_blocks_to(&mut got, some).unwrap(), "{kind:?}");
             assert!(kind != RingKind::C || got.len() <= some);

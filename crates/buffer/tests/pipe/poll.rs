@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Does the writer's descriptor become writable within `wait`, for `room` bytes?
 fn writable_in(writer: &mut PipeWriter, room: usize, wait: Duration) -> bool {
     let fd = writer.poll_fd(room).unwrap();
     let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
@@ -81,7 +80,6 @@ fn who_polls_for_room_writes_everything_whoever_is_faster() {
                 match writer.write(&bytes[done..]) {
                     Ok(len) => done += len,
                     Err(error) => {
-                        // Room for one byte is not enough for a whole block.
                         assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{kind:?}");
                         assert!(writable_in(&mut writer, bytes.len() - done, LONG), "{kind:?}: block {n}");
                     }

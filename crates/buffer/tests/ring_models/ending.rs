@@ -49,7 +49,6 @@ fn who_follows_a_writer_to_another_ring_misses_nothing() {
     }
 }
 
-/// The writer dies, and its keeper, another process, learns of it: sleepers are woken, and get what was published.
 #[test]
 fn a_retired_ring_wakes_who_sleeps() {
     for (signalling, is_met) in [(Signalling::Every, true), (Signalling::Never, true), (Signalling::Never, false)] {
@@ -75,7 +74,6 @@ fn a_retired_ring_wakes_who_sleeps() {
     }
 }
 
-/// A writer that was only stopped wakes up late: readers do not believe what it writes then.
 #[test]
 fn what_a_writer_writes_after_it_was_retired_is_not_read_for_ever() {
     check(|| {

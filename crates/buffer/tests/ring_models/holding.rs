@@ -8,7 +8,6 @@ use loom::thread;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The reader gets all blocks, as they were written, in order.
 #[test]
 fn a_wait_reader_gets_every_block_whole() {
     for kind in RingKind::ALL {
@@ -39,7 +38,6 @@ fn a_wait_reader_gets_every_block_whole() {
     }
 }
 
-/// A block for which a DropNewest reader leaves no room is dropped and counted; the reader gets all others.
 #[test]
 fn a_drop_newest_reader_gets_every_block_that_was_not_dropped() {
     for kind in [RingKind::C, RingKind::P, RingKind::D] {
@@ -70,7 +68,6 @@ struct Beside(Vec<UnsafeCell<u8>>);
 // SAFETY: tested instead of proven: the checker's cells report every access that is not ordered after the one before.
 unsafe impl Sync for Beside {}
 
-/// A unit is written again after it was read, and not before.
 #[test]
 fn a_unit_is_free_after_it_was_taken() {
     for (contract, tells_late) in [(OnFull::Wait, false), (OnFull::DropNewest, false), (OnFull::Wait, true)] {
@@ -116,8 +113,6 @@ fn a_unit_is_free_after_it_was_taken() {
     }
 }
 
-/// A reader that holds the full ring beyond its limit is overtaken. It finds out which blocks are not whole and what
-/// its contract is now, and counts its losses.
 #[test]
 fn a_demoted_reader_finds_out() {
     for (kind, contract) in [
@@ -159,7 +154,6 @@ fn a_demoted_reader_finds_out() {
     }
 }
 
-/// The writer waits for the slower one of two readers.
 #[test]
 fn the_slowest_of_two_is_waited_for() {
     check(|| {

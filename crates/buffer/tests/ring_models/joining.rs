@@ -51,7 +51,6 @@ fn who_comes_at_the_end_gets_what_was_written_for_it() {
     });
 }
 
-/// A writer that sleeps for a reader goes on when that one leaves, and meets new readers before it writes.
 #[test]
 fn who_comes_while_the_ring_is_full_gets_what_is_written_next() {
     check(|| {
@@ -70,7 +69,6 @@ fn who_comes_while_the_ring_is_full_gets_what_is_written_next() {
     });
 }
 
-/// The next reader gets the place of one that left: neither mistakes the other's contract for its own.
 #[test]
 fn a_place_is_used_again() {
     check(|| {
@@ -92,7 +90,6 @@ fn a_place_is_used_again() {
     });
 }
 
-/// A reader that leaves gives back the room it held.
 #[test]
 fn who_leaves_holds_nothing() {
     check(|| {

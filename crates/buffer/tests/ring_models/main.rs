@@ -29,7 +29,6 @@ mod watching;
 use buffer::Descriptor;
 use buffer::ring::{NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Seen, Signalling, Writer};
 
-/// Tries every order.
 fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
@@ -37,7 +36,6 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A ring of this kind with room for `blocks` blocks of one byte.
 fn ring(kind: RingKind, blocks: usize, signalling: Signalling) -> (Ring, Writer) {
     // With its header, a block of a v-ring takes 24 bytes.
     let bytes = if kind == RingKind::V { 32 * blocks } else { blocks };
@@ -64,7 +62,6 @@ fn check_meetings(kind: RingKind, model: impl Fn(Ring, Writer, Reader) + Copy + 
     }
 }
 
-/// A reader that the writer knows.
 fn reader(ring: &mut Ring, writer: &mut Writer, contract: OnFull) -> Reader {
     let before = writer.readers();
     let reader = newcomer(ring, contract);
@@ -72,14 +69,12 @@ fn reader(ring: &mut Ring, writer: &mut Writer, contract: OnFull) -> Reader {
     reader
 }
 
-/// A reader that the writer has yet to meet.
 fn newcomer(ring: &mut Ring, contract: OnFull) -> Reader {
     let mut reader = ring.attach(contract, None, buffer::ring::From::Next).unwrap();
     reader.set_patience(Patience::NONE);
     reader
 }
 
-/// The facts about block `n`; the first block is 1.
 fn about(n: u8) -> Descriptor {
     Descriptor { time: n.into(), ..Descriptor::default() }
 }
@@ -88,7 +83,6 @@ fn try_write(writer: &mut Writer, n: u8) -> Result<(), NotWritten> {
     writer.try_write(about(n), &[n])
 }
 
-/// Waits for room.
 fn write(writer: &mut Writer, n: u8) {
     writer.write(about(n), &[n], None).unwrap();
 }

@@ -36,7 +36,6 @@ fn what_was_overwritten_is_never_taken_for_whole() {
     }
 }
 
-/// A reader that is several blocks behind is overtaken again while it finds that out.
 #[test]
 fn who_is_overtaken_twice_counts_both() {
     check(|| {
@@ -55,7 +54,6 @@ fn who_is_overtaken_twice_counts_both() {
     });
 }
 
-/// A block that was begun and given up may have overwritten what a reader is reading; that reader finds out.
 #[test]
 fn what_was_begun_and_given_up_counts_as_overwritten() {
     for kind in [RingKind::P, RingKind::V] {
@@ -73,7 +71,6 @@ fn what_was_begun_and_given_up_counts_as_overwritten() {
     }
 }
 
-/// Shared readers are overtaken one by one, and do not hold the ring.
 #[test]
 fn shared_readers_hold_nothing_and_count_exactly() {
     check(|| {

@@ -5,7 +5,6 @@ use buffer::ring::{Nothing, OnFull, Patience, RingKind, Signalling};
 use loom::thread;
 use std::time::Duration;
 
-/// A block wakes a sleeping reader, also one that the writer has yet to meet.
 #[test]
 fn no_wake_up_of_a_reader_is_lost() {
     check_meetings(RingKind::D, |_ring, mut writer, mut reader| {
@@ -39,7 +38,6 @@ fn no_wake_up_of_a_timed_sleeper_is_lost() {
     });
 }
 
-/// The end wakes a sleeping reader.
 #[test]
 fn no_end_is_slept_through() {
     check_meetings(RingKind::D, |_ring, writer, mut reader| {
@@ -49,7 +47,6 @@ fn no_end_is_slept_through() {
     });
 }
 
-/// A reader that takes a block wakes a writer that sleeps for want of room.
 #[test]
 fn no_wake_up_of_a_writer_is_lost() {
     check(|| {
@@ -66,7 +63,6 @@ fn no_wake_up_of_a_writer_is_lost() {
     });
 }
 
-/// So does a reader that leaves without having taken anything.
 #[test]
 fn a_writer_that_sleeps_is_woken_by_who_leaves() {
     check(|| {
@@ -79,7 +75,6 @@ fn a_writer_that_sleeps_is_woken_by_who_leaves() {
     });
 }
 
-/// Both sides sleep by turns.
 #[test]
 fn nobody_sleeps_for_ever_in_a_ring_of_one_block() {
     for signalling in SIGNALLINGS {

@@ -12,7 +12,6 @@ use loom::sync::Mutex;
 use loom::thread;
 use std::sync::Arc;
 
-/// A block for its reader wakes a sleeper, whether or not the writer has met the reader.
 #[test]
 fn a_sleeper_is_woken_by_what_comes() {
     check_meetings(RingKind::P, |_ring, mut writer, mut reader| {
@@ -32,7 +31,6 @@ fn a_sleeper_is_woken_by_what_comes() {
     });
 }
 
-/// The end wakes a sleeper, and so does any of the other words.
 #[test]
 fn a_sleeper_is_woken_by_the_end_and_by_other_words() {
     #[derive(Clone, Copy)]
@@ -73,7 +71,6 @@ fn a_sleeper_is_woken_by_the_end_and_by_other_words() {
     }
 }
 
-/// A ring to which unit 0 was forwarded.
 #[derive(Clone)]
 struct Sink(Arc<Mutex<Writer>>);
 
@@ -133,7 +130,6 @@ impl Event for Word {
 }
 
 impl Word {
-    /// Like poll(2).
     fn wait(&self) {
         while self.0.load(Ordering::Acquire) == 0 {
             futex::wait(&self.0, 0, None);
@@ -255,7 +251,6 @@ fn a_descriptor_is_writable_when_there_is_room() {
     }
 }
 
-/// A writer that sleeps for room without its lock wakes when a reader takes a block, and when it leaves.
 #[test]
 fn a_writer_that_sleeps_without_its_lock_is_woken() {
     for takes in [true, false] {
@@ -280,7 +275,6 @@ fn a_writer_that_sleeps_without_its_lock_is_woken() {
     }
 }
 
-/// A writer that goes on in another ring waits for all holding readers of the first, whichever is slower.
 #[test]
 fn who_waits_for_two_readers_is_woken_by_the_slower_one() {
     check(|| {
@@ -302,7 +296,6 @@ fn who_waits_for_two_readers_is_woken_by_the_slower_one() {
     });
 }
 
-/// Watchers of a ring are also rung for in the ring in which its writer goes on.
 #[test]
 fn who_watches_goes_on_watching_in_another_ring() {
     check(|| {

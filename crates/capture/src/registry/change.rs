@@ -15,7 +15,6 @@ use buffer::live::{EXPRESSIONS, LiveMemory, LiveReader};
 use program::ir::Program;
 use std::sync::Arc;
 
-/// A change of the ring of this key.
 pub(super) struct Change<'a> {
     shared: &'a Shared,
     key: Key,
@@ -61,7 +60,6 @@ impl Earlier {
 }
 
 impl Change<'_> {
-    /// Ends the change, so that another may begin.
     pub(super) fn end(self) -> Result<Earlier, CaptureError> {
         self.ring(|ring| Earlier { grace: ring.written.writer.grace(), memory: ring.memory.clone() })
     }
@@ -181,7 +179,6 @@ impl Change<'_> {
         Ok(Attachment { decided, past, ..attachment })
     }
 
-    /// Makes a place for a reader, if the device's budget has room for it.
     fn let_in(&self, new: New<'_>, bit: u8, first: u64) -> Result<Attachment, CaptureError> {
         let mut state = self.shared.lock();
         self.shared.afford(&state, &self.key, (new.user, None), new.cost)?;
@@ -258,7 +255,6 @@ impl Change<'_> {
 }
 
 impl State {
-    /// Gives up a ring that is unused.
     fn give_up_unused(&mut self, key: &Key) {
         if self.rings.get(key).is_some_and(Ring::is_unused) {
             self.given_up.extend(self.rings.remove(key));

@@ -62,10 +62,8 @@ pub(super) struct Ring {
     pub(super) is_stuck: bool,
 }
 
-/// One reader of a ring.
 pub(super) struct Reader {
     pub(super) id: u64,
-    /// Its user.
     pub(super) user: u32,
     pub(super) expression: Expression,
     /// The expression that will replace its own, until that is in force.
@@ -83,7 +81,6 @@ pub(super) struct Reader {
     progress: Progress,
 }
 
-/// A reader that went.
 struct Leaving {
     id: u64,
     bit: u8,
@@ -95,7 +92,6 @@ pub(super) struct New<'a> {
     pub(super) id: u64,
     pub(super) user: u32,
     pub(super) asked: &'a CaptureRequest,
-    /// The program of the capture request.
     pub(super) program: Option<Arc<Program>>,
     /// Its cost for a packet, in instructions.
     pub(super) cost: u32,
@@ -110,7 +106,6 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// The losses among `matched` packets.
     pub(super) fn lost(&self, matched: u64) -> u64 {
         self.progress.lost(&self.memory, self.bit, matched, self.first)
     }
@@ -185,7 +180,6 @@ impl Ring {
         })
     }
 
-    /// The expressions that are wanted from now on.
     pub(super) fn expressions(&self) -> Vec<Expression> {
         let program = self.shown.as_ref().map(Shown::program);
         let all = |bit| Expression { bit, program, direction: Direction::Both, sample: 1, counts: None };
@@ -242,7 +236,6 @@ impl Ring {
         if taken < places { Ok(()) } else { Err(self.full(places)) }
     }
 
-    /// The error for a ring that has `places` readers already.
     pub(super) fn full(&self, places: usize) -> CaptureError {
         let left = if places < EXPRESSIONS { ", and the last places are root's" } else { "" };
         let text = format!(
@@ -335,7 +328,6 @@ impl Ring {
         })
     }
 
-    /// The reader with this number.
     pub(super) fn reader(&mut self, id: u64) -> Result<&mut Reader, CaptureError> {
         let reader = self.readers.iter_mut().find(|reader| reader.id == id);
         reader.ok_or_else(|| CaptureError::new(CaptureErrorKind::Request, "there is no such reader"))

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The queue of those that want to change one ring.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     line: Mutex<Line>,
@@ -17,7 +16,6 @@ pub(super) struct Turns {
 #[derive(Debug, Default)]
 struct Line {
     taken: bool,
-    /// The user of the last turn.
     last_user: u32,
     last_ticket: u64,
     /// User and ticket of each waiter.
@@ -32,12 +30,10 @@ impl Line {
     }
 }
 
-/// A turn, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn(Arc<Turns>);
 
 impl Turns {
-    /// Waits for this user's turn.
     pub(super) fn take(self: Arc<Turns>, user: u32) -> Turn {
         let mut line = self.lock();
         line.last_ticket += 1;

@@ -40,7 +40,6 @@ fn nobody_waits_for_programs_that_are_loaded_for_somebody_else() {
                 registry.close(&[closes.id]);
                 assert_eq!(registry.gone(&[closes.id, goes.id]), [closes.id].into());
             }
-            // Another device is opened, read and closed.
             let elsewhere = open(3, "played1").unwrap();
             assert_eq!(registry.states().len(), 2);
             registry.close(&[elsewhere.id]);

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-/// A device whose packets a test makes.
 pub(crate) struct Played {
     ring: Ring,
     name: String,
@@ -31,11 +30,9 @@ pub(crate) struct Played {
 pub(crate) struct Does {
     /// The step that fails, counted from 1 from now on; 0 for none.
     pub(crate) fails: Arc<AtomicU32>,
-    /// How often they were given expressions.
     pub(crate) sets: Arc<AtomicU32>,
     /// Number of tests in the programs of the last expressions.
     pub(crate) blocks: Arc<AtomicU32>,
-    /// Number of promiscuous devices.
     pub(crate) promiscuous: Arc<AtomicI32>,
     /// The devices are unplugged.
     pub(crate) gone: Arc<AtomicBool>,
@@ -43,7 +40,6 @@ pub(crate) struct Does {
     pub(crate) slow: Arc<Mutex<Option<Slow>>>,
 }
 
-/// A device's pause.
 pub(crate) struct Slow {
     device: &'static str,
     says: mpsc::Sender<()>,
@@ -83,7 +79,6 @@ impl Drop for Played {
 pub(crate) struct Player {
     pub(crate) halves: Arc<Mutex<VecDeque<Copying>>>,
     pub(crate) does: Does,
-    /// For the next device.
     pub(crate) lingers: Arc<Mutex<Option<mpsc::Receiver<()>>>>,
     pub(crate) alive: Arc<()>,
 }
@@ -180,7 +175,6 @@ pub(crate) fn capture_request() -> CaptureRequest {
     CaptureRequest { device: "played0".into(), ring_bytes: 1 << 20, ..CaptureRequest::default() }
 }
 
-/// Passes packets whose first byte is `byte`.
 pub(crate) fn first_byte(byte: u8) -> Vec<Instruction> {
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     vec![at(0x30, 0, 0, 0), at(0x15, 0, 1, byte.into()), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)]

@@ -44,7 +44,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Says which of its devices are missing.
 fn of_devices(session: &Session, design: &Design) -> Vec<String> {
     let mut missing = Vec::new();
     for node in &design.plan.nodes {

@@ -17,7 +17,6 @@ pub(crate) struct Args {
     text: String,
 }
 
-/// A suggestion.
 #[derive(Debug, PartialEq, Eq)]
 struct Candidate {
     /// Replaces the word that is being typed.
@@ -38,7 +37,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     crate::print_data(&lines.collect::<String>())
 }
 
-/// Splits the text: the part that stays, and the suggestions for its end.
 fn candidates(text: &str) -> (&str, Vec<Candidate>) {
     let Typed { separator, words, start } = typed(text);
     let (kept, word) = text.split_at(start);
@@ -59,7 +57,6 @@ fn candidates(text: &str) -> (&str, Vec<Candidate>) {
     (kept, candidates)
 }
 
-/// Does this character end a filter?
 fn is_separator(character: char) -> bool {
     matches!(character, '|' | '{' | '}' | '+' | ';' | '(' | ')' | '>')
 }
@@ -67,9 +64,7 @@ fn is_separator(character: char) -> bool {
 /// The text since the last separator.
 struct Typed<'a> {
     separator: Option<char>,
-    /// Complete words.
     words: Vec<&'a str>,
-    /// Where the unfinished word begins.
     start: usize,
 }
 
@@ -131,7 +126,6 @@ fn of_filter(kind: &Kind, given: &[&str], word: &str) -> Vec<Candidate> {
     found
 }
 
-/// Suggests values of a parameter, if they can be listed.
 fn values(param: &Param, word: &str) -> Vec<Candidate> {
     let fits = |value: &&str| value.starts_with(word);
     match param.kind {
@@ -149,7 +143,6 @@ fn values(param: &Param, word: &str) -> Vec<Candidate> {
     }
 }
 
-/// Suggests files that begin with this word. A folder ends in a slash, so that typing can go on behind it.
 fn files(word: &str) -> Vec<Candidate> {
     let typed = word.trim_start_matches('"');
     let (folder, name) = typed.rsplit_once('/').map_or(("", typed), |(folder, name)| (&typed[..=folder.len()], name));

@@ -169,7 +169,6 @@ fn own_command(option: &str) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// A helper process, which runs until the daemon ends.
 fn helper(run: fn() -> std::io::Result<()>) -> Outcome {
     // A signal that ends the daemon may reach all its processes. The helpers ignore it and end by themselves, after the daemon.
     crate::signals::outlive().and_then(|()| run()).map_err(|_| CommandError::ToldFailed)

@@ -45,7 +45,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Makes a folder under a name that is not in use.
 fn fresh_folder(within: &Path) -> Result<PathBuf, CommandError> {
     for number in 1..1000 {
         let name = if number == 1 { "streamline-demo".to_string() } else { format!("streamline-demo-{number}") };

@@ -27,7 +27,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     crate::print_text(&table.text())
 }
 
-/// Devices of this process's network namespace.
 pub(crate) fn list() -> std::io::Result<Vec<Device>> {
     device::list(&Namespace::current()?).map_err(std::io::Error::other)
 }

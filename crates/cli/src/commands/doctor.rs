@@ -25,7 +25,6 @@ pub(crate) struct Args {
 struct Finding {
     what: &'static str,
     good: bool,
-    /// The result of the check.
     found: String,
     /// The cost if the need is not met.
     cost: &'static str,

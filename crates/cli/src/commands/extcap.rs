@@ -190,7 +190,6 @@ arg {number=0}{call=--request}{display=Request}{tooltip=ethernet eth0 | sample 1
 arg {number=1}{call=--daemon}{display=Daemon}{tooltip=Its socket, if not the usual one}{type=string}
 ";
 
-/// The request to run, without the sink for its frames.
 fn request(args: &Args, interface: &str) -> Result<String, CommandError> {
     let Some(device) = device(interface) else {
         let text = args.request.clone().filter(|text| !text.trim().is_empty());
@@ -201,7 +200,6 @@ fn request(args: &Args, interface: &str) -> Result<String, CommandError> {
         Some(part) => format!("{device}@{part}"),
         None => device.to_string(),
     };
-    // A quoted value.
     name = name.replace('\\', "\\\\").replace('"', "\\\"");
     Ok(format!("ethernet \"{name}\" snaplen={}", args.snaplen))
 }
@@ -239,7 +237,6 @@ fn watch(fifo: OwnedFd, stop: StopFlag) -> std::io::Result<()> {
         loop {
             let mut fds = [PollFd::new(&fifo, PollFlags::empty())];
             match poll(&mut fds, None) {
-                // Interrupted: wait again.
                 Err(rustix::io::Errno::INTR) => {}
                 // The reader closed the FIFO (poll(2) reports no more than that), or the FIFO cannot be watched.
                 _ => return stop.stop(),

@@ -47,7 +47,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
 pub(crate) enum Examples {
     /// The beginning, on one line.
     Short,
-    /// Everything.
     Full,
 }
 
@@ -63,7 +62,6 @@ fn short(output: &str) -> String {
     line.chars().take(SHORT - 3).chain("...".chars()).collect()
 }
 
-/// A filter's manual.
 pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
     let mut text = format!("{} - {}\n", kind.name, kind.summary);
     let _ = writeln!(
@@ -135,7 +133,6 @@ pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
     text
 }
 
-/// Text in lines of at most `width` characters.
 fn filled(text: &str, width: usize) -> String {
     let mut out = String::new();
     for paragraph in text.split("\n\n") {

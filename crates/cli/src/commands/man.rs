@@ -76,7 +76,6 @@ fn push_names(names: &mut String, name: &str, command: &clap::Command) {
     }
 }
 
-/// The source of a page.
 fn page(words: &[String]) -> Result<String, CommandError> {
     let cli = Cli::command();
     let registry = registry();
@@ -111,7 +110,6 @@ fn page(words: &[String]) -> Result<String, CommandError> {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// There is neither a subcommand nor a filter of this name.
 fn unknown(words: &[String], cli: &clap::Command) -> CommandError {
     let name = words.join(" ");
     let visible = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);

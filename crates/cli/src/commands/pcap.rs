@@ -1,8 +1,7 @@
 //! `streamline pcap`: runs an unmodified libpcap program on a shared capture.
 //!
-//! Only the environment changes: the loader puts `libstreamline_pcap.so` before libpcap. The loader ignores it for a
-//! program with more rights than its user, and for one without shared libraries. Both are reported before the program
-//! starts: its own error would be misleading.
+//! Only the environment changes: the loader puts `libstreamline_pcap.so` before libpcap (`preload.rs`: not in every
+//! program).
 
 use crate::commands::preload::{self, Library};
 use crate::exit::{CommandError, Outcome};
@@ -48,7 +47,6 @@ What is not a network interface (files, `any`, USB ...) stays libpcap's. Variabl
   STREAMLINE_PCAP_LIBRARY     where libstreamline_pcap.so is, if not beside the program `streamline`
   STREAMLINE_PCAP_REAL        where libpcap is, if not where the system has it";
 
-/// The library that replaces libpcap.
 const LIBRARY: Library = Library {
     file: "libstreamline_pcap.so",
     variable: "STREAMLINE_PCAP_LIBRARY",

@@ -9,15 +9,11 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A library of this project.
 pub(crate) struct Library {
-    /// Its file.
     pub(crate) file: &'static str,
     /// The environment variable with its path, if it is not beside this program.
     pub(crate) variable: &'static str,
-    /// The package that builds it.
     pub(crate) package: &'static str,
-    /// The message about a program that cannot load it.
     pub(crate) what: &'static str,
     /// The advice for a program with rights of its own.
     pub(crate) instead: &'static str,
@@ -34,7 +30,6 @@ pub(crate) fn before_others(library: PathBuf) -> OsString {
 }
 
 impl Library {
-    /// Where the library is.
     pub(crate) fn path(&self) -> Result<PathBuf, String> {
         let Library { file, variable, package, .. } = self;
         if let Some(path) = std::env::var_os(variable) {
@@ -103,7 +98,6 @@ fn loadable(path: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
-/// The file of a command.
 pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     let may_run =
         |path: &PathBuf| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);

@@ -36,7 +36,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The state to show.
 struct Shown {
     requests: Vec<Request>,
     daemon: DaemonState,
@@ -204,7 +203,6 @@ impl Shown {
         table
     }
 
-    /// The state as JSON.
     fn json(&self) -> serde_json::Value {
         let requests = self.requests.iter().map(|request| {
             let edges = request.told.as_ref().map_or(&[][..], |told| &told.edges);
@@ -255,7 +253,6 @@ impl Shown {
     }
 }
 
-/// A ring as JSON.
 pub(super) fn ring_json(ring: &RingState) -> serde_json::Value {
     let readers =
         ring.readers.iter().map(|reader| json!({ "id": reader.id, "matched": reader.matched, "lost": reader.lost }));

@@ -158,7 +158,6 @@ fn form(asked: Option<Format>, types: Types) -> Result<Form, &'static str> {
     Ok(form)
 }
 
-/// The edges, in the form that the command line takes.
 fn list(id: Id, edges: &[EdgeLine]) -> Table {
     let mut table = Table::new(&["edge", "number", "carries", "given by"]);
     for edge in edges {

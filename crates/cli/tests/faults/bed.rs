@@ -19,10 +19,8 @@ use testkit::packets::to_port;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes, even on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// Waits until a condition holds.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -72,7 +70,6 @@ impl Drop for Running {
     }
 }
 
-/// A pair of devices, and a daemon for the near one.
 pub struct Bed {
     pub pair: Pair,
     folder: tempfile::TempDir,
@@ -80,14 +77,11 @@ pub struct Bed {
     pub daemon: Running,
 }
 
-/// The resources of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// File descriptors, by kind.
     pub files: BTreeMap<String, usize>,
-    /// Maps of rings.
     pub maps: usize,
-    /// Threads, by name.
     pub threads: BTreeMap<String, usize>,
 }
 
@@ -117,7 +111,6 @@ impl Bed {
         self.path("control")
     }
 
-    /// Starts another daemon after one has ended.
     pub fn restart(&mut self) {
         self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), Command::new(PROGRAM));
     }
@@ -148,14 +141,12 @@ impl Bed {
         CaptureRequest { device: self.pair.near.name.clone(), sample: 1, ..CaptureRequest::default() }
     }
 
-    /// Starts `streamline run` through the daemon; `D` stands for the device.
     pub fn run(&self, request: &str) -> Running {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--stats", "json", "--daemon"]).arg(self.socket());
         Running::spawn(command.arg(request.replace('D', &self.pair.near.name)).current_dir(self.folder.path()))
     }
 
-    /// The number of readers that the daemon reports.
     pub fn readers(&self) -> usize {
         let state = self.client().state().expect("the daemon answers");
         state.rings.iter().map(|ring| ring.readers.len()).sum()
@@ -184,7 +175,6 @@ impl Bed {
         found
     }
 
-    /// Waits until the daemon holds exactly this.
     #[track_caller]
     pub fn await_held(&self, expected: &Held) {
         let (began, mut found) = (Instant::now(), held(self.daemon.pid()));
@@ -264,7 +254,6 @@ pub fn as_user_of<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Sen
 /// The names of the daemon's threads that serve clients, without their numbers.
 const CLIENT_THREAD: &str = "client-";
 
-/// The resources of a process.
 fn held(process: Pid) -> Held {
     let folder = format!("/proc/{}", process.as_raw_nonzero());
     let mut held = Held { files: BTreeMap::new(), maps: 0, threads: BTreeMap::new() };
@@ -308,7 +297,6 @@ fn objects(process: Pid) -> BTreeSet<(Object, u32)> {
     objects
 }
 
-/// Bytes of private memory of a process.
 pub fn memory(process: Pid) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).expect("it is alive");
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
@@ -329,7 +317,6 @@ pub fn frame(number: u64) -> Vec<u8> {
     frame
 }
 
-/// The port a packet goes to.
 pub fn port(number: u64) -> u16 {
     [53, 80, 443, 8080][number as usize % 4]
 }
@@ -362,7 +349,6 @@ impl Steady {
                 while let Found::Packet(packet) = reader.look() {
                     let Some(len) = reader.take_copy(&packet, &mut bytes) else { continue };
                     let number = u64::from_be_bytes(bytes[42..50].try_into().expect("eight bytes"));
-                    // The ledger counts lost packets.
                     assert!(number >= next, "packet {number} again, or too late");
                     assert!(port.is_none_or(|port| self::port(number) == port), "packet {number} is not wanted");
                     next = number + 1;
@@ -429,7 +415,6 @@ impl Traffic {
         until("packets are sent", || self.sent() >= aim);
     }
 
-    /// Stops sending. Returns the number of packets sent.
     pub fn end(self) -> u64 {
         self.ends.store(true, Ordering::SeqCst);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -442,7 +427,6 @@ fn dropped_on_the_way(bed: &Bed) -> u64 {
     bed.pair.far.link().counters.get("tx_dropped").expect("every kernel counts them")
 }
 
-/// Readers that must miss nothing, whatever happens beside them.
 pub struct Witnesses {
     all: Steady,
     some: Steady,
@@ -451,7 +435,6 @@ pub struct Witnesses {
 }
 
 impl Witnesses {
-    /// The number of these readers.
     pub const COUNT: usize = 3;
 
     /// Starts the readers and the traffic.

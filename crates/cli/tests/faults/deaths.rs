@@ -13,7 +13,6 @@ use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::to_port;
 use testkit::random::Random;
 
-/// Readers of every kind, to be killed.
 const READERS: [&str; 5] = [
     "ethernet D | drop",
     "ethernet D | bpf \"udp port 443\" | save /dev/null",
@@ -141,7 +140,6 @@ fn readers_that_come_and_go_leave_nothing() {
         }
     }
     bed.await_held(&before);
-    // Beside other readers.
     let witnesses = Witnesses::new(&bed);
     let alone = bed.held(Witnesses::COUNT);
     let client = bed.client();

@@ -23,7 +23,6 @@ use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::{dear_to_port, to_port};
 use testkit::random::Random;
 
-/// Two users other than root.
 pub const ANNA: u32 = 20_001;
 pub const BERT: u32 = 20_002;
 
@@ -31,12 +30,10 @@ pub const BERT: u32 = 20_002;
 const POLICY: &str = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n\
                       [[allow]]\nusers = [\"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
 
-/// Does `work` as this user, in the group of the same number.
 pub fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     as_user_of(user, user, work)
 }
 
-/// A connection that has said its purpose.
 fn connect(bed: &Bed) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -58,7 +55,6 @@ fn ask(socket: &OwnedFd, question: &Question) -> Answer {
     control::receive::<Answer>(socket).expect("it answers").expect("it is there").0
 }
 
-/// A random question.
 fn question(random: &mut Random, bed: &Bed) -> Question {
     let name = ["near", "", "lo", "no such", "near\0", "../near", "%s%n", "nearnearnearnearnearnear"][random.below(8)];
     let asked = || CaptureRequest { device: name.into(), ..bed.capture_request() };
@@ -77,7 +73,6 @@ fn question(random: &mut Random, bed: &Bed) -> Question {
         5 => Question::Exchange(random.below(40) as u64, Code(to_port(port(random.below(4) as u64)))),
         6 => Question::Close(random.below(40) as u64),
         7 => Question::State,
-        // For a client that does not exist.
         _ => Question::Stop(u64::MAX - random.below(4) as u64),
     }
 }
@@ -96,7 +91,6 @@ fn mutated(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Sends one mostly invalid message, with files beside it.
 fn make_noise(random: &mut Random, bed: &Bed, socket: &OwnedFd, round: usize, strays: &[BorrowedFd<'_>]) {
     let bytes = match random.below(4) {
         0 => (0..random.below(3000)).map(|_| random.below(256) as u8).collect(),
@@ -156,7 +150,6 @@ fn noise_on_the_control_socket_costs_nobody_a_packet() {
     bed.await_held(&before);
 }
 
-/// Sends the packet of this number from the far end.
 pub fn send_packet(bed: &Bed, number: u64) {
     bed.pair.far.sender().send(&frame(number)).expect("the device is there");
 }
@@ -266,12 +259,10 @@ fn crowds_of_clients_shut_nobody_else_out() {
     // 256 places for each user with permissions, and 256 for all other users together.
     let places = 3 * 256;
     assert_eq!((crowd.len(), refused), (places, 6 * 300 - places));
-    // Root is let in.
     let client = bed.client();
     let attachment = client.open(&bed.capture_request()).expect("and served");
     assert!(!client.state().expect("and told").clients.is_empty());
     drop((crowd, attachment, client));
-    // Clients connect and leave.
     for _ in 0..1000 {
         drop(connect(&bed).expect("it listens"));
     }
@@ -433,7 +424,6 @@ fn bytes_of(area: &OwnedFd, bytes: usize) -> Vec<u8> {
     found
 }
 
-/// A packet filled with this byte.
 fn full_of(byte: u8, port: u16) -> Vec<u8> {
     let mut frame = frame(0);
     frame.resize(300, 0);
@@ -486,7 +476,6 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
         for (byte, port) in [(SHOWN, 53), (DENIED, 80), (DENIED, 5353), (DENIED, 53)] {
             let mut frame = full_of(byte, port);
             if (byte, port) == (DENIED, 53) {
-                // The frame's protocol field no longer says UDP.
                 frame[23] = 6;
             }
             sender.send(&frame).expect("the device is there");
@@ -573,7 +562,6 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
         assert!(taken().taken <= taken().of / 4 * 3, "round {round}: {:?}", taken());
     }
     assert!(refused > 20 && taken().taken > taken().of / 2, "{refused} were refused, {:?}", taken());
-    // The limits of programs on both hooks, for two rings. She asked for fifty times as much.
     for hook in [Hook::TcxIngress, Hook::TcxEgress] {
         let instructions = on_hook(hook);
         assert!(instructions < 20_000, "{instructions} instructions");
@@ -603,7 +591,6 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
 #[test]
 fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
     let Some(bed) = Bed::new(Some(&format!("{POLICY}[limits]\nreaders = 3\n"))) else { return };
-    // Readers that have gone do not count, however they went.
     let client = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
     for _ in 0..20 {
         drop(client.open(&bed.capture_request()).expect("she has none"));
@@ -612,7 +599,6 @@ fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
         (0..3).map(|_| client.open(&bed.capture_request()).expect("she may have three")).collect();
     assert_eq!(client.open(&bed.capture_request()).unwrap_err().kind, CaptureErrorKind::Full);
     drop(three);
-    // All at once.
     let clients: Vec<Client> = as_user(BERT, || {
         (0..40).map(|_| Client::connect(&bed.socket(), "Bert").expect("everybody may connect")).collect()
     });

@@ -13,7 +13,6 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
-/// Both users share the near device's ring.
 const POLICY: &str = "[[allow]]\nusers = [\"20001\", \"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
 
 /// Loads a program that stores into this map, and runs it. Returns whether it stored.

@@ -39,7 +39,6 @@ fn open_within(
     outcome
 }
 
-/// A limit of the daemon.
 struct Limit(Resource, Option<u64>);
 
 impl Limit {
@@ -66,7 +65,6 @@ fn files_end(bed: &Bed) -> u64 {
     numbers.max().map_or(0, |number| number + 1)
 }
 
-/// Bytes of the daemon's address space.
 fn addresses(bed: &Bed) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/statm", bed.daemon.pid().as_raw_nonzero())).expect("as above");
     text.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).expect("it begins with pages") * 4096
@@ -85,7 +83,6 @@ fn all_requests(bed: &Bed) -> Vec<CaptureRequest> {
     all_asked(bed).into_iter().chain([alone]).collect()
 }
 
-/// Root has every permission.
 const POLICY: Option<&str> = Some("");
 
 #[test]

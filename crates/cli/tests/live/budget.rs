@@ -42,7 +42,6 @@ fn on_hooks(net: &Net) -> [u32; 2] {
     })
 }
 
-/// Where `explain` places a filter of a request, and why.
 fn explained(net: &Net, user: u32, request: &str, filter: &str) -> (String, String) {
     let mut command = Command::new(PROGRAM);
     command.args(["explain", "--json", "--daemon"]).arg(net.socket()).arg(request.replace('D', net.device()));
@@ -55,7 +54,6 @@ fn explained(net: &Net, user: u32, request: &str, filter: &str) -> (String, Stri
     (text("space"), format!("{}; {}", text("why"), node["notes"]))
 }
 
-/// Where a filter ran.
 fn ran(report: &Value, filter: &str) -> String {
     let filters = report["filters"].as_array().unwrap();
     let is_it = |one: &&Value| one["filter"].as_str().unwrap().split(" | ").any(|name| name.starts_with(filter));

@@ -17,7 +17,6 @@ fn with_program(source: &Path, library: &Path) -> Option<(Net, PathBuf)> {
     library::compile(source, &program, "capi-net", library).then_some((net, program))
 }
 
-/// The program, run by a user without rights.
 fn run(net: &Net, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).env("STREAMLINE_DAEMON", net.socket()).uid(NOBODY).gid(NOBODY);
@@ -25,7 +24,6 @@ fn run(net: &Net, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs the program with this input, and reads its output meanwhile.
 fn fed(net: &Net, program: &Path, arguments: &[&str], input: &[u8]) -> Output {
     let mut child = run(net, program, arguments).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -39,7 +37,6 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }
 
-/// Echoes one connection.
 fn echo(listener: TcpListener) {
     let (mut stream, _) = listener.accept().unwrap();
     std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();

@@ -23,7 +23,6 @@ fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Stops the threads, even after a failure.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -126,7 +125,6 @@ fn refused(net: &Net, user: u32, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs `ip` in the namespace of this end.
 fn ip(end: &End, arguments: &[&str]) {
     let run = || Command::new("ip").args(arguments).status();
     assert!(end.namespace.enter(run).unwrap().unwrap().success(), "ip {arguments:?}");
@@ -310,7 +308,6 @@ fn a_connection_goes_on_when_its_device_was_down_or_its_link_was() {
                 more();
             }
         });
-        // A deleted device does not come back.
         net.pair.near.remove();
         let error = (&idle).read(&mut [0; 10]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown, "{how}: {error}");

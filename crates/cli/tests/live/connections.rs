@@ -23,7 +23,6 @@ use testkit::random::Random;
 /// Marks this process as a child. Holds the daemon's socket, the peer, the bytes to write, and `exits` or `stays`.
 const CHILD: &str = "STREAMLINE_TEST_CHILD";
 
-/// A mebibyte.
 const MIB: usize = 1 << 20;
 
 /// A stream of either TCP, with timeouts.
@@ -63,7 +62,6 @@ fn options(net: &Net) -> Options {
     Options { daemon: net.socket(), ..Options::default() }
 }
 
-/// Connects through a flow.
 fn connect(net: &Net, peer: &str) -> io::Result<TcpStream> {
     TcpStream::connect_with(&options(net), peer).map(Stream::limited)
 }
@@ -72,7 +70,6 @@ fn listen(net: &Net, local: &str) -> TcpListener {
     TcpListener::bind_with(&options(net), local).unwrap()
 }
 
-/// Connects through the kernel on the far side.
 fn far_connect(net: &Net, peer: &str) -> kernel::TcpStream {
     net.pair.far.namespace.enter(|| kernel::TcpStream::connect(peer)).unwrap().unwrap().limited()
 }
@@ -116,7 +113,6 @@ where
     })
 }
 
-/// Sends `count` bytes both ways at once. Each side must get the other's bytes.
 fn cross(net: &Net, count: usize) {
     let [there, back] = [5, 9].map(|seed| bytes(seed, count));
     let (near, far) = connected(net);
@@ -155,7 +151,6 @@ fn child() {
     }
 }
 
-/// Starts this program as a [`child`].
 fn start_child(net: &Net, peer: SocketAddr, count: usize, then: &str) -> Running {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -238,7 +233,6 @@ fn what_a_process_wrote_before_its_exit_arrives_over_a_link_that_loses() {
     assert!(counts.iter().all(|way| way.lost > 0), "{counts:?}");
 }
 
-/// Opens `count` connections at once, and echoes 10 kB on each.
 fn echo_at_once<S: Stream>(count: usize, connect: impl Fn() -> S + Sync)
 where
     for<'a> &'a S: Read + Write,
@@ -256,7 +250,6 @@ where
     });
 }
 
-/// Echoes each connection, in threads that end with the test.
 fn echo<S: Stream + Send + 'static>(accept: impl Fn() -> io::Result<S> + Send + 'static)
 where
     for<'a> &'a S: Read + Write,
@@ -308,7 +301,6 @@ fn each_half_closes_by_itself() {
 fn connections_that_do_not_come_about_say_why() {
     let Some(net) = interface_with(&[]) else { return };
     assert_eq!(connect(&net, "10.0.0.1:4444").unwrap_err().kind(), ErrorKind::ConnectionRefused);
-    // No host has this address.
     let timeout = Duration::from_millis(500);
     let options = Options { connect_timeout: Some(timeout), ..options(&net) };
     let began = Instant::now();
@@ -422,7 +414,6 @@ fn two_more(net: &Net) {
     }
 }
 
-/// Runs a `net` command to its end as a user without rights.
 fn done(net: &Net, words: &[&str]) -> Vec<u8> {
     let output = command(net, NOBODY, words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -477,7 +468,6 @@ fn serve_and_get_and_perf_work_together_and_with_the_kernels_programs() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    // The test itself answers on the kernel's side.
     let listener = far_listen(&net, "10.0.0.1:8082");
     scope(|scope| {
         let served = &file;

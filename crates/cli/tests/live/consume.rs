@@ -26,7 +26,6 @@ impl Host {
         Host(Receiver::open(&pair.near.namespace, &pair.near.name, &options).unwrap())
     }
 
-    /// Received frames, up to the frame `last`.
     fn until(&mut self, last: &[u8]) -> Vec<Vec<u8>> {
         let (mut got, began) = (Vec::<Vec<u8>>::new(), Instant::now());
         while got.last().is_none_or(|frame| frame != last) {
@@ -61,7 +60,6 @@ fn is_of_port(frame: &[u8], port: u16) -> bool {
     frame[12] == 8 && frame[36..38] == port.to_be_bytes()
 }
 
-/// The number of consumed packets, from the daemon's state.
 fn taken(state: &Value) -> u64 {
     taking(state).map_or(0, |ring| ring["seen"].as_u64().unwrap())
 }
@@ -95,7 +93,6 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         let hows = [how(0), how(1)];
         assert!(hows.iter().any(|how| how.contains("AF_XDP")), "{hows:?}");
         assert!(hows.iter().any(|how| how.contains("taken away by another reader")), "{hows:?}");
-        // At most what fits at a time.
         for (at, some) in frames.chunks(200).enumerate() {
             some.iter().for_each(|frame| sender.send(frame).unwrap());
             until("all are taken", || taken(&net.state()) == 200 * (at as u64 + 1));
@@ -118,7 +115,6 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         sender.send(&last).unwrap();
         assert_eq!(host.until(&last), [last], "{round}");
     }
-    // The daemon is killed.
     let _taker = Running::start(net.as_nobody("ethernet D mode=consume everything=yes | count"));
     until("it reads", || net.readers() == 1);
     net.daemon.as_ref().expect("it was started").signal(Signal::KILL);
@@ -197,7 +193,6 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
     }
     let net = Net::new(Some(POLICY));
     let near = &net.pair.near;
-    // A program that passes everything.
     let mut code = Code::default();
     code.set(Register::R0, 2);
     code.exit();
@@ -225,7 +220,6 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
         assert!(!output.status.success() && said.contains(expected), "{said}");
         assert_eq!(near.link().xdp.expect("it stays").program, number);
     }
-    // A daemon that started later knows the name.
     let later = net.path("later");
     let mut command = Command::new(PROGRAM);
     command.arg("daemon").arg("--socket").arg(&later).arg("--config").arg(net.path("policy.toml"));
@@ -263,7 +257,6 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
         frames.iter().filter(wanted).cloned().collect()
     };
     let last = datagram(1, 9999, 80);
-    // Sends all frames, and returns those that reached the host.
     let mut send = || {
         frames.iter().chain([&last]).for_each(|frame| sender.send(frame).unwrap());
         host.until(&last)
@@ -279,7 +272,6 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
     let attached = net.pair.near.link().xdp.expect("its program is there").program;
     assert!(send() == left(&[53, 80]));
     until("what they want came", || matched(&net) == [80, 80]);
-    // A second reader joins, and wants some of the same packets.
     let second = "ethernet D mode=consume | bpf \"udp port 4789 or udp port 80\" | sample 2 | save more.pcap";
     let second = Running::start(net.as_nobody(second));
     until("it reads", || matched(&net).len() == 3);

@@ -48,7 +48,6 @@ fn carried(pair: &Pair, source: &str, sink: &str) {
     assert!(got == wanted, "{source}, {sink}: other bytes or another order");
 }
 
-/// An IPv4 packet that no selector wants.
 fn probe_frame() -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..15].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0, 0x45]);
@@ -158,7 +157,6 @@ fn what_a_filter_cannot_want_stays_in_the_kernel() {
     assert!(came >= 20 && 2 * came <= number(&device["events"], "seen on the device") + 2, "{report}");
 }
 
-/// The counts of the filter whose label begins with `label`.
 fn row<'a>(report: &'a Value, label: &str) -> &'a Value {
     let rows = report["filters"].as_array().unwrap();
     rows.iter().find(|row| row["filter"].as_str().is_some_and(|name| name.starts_with(label))).unwrap()

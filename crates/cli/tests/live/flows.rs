@@ -40,7 +40,6 @@ pub(crate) fn interface_of(pair: Pair, options: &[&str]) -> Option<Net> {
     Some(net)
 }
 
-/// `streamline net`, run by a user in the test's folder.
 pub(crate) fn command(net: &Net, user: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("net").args(arguments).arg("--daemon").arg(net.socket());
@@ -49,14 +48,12 @@ pub(crate) fn command(net: &Net, user: u32, arguments: &[&str]) -> Command {
     command
 }
 
-/// A socket of the kernel on the far side.
 fn far(net: &Net, address: &str) -> UdpSocket {
     let socket = net.pair.far.namespace.enter(|| UdpSocket::bind(address)).unwrap().unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();
     socket
 }
 
-/// The number of flows that root sees.
 fn flows(net: &Net) -> usize {
     let output = command(net, 0, &["flows", "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();

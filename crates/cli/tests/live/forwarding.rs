@@ -8,10 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::network::{End, Pair, may_make_networks, quiet_namespace};
 
-/// Frames in a test.
 const FRAMES: u64 = 3000;
 
-/// Two pairs that meet in one namespace.
 struct Way {
     from: Pair,
     to: Pair,
@@ -27,7 +25,6 @@ impl Way {
         way
     }
 
-    /// The output of `explain` in the namespace of the two devices.
     fn explained(&self, request: &str) -> String {
         let output = command(&self.from.near, "explain", request).end();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -42,7 +39,6 @@ impl Way {
             sender.send(&probe()).unwrap();
             received(&self.to.far) > before + 3
         });
-        // Frames in flight arrive, too.
         let mut last = 0;
         until("the last of them arrives", || {
             std::thread::sleep(Duration::from_millis(30));
@@ -92,7 +88,6 @@ fn command(end: &End, command: &str, request: &str) -> Running {
     end.namespace.enter(move || Running::start(program)).unwrap()
 }
 
-/// The counts of the filter whose label begins with `label`.
 fn filter<'a>(stats: &'a Value, label: &str) -> &'a Value {
     let filters = stats["filters"].as_array().unwrap_or_else(|| panic!("{stats:#}"));
     let is_it = |filter: &&Value| filter["filter"].as_str().is_some_and(|name| name.contains(label));

@@ -53,7 +53,6 @@ fn far_connect(net: &Net, address: &str) -> TcpStream {
     stream
 }
 
-/// The entries under `key` in the output of a `net` command, run by root.
 fn listed(net: &Net, what: &str, key: &str) -> Vec<Value> {
     let output = command(net, 0, &[what, "--json"]).output().unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -86,7 +85,6 @@ fn datagrams_go_both_ways_and_the_lists_show_them() {
     assert_eq!(texts("routes", "routes", "to"), ["10.0.0.0/24", "fd00::/64", "fe80::/64"]);
     assert!(echo.interrupt().status.success());
 
-    // From a request, and from the command.
     drop(socket);
     let socket = far_socket(&net, "[fd00::1]:5000");
     let request = "generate count=20 size=84 | udp | flow udp 4100 to=[fd00::1]:5000";
@@ -103,7 +101,6 @@ fn datagrams_go_both_ways_and_the_lists_show_them() {
     input.write_all(b"a question\n").unwrap();
     let (len, from) = socket.recv_from(&mut bytes).unwrap();
     assert_eq!((&bytes[..len], from.to_string().as_str()), (&b"a question\n"[..], "[fd00::2]:4200"));
-    // Sent in fragments, and received whole.
     socket.send_to(&[b'l'; 60_000], from).unwrap();
     let cat = Running(Some(cat));
     let mut received = 0;
@@ -122,7 +119,6 @@ fn datagrams_go_both_ways_and_the_lists_show_them() {
     assert!(output.status.success() && said(&output).contains("warning: Connection refused"), "{}", said(&output));
 }
 
-/// The far kernel's entry for a neighbour.
 fn far_neighbour(net: &Net, address: &str) -> String {
     let show = || std::process::Command::new("ip").args(["-6", "neighbour", "show", address]).output().unwrap();
     String::from_utf8(net.pair.far.namespace.enter(show).unwrap().stdout).unwrap()
@@ -228,7 +224,6 @@ fn bytes(count: usize) -> Vec<u8> {
     (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }
 
-/// Sends bytes, and gets them back.
 fn echoes(mut stream: TcpStream, sent: &[u8]) {
     scope(|scope| {
         let mut copy = stream.try_clone().unwrap();
@@ -242,7 +237,6 @@ fn echoes(mut stream: TcpStream, sent: &[u8]) {
     });
 }
 
-/// Serves an echo on the far side.
 fn serve_echo(net: &Net, address: &str) {
     serve(net, address, |mut stream| {
         let mut copy = stream.try_clone().unwrap();
@@ -302,7 +296,6 @@ fn commands_of_tcp_talk_to_the_kernel_over_ipv6() {
     }
 }
 
-/// The body of a server's response.
 fn body(net: &Net, address: &str) -> Vec<u8> {
     let mut stream = far_connect(net, address);
     stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").unwrap();

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Another user without rights.
 const STRANGER: u32 = 54_321;
 
 /// A daemon of [`NOBODY`], whose policy lets every user open flows.
@@ -54,7 +53,6 @@ impl Bed {
         command
     }
 
-    /// The same with this input, until it ends.
     fn fed(&self, user: u32, arguments: &[&str], input: &[u8]) -> Output {
         let mut child = self.net(user, arguments).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();

@@ -8,7 +8,6 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use testkit::network::{Pair, may_make_networks, quiet_namespace};
 
-/// The output of `explain` for a request on a device that need not exist.
 fn explained(request: &str) -> String {
     told(Command::new(PROGRAM).args(["explain", request]))
 }
@@ -19,7 +18,6 @@ fn told(explain: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The line about this filter.
 fn line<'a>(explained: &'a str, filter: &str) -> &'a str {
     let found = explained.lines().find(|line| line.contains(filter));
     found.unwrap_or_else(|| panic!("{filter}: {explained}"))
@@ -129,7 +127,6 @@ fn what_nobody_wants_of_a_packet_socket_is_not_copied() {
         until("all are seen", || ring(&net)["seen"].as_u64() >= Some(sent));
     };
     send(&mut far);
-    // A reader comes that also wants outgoing packets; another one goes.
     let mut second = net.read(&["ethernet D by=socket | bpf \"udp port 80\" | save web.pcap"]);
     send(&mut far);
     send(&mut near);
@@ -182,7 +179,6 @@ fn a_device_of_ones_own_is_left_what_an_expression_does_not_want() {
         let second = net.there(command("af_xdp D | drop")).end();
         let (error, attached) = (String::from_utf8_lossy(&second.stderr), net.pair.near.link().xdp.unwrap().program);
         assert!(error.contains(&format!("XDP program {attached} (`streamline_xdp`) is attached")), "{error}");
-        // Two branches that select from one device select from all taken packets.
         let two = "af_xdp other | { bpf \"udp port 53\" | drop + bpf \"udp port 80\" | drop }";
         let other = Pair::named([(&net.pair.near.namespace, "other"), (&quiet_namespace(), "end")], 1).unwrap();
         let both = net.there(command(two));

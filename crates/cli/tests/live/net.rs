@@ -13,7 +13,6 @@ use testkit::network::Pair;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
-/// Longer than any step takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -24,7 +23,6 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A process that ends with the test.
 pub(crate) struct Running(pub(crate) Option<Child>);
 
 impl Running {
@@ -61,7 +59,6 @@ impl Drop for Running {
     }
 }
 
-/// A user without rights.
 pub(crate) const NOBODY: u32 = 65534;
 
 /// A pair of devices, and a daemon for one of them.
@@ -88,7 +85,6 @@ impl Net {
         net
     }
 
-    /// Starts a daemon, perhaps after one has ended.
     pub(crate) fn start_daemon(&mut self) {
         let mut command = Command::new(PROGRAM);
         command.arg("daemon").arg("--socket").arg(self.socket());
@@ -111,14 +107,12 @@ impl Net {
         &self.pair.near.name
     }
 
-    /// Starts a process in the device's namespace.
     pub(crate) fn there(&self, mut command: Command) -> Running {
         command.current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.pair.near.namespace.enter(move || Running::start(command)).unwrap()
     }
 
-    /// The same. Its messages go to a file, which can be read while it runs.
     pub(crate) fn there_noting(&self, mut command: Command, file: &str) -> Running {
         let file = std::fs::File::create(self.path(file)).unwrap();
         command.current_dir(self.folder.path());
@@ -126,7 +120,6 @@ impl Net {
         self.pair.near.namespace.enter(move || Running::start(command)).unwrap()
     }
 
-    /// The present content of a file.
     pub(crate) fn text(&self, file: &str) -> String {
         String::from_utf8_lossy(&std::fs::read(self.path(file)).unwrap_or_default()).into_owned()
     }
@@ -140,7 +133,6 @@ impl Net {
         command
     }
 
-    /// The same, by a user without rights.
     pub(crate) fn as_nobody(&self, request: &str) -> Command {
         let mut command = self.request(request);
         command.uid(NOBODY).gid(NOBODY);
@@ -198,7 +190,6 @@ pub(crate) fn datagram(number: u32, port: u16, len: usize) -> Vec<u8> {
     frame
 }
 
-/// The same behind a VLAN tag.
 pub(crate) fn tagged(mut frame: Vec<u8>, tag: u16) -> Vec<u8> {
     let [high, low] = tag.to_be_bytes();
     frame.splice(12..12, [0x81, 0, high, low]);
@@ -240,7 +231,6 @@ pub(crate) fn succeeded(output: &Output) -> Value {
     serde_json::from_str(&error).unwrap_or_else(|_| panic!("{error}"))
 }
 
-/// Sends frames, and waits until the daemon has seen them all.
 pub(crate) fn send(net: &Net, frames: &[Vec<u8>]) {
     let seen =
         |net: &Net| net.state()["rings"].as_array().unwrap().iter().map(|ring| ring["seen"].as_u64().unwrap()).max();

@@ -17,7 +17,6 @@ use testkit::network::may_make_networks;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PREFIX: &str = "10.0.0.2/24";
 
-/// `streamline net`, run by a user.
 fn net_as(net: &Net, user: u32, arguments: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
     command.arg("net").args(arguments).arg("--daemon").arg(net.socket());
@@ -53,7 +52,6 @@ fn refused(net: &Net, user: u32, arguments: &[&str]) -> String {
     said(&output)
 }
 
-/// A list of a JSON document that a user sees.
 fn listed(net: &Net, user: u32, what: &str, key: &str) -> Vec<Value> {
     let output = net_as(net, user, &[what, "--json"]);
     assert!(output.status.success(), "{}", said(&output));
@@ -72,7 +70,6 @@ fn arp_request(address: Ipv4Addr) -> Vec<u8> {
     frame
 }
 
-/// Asks from the far side until an answer comes. Returns the hardware address in it.
 fn resolved(net: &Net) -> String {
     let options = af_packet::Options {
         direction: Direction::In,

@@ -16,13 +16,11 @@ use streamline::parser::client::Client;
 use streamline::parser::protocol::{PROTOCOL, PrefixState, Question};
 use testkit::network::may_make_networks;
 
-/// Frames of a bundled capture.
 fn frames(name: &str) -> Vec<Vec<u8>> {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures")).join(name);
     packets(&path).into_iter().map(|(_, frame)| frame).collect()
 }
 
-/// A request that shares as much as possible.
 fn sharing(net: &Net, request: &str) -> Command {
     let mut command = net.request(request);
     command.arg("--share");
@@ -47,7 +45,6 @@ fn shared(net: &Net) -> BTreeMap<String, (u64, usize)> {
     prefixes.into_iter().map(entry).collect()
 }
 
-/// Starts requests one after the other, each once the previous one reads.
 fn start(net: &Net, requests: &[&str]) -> Vec<Running> {
     let readers = |net: &Net| shared(net).values().map(|(_, readers)| readers).sum::<usize>();
     let mut running = Vec::new();
@@ -73,7 +70,6 @@ fn send_all(net: &Net, frames: &[Vec<u8>]) {
     });
 }
 
-/// Every file below a folder, by name.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
@@ -312,7 +308,6 @@ fn what_has_ended_is_read_anew_by_what_takes_its_place() {
     let written = |net: &Net| files(&net.path("x")).len();
     let by_then = written(&net);
     send_all(&net, after);
-    // Its losses are reported at the end.
     let said = String::from_utf8_lossy(&running.interrupt().stderr).into_owned();
     assert!(said.contains("is gone"), "{said}");
     assert!(written(&net) > by_then, "{by_then} files");
@@ -334,7 +329,6 @@ fn who_joins_leaves_is_stopped_or_killed_disturbs_nobody_and_losses_are_counted(
     let mut joined = 0;
     for number in 0..total {
         if number % 25_000 == 10_000 {
-            // Joins and leaves while packets come.
             let one = start(&net, &["ethernet D | udp | count"]).pop().unwrap();
             joined += 1;
             if number < 60_000 {
@@ -407,7 +401,6 @@ fn what_a_reader_of_a_stream_lost_is_a_gap_of_the_right_length() {
             running[1].signal(Signal::STOP);
         }
         if number % 1000 == 0 {
-            // No faster than a test build takes packets and writes.
             let entries = || std::fs::read_dir(net.path("all")).into_iter().flatten().flatten();
             let bytes = || entries().filter_map(|entry| Some(entry.metadata().ok()?.len())).max().unwrap_or(0);
             let written = || (bytes() / u64::from(len)) as u32;

@@ -40,7 +40,6 @@ def far_connects(port):
     ask.close()
 ";
 
-/// Name and program.
 const PROGRAMS: &[(&str, &str)] = &[
     (
         "dup",
@@ -547,7 +546,6 @@ assert count > 100, count
     ),
 ];
 
-/// The far side of [`BEGIN`].
 fn serve_far(net: &Net) {
     let (reset, was_reset) = channel();
     let was_reset = std::sync::Arc::new(std::sync::Mutex::new(was_reset));

@@ -18,7 +18,6 @@ pub(crate) fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// `streamline pcap` for a program.
 pub(crate) fn ours(daemon: Option<&Path>, program: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env("STREAMLINE_PCAP_LIBRARY", library::pcap()).arg("pcap");
@@ -48,7 +47,6 @@ fn is_outgoing(number: usize) -> bool {
     number % 4 == 3
 }
 
-/// The same frame behind a provider's tag (QinQ).
 fn service_tagged(frame: Vec<u8>, tag: u16) -> Vec<u8> {
     let mut frame = tagged(frame, tag);
     frame[12..14].copy_from_slice(&0x88a8u16.to_be_bytes());
@@ -251,7 +249,6 @@ fn parts_of_the_flows_add_up() {
     for (part, packets) in got().into_iter().enumerate() {
         assert!(!packets.is_empty(), "part {part} has no flow of a hundred");
         for (_, frame) in packets {
-            // Its tags, addresses and ports.
             let tags = frame.chunks(2).skip(6).step_by(2).take_while(|kind| *kind != [8, 0]).count() * 4;
             let flow = [&frame[12..12 + tags], &frame[26 + tags..38 + tags]].concat();
             assert_eq!(*flows.entry(flow).or_insert(part), part, "a flow is in two parts");
@@ -368,7 +365,6 @@ fn in_libpcaps_place_programs_start_and_capture() {
     };
     for (program, option) in [("tcpdump", "--version"), ("dumpcap", "--version"), ("tshark", "--version")] {
         let Some(program) = installed(program) else { continue };
-        // With all symbols bound at load time.
         let output = in_place(&program, "").arg(option).env("LD_BIND_NOW", "1").output().unwrap();
         let said = [&output.stdout[..], &output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
@@ -397,7 +393,6 @@ fn in_libpcaps_place_programs_start_and_capture() {
         assert!(running.end().status.success(), "{}", net.text(&format!("{file}.txt")));
         assert!(by_way(packets(&net.path(&format!("{file}.pcap")))) == expected, "{file}");
     }
-    // Files are read by libpcap.
     let mut reading = in_place(&tcpdump, "all");
     let output = reading.arg("-nr").arg(net.path("off.pcap")).arg("udp port 53 and not vlan").output().unwrap();
     let lines = String::from_utf8_lossy(&output.stdout).lines().count();

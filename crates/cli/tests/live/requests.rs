@@ -273,7 +273,6 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     let frames = traffic(500);
     far(&net.pair, &frames);
     until("all are seen", || seen("near") == Some(500));
-    // A device that appears later.
     let late = Pair::named([(&net.pair.near.namespace, "late0"), (&testkit::network::quiet_namespace(), "end")], 1);
     let late = late.unwrap();
     until("the new device's packets are kept", || seen("late0").is_some());

@@ -50,14 +50,12 @@ fn is_there(process: i32) -> bool {
     !stat.is_empty() && !stat.contains(") Z ")
 }
 
-/// Kills the process of the interface, and waits until its successor carries packets.
 pub(crate) fn kill_interface_process(net: &Net) {
     let before = interface_process(net).expect("it runs");
     kill(before);
     until("another process goes on", || interface_process(net).is_some_and(|now| now != before));
 }
 
-/// Kills the daemon. Its child is gone when this returns.
 fn kill_daemon(net: &mut Net) {
     let daemon = net.daemon.take().expect("it runs");
     daemon.signal(Signal::KILL);
@@ -260,7 +258,6 @@ fn an_interface_whose_processes_end_again_and_again_goes_down() {
     let echo = echo(&net, "udp", "4000");
     for _ in 0..5 {
         kill_interface_process(&net);
-        // It carries data, which shows that it was restored.
         until("it answers", || count(&net, "flows") == 1);
     }
     kill(interface_process(&net).expect("it runs"));
@@ -304,7 +301,6 @@ fn flows_go_on_with_the_next_daemon_and_end_with_their_application() {
     until("it is opened", || count(&net, "flows") >= 3);
     socket.send_to(b"new", "10.0.0.2:4001").unwrap();
     assert_eq!(socket.recv(&mut [0; 100]).unwrap(), 3);
-    // The time for claims is over, and no claimed flow ends.
     std::thread::sleep(Duration::from_secs(6));
     assert!(load.finish() > 100_000);
     assert!(is_there(process), "the same process");
@@ -381,7 +377,6 @@ fn an_application_that_is_killed_without_a_daemon_is_reset_at_its_peer() {
     drop(datagrams);
 }
 
-/// A user's connection to the daemon, and flows on it.
 struct Connected {
     client: Client,
     host: Host,
@@ -524,7 +519,6 @@ fn a_thousand_flows_leave_nothing() {
     }
 }
 
-/// A connection, a listener and a bound flow of IPv6 outlive a process and a daemon.
 #[test]
 fn flows_of_ipv6_outlive_processes_and_daemons() {
     let Some(mut net) = crate::ipv6::both() else { return };

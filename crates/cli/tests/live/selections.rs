@@ -42,7 +42,6 @@ fn frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// The counts of packets, bytes and bytes on the wire.
 fn counted(stdout: &[u8]) -> [u64; 3] {
     let counted: Value = serde_json::from_slice(stdout).unwrap();
     ["blocks", "bytes", "wire_bytes"].map(|key| counted[key].as_u64().unwrap())

@@ -137,7 +137,6 @@ fn a_keeper_that_is_killed_is_told_and_new_flows_are_refused() {
         refused = text(&echo.output().unwrap());
         refused.contains("holds ports of the host does not answer")
     });
-    // An existing flow goes on.
     far.send_to(b"still there?", "10.0.0.2:4000").unwrap();
     assert_eq!(far.recv(&mut [0; 100]).unwrap(), 12);
     let mut net = net;
@@ -168,7 +167,6 @@ fn addresses_and_ways_that_contradict_sharing_are_refused() {
     }
 }
 
-/// The answer of a file server to one request from this end.
 fn fetched(end: &End, address: &str) -> String {
     use std::io::{Read, Write};
     let address: std::net::SocketAddr = address.parse().unwrap();

@@ -12,7 +12,6 @@ fn as_nobody(net: &Net, request: &str) -> Running {
     Running::start(net.as_nobody(request))
 }
 
-/// Does this frame match the policy's filter?
 fn is_shown(frame: &[u8]) -> bool {
     frame[12] == 8 && frame[36..38] == 53u16.to_be_bytes()
 }

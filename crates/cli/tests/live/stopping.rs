@@ -14,7 +14,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The words of the row that begins with `first`.
 fn row<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
     let mut rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.find(|row| row.first() == Some(&first)).unwrap_or_else(|| panic!("no row {first} in:\n{table}"))

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use testkit::network::{Pair, may_make_networks};
 
-/// Filters behind a source.
 const TAILS: [&str; 23] = [
     "drop",
     "bpf \"udp port 53\" | drop",
@@ -79,7 +78,6 @@ fn reported(report: &Value) -> Told {
     spaces
 }
 
-/// Has it a handler for the signal to stop?
 fn hears(reader: &Running) -> bool {
     let status = format!("/proc/{}/status", reader.0.as_ref().unwrap().id());
     let status = std::fs::read_to_string(status).unwrap_or_default();

@@ -11,7 +11,6 @@ fn top(net: &Net, interval: &str) -> Command {
     command
 }
 
-/// Starts it. Returns its standard output.
 fn started(net: &Net, interval: &str) -> (Running, ChildStdout) {
     let mut child = top(net, interval).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let stdout = child.stdout.take().unwrap();
@@ -57,7 +56,6 @@ fn it_ends_quietly_when_nobody_reads_also_between_two_views() {
     let (reads_one, stdout) = started(&net, "0.1");
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).unwrap();
-    // The first view would come in an hour.
     let (reads_none, stdout) = started(&net, "3600");
     drop(stdout);
     for mut ending in [reads_one, reads_none] {
@@ -72,7 +70,6 @@ fn it_ends_quietly_when_nobody_reads_also_between_two_views() {
     assert!(output.status.code() == Some(1) && said.contains("No space left"), "{said}");
 }
 
-/// Another user's description of a request is shown without its escape sequences.
 #[test]
 fn purposes_are_shown_and_not_obeyed() {
     if !may_make_networks() {

@@ -12,7 +12,6 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Are these programs installed? If not, prints a message.
 pub(crate) fn are_installed(names: &[&str]) -> bool {
     let places = ["/usr/bin", "/usr/sbin", "/bin"];
     let missing = names.iter().find(|name| !places.iter().any(|place| Path::new(place).join(name).exists()));
@@ -27,12 +26,10 @@ pub(crate) fn with_program(names: &[&str]) -> Option<Net> {
     are_installed(names).then(|| interface_with(&[])).flatten()
 }
 
-/// `streamline net run -- PROGRAM`, run by a user without rights in the test's folder.
 pub(crate) fn run(net: &Net, words: &[&str]) -> Command {
     run_with(net, &[], words)
 }
 
-/// The same, with options of the command.
 pub(crate) fn run_with(net: &Net, options: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["net", "run", "--daemon"]).arg(net.socket()).args(options).arg("--").args(words);
@@ -42,7 +39,6 @@ pub(crate) fn run_with(net: &Net, options: &[&str], words: &[&str]) -> Command {
     command
 }
 
-/// The standard output of a program that must succeed.
 pub(crate) fn done(net: &Net, words: &[&str]) -> Vec<u8> {
     let output = run(net, words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -154,7 +150,6 @@ fn fetch(net: &Net, address: &str, path: &str, times: usize) -> Vec<u8> {
     body
 }
 
-/// The same over several connections at once.
 fn fetch_at_once(net: &Net, address: &'static str, path: &'static str, expected: &[u8]) {
     std::thread::scope(|scope| {
         let fetches: Vec<_> = (0..20).map(|_| scope.spawn(|| fetch(net, address, path, 3))).collect();
@@ -226,7 +221,6 @@ fn redis_serves_and_saves_in_the_background() {
     assert!(redis.end().status.success());
 }
 
-/// Runs a program over the kernel's sockets on the far side.
 pub(crate) fn far(net: &Net, words: &[&str]) -> Running {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -4,7 +4,6 @@ use crate::net::*;
 use std::process::{Command, Stdio};
 use testkit::network::may_make_networks;
 
-/// `streamline watch` on the first client's request, through this net's daemon.
 fn watch(net: &Net, edge: &str, options: &[&str]) -> Command {
     let mut id = String::new();
     until("it can be asked", || {
@@ -73,7 +72,6 @@ fn a_watcher_that_is_stopped_or_killed_disturbs_nothing() {
     let counts = |reader: Running| {
         let output = reader.interrupt();
         let stats = succeeded(&output);
-        // Everything that does not depend on the time of reading.
         let nodes = stats["filters"].as_array().unwrap().clone();
         (String::from_utf8(output.stdout).unwrap(), nodes, stats["rings"].clone())
     };

@@ -114,7 +114,6 @@ static KINDS: [&Kind; 18] = [
     &BRIDGE, &IPS,
 ];
 
-/// The registry of these kinds.
 pub fn registry() -> Registry {
     Registry::new(&KINDS)
 }

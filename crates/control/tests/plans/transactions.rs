@@ -9,7 +9,6 @@ use testkit::{FussySpace, Refusals};
 
 type Watched = (Vec<Box<dyn Space>>, Vec<Arc<Mutex<Contents>>>);
 
-/// A daemon that may refuse requests, and an application that does not.
 fn spaces(all_asked: Refusals) -> Watched {
     let (daemon, in_daemon) = FussySpace::new("daemon", Spaces::DAEMON, all_asked);
     let (app, in_app) = FussySpace::new("app", Spaces::APP, Refusals::default());
@@ -173,7 +172,6 @@ fn sinks_of_a_change_are_active_before_what_is_above_them_and_what_goes_on_is_le
     assert!(!log(0).iter().any(|step| step == "activate 0" || step == "activate 1"), "{:?}", log(0));
 }
 
-/// A sink that restarts goes on when other filters lead to it, if its parameters and types stay the same.
 #[test]
 fn sinks_go_on_where_what_leads_to_them_changes() {
     let check = |from: &str, to: &str, expected: &[(&str, bool)]| {
@@ -213,7 +211,6 @@ fn what_is_still_written_is_not_written_anew() {
     }
 }
 
-/// An error in the request is reported before an error about a place that it writes to.
 #[test]
 fn sinks_are_prepared_last() {
     let (mut all, contents) = spaces(Refusals::default());

@@ -10,7 +10,6 @@
 use guard::Guard;
 use guard::calls::{Argument, Calls, SOCKETS};
 
-/// The guard's name for people.
 const NAME: &str = "the system calls it makes (seccomp)";
 
 /// Calls allowed with any arguments, besides those of any program.
@@ -40,13 +39,11 @@ const CALLS: &[libc::c_long] = &[
     // Devices and programs.
     libc::SYS_bpf,
     libc::SYS_sendmmsg,
-    // Waiting, and waking.
     libc::SYS_ppoll,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_eventfd2,
     libc::SYS_pipe2,
-    // Facts about this process.
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getgid,

@@ -10,10 +10,8 @@ use guard::Guard;
 use guard::files::{AccessFs, BitFlags, Permitted};
 use std::path::{Path, PathBuf};
 
-/// The guard's name for people.
 const NAME: &str = "its socket, /dev/net/tun, /proc and /sys (Landlock)";
 
-/// Folders that may be read.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
 /// The device file that makes taps. It is /dev/net/tun in every namespace.

@@ -19,7 +19,6 @@ const ALL_RECEIVED: i32 = 1;
 /// `linux/net_tstamp.h`: times of the device's clock, unconverted.
 const RAW_HARDWARE: i32 = libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32;
 
-/// A device whose clock stamps received frames.
 #[derive(Debug)]
 pub(super) struct HardwareClock {
     before: libc::hwtstamp_config,

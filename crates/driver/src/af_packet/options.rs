@@ -111,7 +111,6 @@ pub enum FanoutBy {
 }
 
 impl Fanout {
-    /// Encodes the group for the kernel.
     pub(super) fn word(self) -> u32 {
         let by = match self.by {
             FanoutBy::Hash => libc::PACKET_FANOUT_HASH,
@@ -125,7 +124,6 @@ impl Fanout {
 }
 
 impl Options {
-    /// The ring in the kernel's structure.
     pub(super) fn ring(&self) -> Result<libc::tpacket_req3, Error> {
         let bytes = self.block_bytes.checked_mul(self.block_count).filter(|&bytes| bytes <= RING_BYTES_MAX);
         let sound = self.block_bytes.is_multiple_of(PAGE_BYTES) && self.block_bytes >= BLOCK_BYTES_MIN;

@@ -31,7 +31,6 @@ const PACKET_TYPE: usize = 10;
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Lengths of a received frame.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// Bytes before it was cut.
@@ -107,7 +106,6 @@ impl Queue {
         Ok(count)
     }
 
-    /// One of the frames of the last call.
     #[inline]
     pub(super) fn frame(&self, index: usize, shape: Shape, interface: u32) -> Frame<'_> {
         let Known { len, control_bytes } = self.known[index];

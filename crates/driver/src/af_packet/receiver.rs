@@ -42,7 +42,6 @@ pub struct Receiver {
     shape: Shape,
     direction: Direction,
     block_timeout: Duration,
-    /// Place in the block that is being given.
     walk: Option<Walk>,
     blocks_since_look: u32,
     statistics: ReceiveStatistics,
@@ -52,7 +51,6 @@ pub struct Receiver {
     softnet_before: SoftnetCounters,
 }
 
-/// Where the kernel puts frames.
 #[derive(Debug)]
 enum Memory {
     Ring(Blocks),
@@ -222,7 +220,6 @@ impl Receiver {
         }
     }
 
-    /// Gives frames of the ring; `None` if there are none.
     fn give_block(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Option<usize> {
         let Memory::Ring(blocks) = &mut self.memory else { return None };
         // At most as many blocks as there are; those without frames are skipped.
@@ -443,7 +440,6 @@ impl Blocks {
         Some(unsafe { std::slice::from_raw_parts(block.as_ptr(), self.block_bytes) })
     }
 
-    /// Lets the kernel fill the block again.
     fn give_back(&mut self) {
         // Release: orders everything that was read in the block before this store.
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);

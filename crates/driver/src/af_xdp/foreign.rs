@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::OnceLock;
 
-/// Most programs to look at.
 const PROGRAMS: usize = 4096;
 
 /// Names by number, as of the call of `remember`. The kernel does not use a number again for a long time.

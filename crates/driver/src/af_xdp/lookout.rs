@@ -13,7 +13,6 @@ use std::time::Duration;
 /// Most messages read in one look; the next look reads more.
 const MESSAGES: usize = 64;
 
-/// The known state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) there: bool,
@@ -21,7 +20,6 @@ pub(super) struct Known {
     pub(super) mtu: u32,
 }
 
-/// Watches one device.
 #[derive(Debug)]
 pub(super) struct Lookout {
     netlink: Netlink,
@@ -38,7 +36,6 @@ impl Lookout {
         Ok(lookout)
     }
 
-    /// The state now.
     pub(super) fn look(&mut self) -> io::Result<Known> {
         let mut told = false;
         for _ in 0..MESSAGES {
@@ -71,7 +68,6 @@ impl Lookout {
 }
 
 impl AsFd for Lookout {
-    /// Readable when there is a reason to look.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.netlink.as_fd()
     }

@@ -8,7 +8,6 @@ use buffer::shared::segment::{Access, Mapping, Pages, Segment};
 use std::io;
 use std::sync::Arc;
 
-/// Chunks of one size.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     segment: Arc<Segment>,
@@ -29,7 +28,6 @@ impl Memory {
         &self.segment
     }
 
-    /// Describes the memory for the kernel.
     pub(super) fn registration(&self) -> libc::xdp_umem_reg {
         libc::xdp_umem_reg {
             addr: self.mapping.first().as_ptr() as u64,
@@ -41,12 +39,10 @@ impl Memory {
         }
     }
 
-    /// Start of the chunk that contains `address`.
     pub(super) fn chunk(&self, address: u64) -> u64 {
         address & !u64::from(self.chunk_bytes - 1)
     }
 
-    /// Bytes of a chunk.
     pub(super) fn chunk_bytes(&self) -> u32 {
         self.chunk_bytes
     }

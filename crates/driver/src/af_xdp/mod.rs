@@ -36,7 +36,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most chunks of one direction of a queue.
 const CHUNKS_MAX: u32 = 1 << 20;
 
 /// Entries of a ring that is not used.
@@ -45,7 +44,6 @@ const UNUSED_ENTRIES: u32 = 64;
 /// How long the kernel may take to free a queue after its last socket was closed; it does that in the background.
 const RELEASE: Duration = Duration::from_millis(500);
 
-/// Time between two looks whether it is free.
 const RELEASE_LOOK: Duration = Duration::from_millis(2);
 
 /// How to open a device.

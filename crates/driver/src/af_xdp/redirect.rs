@@ -87,7 +87,6 @@ impl Redirect {
         self.link.as_fd()
     }
 
-    /// Where the program runs.
     pub(super) fn mode(&self) -> XdpMode {
         self.mode
     }

@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An entry of a ring.
 pub(super) trait Entry: Copy {}
 /// Addresses in the frames' memory: of chunks to fill, and of sent frames.
 impl Entry for u64 {}
@@ -48,7 +47,6 @@ pub(super) struct AllOffsets {
 // SAFETY: integers in a row.
 unsafe impl sys::Plain for AllOffsets {}
 
-/// The four rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Receive,
@@ -82,7 +80,6 @@ pub(super) fn ask_for(fd: BorrowedFd<'_>, which: Which, entries: u32) -> io::Res
     sys::set_option(fd, libc::SOL_XDP, which.option(), &entries)
 }
 
-/// Offsets of all parts in the maps.
 pub(super) fn offsets(fd: BorrowedFd<'_>) -> io::Result<AllOffsets> {
     let offsets: AllOffsets = sys::option(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
     // Kernels before 5.4 have no flags, and return a shorter structure.
@@ -92,13 +89,11 @@ pub(super) fn offsets(fd: BorrowedFd<'_>) -> io::Result<AllOffsets> {
     Ok(offsets)
 }
 
-/// One side of a ring.
 #[derive(Debug)]
 pub(super) struct Ring<T> {
     map: Map,
     offsets: Offsets,
     size: u32,
-    /// This side's count: of produced or of consumed entries.
     own: u32,
     _entries: PhantomData<T>,
 }
@@ -132,7 +127,6 @@ impl<T: Entry> Ring<T> {
         entry.expect("an index below the size it was mapped with").cast()
     }
 
-    /// Most entries.
     pub(super) fn size(&self) -> u32 {
         self.size
     }

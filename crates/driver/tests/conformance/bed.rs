@@ -7,22 +7,17 @@ use testkit::network::End;
 /// Longest time for anything before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Abilities of a device beyond giving and taking frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ability {
     /// See frames that the host sends.
     Outgoing,
-    /// Apply a filter.
     Filter,
     /// Give frames of 64 KiB.
     LargestFrames,
     /// Be switched off and on, and be removed.
     Link,
-    /// Receive frames for other hosts only while that is wanted.
     Promiscuity,
-    /// Refuse frames that are too long or too short.
     Limits,
-    /// Stamp frames with the time.
     Times,
     /// Drop frames without room.
     Overload,
@@ -30,35 +25,25 @@ pub enum Ability {
     LastFrames,
 }
 
-/// A receiver's options, as far as the checks need them.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The filter program.
     pub filter: Option<Vec<Instruction>>,
-    /// As little memory as possible.
     pub small: bool,
     /// Frames for other hosts too.
     pub promiscuous: bool,
-    /// The device is down when it is opened.
     pub down: bool,
-    /// Bytes of the largest packet.
     pub mtu: Option<u32>,
 }
 
-/// Sends a frame.
 pub type Inject = Box<dyn FnMut(&[u8])>;
 
 /// A device under test.
 pub struct Bed {
-    /// Receives frames from it.
     pub receiver: Box<dyn Receive>,
-    /// Sends frames to it.
     pub sender: Box<dyn Transmit>,
-    /// Sends a frame that the receiver then gets.
     pub inject: Inject,
     /// Receives the frames that the sender sent.
     pub observer: Box<dyn Receive>,
-    /// The device; `None` if it is not one of the kernel's.
     pub device: Option<End>,
     /// Is a frame there as soon as it was injected? Otherwise the kernel may deliver it later, in the background.
     pub prompt: bool,
@@ -75,9 +60,7 @@ impl Bed {
     }
 }
 
-/// A device, and its missing abilities.
 pub struct Subject {
-    /// Makes it.
     pub open: fn(&Wanted) -> Bed,
     /// Missing abilities, each with the reason.
     pub cannot: &'static [(Ability, &'static str)],
@@ -102,18 +85,15 @@ impl Subject {
         self.cannot.iter().all(|(cannot, _)| *cannot != ability)
     }
 
-    /// Opens it with default options.
     pub fn open(&self) -> Bed {
         (self.open)(&Wanted::default())
     }
 
-    /// Opens it with these options.
     pub fn open_with(&self, wanted: Wanted) -> Bed {
         (self.open)(&wanted)
     }
 }
 
-/// Runs a check on a device.
 pub fn run(device: fn() -> Subject, check: fn(&Subject)) {
     let subject = device();
     match &subject.absent {
@@ -122,7 +102,6 @@ pub fn run(device: fn() -> Subject, check: fn(&Subject)) {
     }
 }
 
-/// A received frame, with its facts.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub bytes: Vec<u8>,
@@ -176,7 +155,6 @@ pub fn receive_rest(bed: &mut Bed, count: u64) -> Vec<Seen> {
     seen
 }
 
-/// Checks that these are the frames that were sent, in order.
 pub fn check(seen: &[Seen], sent: &[Vec<u8>]) {
     for (at, (seen, sent)) in seen.iter().zip(sent).enumerate() {
         assert_eq!((seen.wire, seen.truncated), (sent.len(), false), "frame {at}");

@@ -6,7 +6,6 @@ use driver::{Error, Receive, Turn};
 use std::time::{Duration, Instant};
 use testkit::network::End;
 
-/// Receives until the receiver says that the device is down.
 fn receive_until_down(receiver: &mut dyn Receive) -> Vec<Seen> {
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     while receive_once(receiver, Duration::from_millis(50), &mut seen).expect("it is there") != Turn::Down {
@@ -15,7 +14,6 @@ fn receive_until_down(receiver: &mut dyn Receive) -> Vec<Seen> {
     seen
 }
 
-/// Receives until an error.
 fn receive_until_error(receiver: &mut dyn Receive) -> (Vec<Seen>, Error) {
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     loop {

@@ -15,13 +15,11 @@ fn absent_without_privileges() -> Option<String> {
     (!may_make_networks()).then(|| "no networks can be made here".into())
 }
 
-/// Receives frames that come out of the other end of a pair.
 fn observer(end: &End) -> Receiver {
     let options = Options { direction: Direction::In, block_timeout: Duration::from_millis(1), ..Options::default() };
     Receiver::open(&end.namespace, &end.name, &options).expect("root may observe")
 }
 
-/// A pair with these options.
 fn pair(wanted: &Wanted) -> Pair {
     let pair = Pair::new();
     if let Some(mtu) = wanted.mtu {
@@ -35,13 +33,11 @@ fn pair(wanted: &Wanted) -> Pair {
 /// Bytes of the largest packet of a veth device.
 const VETH_MTU_MAX: u32 = 65_535;
 
-/// A packet socket on one end of a pair.
 pub fn af_packet() -> Subject {
     let open = |wanted: &Wanted| open_af_packet(wanted, false);
     Subject { open, cannot: &[], absent: absent_without_privileges(), mtu_max: VETH_MTU_MAX }
 }
 
-/// The same without a ring.
 pub fn af_packet_at_once() -> Subject {
     let open = |wanted: &Wanted| open_af_packet(wanted, true);
     Subject { open, cannot: &[], absent: absent_without_privileges(), mtu_max: VETH_MTU_MAX }
@@ -150,7 +146,6 @@ pub fn tap() -> Subject {
     Subject { open, cannot, absent: absent_without_privileges(), mtu_max: 65_521 }
 }
 
-/// A pair of devices inside this process.
 pub fn loopback() -> Subject {
     let open = |_: &Wanted| {
         // Room for everything that a check sends before it receives.

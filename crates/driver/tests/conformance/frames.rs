@@ -11,7 +11,6 @@ pub fn numbered(number: u64, len: usize) -> Vec<u8> {
     of_protocol(PROTOCOL, number, len)
 }
 
-/// The same with another protocol.
 pub fn of_protocol(protocol: u16, number: u64, len: usize) -> Vec<u8> {
     let mut frame = Vec::with_capacity(len);
     frame.extend_from_slice(&ADDRESSES);
@@ -29,7 +28,6 @@ pub fn tagged(mut frame: Vec<u8>, protocol: u16, tag: u16) -> Vec<u8> {
     frame
 }
 
-/// The number in an untagged frame.
 pub fn number(frame: &[u8]) -> u64 {
     u64::from_be_bytes(*frame[14..].first_chunk().expect("these frames are long enough"))
 }

@@ -5,7 +5,6 @@ use crate::frames::{numbered, sizes, tagged};
 use driver::Turn;
 use std::time::Instant;
 
-/// Sends all frames, however many go at a time.
 pub fn send_all(bed: &mut Bed, frames: &[Vec<u8>]) {
     let frames: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
     let (mut sent, end) = (0, Instant::now() + PATIENCE);

@@ -22,7 +22,6 @@ pub(crate) struct Splitter {
     /// Number of edges behind it in each share. Blocks go along one after the other, as in one thread.
     edges: Arc<AtomicUsize>,
     sequence: u64,
-    /// Blocks in the fullest parcel.
     most: usize,
     /// There were blocks since the shares were told the time; `told` is that time.
     is_news: bool,

@@ -41,7 +41,6 @@ pub fn stages_fit(old: &Plan, new: &Plan, parts: &[Part]) -> Result<(), String> 
     Ok(())
 }
 
-/// For each stage of the new plan: the old stage that it goes on from.
 fn pair(old: &Stages, new: &Stages, plan: &Plan, parts: &[Part]) -> Result<Vec<Option<usize>>, String> {
     // The old stage, and a node that goes on from it.
     let mut pairs: Vec<Option<(usize, usize)>> = vec![None; new.stages.len()];
@@ -104,7 +103,6 @@ impl Before {
         self.layout.lines.iter().any(|line| Some(line.between.1) == old && line.renumber)
     }
 
-    /// For each thread of its stage: the part for a node that goes on.
     pub(super) fn parts_of(&mut self, part: Part, stage: &Range<usize>, goes_on: &[Option<usize>]) -> Vec<Part> {
         match part {
             Part::New(instance) => vec![Part::New(instance)],
@@ -129,7 +127,6 @@ impl Before {
 }
 
 impl Team {
-    /// A team for a worker with one stage.
     fn alone(worker: &Worker) -> Team {
         let nodes = worker.nodes.len();
         let stages = vec![(Stage::single((0..nodes).map(|node| NodeId(node as u32)).collect()), 0..1)];
@@ -191,7 +188,6 @@ impl Team {
         self.plan_sources(first).into_iter().filter(has_ended).collect()
     }
 
-    /// For each stage of the next plan: the running stage that it goes on from.
     fn pair(&self, next: &Replacement) -> Vec<Option<usize>> {
         let stages = self.layout.stages.iter().map(|(stage, _)| stage.clone());
         let old = Stages { stages: stages.collect(), ..Stages::default() };
@@ -273,7 +269,6 @@ impl Worker {
             self.failure = self.failure.take().or(failure);
             self.source_failure = self.source_failure.take().or(source);
         }
-        // The asker may have gone.
         let _ = done.send(self.gauges());
     }
 }

@@ -51,7 +51,6 @@ impl Team {
         Ok(all_stopped)
     }
 
-    /// Waits until all threads have stopped, and takes their stages back.
     fn collect(&mut self) {
         let mut panicked = None;
         for (index, thread) in self.running.drain(..) {
@@ -70,7 +69,6 @@ impl Team {
         }
     }
 
-    /// How a run ended; all its stages have ended.
     fn end(&mut self) -> Ended {
         let mut ends = Vec::new();
         for end in &mut self.ends {

@@ -235,7 +235,6 @@ impl Worker {
         self.sleep(&run.left, nap.min(NAP));
     }
 
-    /// Sleeps until one of these sources rings; for at most `nap` if not all of them can ring.
     fn sleep(&mut self, sources: &[usize], nap: Duration) {
         let mut bells = Vec::new();
         // Another stage rings for every event, including its own end. A watcher does not ring when it goes.
@@ -261,14 +260,12 @@ impl Worker {
         tell(false);
     }
 
-    /// Updates the gauge's number of blocks.
     fn tell_blocks(&self) {
         if let Some(gauge) = &self.gauge {
             gauge.set_blocks(self.blocks_given());
         }
     }
 
-    /// Blocks that its sources have given so far.
     pub(crate) fn blocks_given(&self) -> u64 {
         self.sources.iter().map(|at| self.nodes[*at].counters.blocks_made).sum()
     }

@@ -32,13 +32,11 @@ enum Fault {
     Stopped(Duration),
 }
 
-/// The next of a row of numbers that look random.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 32
 }
 
-/// The counters of a filter, over all its copies.
 #[derive(Default)]
 struct Seen {
     blocks: AtomicU64,
@@ -108,13 +106,11 @@ impl Filter for Works {
 /// Counts numbers, and numbers out of order.
 struct Ends {
     enough: Option<u64>,
-    /// The number that has to come next.
     next: u64,
     order: Arc<Order>,
     seen: Arc<Seen>,
 }
 
-/// Numbers at a wrong place.
 #[derive(Default)]
 struct Order {
     /// Repeated, or behind a larger number.
@@ -138,7 +134,6 @@ impl Filter for Ends {
     }
 }
 
-/// A plan in stages and shares.
 #[derive(Clone, Copy, Debug)]
 struct Organisation {
     /// One bit for each edge behind the first filter: the edge is cut.
@@ -146,13 +141,11 @@ struct Organisation {
     workers: usize,
 }
 
-/// The result of a run.
 struct Outcome {
     /// How it ended. `None`: it panicked.
     end: Option<Result<End, Box<Failure>>>,
     report: Report,
     gave: u64,
-    /// For each node behind the source: its counters.
     seen: [Arc<Seen>; 4],
     order: Arc<Order>,
 }
@@ -217,7 +210,6 @@ fn run(organisation: Organisation, count: u64, fault: Fault, seed: u64) -> Outco
     Outcome { end, report: worker.report(), gave: gave.load(Ordering::Relaxed), seen, order }
 }
 
-/// Runs it, and checks the outcome.
 fn check(organisation: Organisation, count: u64, fault: Fault, seed: u64) {
     let Outcome { end, report, gave, seen, order } = run(organisation, count, fault, seed);
     let what = format!("{organisation:?}, {fault:?}");

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 /// The blocks that sinks saw: (name of the sink, class, bytes).
 pub type Seen = Arc<Mutex<Vec<(&'static str, u32, Vec<u8>)>>>;
 
-/// A graph under construction. Add nodes in topological order.
 #[derive(Default)]
 pub struct Graph {
     plan: Plan,
@@ -67,12 +66,10 @@ impl Graph {
         self.filter("source", &SOURCE, Instance::source(Blocks { blocks, at: 0, made: false }))
     }
 
-    /// Any source.
     pub fn broken_source(&mut self, source: impl Source + 'static) -> NodeId {
         self.filter("broken", &SOURCE, Instance::source(source))
     }
 
-    /// A filter that works in place.
     pub fn in_place(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
         self.filter(label, &IN_PLACE, Instance::filter(filter))
     }
@@ -92,13 +89,11 @@ impl Graph {
         self.filter(label, &STREAMS, Instance::filter(filter))
     }
 
-    /// A sink that writes down its blocks.
     pub fn sink(&mut self, name: &'static str) -> NodeId {
         let seen = Arc::clone(&self.seen);
         self.filter(name, &SINK, Instance::filter(Watch { name, seen }))
     }
 
-    /// Any sink.
     pub fn own_sink(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
         self.filter(label, &SINK, Instance::filter(filter))
     }
@@ -116,12 +111,10 @@ impl Graph {
         self.plan.nodes[from.index()].edges.push(Edge { select, ..Edge::plain(to) });
     }
 
-    /// An edge between two threads.
     pub fn cut(&mut self, from: NodeId, to: NodeId) {
         self.plan.nodes[from.index()].edges.push(Edge { cut: true, ..Edge::plain(to) });
     }
 
-    /// An edge for the blocks that a node rejects.
     pub fn rejected(&mut self, from: NodeId, to: NodeId, select: Option<Select>) {
         self.plan.nodes[from.index()].edges.push(Edge { select, rejected: true, ..Edge::plain(to) });
     }
@@ -134,7 +127,6 @@ impl Graph {
         most
     }
 
-    /// A worker for this graph.
     pub fn worker(self) -> Worker {
         Worker::new(&self.plan, self.instances)
     }
@@ -144,7 +136,6 @@ impl Graph {
         Graph { seen: Arc::clone(seen), ..Graph::default() }
     }
 
-    /// The plan, and its instances.
     pub fn taken(self) -> (Plan, Vec<Option<Instance>>) {
         (self.plan, self.instances)
     }
@@ -154,7 +145,6 @@ impl Graph {
         self.run_until(&StopFlag::new())
     }
 
-    /// Runs the graph until the flag is set.
     pub fn run_until(self, stop: &StopFlag) -> (Result<End, Box<Failure>>, Report) {
         let mut worker = Worker::new(&self.plan, self.instances);
         let end = worker.run(stop, &mut |_| {});
@@ -165,12 +155,10 @@ impl Graph {
     }
 }
 
-/// A selector for exactly this class.
 pub fn exactly(number: u32) -> Select {
     Select::Classes { low: number, high: number, invert: false, halves: false }
 }
 
-/// The blocks that one sink saw, as text.
 pub fn texts(seen: &Seen, sink: &str) -> Vec<String> {
     let seen = seen.lock().unwrap();
     let own = seen.iter().filter(|(name, ..)| *name == sink);
@@ -233,7 +221,6 @@ impl Filter for Keep {
     }
 }
 
-/// Hands blocks on.
 pub struct Passes;
 
 impl Filter for Passes {

@@ -10,7 +10,6 @@ use std::sync::mpsc::sync_channel;
 
 const WORDS: [(u32, &[u8]); 6] = [(1, b"anna"), (2, b"bert"), (1, b"carl"), (3, b"dora"), (2, b"emil"), (1, b"fred")];
 
-/// The classes of the blocks that a sink saw.
 fn classes(graph: &crate::parts::Seen, sink: &str) -> Vec<u32> {
     graph.lock().unwrap().iter().filter(|(name, ..)| *name == sink).map(|(_, class, _)| *class).collect()
 }
@@ -162,7 +161,6 @@ fn sessions_reject_what_is_not_for_them() {
     assert_eq!(texts(&seen, "rejects"), ["carl", "emil", "fred"]);
 }
 
-/// Passes this number of blocks, then wants no more.
 struct First(usize);
 
 impl Filter for First {
@@ -197,7 +195,6 @@ fn a_filter_that_is_finished_rejects_the_rest() {
     assert_eq!(report.nodes[0].counters.blocks_made, 64);
 }
 
-/// Rejects the first batch and fails at the second.
 struct Fail(bool);
 
 impl Filter for Fail {
@@ -218,7 +215,6 @@ fn a_filter_that_fails_rejects_nothing() {
     let (end, report) = graph.run();
     assert_eq!(end, Err(Box::new(Failure::System("disk full".into()))));
     assert_eq!((texts(&seen, "gives").len(), texts(&seen, "rejects").len()), (1, 63));
-    // The filter failed at the second batch.
     assert_eq!(report.nodes[1].counters.drops.get("the filter failed"), 64);
 }
 

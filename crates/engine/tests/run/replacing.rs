@@ -16,7 +16,6 @@ use std::time::Duration;
 struct Device(Arc<Mutex<u64>>);
 
 impl Device {
-    /// Adds `count` packets.
     fn come(&self, count: u64) {
         *self.0.lock().unwrap() += count;
     }
@@ -80,7 +79,6 @@ impl Source for Reader {
     }
 }
 
-/// Gives its number of blocks at the end.
 struct Tally(u64);
 
 impl Filter for Tally {

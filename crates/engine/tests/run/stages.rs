@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use testkit::packets::{CLIENT, SERVER, udp};
 
-/// Gives numbered blocks, and counts them.
 struct Numbered {
     next: u64,
     count: u64,
@@ -34,7 +33,6 @@ impl Source for Numbered {
     }
 }
 
-/// Holds every fifth block for a while, and stalls now and then.
 struct Stalls {
     seed: u64,
     held: Vec<Descriptor>,
@@ -67,7 +65,6 @@ impl Filter for Stalls {
     }
 }
 
-/// Checks that numbers follow each other.
 struct InOrder(Arc<AtomicU64>);
 
 impl Filter for InOrder {
@@ -245,7 +242,6 @@ struct Flows {
 }
 
 impl Flows {
-    /// Ends the flows that were not touched since then.
     fn end(&mut self, since: u64, cx: &mut Context<'_>) -> Made {
         while self.known.first().is_some_and(|(_, seen, _)| *seen <= since) {
             if cx.order.is_shared && !cx.out.is_empty() {

@@ -13,7 +13,6 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 use testkit::packets::{CLIENT, SERVER, facts, udp};
 
-/// The next of a row of numbers that look random.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
@@ -112,7 +111,6 @@ impl Filter for Numbers {
     }
 }
 
-/// Hands blocks on, and lets other threads run first now and then.
 struct Yields(u64);
 
 impl Filter for Yields {
@@ -124,7 +122,6 @@ impl Filter for Yields {
     }
 }
 
-/// Checks that each number follows the one before.
 struct Ends {
     /// The next number; filters that take turns share it.
     next: Arc<AtomicU64>,
@@ -148,7 +145,6 @@ impl Filter for Ends {
     }
 }
 
-/// Counts blocks.
 struct Counts(Arc<AtomicU64>);
 
 impl Filter for Counts {
@@ -173,7 +169,6 @@ struct Bench {
 
 type Instances = Vec<Option<Instance>>;
 
-/// Nodes of the chain.
 const NODES: usize = 6;
 
 impl Bench {

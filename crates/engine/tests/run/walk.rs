@@ -125,7 +125,6 @@ fn choices_are_sets_over_places_and_keep_order_and_class() {
     assert_eq!(texts(&seen, "sink"), ["anna", "bert", "dora"]);
 }
 
-/// Passes some blocks, then wants no more.
 struct First(usize);
 
 impl Filter for First {
@@ -162,7 +161,6 @@ fn a_source_stops_when_nobody_wants_more() {
     }
 }
 
-/// Gives each block `times` times, a few in each call.
 struct Repeat {
     times: usize,
     given: usize,
@@ -195,7 +193,6 @@ fn a_filter_with_more_to_give_is_called_again() {
     assert!(texts[..150].iter().all(|text| text == "anna") && texts[450..].iter().all(|text| text == "dora"));
 }
 
-/// Fails at the second block.
 struct Fail(usize);
 
 impl Filter for Fail {
@@ -205,7 +202,6 @@ impl Filter for Fail {
     }
 }
 
-/// Gives a block when it is finished.
 struct Last;
 
 impl Filter for Last {
@@ -239,7 +235,6 @@ fn a_failure_ends_the_run_and_others_are_finished_all_the_same() {
     assert_eq!(texts(&seen, "other").len(), 64);
 }
 
-/// A source that gives one block and fails.
 struct Broken(bool);
 
 impl Source for Broken {

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// A ring with a keeper of its own.
 pub struct Ring {
     _folder: tempfile::TempDir,
     named: Named,
@@ -111,7 +110,6 @@ fn counted(report: &Report) -> String {
     format!("{:?}", report.nodes)
 }
 
-/// Number, class and bytes of each block.
 type Expected<'a> = &'a [(u64, u32, &'a str)];
 
 #[test]
@@ -179,7 +177,6 @@ fn a_ring_that_is_removed_is_let_go_of() {
     assert!(worker.watch(ring.watch(&edges, true)));
     ring.remove();
     worker.tend_watches();
-    // Its place is free again.
     let rings: Vec<Ring> = (0..base::limits::WATCHES).map(|_| Ring::new()).collect();
     for ring in &rings {
         assert!(worker.watch(ring.watch(&edges, true)));

@@ -5,12 +5,10 @@ use program::{Compile, CompileErrorKind, Passes, Predicate, Program, from_cbpf};
 use testkit::Compiler;
 use testkit::random::Random;
 
-/// Generates expressions about some frames.
 pub struct Expressions {
     seen: Seen,
     compiler: Compiler,
     made: usize,
-    /// Expressions that libpcap refused to combine.
     pub refused: usize,
 }
 

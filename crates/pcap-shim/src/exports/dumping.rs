@@ -25,7 +25,6 @@ unsafe extern "C" {
     fn ferror_unlocked(stream: *mut c_void) -> c_int;
 }
 
-/// The header of a packet in a file.
 #[repr(C)]
 struct Record {
     seconds: u32,
@@ -46,7 +45,6 @@ fn opened(dumper: *mut c_void) {
     }
 }
 
-/// Forgets a dumper.
 fn closed(dumper: *mut c_void) {
     for place in &OPEN {
         let _ = place.compare_exchange(dumper, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);

@@ -6,7 +6,6 @@ use capture::{CaptureReader, CaptureRequest};
 use packet::LinkType;
 use packet::pcapng::{Description, PacketBlock, Section, write_interface, write_packet, write_section};
 
-/// A capture with frames of these link types.
 fn capture(links: &[LinkType]) -> tempfile::NamedTempFile {
     let mut bytes = Vec::new();
     write_section(&mut bytes, &Section::default());

@@ -10,7 +10,6 @@ mod symbols;
 
 use std::path::Path;
 
-/// The path of the installed libpcap.
 fn libpcap() -> Option<&'static Path> {
     let paths = [
         "/usr/lib/x86_64-linux-gnu/libpcap.so.0.8",

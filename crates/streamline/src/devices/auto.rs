@@ -32,7 +32,6 @@ enum Chosen {
     Here(Arc<LocalDevices>, NoDaemon),
 }
 
-/// Why no daemon opens devices.
 #[derive(Clone, Copy)]
 enum NoDaemon {
     NotAsked,
@@ -133,13 +132,11 @@ impl Devices for AutoDevices {
         match self.choose()? {
             Chosen::Daemon(client) => {
                 let mut reader = reader(client.open(asked)?, asked, share)?;
-                // The connection lives as long as the reader.
                 reader.keep(client);
                 Ok(reader)
             }
             Chosen::Here(local, why) => {
                 let mut reader = local.open(asked, share).map_err(|error| why.explain(&asked.device, error))?;
-                // The ring's writers live as long as the reader, too.
                 reader.keep(local);
                 Ok(reader)
             }
@@ -168,7 +165,6 @@ impl Devices for AutoDevices {
         matches!(self.choose(), Ok(Chosen::Daemon(_)))
     }
 
-    /// Tells the daemon what this process is for.
     fn set_purpose(&self, purpose: &str) {
         let purpose = purpose.split_whitespace().collect::<Vec<_>>().join(" ");
         let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();

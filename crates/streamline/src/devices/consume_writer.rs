@@ -33,7 +33,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often a thread checks that it is still needed, and reports its counters.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Chunks for packets that arrive at a queue: the first of these sizes for which memory may be locked.
@@ -55,15 +54,12 @@ pub(crate) struct ConsumeWriter {
     chooses: Chooses,
 }
 
-/// What chooses the packets to take.
 enum Chooses {
-    /// This program.
     Program(Chosen),
     /// No program: this kernel does not run one, so every packet is taken.
     Nobody(CaptureError),
 }
 
-/// The program that chooses.
 struct Chosen {
     counting: Counting,
     /// The program, and what any reader wants (`None` = everything). Locked while another program takes its place.
@@ -81,7 +77,6 @@ impl Chosen {
 struct Shared {
     ended: AtomicBool,
     gone: AtomicBool,
-    /// One entry for each queue.
     statistics: Mutex<Vec<ReceiveStatistics>>,
 }
 
@@ -94,7 +89,6 @@ impl ConsumeWriter {
     ) -> Result<Copied<ConsumeWriter>, CaptureError> {
         let link = &device.link;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
-        // No reader wants anything yet.
         let chooses = match ConsumeProgram::new(link.receive_queues, Wanted::Any(&[])) {
             Ok(consume_program) => Chooses::Program(Chosen {
                 counting: consume_program.counting(),
@@ -122,7 +116,6 @@ impl ConsumeWriter {
         };
         let copying = Arc::new(Mutex::new(copying));
         for (place, queue) in queues.into_iter().enumerate() {
-            // The first queue's thread keeps the program's counters.
             let counting = match &writer.chooses {
                 Chooses::Program(chosen) if place == 0 => Some(chosen.consume_program().0.counting()),
                 _ => None,
@@ -149,7 +142,6 @@ impl ConsumeWriter {
     }
 }
 
-/// Opens all queues, with as much memory as may be locked.
 fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Result<af_xdp::Device, CaptureError> {
     let (room, header) = SMALL_CHUNK;
     let chunk_bytes = if mtu.saturating_add(header) <= room { 2048 } else { 4096 };
@@ -181,7 +173,6 @@ fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Resul
     Err(capture_error(refused.unwrap_or_else(|| driver::Error::Absent(name.into()))))
 }
 
-/// A thread that copies from a queue's chunks into the ring.
 fn copy(
     mut receiver: impl Receive,
     place: usize,
@@ -249,7 +240,6 @@ impl Drop for ConsumeWriter {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // A panic there could not be mended here.
             let _ = thread.join();
         }
     }

@@ -48,7 +48,6 @@ impl KernelWriter {
     }
 }
 
-/// Converts the error of a program that the kernel refused.
 fn capture_error(error: ProgramError) -> CaptureError {
     let kind = match &error {
         ProgramError::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -80,7 +79,6 @@ pub(crate) fn cannot_choose(error: ProgramError) -> CaptureError {
     }
 }
 
-/// Converts an expression to the form that the kernel's programs take.
 pub(crate) fn to_kernel(expression: &Expression) -> kernel::Expression {
     kernel::Expression {
         bit: expression.bit,

@@ -28,10 +28,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the thread checks that it is still needed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The longest packet there is, with tags.
 const PACKET_BYTES: usize = buffer::live::words::PACKET_BYTES;
 
 pub(crate) struct PacketWriter {
@@ -55,7 +53,6 @@ pub fn how(why: &str) -> String {
 /// The kind of the socket's filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
-    /// A loaded program that counts.
     Loaded,
     /// A cBPF program with this number of instructions.
     Classic(usize),
@@ -80,7 +77,6 @@ impl PacketWriter {
         why: &str,
     ) -> Result<Copied<PacketWriter>, CaptureError> {
         let link = &device.link;
-        // No reader wants anything yet.
         let options = Options { filter: filter::nothing(), ..Options::default() };
         let receiver = Receiver::open(namespace, &link.name, &options).map_err(capture_error)?;
         let socket_filter = receiver.socket_filter().map_err(capture_error)?;
@@ -118,7 +114,6 @@ impl PacketWriter {
     }
 }
 
-/// The thread that copies from the socket's ring into the live ring.
 fn copy(
     mut receiver: Receiver,
     ethernet: bool,
@@ -172,7 +167,6 @@ impl Drop for PacketWriter {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic there could not be mended here.
             let _ = thread.join();
         }
     }

@@ -17,19 +17,14 @@ use std::io::{BufRead, Read, Write};
 /// The process is ready to run.
 pub(super) const READY: &str = "ready";
 
-/// Followed by the error.
 pub(super) const FAILED: &str = "failed: ";
 
-/// Followed by a line for people.
 pub(super) const NOTE: &str = "note: ";
 
-/// Followed by a number and what it counts.
 pub(super) const COUNT: &str = "count: ";
 
-/// Most bytes of a line for people.
 const NOTE_BYTES: usize = 512;
 
-/// Exit status after an error was reported.
 const STATUS: i32 = 1;
 
 /// Reports to the parent process. Where that is gone, the write fails without effect.
@@ -79,7 +74,6 @@ fn run_request() -> Result<(), String> {
     ended.map(drop).map_err(|error| error.to_string())
 }
 
-/// Reads the request from standard input.
 fn request() -> Result<String, String> {
     let mut input = std::io::stdin().lock();
     let mut line = String::new();
@@ -104,7 +98,6 @@ fn wait_for_end() {
     std::process::exit(STATUS)
 }
 
-/// Reports what the filters between the rings counted.
 fn tell(report: &Report) {
     let inner: Vec<&NodeReport> =
         report.nodes.iter().filter(|node| !node.source && !node.operand && !node.edges.is_empty()).collect();

@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 /// Bytes and blocks of each ring: twice the room of the longest block.
 const RING: (u64, u64) = (32 << 20, 1 << 16);
 
-/// How long a process may take until it is ready.
 const START: Duration = Duration::from_secs(20);
 
 /// How long a process may take to end after its rings have ended.
@@ -36,16 +35,13 @@ pub(super) const END: Duration = Duration::from_secs(2);
 /// Most bytes read from a process's output; it may be hostile.
 const WORDS: u64 = 64 << 10;
 
-/// Most lines of a process that people are shown.
 pub(super) const LINES: usize = 32;
 
-/// Rings that this process has named so far.
 static NAMES: AtomicU64 = AtomicU64::new(0);
 
 /// Everything needed to start a process, and to start it again.
 pub(super) struct Recipe {
     pub(super) command: Vec<OsString>,
-    /// The filters, as a request.
     pub(super) request: String,
     pub(super) input: Type,
     pub(super) output: Type,
@@ -63,7 +59,6 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts a process, and opens this side's ends of its rings.
     pub(super) fn start(recipe: Recipe) -> Result<(Child, Rings), String> {
         let rings = [ring()?, ring()?];
         let (process, opened) = start(&recipe, &rings)?;
@@ -123,7 +118,6 @@ impl Process for Child {
 
     fn kill(&mut self) {
         if self.look().is_none() {
-            // The process may have ended meanwhile.
             let _ = self.process.kill();
             self.status = self.process.wait().ok();
         }
@@ -144,7 +138,6 @@ impl Drop for Child {
     }
 }
 
-/// How a process ended, as the end of a sentence.
 fn describe(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(number), _) => match name(number) {
@@ -156,7 +149,6 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The signals that end processes.
 fn name(signal: i32) -> Option<&'static str> {
     let names = [
         (1, "SIGHUP"),
@@ -227,7 +219,6 @@ fn start(recipe: &Recipe, rings: &[KeptRing; 2]) -> Result<(std::process::Child,
     match opened {
         Ok(opened) => Ok((process, opened)),
         Err(why) => {
-            // The process may have ended by itself.
             let _ = process.kill();
             let _ = process.wait();
             Err(why)

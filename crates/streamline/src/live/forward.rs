@@ -19,14 +19,12 @@ use kernel::{ConsumeProgram, To, Wanted};
 use program::Program;
 use std::time::{Duration, Instant};
 
-/// Test frames sent to see whether any come out.
 const TEST_FRAMES: u32 = 3;
 
 /// How long to wait until a device has counted what it sent. A virtual device counts at once, hardware when its driver
 /// is asked.
 const COUNTED: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
 
-/// How often to look at the counter meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A frame of the EtherType for experiments (IEEE 802, table of ether types), with locally administered addresses that
@@ -40,7 +38,6 @@ const TEST_FRAME: [u8; 60] = {
 /// Bytes of a VLAN tag, which do not count towards a device's limit.
 const TAG_BYTES: u32 = 4;
 
-/// The name of a device that a source takes frames from.
 fn name_of(params: &Params) -> &str {
     params.text("device").unwrap_or_default()
 }
@@ -87,7 +84,6 @@ pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
     }
 }
 
-/// Says that a device takes no redirected frames, and what would help.
 fn takes_nothing(to: &Link) -> String {
     let name = &to.name;
     match to.kind.as_deref() {
@@ -147,14 +143,12 @@ fn try_out(consume_program: &ConsumeProgram, output: &Link) -> Result<(), String
     Ok(())
 }
 
-/// A program that forwards.
 struct Forward {
     /// `None` once it has stopped.
     link: Option<sys::Link>,
     consume_program: ConsumeProgram,
     _promiscuous: Option<PacketSocket>,
     watch: Watch,
-    /// The two devices, as they were at the start.
     before: [Link; 2],
     /// How many frames the devices had dropped when they were last present.
     dropped: u64,

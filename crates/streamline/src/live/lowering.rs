@@ -31,7 +31,6 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The names of the spaces where there are only programs.
 pub(crate) const KERNEL: &str = "kernel";
 pub(crate) const DAEMON: &str = "daemon";
 
@@ -56,19 +55,16 @@ pub(crate) fn forwards_to(kind: &Kind, params: &Params) -> Option<String> {
     }
 }
 
-/// Several filters combined into one step of the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lowered {
     /// A packet has to pass all of these.
     pub(crate) chosen: Vec<Expression>,
     /// Of the packets that pass, take the first of each `sample`.
     pub(crate) sample: u32,
-    /// Packets are only counted.
     pub(crate) counts: bool,
 }
 
 impl Lowered {
-    /// All expressions of `chosen` as one.
     pub(crate) fn expression(&self) -> Expression {
         match &self.chosen[..] {
             [one] => one.clone(),
@@ -145,7 +141,6 @@ struct Opened {
 }
 
 impl Behind {
-    /// Reads what an edge of a plan leads to.
     pub(crate) fn of(plan: &Plan, edge: &Edge) -> Behind {
         Behind::find(plan, edge, true)
     }
@@ -298,7 +293,6 @@ pub(crate) fn socket_filter(
     (incoming, outgoing): (bool, bool),
     link_type: u16,
 ) -> Result<(OwnedFd, SocketFilter), ProgramError> {
-    // The bits do not matter here.
     let expression = |(at, program): (usize, &Program)| kernel::Expression {
         incoming,
         outgoing,
@@ -309,14 +303,11 @@ pub(crate) fn socket_filter(
     Ok((socket_filter.program(&expressions)?, socket_filter))
 }
 
-/// Decides which nodes of a plan a space runs.
 pub(crate) struct Judge<'a> {
-    /// The name of the space.
     space: &'static str,
     plan: &'a Plan,
     devices: &'a dyn Devices,
     compiler: &'a dyn Compile,
-    /// For each node: the nodes that give to it.
     above: Vec<Vec<NodeId>>,
     /// For each device: the LINKTYPE of its frames.
     link_types: BTreeMap<NodeId, u16>,
@@ -324,7 +315,6 @@ pub(crate) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Starts to judge a plan.
     pub(crate) fn new(
         space: &'static str,
         plan: &'a Plan,

@@ -29,7 +29,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Both spaces.
 pub(crate) struct LiveSpaces([LiveSpace; 2]);
 
 impl LiveSpaces {

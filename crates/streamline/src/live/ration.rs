@@ -12,7 +12,6 @@ use capture::{Budget, CaptureError, CaptureRequest, Devices, Mode};
 use engine::{NodeId, Plan};
 use std::collections::BTreeMap;
 
-/// What fits of a plan.
 #[derive(Debug, Default)]
 pub(super) struct Rationed {
     /// Nodes that run in the reader, and why.
@@ -22,7 +21,6 @@ pub(super) struct Rationed {
     pub(super) pre_filtering: BTreeMap<(NodeId, bool), PreFiltering>,
 }
 
-/// Fits this plan into this space.
 pub(super) fn ration(space: &LiveSpace, plan: &Plan) -> Rationed {
     let mut rationed = Rationed::default();
     let mut budgets = Budgets { devices: space.devices(), known: BTreeMap::new() };
@@ -55,7 +53,6 @@ pub(super) fn ration(space: &LiveSpace, plan: &Plan) -> Rationed {
     rationed
 }
 
-/// The rest of each device's budget.
 struct Budgets<'a> {
     devices: &'a dyn Devices,
     known: BTreeMap<String, Option<Budget>>,
@@ -82,7 +79,6 @@ impl Budgets<'_> {
     }
 }
 
-/// The cost of a reader's expression, as the daemon counts it.
 fn cost(asked: &CaptureRequest) -> Result<u32, CaptureError> {
     let program = match asked.program.as_slice() {
         [] => None,

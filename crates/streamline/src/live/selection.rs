@@ -12,13 +12,9 @@ use program::{Compile, Expression, Interpreter};
 /// A selector or a combination of selectors at one place of a plan, as far as it may run below.
 #[derive(Clone, Debug)]
 pub(crate) enum Selection {
-    /// A filter.
     Filter(&'static Kind, Params),
-    /// Passes what all of these pass.
     All(Vec<Selection>),
-    /// Passes what any of these passes.
     Any(Vec<Selection>),
-    /// Passes what this does not pass.
     Not(Box<Selection>),
 }
 
@@ -96,7 +92,6 @@ impl Selection {
         })
     }
 
-    /// Does it contain a typed selector?
     pub(crate) fn is_typed(&self) -> bool {
         match self {
             Selection::Filter(kind, _) => is_typed(kind),
@@ -116,7 +111,6 @@ impl Selection {
     }
 }
 
-/// Is it a typed selector?
 pub(crate) fn is_typed(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Selects(_)))
 }
@@ -144,7 +138,6 @@ impl Test {
     fn passes(&self, link_type: u16, bytes: &[u8], wire_len: u32) -> bool {
         let passes = |test: &Test| test.passes(link_type, bytes, wire_len);
         match self {
-            // An unreadable packet does not pass.
             Test::Selector(test) => matches!(test.read(link_type, bytes, wire_len, Class(0)), Ok(Some(_))),
             Test::Program(test) => test.run(bytes, wire_len) != 0,
             Test::All(parts) => parts.iter().all(passes),
@@ -161,7 +154,6 @@ impl Decides for Test {
     }
 }
 
-/// Asks selections one after the other.
 pub(crate) struct OneByOne(pub(crate) Vec<Box<dyn Decides>>);
 
 impl Decides for OneByOne {

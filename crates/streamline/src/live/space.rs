@@ -40,7 +40,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The space `kernel`, or the space `daemon`.
 pub(crate) struct LiveSpace {
     name: &'static str,
     devices: Arc<dyn Devices>,
@@ -57,10 +56,8 @@ pub(crate) struct LiveSpace {
     latency: Option<Duration>,
 }
 
-/// What a source reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Packets of a device.
     Packets(CaptureRequest, Option<Share>, Given),
     /// Numbers of packets, from one reader for each entry.
     Counts(Vec<Counted>),
@@ -83,7 +80,6 @@ pub(crate) enum Reads {
 }
 
 impl Reads {
-    /// The capture requests that its readers send to the device's owner.
     pub(super) fn all_asked(&self) -> Vec<&CaptureRequest> {
         match self {
             Reads::Packets(asked, ..) => vec![asked],
@@ -105,7 +101,6 @@ pub(crate) struct Given {
     decided_by: Option<String>,
 }
 
-/// What a reader counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Counted {
     asked: CaptureRequest,
@@ -114,15 +109,12 @@ pub(crate) struct Counted {
     undecided: Option<(CaptureRequest, String)>,
 }
 
-/// A source of the running plan.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningSource {
-    /// Its node in the worker.
     pub(crate) node: usize,
     pub(crate) reads: Reads,
 }
 
-/// A source at the end of a path, or of several paths that are counted together.
 struct Reading {
     paths: Vec<Vec<NodeId>>,
     reads: Reads,
@@ -130,13 +122,11 @@ struct Reading {
 }
 
 enum How {
-    /// A reader.
     CaptureReader(Box<CaptureReader>),
     /// Readers that count, and readers of packets that only they can decide about.
     Counts(Vec<CaptureReader>, Vec<filters::count::Undecided>),
     /// A reader that can replace other readers of its device, from this packet on.
     Sure(Box<CaptureReader>, u64),
-    /// A device that only this request has.
     Own(Instance),
     /// This source of the running plan, which reads the same.
     Running(usize),
@@ -149,7 +139,6 @@ pub(super) enum PreFiltering {
     Wanted,
     /// Those that cheap programs can tell.
     Roughly,
-    /// Leave none out.
     None,
 }
 
@@ -165,13 +154,11 @@ impl From<CaptureError> for Why {
     }
 }
 
-/// A node that was prepared.
 struct Prepared {
     label: String,
     what: What,
 }
 
-/// An edge.
 struct Laid {
     from: NodeId,
     to: NodeId,
@@ -223,17 +210,14 @@ impl LiveSpace {
         self.opened.entry(id).or_default().push(Reading { paths, reads, how: How::Running(node) });
     }
 
-    /// The owner of the devices.
     pub(super) fn devices(&self) -> &dyn Devices {
         self.devices.as_ref()
     }
 
-    /// See [`LiveSpaces::latency`](super::LiveSpaces::latency).
     pub(super) fn set_latency(&mut self, latency: Option<Duration>) {
         self.latency = latency;
     }
 
-    /// See [`LiveSpaces::beside`](super::LiveSpaces::beside).
     pub(super) fn set_beside(&mut self, running: &[RunningSource]) {
         self.running = running.to_vec();
     }
@@ -246,7 +230,6 @@ impl LiveSpace {
         let source = |Reading { paths, reads, how }: Reading| {
             let first = paths.first()?;
             let (kind, params) = self.device(plan, *first.first()?)?;
-            // All paths are counted in one record.
             let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
             let labels: Vec<String> = paths.iter().map(|path| self.label(path)).collect();
             let given = |reader: CaptureReader| {
@@ -275,7 +258,6 @@ impl LiveSpace {
         if asked.by == By::PacketSocket {
             return Some("its packets are copied from a packet socket, as was asked for".into());
         }
-        // A missing device is reported when it is opened.
         self.devices.device(&asked.device).ok().filter(|device| device.copied).map(|device| device.how)
     }
 
@@ -401,7 +383,6 @@ impl LiveSpace {
         if is_count { vec![paths] } else { paths.into_iter().map(|path| vec![path]).collect() }
     }
 
-    /// Adds an edge of a plan.
     pub(super) fn lay(&mut self, from: NodeId, edge: &Edge, plan: &Plan) {
         let behind = self.push_down.then(|| Behind::of(plan, edge));
         self.edges.push(Laid { from, to: edge.to, behind });
@@ -460,7 +441,6 @@ impl LiveSpace {
         Ok(Reads::Counts(all))
     }
 
-    /// The packets to count at the end of a path.
     fn counted(
         &self,
         asked: &CaptureRequest,
@@ -524,12 +504,10 @@ impl LiveSpace {
         Ok((!all.is_empty()).then(|| Box::new(OneByOne(all)) as Box<dyn Decides>))
     }
 
-    /// The first node of a path.
     fn first(&self, path: &[NodeId]) -> Option<&What> {
         path.first().and_then(|first| self.nodes.get(first)).map(|node| &node.what)
     }
 
-    /// Combines the filters of a path, over frames of a link type.
     fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, CaptureError> {
         let filters = path[1..].iter().map(|id| match self.nodes.get(id).map(|node| &node.what) {
             Some(What::Filter(selection)) => Ok(selection),
@@ -577,7 +555,6 @@ impl LiveSpace {
         path: &[NodeId],
         pre_filtering: PreFiltering,
     ) -> Result<Option<Vec<Program>>, CaptureError> {
-        // A missing device is reported when it is opened.
         let link_type = (own.link_type)(params).unwrap_or(ETHERNET);
         let chosen = self.lowered(path, link_type)?.expression();
         let is_taken = matches!(own.choice, Choice::Xdp { .. });
@@ -586,7 +563,6 @@ impl LiveSpace {
         Ok(lowering::programs(&chosen, wanted.as_deref()))
     }
 
-    /// The labels of a path, for people.
     fn label(&self, path: &[NodeId]) -> String {
         let labels = path.iter().filter_map(|id| self.nodes.get(id)).map(|node| node.label.as_str());
         labels.collect::<Vec<_>>().join(" | ")

@@ -84,7 +84,6 @@ impl Client {
         }
     }
 
-    /// Changes what this client is for, for people.
     pub(crate) fn set_purpose(&self, purpose: &str) -> io::Result<()> {
         let version = env!("CARGO_PKG_VERSION").to_string();
         match self.ask(&Question::Hello(PROTOCOL, version, on_one_line(purpose)))? {
@@ -186,7 +185,6 @@ impl Drop for Member {
 
 /// Joins prefixes at a parser process, and starts one if there is none.
 pub(crate) struct Joiner {
-    /// The daemon that the parser process takes packets from.
     daemon: PathBuf,
     /// The command that starts a parser process; the daemon's socket is added as its last argument.
     start: Option<Vec<OsString>>,
@@ -262,7 +260,6 @@ impl Joiner {
         }
     }
 
-    /// Starts a parser process. Waits until it listens, or says why it does not.
     fn start(&self, command: &[OsString]) -> Result<Child, String> {
         let failed = |error: io::Error| format!("{CANNOT_START}: {error}");
         let Some((program, arguments)) = command.split_first() else { return Err("there is no program for it".into()) };
@@ -325,7 +322,6 @@ impl Join for Joiner {
     }
 }
 
-/// Opens a reader of a shared ring that holds nothing.
 pub(crate) fn open(ring: &str) -> Result<PipeReader, String> {
     loop {
         match OpenOptions::new().contract(OnFull::Overwrite).read(ring) {

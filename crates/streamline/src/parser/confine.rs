@@ -32,7 +32,6 @@ const WAITING: &[libc::c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
-    // To check that its parent process still lives.
     libc::SYS_getppid,
     libc::SYS_pidfd_open,
     libc::SYS_getgroups,
@@ -43,7 +42,6 @@ const CALLS: &[libc::c_long] = &[
     // Socket calls besides the usual ones; which sockets it may make is below.
     libc::SYS_listen,
     libc::SYS_connect,
-    // To find the owner of a ring's name.
     libc::SYS_flock,
 ];
 

@@ -19,7 +19,6 @@ pub(crate) const TEXT_BYTES: usize = 2048;
 /// A prefix: the text that leads to a node, and the blocks that come out of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Prefix {
-    /// As a request.
     pub(crate) text: String,
     /// How a reader notices missing blocks. `None`: the blocks cannot be shared.
     pub(crate) continuity: Option<Continuity>,
@@ -190,7 +189,6 @@ mod tests {
         Session::new().devices_at(Place::Daemon("/nowhere/control".into())).share(true)
     }
 
-    /// The prefixes that a request would ask for, in order.
     fn asked(request: &str) -> Vec<String> {
         let design =
             session().design(request, &Default::default()).unwrap_or_else(|error| panic!("{request}: {error}"));

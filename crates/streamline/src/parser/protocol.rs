@@ -83,7 +83,6 @@ pub enum Answer {
     Over(u64, String),
 }
 
-/// Most readers listed for one prefix.
 const READERS_LISTED: usize = 64;
 
 wire_struct!(Place { id, ring, continuity });

@@ -32,7 +32,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most clients at a time.
 const CLIENTS: usize = 256;
 
 /// Most readings of one client at a time.
@@ -41,7 +40,6 @@ const READINGS: usize = 64;
 /// Most stages at a time. Each is a thread, and has a ring for each place where it is read.
 const STAGES: usize = 64;
 
-/// Most names tried for one ring.
 const RING_NAMES: u32 = 256;
 
 /// How long an unused prefix goes on: requests are often restarted.
@@ -50,7 +48,6 @@ const UNUSED: Duration = Duration::from_secs(1);
 /// How long a parser process without readers stays.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How often it checks its stages.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long it accepts no client after the system ran out of something (file descriptors, mostly).
@@ -97,13 +94,11 @@ struct Client {
     process: i32,
     purpose: String,
     greeted: bool,
-    /// For each reading: its prefix.
     readings: BTreeMap<u64, String>,
     /// Prefixes that the client has asked for and that may not run yet.
     wanted: Vec<String>,
 }
 
-/// A client that is to be dropped.
 struct Gone;
 
 impl Server {
@@ -148,7 +143,6 @@ impl Server {
         self.confined = guard::describe("no capabilities", &confine::confine(folder));
     }
 
-    /// The path of a ring's socket.
     fn ring_path(&self, number: u64) -> PathBuf {
         self.path.with_extension(format!("{number}.ring"))
     }
@@ -192,7 +186,6 @@ impl Server {
         self.alone.elapsed() > LINGER
     }
 
-    /// Waits for something to do, and does it.
     fn turn(&mut self) -> io::Result<()> {
         let Some(claimed) = &self.claimed else { return Ok(()) };
         // The client is still waiting: polling the listener again at once would take a whole processor.
@@ -250,7 +243,6 @@ impl Server {
         self.clients.insert(self.last_id, client);
     }
 
-    /// Handles one message of a client.
     fn hear(&mut self, id: u64) -> Result<(), Gone> {
         let client = self.clients.get_mut(&id).ok_or(Gone)?;
         let question = match control::receive(&client.socket) {
@@ -313,7 +305,6 @@ impl Server {
         Ok(Place { id: reading, ring, continuity })
     }
 
-    /// Opens the ring of an outlet.
     fn open(&mut self, text: &str) -> Result<(PathBuf, filters::parser::Continuity), String> {
         for _ in 0..RING_NAMES {
             self.last_ring += 1;

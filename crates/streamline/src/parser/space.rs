@@ -14,10 +14,8 @@ use filters::parser::Continuity;
 use filters::parser::inlet::{Keeper, inlet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name of this space.
 pub(crate) const NAME: &str = "parser";
 
-/// A prefix that is open to read.
 pub(crate) struct Joined {
     pub(crate) ring: PipeReader,
     pub(crate) continuity: Continuity,
@@ -30,12 +28,10 @@ pub(crate) trait Join {
     fn join(&mut self, text: &str) -> Result<Joined, String>;
 }
 
-/// The space `parser`.
 pub(crate) struct ParserSpace<'a> {
     parser: Option<&'a mut dyn Join>,
     /// Why no parser process can be asked for this whole design.
     nobody: Option<String>,
-    /// For each node of the plan: its prefix.
     prefixes: Vec<Option<Prefix>>,
     nodes: BTreeSet<NodeId>,
     edges: Vec<(NodeId, NodeId)>,

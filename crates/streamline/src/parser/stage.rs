@@ -34,12 +34,9 @@ const RING_BLOCKS: u64 = 1 << 16;
 /// How long root may hold a ring; then root is overtaken like any reader.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// How often lost blocks are counted.
 const COUNT_LOST: Duration = Duration::from_millis(500);
 
-/// A place where a prefix can be read.
 pub(crate) struct Outlet {
-    /// The prefix up to this place.
     pub(crate) text: String,
     pub(crate) continuity: Continuity,
     slot: Arc<Slot>,
@@ -92,10 +89,8 @@ fn make_ring(path: PathBuf) -> io::Result<KeptRing> {
     KeptRing::make(path, options)
 }
 
-/// A prefix that runs.
 pub(crate) struct Stage {
     pub(crate) text: String,
-    /// The prefixes that it goes on from.
     pub(crate) bases: Vec<String>,
     /// In order, from the source down.
     pub(crate) outlets: Vec<Outlet>,
@@ -131,7 +126,6 @@ impl Keeper for Below {
     }
 }
 
-/// The rings that one stage may go on from.
 pub(crate) struct Bases(pub(crate) Vec<Base>);
 
 impl Join for Bases {
@@ -160,7 +154,6 @@ impl Stage {
         let run = move || {
             let mut counted_at = Instant::now();
             let mut look = |worker: &mut Worker| {
-                // No one reads notices here.
                 drop(worker.take_notices());
                 if counted_at.elapsed() >= COUNT_LOST {
                     counted_at = Instant::now();
@@ -172,7 +165,6 @@ impl Stage {
                 Ok(_) => format!("`{what}` was stopped"),
                 Err(error) => error.to_string(),
             };
-            // Only this thread sets it.
             let _ = says.set(why);
         };
         let thread = std::thread::Builder::new().name("shared-prefix".into()).spawn(run);

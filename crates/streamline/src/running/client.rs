@@ -139,7 +139,6 @@ fn connect(found: &Found, flags: SocketFlags, patience: Duration) -> io::Result<
     Ok(socket)
 }
 
-/// Sends one question and receives its answer.
 fn speak(found: &Found, question: &Question, patience: Duration) -> io::Result<Answer> {
     let socket = connect(found, SocketFlags::empty(), patience)?;
     control::ask(&socket, &Asked::Question(question.clone()))?;

@@ -38,7 +38,6 @@ pub struct Giver {
     /// The numbers of the filters that get its blocks, in the request's order; `true`: that filter gets the rejected
     /// blocks.
     pub to: Vec<(u32, bool)>,
-    /// The space it runs in.
     space: String,
     /// Its nodes in the worker; empty if what it gives stays in a space below.
     at: Vec<usize>,
@@ -50,7 +49,6 @@ pub struct Giver {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EdgeNames {
     givers: Vec<Giver>,
-    /// Number and names of each node.
     names: Vec<Vec<String>>,
 }
 

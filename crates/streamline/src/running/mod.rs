@@ -21,7 +21,6 @@ pub mod watched;
 
 pub use server::Running;
 
-/// The text of a request on one line, for people.
 pub(crate) fn on_one_line(request: &str) -> String {
     request.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Most requests read from one folder.
 const REQUESTS: usize = 4096;
 
 /// How long to try for a name that should be free.
@@ -35,12 +34,10 @@ impl fmt::Display for Id {
     }
 }
 
-/// The folder of this user's requests.
 pub(crate) fn folder() -> PathBuf {
     place::folder().join("requests")
 }
 
-/// The socket of a process's request.
 pub(crate) fn socket_in(folder: &Path, process: i32) -> PathBuf {
     folder.join(format!("{process}.sock"))
 }

@@ -21,13 +21,11 @@ use std::time::{Duration, Instant};
 /// How long a ring without readers stays: a reader that was told of it may be on its way.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How often a ring's readers are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a reader that wants everything may make the request wait; then it is overtaken.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// All rings of one request.
 pub(super) struct WatchRings {
     folder: PathBuf,
     all: Arc<Mutex<Known>>,
@@ -49,7 +47,6 @@ struct Entry {
     asked: Instant,
 }
 
-/// The key of this edge's ring without loss.
 pub(super) fn without_loss(edge: &str) -> String {
     format!("{edge}!")
 }
@@ -133,13 +130,11 @@ impl Drop for WatchRings {
     fn drop(&mut self) {
         drop(self.going_on.take());
         for thread in std::mem::take(&mut *locked(&self.threads)) {
-            // A panic there could not be mended here.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread of one ring.
 struct Keeping {
     edge: String,
     serial: u64,

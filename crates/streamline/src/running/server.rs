@@ -29,7 +29,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Most questions answered at a time.
 const ASKING: usize = 32;
 
 /// How long a client may take to ask, and to read the answer.
@@ -47,10 +46,8 @@ const LABEL: usize = 200;
 /// Longest text of a request in an answer, in characters.
 const REQUEST: usize = 4096;
 
-/// Most bytes of a list of edges in an answer.
 const EDGES_BYTES: usize = 64 << 10;
 
-/// Most bytes of a list of stages in an answer.
 const STAGES_BYTES: usize = 24 << 10;
 
 /// A running request, open for other processes.
@@ -68,7 +65,6 @@ struct Shared {
     runs: Mutex<Runs>,
     /// Sources of the worker that have ended, and the number of requests replaced before the plan they belong to.
     ended: Mutex<(u64, Vec<usize>)>,
-    /// Ends the run.
     stop: StopFlag,
     /// Locked by the thread that replaces the request.
     replacing: Mutex<()>,
@@ -77,7 +73,6 @@ struct Shared {
     asking: AtomicUsize,
 }
 
-/// The request that runs now.
 #[derive(Clone)]
 struct Runs {
     request: String,
@@ -91,9 +86,7 @@ struct Runs {
 
 #[derive(Default)]
 struct Orders {
-    /// The run is over: no more orders are taken.
     over: bool,
-    /// Number of the last order.
     last: u64,
     waiting: Vec<(u64, Order)>,
 }
@@ -102,7 +95,6 @@ struct Orders {
 enum Order {
     /// Add a watcher. The edges are those of the plan that runs after this number of replacements.
     Watch(Box<Watch>, u64, SyncSender<Done>),
-    /// Go on as another request.
     Replace(Replacement),
 }
 
@@ -193,7 +185,6 @@ impl Drop for Running {
         drop(waiting);
         drop(self.going_on.take());
         if let Some(thread) = self.thread.take() {
-            // A panic there could not be mended here.
             let _ = thread.join();
         }
         remove_name(&self.path);
@@ -213,7 +204,6 @@ fn accept(shared: &Arc<Shared>, listener: &OwnedFd, ending: &OwnedFd) {
         match control::accept(listener, SocketFlags::empty()) {
             Ok((socket, peer)) => admit(shared, socket, peer.user),
             Err(error) if control::packets::is_short(&error) => std::thread::sleep(Duration::from_millis(100)),
-            // The client has gone again.
             Err(_) => {}
         }
     }
@@ -241,7 +231,6 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd, user: u32) {
     }
 }
 
-/// Answers one question.
 fn attend(shared: &Shared, socket: &OwnedFd, is_own: bool) {
     // A client that closes, stays silent or sends something else gets no answer.
     let Ok(Some((asked, _no_fds_are_expected))) = control::receive(socket) else { return };
@@ -378,7 +367,6 @@ fn watch_found(shared: &Shared, found: &Found, replaced: u64, lossless: bool) ->
     Ok(Some(RingPlace { path, types, number, label }))
 }
 
-/// Replaces the running request by another one.
 fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables: &BTreeMap<String, String>) -> Answer {
     let Ok(_one_at_a_time) = shared.replacing.try_lock() else {
         return Answer::Failed("it is being replaced already".into());
@@ -419,7 +407,6 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     Answer::Replaced
 }
 
-/// Has the client closed its end?
 fn is_gone(socket: &OwnedFd) -> bool {
     let mut polled = [PollFd::new(socket, PollFlags::empty())];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

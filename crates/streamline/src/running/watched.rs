@@ -48,7 +48,6 @@ const SLEEP: Duration = Duration::from_millis(50);
 /// How long to wait for the worker's greeting; a worker that is not in the middle of a batch is faster.
 const GREETING: Duration = Duration::from_millis(200);
 
-/// Most link types of one edge that are told apart.
 const LINK_TYPES: usize = 64;
 
 /// How many blocks were seen, and how many were missing.
@@ -146,7 +145,6 @@ impl Watched {
     }
 }
 
-/// The sink for a form, for an edge of these types.
 fn sink(session: &Session, stdout: Output, types: Types, form: Form) -> Result<(&'static Kind, Instance), Error> {
     let structured = Types::of(&[Type::Record, Type::Message]);
     let mut params = Params::new();
@@ -178,7 +176,6 @@ fn sink(session: &Session, stdout: Output, types: Types, form: Form) -> Result<(
     Ok((kind, instance))
 }
 
-/// A ring as a source.
 struct FromRing {
     reader: NamedReader,
     landing: Landing,
@@ -189,7 +186,6 @@ struct FromRing {
     expected: Option<u64>,
     /// Blocks still to see.
     left: u64,
-    /// The ring was empty last time, and everything is written out.
     quiet: bool,
 }
 

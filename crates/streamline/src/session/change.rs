@@ -17,7 +17,6 @@ use filter::run::Instance;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Weak;
 
-/// A request that is ready to replace the running one.
 pub(crate) struct PreparedChange {
     pub(crate) running: RunningPlan,
     /// The connection to the parser process.
@@ -38,7 +37,6 @@ pub struct RunningPlan {
     pub(crate) origins: Vec<NodeId>,
     /// Its sources that read devices.
     sources: Vec<RunningSource>,
-    /// The plan of the worker.
     rest: Plan,
 }
 
@@ -66,7 +64,6 @@ impl RunningPlan {
         inlets
     }
 
-    /// The prefixes that run in this process.
     fn prefixes_here(&self) -> BTreeSet<String> {
         let nodes = self.design.plan.nodes.iter().zip(prefix::prefixes(&self.design));
         nodes.filter(|(node, _)| node.space != PARSER).filter_map(|(_, prefix)| Some(prefix?.text)).collect()

@@ -42,7 +42,6 @@ fn once<M: Message + std::fmt::Debug>(packet: &[u8]) -> Option<M> {
     Some(message)
 }
 
-/// Checks that a program is refused, or can be run and written again.
 fn check_program(program: &[Instruction]) {
     let Ok(lowered) = program::from_cbpf(program) else { return };
     let again = program::to_cbpf(&lowered);

@@ -17,7 +17,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Tests a property on inputs that are the same each time.
 fn always<S: Strategy>(cases: u32, inputs: S, holds: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
@@ -143,7 +142,6 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
-/// Messages at the other three sockets, as packets.
 fn others() -> impl Strategy<Value = Vec<u8>> {
     use message::{Message as Keepers, Refusal};
     use streamline::{parser, running};

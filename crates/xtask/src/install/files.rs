@@ -3,7 +3,6 @@
 use crate::{Failure, process};
 use std::path::{Path, PathBuf};
 
-/// The artifacts of cargo.
 pub(super) struct Built {
     pub program: PathBuf,
     /// libpcap's functions over live rings.
@@ -20,10 +19,8 @@ pub(super) struct Built {
     pub net_archive: PathBuf,
 }
 
-/// A file to be installed.
 #[derive(Debug)]
 pub(super) struct File {
-    /// Its path from the prefix.
     pub to: PathBuf,
     pub content: Content,
     pub is_program: bool,
@@ -52,7 +49,6 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "share/fish/vendor_completions.d/streamline.fish"),
 ];
 
-/// All files of an installation in `folder`.
 pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>, Failure> {
     let program = |arguments: &[&str]| process::output(std::process::Command::new(&built.program).args(arguments));
     let mut files = vec![

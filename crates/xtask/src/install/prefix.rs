@@ -14,7 +14,6 @@ pub(super) struct Prefix {
     folder: PathBuf,
 }
 
-/// The installed files and folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Installed {
     files: BTreeSet<PathBuf>,
@@ -138,7 +137,6 @@ mod tests {
         File { to: to.into(), content: Content::Made(text.into()), is_program: to.starts_with("bin/") }
     }
 
-    /// Everything below a folder.
     fn below(folder: &Path) -> Vec<String> {
         let mut all = Vec::new();
         let mut next = vec![folder.to_path_buf()];

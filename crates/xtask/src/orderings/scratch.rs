@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The copy.
 pub(super) struct Scratch {
     sources: PathBuf,
     /// The copied files, relative to the workspace's folder.
@@ -26,7 +25,6 @@ pub(super) struct Program {
     path: PathBuf,
 }
 
-/// How a run of a model ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Passed(Duration),
@@ -110,13 +108,11 @@ impl Scratch {
 }
 
 impl Program {
-    /// The names of its models.
     pub fn models(&self) -> Result<Vec<String>, Failure> {
         let list = process::output(Command::new(&self.path).arg("--list"))?;
         Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string).collect())
     }
 
-    /// Runs one model, for at most `limit`.
     pub fn run(&self, model: &str, preemptions: &str, limit: Duration) -> Result<Ended, Failure> {
         let mut command = Command::new(&self.path);
         command.args(["--exact", model, "--nocapture"]).env("LOOM_MAX_PREEMPTIONS", preemptions);

@@ -89,7 +89,6 @@ fn value(condition: &str) -> Option<bool> {
     }
 }
 
-/// Splits a list at the commas outside brackets.
 fn split(list: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0_i32, 0);
     for (at, byte) in list.bytes().enumerate() {

@@ -5,7 +5,6 @@
 use super::source;
 use std::ops::Range;
 
-/// One weakened ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Weakening {
     /// Its position; both count from 1.
@@ -69,7 +68,6 @@ pub(super) fn weakenings(text: &str) -> Vec<Weakening> {
     found
 }
 
-/// Names in code, with their positions.
 fn names(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let in_name = |c: char| c.is_alphanumeric() || c == '_';
     code.split(move |c| !in_name(c))

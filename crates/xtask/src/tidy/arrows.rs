@@ -56,7 +56,6 @@ fn manifest(package: &Package) -> String {
     format!("{}/Cargo.toml", package.folder)
 }
 
-/// The first dependency line of a manifest that begins with this crate's name.
 fn manifest_line(tree: &Tree, package: &Package, dependency: &str) -> usize {
     let Some(file) = tree.files.get(&manifest(package)) else { return 1 };
     let lines = file.lines().skip_while(|(_, line)| !(line.starts_with('[') && line.contains("dependencies")));

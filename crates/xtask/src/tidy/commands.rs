@@ -45,7 +45,6 @@ fn commands(code: &str) -> Vec<Vec<&str>> {
     commands
 }
 
-/// The errors in a command.
 fn wrong(workspace: &Workspace, arguments: &[&str]) -> Vec<String> {
     let arguments: Vec<&str> = arguments.iter().copied().skip_while(|word| word.starts_with('+')).collect();
     match arguments.split_first() {

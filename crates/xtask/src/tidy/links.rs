@@ -32,7 +32,6 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
     targets
 }
 
-/// The error in a link, if there is one.
 fn dead(files: &Files, from: &str, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

@@ -4,9 +4,7 @@
 use super::{Finding, Tree};
 use crate::markdown;
 
-/// The file with the table.
 pub(super) const FILE: &str = "ARCHITECTURE.md";
-/// The heading above it.
 pub(super) const HEADING: &str = "Who may depend on whom";
 /// The head of the table.
 const COLUMNS: [&str; 3] = ["crate", "may use", "unsafe"];
@@ -14,13 +12,9 @@ const COLUMNS: [&str; 3] = ["crate", "may use", "unsafe"];
 /// The permissions of one crate. A row may name several crates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Permission {
-    /// The number of its line.
     pub line: usize,
-    /// The crate.
     pub name: String,
-    /// The crates it may use.
     pub may_use: Vec<String>,
-    /// May it hold `unsafe`?
     pub may_be_unsafe: bool,
 }
 

@@ -32,7 +32,6 @@ struct Place {
     reason: String,
 }
 
-/// The count of one crate.
 #[derive(Debug, Default)]
 struct Count {
     comment_lines: usize,

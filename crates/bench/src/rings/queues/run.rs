@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Entries in a batch.
 const BATCH: u64 = 32;
 
 /// An entry that carries a number.
@@ -206,7 +205,6 @@ fn work(turns: u32) {
     }
 }
 
-/// Turns of `work` that take this time.
 fn turns(work_ns: u32) -> u32 {
     static TURNS_PER_US: OnceLock<u32> = OnceLock::new();
     let per_us = *TURNS_PER_US.get_or_init(|| {

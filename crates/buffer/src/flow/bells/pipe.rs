@@ -26,7 +26,6 @@ impl Wire {
         let _ = rustix::io::write(&self.theirs, &[1]);
     }
 
-    /// Empties the pipe with one read.
     pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.mine, &mut [0u8; 4096]);
     }

@@ -9,7 +9,6 @@ pub const FOREIGN_RINGS: usize = 1024;
 /// Longest path of another keeper's socket: the length of a socket's address.
 pub const FOREIGN_PATH_BYTES: usize = 108;
 
-/// A ring of another keeper that this ring's descriptors may name.
 pub(super) struct Foreign {
     number: u16,
     pub generation: u32,

@@ -107,7 +107,6 @@ impl Generation {
             && (told.len() != self.readers.len() || told.iter().any(|serial| !self.readers.contains_key(serial)))
     }
 
-    /// Tells a ring's writer the changes among its readers that it does not know yet.
     pub(super) fn tell(&mut self, socket: &OwnedFd, told: &mut Vec<u32>) -> io::Result<()> {
         if self.stage != Stage::Written {
             return Ok(());
@@ -126,7 +125,6 @@ impl Generation {
         said
     }
 
-    /// Sends as many changes as there is room for; sets `any` if it sent one.
     fn say(&self, socket: &OwnedFd, told: &mut Vec<u32>, any: &mut bool) -> io::Result<()> {
         let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match control::send(socket, message, fds)
         {
@@ -152,7 +150,6 @@ impl Generation {
             if told.contains(serial) {
                 continue;
             }
-            // The writer only reads the page.
             let page = reader.segment.read_only_fd()?;
             let hold = if reader.wanted.holds() { self.hold } else { None };
             let joined = JoinedReader { slot: reader.slot as u32, serial: *serial, contract: reader.wanted, hold };

@@ -146,11 +146,9 @@ pub struct Keeper {
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     removed: bool,
-    /// The system was short of resources in the last turn.
     is_short: bool,
 }
 
-/// Why a client is dropped.
 enum Gone {
     Closed,
     Broken,
@@ -210,7 +208,6 @@ impl Keeper {
         self.owner.process = known.map_or(0, |process| process.as_raw_nonzero().get());
     }
 
-    /// The ring's owner as of now.
     fn owner(&self) -> Peer {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let has_ended = self.owner_ends.as_ref().is_some_and(|ends| {
@@ -339,7 +336,6 @@ impl Keeper {
         }
     }
 
-    /// Receives and handles one message of a client.
     fn hear(&mut self, key: u64) -> Result<(), Gone> {
         let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
         let message = match control::receive(&client.socket) {
@@ -493,7 +489,6 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Notes the content that a user declares. The error says which other content was declared before.
     fn agree(&mut self, content: Option<Content>) -> Result<(), String> {
         match (self.content, content) {
             (Some(known), Some(wanted)) if known != wanted => {

@@ -6,7 +6,6 @@
 
 use crate::ring::words::READERS;
 
-/// Most clients of one keeper at a time.
 const CLIENTS: usize = 256;
 
 /// A client's standing with the ring. Lower ones leave places to higher ones.
@@ -20,7 +19,6 @@ pub(super) enum Standing {
     Own,
 }
 
-/// Limits for places of one kind.
 pub(super) struct Places {
     /// Name of the clients with these places, for messages.
     what: &'static str,

@@ -109,7 +109,6 @@ impl Keeper {
         self.generation_of(serial).filter(|generation| generation.number != after).map(|_| serial)
     }
 
-    /// The oldest generation that this reader has not finished.
     pub(super) fn generation_of(&self, serial: u32) -> Option<&Generation> {
         let mut all = self.past.iter().chain([&self.current]);
         all.find(|generation| generation.readers.contains_key(&serial))
@@ -137,13 +136,11 @@ impl Keeper {
         client.give(&Message::Reader(given), &fds)?;
         let generation = self.past.iter_mut().chain([&mut self.current]).find(|one| one.number == given.generation);
         if let Some(reader) = generation.and_then(|generation| generation.readers.get_mut(&serial)) {
-            // From here on only the reader holds it.
             reader.held = None;
         }
         Ok(())
     }
 
-    /// Frees a reader's place.
     pub(super) fn leave(&mut self, key: u64) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let Role::Reader { serial, .. } = client.role else { return };

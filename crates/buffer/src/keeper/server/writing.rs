@@ -71,7 +71,6 @@ impl Keeper {
         Ok(next)
     }
 
-    /// Makes room for one more generation with readers left.
     pub(super) fn make_room_in_past(&mut self) -> Result<(), (Refusal, String)> {
         if self.past.len() >= PAST {
             if self.past[0].readers.values().any(|reader| reader.wanted.holds()) {
@@ -82,7 +81,6 @@ impl Keeper {
         Ok(())
     }
 
-    /// Makes this the current generation, and keeps the last one while it has readers.
     pub(super) fn succeed(&mut self, next: Generation) {
         let mut last = std::mem::replace(&mut self.current, next);
         last.stage = Stage::Over;

@@ -138,7 +138,6 @@ impl<E: Event, W: Waits> Watcher<E, W> {
             };
             if watched.sleep((&self.kick, kick)) {
                 let mut state = self.state();
-                // Unless the state was changed meanwhile.
                 if state.watched.as_ref().is_some_and(|now| Arc::ptr_eq(now, &watched)) {
                     state.watched = None;
                     self.raise(&mut state);

@@ -26,7 +26,6 @@ impl Inline {
     }
 }
 
-/// Bytes of the ring that a block of `len` bytes takes.
 #[inline]
 fn taken(len: u64) -> u64 {
     len.next_multiple_of(8) + HEADER_BYTES

@@ -13,9 +13,7 @@ use streamline::{Error, StopFlag};
 
 /// Frames are sent on one device and counted at another.
 pub(super) struct Way {
-    /// The sender's.
     pub(super) from: End,
-    /// Where they arrive.
     pub(super) to: End,
     /// The devices by which this machine forwards: in and out. None where another machine forwards, or nothing does.
     pub(super) through: Option<(End, End)>,
@@ -23,28 +21,22 @@ pub(super) struct Way {
     pub(super) own: bool,
 }
 
-/// How fast a sender sends.
 #[derive(Clone, Copy)]
 pub(super) enum Pace {
-    /// The sender never waits.
     Full,
-    /// The sender sends this number of frames a second.
     Rate(u64),
 }
 
-/// The result of a sender.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     /// Frames that the sender was to send; at [`Pace::Full`] those that it sent.
     pub(super) wanted: u64,
     /// Frames that the device took.
     pub(super) frames: u64,
-    /// How long that took.
     pub(super) took: Duration,
 }
 
 impl Sent {
-    /// Frames a second.
     pub(super) fn rate(&self) -> u64 {
         per_second(self.frames, self.took)
     }
@@ -55,7 +47,6 @@ pub(super) fn per_second(frames: u64, took: Duration) -> u64 {
 }
 
 impl Way {
-    /// A pair of its own.
     pub(super) fn pair() -> Result<Way, CommandError> {
         let make = || {
             let (here, there) = (quiet_namespace()?, quiet_namespace()?);
@@ -112,12 +103,10 @@ impl Way {
     }
 }
 
-/// What one of its counters says of a device.
 pub(super) fn counter(end: &End, name: &str) -> Result<u64, CommandError> {
     Ok(end.link()?.counters.get(name).unwrap_or(0))
 }
 
-/// The filter that sends on a device.
 pub(super) fn send(device: &str, by: Option<&str>) -> String {
     let by = by.map(|by| format!(" by={by}")).unwrap_or_default();
     format!("{}{by}", FilterCall::new("send", [device.to_string()]))
@@ -128,7 +117,6 @@ pub(super) fn about(request: &str, error: Error) -> CommandError {
     CommandError::from(error).about(&format!("`{request}`"))
 }
 
-/// A device that the user named.
 pub(super) fn named(name: &str) -> Result<End, CommandError> {
     let here = Namespace::current()?;
     let end = End::find(&here, name).map_err(|error| match error.kind() {

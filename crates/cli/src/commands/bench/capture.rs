@@ -72,7 +72,6 @@ pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
     show(&args.common, shown("capture", &rows, &args.rates), outcome)
 }
 
-/// The writer that `by=best` takes for a device.
 fn best(device: &End) -> Result<&'static str, CommandError> {
     let known = device.namespace.enter(|| Session::new().devices_at(Place::Here).device(&device.name))??;
     Ok(if known.copied { "socket" } else { "kernel" })

@@ -54,10 +54,8 @@ impl By {
     }
 }
 
-/// The result at one size.
 struct Row {
     size: Size,
-    /// Frames a second.
     rate: u64,
     /// Of all trials.
     slowest: u64,

@@ -19,13 +19,10 @@ const QUIET: Duration = Duration::from_millis(100);
 /// And no longer than that (RFC 2544, section 23).
 const RESIDUAL: Duration = Duration::from_secs(2);
 
-/// The result of a request.
 pub(super) struct Ran {
     /// The text that it wrote to standard output.
     pub(super) output: String,
-    /// Its counters.
     pub(super) report: Report,
-    /// From its first frame to its end.
     pub(super) took: Duration,
 }
 
@@ -82,18 +79,15 @@ struct Ready {
     why: String,
 }
 
-/// A request that runs until it is told to end, or is dropped.
 pub(super) struct Running {
     /// Its sinks run in the kernel.
     pub(super) in_kernel: bool,
-    /// Why they do not; empty where they do.
     pub(super) why: String,
     stop: StopFlag,
     read: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<Ran, Error>>>,
 }
 
-/// Starts a request; everything it needs is open when this returns.
 pub(super) fn start(at: &Namespace, text: &str) -> Result<Running, CommandError> {
     let (stop, read) = (StopFlag::new(), Arc::<AtomicU64>::default());
     let (tell, told) = mpsc::channel();
@@ -134,14 +128,12 @@ impl Running {
         }
     }
 
-    /// Fails where it has ended by itself.
     pub(super) fn check(&mut self) -> Result<(), CommandError> {
         let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) else { return Ok(()) };
         joined(thread)?;
         Err(CommandError::Failed("a request ended before the bench did".into()))
     }
 
-    /// Ends it, and gives what it came to.
     pub(super) fn end(mut self) -> Result<Ran, CommandError> {
         self.stop.stop();
         match self.thread.take() {

@@ -32,7 +32,6 @@ pub(super) struct Rates {
     warm_up: Duration,
 }
 
-/// The result at one size.
 pub(super) struct Row {
     size: Size,
     /// Frames a second that the sender reaches alone.
@@ -47,7 +46,6 @@ pub(super) struct Row {
     place: &'static str,
 }
 
-/// A bench and its devices.
 pub(super) struct Bench<'a> {
     pub(super) way: &'a Way,
     /// The request of the sink, without `sequence`.
@@ -59,7 +57,6 @@ pub(super) struct Bench<'a> {
     pub(super) stop: &'a StopFlag,
 }
 
-/// The result of a trial.
 struct Trial {
     verdict: Verdict,
     lost: u64,
@@ -106,7 +103,6 @@ impl Bench<'_> {
         Ok(row)
     }
 
-    /// Sends at a rate, and counts the frames that arrive.
     fn trial(&self, size: Size, rate: u64) -> Result<Trial, Ended> {
         let Bench { way, common, stop, .. } = *self;
         let sink = jobs::start(&way.to.namespace, &format!("{} | sequence", self.sink))?;
@@ -132,7 +128,6 @@ impl Bench<'_> {
     }
 }
 
-/// The verdict on a trial at this rate.
 fn verdict(sent: &Sent, rate: u64, lost: u64, loss: f64) -> Verdict {
     if lost as f64 > sent.frames as f64 * loss {
         return Verdict::Failed;
@@ -171,7 +166,6 @@ impl Row {
     }
 }
 
-/// The rows as a bench shows them.
 pub(super) fn shown<'a>(name: &'a str, rows: &[Row], rates: &Rates) -> Shown<'a> {
     let found = rows.iter().filter_map(|row| Some((row.size, row.found?.value as f64)));
     let sender = rows.iter().map(|row| (row.size, row.sender as f64));
@@ -179,7 +173,6 @@ pub(super) fn shown<'a>(name: &'a str, rows: &[Row], rates: &Rates) -> Shown<'a>
     Shown { name, table: table(rows, rates), rows: json(rows, rates), up: "frames/s", lines }
 }
 
-/// The rows as a table.
 fn table(rows: &[Row], rates: &Rates) -> String {
     let mut table = Table::new(&[">bytes", ">frames/s", ">Mbit/s", ">sender", "where", ">trials", ""]);
     for row in rows {
@@ -197,7 +190,6 @@ fn table(rows: &[Row], rates: &Rates) -> String {
     table.text()
 }
 
-/// The rows for programs.
 fn json(rows: &[Row], rates: &Rates) -> Value {
     rows.iter()
         .map(|row| {

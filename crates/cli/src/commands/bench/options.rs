@@ -23,7 +23,6 @@ const TRIALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=D
 /// Lower rates, in frames a second, cannot be told apart from nothing.
 const LEAST_RATE: u64 = 100;
 
-/// A size of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
     /// Bytes of each frame, with the check sequence.
@@ -49,7 +48,6 @@ impl Size {
         }
     }
 
-    /// For programs.
     pub(super) fn json(self) -> serde_json::Value {
         match self {
             Size::Bytes(bytes) => bytes.into(),
@@ -106,7 +104,6 @@ pub(super) struct Searched {
 }
 
 impl Searched {
-    /// Rates up to the highest.
     pub(super) fn rates(&self, highest: u64) -> Range {
         Range { highest, resolution: self.resolution, least: LEAST_RATE }
     }

@@ -64,7 +64,6 @@ pub(super) struct Args {
     replay: Option<String>,
 }
 
-/// The result at one size.
 struct Row {
     /// None for a capture.
     size: Option<Size>,
@@ -153,12 +152,9 @@ fn line_rate(bits: u64, size: Size) -> u64 {
     ((bits as f64 / 8.0 / (size.bytes() + WIRE_BYTES)) as u64).max(1)
 }
 
-/// The verdict on a run.
 struct Trial {
     on_time: bool,
-    /// Frames a second.
     reached: u64,
-    /// Frames that filters dropped.
     dropped: u64,
     /// `--loss` permits them.
     few_enough: bool,
@@ -170,12 +166,9 @@ impl Trial {
     }
 }
 
-/// The parameters of a run.
 struct Given {
     size: Option<Size>,
-    /// Frames a second.
     rate: u64,
-    /// Frames in all.
     count: u64,
     work_ns: u64,
 }
@@ -205,10 +198,8 @@ impl Given {
     }
 }
 
-/// The result of a run.
 struct Run {
     took: Duration,
-    /// Frames that filters dropped.
     dropped: u64,
 }
 
@@ -244,7 +235,6 @@ fn words(request: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The request with `work` in place of each WORK.
 fn with_work(request: &str, work_ns: u64) -> String {
     let (mut text, mut from) = (String::new(), 0);
     for at in words(request) {

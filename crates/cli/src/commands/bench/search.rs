@@ -1,7 +1,6 @@
 //! Finds the highest value that passes, by bisection (RFC 2544, section 26.1): a rate without loss, or the work that a
 //! request has time for. The caller runs the trials.
 
-/// The range of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     /// The highest value that is tried, and the first.
@@ -12,12 +11,9 @@ pub(super) struct Range {
     pub(super) least: u64,
 }
 
-/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The subject kept up.
     Passed,
-    /// It did not keep up.
     Failed,
     /// The sender did not reach the value. It reached this one, which passed.
     Short(u64),
@@ -32,14 +28,12 @@ pub(super) enum Bound {
     Sender,
 }
 
-/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// The highest value that passed; 0 where none did.
     pub(super) value: u64,
     /// Why not more.
     pub(super) bound: Bound,
-    /// How many trials there were.
     pub(super) trials: u32,
 }
 
@@ -105,7 +99,6 @@ mod tests {
     fn a_sender_that_is_slower_than_the_device_is_told_apart() {
         let found = check(800_000, 300_000, 1_000_000);
         assert_eq!((found.value, found.bound), (300_000, Bound::Sender));
-        // The sender could do more than the device takes.
         let found = check(300_000, 800_000, 1_000_000);
         assert!(found.value >= 297_000 && found.bound == Bound::Measured, "{found:?}");
     }

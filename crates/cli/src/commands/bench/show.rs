@@ -10,9 +10,7 @@ use streamline::StopFlag;
 
 /// Why a bench did not go through.
 pub(super) enum Ended {
-    /// A signal stopped it.
     Stopped,
-    /// It failed.
     Failed(CommandError),
 }
 
@@ -22,12 +20,10 @@ impl<E: Into<CommandError>> From<E> for Ended {
     }
 }
 
-/// Ends a bench that was told to stop.
 pub(super) fn stopped(stop: &StopFlag) -> Result<(), Ended> {
     if stop.is_set() { Err(Ended::Stopped) } else { Ok(()) }
 }
 
-/// Says on a terminal how far it is.
 pub(super) fn progress(line: &str) {
     if std::io::stderr().is_terminal() {
         terminal::show_line(line);
@@ -40,17 +36,11 @@ fn progress_ends() {
     }
 }
 
-/// The result of a bench.
 pub(super) struct Shown<'a> {
-    /// As on the command line.
     pub(super) name: &'a str,
-    /// For people.
     pub(super) table: String,
-    /// For programs: a list.
     pub(super) rows: Value,
-    /// The unit of the chart's upright axis.
     pub(super) up: &'a str,
-    /// The lines of the chart, by size.
     pub(super) lines: Vec<(&'a str, Vec<(Size, f64)>)>,
 }
 

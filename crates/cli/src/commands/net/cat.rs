@@ -77,7 +77,6 @@ fn datagrams(args: &Args, wait: Duration) -> Outcome {
         });
         match written.and_then(|()| output.flush()) {
             Ok(()) => {}
-            // The reader of standard output closed it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
             Err(error) => return Err(CommandError::Failed(format!("standard output: {error}"))),
         }
@@ -116,7 +115,6 @@ fn datagrams(args: &Args, wait: Duration) -> Outcome {
     Ok(())
 }
 
-/// Sends one datagram. Waits if there is no room.
 fn send(socket: &mut UdpSocket, to: Option<SocketAddr>, payload: &[u8], stop: &StopFlag) -> Outcome {
     loop {
         match socket.send(to, payload) {

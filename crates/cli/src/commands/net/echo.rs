@@ -61,7 +61,6 @@ fn datagrams(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Sends one datagram. Waits if there is no room.
 fn send(socket: &mut socket::UdpSocket, to: SocketAddr, payload: &[u8], stop: &StopFlag) -> Outcome {
     loop {
         match socket.send(Some(to), payload) {

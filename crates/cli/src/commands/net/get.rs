@@ -49,22 +49,18 @@ Examples:
   streamline net get http://example.org:8080/big -o big
   streamline net get http://example.org:8080/big -o big --range 1048576-       goes on behind 1 MiB of big.part";
 
-/// The most redirects that are followed.
 const REDIRECTS: usize = 10;
 
 /// The most 1xx answers before the final one.
 const INTERIM: usize = 16;
 
-/// How long the server may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How often the progress is shown.
 const SHOW: Duration = Duration::from_millis(200);
 
 /// How long a read waits before it checks for a signal to stop.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Bytes of one read.
 const PIECE: usize = 256 << 10;
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -86,7 +82,6 @@ fn range(text: &str) -> Result<Range, CommandError> {
         .ok_or_else(|| CommandError::Wrong(format!("--range: `{text}` is no range of bytes, as 100-199, 100- or -100")))
 }
 
-/// A connection to the first of the host's addresses that answers.
 fn connect(dialer: &tcp::Dialer, url: &Url) -> Result<impl Stream + use<>, CommandError> {
     let (stream, _) = dialer.connect_first(&tcp::resolve(&url.host, url.port)?)?;
     Ok(stream)
@@ -135,7 +130,6 @@ fn get<S: Stream>(
     Err(CommandError::Failed(format!("{url}: more than {REDIRECTS} redirects")))
 }
 
-/// Sends the request, and reads the head of the answer.
 fn ask<S: Stream>(wire: &mut Wire<S>, url: &Url, range: Option<Range>, stop: &StopFlag) -> Result<Response, String> {
     let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
     let range = range.map(|(first, last)| format!("Range: bytes={}-{}\r\n", number(first), number(last)));
@@ -164,7 +158,6 @@ fn ask<S: Stream>(wire: &mut Wire<S>, url: &Url, range: Option<Range>, stop: &St
     Err("the server does not come to its answer".into())
 }
 
-/// Is this the answer to the request?
 fn check(response: &Response, range: Option<Range>) -> Result<(), String> {
     let said = format!("the server answers {} {}", response.status, response.reason);
     match (response.status, range) {

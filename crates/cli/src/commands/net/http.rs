@@ -14,22 +14,18 @@ use super::tcp::{Stream, is_timeout};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The most bytes of a head.
 pub(super) const HEAD_BYTES: usize = 16 << 10;
 
-/// The most fields of a head.
 const FIELDS: usize = 128;
 
 /// The most bytes of a line before a chunk with its extensions, and of all trailers.
 const CHUNK_LINE_BYTES: usize = 4 << 10;
 
-/// Bytes that one read asks for.
 const READ_BYTES: usize = 16 << 10;
 
 /// How often a wait for a head asks whether to go on.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why no head came.
 #[derive(Debug)]
 pub(super) enum NoHead {
     /// The peer closed, or the wait was given up, before the first byte.
@@ -158,7 +154,6 @@ fn end_of_head(bytes: &[u8], searched: usize) -> Option<usize> {
     ends.next()
 }
 
-/// The fields of a head.
 #[derive(Debug, Default)]
 pub(super) struct Fields(Vec<(String, String)>);
 
@@ -170,13 +165,11 @@ impl Fields {
         Fields(fields.iter().map(field).collect())
     }
 
-    /// All values of a field.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let named = move |(one, _): &&(String, String)| one.eq_ignore_ascii_case(name);
         self.0.iter().filter(named).map(|(_, value)| value.trim_matches([' ', '\t']))
     }
 
-    /// The value of a field that occurs exactly once.
     pub(super) fn one<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         let mut values = self.all(name);
         values.next().filter(|_| values.next().is_none())
@@ -206,25 +199,19 @@ impl Fields {
     }
 }
 
-/// Why the end of a body cannot be known.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BadFraming {
     Damaged,
     UnknownCoding,
 }
 
-/// How a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// After this number of bytes.
     Bytes(u64),
-    /// With an empty chunk.
     Chunked,
-    /// At the end of the stream.
     ToEnd,
 }
 
-/// The head of a request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -257,7 +244,6 @@ impl Request {
     }
 }
 
-/// The head of a response.
 #[derive(Debug)]
 pub(super) struct Response {
     pub(super) status: u16,
@@ -280,7 +266,6 @@ impl Response {
     }
 }
 
-/// The body of a message that is being read.
 pub(super) struct Body<'a, S> {
     wire: &'a mut Wire<S>,
     framing: Framing,

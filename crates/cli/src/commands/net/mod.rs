@@ -90,7 +90,6 @@ struct Asking {
 }
 
 impl Asking {
-    /// A connection, for this subcommand of `net`.
     fn connect(&self, name: &str) -> Result<Connection, CommandError> {
         daemon_client::connect(&self.daemon, &format!("streamline net {name}")).map(Connection)
     }
@@ -100,7 +99,6 @@ impl Asking {
 struct Connection(capture::client::Client);
 
 impl Connection {
-    /// Asks for a change.
     fn change(&self, question: Question) -> Outcome {
         match self.0.flows(question)?.0 {
             Answer::Done => Ok(()),
@@ -108,7 +106,6 @@ impl Connection {
         }
     }
 
-    /// All interfaces.
     fn interfaces(&self) -> Result<Vec<InterfaceState>, CommandError> {
         match self.0.flows(Question::State)?.0 {
             Answer::State(interfaces) => Ok(interfaces),

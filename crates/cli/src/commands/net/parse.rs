@@ -39,7 +39,6 @@ pub(super) fn endpoint(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// An address: `10.0.0.2`, `fd00::2`.
 pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);

@@ -68,7 +68,6 @@ Variables:
   LD_PRELOAD                       libstreamline_sockets.so; `streamline net run` sets this, and STREAMLINE_SOCKETS
   STREAMLINE_SOCKETS_LIBRARY       where libstreamline_sockets.so is, if not beside the program `streamline`";
 
-/// The library that replaces the C library's socket calls.
 const LIBRARY: Library = Library {
     file: "libstreamline_sockets.so",
     variable: "STREAMLINE_SOCKETS_LIBRARY",

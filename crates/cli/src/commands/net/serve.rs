@@ -76,10 +76,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// The server: the state that its threads share.
 struct Server {
     folder: Folder,
-    /// The most connections at a time.
     most: usize,
     log: bool,
     stop: StopFlag,
@@ -102,7 +100,6 @@ struct State {
     free: usize,
 }
 
-/// Serves a connection.
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Server {
@@ -116,7 +113,6 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts connections until the end. Each has a thread while it lasts.
     fn accept<L: Listener>(self: &Arc<Server>, listener: &L) {
         let mut told = None;
         while !self.stop.is_set() {

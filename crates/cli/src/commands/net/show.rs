@@ -58,7 +58,6 @@ pub(super) fn ls(args: &LsArgs) -> Outcome {
     print_interfaces(&args.asking.connect("ls")?.interfaces()?, args.asking.json)
 }
 
-/// Prints these interfaces as `ls` does.
 pub(super) fn print_interfaces(interfaces: &[InterfaceState], as_json: bool) -> Outcome {
     if as_json {
         return print_list("interfaces", interfaces.iter().map(interface_json));
@@ -100,7 +99,6 @@ pub(super) fn routes(args: &RoutesArgs) -> Outcome {
     print_tables(&interfaces, &[route_table(&interfaces)], "the interfaces have no routes\n", "")
 }
 
-/// Prints a document with one list.
 fn print_list(key: &str, entries: impl Iterator<Item = Value>) -> Outcome {
     crate::print_json(&json!({ key: entries.collect::<Vec<_>>() }))
 }
@@ -118,7 +116,6 @@ fn print_tables(interfaces: &[InterfaceState], tables: &[Table], nothing: &str, 
     }
 }
 
-/// Says how many entries the daemon left out. Empty if it left out none.
 fn more(interfaces: &[InterfaceState], counter: &str, noun: &str) -> String {
     let counts = interfaces.iter().flat_map(|one| &one.counters).filter(|(name, _)| name == counter);
     match counts.map(|(_, number)| number).sum() {
@@ -167,7 +164,6 @@ fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 3] {
     [table, lease_table(interfaces), counters]
 }
 
-/// The leases of interfaces that use DHCP.
 fn lease_table(interfaces: &[InterfaceState]) -> Table {
     let mut table = Table::new(&["interface", "dhcp", "address", "server", "router", ">lease left", ">renewal in"]);
     for (interface, lease) in interfaces.iter().filter_map(|one| one.lease.as_ref().map(|lease| (one, lease))) {
@@ -194,7 +190,6 @@ fn lease_table(interfaces: &[InterfaceState]) -> Table {
     table
 }
 
-/// The name of a protocol, or its number if it has no common name.
 fn protocol(number: u8) -> String {
     match number {
         1 => "icmp".into(),
@@ -274,7 +269,6 @@ fn listener_table(interfaces: &[InterfaceState], users: &Users) -> Table {
     table
 }
 
-/// Drops by reason.
 fn reasons(drops: &[(String, u64)]) -> String {
     let drops: Vec<String> = drops.iter().map(|(why, number)| format!("{} {why}", count(*number))).collect();
     if drops.is_empty() { dash() } else { drops.join(", ") }

@@ -106,7 +106,6 @@ pub(super) fn sleep(
     Ok(seen.get(2) == Some(&true))
 }
 
-/// Prints the losses, if there are any.
 pub(super) fn tell_losses(socket: &UdpSocket) {
     let counts = socket.counts();
     for (how, reasons) in [("received", counts.not_received), ("sent", counts.not_sent)] {

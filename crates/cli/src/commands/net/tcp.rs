@@ -50,7 +50,6 @@ impl FlowArgs {
     }
 }
 
-/// Opens the connections of a command.
 pub(super) struct Dialer(Options);
 
 impl Dialer {
@@ -58,7 +57,6 @@ impl Dialer {
         Ok(Dialer(args.options(purpose)?))
     }
 
-    /// Opens a connection.
     pub(super) fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
         TcpStream::connect_with(&self.0, to)
     }
@@ -79,7 +77,6 @@ impl Dialer {
     }
 }
 
-/// Opens a listener.
 pub(super) fn listen(args: &FlowArgs, port: u16, purpose: &str) -> Result<TcpListener, CommandError> {
     let options = args.options(purpose)?;
     let at = SocketAddr::new(args.addr.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port);
@@ -102,7 +99,6 @@ pub(super) trait Stream: Read + Write + Send + Sized + 'static {
 pub(super) trait Listener: Send + 'static {
     /// Its connections.
     type Stream: Stream;
-    /// Waits for a connection.
     fn accept(&self) -> io::Result<(Self::Stream, SocketAddr)>;
 }
 

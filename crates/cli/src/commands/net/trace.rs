@@ -95,7 +95,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         trace.awake();
     }
     match written {
-        // The reader closed the output.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
         other => other.map_err(failed)?,
     }

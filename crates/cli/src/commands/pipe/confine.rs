@@ -67,7 +67,6 @@ mod tests {
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
                     .map_err(|errno| errno.kind()),
             ];
-            // Runs until the ring is removed.
             keeper.run().ok()?;
             Some(tried)
         });

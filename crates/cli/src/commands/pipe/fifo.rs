@@ -28,7 +28,6 @@ impl Drop for Fifo {
     }
 }
 
-/// Makes the FIFO, if it does not exist.
 pub(super) fn make(path: &Path) -> Result<Fifo, CommandError> {
     match rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
         Ok(()) => Ok(Fifo { path: path.to_owned(), made: true }),
@@ -84,7 +83,6 @@ fn open_reading_end(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
 }
 
-/// A FIFO that this process reads.
 pub(super) struct Input {
     fifo: Fifo,
     file: OwnedFd,
@@ -128,7 +126,6 @@ pub(super) fn is_closed(file: impl AsFd) -> bool {
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Can it be read now?
 pub(super) fn is_readable(file: impl AsFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // Interrupted: the caller checks its flag and asks again.

@@ -70,7 +70,6 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// Why the keeper is gone.
 fn gone(named: &Named) -> CommandError {
     CommandError::Failed(match named.state() {
         // There may be another ring of this name by now.
@@ -80,7 +79,6 @@ fn gone(named: &Named) -> CommandError {
     })
 }
 
-/// The error for a ring of this name.
 fn with(name: &str) -> impl Fn(io::Error) -> CommandError {
     move |error| match error.kind() {
         io::ErrorKind::InvalidInput => CommandError::Wrong(error.to_string()),

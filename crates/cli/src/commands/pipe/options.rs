@@ -3,7 +3,6 @@
 use crate::exit::CommandError;
 use filter::{Param, Params};
 
-/// Parses these words as the declared options, and fills in the defaults.
 pub(super) fn parse(words: &[String], declared: &'static [Param]) -> Result<Params, CommandError> {
     let keys = || declared.iter().map(|option| option.key);
     let mut params = Params::new();
@@ -32,7 +31,6 @@ fn list<'a>(keys: impl Iterator<Item = &'a str>) -> String {
     keys.collect::<Vec<_>>().join(", ")
 }
 
-/// The options, for a command's help.
 pub(super) fn help(declared: &'static [Param]) -> String {
     let mut text = "Options, as key=value behind the name:\n".to_string();
     for option in declared {

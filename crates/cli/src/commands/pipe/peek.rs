@@ -35,7 +35,6 @@ const OPTIONS: &[Param] = &[Param::new(
 /// The most bytes of a block that are shown. For a stream: the bytes of a line.
 const SHOWN_BYTES: u32 = 48;
 
-/// Characters printed at once.
 const TEXT_BYTES: usize = 64 << 10;
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -53,7 +52,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Why there is nothing more to show.
 enum Ended {
     System(io::Error),
     CommandError(CommandError),
@@ -135,7 +133,6 @@ fn gather(reader: &mut PipeReader) -> (String, io::Result<bool>) {
     (text, Ok(true))
 }
 
-/// One block as a line.
 fn line(text: &mut String, position: u64, known: &Descriptor, shown: &[u8], instead: &str) {
     let time = match known.time {
         0 => "-".to_string(),

@@ -41,7 +41,6 @@ const OPTIONS: &[Param] = &[
     Param::new("fifo", ParamType::Path, "make this FIFO, and write to whatever program opens it, one after the other"),
 ];
 
-/// Bytes gathered before they are written.
 const GATHER_BYTES: usize = 256 << 10;
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -206,7 +205,6 @@ impl Reading<'_> {
         match written {
             Ok(true) => Ok(Then::GoOn),
             Ok(false) => Ok(Then::End),
-            // The reader of the output closed it.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Then::End),
             Err(error) => Err(CommandError::Failed(format!("cannot write: {error}"))),
         }

@@ -21,7 +21,6 @@ pub(super) struct Stop {
 }
 
 impl Stop {
-    /// Listens from now on.
     pub(super) fn listen() -> Result<Stop, CommandError> {
         let failed = |error: io::Error| CommandError::Failed(format!("cannot listen for signals: {error}"));
         let flag = StopFlag::new();

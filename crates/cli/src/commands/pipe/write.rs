@@ -44,7 +44,6 @@ const OPTIONS: &[Param] = &[
     ),
 ];
 
-/// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -79,7 +78,6 @@ pub(super) fn run(args: &Args) -> Outcome {
     outcome.map_err(|error| error.about(&args.name))
 }
 
-/// The input.
 enum Input {
     Standard(io::Stdin),
     Fifo(fifo::Input),
@@ -94,7 +92,6 @@ impl AsFd for Input {
     }
 }
 
-/// The result of a look at the input.
 enum Heard {
     Bytes(usize),
     Pause,
@@ -102,7 +99,6 @@ enum Heard {
 }
 
 impl Input {
-    /// Reads the input that is there now.
     fn hear(&self, buffer: &mut [u8]) -> Result<Heard, CommandError> {
         if !fifo::is_readable(self) {
             return Ok(Heard::Pause);
@@ -126,7 +122,6 @@ struct Writing {
     /// When all readers have left, the command waits for the next one.
     outlives_readers: bool,
     lines: bool,
-    /// Bytes of input.
     read_bytes: u64,
     /// Bytes of input that are written, or that the ring counted as dropped.
     done_bytes: u64,
@@ -228,7 +223,6 @@ impl Writing {
         Ok(Then::GoOn)
     }
 
-    /// The most bytes of a block in this ring.
     fn block_bytes(&mut self) -> usize {
         usize::try_from(self.writer.stat().block_bytes).unwrap_or(usize::MAX)
     }
@@ -275,7 +269,6 @@ impl Writing {
         then
     }
 
-    /// The descriptor for input read now.
     fn about() -> Descriptor {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
         Descriptor { time, ..Descriptor::default() }
@@ -325,7 +318,6 @@ impl Writing {
     fn go_on_after(&mut self, error: &io::Error, bytes: usize) -> Result<Then, CommandError> {
         match error.kind() {
             io::ErrorKind::WouldBlock => self.wait_for_room(bytes),
-            // All readers have left, or the ring was removed.
             io::ErrorKind::BrokenPipe => self.look_for_readers(),
             _ => Err(CommandError::Failed(error.to_string())),
         }

@@ -39,7 +39,6 @@ const PATTERNS: &[(Option<&str>, &str)] = &[
     (Some("archaic order"), r"\b(?:are|is|was|were) s?he who\b|\bhe takes\b|\bhas (?:a |an |the )?\w+ not\b"),
 ];
 
-/// The patterns, compiled.
 #[derive(Debug)]
 pub(super) struct Patterns(Regex);
 

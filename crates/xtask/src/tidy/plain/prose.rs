@@ -48,7 +48,6 @@ impl Passage {
     }
 }
 
-/// All passages of a file.
 pub(super) fn passages(path: &str, text: &str) -> Vec<Passage> {
     let mut passages = comments(text);
     if !path.contains("/tests") {
@@ -109,7 +108,6 @@ fn strings(text: &str) -> Vec<Passage> {
     passages
 }
 
-/// The insides of a line's string literals.
 fn literals(line: &str) -> Vec<&str> {
     let (mut found, mut open, mut escaped) = (Vec::new(), None, false);
     for (at, one) in line.char_indices() {

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 const PURPOSE: &str = "streamline net cat";
 
-/// Bytes moved at once.
 const PIECE: usize = 64 << 10;
 
 pub(super) fn run(args: &Args, wait: Option<Duration>) -> Outcome {
@@ -36,7 +35,6 @@ pub(super) fn run(args: &Args, wait: Option<Duration>) -> Outcome {
         };
         match output.write_all(&buffer[..received]).and_then(|()| output.flush()) {
             Ok(()) => {}
-            // The reader of standard output closed it.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(CommandError::Failed(format!("standard output: {error}"))),
         }
@@ -111,7 +109,6 @@ impl Unsent {
         self.taken == self.bytes.len()
     }
 
-    /// Reads a piece. The previous piece must have been sent.
     fn read(&mut self, input: BorrowedFd<'_>) -> io::Result<usize> {
         self.taken = 0;
         self.bytes.resize(PIECE, 0);

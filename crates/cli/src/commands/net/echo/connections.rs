@@ -16,7 +16,6 @@ const MOST: usize = 256;
 /// The pause after an error of the listener, and while [`MOST`] connections are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes moved at once.
 const PIECE: usize = 64 << 10;
 
 pub(super) fn run(args: &Args) -> Outcome {

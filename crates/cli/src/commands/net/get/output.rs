@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The destination.
 pub(super) enum Output {
     /// Programs get the bytes unchanged; a terminal gets only characters that it can show.
     Stdout {
@@ -97,7 +96,6 @@ impl Output {
     pub(super) fn abandon(&self) -> Option<String> {
         match self {
             Output::File(Part { part, len: 0, .. }) => {
-                // An empty file is of no use.
                 let _ = std::fs::remove_file(part);
                 None
             }
@@ -153,7 +151,6 @@ mod tests {
         output.complete().unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
         assert!(!part.exists());
-        // The bytes of a range alone.
         let mut output = Output::file(&path, 7).unwrap();
         output.write(b"789").unwrap();
         output.complete().unwrap();

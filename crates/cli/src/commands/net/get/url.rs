@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// An address of a page for `net get`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Url {
     /// A name or an address. IPv6 without its brackets.

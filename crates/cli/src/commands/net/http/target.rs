@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStringExt;
 
-/// A parsed target.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Target {
     /// The names from the root on. No name is empty, `.` or `..`, or contains `/` or a zero byte.

@@ -7,7 +7,6 @@ use base::atomic::StopFlag;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// The result of a test.
 #[derive(Debug)]
 pub(super) struct Measured {
     pub(super) parameters: Parameters,
@@ -91,7 +90,6 @@ fn expect<S: Stream>(control: &mut Control<S>, expected: State) -> io::Result<()
     }
 }
 
-/// The error for an unexpected state.
 fn unexpected<S: Stream>(control: &mut Control<S>, state: State) -> io::Error {
     let (kind, text) = match state {
         State::AccessDenied => (io::ErrorKind::ResourceBusy, "the server is busy with another test".to_string()),

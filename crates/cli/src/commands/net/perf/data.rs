@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 /// How long a write or read waits before it checks for the stop.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The running streams.
 pub(super) struct Data<S> {
     counts: Vec<Arc<AtomicU64>>,
     threads: Vec<JoinHandle<S>>,
@@ -44,18 +43,15 @@ impl<S: Stream> Data<S> {
         Ok(data)
     }
 
-    /// The bytes that each stream has moved so far.
     fn raw(&self) -> Vec<u64> {
         // Relaxed: a count carries no other data.
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
-    /// The bytes of all streams so far.
     pub(super) fn total(&self) -> u64 {
         self.raw().iter().sum()
     }
 
-    /// How long the streams have run.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -65,12 +61,10 @@ impl<S: Stream> Data<S> {
         self.omitted = Some((self.raw(), Instant::now()));
     }
 
-    /// Was [`Data::omit_until_now`] called?
     pub(super) fn has_omitted(&self) -> bool {
         self.omitted.is_some()
     }
 
-    /// The results up to now.
     pub(super) fn results(&self) -> Results {
         let mut bytes = self.raw();
         let mut counted = self.began;
@@ -103,7 +97,6 @@ impl<S> Drop for Data<S> {
     }
 }
 
-/// Moves bytes until the stream ends or `stop` is set.
 fn move_bytes<S: Stream>(stream: &mut S, block: usize, sends: bool, count: &AtomicU64, stop: &StopFlag) {
     let mut bytes = vec![0x55; block];
     while !stop.is_set() {

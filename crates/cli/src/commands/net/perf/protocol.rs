@@ -67,7 +67,6 @@ pub(super) const NOT_IMPLEMENTED: u32 = 13;
 /// iperf3's error number for too many streams.
 pub(super) const TOO_MANY_STREAMS: u32 = 6;
 
-/// The control connection.
 pub(super) struct Control<S>(pub(super) S);
 
 impl<S: Stream> Control<S> {
@@ -153,7 +152,6 @@ fn damaged(text: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text.into())
 }
 
-/// A new cookie.
 pub(super) fn cookie() -> io::Result<Cookie> {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut cookie = [0; 37];
@@ -164,7 +162,6 @@ pub(super) fn cookie() -> io::Result<Cookie> {
     Ok(cookie)
 }
 
-/// The parameters of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parameters {
     /// Seconds. 0: the client ends the test after a number of bytes.
@@ -172,7 +169,6 @@ pub(super) struct Parameters {
     /// Seconds at the beginning that do not count.
     pub(super) omit: u32,
     pub(super) streams: usize,
-    /// Does the server send?
     pub(super) reverse: bool,
     /// Bytes of one write.
     pub(super) block: usize,
@@ -221,7 +217,6 @@ pub(super) fn id(place: usize) -> usize {
     if place == 0 { 1 } else { place + 2 }
 }
 
-/// The counts of one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Results {
     /// Bytes of each stream, by place.
@@ -247,7 +242,6 @@ impl Results {
         })
     }
 
-    /// Reads the other side's results for this number of streams.
     pub(super) fn read(document: &Value, streams: usize) -> io::Result<Results> {
         let found = document["streams"].as_array().ok_or_else(|| damaged("the results have no streams"))?;
         let mut results = Results { bytes: vec![0; streams], ..Results::default() };

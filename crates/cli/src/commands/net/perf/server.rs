@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 /// The most connections whose cookies have not come, or that are the control connection of a test.
 const CONNECTIONS: usize = 64;
 
-/// How often the server checks a running test.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long the streams of a test may stand still, and how long a test may exceed its time.
@@ -44,7 +43,6 @@ struct Tests<S> {
     running: Option<Test<S>>,
 }
 
-/// The running test.
 struct Test<S> {
     cookie: Cookie,
     /// Streams that have not come yet.
@@ -103,7 +101,6 @@ impl<S: Stream, T: Tell> Server<S, T> {
         }
     }
 
-    /// Stops a running test, and waits for it for at most `patience`.
     pub(super) fn finish(&self, patience: Duration) {
         self.stop.stop();
         let began = Instant::now();
@@ -145,7 +142,6 @@ impl<S: Stream, T: Tell> Server<S, T> {
         }
     }
 
-    /// Runs a test.
     fn test(&self, running: &Running<'_, S, T>, control: &mut Control<S>, peer: SocketAddr) -> io::Result<()> {
         control.0.set_nodelay(true)?;
         control.send(State::ParameterExchange)?;
@@ -184,7 +180,6 @@ impl<S: Stream, T: Tell> Server<S, T> {
         }
     }
 
-    /// Waits for the end of a test.
     fn watch(&self, data: &mut Data<S>, parameters: &Parameters, control: &mut Control<S>) -> io::Result<()> {
         let omit = Duration::from_secs(parameters.omit.into());
         let most = match parameters.seconds {
@@ -222,7 +217,6 @@ impl<S: Stream, T: Tell> Server<S, T> {
     }
 }
 
-/// Adds the failed step to an error.
 fn at(step: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{step}: {error}"))
 }
@@ -237,7 +231,6 @@ impl<S: Stream, T: Tell> Drop for Place<S, T> {
     }
 }
 
-/// The running test. Dropping it lets another one begin.
 struct Running<'a, S: Stream, T: Tell>(&'a Server<S, T>);
 
 impl<S: Stream, T: Tell> Running<'_, S, T> {

@@ -6,7 +6,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The reports of a server.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<Result<Value, String>>>>);
 
@@ -36,7 +35,6 @@ impl Running {
         Running { server, local, told }
     }
 
-    /// The next report.
     fn told(&self) -> Result<Value, String> {
         let began = Instant::now();
         loop {
@@ -79,7 +77,6 @@ fn iperf3(arguments: &[&str]) -> Option<Command> {
     }
 }
 
-/// An `iperf3 -s` that listens.
 struct Iperf3(Child, SocketAddr);
 
 impl Iperf3 {
@@ -160,7 +157,6 @@ fn iperf3_measures_with_this_server() {
     let ratio = received.as_f64().unwrap() / sent.as_f64().unwrap();
     assert!((0.6..1.6).contains(&ratio), "{ratio}: {result:#}");
     server.told().unwrap();
-    // An unsupported option.
     let result = run(&["-t", "1", "--bidir"]).unwrap();
     assert!(result["error"].as_str().is_some_and(|text| text.contains("not implemented")), "{result:#}");
     assert!(server.told().is_err_and(|text| text.contains("options")));

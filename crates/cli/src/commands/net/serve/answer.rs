@@ -24,24 +24,16 @@ const END: Duration = Duration::from_secs(2);
 /// The most bytes of a request's body that are read and ignored: requests for files need no body.
 const BODY_BYTES: u64 = 64 << 10;
 
-/// Files are sent in pieces of this size.
 const PIECE: usize = 256 << 10;
 
-/// The server as a connection sees it.
 pub(super) trait Around {
-    /// May an idle connection stay?
     fn goes_on(&self) -> bool;
-    /// Is the server about to end?
     fn is_stopping(&self) -> bool;
-    /// A request has come.
     fn begin(&self);
-    /// The request was answered.
     fn end(&self);
-    /// Logs a line.
     fn log(&self, line: std::fmt::Arguments<'_>);
 }
 
-/// An answer: a head and a body.
 struct Answer {
     status: u16,
     /// Fields beyond those of every answer.
@@ -61,7 +53,6 @@ enum Payload {
 }
 
 impl Answer {
-    /// An answer whose body is its status.
     fn plain(status: u16) -> Answer {
         let text = format!("{status} {}\n", reason(status));
         let kind = ("Content-Type", "text/plain; charset=utf-8".to_string());
@@ -95,7 +86,6 @@ fn reason(status: u16) -> &'static str {
     }
 }
 
-/// Serves a connection to its end.
 pub(super) fn serve<S: Stream>(stream: S, folder: &Folder, around: &impl Around) {
     let mut wire = Wire::new(stream);
     let mut piece = Vec::new();

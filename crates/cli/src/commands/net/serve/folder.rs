@@ -12,27 +12,22 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The folder.
 pub(super) struct Folder(OwnedFd);
 
-/// The object at a path.
 pub(super) enum Found {
     File { file: File, len: u64, modified: u64 },
     Folder(OwnedFd),
 }
 
-/// Why a path is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// There is no such file or folder, it is of another kind, or the path leads out of the folder.
     Absent,
     /// The process may not read it.
     Denied,
-    /// The system failed, or has no more descriptors.
     Failed,
 }
 
-/// The most entries that a page lists.
 const ENTRIES: usize = 10_000;
 
 impl Folder {
@@ -158,7 +153,6 @@ const TYPES: &[(&str, &str)] = &[
     ("zip", "application/zip"),
 ];
 
-/// The content type for a name's extension.
 pub(super) fn content_type(name: &OsString) -> &'static str {
     let end = name.as_bytes().rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     let found = TYPES.iter().find(|(one, _)| end.eq_ignore_ascii_case(one.as_bytes()) && end.len() < name.len());
