@@ -2,21 +2,19 @@
 //!
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
 //! - `frame` — a frame as rules see it; `connection` — what is kept of a flow; `transactions` — of its exchanges.
-//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `der`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `small` —
-//!   their buffers; `lines` helps them.
+//! - `application` — which protocol a flow speaks; `http`, `uri`, `dns`, `tls`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `small` —
+//!   their buffers, by the parsers of the crate `packet`.
 //! - `row` — the record.
 //!
 //! The language and the matching are the crate `rules`.
 
 mod application;
 mod connection;
-mod der;
 mod dns;
 mod frame;
 mod ftp;
 mod http;
 pub(crate) mod inspector;
-mod lines;
 mod mime;
 mod mqtt;
 pub(crate) mod reload;

@@ -3,7 +3,7 @@
 //! What a client says is read by `packet::smtp`; here is which side the client is, where a mail begins and ends, and
 //! what became of it. Mails are not copied: dots that were put in front of lines are left out. Not what is in a mail.
 
-mod dots;
+pub(crate) mod dots;
 #[cfg(test)]
 mod tests;
 

@@ -322,7 +322,7 @@ impl Record {
         for name in certificate.alternative_names() {
             self.text.clear();
             match name {
-                AlternativeName::Host(name) => tls::append_name(&mut self.text, name),
+                AlternativeName::Text(name) => tls::append_name(&mut self.text, name),
                 // Writing to a Vec cannot fail.
                 AlternativeName::Address(address) => write!(self.text, "{address}").unwrap_or_default(),
             }

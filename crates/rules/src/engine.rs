@@ -325,6 +325,7 @@ impl Engine {
         }
         if let Some(transaction) = &transaction
             && (transaction.matched.contains(&(at, packet.to_server))
+                || transaction.matched_files.contains(&(at, packet.to_server))
                 || rule.header.whole && transaction.matched.iter().any(|matched| matched.0 == at)
                 || rule.app.is_some_and(|app| app != transaction.app))
         {
@@ -367,7 +368,8 @@ impl Engine {
         if self.record(set, found)
             && let Some(transaction) = &mut transaction
         {
-            transaction.matched.push((at, packet.to_server));
+            let list = if rule.is_of_files() { &mut transaction.matched_files } else { &mut transaction.matched };
+            list.push((at, packet.to_server));
         }
     }
 

@@ -88,6 +88,8 @@ pub struct Transaction {
     numbers: Vec<(Number, bool, u64)>,
     /// Rules that have matched, with the side.
     pub(crate) matched: Vec<(u32, bool)>,
+    /// The same of rules that look at files: they may match each file.
+    pub(crate) matched_files: Vec<(u32, bool)>,
     /// The number of the set that these rules are of.
     set_number: u64,
     /// By side, the server's first: it has sent all it will.
@@ -108,6 +110,20 @@ impl Transaction {
     pub(crate) fn meet_set(&mut self, number: u64) {
         if std::mem::replace(&mut self.set_number, number) != number {
             self.matched.clear();
+            self.matched_files.clear();
+        }
+    }
+
+    /// Forgets the files of one side.
+    pub fn forget_files(&mut self, to_server: bool) {
+        self.matched_files.retain(|matched| matched.1 != to_server);
+        let is_file = |name: Buffer| matches!(name, Buffer::FILE_DATA | Buffer::FILE_NAME);
+        for (name, side, place) in std::mem::take(&mut self.buffers) {
+            match place {
+                _ if side != to_server || !is_file(name) => self.buffers.push((name, side, place)),
+                Place::Body(body) => self.bodies[body] = Vec::new(),
+                Place::Among(_) => {}
+            }
         }
     }
 
@@ -149,7 +165,7 @@ impl Transaction {
             self.buffers.iter().find(|entry| entry.0 == of && entry.1 == to_server).map(|entry| entry.2.clone());
         self.buffers.retain(|entry| !(entry.0 == buffer && entry.1 == to_server));
         if let Some(range) = known {
-            self.buffers.insert(0, (buffer, to_server, range));
+            self.buffers.push((buffer, to_server, range));
         }
     }
 

@@ -155,6 +155,12 @@ impl Rule {
         (self.action.rank(), state, self.priority, self.line)
     }
 
+    /// Does it look at files, of which a transaction may have several?
+    pub(crate) fn is_of_files(&self) -> bool {
+        let mut targets = self.lists.iter().map(|list| list.target);
+        targets.any(|target| matches!(target, Target::Buffer(Buffer::FILE_DATA | Buffer::FILE_NAME)))
+    }
+
     /// Is only the application asked for, or less?
     pub(crate) fn is_of_app_only(&self) -> bool {
         matches!(self.header.protocol, Protocol::App(_)) && self.lists.is_empty()

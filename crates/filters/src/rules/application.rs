@@ -115,16 +115,16 @@ impl Application {
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Ssh(ssh) => ssh.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Smtp(smtp) => {
-                smtp.feed(cx.rings.bytes(block), to_server, to);
+                smtp.feed(cx.rings.bytes(block), to_server, block.gap(), to);
                 if block.has(Flags::LAST) && to_server {
                     smtp.end(to);
                 }
             }
-            Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, to),
+            Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
             Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, to),
-            Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, to),
+            Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Fresh(_) | Application::Other => {}
         }
     }
@@ -142,6 +142,24 @@ impl Application {
             App::Rfb => Application::Rfb(Box::default()),
             App::Krb5 => Application::Krb5(Box::default()),
             _ => Application::Other,
+        }
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        match self {
+            Application::Fresh(prefixes) => prefixes.iter().map(Vec::capacity).sum(),
+            Application::Http(http) => http.kept_bytes(),
+            Application::Dns(dns) => dns.kept_bytes(),
+            Application::Tls(tls) => tls.kept_bytes(),
+            Application::Ssh(ssh) => ssh.kept_bytes(),
+            Application::Smtp(smtp) => smtp.kept_bytes(),
+            Application::Ftp(ftp) => ftp.kept_bytes(),
+            Application::Sip(sip) => sip.kept_bytes(),
+            Application::Mqtt(mqtt) => mqtt.kept_bytes(),
+            Application::Rfb(rfb) => rfb.kept_bytes(),
+            Application::Krb5(krb5) => krb5.kept_bytes(),
+            Application::Other => 0,
         }
     }
 
@@ -211,7 +229,9 @@ fn begins_tls(bytes: &[u8]) -> Says {
 }
 
 fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
-    let mut result = Says::No;
+    let sip = sip::begins(bytes);
+    // A method of SIP may be one of HTTP.
+    let mut result = if sip == Says::More { Says::No } else { sip };
     let mut try_one = |app: App, says: Says| match (says, result) {
         (Says::Is(_), Says::No | Says::More) => result = Says::Is(app),
         (Says::More, Says::No) => result = Says::More,
@@ -238,7 +258,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         let commands: &[&[u8]] = &[b"USER ", b"PASS ", b"PORT ", b"EPRT ", b"AUTH TLS", b"AUTH SSL", b"FEAT", b"PASV"];
         try_one(App::Ftp, begins(bytes, commands, true));
     }
-    try_one(App::Sip, begins(bytes, sip::BEGINS, false));
+    try_one(App::Sip, sip);
     if to_server && mqtt::is_connect(bytes) {
         try_one(App::Mqtt, Says::Is(App::Mqtt));
     }
@@ -269,7 +289,7 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     if port(5355) && dns::looks_like(payload) {
         return App::Llmnr;
     }
-    if matches!(begins(payload, sip::BEGINS, false), Says::Is(_)) {
+    if packet::sip::head(payload).is_some() {
         return App::Sip;
     }
     if (port(161) || port(162)) && small::is_snmp(payload) {
@@ -294,7 +314,7 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
 pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Transactions) {
     match app {
         App::Dns | App::Llmnr => dns::message(app, payload, to_server, to),
-        App::Sip => sip::message(payload, to_server, to),
+        App::Sip => sip::datagram(payload, to_server, to),
         App::Snmp => small::snmp(payload, to_server, to),
         App::Krb5 => small::krb5(payload, to_server, to),
         App::Dhcp => small::dhcp(payload, to_server, to),

@@ -149,7 +149,9 @@ impl Connection {
 
     /// Bytes that it keeps, as far as others decide how many.
     pub fn kept_bytes(&self) -> usize {
-        self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>() + self.transactions.kept_bytes()
+        self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>()
+            + self.transactions.kept_bytes()
+            + self.application.kept_bytes()
     }
 
     /// The application of a datagram flow, and what the datagram says.

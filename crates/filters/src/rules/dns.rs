@@ -33,6 +33,11 @@ impl Stream {
         waiting.drain(..from);
         waiting.truncate(WAITING_BYTES);
     }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.waiting.iter().map(Vec::capacity).sum()
+    }
 }
 
 /// Does a stream begin with a message behind its length?

@@ -1,42 +1,65 @@
 //! FTP for rules: a transaction for each command, with the replies to it.
 
-use super::lines::Lines;
 use super::transactions::Transactions;
+use crate::parts::carry::Carried;
+use crate::parts::text_lines::TextLines;
+use base::limits::TEXT_LINE_BYTES;
+use packet::ftp::{extended_place, place};
+use packet::reply;
 use rules::names::{App, Buffer, Number};
 
 /// A connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stream {
-    lines: [Lines; 2],
+    lines: [TextLines; 2],
+    carried: Carried,
     current: Option<u64>,
 }
 
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream { lines: Default::default(), carried: Carried::new(2 * TEXT_LINE_BYTES), current: None }
+    }
+}
+
 impl Stream {
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);
-        lines.each(bytes, |line| if to_server { self.command(line, to) } else { self.reply(line, to) });
+        if gap {
+            lines.lose(&mut self.carried);
+        }
+        let (mut rest, mut whole) = (bytes, Vec::new());
+        while let Some(line) = lines.next(&mut rest, &mut whole, &mut self.carried) {
+            if to_server { self.command(line, to) } else { self.reply(line, to) }
+        }
         self.lines[usize::from(!to_server)] = lines;
     }
 
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.carried.bytes()
+    }
+
+    /// What a server knows of commands decides it, not what is known of them here.
     fn command(&mut self, line: &[u8], to: &mut Transactions) {
         if let Some(id) = self.current.take() {
             to.complete(id, false);
         }
-        let word = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let rest = line.get(word.len()..).unwrap_or_default().trim_ascii();
+        let (word, rest) = line.split_at(memchr::memchr(b' ', line).unwrap_or(line.len()));
+        let rest = rest.trim_ascii();
         let one = to.begin(App::Ftp);
         let id = one.id;
         one.put_copy(Buffer::FTP_COMMAND, true, word);
         if !rest.is_empty() {
             one.put_copy(Buffer::FTP_COMMAND_DATA, true, rest);
         }
-        let port = match &word.to_ascii_uppercase()[..] {
-            b"PORT" => six_numbers(rest),
-            b"EPRT" => between_bars(rest),
+        let place = match &word.to_ascii_uppercase()[..] {
+            b"PORT" => place(rest),
+            b"EPRT" => extended_place(rest),
             _ => None,
         };
-        if let Some(port) = port {
-            one.put_number(Number::FTP_DYNAMIC_PORT, true, port.into());
+        if let Some(place) = place {
+            one.put_number(Number::FTP_DYNAMIC_PORT, true, place.port.into());
         }
         self.current = Some(id);
         to.complete(id, true);
@@ -45,48 +68,30 @@ impl Stream {
     fn reply(&mut self, line: &[u8], to: &mut Transactions) {
         let Some(id) = self.current else { return };
         let Some(one) = to.get(id) else { return };
-        let code = line.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit));
-        let text = if code.is_some() { line.get(4..).unwrap_or_default() } else { line };
-        one.put_copy(Buffer::FTP_REPLY, false, text);
-        if let Some(code) = code {
-            one.put_copy(Buffer::FTP_COMPLETION_CODE, false, code);
-            let port = match code {
-                b"227" => six_numbers(text),
-                b"229" => between_bars(text),
-                _ => None,
-            };
-            if let Some(port) = port {
-                // It belongs to the command as well.
-                one.put_number(Number::FTP_DYNAMIC_PORT, false, port.into());
-                one.put_number(Number::FTP_DYNAMIC_PORT, true, port.into());
-                to.change(id, true);
-            }
+        let reply = reply::line(line);
+        one.put_copy(Buffer::FTP_REPLY, false, reply.text);
+        if reply.code.is_some() {
+            one.put_copy(Buffer::FTP_COMPLETION_CODE, false, &line[..3]);
         }
-        let known = to.find(id).is_some_and(|one| one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some());
-        if let Some(one) = to.get(id).filter(|_| !known) {
+        let place = match reply.code {
+            Some(227) => place(reply.text),
+            Some(229) => extended_place(reply.text),
+            _ => None,
+        };
+        if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_none() {
             one.put_number(Number::FTP_REPLY_RECEIVED, false, 1);
         }
-        let last = code.is_some() && line.get(3) != Some(&b'-') && code.is_some_and(|code| code[0] != b'1');
-        if last {
+        if let Some(place) = place {
+            // It belongs to the command as well.
+            one.put_number(Number::FTP_DYNAMIC_PORT, false, place.port.into());
+            one.put_number(Number::FTP_DYNAMIC_PORT, true, place.port.into());
+            to.change(id, true);
+        }
+        // A reply that begins with 1 is not the last one.
+        if reply.is_last && reply.code.is_some_and(|code| code >= 200) {
             to.complete(id, false);
         } else {
             to.change(id, false);
         }
     }
-}
-
-/// The port in `h1,h2,h3,h4,p1,p2` (RFC 959).
-fn six_numbers(text: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(text).ok()?;
-    let from = text.find('(').map_or(0, |at| at + 1);
-    let numbers: Vec<u8> = text[from..].split([',', ')']).map_while(|part| part.trim().parse().ok()).collect();
-    let [_, _, _, _, high, low] = numbers[..] else { return None };
-    Some(u16::from_be_bytes([high, low]))
-}
-
-/// The port in `|1|address|port|` and `(|||port|)` (RFC 2428).
-fn between_bars(text: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(text).ok()?;
-    let inner = text.split(['(', ')']).find(|part| part.contains('|')).unwrap_or(text);
-    inner.split('|').nth(3)?.parse().ok()
 }

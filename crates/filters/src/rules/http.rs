@@ -1,5 +1,6 @@
 //! HTTP for rules: what the filter `http` reads of a connection, as buffers of transactions.
 
+use super::mime::{self, Mime};
 use super::transactions::Transactions;
 use super::uri;
 use crate::http::exit::{Exit, Shared};
@@ -22,6 +23,8 @@ pub(super) struct Http {
     current: [Option<u64>; 2],
     /// What the body under way is called, by side, until it comes.
     names: [Option<Vec<u8>>; 2],
+    /// The form that a request sends.
+    form: Option<Box<Mime>>,
 }
 
 /// What all connections share.
@@ -82,6 +85,11 @@ impl Http {
         }
     }
 
+    /// Bytes that it keeps, but for those that are bounded for all.
+    pub fn kept_bytes(&self) -> usize {
+        self.form.as_ref().map_or(0, |form| form.kept_bytes())
+    }
+
     /// The connection is forgotten.
     pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
         shared.within(cx, |exit| self.session.close(class, exit));
@@ -104,10 +112,17 @@ impl Http {
                 }
                 let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
                 to.append_body(id, buffer, to_server, bytes);
+                match &mut self.form {
+                    Some(form) if to_server => form.feed(bytes, &mut |found| mime::put(&found, id, to)),
+                    _ => to.get(id).into_iter().for_each(|one| one.alias(Buffer::FILE_DATA, to_server, buffer)),
+                }
             }
             if block.has(Flags::LAST)
                 && let Some(id) = self.current[side].take()
             {
+                if let Some(mut form) = self.form.take_if(|_| to_server) {
+                    form.end(&mut |found| mime::put(&found, id, to));
+                }
                 to.complete(id, to_server);
             }
         }
@@ -145,7 +160,15 @@ impl Http {
             _ => return None,
         };
         let one = to.get(id)?;
-        self.names[usize::from(!to_server)] = put_fields(one, to_server, line, fields);
+        let name = put_fields(one, to_server, line, fields);
+        if to_server {
+            let kind = one.first(Buffer::HTTP_CONTENT_TYPE, true).unwrap_or_default();
+            let is_form = kind.get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/"));
+            let boundary = mime::parameter(kind, b"boundary").filter(|boundary| is_form && !boundary.is_empty());
+            self.form = boundary.map(|boundary| Box::new(Mime::form(boundary)));
+        }
+        // Each part of a form has a name of its own.
+        self.names[usize::from(!to_server)] = name.filter(|_| !to_server || self.form.is_none());
         to.change(id, to_server);
         Some(id)
     }
@@ -212,7 +235,7 @@ fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8])
             host = Some(value.clone());
         }
         if name.eq_ignore_ascii_case(b"content-disposition") {
-            disposition = super::mime::parameter(&value, b"filename").map(<[u8]>::to_vec);
+            disposition = mime::parameter(&value, b"filename");
         }
         let known = FIELDS.iter().find(|field| name.eq_ignore_ascii_case(field.0)).map(|field| field.1);
         if let Some(buffer) =

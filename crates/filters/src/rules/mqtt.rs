@@ -29,6 +29,11 @@ impl Stream {
         self.waiting[usize::from(!to_server)] = waiting;
     }
 
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.waiting.iter().map(Vec::capacity).sum()
+    }
+
     fn packet(&mut self, first: u8, body: &[u8], to_server: bool, to: &mut Transactions) {
         let one = to.begin(App::Mqtt);
         let id = one.id;

@@ -1,105 +1,255 @@
 //! SMTP for rules: a transaction for each mail, with its sender, its receivers, its head and its attached files.
+//!
+//! A mail begins with DATA, or comes in chunks (BDAT), if the server wants it. Rules see it at once. Until the server has said so,
+//! a copy is kept: what a server has refused are commands, and is read again as such.
 
-use super::lines::Lines;
-use super::mime::Mime;
+use super::mime::{self, Mime};
 use super::transactions::Transactions;
+use crate::parts::carry::Carried;
+use crate::parts::text_lines::TextLines;
+use crate::smtp::dots::Dots;
+use base::limits::TEXT_LINE_BYTES;
+use packet::reply;
+use packet::smtp::{Command, command};
 use rules::names::{App, Buffer};
 
+/// Bytes of a mail that are kept until the server wants it.
+const HELD_BYTES: usize = 64 << 10;
+
 /// A connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stream {
-    lines: [Lines; 2],
+    lines: [TextLines; 2],
+    carried: Carried,
     helo: Vec<u8>,
     current: Option<u64>,
+    phase: Phase,
     /// The mail under way.
     mail: Option<Box<Mime>>,
-    /// What follows is encrypted.
-    over: bool,
+    /// Commands whose reply has not come.
+    waiting: u32,
+    /// The server has not said whether it wants the mail.
+    asked: Option<Asked>,
     starts_tls: bool,
 }
 
-impl Stream {
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-        if self.over {
-            return;
+/// What a mail was announced by.
+#[derive(Debug)]
+struct Asked {
+    /// Replies up to the one that decides, with it.
+    replies: u32,
+    is_chunk: bool,
+    /// What has come behind the announcement.
+    held: Vec<u8>,
+}
+
+/// What the client sends.
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    /// Lines with commands.
+    #[default]
+    Commands,
+    /// A mail up to a line with a dot.
+    Data(Dots),
+    /// Bytes of a mail.
+    Chunk { bytes_left: u64, is_last: bool },
+    /// What is encrypted.
+    Over,
+}
+
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream {
+            lines: Default::default(),
+            carried: Carried::new(2 * TEXT_LINE_BYTES),
+            helo: Vec::new(),
+            current: None,
+            phase: Phase::default(),
+            mail: None,
+            waiting: 0,
+            asked: None,
+            starts_tls: false,
         }
-        let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);
-        lines.each(bytes, |line| if to_server { self.command(line, to) } else { self.reply(line) });
-        self.lines[usize::from(!to_server)] = lines;
+    }
+}
+
+impl Stream {
+    /// Takes bytes of a side, before which `gap` bytes are missing.
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: u32, to: &mut Transactions) {
+        if gap > 0 {
+            self.gap(to_server, gap);
+        }
+        if to_server { self.client(bytes, to) } else { self.server(bytes, to) }
     }
 
     /// The stream ends.
     pub fn end(&mut self, to: &mut Transactions) {
-        if let Some(mut mail) = self.mail.take()
-            && let Some(id) = self.current.take()
-        {
-            mail.end(id, to);
-            to.complete(id, true);
+        self.end_mail(to);
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        let held = self.asked.as_ref().map_or(0, |asked| asked.held.capacity());
+        self.carried.bytes() + self.helo.len() + held + self.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
+    }
+
+    fn gap(&mut self, to_server: bool, gap: u32) {
+        match &mut self.phase {
+            Phase::Data(dots) if to_server => *dots = Dots::Inside,
+            Phase::Chunk { bytes_left, .. } if to_server => *bytes_left = bytes_left.saturating_sub(gap.into()),
+            _ => self.lines[usize::from(!to_server)].lose(&mut self.carried),
         }
     }
 
-    fn reply(&mut self, line: &[u8]) {
-        self.over |= self.starts_tls && line.starts_with(b"220");
-        self.starts_tls = false;
-    }
-
-    fn command(&mut self, line: &[u8], to: &mut Transactions) {
-        if self.over {
-            return;
+    fn client(&mut self, bytes: &[u8], to: &mut Transactions) {
+        if let Some(asked) = &mut self.asked {
+            let room = HELD_BYTES - asked.held.len();
+            asked.held.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
-        if let Some(mail) = &mut self.mail {
-            let Some(id) = self.current else { return };
-            if line == b"." {
-                mail.end(id, to);
-                self.mail = None;
-                self.current = None;
-                to.complete(id, true);
-            } else {
-                mail.line(line.strip_prefix(b".").unwrap_or(line), id, to);
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match &mut self.phase {
+                Phase::Over => return,
+                Phase::Commands => {
+                    let mut whole = Vec::new();
+                    let line = self.lines[0].next(&mut rest, &mut whole, &mut self.carried);
+                    let Some(line) = line.map(<[u8]>::to_vec) else { return };
+                    self.command(&line, rest, to);
+                }
+                Phase::Data(dots) => {
+                    let step = dots.step(rest);
+                    let (body, behind) = rest.split_at(step.body);
+                    rest = &behind[step.skip..];
+                    if step.is_return {
+                        self.give(b"\r", to);
+                    }
+                    self.give(body, to);
+                    if step.is_end {
+                        self.phase = Phase::Commands;
+                        self.waiting = self.waiting.saturating_add(1);
+                        self.end_mail(to);
+                    }
+                }
+                Phase::Chunk { bytes_left, is_last } => {
+                    let len = rest.len().min(usize::try_from(*bytes_left).unwrap_or(usize::MAX));
+                    *bytes_left -= len as u64;
+                    let (is_over, is_last) = (*bytes_left == 0, *is_last);
+                    let (body, behind) = rest.split_at(len);
+                    rest = behind;
+                    self.give(body, to);
+                    if is_over {
+                        self.end_chunk(is_last, to);
+                    }
+                }
             }
-            return;
         }
-        let word = line.split(|byte| *byte == b' ').next().unwrap_or_default().to_ascii_uppercase();
-        let rest = line.get(word.len()..).unwrap_or_default().trim_ascii();
-        match &word[..] {
-            b"EHLO" | b"HELO" => {
-                self.helo = rest.to_vec();
+    }
+
+    fn server(&mut self, bytes: &[u8], to: &mut Transactions) {
+        let (mut rest, mut whole) = (bytes, Vec::new());
+        while let Some(line) = self.lines[1].next(&mut rest, &mut whole, &mut self.carried) {
+            let line = reply::line(line);
+            let Some(code) = line.code.filter(|_| line.is_last) else { continue };
+            if code == 220 {
+                // The greeting, which no command asks for, or what TLS follows.
+                if std::mem::take(&mut self.starts_tls) {
+                    self.phase = Phase::Over;
+                }
+                continue;
+            }
+            self.starts_tls = false;
+            self.waiting = self.waiting.saturating_sub(1);
+            let Some(asked) = &mut self.asked else { continue };
+            // Only a mail that may come is answered so: replies before it are not waited for.
+            asked.replies = if code == 354 { 0 } else { asked.replies.saturating_sub(1) };
+            if asked.replies > 0 {
+                continue;
+            }
+            let Some(Asked { is_chunk, held, .. }) = self.asked.take() else { continue };
+            // A chunk comes wanted or not, unless the server does not know the command.
+            let is_refused = if is_chunk { matches!(code, 500..=502) } else { code >= 400 };
+            if is_refused {
+                (self.mail, self.phase, self.waiting) = (None, Phase::Commands, 0);
+                self.lines[0].clear(&mut self.carried);
+                self.client(&held, to);
+            }
+        }
+    }
+
+    /// A line of the client; `rest` stands behind it.
+    fn command(&mut self, line: &[u8], rest: &[u8], to: &mut Transactions) {
+        self.waiting = self.waiting.saturating_add(1);
+        match command(line) {
+            Command::Hello(name) => {
+                self.helo = name.to_vec();
                 self.current = None;
                 self.transaction(to);
             }
-            b"MAIL" => {
+            Command::MailFrom(path) => {
                 // A mail begins a transaction, unless the greeting has just begun it.
-                let begun = self
-                    .current
-                    .and_then(|id| to.get(id))
-                    .is_some_and(|one| one.first(Buffer::SMTP_MAIL_FROM, true).is_none());
-                if !begun {
+                let one = self.current.and_then(|id| to.get(id));
+                if one.is_some_and(|one| one.first(Buffer::SMTP_MAIL_FROM, true).is_some()) {
                     self.current = None;
                 }
-                let id = self.transaction(to);
-                if let Some(one) = to.get(id) {
-                    one.put_copy(Buffer::SMTP_MAIL_FROM, true, path(rest));
+                self.put(Buffer::SMTP_MAIL_FROM, path, to);
+            }
+            Command::RcptTo(path) => self.put(Buffer::SMTP_RCPT_TO, path, to),
+            Command::Data => {
+                self.begin_mail(false, rest, to);
+                self.phase = Phase::Data(Dots::default());
+            }
+            Command::Chunk { bytes, is_last } => {
+                self.begin_mail(true, rest, to);
+                self.phase = Phase::Chunk { bytes_left: bytes, is_last };
+                if bytes == 0 {
+                    self.end_chunk(is_last, to);
                 }
-                to.change(id, true);
             }
-            b"RCPT" => {
-                let id = self.transaction(to);
-                if let Some(one) = to.get(id) {
-                    one.put_copy(Buffer::SMTP_RCPT_TO, true, path(rest));
-                }
-                to.change(id, true);
-            }
-            b"DATA" => {
-                self.transaction(to);
-                self.mail = Some(Box::default());
-            }
-            b"RSET" => {
+            Command::Reset => {
+                self.mail = None;
                 if let Some(id) = self.current.take() {
                     to.complete(id, true);
                 }
             }
-            b"STARTTLS" => self.starts_tls = true,
-            _ => {}
+            Command::StartTls => self.starts_tls = true,
+            Command::Other => {}
+        }
+    }
+
+    fn put(&mut self, buffer: Buffer, path: &[u8], to: &mut Transactions) {
+        let id = self.transaction(to);
+        if let Some(one) = to.get(id) {
+            one.put_copy(buffer, true, path);
+        }
+        to.change(id, true);
+    }
+
+    fn begin_mail(&mut self, is_chunk: bool, rest: &[u8], to: &mut Transactions) {
+        self.transaction(to);
+        self.mail.get_or_insert_default();
+        if self.asked.is_none() {
+            let held = rest[..rest.len().min(HELD_BYTES)].to_vec();
+            self.asked = Some(Asked { replies: self.waiting, is_chunk, held });
+        }
+    }
+
+    fn give(&mut self, bytes: &[u8], to: &mut Transactions) {
+        if let (Some(mail), Some(id)) = (&mut self.mail, self.current) {
+            mail.feed(bytes, &mut |found| mime::put(&found, id, to));
+        }
+    }
+
+    fn end_chunk(&mut self, is_last: bool, to: &mut Transactions) {
+        self.phase = Phase::Commands;
+        if is_last {
+            self.end_mail(to);
+        }
+    }
+
+    fn end_mail(&mut self, to: &mut Transactions) {
+        if let (Some(mut mail), Some(id)) = (self.mail.take(), self.current.take()) {
+            mail.end(&mut |found| mime::put(&found, id, to));
+            to.complete(id, true);
         }
     }
 
@@ -119,10 +269,64 @@ impl Stream {
     }
 }
 
-/// The path behind `FROM:` or `TO:`, without parameters.
-fn path(rest: &[u8]) -> &[u8] {
-    let at = memchr::memchr(b':', rest).map_or(0, |at| at + 1);
-    let path = rest[at..].trim_ascii();
-    let end = memchr::memchr(b'>', path).map_or(path.len(), |end| end + 1);
-    &path[..end]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What rules see when the client (`C`) and the server (`S`) say these lines, each in pieces of this size.
+    fn run(said: &[&str], size: usize) -> Vec<String> {
+        let (mut stream, mut to) = (Stream::default(), Transactions::default());
+        for text in said {
+            let (side, text) = text.split_at(1);
+            let bytes = text.replace('\n', "\r\n").into_bytes();
+            bytes.chunks(size).for_each(|piece| stream.feed(piece, side == "C", 0, &mut to));
+        }
+        stream.end(&mut to);
+        assert!(stream.kept_bytes() <= HELD_BYTES + 2 * TEXT_LINE_BYTES);
+        let mut found = Vec::new();
+        for one in (0..9).filter_map(|id| to.find(id)) {
+            for buffer in [Buffer::SMTP_MAIL_FROM, Buffer::EMAIL_SUBJECT, Buffer::FILE_NAME, Buffer::FILE_DATA] {
+                found.extend(one.all(buffer, true).map(|bytes| String::from_utf8_lossy(bytes).into_owned()));
+            }
+        }
+        found
+    }
+
+    fn check(said: &[&str], expected: &[&str]) {
+        for size in [1, 3, 1000] {
+            assert_eq!(run(said, size), expected, "{said:?} by {size}");
+        }
+    }
+
+    const MAIL: &str = "CSubject: s\nContent-Type: x; name=n\n\nevil\n.\nMAIL FROM:<next>\n";
+
+    #[test]
+    fn a_mail_comes_where_the_server_wants_it() {
+        let said =
+            ["S220 x\n", "CHELO me\n", "S250 x\n", "CMAIL FROM:<a>\nDATA\n", "S250 x\n354 x\n", MAIL, "S250 x\n"];
+        check(&said, &["<a>", "s", "n", "evil\r\n", "<next>"]);
+        // A client may not wait, and of one side alone nothing is known.
+        check(&["CHELO me\nMAIL FROM:<a>\nDATA\n", MAIL], &["<a>", "s", "n", "evil\r\n", "<next>"]);
+    }
+
+    /// What a server has refused are commands.
+    #[test]
+    fn what_is_refused_hides_no_command() {
+        check(
+            &["CHELO me\nDATA\nMAIL FROM:<a>\n", "S220 x\n250-x\n250 x\n", "S503 x\n", "CMAIL FROM:<b>\n"],
+            &["<a>", "<b>"],
+        );
+        check(&["CHELO me\nBDAT 900000\n", "S250 x\n500 x\n", "CMAIL FROM:<a>\n"], &["<a>"]);
+        // A chunk is not wanted, and comes all the same.
+        check(&["CHELO me\nBDAT 17\n", "S250 x\n503 x\n", "CMAIL FROM:<no>\r\nMAIL FROM:<a>\n"], &["<a>"]);
+        // Another refusal came before.
+        let said = ["CHELO me\nRCPT TO:<b>\nDATA\n", "S250 x\n550 x\n", MAIL, "S354 x\n"];
+        check(&said, &["s", "n", "evil\r\n", "<next>"]);
+    }
+
+    #[test]
+    fn chunks() {
+        let chunks = "CMAIL FROM:<a>\nBDAT 37\nSubject: s\nContent-Type: x; name=n\nBDAT 5 LAST\n\n.\nMAIL FROM:<b>\n";
+        check(&["CEHLO me\n", "S250 x\n", chunks], &["<a>", "s", "n", ".\r\n", "<b>"]);
+    }
 }

@@ -79,6 +79,19 @@ impl Transactions {
         self.open.retain(|one| one.complete != [true; 2] || changed.iter().any(|(id, _)| *id == one.id));
     }
 
+    /// A file begins. Where rules were shown the one before, it stands in its place.
+    pub fn begin_file(&mut self, id: u64, to_server: bool, name: Option<&[u8]>) {
+        let is_shown = !self.changed.contains(&(id, to_server));
+        let Some(one) = self.get(id) else { return };
+        if is_shown {
+            one.forget_files(to_server);
+        }
+        if let Some(name) = name {
+            one.put_copy(Buffer::FILE_NAME, to_server, name);
+        }
+        one.put_copy(Buffer::FILE_DATA, to_server, b"");
+    }
+
     /// Adds bytes of a body to a buffer, up to the bound, and shows them now and then while it grows.
     pub fn append_body(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let Some(one) = self.get(id) else { return };
@@ -88,9 +101,6 @@ impl Transactions {
             return;
         }
         one.append_copy(buffer, to_server, &bytes[..take]);
-        if buffer != Buffer::FILE_DATA {
-            one.alias(Buffer::FILE_DATA, to_server, buffer);
-        }
         let full = had + take >= RULES_BODY_BYTES;
         one.growing[usize::from(!to_server)] = !full;
         // Each look takes as long as the body is: so it is when it has become four times as long.
