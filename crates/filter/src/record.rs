@@ -54,6 +54,17 @@ impl Field {
     }
 }
 
+/// How a list of rows is written as JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As a list.
+    List,
+    /// As an object: the list has one row.
+    Object,
+    /// As an object with a key for each row: the first field is the key, the second one the value.
+    Map,
+}
+
 /// What the rows of one kind look like.
 #[derive(Debug)]
 pub struct Schema {
@@ -61,6 +72,8 @@ pub struct Schema {
     pub name: &'static str,
     /// Its fields, 64 at most.
     pub fields: &'static [Field],
+    /// What lists of its rows are.
+    pub form: Form,
     id: u32,
 }
 
@@ -74,7 +87,17 @@ impl Schema {
             id = fnv(fnv(id, b"|"), fields[index].name.as_bytes());
             index += 1;
         }
-        Schema { name, fields, id }
+        Schema { name, fields, form: Form::List, id }
+    }
+
+    /// A schema whose rows stand alone inside another row: `a.b` there is b in the row of the field `a`.
+    pub const fn object(name: &'static str, fields: &'static [Field]) -> Schema {
+        Schema { form: Form::Object, ..Schema::new(name, fields) }
+    }
+
+    /// A schema of keys and values: its two fields.
+    pub const fn map(name: &'static str, fields: &'static [Field; 2]) -> Schema {
+        Schema { form: Form::Map, ..Schema::new(name, fields) }
     }
 
     /// What rows of this schema begin with.
