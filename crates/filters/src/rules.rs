@@ -46,6 +46,9 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
         "Takes frames or packets and gives a record of each alert, as Suricata's EVE has it. Rules are in Suricata's language; \
          what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out, and says how \
          many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.\n\n\
+         An alert has objects as the events of `eve` have them (`http`, `dns`, `tls` ...), `files`, `tunnel`, which is the \
+         outermost packet of one in tunnels, and `alert.metadata` of the rule. With `payload=yes` it has `payload` and \
+         `packet` in base64, `payload_printable`, and `stream`: 1 where the payload is of a stream.\n\n\
          `alert.action` is blocked where a rule drops or rejects, and what of that flow comes behind it is looked at no further; the \
          packets themselves go nowhere. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
          from alerting.\n\n\
@@ -58,6 +61,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
         Param::new("file", ParamType::Path, "file of rules").required().main(),
         Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
+        Param::new("payload", ParamType::Flag, "add to alerts what rules looked at, and the packet").default("no"),
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -129,7 +133,10 @@ fn told(path: &str, mistakes: &[Mistake]) -> String {
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load("file", params)?;
     let left_out = set.left_out().len();
-    let inspector = Inspector::new(Arc::new(set), Origins::new(params));
+    let mut inspector = Inspector::new(Arc::new(set), Origins::new(params));
+    if params.flag("payload") {
+        inspector.show_bytes();
+    }
     Ok(Instance::filter(Rules { inspector, dealt_with: 0, left_out, reloaded: Reloaded::new("file", params)? }))
 }
 

@@ -116,11 +116,9 @@ impl Name<'_> {
 
     fn write(&self, out: &mut Vec<u8>, append_value: impl Fn(&mut Vec<u8>, u8, &[u8])) {
         let start = out.len();
-        let mut sets = Der(self.0);
-        while let Some((_, set)) = sets.next() {
-            let mut attributes = Der(set);
+        for (_, set) in Der(self.0) {
             let mut separator: &[u8] = b", ";
-            while let Some((_, attribute)) = attributes.next() {
+            for (_, attribute) in Der(set) {
                 let mut attribute = Der(attribute);
                 let Some(kind) = attribute.expect(tag::OBJECT) else { continue };
                 let Some((encoding, value)) = attribute.next() else { continue };

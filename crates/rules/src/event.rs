@@ -96,6 +96,10 @@ pub struct Transaction {
     pub complete: [bool; 2],
     /// What is odd about it, by side: names of [`EVENTS`](crate::names::EVENTS).
     pub events: Vec<(&'static str, bool)>,
+    /// The message that it is, of protocols whose transactions are one message each; for records.
+    pub message: Vec<u8>,
+    /// Bytes of bodies by side, those beyond the bound, too.
+    pub body_bytes: [u64; 2],
     /// By side: the body is still growing. What must not be there is looked for at its end.
     pub growing: [bool; 2],
 }
@@ -191,12 +195,12 @@ impl Transaction {
     }
 
     /// The names of the buffers of one side, with their bytes.
-    pub(crate) fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
+    pub fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
         self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, self.bytes_at(&entry.2)))
     }
 
     /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
-        self.bytes.len() + self.bodies.iter().map(Vec::len).sum::<usize>()
+        self.message.len() + self.bytes.len() + self.bodies.iter().map(Vec::len).sum::<usize>()
     }
 }

@@ -112,6 +112,8 @@ pub struct Rule {
     pub category: &'static str,
     /// 1 is the most severe.
     pub priority: u8,
+    /// What its writer says of it, for people: keys and their values.
+    pub metadata: Vec<(String, Vec<String>)>,
     /// Gives no alert.
     pub quiet: bool,
     pub(crate) header: Header,

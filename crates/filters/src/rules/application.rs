@@ -6,6 +6,7 @@ use super::transactions::Transactions;
 use super::{dns, ftp, mqtt, rfb, sip, small, smtp, ssh, tls};
 use filter::prelude::*;
 use packet::Flow;
+use packet::frame::protocol;
 use rules::names::App;
 
 /// Bytes of a side that are kept until it is clear what it speaks.
@@ -280,6 +281,12 @@ pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
         || flow.source_port == 53 && dns::begins_stream(bytes) == Says::Is(App::Dns)
 }
 
+/// Is this datagram the answer of a server of DNS, or of a host that LLMNR asked?
+pub(super) fn is_answer(payload: &[u8], flow: &Flow) -> bool {
+    let is_of_server = matches!(flow.source_port, 53 | 5355) && flow.target_port != flow.source_port;
+    flow.protocol == protocol::UDP && is_of_server && dns::is_response(payload)
+}
+
 /// The application of a datagram.
 pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| flow.target_port == port || flow.source_port == port;
@@ -319,6 +326,7 @@ pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Trans
         App::Krb5 => small::krb5(payload, to_server, to),
         App::Dhcp => small::dhcp(payload, to_server, to),
         App::Ntp => small::ntp(payload, to_server, to),
+        App::Tftp if small::is_tftp(payload) => small::tftp(payload, to_server, to),
         _ => {}
     }
 }

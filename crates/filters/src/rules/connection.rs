@@ -147,6 +147,12 @@ impl Connection {
         self.sides[side].ended |= ended;
     }
 
+    /// Rules have seen all there is.
+    pub fn have_seen(&mut self) {
+        self.sides.iter_mut().for_each(Side::see);
+        self.transactions.sweep();
+    }
+
     /// Bytes that it keeps, as far as others decide how many.
     pub fn kept_bytes(&self) -> usize {
         self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>()

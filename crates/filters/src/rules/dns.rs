@@ -55,6 +55,11 @@ pub(super) fn looks_like(payload: &[u8]) -> bool {
     Message::new_checked(payload).is_ok_and(|message| message.question_count() <= 32 && payload.len() >= 12)
 }
 
+/// Is it a response?
+pub(super) fn is_response(payload: &[u8]) -> bool {
+    looks_like(payload) && Message::new_checked(payload).is_ok_and(|message| message.is_response())
+}
+
 /// Takes a message.
 pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transactions) {
     let malformed = |to: &mut Transactions| {
@@ -62,6 +67,7 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
             let one = to.begin(app);
             let id = one.id;
             one.complete = [true; 2];
+            one.message = bytes.to_vec();
             one.events.push(("dns.malformed_data", to_server));
             to.change(id, to_server);
         }
@@ -74,6 +80,7 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
     let one = to.begin(app);
     let id = one.id;
     one.complete = [true; 2];
+    one.message = bytes.to_vec();
     if turned {
         one.events.push((if to_server { "dns.not_a_request" } else { "dns.not_a_response" }, to_server));
         return to.change(id, to_server);

@@ -1,10 +1,11 @@
 //! Takes frames, and says of each which rules match and what becomes of it. The streams of TCP are put in order by the same
 //! code as the filter `tcp` has; what a frame completes is looked at before the frame is let go.
 
+use super::application::is_answer;
 use super::connection::Connection;
 use super::frame::Parsed;
 use super::http::HttpShared;
-use super::row::{self, Alert, SCHEMA};
+use super::row::{self, Alert, SCHEMA, Seen};
 use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::origin::{Origin, Origins, facts_of};
 use crate::parts::transport::Refusal;
@@ -46,6 +47,8 @@ pub(crate) struct Inspector {
     met: Met,
     /// Frames pass, or do not, by what is found.
     is_inline: bool,
+    /// Alerts have payloads and packets.
+    shows_bytes: bool,
     /// The flow of the frame that came last.
     last: Option<Slot>,
     engine: Engine,
@@ -75,6 +78,7 @@ impl Inspector {
     pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {
         Inspector {
             is_inline: !settings.doubts,
+            shows_bytes: false,
             engine: Engine::new(set),
             assembler: Assembler::new(settings),
             origins,
@@ -89,6 +93,11 @@ impl Inspector {
             met: Met::default(),
             last: None,
         }
+    }
+
+    /// Alerts have what rules looked at, and the packet.
+    pub fn show_bytes(&mut self) {
+        self.shows_bytes = true;
     }
 
     /// The flow of the frame that came last, in the direction of its client, and when it began.
@@ -165,6 +174,10 @@ impl Inspector {
         if let Some((slot, flow)) = slot.zip(parsed.flow)
             && let Some(connection) = self.flows.get_mut(slot)
         {
+            // A flow that begins with an answer goes to the client.
+            if connection.state.packets == [0; 2] && is_answer(packet.payload, &flow) {
+                connection.flow = flow.reversed();
+            }
             packet.to_server = connection.flow == flow;
             let side = usize::from(!packet.to_server);
             packet.established = established(connection, parsed, side);
@@ -372,7 +385,7 @@ impl Inspector {
         vlans: Vlans,
         cx: &mut Context<'_>,
     ) -> Verdict {
-        let Inspector { engine, flows, row, .. } = self;
+        let Inspector { engine, flows, row, shows_bytes, .. } = self;
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
@@ -441,13 +454,12 @@ impl Inspector {
                 };
                 engine.transaction(&packet, Some(state), one, *to_server, Some(raw));
             }
-            sides.iter_mut().for_each(super::connection::Side::see);
             changed.clear();
             transactions.changed = changed;
         }
         if !engine.has_found() {
             if let Some(connection) = connection {
-                connection.transactions.sweep();
+                connection.have_seen();
             }
             return Verdict::Pass;
         }
@@ -459,7 +471,19 @@ impl Inspector {
         let mut count = 0;
         let verdict = engine.finish(&whole, state.as_mut(), |rule, found| {
             let connection = connection.as_deref();
-            let transaction = found.transaction.and_then(|id| connection.and_then(|it| it.transactions.find(id)));
+            // A packet that matched by itself belongs to what goes on.
+            let transaction = connection.and_then(|it| match found.transaction {
+                Some(id) => it.transactions.find(id),
+                None => it.transactions.last(),
+            });
+            let seen = shows_bytes.then(|| match (own, connection) {
+                (Some(own), _) if !found.stream => Seen { frame: rings.bytes(frame), payload: own.payload },
+                (_, Some(connection)) => Seen {
+                    frame: own.map_or(&[], |_| rings.bytes(frame)),
+                    payload: connection.sides[usize::from(!found.to_server)].piece().bytes,
+                },
+                (_, None) => Seen { frame: rings.bytes(frame), payload: &[] },
+            });
             let alert = Alert {
                 rule,
                 found,
@@ -473,6 +497,7 @@ impl Inspector {
                 parsed: packet.map(|(parsed, _)| parsed),
                 connection: connection.map(|connection| &**connection),
                 transaction,
+                seen,
             };
             row::write(row, &alert);
             if let Some(mut block) = rings.append_copy(own_ring, &[row.row()]) {
@@ -487,7 +512,7 @@ impl Inspector {
         }
         if let Some((connection, state)) = connection.zip(state) {
             connection.state = state;
-            connection.transactions.sweep();
+            connection.have_seen();
         }
         verdict
     }

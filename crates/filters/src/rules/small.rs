@@ -61,6 +61,15 @@ pub(super) fn is_tftp(payload: &[u8]) -> bool {
     matches!(payload, [0, 1 | 2, rest @ ..] if rest.iter().filter(|byte| **byte == 0).count() >= 2)
 }
 
+/// The first message of TFTP; the others go to another port.
+pub(super) fn tftp(payload: &[u8], to_server: bool, to: &mut Transactions) {
+    let one = to.begin(App::Tftp);
+    let id = one.id;
+    one.complete = [true; 2];
+    one.message = payload.to_vec();
+    to.change(id, to_server);
+}
+
 /// A message of Kerberos 5 (RFC 4120), whose tag says what it is.
 pub(super) fn is_krb5(payload: &[u8]) -> bool {
     Der(payload).next().is_some_and(|(tag, inner)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
@@ -117,6 +126,7 @@ pub(super) fn dhcp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some(mut options) = payload.get(240..) else { return };
     let one = to.begin(App::Dhcp);
     let id = one.id;
+    one.message = payload.to_vec();
     one.complete = [true; 2];
     while let &[kind, ref rest @ ..] = options {
         if kind == 0 {

@@ -51,6 +51,7 @@ impl Side {
             && let Some(end) = memchr::memchr(b'\n', &self.bytes)
         {
             self.bytes.drain(..=end);
+            self.need = 0;
         }
         if self.bytes.len() < self.need {
             return;

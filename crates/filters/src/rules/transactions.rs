@@ -44,6 +44,11 @@ impl Transactions {
         self.open.iter().find(|one| one.id == id)
     }
 
+    /// The one that began last.
+    pub fn last(&self) -> Option<&Transaction> {
+        self.open.last()
+    }
+
     /// The transaction of flows that have one; begun where it is not there.
     pub fn only(&mut self, app: App) -> &mut Transaction {
         if self.open.is_empty() {
@@ -95,6 +100,9 @@ impl Transactions {
     /// Adds bytes of a body to a buffer, up to the bound, and shows them now and then while it grows.
     pub fn append_body(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let Some(one) = self.get(id) else { return };
+        if buffer != Buffer::FILE_DATA {
+            one.body_bytes[usize::from(!to_server)] += bytes.len() as u64;
+        }
         let had = one.all(buffer, to_server).last().map_or(0, <[u8]>::len);
         let take = bytes.len().min(RULES_BODY_BYTES.saturating_sub(had));
         if take == 0 {
