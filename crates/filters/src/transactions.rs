@@ -11,7 +11,7 @@ use base::limits::{META_KEPT_BYTES, TRANSACTION_IDLE_NS, TRANSACTIONS_WAITING};
 use filter::prelude::*;
 use filter::record::schema_id;
 use sha2::{Digest, Sha256};
-use shape::{Body, Part, Shape, schema_of};
+use shape::{Body, Part, Shape, is_alone, schema_of};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -59,10 +59,12 @@ fn check(schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamEr
     match schemas {
         [] => Ok(None),
         // Which of the two types comes is not known here: a schema with more fields does no harm.
-        [schema] => schema_of(schema, schema.field("http.url").is_some()).map(Some).ok_or_else(|| {
-            ParamError::of_request(format!("records of `{}` are no requests and responses", schema.name))
-                .with_help("`http`, `dns` and `tls` give some")
-        }),
+        [schema] => {
+            schema_of(schema, schema.field("http.url").is_some() || is_alone(schema)).map(Some).ok_or_else(|| {
+                ParamError::of_request(format!("records of `{}` are no requests and responses", schema.name))
+                    .with_help("`http`, `dns` and `tls` give some")
+            })
+        }
         _ => Err(ParamError::of_request("records of several kinds come here")
             .with_help("give each kind its own: { dns | transactions + tls | transactions }")),
     }

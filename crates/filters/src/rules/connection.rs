@@ -29,8 +29,10 @@ pub(super) struct Connection {
     pub handshake: u8,
     /// It was joined midway, and who seemed to be the client is the server.
     turned: bool,
-    /// Bytes are missing in a stream of it.
+    /// Bytes are missing in a stream of it, which rules were not told.
     pub gap: bool,
+    /// Bytes are missing in a stream of it.
+    pub has_gaps: bool,
     /// Bytes that were counted for it.
     pub charged: usize,
     /// Something of it is to be shown to rules.
@@ -106,6 +108,7 @@ impl Connection {
             handshake: 0,
             turned: false,
             gap: false,
+            has_gaps: false,
             charged: 0,
             touched: false,
         }
@@ -132,6 +135,7 @@ impl Connection {
         let side = usize::from(block.class.direction());
         let gap = u64::from(block.gap());
         self.gap |= gap > 0;
+        self.has_gaps |= gap > 0;
         if keep {
             let bytes = cx.rings.bytes(block);
             self.sides[side].add(bytes, gap);

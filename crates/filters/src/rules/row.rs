@@ -1,6 +1,8 @@
 //! The record of an alert, under the names that Suricata's EVE has.
 
 mod objects;
+#[cfg(test)]
+mod tests;
 
 use super::connection::Connection;
 use super::frame::Parsed;
@@ -176,7 +178,7 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         row.text("packet_info.linktype_name", name);
     }
     if let Some(one) = alert.transaction {
-        objects::put(row, one, alert.connection.is_some_and(|connection| connection.gap));
+        objects::put(row, one, alert.connection.is_some_and(|connection| connection.has_gaps));
     }
     if let Some(Seen { frame, payload }) = alert.seen {
         let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);

@@ -153,6 +153,16 @@ mod tests {
         check(&long, &["sip:a", "x"]);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes(bytes: Vec<u8>, size in 1usize..20) {
+            let (mut reader, mut to) = (Stream::default(), Transactions::default());
+            let bytes = [b"INVITE sip:a SIP/2.0\r\nl: ", &bytes[..]].concat();
+            bytes.chunks(size).for_each(|piece| reader.feed(piece, true, false, &mut to));
+            let _ = begins(&bytes[..size.min(bytes.len())]);
+        }
+    }
+
     #[test]
     fn beginnings() {
         let check = |bytes: &[u8], says: Says| assert_eq!(begins(bytes), says, "{bytes:?}");

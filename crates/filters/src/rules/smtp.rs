@@ -30,7 +30,12 @@ pub(super) struct Stream {
     waiting: u32,
     /// The server has not said whether it wants the mail.
     asked: Option<Asked>,
-    starts_tls: bool,
+    /// A reply came: the first one may be a greeting, which no command asks for.
+    is_greeted: bool,
+    /// Replies up to that to STARTTLS, with it.
+    tls_in: Option<u32>,
+    /// The server has agreed to TLS.
+    tls_may_come: bool,
 }
 
 /// What a mail was announced by.
@@ -68,7 +73,9 @@ impl Default for Stream {
             mail: None,
             waiting: 0,
             asked: None,
-            starts_tls: false,
+            is_greeted: false,
+            tls_in: None,
+            tls_may_come: false,
         }
     }
 }
@@ -85,6 +92,9 @@ impl Stream {
     /// The stream ends.
     pub fn end(&mut self, to: &mut Transactions) {
         self.end_mail(to);
+        if let Some(id) = self.current.take() {
+            to.complete(id, true);
+        }
     }
 
     /// Bytes that it keeps.
@@ -110,6 +120,8 @@ impl Stream {
         while !rest.is_empty() {
             match &mut self.phase {
                 Phase::Over => return,
+                // The content type of a handshake record.
+                Phase::Commands if std::mem::take(&mut self.tls_may_come) && rest[0] == 22 => self.phase = Phase::Over,
                 Phase::Commands => {
                     let mut whole = Vec::new();
                     let line = self.lines[0].next(&mut rest, &mut whole, &mut self.carried);
@@ -150,15 +162,14 @@ impl Stream {
         while let Some(line) = self.lines[1].next(&mut rest, &mut whole, &mut self.carried) {
             let line = reply::line(line);
             let Some(code) = line.code.filter(|_| line.is_last) else { continue };
-            if code == 220 {
-                // The greeting, which no command asks for, or what TLS follows.
-                if std::mem::take(&mut self.starts_tls) {
-                    self.phase = Phase::Over;
-                }
+            if !std::mem::replace(&mut self.is_greeted, true) && code == 220 {
                 continue;
             }
-            self.starts_tls = false;
             self.waiting = self.waiting.saturating_sub(1);
+            self.tls_in = self.tls_in.map(|replies| replies - 1);
+            if self.tls_in.take_if(|replies| *replies == 0).is_some() {
+                self.tls_may_come = code == 220;
+            }
             let Some(asked) = &mut self.asked else { continue };
             // Only a mail that may come is answered so: replies before it are not waited for.
             asked.replies = if code == 354 { 0 } else { asked.replies.saturating_sub(1) };
@@ -211,7 +222,7 @@ impl Stream {
                     to.complete(id, true);
                 }
             }
-            Command::StartTls => self.starts_tls = true,
+            Command::StartTls => self.tls_in = Some(self.waiting),
             Command::Other => {}
         }
     }
@@ -322,6 +333,30 @@ mod tests {
         // Another refusal came before.
         let said = ["CHELO me\nRCPT TO:<b>\nDATA\n", "S250 x\n550 x\n", MAIL, "S354 x\n"];
         check(&said, &["s", "n", "evil\r\n", "<next>"]);
+    }
+
+    /// TLS comes where the server agrees to it, and the client begins with it.
+    #[test]
+    fn what_only_says_that_it_is_encrypted_is_read() {
+        let after = "CMAIL FROM:<a>\n";
+        check(&["CSTARTTLS\n", "S220 greeting\n454 x\n", after], &["<a>"]);
+        check(&["CEHLO me\nSTARTTLS\n", "S220 x\n250 x\n220 x\n", after], &["<a>"]);
+        check(&["CEHLO me\nSTARTTLS\n", "S220 x\n250 x\n454 x\n", "C\x16\n", after], &["<a>"]);
+        check(&["CEHLO me\nSTARTTLS\n", "S220 x\n250 x\n220 x\n", "C\x16\n", after], &[]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes(said: Vec<(bool, Vec<u8>)>, start in 0usize..4) {
+            let (mut stream, mut to) = (Stream::default(), Transactions::default());
+            let start = ["DATA\r\n", "BDAT 9\r\n", "BDAT 9 LAST\r\n", "STARTTLS\r\n"][start];
+            stream.feed(start.as_bytes(), true, 0, &mut to);
+            for (to_server, bytes) in said {
+                let gap = u32::from(bytes.first() == Some(&0));
+                stream.feed(&bytes, to_server, gap, &mut to);
+            }
+            stream.end(&mut to);
+        }
     }
 
     #[test]

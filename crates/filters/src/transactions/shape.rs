@@ -86,13 +86,15 @@ fn way(schema: &Schema) -> Option<usize> {
     ["direction", "type"].iter().find_map(|end| schema.field(&format!("{}.{end}", schema.name)))
 }
 
-/// Messages that are neither: each stands alone.
-const ALONE: &str = "smtp";
+/// Are they messages that are neither? Each stands alone.
+pub(super) fn is_alone(schema: &Schema) -> bool {
+    schema.name == "smtp"
+}
 
 /// The schema of the records of pairs; `None` where these records are no requests and responses.
 pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'static Schema> {
     let way = way(schema);
-    if way.is_none() && schema.name != ALONE {
+    if way.is_none() && !is_alone(schema) {
         return None;
     }
     let mut fields: Vec<(String, FieldType)> = Vec::new();

@@ -10,7 +10,7 @@ fn read(mut mime: Mime, bytes: &[u8], size: usize) -> Vec<String> {
             found.push(format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
         }
         Found::File(name) => found.push(format!("{}: ", String::from_utf8_lossy(name.unwrap_or(b"?")))),
-        Found::Data(bytes) => found.last_mut().unwrap().push_str(&String::from_utf8_lossy(bytes)),
+        Found::Data(bytes) => found.last_mut().unwrap().extend(bytes.iter().map(|byte| char::from(*byte))),
         Found::Head | Found::End => {}
     };
     bytes.chunks(size).for_each(|piece| mime.feed(piece, &mut see));
@@ -75,5 +75,18 @@ fn forms() {
                  Content-Disposition: form-data; name=\"f\"; filename=\"C:\\a.txt\"\r\n\r\n\r\ncontent\r\n--b--";
     for size in [1, 5, form.len()] {
         assert_eq!(read(Mime::form(b"b".to_vec()), form, size), ["C:\\a.txt: \r\ncontent"]);
+    }
+}
+
+proptest::proptest! {
+    /// Any bytes give the same, however they are cut.
+    #[test]
+    fn any_bytes(pieces in proptest::collection::vec(0usize..12, 0..40), size in 1usize..20) {
+        const PIECES: [&[u8]; 12] = [
+            b"Content-Type: multipart/mixed; boundary=a\r\n", b"Content-Type: message/rfc822; name=m\n", b"\r\n", b"--a", b"--a--\r\n",
+            b"Content-Transfer-Encoding: base64\r\n", b"Content-Disposition: x; filename=\"f\"\r\n", b"QUJD", b"=", b"-", b"\r", b"\xff",
+        ];
+        let bytes = pieces.iter().flat_map(|at| PIECES[*at]).copied().collect::<Vec<u8>>();
+        proptest::prop_assert_eq!(read(Mime::default(), &bytes, size), read(Mime::default(), &bytes, bytes.len().max(1)));
     }
 }
