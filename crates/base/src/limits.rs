@@ -407,5 +407,8 @@ pub const RULES_FLOWS: usize = 1 << 18;
 /// Transactions of one flow that are open at a time.
 pub const RULES_TRANSACTIONS: usize = 64;
 
+/// Files that one block of a stream may have in a transaction: rules look at each by itself.
+pub const RULES_FILES: usize = 64;
+
 /// Alerts of one packet.
 pub const RULES_ALERTS: usize = 256;

@@ -305,7 +305,17 @@ impl Engine {
         // Rules are in the order in which they are to be tried.
         candidates.sort_unstable();
         for at in &candidates {
-            self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+            if !set.rules[*at as usize].is_of_files() {
+                self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+                continue;
+            }
+            // What a rule asks of a file is to be true of one and the same.
+            let count = transaction.as_ref().map_or(0, |transaction| transaction.files(packet.to_server));
+            for file in 0..count.max(1) {
+                transaction.iter_mut().for_each(|transaction| transaction.file = Some(file));
+                self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+            }
+            transaction.iter_mut().for_each(|transaction| transaction.file = None);
         }
         self.candidates = candidates;
     }
@@ -324,8 +334,7 @@ impl Engine {
             return;
         }
         if let Some(transaction) = &transaction
-            && (transaction.matched.contains(&(at, packet.to_server))
-                || transaction.matched_files.contains(&(at, packet.to_server))
+            && (transaction.has_matched(at, packet.to_server)
                 || rule.header.whole && transaction.matched.iter().any(|matched| matched.0 == at)
                 || rule.app.is_some_and(|app| app != transaction.app))
         {
@@ -368,8 +377,7 @@ impl Engine {
         if self.record(set, found)
             && let Some(transaction) = &mut transaction
         {
-            let list = if rule.is_of_files() { &mut transaction.matched_files } else { &mut transaction.matched };
-            list.push((at, packet.to_server));
+            transaction.note_match(at, packet.to_server);
         }
     }
 
@@ -435,13 +443,8 @@ impl Engine {
         for side in sides {
             for bytes in transaction.all(buffer, *side) {
                 there = true;
-                if list.absent != Some(false) {
-                    let is_body =
-                        matches!(buffer, Buffer::HTTP_REQUEST_BODY | Buffer::HTTP_RESPONSE_BODY | Buffer::FILE_DATA);
-                    let grows = is_body && transaction.growing[usize::from(!*side)];
-                    if self.steps_hold(list, bytes, grows) {
-                        return true;
-                    }
+                if list.absent != Some(false) && self.steps_hold(list, bytes, transaction.grows(buffer, *side)) {
+                    return true;
                 }
             }
         }

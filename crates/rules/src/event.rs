@@ -88,8 +88,10 @@ pub struct Transaction {
     numbers: Vec<(Number, bool, u64)>,
     /// Rules that have matched, with the side.
     pub(crate) matched: Vec<(u32, bool)>,
-    /// The same of rules that look at files: they may match each file.
-    pub(crate) matched_files: Vec<(u32, bool)>,
+    /// The same of rules that look at files, with the number of the file: they may match each.
+    matched_files: Vec<(u32, bool, usize)>,
+    /// The file that rules see; none: all of them.
+    pub(crate) file: Option<usize>,
     /// The number of the set that these rules are of.
     set_number: u64,
     /// By side, the server's first: it has sent all it will.
@@ -102,6 +104,8 @@ pub struct Transaction {
     pub body_bytes: [u64; 2],
     /// By side: the body is still growing. What must not be there is looked for at its end.
     pub growing: [bool; 2],
+    /// The same of the file that began last.
+    pub file_growing: [bool; 2],
 }
 
 impl Transaction {
@@ -118,10 +122,40 @@ impl Transaction {
         }
     }
 
+    /// Has this rule matched this side, or the file of it that it sees?
+    pub(crate) fn has_matched(&self, rule: u32, to_server: bool) -> bool {
+        let of_file = |file| self.matched_files.contains(&(rule, to_server, file));
+        self.matched.contains(&(rule, to_server)) || self.file.is_some_and(of_file)
+    }
+
+    /// Notes that it has.
+    pub(crate) fn note_match(&mut self, rule: u32, to_server: bool) {
+        match self.file {
+            Some(file) => self.matched_files.push((rule, to_server, file)),
+            None => self.matched.push((rule, to_server)),
+        }
+    }
+
+    /// Files of one side.
+    pub fn files(&self, to_server: bool) -> usize {
+        self.buffers.iter().filter(|entry| entry.0 == Buffer::FILE_DATA && entry.1 == to_server).count()
+    }
+
+    /// May the buffer go on? A file does not where another one has begun.
+    pub(crate) fn grows(&self, buffer: Buffer, to_server: bool) -> bool {
+        let side = usize::from(!to_server);
+        match buffer {
+            Buffer::HTTP_REQUEST_BODY | Buffer::HTTP_RESPONSE_BODY => self.growing[side],
+            Buffer::FILE_DATA => {
+                self.file_growing[side] && self.file.is_none_or(|file| file + 1 >= self.files(to_server))
+            }
+            _ => false,
+        }
+    }
+
     /// Forgets the files of one side.
     pub fn forget_files(&mut self, to_server: bool) {
         self.matched_files.retain(|matched| matched.1 != to_server);
-        let is_file = |name: Buffer| matches!(name, Buffer::FILE_DATA | Buffer::FILE_NAME);
         for (name, side, place) in std::mem::take(&mut self.buffers) {
             match place {
                 _ if side != to_server || !is_file(name) => self.buffers.push((name, side, place)),
@@ -180,7 +214,14 @@ impl Transaction {
 
     /// The bytes of all buffers with this name on one side.
     pub fn all(&self, buffer: Buffer, to_server: bool) -> impl Iterator<Item = &[u8]> {
-        let of = move |entry: &&(Buffer, bool, Place)| entry.0 == buffer && entry.1 == to_server;
+        let wanted = self.file.filter(|_| is_file(buffer));
+        // The name of a file stands before its bytes.
+        let mut number = 0;
+        let of = move |entry: &&(Buffer, bool, Place)| {
+            let file = number;
+            number += usize::from(entry.0 == Buffer::FILE_DATA && entry.1 == to_server);
+            entry.0 == buffer && entry.1 == to_server && wanted.is_none_or(|wanted| wanted == file)
+        };
         self.buffers.iter().filter(of).map(|entry| self.bytes_at(&entry.2))
     }
 
@@ -203,4 +244,9 @@ impl Transaction {
     pub fn kept_bytes(&self) -> usize {
         self.message.len() + self.bytes.len() + self.bodies.iter().map(Vec::len).sum::<usize>()
     }
+}
+
+/// Does it hold a file, or its name?
+pub(crate) fn is_file(buffer: Buffer) -> bool {
+    matches!(buffer, Buffer::FILE_DATA | Buffer::FILE_NAME)
 }

@@ -1,5 +1,6 @@
 //! A compiled rule.
 
+use crate::event::is_file;
 use crate::header::{Header, Protocol};
 use crate::inspect::Step;
 use crate::names::{App, Buffer, Number};
@@ -160,7 +161,7 @@ impl Rule {
     /// Does it look at files, of which a transaction may have several?
     pub(crate) fn is_of_files(&self) -> bool {
         let mut targets = self.lists.iter().map(|list| list.target);
-        targets.any(|target| matches!(target, Target::Buffer(Buffer::FILE_DATA | Buffer::FILE_NAME)))
+        targets.any(|target| matches!(target, Target::Buffer(buffer) if is_file(buffer)))
     }
 
     /// Is only the application asked for, or less?

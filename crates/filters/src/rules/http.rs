@@ -114,7 +114,12 @@ impl Http {
                 to.append_body(id, buffer, to_server, bytes);
                 match &mut self.form {
                     Some(form) if to_server => form.feed(bytes, &mut |found| mime::put(&found, id, to)),
-                    _ => to.get(id).into_iter().for_each(|one| one.alias(Buffer::FILE_DATA, to_server, buffer)),
+                    _ => {
+                        if let Some(one) = to.get(id) {
+                            one.alias(Buffer::FILE_DATA, to_server, buffer);
+                            one.file_growing[side] = one.growing[side];
+                        }
+                    }
                 }
             }
             if block.has(Flags::LAST)

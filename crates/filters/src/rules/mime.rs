@@ -4,6 +4,7 @@
 mod parameter;
 
 use super::transactions::Transactions;
+use base::limits::RULES_BODY_BYTES;
 use base64::Engine as _;
 pub(super) use parameter::parameter;
 use rules::names::Buffer;
@@ -66,6 +67,9 @@ struct Part {
     is_open: bool,
     /// It is a mail.
     mail: Option<Box<Mime>>,
+    /// What a mail with a name says, as far as rules look at files: it is a file where none was found in it.
+    raw: Vec<u8>,
+    has_files: bool,
     /// A mail is not coded (RFC 2046, 5.2.1). Whether one that says so is coded all the same shows its first line.
     is_doubtful: bool,
     /// What waits for the rest of its group.
@@ -133,7 +137,7 @@ impl Mime {
 
     /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
-        let lists = [&self.field, &self.line, &self.part.waiting].into_iter().chain(&self.boundaries);
+        let lists = [&self.field, &self.line, &self.part.waiting, &self.part.raw].into_iter().chain(&self.boundaries);
         lists.map(Vec::capacity).sum::<usize>() + self.part.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
     }
 
@@ -156,9 +160,13 @@ impl Mime {
             part.base64(b"=", see);
         }
         if let Some(mut mail) = part.mail.take() {
-            mail.end(see);
+            mail.end(&mut part.noting(see));
+            part.is_file = part.name.is_some() && !part.has_files;
         }
-        if part.is_open {
+        if part.is_file {
+            // A file may be empty.
+            let raw = std::mem::take(&mut part.raw);
+            part.give_file(&raw, see);
             see(Found::End);
         }
     }
@@ -266,13 +274,28 @@ impl Part {
         if bytes.is_empty() {
             return;
         }
-        if let Some(mail) = &mut self.mail {
-            return mail.feed(bytes, see);
+        let Some(mut mail) = self.mail.take() else { return self.give_file(bytes, see) };
+        if self.name.is_some() {
+            let room = RULES_BODY_BYTES - self.raw.len();
+            self.raw.extend_from_slice(&bytes[..bytes.len().min(room)]);
         }
+        mail.feed(bytes, &mut self.noting(see));
+        self.mail = Some(mail);
+    }
+
+    fn give_file(&mut self, bytes: &[u8], see: See<'_>) {
         if !std::mem::replace(&mut self.is_open, true) {
             see(Found::File(self.name.as_deref()));
         }
         see(Found::Data(bytes));
+    }
+
+    /// Notes that there are files in the mail.
+    fn noting<'a>(&'a mut self, see: See<'a>) -> impl FnMut(Found<'_>) + use<'a> {
+        |found| {
+            self.has_files |= matches!(found, Found::File(_));
+            see(found);
+        }
     }
 
     /// Other letters than those of base64 are passed over (RFC 2045, 6.8). What was filled up ends, and more may follow.
@@ -346,7 +369,8 @@ pub(super) fn put(found: &Found<'_>, id: u64, to: &mut Transactions) {
         }
         Found::File(name) => to.begin_file(id, true, *name),
         Found::Data(bytes) => to.append_body(id, Buffer::FILE_DATA, true, bytes),
-        Found::Head | Found::End => to.change(id, true),
+        Found::Head => to.change(id, true),
+        Found::End => to.end_file(id, true),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The transactions of one flow: those that are open, and those that rules are still to be shown.
 
-use base::limits::{RULES_BODY_BYTES, RULES_TRANSACTIONS};
+use base::limits::{RULES_BODY_BYTES, RULES_FILES, RULES_TRANSACTIONS};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 
@@ -13,7 +13,7 @@ pub(super) struct Transactions {
     pub changed: Vec<(u64, bool)>,
     /// Some were forgotten to make room.
     pub forgotten: u64,
-    /// One was forgotten before rules were shown what had come of it.
+    /// One was forgotten before rules were shown what had come of it, or a file was taken for more of the one before it.
     pub unseen: bool,
 }
 
@@ -69,6 +69,7 @@ impl Transactions {
         if let Some(one) = self.get(id) {
             one.complete[usize::from(!to_server)] = true;
             one.growing[usize::from(!to_server)] = false;
+            one.file_growing[usize::from(!to_server)] = false;
         }
         self.change(id, to_server);
     }
@@ -90,11 +91,22 @@ impl Transactions {
         let Some(one) = self.get(id) else { return };
         if is_shown {
             one.forget_files(to_server);
+        } else if one.files(to_server) >= RULES_FILES {
+            self.unseen = true;
+            return;
         }
         if let Some(name) = name {
             one.put_copy(Buffer::FILE_NAME, to_server, name);
         }
         one.put_copy(Buffer::FILE_DATA, to_server, b"");
+    }
+
+    /// The file under way is over.
+    pub fn end_file(&mut self, id: u64, to_server: bool) {
+        if let Some(one) = self.get(id) {
+            one.file_growing[usize::from(!to_server)] = false;
+        }
+        self.change(id, to_server);
     }
 
     /// Adds bytes of a body to a buffer, up to the bound, and shows them now and then while it grows.
@@ -110,7 +122,8 @@ impl Transactions {
         }
         one.append_copy(buffer, to_server, &bytes[..take]);
         let full = had + take >= RULES_BODY_BYTES;
-        one.growing[usize::from(!to_server)] = !full;
+        let growing = if buffer == Buffer::FILE_DATA { &mut one.file_growing } else { &mut one.growing };
+        growing[usize::from(!to_server)] = !full;
         // Each look takes as long as the body is: so it is when it has become four times as long.
         let stage = |bytes: usize| bytes.max(1024).ilog2() / 2;
         if full || stage(had) != stage(had + take) {

@@ -41,6 +41,7 @@ fn attachments() {
             "c d: a=b c=zz\r\nend",
         ],
     );
+    check("Content-Type: a/b; name=empty\n\n", &["content-type=a/b; name=empty", "empty: "]);
     check("Content-Type: a/b;name=x\n\nall of it\n", &["content-type=a/b;name=x", "x: all of it\r\n"]);
     check("Content-Transfer-Encoding: base64\n\nYQ==\n", &["content-transfer-encoding=base64", "?: a"]);
 }
@@ -64,6 +65,8 @@ fn mails_within_mails() {
     check(&format!("{head}{inner}"), &[fields[0], fields[1], "evil: bytes\r\n"]);
     let coded = base64::engine::general_purpose::STANDARD.encode(inner);
     check(&format!("{head}{coded}\n"), &[fields[0], fields[1], "evil: bytes\n"]);
+    // What only says that it is a mail is a file.
+    check(&format!("{head}MZ: this\nis one\n"), &[fields[0], fields[1], "good: MZ: this\r\nis one\r\n"]);
     let mut deep = String::new();
     (0..20).for_each(|_| deep.push_str("Content-Type: message/rfc822; name=m\n\n"));
     assert_eq!(read(Mime::default(), deep.as_bytes(), 9).len(), 2, "the field, and what lies too deep");

@@ -56,6 +56,25 @@ fn files_of_a_form() {
     assert!(found[0].get("payload").is_none());
 }
 
+/// What a rule asks of a file is to be true of one and the same, and what must not be there is looked for when it is over.
+#[test]
+fn each_file_is_looked_at_by_itself() {
+    let whole = FORM.concat();
+    let check = |options: &str, expected: usize| {
+        let rule = format!("alert http any any -> any any ({options} sid:1;)");
+        assert_eq!(alerts(&rule, &[], &said(&[&whole])).len(), expected, "{options}");
+        // A boundary comes with the next file.
+        let (one, other) = whole.split_at(whole.len() - 30);
+        assert_eq!(alerts(&rule, &[], &said(&[one, other])).len(), expected, "{options}");
+    };
+    check("file.name; content:\"1.exe\"; file.data; content:\"evil\";", 1);
+    check("file.name; content:\"1.exe\"; file.data; content:\"too\";", 0);
+    check("file.name; content:\".exe\"; file.data; content:\"evil\";", 2);
+    check("file.data; content:!\"too\";", 1);
+    check("file.data; content:!\"none\";", 2);
+    check("http.request_body; content:!\"too\";", 0);
+}
+
 #[test]
 fn payloads_are_shown_where_that_is_asked_for() {
     let rules = "alert tcp any any -> any any (flow:only_stream; content:\"stream\"; sid:1;)\n\
