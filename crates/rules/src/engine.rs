@@ -137,6 +137,12 @@ impl Engine {
         self.set.streams
     }
 
+    /// What the traffic of a flow is, as rules said by bits: `id/NAME` or `label/NAME`.
+    pub fn traffic(&self, flow: &FlowState) -> impl Iterator<Item = &str> {
+        let known = self.set.traffic.iter().filter(|(bit, _)| flow.has_bit(*bit));
+        known.filter_map(|(_, name)| name.strip_prefix("traffic/"))
+    }
+
     fn next_mark(&mut self) -> u32 {
         self.candidates.clear();
         self.mark = self.mark.wrapping_add(1);

@@ -32,6 +32,7 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize) -
         category: "",
         priority: 3,
         metadata: Vec::new(),
+        traffic: Vec::new(),
         quiet: false,
         scope: Scope::Packet,
         app: header.protocol.app(),
@@ -117,6 +118,9 @@ impl Reader {
                 // Bits that are set go with addresses alone.
                 let sets = name == "flowbits" && option.value.is_some_and(|value| value.text.starts_with("set"));
                 let counts = matches!(name, "threshold");
+                if sets && let Some((_, bit)) = option.value.and_then(|value| value.text.split_once(',')) {
+                    self.rule.traffic.extend(bit.trim().starts_with("traffic/").then(|| bit.trim().to_string()));
+                }
                 self.any_keyword |= !sets && !counts;
                 self.keyword(option)?;
             }

@@ -115,6 +115,8 @@ pub struct Rule {
     pub priority: u8,
     /// What its writer says of it, for people: keys and their values.
     pub metadata: Vec<(String, Vec<String>)>,
+    /// Bits of flows that it sets and whose names say what the traffic is: `traffic/id/NAME`, `traffic/label/NAME`.
+    pub(crate) traffic: Vec<String>,
     /// Gives no alert.
     pub quiet: bool,
     pub(crate) header: Header,

@@ -8,6 +8,7 @@ use crate::mistake::{Mistake, Wrong};
 use crate::names::{App, BUFFERS, Origin};
 use crate::options;
 use crate::rule::{List, Rule, Scope, Target};
+use crate::state;
 use crate::text;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base::limits::RULES;
@@ -129,6 +130,8 @@ pub struct RuleSet {
     pub(crate) streams: bool,
     /// A rule looks at both sides of a transaction.
     pub(crate) whole: bool,
+    /// Bits of flows whose names say what the traffic is.
+    pub(crate) traffic: Vec<(u64, String)>,
     left_out: Vec<Mistake>,
 }
 
@@ -172,11 +175,13 @@ impl RuleSet {
             buffers: Vec::new(),
             streams: false,
             whole: false,
+            traffic: Vec::new(),
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
         let mut buffers: Vec<Vec<(u32, &[u8])>> = vec![Vec::new(); BUFFERS.len()];
         for (at, rule) in (0u32..).zip(&rules) {
+            set.traffic.extend(rule.traffic.iter().map(|bit| (state::name(bit), bit.clone())));
             let fast = rule.fast.as_ref();
             match (rule.scope, fast.map(|fast| (fast.target, &fast.bytes[..]))) {
                 (Scope::Addresses, _) => set.by_address.push(at),
@@ -195,6 +200,8 @@ impl RuleSet {
                 },
             }
         }
+        set.traffic.sort_unstable();
+        set.traffic.dedup();
         set.packets = Patterns::new(&packets)?;
         set.payloads = Patterns::new(&payloads)?;
         set.buffers = buffers.iter().map(|rules| Patterns::new(rules)).collect::<Result<_, _>>()?;

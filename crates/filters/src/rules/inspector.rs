@@ -467,6 +467,7 @@ impl Inspector {
         let tunnels = facts_of(rings, frame, vlans).1;
         // What a rule says of a flow is kept, while alerts read the flow.
         let mut state = connection.as_ref().map(|connection| connection.state.clone());
+        let traffic: Vec<String> = state.iter().flat_map(|state| engine.traffic(state)).map(str::to_string).collect();
         let (own_ring, out) = (cx.own, &mut *cx.out);
         let mut count = 0;
         let verdict = engine.finish(&whole, state.as_mut(), |rule, found| {
@@ -497,6 +498,7 @@ impl Inspector {
                 parsed: packet.map(|(parsed, _)| parsed),
                 connection: connection.map(|connection| &**connection),
                 transaction,
+                traffic: &traffic,
                 seen,
             };
             row::write(row, &alert);

@@ -46,6 +46,8 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("alert.category", FieldType::Text),
         Field::new("alert.severity", FieldType::Number),
         Field::new("alert.metadata", FieldType::Rows(&METADATA)),
+        Field::new("traffic.id", FieldType::Rows(&NAME)),
+        Field::new("traffic.label", FieldType::Rows(&NAME)),
         Field::new("tx_id", FieldType::Number),
         Field::new("app_proto", FieldType::Text),
         Field::new("direction", FieldType::Text),
@@ -103,6 +105,8 @@ pub(super) struct Alert<'a> {
     pub parsed: Option<&'a Parsed>,
     pub connection: Option<&'a Connection>,
     pub transaction: Option<&'a Transaction>,
+    /// What rules said of the flow: `id/NAME`, `label/NAME`.
+    pub traffic: &'a [String],
     /// None: the request does not want it.
     pub seen: Option<Seen<'a>>,
 }
@@ -148,6 +152,10 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     row.number("alert.severity", rule.priority.into());
     if !rule.metadata.is_empty() {
         set_metadata(row, rule);
+    }
+    for (field, start) in [("traffic.id", "id/"), ("traffic.label", "label/")] {
+        let names = alert.traffic.iter().filter_map(|name| name.strip_prefix(start));
+        objects::list(row, field, names.map(str::as_bytes));
     }
     if let Some(id) = found.transaction {
         row.number("tx_id", id);
