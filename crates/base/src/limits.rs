@@ -426,6 +426,9 @@ pub const RULES_DATASET_FILE_BYTES: usize = 128 << 20;
 /// Transactions of one flow that are complete before rules are shown them: one frame may bring many.
 pub const RULES_COMPLETE: usize = 1 << 10;
 
+/// Files that one block of a stream may have in a transaction: rules look at each by itself.
+pub const RULES_FILES: usize = 64;
+
 /// Alerts of one packet.
 pub const RULES_ALERTS: usize = 256;
 /// Bytes that a transform of rules decompresses at most.

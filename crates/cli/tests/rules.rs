@@ -78,10 +78,19 @@ fn run(case: &Path) -> Outcome {
 
 /// Does the dotted name have this value in the event?
 fn is(event: &Value, key: &str, wanted: &Value) -> bool {
-    let found = key.split('.').fold(event, |value, part| match part.parse::<usize>() {
-        Ok(index) if value.is_array() => &value[index],
-        _ => &value[part],
-    });
+    let at = |path: &str| {
+        // `a.b[0]` is `a.b.0`.
+        let path = path.replace('[', ".").replace(']', "");
+        path.split('.').fold(event, |value, part| match part.parse::<usize>() {
+            Ok(index) if value.is_array() => &value[index],
+            _ => &value[part],
+        })
+    };
+    if let Some(is_there) = [("has-key", true), ("not-has-key", false)].into_iter().find(|(name, _)| *name == key) {
+        let paths = wanted.as_array().map_or(std::slice::from_ref(wanted), Vec::as_slice);
+        return paths.iter().all(|path| at(path.as_str().unwrap()).is_null() != is_there.1);
+    }
+    let found = at(key);
     let text = |value: &Value| match value {
         Value::String(text) => text.to_lowercase(),
         other => other.to_string().to_lowercase(),

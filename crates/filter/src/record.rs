@@ -58,6 +58,17 @@ impl Field {
     }
 }
 
+/// The JSON form of a list of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As a list.
+    List,
+    /// As an object: the list has one row.
+    Object,
+    /// As an object with a key for each row: the first field is the key, the second one the value.
+    Map,
+}
+
 /// The fields of the rows of one kind.
 #[derive(Debug)]
 pub struct Schema {
@@ -65,6 +76,8 @@ pub struct Schema {
     pub name: &'static str,
     /// Its fields, at most 64.
     pub fields: &'static [Field],
+    /// What lists of its rows are.
+    pub form: Form,
     id: u32,
 }
 
@@ -78,7 +91,17 @@ impl Schema {
             id = fnv(fnv(id, b"|"), fields[index].name.as_bytes());
             index += 1;
         }
-        Schema { name, fields, id }
+        Schema { name, fields, form: Form::List, id }
+    }
+
+    /// A schema whose rows stand alone inside another row: `a.b` there is b in the row of the field `a`.
+    pub const fn object(name: &'static str, fields: &'static [Field]) -> Schema {
+        Schema { form: Form::Object, ..Schema::new(name, fields) }
+    }
+
+    /// A schema of keys and values: its two fields.
+    pub const fn map(name: &'static str, fields: &'static [Field; 2]) -> Schema {
+        Schema { form: Form::Map, ..Schema::new(name, fields) }
     }
 
     /// The id with which its rows begin.

@@ -2,7 +2,7 @@
 //!
 //! The message itself is read by `packet::dhcp`. Not DHCPv6, and not BOOTP without options.
 
-use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::append_with_colons;
 use crate::parts::outlet::Outlet;
 use base::limits::DHCP_LISTED;
@@ -11,7 +11,7 @@ use filter::record::list_push;
 use packet::dhcp::{self, Packet, code};
 use std::net::{IpAddr, Ipv4Addr};
 
-static SCHEMA: Schema = Schema::new(
+pub(crate) static SCHEMA: Schema = Schema::new(
     "dhcp",
     &eve_fields![
         Field::new("dhcp.type", FieldType::Text),
@@ -26,7 +26,7 @@ static SCHEMA: Schema = Schema::new(
         Field::new("dhcp.domain_name", FieldType::Text),
         Field::new("dhcp.vendor_class_identifier", FieldType::Text),
         Field::new("dhcp.requested_ip", FieldType::Address),
-        Field::new("dhcp.params", FieldType::Rows(&TEXT)),
+        Field::new("dhcp.params", FieldType::Rows(&NAME)),
         Field::new("dhcp.dhcp_type", FieldType::Text),
         Field::new("dhcp.subnet_mask", FieldType::Address),
         Field::new("dhcp.routers", FieldType::Rows(&ADDRESS)),
@@ -37,9 +37,8 @@ static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// Lists of these are lists of plain texts and addresses.
-static TEXT: Schema = Schema::new("text", &[Field::new("", FieldType::Text)]);
-static ADDRESS: Schema = Schema::new("address", &[Field::new("", FieldType::Address)]);
+/// A list of these is a list of addresses.
+pub(crate) static ADDRESS: Schema = Schema::new("address", &[Field::new("", FieldType::Address)]);
 
 /// What `dhcp` is.
 pub static KIND: Kind = Kind::new("dhcp", "reads DHCP messages and gives a record of each", make)
@@ -62,17 +61,12 @@ const A_LEASE: &str = r#"{"timestamp":"2020-04-29T19:58:19.728133000Z","flow_id"
 const _: () = assert!(DHCP_LISTED == 64, "the manual says so");
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(Instance::filter(Dhcp {
-        row: RowWriter::new(&SCHEMA),
-        word: RowWriter::new(&TEXT),
-        address: RowWriter::new(&ADDRESS),
-        list: Vec::new(),
-        text: Vec::new(),
-    }))
+    Ok(Instance::filter(Dhcp::new()))
 }
 
-struct Dhcp {
-    row: RowWriter,
+/// Writes records; its buffers are kept from one to the next.
+pub(crate) struct Dhcp {
+    pub(crate) row: RowWriter,
     word: RowWriter,
     address: RowWriter,
     list: Vec<u8>,
@@ -87,8 +81,10 @@ impl Filter for Dhcp {
             match Packet::new_checked(outlet.bytes(block)) {
                 Ok(packet) => {
                     begin_row(&mut self.row, block.time, block.class, outlet.facts(block.class));
-                    self.fields(&packet);
-                    self.options(&packet, &mut outlet);
+                    let left_out = self.put(&packet);
+                    if left_out > 0 {
+                        outlet.count("dhcp options not listed", left_out);
+                    }
                     outlet.record(&self.row, block.time, block.class);
                 }
                 Err(_) => outlet.reject_block(),
@@ -99,6 +95,22 @@ impl Filter for Dhcp {
 }
 
 impl Dhcp {
+    pub(crate) fn new() -> Dhcp {
+        Dhcp {
+            row: RowWriter::new(&SCHEMA),
+            word: RowWriter::new(&NAME),
+            address: RowWriter::new(&ADDRESS),
+            list: Vec::new(),
+            text: Vec::new(),
+        }
+    }
+
+    /// Puts what a message says into the row under way; says how many options are not listed.
+    pub(crate) fn put(&mut self, packet: &Packet<'_>) -> u64 {
+        self.fields(packet);
+        self.options(packet)
+    }
+
     fn fields(&mut self, packet: &Packet<'_>) {
         let kind = match packet.operation() {
             dhcp::REQUEST => "request",
@@ -120,7 +132,7 @@ impl Dhcp {
     }
 
     /// The first option of each code counts.
-    fn options(&mut self, packet: &Packet<'_>, outlet: &mut Outlet<'_>) {
+    fn options(&mut self, packet: &Packet<'_>) -> u64 {
         for (field, code) in [
             ("dhcp.client_id", code::CLIENT),
             ("dhcp.hostname", code::HOST_NAME),
@@ -172,11 +184,10 @@ impl Dhcp {
                 self.word.begin();
                 list_push(&mut self.list, self.word.text("", name).row());
             }
-            if codes.len() > DHCP_LISTED {
-                outlet.count("dhcp options not listed", (codes.len() - DHCP_LISTED) as u64);
-            }
             self.row.rows("dhcp.params", &self.list);
+            return codes.len().saturating_sub(DHCP_LISTED) as u64;
         }
+        0
     }
 }
 

@@ -3,7 +3,7 @@
 //! The message itself is read by `packet::dns`; here is where messages come from — datagrams, or TCP streams in which
 //! each has its length in front (RFC 1035, 4.2.2) — and what a record says (`dns/row.rs`).
 
-mod row;
+pub(crate) mod row;
 #[cfg(test)]
 mod tests;
 

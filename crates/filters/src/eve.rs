@@ -1,4 +1,4 @@
-//! Writes flows, HTTP, files, DNS and TLS as one log in the format of Suricata's EVE.
+//! Writes flows and what applications say in them as one log in the format of Suricata's EVE.
 //!
 //! - `eve/schema.rs` — the events, as Suricata's schema has them.
 //! - `eve/events.rs` — which record becomes which event.
@@ -6,8 +6,8 @@
 //! The records are those of other filters; before frames the planner puts in all of them. `json` writes records as they are:
 //! with more fields than EVE has.
 
-mod events;
-mod schema;
+pub(crate) mod events;
+pub(crate) mod schema;
 
 use crate::parts::json_row::RowShapes;
 use crate::parts::lines::Lines;
@@ -16,13 +16,13 @@ use events::Events;
 use filter::prelude::*;
 
 /// What `eve` is.
-pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS and TLS as one log in Suricata's format", make)
+pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS, TLS and others as one log in Suricata's format", make)
     .also(&["suricata", "evelog"])
     .help(
         "`pcap x | eve` writes one JSON object a line, as Suricata's EVE log has them: `flow`, `http` (a request with its \
-         response), `fileinfo` (a body of either), `dns` and `tls` events, with no other fields than Suricata's schema has. \
-         Before frames it stands for `{ flows + http | transactions + tls | transactions + dns } | eve`: write that out to \
-         give these filters parameters (`transactions hash=yes` for `fileinfo.sha256`), or to leave some out.\n\n\
+         response), `fileinfo` (a body of either), `dns`, `tls`, `ssh`, `smtp`, `ftp` and `sip` events, with no other fields than \
+         Suricata's schema has. Before frames it stands for `{ flows + http | transactions + tls | transactions + dns + ssh + \
+         smtp | transactions + ftp + sip } | eve`: write that out to give these filters parameters (`transactions hash=yes` for `fileinfo.sha256`), or to leave some out.\n\n\
          Events come in the order in which they end: a flow when it is over, the others when their response came. The time \
          of an event is that of its request, of a flow that of its last packet, of a file that of its last byte. Of a file's \
          name the log has the path that was asked for. Nothing is stored: `files` does that. Records that EVE has no event for \
@@ -41,7 +41,8 @@ pub static KIND: Kind = Kind::new("eve", "writes flows, HTTP, files, DNS and TLS
     .examples(&[Example { request: "pcap tls.pcap | eve", output: BEHIND_A_PROXY }]);
 
 /// What makes records of frames.
-const RECORDS: &str = "{ flows + http | transactions + tls | transactions + dns }";
+const RECORDS: &str =
+    "{ flows + http | transactions + tls | transactions + dns + ssh + smtp | transactions + ftp + sip }";
 
 const BEHIND_A_PROXY: &str = r#"{"timestamp":"2019-09-02T18:56:53.410289+0000","flow_id":5507001706100995,"event_type":"http","src_ip":"10.11.12.13","src_port":54723,"dest_ip":"10.9.8.7","dest_port":8080,"proto":"TCP","http":{"url":"ts01-b.cloudsink.net:443","http_user_agent":"CrowdStrike Falcon Sensor","http_method":"CONNECT","protocol":"HTTP/1.0","status":200,"length":0}}
 {"timestamp":"2019-09-02T18:56:53.473730+0000","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.11.12.13","src_port":54723,"dest_ip":"10.9.8.7","dest_port":8080,"proto":"TCP","tls":{"subject":"C=US, ST=California, L=Irvine, O=CrowdStrike, Inc., CN=lfoup01-b.cloudsink.net","issuerdn":"C=US, O=DigiCert Inc, OU=www.digicert.com, CN=DigiCert SHA2 High Assurance Server CA","serial":"04:8D:39:8C:BD:9D:68:C8:7E:1B:A3:EC:99:C2:B0:7D","fingerprint":"1c:8a:39:c5:f7:18:dd:cb:6c:e0:da:9c:53:f9:c1:36:d2:37:15:07","version":"TLS 1.2","notbefore":"2017-05-25T00:00:00","notafter":"2020-05-29T12:00:00","ja3":{"hash":"b288289af2999820648eb3ca4d8304c5","string":"771,49200-49196-49192-49188-49172-49162-165-163-161-159-107-106-105-104-57-56-55-54-136-135-134-133-49202-49198-49194-49190-49167-49157-157-61-53-132-49199-49195-49191-49187-49171-49161-164-162-160-158-103-64-63-62-51-50-49-48-154-153-152-151-69-68-67-66-49201-49197-49193-49189-49166-49156-156-60-47-150-65-49170-49160-22-19-16-13-49165-49155-10-7-49169-49159-49164-49154-5-4-255,11-10-35-13-15,23-25-24-22,0-1-2"},"ja3s":{"hash":"b7bd51222a09f3ad66a340710ae9c01a","string":"771,49200,35-65281"},"ja4":"t12i860500_e18388e7f3a3_a1e935682795"}}

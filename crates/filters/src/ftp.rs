@@ -4,7 +4,7 @@
 //! what data connections carry: that is `ftp_data`'s.
 
 use crate::parts::carry::Carried;
-use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
 use crate::parts::text_lines::TextLines;
 use base::limits::{FTP_COMMANDS, FTP_REPLY_LINES, TEXT_BUFFERED_BYTES};
@@ -19,16 +19,13 @@ static SCHEMA: Schema = Schema::new(
     &eve_fields![
         Field::new("ftp.command", FieldType::Text),
         Field::new("ftp.command_data", FieldType::Text),
-        Field::new("ftp.reply", FieldType::Rows(&TEXT)),
-        Field::new("ftp.completion_code", FieldType::Rows(&TEXT)),
+        Field::new("ftp.reply", FieldType::Rows(&NAME)),
+        Field::new("ftp.completion_code", FieldType::Rows(&NAME)),
         Field::new("ftp.dynamic_port", FieldType::Number),
         Field::new("ftp.mode", FieldType::Text),
         Field::new("ftp.reply_received", FieldType::Text),
     ],
 );
-
-/// A list of these is a list of plain texts.
-static TEXT: Schema = Schema::new("text", &[Field::new("", FieldType::Text)]);
 
 /// What `ftp` is.
 pub static KIND: Kind = Kind::new("ftp", "reads FTP commands and replies and gives a record of each", make)
@@ -149,7 +146,7 @@ impl Ftp {
     fn new(limit: usize) -> Ftp {
         Ftp {
             row: RowWriter::new(&SCHEMA),
-            text: RowWriter::new(&TEXT),
+            text: RowWriter::new(&NAME),
             whole: Vec::new(),
             carried: Carried::new(limit),
         }

@@ -3,9 +3,9 @@
 //! - `inspector` — takes a frame, and says what matched. Start reading there.
 //! - `frame` — a frame as rules see it; `decode`, `tcp_events` — odd headers and segments; `connection` — the state of a
 //!   flow; `transactions` — its exchanges; `transfers` — the data connections of FTP.
-//! - `application` — which protocol a flow speaks; `http`, `http2`, `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `der`,
+//! - `application` — which protocol a flow speaks; `http`, `http2`, `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`,
 //!   `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`, `small` — buffers of each protocol; `http_events`,
-//!   `tls_events` — oddities of two of them; `lines` — lines of text protocols.
+//!   `tls_events` — oddities of two of them. The parsers are in the crate `packet`.
 //! - `row` — the record.
 //!
 //! The language and the matching are the crate `rules`.
@@ -14,7 +14,6 @@ mod application;
 mod connection;
 mod dcerpc;
 mod decode;
-mod der;
 mod dns;
 mod frame;
 mod ftp;
@@ -22,7 +21,6 @@ mod http;
 mod http2;
 mod http_events;
 pub(crate) mod inspector;
-mod lines;
 mod mime;
 mod mqtt;
 #[cfg(feature = "quic")]
@@ -63,6 +61,9 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
         "Takes frames or packets and gives a record of each alert, as Suricata's EVE has it. Rules are in Suricata's language; \
          what of it is not supported is refused with line, column and reason. `partial=yes` leaves such rules out, and says how \
          many. `vars` sets variables: vars=HOME_NET=10.0.0.0/8.\n\n\
+         An alert has objects as the events of `eve` have them (`http`, `dns`, `tls` ...), `files`, `tunnel`, which is the \
+         outermost packet of one in tunnels, and `alert.metadata` of the rule. With `payload=yes` it has `payload` and \
+         `packet` in base64, `payload_printable`, and `stream`: 1 where the payload is of a stream.\n\n\
          Nothing is stopped here, so `alert.action` is allowed also where a rule drops or rejects; what of that flow comes behind it is \
          looked at no further, as if it had been stopped. A rule that passes keeps what comes behind it, in the order pass, drop, reject, alert, \
          from alerting.\n\n\
@@ -78,6 +79,7 @@ pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a r
         Param::new("partial", ParamType::Flag, "leave out rules that are wrong or not supported").default("no"),
         Param::new("decap", ParamType::Flag, "look into tunnels, and at packets put together from fragments").default("yes"),
         Param::new("vars", ParamType::List, "variables of the rules, each NAME=VALUE"),
+        Param::new("payload", ParamType::Flag, "add to alerts what rules looked at, and the packet").default("no"),
         origin::TUNNEL,
         origin::VLAN,
     ])
@@ -149,7 +151,10 @@ fn told(path: &str, mistakes: &[Mistake]) -> String {
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let set = load("file", params)?;
     let left_out = set.left_out().len();
-    let inspector = Inspector::new(Arc::new(set), Origins::new(params));
+    let mut inspector = Inspector::new(Arc::new(set), Origins::new(params));
+    if params.flag("payload") {
+        inspector.show_bytes();
+    }
     let decap = params.flag("decap").then(decap::usual).transpose()?;
     let reloaded = Reloaded::new("file", params)?;
     Ok(Instance::filter(Rules { inspector, decap, links: Links::default(), dealt_with: 0, left_out, reloaded }))

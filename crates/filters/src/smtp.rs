@@ -3,12 +3,12 @@
 //! What a client says is read by `packet::smtp`; here is which side the client is, where a mail begins and ends, and
 //! what became of it. Mails are not copied: dots that were put in front of lines are left out. Not what is in a mail.
 
-mod dots;
+pub(crate) mod dots;
 #[cfg(test)]
 mod tests;
 
 use crate::parts::carry::Carried;
-use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::outlet::Outlet;
 use crate::parts::text_lines::TextLines;
 use base::limits::{SMTP_RECEIVERS, TEXT_BUFFERED_BYTES};
@@ -23,12 +23,9 @@ static SCHEMA: Schema = Schema::new(
     &eve_fields![
         Field::new("smtp.helo", FieldType::Text),
         Field::new("smtp.mail_from", FieldType::Text),
-        Field::new("smtp.rcpt_to", FieldType::Rows(&RECEIVER)),
+        Field::new("smtp.rcpt_to", FieldType::Rows(&NAME)),
     ],
 );
-
-/// A list of these is a list of plain texts.
-static RECEIVER: Schema = Schema::new("receiver", &[Field::new("", FieldType::Text)]);
 
 /// What `smtp` is.
 pub static KIND: Kind = Kind::new("smtp", "takes mails out of SMTP", make)
@@ -56,7 +53,7 @@ const _: () = assert!(SMTP_RECEIVERS == 100, "the manual says so");
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let smtp = Smtp {
         row: RowWriter::new(&SCHEMA),
-        receiver: RowWriter::new(&RECEIVER),
+        receiver: RowWriter::new(&NAME),
         whole: Vec::new(),
         carried: Carried::new(TEXT_BUFFERED_BYTES),
     };

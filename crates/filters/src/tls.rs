@@ -4,7 +4,7 @@
 //! of STARTTLS or a proxy — and the records. Of what is behind the hello only the message with certificates is looked at.
 
 use crate::parts::carry::Carried;
-use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::eve::{NAME, begin_row, eve_fields};
 use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
 use crate::parts::outlet::Outlet;
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
@@ -38,9 +38,6 @@ static SCHEMA: Schema = Schema::new(
         Field::new("tls.notafter", FieldType::Text),
     ],
 );
-
-/// A list of these is a list of plain texts.
-static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
 
 /// What `tls` is.
 pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and certificates and gives a record of each", make)
@@ -322,7 +319,7 @@ impl Record {
         for name in certificate.alternative_names() {
             self.text.clear();
             match name {
-                AlternativeName::Host(name) => tls::append_name(&mut self.text, name),
+                AlternativeName::Text(name) => tls::append_name(&mut self.text, name),
                 // Writing to a Vec cannot fail.
                 AlternativeName::Address(address) => write!(self.text, "{address}").unwrap_or_default(),
             }

@@ -11,7 +11,7 @@ use base::limits::{META_KEPT_BYTES, TRANSACTION_IDLE_NS, TRANSACTIONS_WAITING};
 use filter::prelude::*;
 use filter::record::schema_id;
 use sha2::{Digest, Sha256};
-use shape::{Body, Part, Shape, schema_of};
+use shape::{Body, Part, Shape, is_alone, schema_of};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -28,6 +28,7 @@ pub static KIND: Kind = Kind::new("transactions", "joins requests with their res
          `http.request_length`), `http.state` (complete, gap or truncated), and a list `files` with a row for each body: \
          `direction` (to_server or to_client), `content_type`, `size`, `missing` bytes, `state`, `start`, `end`, and with \
          `hash=yes` `sha256`. Responses that announce another one (100 Continue) are counted.\n\n\
+         Each mail of `smtp` has a record of its own.\n\n\
          256 requests of a connection wait at most, and 64 MiB of metadata of all; the oldest of more is given without its \
          response, and metadata beyond that is left out and counted.",
     )
@@ -58,10 +59,12 @@ fn check(schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamEr
     match schemas {
         [] => Ok(None),
         // Which of the two types comes is not known here: a schema with more fields does no harm.
-        [schema] => schema_of(schema, schema.field("http.url").is_some()).map(Some).ok_or_else(|| {
-            ParamError::of_request(format!("records of `{}` are no requests and responses", schema.name))
-                .with_help("`http`, `dns` and `tls` give some")
-        }),
+        [schema] => {
+            schema_of(schema, schema.field("http.url").is_some() || is_alone(schema)).map(Some).ok_or_else(|| {
+                ParamError::of_request(format!("records of `{}` are no requests and responses", schema.name))
+                    .with_help("`http`, `dns` and `tls` give some")
+            })
+        }
         _ => Err(ParamError::of_request("records of several kinds come here")
             .with_help("give each kind its own: { dns | transactions + tls | transactions }")),
     }
@@ -238,6 +241,11 @@ impl Transactions {
         let Some(at) = self.shape(&half.row) else { return };
         let Some(row) = Row::new(self.shapes[at].schema, &half.row) else { return };
         let connection = connection_of(class);
+        if self.shapes[at].is_alone() {
+            self.give([Some(&half), None, None], at, class, time, cx);
+            self.connections.remove(connection);
+            return;
+        }
         let Some(known) = self.connections.get_mut(connection) else { return };
         if self.shapes[at].is_request(&row) {
             known.waiting.push_back(half);
@@ -310,8 +318,9 @@ impl Transactions {
     fn give_left(&mut self, Left { request, last }: Left, class: Class, time: u64, cx: &mut Context<'_>) {
         let Some(at) = self.shape(&last.row) else { return };
         let Some(row) = Row::new(self.shapes[at].schema, &last.row) else { return };
-        if request.is_none() && self.shapes[at].is_request(&row) {
-            cx.count("requests without a response", 1);
+        let is_alone = self.shapes[at].is_alone();
+        if request.is_none() && (is_alone || self.shapes[at].is_request(&row)) {
+            cx.count("requests without a response", u64::from(!is_alone));
             self.give([Some(&last), None, None], at, class, time, cx);
         } else {
             self.give([request.as_ref(), Some(&last), None], at, class, time, cx);

@@ -7,7 +7,7 @@
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
 //! - Messages: [`dns`], [`tls`], [`dhcp`], [`ntp`],
 //!   [`ssh`], [`sip`], [`http2`] and its [`hpack`], [`quic`] and [`gquic`], [`websocket`], [`dcerpc`], [`smb`], [`ike`]; [`fingerprint`] names programs by their TLS hellos, [`x509`] reads
-//!   certificates. Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`];
+//!   certificates ([`der`]: their encoding). Lines of text: [`smtp`], [`ftp`], and [`reply`] of both. Beside all of them: [`checksum`], [`pseudo`];
 //!   [`offload`] does what devices do for a host.
 //! - [`time`] writes timestamps.
 //!
@@ -29,6 +29,7 @@ pub mod arp;
 pub mod capture;
 pub mod checksum;
 pub mod dcerpc;
+pub mod der;
 pub mod dhcp;
 pub mod dns;
 pub mod encapsulation;

@@ -88,17 +88,21 @@ fn without_return(line: &[u8]) -> &[u8] {
 }
 
 impl<'a> Head<'a> {
-    /// The first field of this name, or of this short name (RFC 3261, 7.3.3); a field may go on in further lines, of which the
-    /// first is given.
-    pub fn field(&self, name: &str, short: Option<u8>) -> Option<&'a [u8]> {
+    /// Names and values of the fields; a field may go on in further lines, of which the first is given.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let lines = self.fields.split(|byte| *byte == b'\n');
         // A line that begins with a space or tab goes on with the field before it (RFC 3261, 7.3.1).
-        lines.filter(|line| !matches!(line.first(), Some(b' ' | b'\t'))).find_map(|line| {
+        lines.filter(|line| !matches!(line.first(), Some(b' ' | b'\t'))).filter_map(|line| {
             let colon = line.iter().position(|byte| *byte == b':')?;
-            let found = line[..colon].trim_ascii();
-            let is_short = short.is_some_and(|short| found.eq_ignore_ascii_case(&[short]));
-            (is_short || found.eq_ignore_ascii_case(name.as_bytes())).then(|| line[colon + 1..].trim_ascii())
+            Some((line[..colon].trim_ascii(), line[colon + 1..].trim_ascii()))
         })
+    }
+
+    /// The first field of this name, or of this short name (RFC 3261, 7.3.3).
+    pub fn field(&self, name: &str, short: Option<u8>) -> Option<&'a [u8]> {
+        let is_short = |found: &[u8]| short.is_some_and(|short| found.eq_ignore_ascii_case(&[short]));
+        let mut fields = self.fields();
+        fields.find(|(found, _)| is_short(found) || found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
     /// Bytes of the body, as the head says; `None`: it does not say.

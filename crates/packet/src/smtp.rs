@@ -9,7 +9,7 @@ pub enum Command<'a> {
     MailFrom(&'a [u8]),
     /// A receiver.
     RcptTo(&'a [u8]),
-    /// The mail comes, with a dot in a line behind it.
+    /// The mail comes, with a dot in a line behind it. What else stands in the line is for the server to refuse.
     Data,
     /// So many bytes of the mail come (RFC 3030).
     Chunk {
@@ -38,7 +38,7 @@ pub fn command(line: &[u8]) -> Command<'_> {
         Command::MailFrom(path(rest))
     } else if let Some(rest) = strip_prefix(line, b"RCPT TO:") {
         Command::RcptTo(path(rest))
-    } else if is(b"DATA") && rest.is_empty() {
+    } else if is(b"DATA") {
         Command::Data
     } else if is(b"BDAT") {
         let mut words = rest.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
@@ -109,7 +109,7 @@ mod tests {
         check(b"RCPT TO:<c@d", Command::RcptTo(b"<c@d"));
         check(b"MAILFROM:<a@b>", Command::Other);
         check(b"DATA", Command::Data);
-        check(b"data x", Command::Other);
+        check(b"data x", Command::Data);
         check(b"BDAT 12 LAST", Command::Chunk { bytes: 12, is_last: true });
         check(b"BDAT 12", Command::Chunk { bytes: 12, is_last: false });
         check(b"BDAT -1", Command::Other);

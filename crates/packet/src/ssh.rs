@@ -6,8 +6,8 @@
 
 use crate::bytes::u32_at;
 
-/// Longest identification line, with its end (RFC 4253, 4.2).
-pub const IDENTIFICATION_LIMIT: usize = 255;
+/// Longest identification line, with its end: RFC 4253, 4.2, has 255 bytes, OpenSSH takes so many.
+pub const IDENTIFICATION_LIMIT: usize = 8192;
 
 /// Longest packet that has to be understood (RFC 4253, 6.1).
 pub const PACKET_LIMIT: usize = 35_000;
@@ -229,7 +229,7 @@ mod tests {
         check(b"\x16\x03\x01");
         check(b"SSH\x00");
         check(&[b'a'; PREAMBLE_LIMIT]);
-        check(&[&b"SSH-2.0-"[..], &[b'a'; 300]].concat());
+        check(&[&b"SSH-2.0-"[..], &[b'a'; IDENTIFICATION_LIMIT]].concat());
         check(b"SSH-2.0\r\n");
         check(b"text\r\n\x01");
     }
@@ -254,7 +254,7 @@ mod tests {
             if let Some(byte) = stream.get_mut(at) { *byte = value; }
             stream.truncate(cut);
             if let Err(Stop::Incomplete { need }) = opening(&stream) {
-                prop_assert!(need > stream.len() && need <= PACKET_LIMIT + PREAMBLE_LIMIT);
+                prop_assert!(need > stream.len() && need <= PACKET_LIMIT + PREAMBLE_LIMIT + IDENTIFICATION_LIMIT);
             }
         }
     }

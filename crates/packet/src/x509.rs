@@ -1,8 +1,7 @@
 //! What a certificate says (RFC 5280): who it is of, who made it, when it is valid. Not a check of any of it, and not
 //! keys.
-//!
-//! The little of DER (X.690) that this needs is at the end of the file.
 
+use crate::der::{Der, tag};
 use crate::text::append_escaped;
 use std::net::IpAddr;
 
@@ -27,7 +26,7 @@ impl<'a> Certificate<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let mut whole = Der(Der(bytes).expect(tag::SEQUENCE)?);
         let mut fields = Der(whole.expect(tag::SEQUENCE)?);
-        let _version = fields.take(tag::context(0));
+        let _version = fields.take_tag(tag::context(0));
         let serial = fields.expect(tag::INTEGER)?;
         let _algorithm = fields.expect(tag::SEQUENCE)?;
         let issuer = Name(fields.expect(tag::SEQUENCE)?);
@@ -35,24 +34,23 @@ impl<'a> Certificate<'a> {
         let (not_before, not_after) = (Time::parse(&mut validity)?, Time::parse(&mut validity)?);
         let subject = Name(fields.expect(tag::SEQUENCE)?);
         let _key = fields.expect(tag::SEQUENCE)?;
-        let extensions = std::iter::from_fn(|| fields.next()).find(|(found, _)| *found == tag::context(3));
+        let extensions = fields.find(|(found, _)| *found == tag::context(3));
         let extensions = extensions.and_then(|(_, bytes)| Der(bytes).expect(tag::SEQUENCE)).unwrap_or_default();
         Some(Self { serial, issuer, subject, not_before, not_after, extensions })
     }
 
-    /// Other names of the subject (RFC 5280, 4.2.1.6): those that are host names or addresses.
+    /// Other names of the subject (RFC 5280, 4.2.1.6): those that are texts or addresses.
     pub fn alternative_names(&self) -> impl Iterator<Item = AlternativeName<'a>> + use<'a> {
         const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
-        let mut extensions = Der(self.extensions);
-        let found = std::iter::from_fn(move || extensions.next()).find_map(|(_, bytes)| {
+        let found = Der(self.extensions).find_map(|(_, bytes)| {
             let mut extension = Der(bytes);
             let is_it = extension.expect(tag::OBJECT)? == SUBJECT_ALT_NAME;
-            let _critical = extension.take(tag::BOOLEAN);
+            let _critical = extension.take_tag(tag::BOOLEAN);
             is_it.then_some(extension.expect(tag::OCTETS)?)
         });
-        let mut names = Der(found.and_then(|value| Der(value).expect(tag::SEQUENCE)).unwrap_or_default());
-        std::iter::from_fn(move || names.next()).filter_map(|(kind, bytes)| match (kind, bytes.len()) {
-            (0x82, _) => Some(AlternativeName::Host(bytes)),
+        let names = Der(found.and_then(|value| Der(value).expect(tag::SEQUENCE)).unwrap_or_default());
+        names.filter_map(|(kind, bytes)| match (kind, bytes.len()) {
+            (0x81 | 0x82 | 0x86, _) => Some(AlternativeName::Text(bytes)),
             (0x87, 4) => Some(AlternativeName::Address(<[u8; 4]>::try_from(bytes).ok()?.into())),
             (0x87, 16) => Some(AlternativeName::Address(<[u8; 16]>::try_from(bytes).ok()?.into())),
             _ => None,
@@ -63,8 +61,8 @@ impl<'a> Certificate<'a> {
 /// Another name of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlternativeName<'a> {
-    /// A host.
-    Host(&'a [u8]),
+    /// A host, an address of mail, or a URI.
+    Text(&'a [u8]),
     /// An address.
     Address(IpAddr),
 }
@@ -103,12 +101,24 @@ impl Name<'_> {
     /// Appends it as `C=US, O=Example, CN=example.org`, in the order of the certificate. Control characters and a
     /// backslash are escaped as `\DDD` and `\\`.
     pub fn append(&self, out: &mut Vec<u8>) {
+        self.write(out, append_value);
+    }
+
+    /// The same without escapes.
+    pub fn append_raw(&self, out: &mut Vec<u8>) {
+        self.write(out, |out, encoding, value| match encoding {
+            BMP_STRING => {
+                characters(value).for_each(|it| out.extend_from_slice(it.encode_utf8(&mut [0; 4]).as_bytes()))
+            }
+            _ => out.extend_from_slice(value),
+        });
+    }
+
+    fn write(&self, out: &mut Vec<u8>, append_value: impl Fn(&mut Vec<u8>, u8, &[u8])) {
         let start = out.len();
-        let mut sets = Der(self.0);
-        while let Some((_, set)) = sets.next() {
-            let mut attributes = Der(set);
+        for (_, set) in Der(self.0) {
             let mut separator: &[u8] = b", ";
-            while let Some((_, attribute)) = attributes.next() {
+            for (_, attribute) in Der(set) {
                 let mut attribute = Der(attribute);
                 let Some(kind) = attribute.expect(tag::OBJECT) else { continue };
                 let Some((encoding, value)) = attribute.next() else { continue };
@@ -168,18 +178,23 @@ fn append_object(out: &mut Vec<u8>, object: &[u8]) {
     }
 }
 
+/// The encoding in 16-bit characters.
+const BMP_STRING: u8 = 0x1e;
+
+fn characters(value: &[u8]) -> impl Iterator<Item = char> {
+    let units = value.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
+    char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
+}
+
 /// A string, in UTF-8 where its encoding is one of Unicode.
 fn append_value(out: &mut Vec<u8>, encoding: u8, value: &[u8]) {
-    const BMP_STRING: u8 = 0x1e;
-    let mut push = |character: char| match u8::try_from(character) {
+    let push = |character: char| match u8::try_from(character) {
         Ok(byte) if byte < 0x80 => append_escaped(out, byte),
         _ if character.is_control() => out.push(b'?'),
         _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
     };
     if encoding == BMP_STRING {
-        let units = value.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
-        char::decode_utf16(units).for_each(|unit| push(unit.unwrap_or(char::REPLACEMENT_CHARACTER)));
-        return;
+        return characters(value).for_each(push);
     }
     match std::str::from_utf8(value) {
         Ok(text) => text.chars().for_each(push),
@@ -222,53 +237,6 @@ impl<'a> Time<'a> {
             out.extend_from_slice(before);
             out.extend_from_slice(two);
         }
-    }
-}
-
-/// Tags of DER.
-mod tag {
-    pub(super) const BOOLEAN: u8 = 0x01;
-    pub(super) const INTEGER: u8 = 0x02;
-    pub(super) const OCTETS: u8 = 0x04;
-    pub(super) const OBJECT: u8 = 0x06;
-    pub(super) const SEQUENCE: u8 = 0x30;
-
-    /// A field with this number.
-    pub(super) const fn context(number: u8) -> u8 {
-        0xa0 | number
-    }
-}
-
-/// Values of DER one after the other: tag, length, contents. Ends at the first that is cut.
-#[derive(Clone, Copy, Debug)]
-struct Der<'a>(&'a [u8]);
-
-impl<'a> Der<'a> {
-    /// The next value: its tag and contents.
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
-        let (&[tag, short], rest) = self.0.split_first_chunk()?;
-        let (length, rest) = match short {
-            0..=0x7f => (usize::from(short), rest),
-            0x81..=0x84 => {
-                let (bytes, rest) = rest.split_at_checked(usize::from(short & 0x7f))?;
-                (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
-            }
-            _ => return None,
-        };
-        let (contents, rest) = rest.split_at_checked(length)?;
-        self.0 = rest;
-        Some((tag, contents))
-    }
-
-    /// The contents of the next value, which has this tag.
-    fn expect(&mut self, wanted: u8) -> Option<&'a [u8]> {
-        let (found, contents) = self.next()?;
-        (found == wanted).then_some(contents)
-    }
-
-    /// The same, where the value need not be there.
-    fn take(&mut self, wanted: u8) -> Option<&'a [u8]> {
-        if self.0.first() == Some(&wanted) { self.expect(wanted) } else { None }
     }
 }
 
@@ -326,7 +294,10 @@ pub(crate) mod tests {
         assert_eq!(text(&|out| certificate.not_after.append(out)), "2050-01-02T03:04:05");
         let names: Vec<_> = certificate.alternative_names().collect();
         let address = AlternativeName::Address(IpAddr::from([192, 0, 2, 1]));
-        assert_eq!(names, [AlternativeName::Host(b"a.example"), address]);
+        assert_eq!(names, [AlternativeName::Text(b"a.example"), AlternativeName::Text(b"mail"), address]);
+        let mut raw = Vec::new();
+        certificate.issuer.append_raw(&mut raw);
+        assert_eq!(raw, "C=DE, 1.2.3.132=Ä\x1b\\".as_bytes());
     }
 
     #[test]

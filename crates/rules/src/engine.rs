@@ -188,6 +188,12 @@ impl Engine {
         self.set.events[2]
     }
 
+    /// What the traffic of a flow is, as rules said by bits: `id/NAME` or `label/NAME`.
+    pub fn traffic(&self, flow: &FlowState) -> impl Iterator<Item = &str> {
+        let known = self.set.traffic.iter().filter(|(bit, _)| flow.has_bit(*bit));
+        known.filter_map(|(_, name)| name.strip_prefix("traffic/"))
+    }
+
     fn next_mark(&mut self) -> u32 {
         self.candidates.clear();
         self.mark = self.mark.wrapping_add(1);
@@ -359,7 +365,17 @@ impl Engine {
         // Rules are in the order in which they are to be tried.
         candidates.sort_unstable();
         for at in &candidates {
-            self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+            if !set.rules[*at as usize].is_of_files() {
+                self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+                continue;
+            }
+            // What a rule asks of a file is to be true of one and the same.
+            let count = transaction.as_ref().map_or(0, |transaction| transaction.files(packet.to_server));
+            for file in 0..count.max(1) {
+                transaction.iter_mut().for_each(|transaction| transaction.file = Some(file));
+                self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
+            }
+            transaction.iter_mut().for_each(|transaction| transaction.file = None);
         }
         self.candidates = candidates;
     }
@@ -378,7 +394,7 @@ impl Engine {
             return;
         }
         if let Some(transaction) = &transaction
-            && (transaction.matched.contains(&(at, packet.to_server))
+            && (transaction.has_matched(at, packet.to_server)
                 || (rule.header.whole || transaction.is_one)
                     && transaction.matched.iter().any(|matched| matched.0 == at)
                 || rule.app.is_some_and(|app| !app.includes(transaction.app)))
@@ -430,7 +446,7 @@ impl Engine {
         if self.record(set, found)
             && let Some(transaction) = &mut transaction
         {
-            transaction.matched.push((at, packet.to_server));
+            transaction.note_match(at, packet.to_server);
         }
     }
 
@@ -499,11 +515,10 @@ impl Engine {
         for side in sides {
             for bytes in transaction.all(buffer, *side) {
                 there = true;
-                if list.absent != Some(false) {
-                    let grows = is_body(buffer) && transaction.growing[usize::from(!*side)];
-                    if self.steps_hold(list, bytes, grows, transaction.little_endian) {
-                        return true;
-                    }
+                if list.absent != Some(false)
+                    && self.steps_hold(list, bytes, transaction.grows(buffer, *side), transaction.little_endian)
+                {
+                    return true;
                 }
             }
         }

@@ -101,6 +101,10 @@ pub struct Transaction {
     pub(crate) waiting: [Vec<Waiting>; 2],
     /// Steps that rules have taken with each piece of bodies.
     pub(crate) body_steps: u32,
+    /// The same of rules that look at files, with the number of the file: they may match each.
+    matched_files: Vec<(u32, bool, usize)>,
+    /// The file that rules see; none: all of them.
+    pub(crate) file: Option<usize>,
     /// The number of the set that these rules are of.
     set_number: u64,
     /// By side, the server's first: it has sent all it will.
@@ -111,8 +115,14 @@ pub struct Transaction {
     pub little_endian: bool,
     /// Rules ask for what both sides said together, and match it once.
     pub is_one: bool,
+    /// The message that it is, of protocols whose transactions are one message each; for records.
+    pub message: Vec<u8>,
+    /// Bytes of bodies by side, those beyond the bound, too.
+    pub body_bytes: [u64; 2],
     /// By side: the body is still growing. What must not be there is looked for at its end.
     pub growing: [bool; 2],
+    /// The same of the file that began last.
+    pub file_growing: [bool; 2],
 }
 
 impl Transaction {
@@ -127,8 +137,58 @@ impl Transaction {
         if is_other {
             self.matched.clear();
             self.waiting.iter_mut().for_each(Vec::clear);
+            self.matched_files.clear();
         }
         is_other
+    }
+
+    /// Has this rule matched this side, or the file of it that it sees?
+    pub(crate) fn has_matched(&self, rule: u32, to_server: bool) -> bool {
+        let of_file = |file| self.matched_files.contains(&(rule, to_server, file));
+        self.matched.contains(&(rule, to_server)) || self.file.is_some_and(of_file)
+    }
+
+    /// Has this rule matched this side, or the file of it that began last?
+    pub(crate) fn has_matched_last(&self, rule: u32, to_server: bool) -> bool {
+        let last = self.files(to_server).saturating_sub(1);
+        self.matched.contains(&(rule, to_server)) || self.matched_files.contains(&(rule, to_server, last))
+    }
+
+    /// Notes that it has.
+    pub(crate) fn note_match(&mut self, rule: u32, to_server: bool) {
+        match self.file {
+            Some(file) => self.matched_files.push((rule, to_server, file)),
+            None => self.matched.push((rule, to_server)),
+        }
+    }
+
+    /// Files of one side.
+    pub fn files(&self, to_server: bool) -> usize {
+        self.buffers.iter().filter(|entry| entry.0 == Buffer::FILE_DATA && entry.1 == to_server).count()
+    }
+
+    /// May the buffer go on? A file does not where another one has begun.
+    pub(crate) fn grows(&self, buffer: Buffer, to_server: bool) -> bool {
+        let side = usize::from(!to_server);
+        match buffer {
+            Buffer::HTTP_REQUEST_BODY | Buffer::HTTP_RESPONSE_BODY | Buffer::DCERPC_STUB_DATA => self.growing[side],
+            Buffer::FILE_DATA => {
+                self.file_growing[side] && self.file.is_none_or(|file| file + 1 >= self.files(to_server))
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets the files of one side.
+    pub fn forget_files(&mut self, to_server: bool) {
+        self.matched_files.retain(|matched| matched.1 != to_server);
+        for (name, side, place) in std::mem::take(&mut self.buffers) {
+            match place {
+                _ if side != to_server || !is_file(name) => self.buffers.push((name, side, place)),
+                Place::Body(body) => self.bodies[body] = Body::default(),
+                Place::Among(_) => {}
+            }
+        }
     }
 
     /// Adds a buffer of one side. Some buffers come several times.
@@ -169,7 +229,7 @@ impl Transaction {
             self.buffers.iter().find(|entry| entry.0 == of && entry.1 == to_server).map(|entry| entry.2.clone());
         self.buffers.retain(|entry| !(entry.0 == buffer && entry.1 == to_server));
         if let Some(range) = known {
-            self.buffers.insert(0, (buffer, to_server, range));
+            self.buffers.push((buffer, to_server, range));
         }
     }
 
@@ -180,7 +240,15 @@ impl Transaction {
 
     /// The bytes of all buffers with this name on one side.
     pub fn all(&self, buffer: Buffer, to_server: bool) -> impl Iterator<Item = &[u8]> {
-        let of = move |entry: &&(Buffer, bool, Place)| entry.0 == buffer && entry.1 == to_server;
+        let wanted = self.file.filter(|_| is_file(buffer));
+        // The name of a file stands before its bytes, its digests and size behind them.
+        let mut number = 0;
+        let of = move |entry: &&(Buffer, bool, Place)| {
+            let is_behind = !matches!(entry.0, Buffer::FILE_NAME | Buffer::FILE_DATA);
+            let file = number - usize::from(is_behind && number > 0);
+            number += usize::from(entry.0 == Buffer::FILE_DATA && entry.1 == to_server);
+            entry.0 == buffer && entry.1 == to_server && wanted.is_none_or(|wanted| wanted == file)
+        };
         self.buffers.iter().filter(of).map(|entry| self.bytes_at(&entry.2))
     }
 
@@ -195,7 +263,7 @@ impl Transaction {
     }
 
     /// The names of the buffers of one side, with their bytes.
-    pub(crate) fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
+    pub fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
         self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, self.bytes_at(&entry.2)))
     }
 
@@ -222,6 +290,19 @@ impl Transaction {
 
     /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
-        self.bytes.len() + self.bodies.iter().map(|body| body.bytes.len()).sum::<usize>()
+        self.message.len() + self.bytes.len() + self.bodies.iter().map(|body| body.bytes.len()).sum::<usize>()
     }
+}
+
+/// Does it hold a file, or its name?
+pub(crate) fn is_file(buffer: Buffer) -> bool {
+    matches!(
+        buffer,
+        Buffer::FILE_DATA
+            | Buffer::FILE_NAME
+            | Buffer::FILE_MD5
+            | Buffer::FILE_SHA1
+            | Buffer::FILE_SHA256
+            | Buffer::FILE_SIZE
+    )
 }

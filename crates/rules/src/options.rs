@@ -22,7 +22,7 @@ use crate::threshold::Threshold;
 use crate::transform::Transform;
 
 /// Keywords that change nothing about which alerts there are: they are for people, or for what a sensor stores besides.
-const WITHOUT_EFFECT: &[&str] = &["reference", "metadata", "target", "filestore", "tag", "prefilter", "rawbytes"];
+const WITHOUT_EFFECT: &[&str] = &["reference", "target", "filestore", "tag", "prefilter", "rawbytes"];
 
 /// Reads the options of a rule.
 pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize, datasets: &mut Datasets) -> Read<Rule> {
@@ -35,6 +35,8 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize, d
         message: String::new(),
         category: "",
         priority: 3,
+        metadata: Vec::new(),
+        traffic: Vec::new(),
         quiet: false,
         scope: Scope::Packet,
         app: header.protocol.app(),
@@ -116,17 +118,32 @@ impl Reader<'_> {
             }
             "noalert" => option.bare().map(|()| self.rule.quiet = true)?,
             "alert" => option.bare().map(|()| self.alerts = true)?,
+            "metadata" => option.value.into_iter().for_each(|value| self.metadata(value.text)),
             _ if WITHOUT_EFFECT.contains(&name) => {}
             "requires" => requires(option.needed()?)?,
             _ => {
                 // Bits that are set go with addresses alone.
                 let sets = name == "flowbits" && option.value.is_some_and(|value| value.text.starts_with("set"));
                 let counts = matches!(name, "threshold");
+                if sets && let Some((_, bit)) = option.value.and_then(|value| value.text.split_once(',')) {
+                    self.rule.traffic.extend(bit.trim().starts_with("traffic/").then(|| bit.trim().to_string()));
+                }
                 self.any_keyword |= !sets && !counts;
                 self.keyword(option)?;
             }
         }
         Ok(())
+    }
+
+    fn metadata(&mut self, text: &str) {
+        for pair in text.split(',') {
+            let Some((key, value)) = pair.trim().split_once(' ') else { continue };
+            let value = value.trim().to_string();
+            match self.rule.metadata.iter_mut().find(|(known, _)| known == key) {
+                Some((_, values)) => values.push(value),
+                None => self.rule.metadata.push((key.to_string(), vec![value])),
+            }
+        }
     }
 
     fn keyword(&mut self, option: &Opt<'_>) -> Read<()> {

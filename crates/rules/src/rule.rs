@@ -1,5 +1,6 @@
 //! A compiled rule.
 
+use crate::event::is_file;
 use crate::header::{Header, Protocol};
 use crate::inspect::Step;
 use crate::names::{App, Buffer, Number};
@@ -130,6 +131,10 @@ pub struct Rule {
     pub category: &'static str,
     /// 1 is the most severe.
     pub priority: u8,
+    /// What its writer says of it, for people: keys and their values.
+    pub metadata: Vec<(String, Vec<String>)>,
+    /// Bits of flows that it sets and whose names say what the traffic is: `traffic/id/NAME`, `traffic/label/NAME`.
+    pub(crate) traffic: Vec<String>,
     /// Gives no alert.
     pub quiet: bool,
     pub(crate) header: Header,
@@ -173,6 +178,12 @@ impl Rule {
             (true, true) => 3,
         };
         (self.action.rank(), state, self.priority, self.line)
+    }
+
+    /// Does it look at files, of which a transaction may have several?
+    pub(crate) fn is_of_files(&self) -> bool {
+        let mut targets = self.lists.iter().map(|list| list.target);
+        targets.any(|target| matches!(target, Target::Buffer(buffer) if is_file(buffer)))
     }
 
     /// Is only the application asked for, or less?

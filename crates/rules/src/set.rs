@@ -11,6 +11,7 @@ use crate::names::{App, BUFFERS, Origin};
 use crate::options;
 use crate::packet_test::PacketTest;
 use crate::rule::{List, Rule, Scope, Target};
+use crate::state;
 use crate::text;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use base::limits::RULES;
@@ -144,6 +145,8 @@ pub struct RuleSet {
     pub(crate) datasets: Datasets,
     /// Rules ask for events of headers, of TCP connections, and of applications.
     pub(crate) events: [bool; 3],
+    /// Bits of flows whose names say what the traffic is.
+    pub(crate) traffic: Vec<(u64, String)>,
     left_out: Vec<Mistake>,
 }
 
@@ -199,11 +202,13 @@ impl RuleSet {
             whole_files: false,
             datasets,
             events: [false; 3],
+            traffic: Vec::new(),
             left_out,
         };
         let (mut packets, mut payloads) = (Vec::new(), Vec::new());
         let mut buffers: Vec<Vec<(u32, &[u8])>> = vec![Vec::new(); BUFFERS.len()];
         for (at, rule) in (0u32..).zip(&rules) {
+            set.traffic.extend(rule.traffic.iter().map(|bit| (state::name(bit), bit.clone())));
             let fast = rule.fast.as_ref();
             match (rule.scope, fast.map(|fast| (fast.target, &fast.bytes[..]))) {
                 (Scope::Addresses, _) => set.by_address.push(at),
@@ -224,6 +229,8 @@ impl RuleSet {
                 },
             }
         }
+        set.traffic.sort_unstable();
+        set.traffic.dedup();
         set.packets = Patterns::new(&packets)?;
         set.payloads = Patterns::new(&payloads)?;
         set.buffers = buffers.iter().map(|rules| Patterns::new(rules)).collect::<Result<_, _>>()?;

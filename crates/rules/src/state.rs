@@ -58,7 +58,7 @@ impl FlowState {
         FlowState { start, ..FlowState::default() }
     }
 
-    fn has_bit(&self, name: u64) -> bool {
+    pub(crate) fn has_bit(&self, name: u64) -> bool {
         self.bits.contains(&name)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::exit::{CommandError, Outcome};
 use crate::{print_json, print_text};
+use filter::record::Form;
 use filter::{FieldType, Kind, Schema};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -69,7 +70,8 @@ fn name_of(kind: &FieldType) -> &'static str {
         FieldType::Flag => "flag",
         FieldType::Text => "text",
         FieldType::Address => "address",
-        FieldType::Rows(_) => "list",
+        FieldType::Rows(items) if items.form == Form::List => "list",
+        FieldType::Rows(_) => "object",
     }
 }
 
@@ -88,7 +90,7 @@ fn lines(text: &mut String, schema: &Schema, before: &str) {
             FieldType::Rows(items) => match plain(items) {
                 Some(kind) => writeln!(text, "  {name:36} list of {kind}"),
                 None => {
-                    let _ = writeln!(text, "  {name:36} list");
+                    let _ = writeln!(text, "  {name:36} {}", name_of(&field.kind));
                     lines(text, items, &format!("{name}."));
                     Ok(())
                 }
@@ -102,7 +104,7 @@ fn fields(schema: &Schema) -> Vec<Value> {
     let one = |field: &filter::Field| match field.kind {
         FieldType::Rows(items) => match plain(items) {
             Some(kind) => json!({ "name": field.name, "type": "list", "of": kind }),
-            None => json!({ "name": field.name, "type": "list", "fields": fields(items) }),
+            None => json!({ "name": field.name, "type": name_of(&field.kind), "fields": fields(items) }),
         },
         kind => json!({ "name": field.name, "type": name_of(&kind) }),
     };

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The records of `dns`.
-pub(super) static SCHEMA: Schema = Schema::new(
+pub(crate) static SCHEMA: Schema = Schema::new(
     "dns",
     &eve_fields![
         Field::new("dns.type", FieldType::Text),
@@ -20,6 +20,7 @@ pub(super) static SCHEMA: Schema = Schema::new(
         Field::new("dns.tc", FieldType::Flag),
         Field::new("dns.rd", FieldType::Flag),
         Field::new("dns.ra", FieldType::Flag),
+        Field::new("dns.z", FieldType::Flag),
         Field::new("dns.opcode", FieldType::Number),
         Field::new("dns.rcode", FieldType::Text),
         Field::new("dns.rrname", FieldType::Text),
@@ -45,7 +46,7 @@ static ANSWER: Schema = Schema::new(
 );
 
 /// Writes records; its buffers are kept from one to the next.
-pub(super) struct MessageRow {
+pub(crate) struct MessageRow {
     row: RowWriter,
     query: RowWriter,
     answer: RowWriter,
@@ -56,7 +57,7 @@ pub(super) struct MessageRow {
 }
 
 impl MessageRow {
-    pub(super) fn new() -> MessageRow {
+    pub(crate) fn new() -> MessageRow {
         MessageRow {
             row: RowWriter::new(&SCHEMA),
             query: RowWriter::new(&QUERY),
@@ -69,13 +70,18 @@ impl MessageRow {
 
     /// The record of a message that came with (or ended in) this block. Gives also what of the message could not be
     /// read, and how many of its questions and records were not listed.
-    pub(super) fn fill(
+    pub(crate) fn fill(
         &mut self,
         message: &[u8],
         block: &Descriptor,
         facts: Option<&StreamFacts>,
     ) -> (Option<Fault>, u64) {
         begin_row(&mut self.row, block.time, block.class, facts);
+        self.put(message)
+    }
+
+    /// The same in the row under way.
+    pub(crate) fn put(&mut self, message: &[u8]) -> (Option<Fault>, u64) {
         let flags = message.get(2..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes));
         let message = match Message::new_checked(message) {
             Ok(message) => message,
@@ -88,7 +94,7 @@ impl MessageRow {
     }
 
     /// The record.
-    pub(super) fn row(&self) -> &RowWriter {
+    pub(crate) fn row(&self) -> &RowWriter {
         &self.row
     }
 
@@ -104,6 +110,7 @@ impl MessageRow {
             ("dns.tc", message.is_truncated()),
             ("dns.rd", message.recursion_desired()),
             ("dns.ra", message.recursion_available()),
+            ("dns.z", flags & 0x40 != 0),
         ] {
             if is_set {
                 self.row.flag(name, true);

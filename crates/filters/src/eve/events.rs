@@ -1,6 +1,6 @@
 //! Which event a record becomes, and what of the record it takes over.
 
-use super::schema::{ANSWER, DNS, FILEINFO, FLOW, HTTP, QUERY, TLS};
+use super::schema::{ANSWER, DNS, FILEINFO, FLOW, FTP, HTTP, QUERY, SIP, SMTP, SSH, TLS};
 use crate::parts::fields::Names;
 use crate::parts::services::Services;
 use filter::prelude::*;
@@ -10,7 +10,7 @@ use packet::time::rfc3339;
 /// Makes events; its buffers are kept.
 pub(super) struct Events {
     rows: Names,
-    kinds: [Event; 4],
+    kinds: [Event; 8],
     file: RowWriter,
     item: RowWriter,
     answer: RowWriter,
@@ -44,7 +44,7 @@ impl Events {
     pub(super) fn new(env: &Env) -> Events {
         Events {
             rows: Names::new(Vec::new(), env),
-            kinds: [&FLOW, &HTTP, &DNS, &TLS].map(Event::new),
+            kinds: [&FLOW, &HTTP, &DNS, &TLS, &SSH, &SMTP, &FTP, &SIP].map(Event::new),
             file: RowWriter::new(&FILEINFO),
             item: RowWriter::new(&QUERY),
             answer: RowWriter::new(&ANSWER),
@@ -77,7 +77,9 @@ impl Events {
             _ => drop(self.services.note(flow_id, schema.name, counters)),
         }
         see(writer.row());
-        if let Some(FieldValue::Rows(files)) = row.named("files") {
+        // A mail is no file: what is attached to it may be.
+        let files = row.named("files").filter(|_| name != SMTP.name);
+        if let Some(FieldValue::Rows(files)) = files {
             for file in files {
                 common(&mut self.file, &FILEINFO, &row);
                 fileinfo(&mut self.file, &row, &file);
@@ -89,7 +91,7 @@ impl Events {
 }
 
 /// Begins an event, and takes over the fields that have the same name and type.
-fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'_>) {
+pub(crate) fn common(writer: &mut RowWriter, event: &'static Schema, row: &Row<'_>) {
     writer.begin();
     for field in event.fields {
         let Some(place) = row.schema().field(field.name) else { continue };
@@ -166,7 +168,14 @@ fn flags(names: &[u8]) -> u8 {
     names.split(|byte| *byte == b',').fold(0, |flags, name| flags | bit(name))
 }
 
-fn dns(writer: &mut RowWriter, row: &Row<'_>, query: &mut RowWriter, answer: &mut RowWriter, list: &mut Vec<u8>) {
+/// Of a record of `dns`.
+pub(crate) fn dns(
+    writer: &mut RowWriter,
+    row: &Row<'_>,
+    query: &mut RowWriter,
+    answer: &mut RowWriter,
+    list: &mut Vec<u8>,
+) {
     writer.number("dns.version", 3);
     if row.text("dns.type") == Some(b"response") {
         writer.flag("dns.qr", true);

@@ -1,6 +1,7 @@
 //! Events as Suricata's EVE has them: names and types are those of `etc/schema.json` in Suricata 9. `crates/cli/tests/eve.rs`
 //! compares what is written with that file.
 
+use crate::parts::eve::NAME;
 use filter::{Field, FieldType, Schema};
 
 /// What every event begins with, and its own fields. Times are texts: EVE writes them otherwise than `json`.
@@ -27,11 +28,19 @@ macro_rules! event {
     };
 }
 
+/// An event, and the object in it that has its name: alerts have such objects, too.
+macro_rules! object {
+    ($event:ident, $object:ident, $name:literal { $($field:literal: $kind:expr),* $(,)? }) => {
+        pub(crate) static $event: Schema = event!($name, $(Field::new(concat!($name, ".", $field), $kind)),*);
+        pub(crate) static $object: Schema = Schema::object($name, &[$(Field::new($field, $kind)),*]);
+    };
+}
+
 /// All of them.
-pub(super) static ALL: [&Schema; 5] = [&FLOW, &HTTP, &FILEINFO, &DNS, &TLS];
+pub(crate) static ALL: [&Schema; 9] = [&FLOW, &HTTP, &FILEINFO, &DNS, &TLS, &SSH, &SMTP, &FTP, &SIP];
 
 /// A flow that ended.
-pub(super) static FLOW: Schema = event!(
+pub(crate) static FLOW: Schema = event!(
     "flow",
     Field::new("icmp_type", FieldType::Number),
     Field::new("icmp_code", FieldType::Number),
@@ -53,22 +62,21 @@ pub(super) static FLOW: Schema = event!(
     Field::new("tcp.tc_gap", FieldType::Flag),
 );
 
-/// An HTTP request with its response.
-pub(super) static HTTP: Schema = event!(
-    "http",
-    Field::new("http.hostname", FieldType::Text),
-    Field::new("http.url", FieldType::Text),
-    Field::new("http.http_user_agent", FieldType::Text),
-    Field::new("http.http_content_type", FieldType::Text),
-    Field::new("http.http_refer", FieldType::Text),
-    Field::new("http.http_method", FieldType::Text),
-    Field::new("http.protocol", FieldType::Text),
-    Field::new("http.status", FieldType::Number),
-    Field::new("http.length", FieldType::Number),
-);
+// An HTTP request with its response.
+object!(HTTP, HTTP_OBJECT, "http" {
+    "hostname": FieldType::Text,
+    "url": FieldType::Text,
+    "http_user_agent": FieldType::Text,
+    "http_content_type": FieldType::Text,
+    "http_refer": FieldType::Text,
+    "http_method": FieldType::Text,
+    "protocol": FieldType::Text,
+    "status": FieldType::Number,
+    "length": FieldType::Number,
+});
 
 /// A body of HTTP, with what was asked for.
-pub(super) static FILEINFO: Schema = event!(
+pub(crate) static FILEINFO: Schema = event!(
     "fileinfo",
     Field::new("http.hostname", FieldType::Text),
     Field::new("http.url", FieldType::Text),
@@ -88,29 +96,30 @@ pub(super) static FILEINFO: Schema = event!(
     Field::new("fileinfo.size", FieldType::Number),
 );
 
-/// A DNS message: version 3 of these events.
-pub(super) static DNS: Schema = event!(
-    "dns",
-    Field::new("dns.version", FieldType::Number),
-    Field::new("dns.type", FieldType::Text),
-    Field::new("dns.id", FieldType::Number),
-    Field::new("dns.flags", FieldType::Text),
-    Field::new("dns.qr", FieldType::Flag),
-    Field::new("dns.aa", FieldType::Flag),
-    Field::new("dns.tc", FieldType::Flag),
-    Field::new("dns.rd", FieldType::Flag),
-    Field::new("dns.ra", FieldType::Flag),
-    Field::new("dns.opcode", FieldType::Number),
-    Field::new("dns.rcode", FieldType::Text),
-    Field::new("dns.queries", FieldType::Rows(&QUERY)),
-    Field::new("dns.answers", FieldType::Rows(&ANSWER)),
-    Field::new("dns.authorities", FieldType::Rows(&ANSWER)),
-);
+// A DNS message: version 3 of these events.
+object!(DNS, DNS_OBJECT, "dns" {
+    "version": FieldType::Number,
+    "type": FieldType::Text,
+    "tx_id": FieldType::Number,
+    "id": FieldType::Number,
+    "flags": FieldType::Text,
+    "qr": FieldType::Flag,
+    "aa": FieldType::Flag,
+    "tc": FieldType::Flag,
+    "rd": FieldType::Flag,
+    "ra": FieldType::Flag,
+    "z": FieldType::Flag,
+    "opcode": FieldType::Number,
+    "rcode": FieldType::Text,
+    "queries": FieldType::Rows(&QUERY),
+    "answers": FieldType::Rows(&ANSWER),
+    "authorities": FieldType::Rows(&ANSWER),
+});
 
-pub(super) static QUERY: Schema =
+pub(crate) static QUERY: Schema =
     Schema::new("query", &[Field::new("rrname", FieldType::Text), Field::new("rrtype", FieldType::Text)]);
 
-pub(super) static ANSWER: Schema = Schema::new(
+pub(crate) static ANSWER: Schema = Schema::new(
     "answer",
     &[
         Field::new("rrname", FieldType::Text),
@@ -120,25 +129,62 @@ pub(super) static ANSWER: Schema = Schema::new(
     ],
 );
 
-/// A TLS handshake.
-pub(super) static TLS: Schema = event!(
-    "tls",
-    Field::new("tls.subject", FieldType::Text),
-    Field::new("tls.issuerdn", FieldType::Text),
-    Field::new("tls.serial", FieldType::Text),
-    Field::new("tls.fingerprint", FieldType::Text),
-    Field::new("tls.sni", FieldType::Text),
-    Field::new("tls.version", FieldType::Text),
-    Field::new("tls.notbefore", FieldType::Text),
-    Field::new("tls.notafter", FieldType::Text),
-    Field::new("tls.ja3.hash", FieldType::Text),
-    Field::new("tls.ja3.string", FieldType::Text),
-    Field::new("tls.ja3s.hash", FieldType::Text),
-    Field::new("tls.ja3s.string", FieldType::Text),
-    Field::new("tls.ja4", FieldType::Text),
-    Field::new("tls.client_alpns", FieldType::Rows(&NAME)),
-    Field::new("tls.server_alpns", FieldType::Rows(&NAME)),
-);
+// A TLS handshake.
+object!(TLS, TLS_OBJECT, "tls" {
+    "subject": FieldType::Text,
+    "issuerdn": FieldType::Text,
+    "serial": FieldType::Text,
+    "fingerprint": FieldType::Text,
+    "sni": FieldType::Text,
+    "version": FieldType::Text,
+    "notbefore": FieldType::Text,
+    "notafter": FieldType::Text,
+    "ja3.hash": FieldType::Text,
+    "ja3.string": FieldType::Text,
+    "ja3s.hash": FieldType::Text,
+    "ja3s.string": FieldType::Text,
+    "ja4": FieldType::Text,
+    "client_alpns": FieldType::Rows(&NAME),
+    "server_alpns": FieldType::Rows(&NAME),
+});
 
-/// A list of these is a list of plain texts.
-static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
+// What both sides of SSH say before they encrypt.
+object!(SSH, SSH_OBJECT, "ssh" {
+    "client.proto_version": FieldType::Text,
+    "client.software_version": FieldType::Text,
+    "client.hassh.hash": FieldType::Text,
+    "client.hassh.string": FieldType::Text,
+    "server.proto_version": FieldType::Text,
+    "server.software_version": FieldType::Text,
+    "server.hassh.hash": FieldType::Text,
+    "server.hassh.string": FieldType::Text,
+});
+
+// A mail.
+object!(SMTP, SMTP_OBJECT, "smtp" {
+    "helo": FieldType::Text,
+    "mail_from": FieldType::Text,
+    "rcpt_to": FieldType::Rows(&NAME),
+});
+
+// A command of FTP, with the replies to it.
+object!(FTP, FTP_OBJECT, "ftp" {
+    "command": FieldType::Text,
+    "command_data": FieldType::Text,
+    "reply": FieldType::Rows(&NAME),
+    "completion_code": FieldType::Rows(&NAME),
+    "dynamic_port": FieldType::Number,
+    "mode": FieldType::Text,
+    "reply_received": FieldType::Text,
+});
+
+// A message of SIP.
+object!(SIP, SIP_OBJECT, "sip" {
+    "method": FieldType::Text,
+    "uri": FieldType::Text,
+    "version": FieldType::Text,
+    "request_line": FieldType::Text,
+    "code": FieldType::Text,
+    "reason": FieldType::Text,
+    "response_line": FieldType::Text,
+});

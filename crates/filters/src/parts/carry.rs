@@ -14,6 +14,11 @@ impl Carried {
         Carried { bytes: 0, limit }
     }
 
+    /// Bytes that are kept.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Copies bytes behind what is kept of one stream; says no where too much is kept already, of all streams.
     #[must_use]
     pub(crate) fn keep(&mut self, part: &mut Vec<u8>, bytes: &[u8]) -> bool {

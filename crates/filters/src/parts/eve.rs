@@ -29,6 +29,9 @@ pub(crate) use eve_fields;
 /// Identifiers of VLANs, outermost first.
 pub(crate) static VLAN: Schema = Schema::new("vlan", &[Field::new("", FieldType::Number)]);
 
+/// A list of these is a list of plain texts.
+pub(crate) static NAME: Schema = Schema::new("name", &[Field::new("", FieldType::Text)]);
+
 /// The tunnels that a packet was in, outermost first, as the first packet of its flow was.
 pub(crate) static TUNNEL: Schema = Schema::new(
     "tunnel",

@@ -2,10 +2,11 @@
 //! texts, which are `json_text`'s.
 //!
 //! What can be known of a schema is worked out once, in [`RowShapes`]; rendering a row then only appends.
-//! A list whose schema has one field without a name is an array of plain values: `["h2","http/1.1"]`.
+//! A list whose schema has one field without a name is an array of plain values: `["h2","http/1.1"]`. A list may be written as an
+//! object, if its schema says so.
 
 use crate::parts::json_text;
-use filter::record::{FieldValue, made_with_id, schema_id};
+use filter::record::{FieldValue, Form, made_with_id, schema_id};
 use filter::{Env, FieldType, Row, Schema};
 use std::sync::Arc;
 
@@ -182,6 +183,23 @@ fn append_value(out: &mut Vec<u8>, value: FieldValue<'_>, items: Option<&Shape>)
         FieldValue::Flag(flag) => out.extend_from_slice(if flag { b"true" } else { b"false" }),
         FieldValue::Text(text) => json_text::text(out, text),
         FieldValue::Address(address) => json_text::address(out, address),
+        FieldValue::Rows(mut rows) if items.is_some_and(|items| items.schema.form == Form::Object) => {
+            match items.zip(rows.next()) {
+                Some((shape, row)) => shape.object(out, &row, None),
+                None => out.extend_from_slice(b"{}"),
+            }
+        }
+        FieldValue::Rows(rows) if items.is_some_and(|items| items.schema.form == Form::Map) => {
+            out.push(b'{');
+            for row in rows {
+                let (Some(FieldValue::Text(key)), Some(value)) = (row.get(0), row.get(1)) else { continue };
+                json_text::comma(out);
+                json_text::text(out, key);
+                out.push(b':');
+                append_value(out, value, items.and_then(|shape| shape.fields[1].items.as_ref()));
+            }
+            out.push(b'}');
+        }
         FieldValue::Rows(rows) => {
             out.push(b'[');
             if let Some(shape) = items {

@@ -6,6 +6,7 @@ use super::transactions::Transactions;
 use super::{dcerpc, dns, ftp, http2, mqtt, rfb, sip, small, smb, smtp, ssh, tls, websocket};
 use filter::prelude::*;
 use packet::Flow;
+use packet::frame::protocol;
 use rules::names::{App, Buffer};
 
 /// Bytes of a side that are kept until it is clear what it speaks.
@@ -167,12 +168,12 @@ impl Application {
             Application::Tls(tls) => tls.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Ssh(ssh) => ssh.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Smtp(smtp) => {
-                smtp.feed(cx.rings.bytes(block), to_server, to);
+                smtp.feed(cx.rings.bytes(block), to_server, block.gap(), to);
                 if block.has(Flags::LAST) && to_server {
                     smtp.end(to);
                 }
             }
-            Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, to),
+            Application::Ftp(ftp) => ftp.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::FtpData(id) => {
                 to.append_body(*id, Buffer::FILE_DATA, to_server, cx.rings.bytes(block));
                 if block.has(Flags::LAST) {
@@ -182,7 +183,7 @@ impl Application {
             Application::Mqtt(mqtt) => mqtt.feed(cx.rings.bytes(block), to_server, to),
             Application::Rfb(rfb) => rfb.feed(cx.rings.bytes(block), to_server, to),
             Application::Krb5(krb5) => krb5.feed(cx.rings.bytes(block), to_server, to),
-            Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, to),
+            Application::Sip(sip) => sip.feed(cx.rings.bytes(block), to_server, block.gap() > 0, to),
             Application::Fresh(_) | Application::Other => {}
         }
         None
@@ -244,6 +245,26 @@ impl Application {
             App::Rfb => Application::Rfb(Box::default()),
             App::Krb5 => Application::Krb5(Box::default()),
             _ => Application::Other,
+        }
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        match self {
+            Application::Fresh(prefixes) => prefixes.iter().map(Vec::capacity).sum(),
+            Application::Http(http) => http.kept_bytes(),
+            Application::Dns(dns) => dns.kept_bytes(),
+            Application::Tls(tls) => tls.kept_bytes(),
+            Application::Ssh(ssh) => ssh.kept_bytes(),
+            Application::Smtp(smtp) => smtp.kept_bytes(),
+            Application::Ftp(ftp) => ftp.kept_bytes(),
+            Application::Sip(sip) => sip.kept_bytes(),
+            Application::Mqtt(mqtt) => mqtt.kept_bytes(),
+            Application::Rfb(rfb) => rfb.kept_bytes(),
+            Application::Krb5(krb5) => krb5.kept_bytes(),
+            // These note their bytes in `Transactions::reader_bytes`.
+            Application::Http2(_) | Application::WebSocket(_) | Application::Dcerpc(_) | Application::Smb(_) => 0,
+            Application::FtpData(_) | Application::Other => 0,
         }
     }
 
@@ -313,7 +334,9 @@ fn begins_tls(bytes: &[u8]) -> Says {
 }
 
 fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
-    let mut result = Says::No;
+    let sip = sip::begins(bytes);
+    // A method of SIP may be one of HTTP.
+    let mut result = if sip == Says::More { Says::No } else { sip };
     let mut try_one = |app: App, says: Says| match (says, result) {
         (Says::Is(_), Says::No | Says::More) => result = Says::Is(app),
         (Says::More, Says::No) => result = Says::More,
@@ -347,7 +370,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
         let commands: &[&[u8]] = &[b"USER ", b"PASS ", b"PORT ", b"EPRT ", b"AUTH TLS", b"AUTH SSL", b"FEAT", b"PASV"];
         try_one(App::Ftp, begins(bytes, commands, true));
     }
-    try_one(App::Sip, begins(bytes, sip::BEGINS, false));
+    try_one(App::Sip, sip);
     if to_server && mqtt::is_connect(bytes) || !to_server && port(1883) && mqtt::is_answer(bytes) {
         try_one(App::Mqtt, Says::Is(App::Mqtt));
     }
@@ -383,6 +406,12 @@ pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Op
     }
 }
 
+/// Is this datagram the answer of a server of DNS, or of a host that LLMNR asked?
+pub(super) fn is_answer(payload: &[u8], flow: &Flow) -> bool {
+    let is_of_server = matches!(flow.source_port, 53 | 5355) && flow.target_port != flow.source_port;
+    flow.protocol == protocol::UDP && is_of_server && dns::is_response(payload)
+}
+
 /// The application of a datagram.
 pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| flow.target_port == port || flow.source_port == port;
@@ -396,7 +425,7 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     if port(5355) && dns::looks_like(payload) {
         return App::Llmnr;
     }
-    if matches!(begins(payload, sip::BEGINS, false), Says::Is(_)) {
+    if packet::sip::head(payload).is_some() {
         return App::Sip;
     }
     if (port(161) || port(162)) && small::is_snmp(payload) {
@@ -429,11 +458,12 @@ pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Trans
         App::Dns | App::Llmnr => dns::message(app, payload, to_server, to),
         App::Dcerpc => dcerpc::datagram(payload, to_server, to),
         App::Ike => small::ike(payload, to_server, to),
-        App::Sip => sip::message(payload, to_server, to),
+        App::Sip => sip::datagram(payload, to_server, to),
         App::Snmp => small::snmp(payload, to_server, to),
         App::Krb5 => small::krb5(payload, to_server, to),
         App::Dhcp => small::dhcp(payload, to_server, to),
         App::Ntp => small::ntp(payload, to_server, to),
+        App::Tftp if small::is_tftp(payload) => small::tftp(payload, to_server, to),
         _ => {}
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Connection {
     pub handshake: u8,
     /// It was joined midway, and who seemed to be the client is the server.
     turned: bool,
-    /// Bytes are missing in a stream of it.
+    /// Bytes are missing in a stream of it, which rules were not told.
     pub gap: bool,
     /// Bytes of its streams were not looked at, because a rule passed it.
     missed: bool,
@@ -44,6 +44,8 @@ pub(super) struct Connection {
     pub odd: Vec<&'static str>,
     /// Rules see no more of one of its streams, as of now.
     pub is_at_depth: bool,
+    /// Bytes are missing in a stream of it.
+    pub has_gaps: bool,
     /// Bytes that were counted for it.
     pub charged: usize,
     /// Something of it is to be shown to rules.
@@ -126,6 +128,7 @@ impl Connection {
             events: None,
             odd: Vec::new(),
             is_at_depth: false,
+            has_gaps: false,
             charged: 0,
             touched: false,
             #[cfg(feature = "quic")]
@@ -166,6 +169,7 @@ impl Connection {
         let side = usize::from(block.class.direction());
         let gap = u64::from(block.gap());
         self.gap |= gap > 0;
+        self.has_gaps |= gap > 0;
         if keep {
             let bytes = cx.rings.bytes(block);
             self.sides[side].add(bytes, gap);
@@ -204,9 +208,17 @@ impl Connection {
         (self.state.app, self.state.app_known) = (App::Unknown, false);
     }
 
+    /// Rules have seen all there is.
+    pub fn have_seen(&mut self) {
+        self.sides.iter_mut().for_each(Side::see);
+        self.transactions.sweep();
+    }
+
     /// Bytes that it keeps, as far as others decide how many.
     pub fn kept_bytes(&self) -> usize {
-        self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>() + self.transactions.kept_bytes()
+        self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>()
+            + self.transactions.kept_bytes()
+            + self.application.kept_bytes()
     }
 
     /// The application of a datagram flow, and what the datagram says.

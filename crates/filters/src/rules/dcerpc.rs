@@ -180,7 +180,7 @@ pub(super) fn datagram(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some(datagram) = Datagram::parse(payload) else { return };
     let asks = datagram.kind == kind::REQUEST;
     // A flow has one call at a time, whose fragments follow each other.
-    let open = to.latest().filter(|one| one.numbers(Number::DCERPC_CALL, true).next() == Some(datagram.call.into()));
+    let open = to.last().filter(|one| one.numbers(Number::DCERPC_CALL, true).next() == Some(datagram.call.into()));
     let id = match open.map(|one| one.id) {
         Some(id) => id,
         None => {
@@ -230,7 +230,7 @@ mod tests {
             for piece in client[1..].concat().chunks(size) {
                 calls.feed(piece, true, false, &mut to);
             }
-            let one = to.latest().unwrap();
+            let one = to.last().unwrap();
             assert_eq!(one.first(Buffer::DCERPC_STUB_DATA, true), Some(&b"one two"[..]));
             assert_eq!(one.first(Buffer::DCERPC_INTERFACE, true), Some(&[&[2; 16][..], &[0, 3]].concat()[..]));
             assert_eq!(one.numbers(Number::DCERPC_OPNUM, false).collect::<Vec<_>>(), [15]);

@@ -33,6 +33,11 @@ impl Stream {
         waiting.drain(..from);
         waiting.truncate(WAITING_BYTES);
     }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.waiting.iter().map(Vec::capacity).sum()
+    }
 }
 
 /// Does a stream begin with a message behind its length?
@@ -50,6 +55,11 @@ pub(super) fn looks_like(payload: &[u8]) -> bool {
     Message::new_checked(payload).is_ok_and(|message| message.question_count() <= 32 && payload.len() >= 12)
 }
 
+/// Is it a response?
+pub(super) fn is_response(payload: &[u8]) -> bool {
+    looks_like(payload) && Message::new_checked(payload).is_ok_and(|message| message.is_response())
+}
+
 /// Takes a message.
 pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transactions) {
     let malformed = |to: &mut Transactions| {
@@ -57,6 +67,7 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
             let one = to.begin(app);
             let id = one.id;
             one.complete = [true; 2];
+            one.message = bytes.to_vec();
             one.events.push(("dns.malformed_data", to_server));
             to.change(id, to_server);
         }
@@ -69,6 +80,7 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
     let one = to.begin(app);
     let id = one.id;
     one.complete = [true; 2];
+    one.message = bytes.to_vec();
     if turned {
         one.events.push((if to_server { "dns.not_a_request" } else { "dns.not_a_response" }, to_server));
         return to.change(id, to_server);

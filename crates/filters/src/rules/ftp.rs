@@ -1,63 +1,82 @@
 //! FTP for rules: a transaction for each command, with the replies to it.
 
-use super::lines::Lines;
 use super::transactions::Transactions;
-use super::transfers::{Place, Transfer};
+use super::transfers::{self, Transfer};
+use crate::parts::carry::Carried;
+use crate::parts::text_lines::TextLines;
+use base::limits::TEXT_LINE_BYTES;
+use packet::ftp::{extended_place, place};
+use packet::reply;
 use rules::names::{App, Buffer, Number};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// Commands that may wait for their replies.
 const TRANSACTIONS: u64 = 1024;
-/// Bytes of a line that are usual.
+/// Usual length of a line at most.
 const LINE_BYTES: usize = 4096;
+/// Commands that open a data connection.
+const TRANSFERS: [&[u8]; 7] = [b"RETR", b"STOR", b"STOU", b"APPE", b"LIST", b"NLST", b"MLSD"];
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Stream {
-    lines: [Lines; 2],
+    lines: [TextLines; 2],
+    carried: Carried,
     current: Option<u64>,
     client: IpAddr,
     server: IpAddr,
     /// Commands that wait for their replies.
     commands: u64,
-    /// The place that the next transfer uses.
-    place: Option<Place>,
-    /// What data connections are to be expected.
+    /// The place for the next transfer.
+    place: Option<transfers::Place>,
+    /// Data connections to expect.
     pub announced: Vec<Announced>,
 }
 
 /// A data connection to come.
 #[derive(Clone, Debug)]
 pub(super) struct Announced {
-    pub place: Place,
+    pub place: transfers::Place,
     pub transfer: Transfer,
 }
 
 impl Stream {
-    /// Between these two.
+    /// A connection between these two.
     pub fn new(client: IpAddr, server: IpAddr) -> Stream {
-        let (lines, announced) = (Default::default(), Vec::new());
-        Stream { lines, current: None, client, server, commands: 0, place: None, announced }
+        let (lines, carried) = (Default::default(), Carried::new(2 * TEXT_LINE_BYTES));
+        Stream { lines, carried, current: None, client, server, commands: 0, place: None, announced: Vec::new() }
     }
 
-    /// A data connection goes to this place, for a command that may be still to come.
-    fn announce(&mut self, place: Place, transfer: Transfer) {
+    /// A data connection goes to this place. Its command may come later.
+    fn announce(&mut self, place: transfers::Place, transfer: Transfer) {
         self.place = Some(place);
         self.announced.push(Announced { place, transfer });
     }
 
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);
-        lines.each(bytes, |line| if to_server { self.command(line, to) } else { self.reply(line, to) });
+        if gap {
+            lines.lose(&mut self.carried);
+        }
+        let (mut rest, mut whole) = (bytes, Vec::new());
+        while let Some(line) = lines.next(&mut rest, &mut whole, &mut self.carried) {
+            if to_server { self.command(line, to) } else { self.reply(line, to) }
+        }
         self.lines[usize::from(!to_server)] = lines;
     }
 
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.carried.bytes()
+    }
+
+    /// What a server knows of commands decides it, not what is known of them here.
     fn command(&mut self, line: &[u8], to: &mut Transactions) {
         if let Some(id) = self.current.take() {
             to.complete(id, false);
         }
-        let word = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-        let rest = line.get(word.len()..).unwrap_or_default().trim_ascii();
+        let (word, rest) = line.split_at(memchr::memchr(b' ', line).unwrap_or(line.len()));
+        let rest = rest.trim_ascii();
         let one = to.begin(App::Ftp);
         let id = one.id;
         one.put_copy(Buffer::FTP_COMMAND, true, word);
@@ -68,27 +87,26 @@ impl Stream {
         if self.commands == TRANSACTIONS + 1 {
             one.events.push(("ftp.too_many_transactions", true));
         }
-        if bounces(word, rest, self.client) {
-            one.events.push(("ftp.bounce", true));
-        }
         if !rest.is_empty() {
             one.put_copy(Buffer::FTP_COMMAND_DATA, true, rest);
         }
-        let port = match &word.to_ascii_uppercase()[..] {
-            b"PORT" => six_numbers(rest),
-            b"EPRT" => between_bars(rest),
+        let command = word.to_ascii_uppercase();
+        let place = match &command[..] {
+            b"PORT" => place(rest),
+            b"EPRT" => extended_place(rest),
             _ => None,
         };
-        if let Some(port) = port {
-            one.put_number(Number::FTP_DYNAMIC_PORT, true, port.into());
+        if let Some(place) = place {
+            one.put_number(Number::FTP_DYNAMIC_PORT, true, place.port.into());
+            // The client names another host for the data (RFC 2577, 2).
+            if place.address.is_some_and(|address| address != self.client) {
+                one.events.push(("ftp.bounce", true));
+            }
             // Rules see data connections to the client itself.
-            self.announce((self.client, port), Transfer::default());
+            self.announce((self.client, place.port), Transfer::default());
         }
-        const TRANSFERS: &[&[u8]] = &[b"RETR", b"STOR", b"STOU", b"APPE", b"LIST", b"NLST", b"MLSD"];
-        let command = word.to_ascii_uppercase();
-        if let Some(place) = self.place.filter(|_| TRANSFERS.contains(&&command[..])) {
-            self.announce(place, Transfer { command, file: rest.to_vec() });
-            self.place = None;
+        if let Some(place) = self.place.take_if(|_| TRANSFERS.contains(&&command[..])) {
+            self.announced.push(Announced { place, transfer: Transfer { command, file: rest.to_vec() } });
         }
         self.current = Some(id);
         to.complete(id, true);
@@ -97,72 +115,37 @@ impl Stream {
     fn reply(&mut self, line: &[u8], to: &mut Transactions) {
         let Some(id) = self.current else { return };
         let Some(one) = to.get(id) else { return };
-        let code = line.get(..3).filter(|code| code.iter().all(u8::is_ascii_digit));
+        let reply = reply::line(line);
         if line.len() >= LINE_BYTES {
             one.events.push(("ftp.response_command_too_long", false));
         }
-        let text = if code.is_some() { line.get(4..).unwrap_or_default() } else { line };
-        one.put_copy(Buffer::FTP_REPLY, false, text);
-        if let Some(code) = code {
-            one.put_copy(Buffer::FTP_COMPLETION_CODE, false, code);
-            let port = match code {
-                b"227" => six_numbers(text),
-                b"229" => between_bars(text),
-                _ => None,
-            };
-            if let Some(port) = port {
-                // It belongs to the command as well.
-                one.put_number(Number::FTP_DYNAMIC_PORT, false, port.into());
-                one.put_number(Number::FTP_DYNAMIC_PORT, true, port.into());
-                to.change(id, true);
-                self.announce((self.server, port), Transfer::default());
-            }
+        one.put_copy(Buffer::FTP_REPLY, false, reply.text);
+        if reply.code.is_some() {
+            one.put_copy(Buffer::FTP_COMPLETION_CODE, false, &line[..3]);
         }
-        let known = to.find(id).is_some_and(|one| one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some());
-        if let Some(one) = to.get(id).filter(|_| !known) {
+        let place = match reply.code {
+            Some(227) => place(reply.text),
+            Some(229) => extended_place(reply.text),
+            _ => None,
+        };
+        if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_none() {
             one.put_number(Number::FTP_REPLY_RECEIVED, false, 1);
         }
-        if code.is_some_and(|code| code[0] != b'1') && line.get(3) != Some(&b'-') {
-            self.commands = self.commands.saturating_sub(1);
+        if let Some(place) = place {
+            // It belongs to the command as well.
+            one.put_number(Number::FTP_DYNAMIC_PORT, false, place.port.into());
+            one.put_number(Number::FTP_DYNAMIC_PORT, true, place.port.into());
+            to.change(id, true);
+            self.announce((self.server, place.port), Transfer::default());
         }
-        let last = code.is_some() && line.get(3) != Some(&b'-') && code.is_some_and(|code| code[0] != b'1');
-        if last {
+        // A reply that begins with 1 is not the last one.
+        if reply.is_last && reply.code.is_some_and(|code| code >= 200) {
+            self.commands = self.commands.saturating_sub(1);
             to.complete(id, false);
         } else {
             to.change(id, false);
         }
     }
-}
-
-/// Does the command name another host than the client for the data (RFC 2577, 2)?
-fn bounces(word: &[u8], rest: &[u8], client: IpAddr) -> bool {
-    let text = std::str::from_utf8(rest).unwrap_or_default();
-    let address = if word.eq_ignore_ascii_case(b"PORT") {
-        let numbers: Vec<u8> = text.split(',').map_while(|part| part.trim().parse().ok()).collect();
-        let Some(&[a, b, c, d, _, _]) = numbers.first_chunk::<6>() else { return false };
-        Some(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
-    } else if word.eq_ignore_ascii_case(b"EPRT") {
-        text.split('|').nth(2).and_then(|address| address.parse().ok())
-    } else {
-        None
-    };
-    address.is_some_and(|address| address != client)
-}
-
-/// The port in `h1,h2,h3,h4,p1,p2` (RFC 959).
-fn six_numbers(text: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(text).ok()?;
-    let from = text.find('(').map_or(0, |at| at + 1);
-    let numbers: Vec<u8> = text[from..].split([',', ')']).map_while(|part| part.trim().parse().ok()).collect();
-    let [_, _, _, _, high, low] = numbers[..] else { return None };
-    Some(u16::from_be_bytes([high, low]))
-}
-
-/// The port in `|1|address|port|` and `(|||port|)` (RFC 2428).
-fn between_bars(text: &[u8]) -> Option<u16> {
-    let text = std::str::from_utf8(text).ok()?;
-    let inner = text.split(['(', ')']).find(|part| part.contains('|')).unwrap_or(text);
-    inner.split('|').nth(3)?.parse().ok()
 }
 
 /// A data connection begins, which is one transaction.
@@ -190,19 +173,23 @@ pub(super) fn data(transfer: &Transfer, to: &mut Transactions) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn another_host_for_the_data() {
         let client = IpAddr::V4(Ipv4Addr::new(1, 1, 1, 2));
-        let check = |word: &str, rest: &str, expected: bool| {
-            assert_eq!(bounces(word.as_bytes(), rest.as_bytes(), client), expected, "{word} {rest}");
+        let check = |line: &str, expected: bool| {
+            let (mut stream, mut to) = (Stream::new(client, IpAddr::V4(Ipv4Addr::LOCALHOST)), Transactions::default());
+            stream.feed(format!("{line}\r\n").as_bytes(), true, false, &mut to);
+            let events = &to.last().unwrap().events;
+            assert_eq!(events.contains(&("ftp.bounce", true)), expected, "{line}");
         };
-        check("PORT", "1,1,1,2,232,157", false);
-        check("port", "2,2,2,3,0,80", true);
-        check("EPRT", "|1|2.2.2.3|80|", true);
-        check("EPRT", "|1|1.1.1.2|80|", false);
-        check("PORT", "2,2", false);
-        check("USER", "2,2,2,3,0,80", false);
+        check("PORT 1,1,1,2,232,157", false);
+        check("port 2,2,2,3,0,80", true);
+        check("EPRT |1|2.2.2.3|80|", true);
+        check("EPRT |1|1.1.1.2|80|", false);
+        check("PORT 2,2", false);
+        check("USER 2,2,2,3,0,80", false);
     }
 
     #[test]
@@ -211,7 +198,7 @@ mod tests {
             (Stream::new(IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(Ipv4Addr::LOCALHOST)), Transactions::default());
         let mut found = 0;
         for _ in 0..=TRANSACTIONS + 1 {
-            stream.feed(b"NOOP\r\n", true, &mut to);
+            stream.feed(b"NOOP\r\n", true, false, &mut to);
             let id = to.changed.last().map_or(0, |changed| changed.0);
             found += to.find(id).map_or(0, |one| one.events.len());
             to.changed.clear();

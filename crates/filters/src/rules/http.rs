@@ -1,6 +1,7 @@
 //! HTTP for rules: what the filter `http` reads of a connection, as buffers of transactions.
 
 use super::http_events;
+use super::mime::{self, Mime};
 use super::transactions::Transactions;
 use super::uri;
 use crate::http::exit::{Exit, Shared};
@@ -32,6 +33,8 @@ pub(super) struct Http {
     upgrade: Upgrade,
     /// The transaction in which it said so.
     upgraded: Option<u64>,
+    /// The form that a request sends.
+    form: Option<Box<Mime>>,
 }
 
 /// What a connection becomes.
@@ -118,6 +121,11 @@ impl Http {
         self.upgraded
     }
 
+    /// Bytes that it keeps, but for those that are bounded for all.
+    pub fn kept_bytes(&self) -> usize {
+        self.form.as_ref().map_or(0, |form| form.kept_bytes())
+    }
+
     /// The connection is forgotten.
     pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
         shared.within(cx, |exit| self.session.close(class, exit));
@@ -139,11 +147,21 @@ impl Http {
                     one.put_copy(Buffer::FILE_NAME, to_server, &name);
                 }
                 let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
-                to.append_body(id, buffer, to_server, bytes);
+                match &mut self.form {
+                    // Its files first: a file that was shown makes room for the next one, unless this block has shown more.
+                    Some(form) if to_server => {
+                        form.feed(bytes, &mut |found| mime::put(&found, id, to));
+                        to.append_body(id, buffer, to_server, bytes);
+                    }
+                    _ => to.append_file(id, buffer, to_server, bytes),
+                }
             }
             if block.has(Flags::LAST)
                 && let Some(id) = self.current[side].take()
             {
+                if let Some(mut form) = self.form.take_if(|_| to_server) {
+                    form.end(&mut |found| mime::put(&found, id, to));
+                }
                 to.complete(id, to_server);
             }
         }
@@ -203,7 +221,15 @@ impl Http {
             _ => return None,
         };
         let one = to.get(id)?;
-        self.names[usize::from(!to_server)] = put_fields(one, to_server, line, fields);
+        let name = put_fields(one, to_server, line, fields);
+        if to_server {
+            let kind = one.first(Buffer::HTTP_CONTENT_TYPE, true).unwrap_or_default();
+            let is_form = kind.get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/"));
+            let boundary = mime::parameter(kind, b"boundary").filter(|boundary| is_form && !boundary.is_empty());
+            self.form = boundary.map(|boundary| Box::new(Mime::form(boundary)));
+        }
+        // Each part of a form has a name of its own.
+        self.names[usize::from(!to_server)] = name.filter(|_| !to_server || self.form.is_none());
         if one.first(Buffer::HTTP_STAT_CODE, false) == Some(b"101") && !to_server {
             (self.upgrade, self.upgraded) = (upgrade(fields), Some(id));
         }
@@ -312,7 +338,7 @@ pub(super) fn put_pairs<'a>(
             host = Some(value.clone());
         }
         if name.eq_ignore_ascii_case(b"content-disposition") {
-            disposition = super::mime::parameter(&value, b"filename").map(<[u8]>::to_vec);
+            disposition = mime::parameter(&value, b"filename");
         }
         let known = FIELDS.iter().find(|field| name.eq_ignore_ascii_case(field.0)).map(|field| field.1);
         if let Some(buffer) =

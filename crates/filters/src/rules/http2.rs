@@ -361,11 +361,11 @@ impl Connection {
         let id = stream.id;
         match body {
             Body::Coded(coded) => {
-                if !coded.take(bytes, |bytes| to.append_body(id, buffer, to_server, bytes)) {
+                if !coded.take(bytes, |bytes| to.append_file(id, buffer, to_server, bytes)) {
                     *body = Body::Over;
                 }
             }
-            Body::Plain => to.append_body(id, buffer, to_server, bytes),
+            Body::Plain => to.append_file(id, buffer, to_server, bytes),
             Body::Fresh(_) | Body::Over => {}
         }
     }
@@ -478,7 +478,7 @@ mod tests {
         let bytes = frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &request);
         let (mut connection, mut to) = (Connection::default(), Transactions::default());
         say(&mut connection, &[PREFACE, &bytes].concat(), true, 50, &mut to);
-        let one = to.latest().unwrap();
+        let one = to.last().unwrap();
         assert_eq!((one.app, one.first(Buffer::DNS_QUERY, true)), (App::Doh2, Some(&b"a.org"[..])));
         assert!(connection.is_dns);
     }

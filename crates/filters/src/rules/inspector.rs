@@ -1,11 +1,12 @@
 //! Takes frames, and says of each which rules match and what becomes of it. The streams of TCP are put in order by the same
 //! code as the filter `tcp` has; what a frame completes is looked at before the frame is let go.
 
+use super::application::is_answer;
 use super::connection::Connection;
 use super::decode::Events;
 use super::frame::Parsed;
 use super::http::HttpShared;
-use super::row::{self, Alert, SCHEMA};
+use super::row::{self, Alert, SCHEMA, Seen};
 use super::transfers::Transfers;
 use crate::decap::{self, Decap, Fate};
 use crate::parts::flow_table::{FlowTable, Slot, Way};
@@ -51,6 +52,8 @@ pub(crate) struct Inspector {
     met: Met,
     /// Frames pass, or do not, by what is found.
     is_inline: bool,
+    /// Alerts have payloads and packets.
+    shows_bytes: bool,
     /// The flow of the frame that came last.
     last: Option<Slot>,
     engine: Engine,
@@ -93,6 +96,7 @@ impl Inspector {
         http.asks = engine.asks_for_app_events();
         Inspector {
             is_inline,
+            shows_bytes: false,
             engine,
             assembler: Assembler::new(settings),
             origins,
@@ -110,6 +114,11 @@ impl Inspector {
             met: Met::default(),
             last: None,
         }
+    }
+
+    /// Alerts have what rules looked at, and the packet.
+    pub fn show_bytes(&mut self) {
+        self.shows_bytes = true;
     }
 
     /// The flow of the frame that came last, in the direction of its client, and when it began.
@@ -199,6 +208,10 @@ impl Inspector {
         if let Some((slot, flow)) = slot.zip(parsed.flow)
             && let Some(connection) = self.flows.get_mut(slot)
         {
+            // A flow that begins with an answer goes to the client.
+            if connection.state.packets == [0; 2] && is_answer(packet.payload, &flow) {
+                connection.flow = flow.reversed();
+            }
             packet.to_server = connection.flow == flow;
             let side = usize::from(!packet.to_server);
             packet.established = established(connection, parsed, side);
@@ -456,7 +469,7 @@ impl Inspector {
         vlans: Vlans,
         cx: &mut Context<'_>,
     ) -> Verdict {
-        let Inspector { engine, flows, row, is_inline, odd, .. } = self;
+        let Inspector { engine, flows, row, is_inline, shows_bytes, odd, .. } = self;
         engine.begin();
         let rings = &*cx.rings;
         let mut connection = slot.and_then(|slot| flows.get_mut(slot));
@@ -539,14 +552,13 @@ impl Inspector {
                     false => engine.body(&packet, Some(state), one, *to_server, Some(raw)),
                 }
             }
-            sides.iter_mut().for_each(super::connection::Side::see);
             changed.clear();
             grown.clear();
             (transactions.changed, transactions.grown) = (changed, grown);
         }
         if !engine.has_found() {
             if let Some(connection) = connection {
-                connection.transactions.sweep();
+                connection.have_seen();
             }
             return Verdict::Pass;
         }
@@ -554,11 +566,24 @@ impl Inspector {
         let tunnels = facts_of(rings, frame, vlans).1;
         // What a rule says of a flow is kept, while alerts read the flow.
         let mut state = connection.as_ref().map(|connection| connection.state.clone());
+        let traffic: Vec<String> = state.iter().flat_map(|state| engine.traffic(state)).map(str::to_string).collect();
         let (own_ring, out) = (cx.own, &mut *cx.out);
         let mut count = 0;
         let verdict = engine.finish(&whole, state.as_mut(), |rule, found| {
             let connection = connection.as_deref();
-            let transaction = found.transaction.and_then(|id| connection.and_then(|it| it.transactions.find(id)));
+            // A packet that matched by itself belongs to what goes on.
+            let transaction = connection.and_then(|it| match found.transaction {
+                Some(id) => it.transactions.find(id),
+                None => it.transactions.last(),
+            });
+            let seen = shows_bytes.then(|| match (own, connection) {
+                (Some(own), _) if !found.stream => Seen { frame: rings.bytes(frame), payload: own.payload },
+                (_, Some(connection)) => Seen {
+                    frame: own.map_or(&[], |_| rings.bytes(frame)),
+                    payload: connection.sides[usize::from(!found.to_server)].piece().bytes,
+                },
+                (_, None) => Seen { frame: rings.bytes(frame), payload: &[] },
+            });
             let alert = Alert {
                 rule,
                 found,
@@ -573,6 +598,8 @@ impl Inspector {
                 connection: connection.map(|connection| &**connection),
                 transaction,
                 is_inline: *is_inline,
+                traffic: &traffic,
+                seen,
             };
             row::write(row, &alert);
             if let Some(mut block) = rings.append_copy(own_ring, &[row.row()]) {
@@ -587,7 +614,7 @@ impl Inspector {
         }
         if let Some((connection, state)) = connection.zip(state) {
             connection.state = state;
-            connection.transactions.sweep();
+            connection.have_seen();
         }
         verdict
     }

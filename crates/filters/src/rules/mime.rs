@@ -1,108 +1,225 @@
-//! A mail (RFC 5322, RFC 2045): the fields of its head, and what is attached, decoded. It comes line by line.
+//! A mail or a form (RFC 5322, RFC 2045, RFC 2046, RFC 7578): the fields of its head, and what is attached, decoded. Bytes come in
+//! pieces of any length. Parts within parts are taken apart, and mails within mails.
+
+mod parameter;
 
 use super::transactions::Transactions;
+use base::limits::RULES_BODY_BYTES;
 use base64::Engine as _;
+pub(super) use parameter::parameter;
 use rules::names::Buffer;
 
-/// Parts within parts that are followed.
+/// Lists of parts within each other that are taken apart.
 const BOUNDARIES: usize = 8;
 
-/// A mail under way.
+/// Mails within mails that are read.
+const DEPTH: u8 = 8;
+
+/// Bytes of a field of a head, or of a line that may be a boundary.
+const LINE_BYTES: usize = 16 << 10;
+
+/// What is found.
 #[derive(Debug)]
-pub(super) struct Mime {
-    /// In a head: of the mail or of a part.
-    head: bool,
-    /// The head of the mail itself.
-    first: bool,
-    field: Vec<u8>,
-    boundaries: Vec<Vec<u8>>,
-    coding: Coding,
-    /// The part under way is a file.
-    file: bool,
-    /// Base64 that waits for its group of four.
-    waiting: Vec<u8>,
-    /// A part of the file was given.
-    began: bool,
+pub(super) enum Found<'a> {
+    /// A field of the outermost head: its name in small letters, and its value.
+    Field(&'a [u8], &'a [u8]),
+    /// That head is over.
+    Head,
+    /// A file begins. None: it has no name.
+    File(Option<&'a [u8]>),
+    /// Bytes of it.
+    Data(&'a [u8]),
+    /// Its end.
+    End,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where findings go.
+type See<'a> = &'a mut dyn FnMut(Found<'_>);
+
+/// A mail or a form under way.
+#[derive(Debug, Default)]
+pub(super) struct Mime {
+    depth: u8,
+    /// Behind a head.
+    in_body: bool,
+    /// The outermost head is over, or there is none.
+    is_begun: bool,
+    /// The field under way.
+    field: Vec<u8>,
+    /// A line of a head, or one that may be a boundary.
+    line: Vec<u8>,
+    /// Of a body: the next byte begins a line.
+    at_start: bool,
+    /// The end of the line before, which belongs to a boundary where one follows.
+    end: &'static [u8],
+    boundaries: Vec<Vec<u8>>,
+    part: Part,
+}
+
+/// A part.
+#[derive(Debug, Default)]
+struct Part {
+    coding: Coding,
+    /// It is a file.
+    is_file: bool,
+    name: Option<Vec<u8>>,
+    /// Bytes of the file were given.
+    is_open: bool,
+    /// It is a mail.
+    mail: Option<Box<Mime>>,
+    /// What a mail with a name says, as far as rules look at files: it is a file where none was found in it.
+    raw: Vec<u8>,
+    has_files: bool,
+    /// A mail is not coded (RFC 2046, 5.2.1). Whether one that says so is coded all the same shows its first line.
+    is_doubtful: bool,
+    /// What waits for the rest of its group.
+    waiting: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Coding {
+    #[default]
     None,
     Base64,
     Quoted,
 }
 
-impl Default for Mime {
-    fn default() -> Mime {
-        Mime {
-            head: true,
-            first: true,
-            field: Vec::new(),
-            boundaries: Vec::new(),
-            coding: Coding::None,
-            file: false,
-            waiting: Vec::new(),
-            began: false,
-        }
-    }
-}
-
 impl Mime {
-    /// Takes a line.
-    pub fn line(&mut self, line: &[u8], id: u64, to: &mut Transactions) {
-        if let Some(name) = line.strip_prefix(b"--")
-            && let Some(at) = self.boundaries.iter().position(|known| name.starts_with(known))
-        {
-            self.end_part(id, to);
-            let last = name[self.boundaries[at].len()..].starts_with(b"--");
-            self.boundaries.truncate(if last { at } else { at + 1 });
-            (self.head, self.coding, self.file, self.began) = (!last, Coding::None, false, false);
-            return;
-        }
-        if !self.head {
-            return self.body(line, id, to);
-        }
-        if line.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
-            self.field.push(b' ');
-            self.field.extend_from_slice(line.trim_ascii());
-            return;
-        }
-        self.end_field(id, to);
-        if line.is_empty() {
-            (self.head, self.first) = (false, false);
-            to.change(id, true);
-        } else {
-            self.field.extend_from_slice(line);
+    /// Parts of a form, with this between them.
+    pub fn form(boundary: Vec<u8>) -> Mime {
+        let boundaries = vec![boundary];
+        Mime { in_body: true, is_begun: true, at_start: true, boundaries, ..Mime::default() }
+    }
+
+    /// Takes bytes.
+    pub fn feed(&mut self, bytes: &[u8], see: See<'_>) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let is_whole = piece.ends_with(b"\n");
+            if !self.in_body {
+                let room = LINE_BYTES - self.line.len().min(LINE_BYTES);
+                self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+                if is_whole {
+                    let line = std::mem::take(&mut self.line);
+                    self.head_line(line.trim_ascii_end(), see);
+                }
+                continue;
+            }
+            let at_start = std::mem::replace(&mut self.at_start, is_whole);
+            if !at_start && self.line.is_empty() {
+                self.body(piece, see);
+                continue;
+            }
+            self.line.extend_from_slice(piece);
+            let may_be_boundary = self.line.starts_with(b"--") || self.line == b"-";
+            if (may_be_boundary || self.part.is_doubtful) && !is_whole && self.line.len() < LINE_BYTES {
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if !self.boundary(&line, see) {
+                self.body(&line, see);
+            }
         }
     }
 
-    fn end_field(&mut self, id: u64, to: &mut Transactions) {
+    /// It is over.
+    pub fn end(&mut self, see: See<'_>) {
+        let line = std::mem::take(&mut self.line);
+        if !self.in_body {
+            self.head_line(&line, see);
+            self.end_field(see);
+        } else if !self.boundary(&line, see) {
+            self.body(&line, see);
+        }
+        let end = std::mem::take(&mut self.end);
+        self.part.decode(end, see);
+        self.end_part(see);
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        let lists = [&self.field, &self.line, &self.part.waiting, &self.part.raw].into_iter().chain(&self.boundaries);
+        lists.map(Vec::capacity).sum::<usize>() + self.part.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
+    }
+
+    /// Deals with a line that is a boundary; says whether it was one. What begins like one is one (RFC 2046, 5.1.1).
+    fn boundary(&mut self, line: &[u8], see: See<'_>) -> bool {
+        let Some(name) = line.strip_prefix(b"--") else { return false };
+        let known = self.boundaries.iter().enumerate().filter(|(_, known)| name.starts_with(known));
+        let Some((at, known)) = known.max_by_key(|(_, known)| known.len()) else { return false };
+        let is_last = name[known.len()..].starts_with(b"--");
+        self.boundaries.truncate(if is_last { at } else { at + 1 });
+        self.end = b"";
+        self.end_part(see);
+        (self.in_body, self.at_start) = (is_last, true);
+        true
+    }
+
+    fn end_part(&mut self, see: See<'_>) {
+        let mut part = std::mem::take(&mut self.part);
+        if part.coding == Coding::Base64 {
+            part.base64(b"=", see);
+        }
+        if let Some(mut mail) = part.mail.take() {
+            mail.end(&mut part.noting(see));
+            part.is_file = part.name.is_some() && !part.has_files;
+        }
+        if part.is_file {
+            // A file may be empty.
+            let raw = std::mem::take(&mut part.raw);
+            part.give_file(&raw, see);
+            see(Found::End);
+        }
+    }
+
+    fn head_line(&mut self, line: &[u8], see: See<'_>) {
+        if line.first().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
+            let room = LINE_BYTES - self.field.len().min(LINE_BYTES);
+            self.field.push(b' ');
+            self.field.extend(line.trim_ascii().iter().take(room));
+            return;
+        }
+        self.end_field(see);
+        if self.boundary(line, see) {
+            return;
+        }
+        if !line.is_empty() {
+            self.field.extend_from_slice(line);
+            return;
+        }
+        (self.in_body, self.at_start) = (true, true);
+        if !std::mem::replace(&mut self.is_begun, true) && self.depth == 0 {
+            see(Found::Head);
+        }
+        let part = &mut self.part;
+        part.is_doubtful = part.mail.is_some() && part.coding == Coding::Base64;
+        part.is_file |= part.coding == Coding::Base64;
+    }
+
+    fn end_field(&mut self, see: See<'_>) {
         let field = std::mem::take(&mut self.field);
         let Some(colon) = memchr::memchr(b':', &field) else { return };
         let (name, value) = (field[..colon].trim_ascii().to_ascii_lowercase(), field[colon + 1..].trim_ascii());
-        let buffer = match &name[..] {
-            b"from" => Some(Buffer::EMAIL_FROM),
-            b"to" => Some(Buffer::EMAIL_TO),
-            b"cc" => Some(Buffer::EMAIL_CC),
-            b"subject" => Some(Buffer::EMAIL_SUBJECT),
-            b"date" => Some(Buffer::EMAIL_DATE),
-            b"message-id" => Some(Buffer::EMAIL_MESSAGE_ID),
-            b"x-mailer" => Some(Buffer::EMAIL_X_MAILER),
-            _ => None,
-        };
-        if let (Some(buffer), true, Some(one)) = (buffer, self.first, to.get(id)) {
-            one.put_copy(buffer, true, value);
+        if !self.is_begun && self.depth == 0 {
+            see(Found::Field(&name, value));
         }
+        let part = &mut self.part;
         match &name[..] {
             b"content-type" => {
-                if let Some(boundary) = parameter(value, b"boundary").filter(|_| self.boundaries.len() < BOUNDARIES) {
-                    self.boundaries.push(boundary.to_vec());
+                let kind = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+                let is_mail =
+                    [&b"message/rfc822"[..], b"message/global"].iter().any(|it| kind.eq_ignore_ascii_case(it));
+                if is_mail && self.depth < DEPTH {
+                    part.mail = Some(Box::new(Mime { depth: self.depth + 1, ..Mime::default() }));
                 }
-                self.named(value, b"name", id, to);
+                let boundary = parameter(value, b"boundary").filter(|boundary| !boundary.is_empty());
+                if let Some(boundary) = boundary.filter(|_| self.boundaries.len() < BOUNDARIES) {
+                    self.boundaries.push(boundary);
+                }
+                part.name_it(parameter(value, b"name"));
             }
-            b"content-disposition" => self.named(value, b"filename", id, to),
+            b"content-disposition" => part.name_it(parameter(value, b"filename")),
             b"content-transfer-encoding" => {
-                self.coding = match &value.to_ascii_lowercase()[..] {
+                part.coding = match &value.to_ascii_lowercase()[..] {
                     b"base64" => Coding::Base64,
                     b"quoted-printable" => Coding::Quoted,
                     _ => Coding::None,
@@ -112,102 +229,150 @@ impl Mime {
         }
     }
 
-    fn named(&mut self, value: &[u8], key: &[u8], id: u64, to: &mut Transactions) {
-        if let Some(name) = parameter(value, key).filter(|_| !self.file)
-            && let Some(one) = to.get(id)
-        {
-            one.put_copy(Buffer::FILE_NAME, true, name);
-            self.file = true;
+    /// Bytes of a body, up to the end of a line at most.
+    fn body(&mut self, mut bytes: &[u8], see: See<'_>) {
+        if std::mem::take(&mut self.part.is_doubtful) && bytes.contains(&b':') {
+            self.part.coding = Coding::None;
         }
-    }
-
-    fn body(&mut self, line: &[u8], id: u64, to: &mut Transactions) {
-        if !self.file && self.coding != Coding::Base64 {
-            return;
+        if self.end == b"\r" && bytes == b"\n" {
+            (self.end, bytes) = (b"\r\n", b"");
         }
-        let mut decoded = Vec::new();
-        match self.coding {
-            Coding::Base64 => {
-                self.waiting
-                    .extend(line.iter().filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')));
-                let whole = self.waiting.len() / 4 * 4;
-                let letters: Vec<u8> = self.waiting.drain(..whole).collect();
-                decode(&letters, &mut decoded);
-            }
-            Coding::Quoted => quoted(line, &mut decoded),
-            Coding::None => {
-                decoded.extend_from_slice(line);
-                decoded.extend_from_slice(b"\r\n");
-            }
-        }
-        self.give(&decoded, id, to);
-    }
-
-    fn give(&mut self, bytes: &[u8], id: u64, to: &mut Transactions) {
         if bytes.is_empty() {
             return;
         }
-        if !self.began {
-            self.began = true;
-            if let Some(one) = to.get(id) {
-                one.put_copy(Buffer::FILE_DATA, true, b"");
-            }
-        }
-        to.append_body(id, Buffer::FILE_DATA, true, bytes);
+        let end: &'static [u8] = match bytes {
+            [.., b'\r', b'\n'] => b"\r\n",
+            [.., b'\n'] => b"\n",
+            [.., b'\r'] => b"\r",
+            _ => b"",
+        };
+        let before = std::mem::replace(&mut self.end, end);
+        self.part.decode(before, see);
+        self.part.decode(&bytes[..bytes.len() - end.len()], see);
+    }
+}
+
+impl Part {
+    /// The first name counts.
+    fn name_it(&mut self, name: Option<Vec<u8>>) {
+        self.is_file |= name.is_some();
+        self.name = self.name.take().or(name);
     }
 
-    fn end_part(&mut self, id: u64, to: &mut Transactions) {
-        let letters = std::mem::take(&mut self.waiting);
+    fn decode(&mut self, bytes: &[u8], see: See<'_>) {
+        if bytes.is_empty() || !self.is_file && self.mail.is_none() {
+            return;
+        }
+        match self.coding {
+            Coding::None => self.give(bytes, see),
+            Coding::Base64 => self.base64(bytes, see),
+            Coding::Quoted => self.quoted(bytes, see),
+        }
+    }
+
+    fn give(&mut self, bytes: &[u8], see: See<'_>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let Some(mut mail) = self.mail.take() else { return self.give_file(bytes, see) };
+        if self.name.is_some() {
+            let room = RULES_BODY_BYTES - self.raw.len();
+            self.raw.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+        mail.feed(bytes, &mut self.noting(see));
+        self.mail = Some(mail);
+    }
+
+    fn give_file(&mut self, bytes: &[u8], see: See<'_>) {
+        if !std::mem::replace(&mut self.is_open, true) {
+            see(Found::File(self.name.as_deref()));
+        }
+        see(Found::Data(bytes));
+    }
+
+    /// Notes that there are files in the mail.
+    fn noting<'a>(&'a mut self, see: See<'a>) -> impl FnMut(Found<'_>) + use<'a> {
+        |found| {
+            self.has_files |= matches!(found, Found::File(_));
+            see(found);
+        }
+    }
+
+    /// Other letters than those of base64 are passed over (RFC 2045, 6.8). What was filled up ends, and more may follow.
+    fn base64(&mut self, bytes: &[u8], see: See<'_>) {
         let mut decoded = Vec::new();
-        if letters.len() > 1 {
-            decode(&letters, &mut decoded);
+        for piece in bytes.split_inclusive(|byte| *byte == b'=') {
+            let letters = piece.iter().filter(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
+            self.waiting.extend(letters);
+            let is_end = piece.ends_with(b"=");
+            let count = if is_end { self.waiting.len() } else { self.waiting.len() / 4 * 4 };
+            let loose = base64::engine::GeneralPurposeConfig::new()
+                .with_decode_allow_trailing_bits(true)
+                .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
+            let engine = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, loose);
+            // One letter alone is less than a byte.
+            let whole = if count % 4 == 1 { count - 1 } else { count };
+            let _ = engine.decode_vec(&self.waiting[..whole], &mut decoded);
+            self.waiting.drain(..count);
         }
-        self.give(&decoded, id, to);
-        to.end_file(id, true);
-        to.change(id, true);
+        self.give(&decoded, see);
     }
 
-    /// The mail is over.
-    pub fn end(&mut self, id: u64, to: &mut Transactions) {
-        self.end_field(id, to);
-        self.end_part(id, to);
+    /// Quoted-printable (RFC 2045, 6.7). A line that ends with = goes on in the next one.
+    fn quoted(&mut self, bytes: &[u8], see: See<'_>) {
+        let bytes = [&std::mem::take(&mut self.waiting)[..], bytes].concat();
+        let mut decoded = Vec::with_capacity(bytes.len());
+        let mut rest = &bytes[..];
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        while let Some((first, behind)) = rest.split_first() {
+            rest = match behind {
+                _ if *first != b'=' => {
+                    decoded.push(*first);
+                    behind
+                }
+                [b'\r', b'\n', behind @ ..] | [b'\n', behind @ ..] => behind,
+                [high, low, behind @ ..] if digit(*high).is_some() && digit(*low).is_some() => {
+                    decoded.push((digit(*high).unwrap_or(0) << 4 | digit(*low).unwrap_or(0)) as u8);
+                    behind
+                }
+                [] | [_] => {
+                    self.waiting = rest.to_vec();
+                    break;
+                }
+                _ => {
+                    decoded.push(b'=');
+                    behind
+                }
+            };
+        }
+        self.give(&decoded, see);
     }
 }
 
-fn decode(letters: &[u8], to: &mut Vec<u8>) {
-    let loose = base64::engine::GeneralPurposeConfig::new()
-        .with_decode_allow_trailing_bits(true)
-        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
-    let engine = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, loose);
-    if let Ok(bytes) = engine.decode(letters) {
-        to.extend_from_slice(&bytes);
-    }
-}
-
-/// A line in quoted-printable (RFC 2045, 6.7).
-fn quoted(line: &[u8], to: &mut Vec<u8>) {
-    let mut at = 0;
-    let digit = |at: usize| line.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-    while let Some(byte) = line.get(at) {
-        match (byte, digit(at + 1), digit(at + 2)) {
-            (b'=', Some(high), Some(low)) => {
-                to.push((high << 4 | low) as u8);
-                at += 2;
+/// Puts what is found into the transaction that the mail or form is of.
+pub(super) fn put(found: &Found<'_>, id: u64, to: &mut Transactions) {
+    match found {
+        Found::Field(name, value) => {
+            let buffer = match *name {
+                b"from" => Buffer::EMAIL_FROM,
+                b"to" => Buffer::EMAIL_TO,
+                b"cc" => Buffer::EMAIL_CC,
+                b"subject" => Buffer::EMAIL_SUBJECT,
+                b"date" => Buffer::EMAIL_DATE,
+                b"message-id" => Buffer::EMAIL_MESSAGE_ID,
+                b"x-mailer" => Buffer::EMAIL_X_MAILER,
+                _ => return,
+            };
+            if let Some(one) = to.get(id) {
+                one.put_copy(buffer, true, value);
             }
-            (b'=', ..) if at + 1 == line.len() => return,
-            (byte, ..) => to.push(*byte),
         }
-        at += 1;
+        Found::File(name) => to.begin_file(id, true, *name),
+        Found::Data(bytes) => to.append_body(id, Buffer::FILE_DATA, true, bytes),
+        Found::Head => to.change(id, true),
+        Found::End => to.end_file(id, true),
     }
-    to.extend_from_slice(b"\r\n");
 }
 
-/// The value of a parameter, without quotes.
-pub(super) fn parameter<'a>(value: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
-    value.split(|byte| *byte == b';').skip(1).find_map(|part| {
-        let at = memchr::memchr(b'=', part)?;
-        let text = part[at + 1..].trim_ascii();
-        let text = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(text);
-        part[..at].trim_ascii().eq_ignore_ascii_case(key).then_some(text)
-    })
-}
+#[cfg(test)]
+mod tests;

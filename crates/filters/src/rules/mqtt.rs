@@ -62,6 +62,11 @@ impl Stream {
         }
     }
 
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.waiting.iter().map(Vec::capacity).sum()
+    }
+
     fn packet(&mut self, first: u8, body: &[u8], to_server: bool, to: &mut Transactions) {
         let kind = first >> 4;
         let (number, answers) = self.place(first, body);

@@ -172,7 +172,7 @@ mod tests {
             assert!(begins(&datagram));
             flow.feed(&datagram, true, &mut to);
         }
-        let one = to.latest().unwrap();
+        let one = to.last().unwrap();
         assert_eq!(one.first(Buffer::QUIC_VERSION, true), Some(&[0, 0, 0, 1][..]));
         assert_eq!(one.first(Buffer::QUIC_SNI, true), Some(&b"a.example"[..]));
         assert_eq!(one.first(Buffer::JA3_STRING, true), Some(&b"771,4865,0,,"[..]));

@@ -53,6 +53,11 @@ impl Stream {
         }
     }
 
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.server.capacity() + self.client.capacity()
+    }
+
     /// Takes one message of the server; says whether there may be another.
     fn advance(&mut self, to: &mut Transactions) -> bool {
         let (used, next) = match self.step {

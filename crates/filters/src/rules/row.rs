@@ -1,21 +1,40 @@
 //! The record of an alert, under the names that Suricata's EVE has.
 
+mod objects;
+#[cfg(test)]
+mod tests;
+
 use super::connection::Connection;
 use super::frame::Parsed;
-use crate::parts::eve::{eve_fields, flow_number, set_protocol, set_tunnels, set_vlans};
+use crate::eve::schema::{DNS_OBJECT, FTP_OBJECT, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use crate::parts::eve::{NAME, VLAN, flow_number, set_protocol, set_vlans};
+use base64::Engine as _;
 use filter::prelude::*;
 use filter::record::list_push;
 use packet::Flow;
 use packet::encapsulation::Vlans;
-use packet::tunnel::Kind;
-use packet::tunnel::stack::Tunnels;
+use packet::tunnel::Kind as Tunnel;
+use packet::tunnel::stack::{Layer, Tunnels};
 use rules::engine::{Found, Verdict};
-use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
+use rules::names::App;
 use rules::{Action, Rule, Transaction};
 
 pub(crate) static SCHEMA: Schema = Schema::new(
     "alert",
-    &eve_fields![
+    &[
+        Field::new("timestamp", FieldType::Time),
+        Field::new("flow_id", FieldType::Number),
+        Field::new("vlan", FieldType::Rows(&VLAN)),
+        Field::new("src_ip", FieldType::Address),
+        Field::new("src_port", FieldType::Number),
+        Field::new("dest_ip", FieldType::Address),
+        Field::new("dest_port", FieldType::Number),
+        Field::new("proto", FieldType::Text),
+        Field::new("tunnel.src_ip", FieldType::Address),
+        Field::new("tunnel.dest_ip", FieldType::Address),
+        Field::new("tunnel.proto", FieldType::Text),
+        Field::new("tunnel.depth", FieldType::Number),
+        Field::new("tunnel.pkt_src", FieldType::Text),
         Field::new("icmp_type", FieldType::Number),
         Field::new("icmp_code", FieldType::Number),
         Field::new("ip_v", FieldType::Number),
@@ -26,56 +45,59 @@ pub(crate) static SCHEMA: Schema = Schema::new(
         Field::new("alert.signature", FieldType::Text),
         Field::new("alert.category", FieldType::Text),
         Field::new("alert.severity", FieldType::Number),
+        Field::new("alert.metadata", FieldType::Rows(&METADATA)),
+        Field::new("traffic.id", FieldType::Rows(&NAME)),
+        Field::new("traffic.label", FieldType::Rows(&NAME)),
         Field::new("tx_id", FieldType::Number),
         Field::new("app_proto", FieldType::Text),
         Field::new("direction", FieldType::Text),
         Field::new("pkt_src", FieldType::Text),
         Field::new("packet_info.linktype_name", FieldType::Text),
-        Field::new("http.hostname", FieldType::Text),
-        Field::new("http.url", FieldType::Text),
-        Field::new("http.http_method", FieldType::Text),
-        Field::new("http.http_user_agent", FieldType::Text),
-        Field::new("http.status", FieldType::Number),
-        Field::new("http.http2.request.error_code", FieldType::Text),
-        Field::new("http.http2.request.priority", FieldType::Number),
-        Field::new("websocket.opcode", FieldType::Text),
-        Field::new("tls.sni", FieldType::Text),
-        Field::new("tls.ja3.hash", FieldType::Text),
-        Field::new("tls.ja4", FieldType::Text),
-        Field::new("quic.sni", FieldType::Text),
-        Field::new("quic.ja4", FieldType::Text),
-        Field::new("ssh.client.proto_version", FieldType::Text),
-        Field::new("ssh.client.software_version", FieldType::Text),
-        Field::new("ssh.server.proto_version", FieldType::Text),
-        Field::new("ssh.server.software_version", FieldType::Text),
-        Field::new("smtp.helo", FieldType::Text),
-        Field::new("smtp.mail_from", FieldType::Text),
-        Field::new("ftp_data.command", FieldType::Text),
-        Field::new("ftp_data.filename", FieldType::Text),
-        Field::new("igmp.version", FieldType::Number),
-        Field::new("igmp.type", FieldType::Number),
-        Field::new("ftp.command", FieldType::Text),
-        Field::new("ftp.dynamic_port", FieldType::Number),
-        Field::new("ftp.reply_received", FieldType::Text),
-        Field::new("email.from", FieldType::Text),
-        Field::new("email.subject", FieldType::Text),
+        Field::new("verdict", FieldType::Rows(&objects::VERDICT)),
+        Field::new("igmp", FieldType::Rows(&objects::IGMP)),
+        Field::new("rgmp", FieldType::Rows(&objects::RGMP)),
+        Field::new("http", FieldType::Rows(&objects::HTTP)),
+        Field::new("websocket", FieldType::Rows(&objects::WEBSOCKET)),
+        Field::new("quic", FieldType::Rows(&objects::QUIC)),
+        Field::new("dns", FieldType::Rows(&DNS_OBJECT)),
+        Field::new("llmnr", FieldType::Rows(&objects::LLMNR)),
+        Field::new("tls", FieldType::Rows(&TLS_OBJECT)),
+        Field::new("ssh", FieldType::Rows(&SSH_OBJECT)),
+        Field::new("smtp", FieldType::Rows(&SMTP_OBJECT)),
+        Field::new("email", FieldType::Rows(&objects::EMAIL)),
+        Field::new("ftp", FieldType::Rows(&FTP_OBJECT)),
+        Field::new("ftp_data", FieldType::Rows(&objects::FTP_DATA)),
+        Field::new("sip", FieldType::Rows(&SIP_OBJECT)),
+        Field::new("dhcp", FieldType::Rows(&objects::DHCP)),
+        Field::new("tftp", FieldType::Rows(&objects::TFTP)),
+        Field::new("files", FieldType::Rows(&objects::FILE)),
         Field::new("flow.pkts_toserver", FieldType::Number),
         Field::new("flow.pkts_toclient", FieldType::Number),
         Field::new("flow.bytes_toserver", FieldType::Number),
         Field::new("flow.bytes_toclient", FieldType::Number),
         Field::new("flow.start", FieldType::Time),
         Field::new("flow.src_ip", FieldType::Address),
-        Field::new("flow.src_port", FieldType::Number),
         Field::new("flow.dest_ip", FieldType::Address),
+        Field::new("flow.src_port", FieldType::Number),
         Field::new("flow.dest_port", FieldType::Number),
-        Field::new("verdict.action", FieldType::Text),
-        Field::new("verdict.reject-target", FieldType::Text),
-        Field::new("verdict.reject", FieldType::Rows(&REJECT)),
+        Field::new("payload", FieldType::Text),
+        Field::new("payload_printable", FieldType::Text),
+        Field::new("stream", FieldType::Number),
+        Field::new("packet", FieldType::Text),
     ],
 );
 
-/// How the ends of a rejected packet are told.
-static REJECT: Schema = Schema::new("reject", &[Field::new("", FieldType::Text)]);
+/// What the writer of a rule says of it.
+static METADATA: Schema =
+    Schema::map("metadata", &[Field::new("key", FieldType::Text), Field::new("values", FieldType::Rows(&NAME))]);
+
+/// Bytes for people: a packet, and what a rule looked at.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    /// The frame; empty where there is none.
+    pub frame: &'a [u8],
+    pub payload: &'a [u8],
+}
 
 /// What the record of an alert is made of.
 pub(super) struct Alert<'a> {
@@ -91,6 +113,10 @@ pub(super) struct Alert<'a> {
     pub transaction: Option<&'a Transaction>,
     /// What a rule drops does not pass.
     pub is_inline: bool,
+    /// What rules said of the flow: `id/NAME`, `label/NAME`.
+    pub traffic: &'a [String],
+    /// None: the request does not want it.
+    pub seen: Option<Seen<'a>>,
 }
 
 /// Writes the record.
@@ -102,8 +128,10 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         let number = flow_number(&connection.flow, connection.state.start, alert.vlans, alert.tunnels);
         row.number("flow_id", number);
     }
-    if alert.vlans.count() > 0 {
-        set_vlans(row, alert.vlans);
+    // A packet in a tunnel has the tags of its own frame, or those of an outer one.
+    let outer = alert.tunnels.into_iter().flat_map(Tunnels::layers).map(|layer| layer.vlans);
+    if let Some(vlans) = [alert.vlans].into_iter().chain(outer).find(|vlans| vlans.count() > 0) {
+        set_vlans(row, vlans);
     }
     if let Some(flow) = alert.flow {
         let ports = packet::flow::has_ports(flow.protocol);
@@ -119,7 +147,7 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         row.number("ip_v", if flow.source.is_ipv4() { 4 } else { 6 });
     }
     if let Some(tunnels) = alert.tunnels {
-        set_tunnels(row, tunnels);
+        set_tunnel(row, tunnels, alert.flow);
     }
     if let Some(icmp) = alert.parsed.and_then(Parsed::icmp) {
         row.number("icmp_type", icmp.kind.into()).number("icmp_code", icmp.code.into());
@@ -130,6 +158,13 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     row.number("alert.rev", rule.rev.into());
     row.text("alert.signature", &rule.message).text("alert.category", rule.category);
     row.number("alert.severity", rule.priority.into());
+    if !rule.metadata.is_empty() {
+        set_metadata(row, rule);
+    }
+    for (field, start) in [("traffic.id", "id/"), ("traffic.label", "label/")] {
+        let names = alert.traffic.iter().filter_map(|name| name.strip_prefix(start));
+        objects::list(row, field, names.map(str::as_bytes));
+    }
     if let Some(id) = found.transaction {
         row.number("tx_id", id);
     }
@@ -148,111 +183,103 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
             row.number("flow.src_port", flow.source_port.into()).number("flow.dest_port", flow.target_port.into());
         }
     }
-    let source = match (alert.parsed, alert.tunnels) {
+    let layer = alert.tunnels.and_then(|tunnels| tunnels.layers().filter(|layer| layer.addresses.is_some()).last());
+    let source = match (alert.parsed, layer) {
         (None, _) => "stream (flow timeout)",
         (Some(_), None) => "wire/pcap",
-        (Some(_), Some(tunnels)) => match tunnels.layers().last().map(|layer| (layer.kind, layer.addresses)) {
-            Some((Kind::Vxlan, _)) => "vxlan encapsulation",
-            Some((Kind::Geneve, _)) => "geneve encapsulation",
-            Some((Kind::Gre | Kind::Pptp | Kind::Erspan, _)) => "gre tunnel",
-            Some((Kind::Teredo, _)) => "teredo tunnel",
-            Some((Kind::Mpls | Kind::Pppoe, None)) => "wire/pcap",
-            Some((_, Some((address, _)))) if address.is_ipv6() => "ipv6 tunnel",
-            _ => "ipv4 tunnel",
-        },
+        (Some(_), Some(layer)) => out_of(&layer),
     };
     row.text("pkt_src", source);
     if let Some(name) = alert.parsed.and_then(Parsed::link_name) {
         row.text("packet_info.linktype_name", name);
     }
     if let Some((version, kind)) = alert.parsed.and_then(|parsed| parsed.igmp) {
-        row.number("igmp.version", version.into()).number("igmp.type", kind.into());
+        // RGMP has no version.
+        match version {
+            0 => objects::object(row, "rgmp", &objects::RGMP, |it| _ = it.number("type", kind.into())),
+            _ => objects::object(row, "igmp", &objects::IGMP, |it| {
+                it.number("version", version.into()).number("type", kind.into());
+            }),
+        }
     }
-    write_verdict(row, alert);
+    objects::object(row, "verdict", &objects::VERDICT, |it| set_verdict(it, alert));
     if let Some(one) = alert.transaction {
-        write_transaction(row, one);
+        objects::put(row, one, alert.connection.is_some_and(|connection| connection.has_gaps));
+    }
+    if let Some(Seen { frame, payload }) = alert.seen {
+        let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
+        let printable = |byte: &u8| if matches!(byte, b' '..=b'~' | b'\r' | b'\n' | b'\t') { *byte } else { b'.' };
+        row.text("payload", base64(payload));
+        row.text("payload_printable", payload.iter().map(printable).collect::<Vec<u8>>());
+        row.number("stream", u64::from(found.stream || frame.is_empty()));
+        if !frame.is_empty() {
+            row.text("packet", base64(frame));
+        }
     }
 }
 
-/// What becomes of the packet, all its rules together.
-fn write_verdict(row: &mut RowWriter, alert: &Alert<'_>) {
+/// Sets the verdict of all rules on the packet.
+fn set_verdict(verdict: &mut RowWriter, alert: &Alert<'_>) {
     let action = match alert.found.verdict {
         Verdict::Pass if alert.rule.action == Action::Pass => "pass",
         Verdict::Pass => "alert",
         Verdict::Drop | Verdict::Reject { .. } => "drop",
     };
-    row.text("verdict.action", action);
+    verdict.text("action", action);
     if let Verdict::Reject { source, target } = alert.found.verdict {
-        row.text(
-            "verdict.reject-target",
-            match (source == alert.found.to_server, source && target) {
-                (_, true) => "both",
-                (true, _) => "to_client",
-                (false, _) => "to_server",
-            },
-        );
+        let told = match (source == alert.found.to_server, source && target) {
+            (_, true) => "both",
+            (true, _) => "to_client",
+            (false, _) => "to_server",
+        };
+        verdict.text("reject-target", told);
         let is_tcp = alert.flow.is_some_and(|flow| flow.protocol == packet::frame::protocol::TCP);
-        let (mut list, mut one) = (Vec::new(), RowWriter::new(&REJECT));
-        one.begin();
-        list_push(&mut list, one.text("", if is_tcp { "tcp-reset" } else { "icmp-prohib" }).row());
-        row.rows("verdict.reject", &list);
+        let how: &[u8] = if is_tcp { b"tcp-reset" } else { b"icmp-prohib" };
+        objects::list(verdict, "reject", std::iter::once(how));
     }
 }
 
-fn write_transaction(row: &mut RowWriter, one: &Transaction) {
-    const TEXTS: &[(&str, Buffer, bool)] = &[
-        ("http.hostname", Buffer::HTTP_HOST, true),
-        ("http.url", Buffer::HTTP_URI_RAW, true),
-        ("http.http_method", Buffer::HTTP_METHOD, true),
-        ("http.http_user_agent", Buffer::HTTP_USER_AGENT, true),
-        ("http.http2.request.error_code", Buffer::HTTP2_ERROR_NAME, true),
-        ("tls.sni", Buffer::TLS_SNI, true),
-        ("quic.sni", Buffer::QUIC_SNI, true),
-        ("ssh.client.proto_version", Buffer::SSH_PROTO, true),
-        ("ssh.client.software_version", Buffer::SSH_SOFTWARE, true),
-        ("ssh.server.proto_version", Buffer::SSH_PROTO, false),
-        ("ssh.server.software_version", Buffer::SSH_SOFTWARE, false),
-        ("smtp.helo", Buffer::SMTP_HELO, true),
-        ("smtp.mail_from", Buffer::SMTP_MAIL_FROM, true),
-        ("ftp.command", Buffer::FTP_COMMAND, true),
-        ("email.from", Buffer::EMAIL_FROM, true),
-        ("email.subject", Buffer::EMAIL_SUBJECT, true),
-    ];
-    for (name, buffer, to_server) in TEXTS {
-        if let Some(text) = one.first(*buffer, *to_server) {
-            row.text(name, text);
-        }
+/// Sets `tunnel`: the outermost packet.
+fn set_tunnel(row: &mut RowWriter, tunnels: &Tunnels, inner: Option<Flow>) {
+    let mut layers = tunnels.layers().filter(|layer| layer.addresses.is_some());
+    let Some(outer) = layers.next() else { return };
+    let next = layers.next();
+    let Some((source, target)) = outer.addresses else { return };
+    row.address("tunnel.src_ip", source).address("tunnel.dest_ip", target);
+    // What the outermost packet carries is the next one.
+    let inside = next.and_then(|layer| layer.addresses).map(|(source, _)| source).or(inner.map(|flow| flow.source));
+    let name = match outer.kind {
+        Tunnel::Ip if inside.is_some_and(|address| address.is_ipv6()) => "IPv6",
+        Tunnel::Ip => "IP-in-IP",
+        Tunnel::Gre | Tunnel::Erspan | Tunnel::Pptp => "GRE",
+        Tunnel::EtherIp => "ETHERIP",
+        Tunnel::Mpls => "MPLS-in-IP",
+        Tunnel::L2tp | Tunnel::Vxlan | Tunnel::Geneve | Tunnel::Gtp | Tunnel::Teredo | Tunnel::Pppoe => "UDP",
+    };
+    row.text("tunnel.proto", name);
+    row.number("tunnel.depth", 1 + u64::from(next.is_some()) + layers.count() as u64);
+    row.text("tunnel.pkt_src", "wire/pcap");
+}
+
+/// Where a packet in this tunnel comes from.
+fn out_of(layer: &Layer) -> &'static str {
+    match layer.kind {
+        Tunnel::Gre | Tunnel::Erspan | Tunnel::Pptp => "gre tunnel",
+        Tunnel::Teredo => "teredo tunnel",
+        Tunnel::Vxlan => "vxlan encapsulation",
+        Tunnel::Geneve => "geneve encapsulation",
+        _ if layer.addresses.is_some_and(|(source, _)| source.is_ipv6()) => "ipv6 tunnel",
+        _ => "ipv4 tunnel",
     }
-    let (ja3, ja4) = (one.first(Buffer::JA3_HASH, true), one.first(Buffer::JA4_HASH, true));
-    let names = if one.app == App::Quic { (None, "quic.ja4") } else { (Some("tls.ja3.hash"), "tls.ja4") };
-    if let Some((name, text)) = names.0.zip(ja3) {
-        row.text(name, text);
+}
+
+fn set_metadata(row: &mut RowWriter, rule: &Rule) {
+    let (mut one, mut list) = (RowWriter::new(&METADATA), Vec::new());
+    for (key, values) in &rule.metadata {
+        one.begin();
+        one.text("key", key);
+        objects::list(&mut one, "values", values.iter().map(String::as_bytes));
+        list_push(&mut list, one.row());
     }
-    if let Some(text) = ja4 {
-        row.text(names.1, text);
-    }
-    if let Some(command) = one.numbers(Number::FTPDATA_COMMAND, true).next() {
-        row.text("ftp_data.command", if command == 1 { "RETR" } else { "STOR" });
-        if let Some(file) = one.first(Buffer::FILE_NAME, true) {
-            row.text("ftp_data.filename", file);
-        }
-    }
-    if one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some() {
-        row.text("ftp.reply_received", "yes");
-    }
-    if let Some(priority) = one.numbers(Number::HTTP2_PRIORITY, true).next() {
-        row.number("http.http2.request.priority", priority);
-    }
-    let mut opcodes = [true, false].into_iter().flat_map(|side| one.numbers(Number::WEBSOCKET_OPCODE, side));
-    if let Some(opcode) = opcodes.next() {
-        let known = WEBSOCKET_OPCODES.iter().find(|known| known.1 == opcode);
-        row.text("websocket.opcode", known.map_or("unknown", |known| known.0));
-    }
-    if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
-        row.number("ftp.dynamic_port", port);
-    }
-    let status = one.first(Buffer::HTTP_STAT_CODE, false);
-    if let Some(status) = status.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| text.parse().ok()) {
-        row.number("http.status", status);
-    }
+    row.rows("alert.metadata", &list);
 }

@@ -1,96 +1,176 @@
 //! SIP for rules: each message is a transaction of its own side.
 
+use super::application::Says;
 use super::transactions::Transactions;
+use base::limits::SIP_HEAD_BYTES;
+use packet::sip::{Head, Start, head, may_begin};
 use rules::names::{App, Buffer};
 
-/// Bytes of one side that wait for the rest of a message.
-const WAITING_BYTES: usize = 64 << 10;
-
-/// A connection: what waits on either side.
+/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    waiting: [Vec<u8>; 2],
+    sides: [Side; 2],
+}
+
+#[derive(Debug, Default)]
+struct Side {
+    /// The head under way.
+    head: Vec<u8>,
+    /// Where in it the line under way begins.
+    line: usize,
+    /// Bytes of a body that are to come.
+    body_left: usize,
 }
 
 impl Stream {
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-        let waiting = &mut self.waiting[usize::from(!to_server)];
-        waiting.extend_from_slice(bytes);
-        while let Some(end) = memchr::memmem::find(waiting, b"\r\n\r\n").map(|at| at + 4) {
-            let length = fields(&waiting[..end])
-                .find(|(name, _)| name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"l"))
-                .and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse::<usize>().ok())
-                .unwrap_or(0);
-            if waiting.len() < end.saturating_add(length) && length < WAITING_BYTES {
-                break;
-            }
-            message(&waiting[..end], to_server, to);
-            waiting.drain(..end.saturating_add(length).min(waiting.len()));
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
+        let side = &mut self.sides[usize::from(!to_server)];
+        if gap {
+            *side = Side::default();
         }
-        if waiting.len() > WAITING_BYTES {
-            waiting.clear();
+        let mut rest = bytes;
+        loop {
+            let skip = side.body_left.min(rest.len());
+            side.body_left -= skip;
+            let Some(part) = rest[skip..].split_inclusive(|byte| *byte == b'\n').next() else { return };
+            rest = &rest[skip + part.len()..];
+            side.add(part, to_server, to);
+        }
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.sides.iter().map(|side| side.head.capacity()).sum()
+    }
+}
+
+impl Side {
+    /// Takes bytes up to the end of a line. A head is complete with an empty line; of a long one what there was room for is read.
+    fn add(&mut self, part: &[u8], to_server: bool, to: &mut Transactions) {
+        let room = SIP_HEAD_BYTES - self.head.len();
+        self.head.extend_from_slice(&part[..part.len().min(room)]);
+        if part.last() != Some(&b'\n') {
+            return;
+        }
+        let is_first = self.line == 0;
+        let is_over = matches!(self.head[self.line..], [b'\n'] | [b'\r', b'\n']) || part.len() >= room;
+        self.line = self.head.len();
+        if !is_first && !is_over {
+            return;
+        }
+        let found = head(&self.head);
+        if let Some(head) = found.as_ref().filter(|_| is_over) {
+            message(head, to_server, to);
+            self.body_left = head.body_len().unwrap_or(0);
+        }
+        if found.is_none() || is_over {
+            (self.head, self.line) = (Vec::new(), 0);
         }
     }
 }
 
-/// Words that requests begin with, and responses.
-pub(super) const BEGINS: &[&[u8]] = &[
-    b"INVITE ",
-    b"REGISTER ",
-    b"ACK ",
-    b"BYE ",
-    b"CANCEL ",
-    b"OPTIONS sip",
-    b"SIP/2.0 ",
-    b"SUBSCRIBE ",
-    b"NOTIFY ",
-    b"MESSAGE ",
-    b"PUBLISH ",
-    b"UPDATE ",
-    b"PRACK ",
-    b"REFER ",
-    b"INFO ",
-];
-
-fn fields(message: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    message.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
-        let colon = memchr::memchr(b':', line)?;
-        Some((line[..colon].trim_ascii(), line[colon + 1..].trim_ascii()))
-    })
+/// Do these bytes begin with a message? Of a first line without an end what is asked for shows it.
+pub(super) fn begins(bytes: &[u8]) -> Says {
+    if bytes.contains(&b'\n') {
+        return if head(bytes).is_some() { Says::Is(App::Sip) } else { Says::No };
+    }
+    let mut words = bytes.split(|byte| *byte == b' ');
+    let (word, next) = (words.next(), words.next().unwrap_or_default());
+    let is_asked = |scheme: &&[u8]| next.get(..scheme.len()).is_some_and(|found| found.eq_ignore_ascii_case(scheme));
+    match may_begin(bytes) {
+        true if word == Some(b"SIP/2.0") || [&b"sip:"[..], b"sips:", b"tel:"].iter().any(is_asked) => {
+            Says::Is(App::Sip)
+        }
+        true => Says::More,
+        false => Says::No,
+    }
 }
 
-/// Takes a message.
-pub(super) fn message(bytes: &[u8], to_server: bool, to: &mut Transactions) {
-    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let mut words = line.splitn(3, |byte| *byte == b' ');
-    let (Some(first), Some(second), Some(third)) = (words.next(), words.next(), words.next()) else { return };
+/// Takes a datagram.
+pub(super) fn datagram(bytes: &[u8], to_server: bool, to: &mut Transactions) {
+    if let Some(head) = head(bytes) {
+        message(&head, to_server, to);
+    }
+}
+
+fn message(head: &Head<'_>, to_server: bool, to: &mut Transactions) {
     let one = to.begin(App::Sip);
     let id = one.id;
     one.complete = [true; 2];
-    if first.starts_with(b"SIP/") {
-        one.put_copy(Buffer::SIP_RESPONSE_LINE, to_server, line);
-        one.put_copy(Buffer::SIP_PROTOCOL, to_server, first);
-        one.put_copy(Buffer::SIP_STAT_CODE, to_server, second);
-        one.put_copy(Buffer::SIP_STAT_MSG, to_server, third);
-    } else {
-        one.put_copy(Buffer::SIP_REQUEST_LINE, to_server, line);
-        one.put_copy(Buffer::SIP_METHOD, to_server, first);
-        one.put_copy(Buffer::SIP_URI, to_server, second);
-        one.put_copy(Buffer::SIP_PROTOCOL, to_server, third);
+    let mut put = |buffer: Buffer, bytes: &[u8]| one.put_copy(buffer, to_server, bytes);
+    match head.start {
+        Start::Request { method, uri, version } => {
+            put(Buffer::SIP_REQUEST_LINE, head.line);
+            put(Buffer::SIP_METHOD, method);
+            put(Buffer::SIP_URI, uri);
+            put(Buffer::SIP_PROTOCOL, version);
+        }
+        Start::Response { version, code, reason } => {
+            put(Buffer::SIP_RESPONSE_LINE, head.line);
+            put(Buffer::SIP_PROTOCOL, version);
+            put(Buffer::SIP_STAT_CODE, code);
+            put(Buffer::SIP_STAT_MSG, reason);
+        }
     }
-    let head = memchr::memmem::find(bytes, b"\r\n\r\n").map_or(bytes, |end| &bytes[..end]);
-    for (name, value) in fields(head) {
-        let buffer = match &name.to_ascii_lowercase()[..] {
-            b"from" | b"f" => Buffer::SIP_FROM,
-            b"to" | b"t" => Buffer::SIP_TO,
-            b"via" | b"v" => Buffer::SIP_VIA,
-            b"user-agent" => Buffer::SIP_USER_AGENT,
-            b"content-type" | b"c" => Buffer::SIP_CONTENT_TYPE,
-            b"content-length" | b"l" => Buffer::SIP_CONTENT_LENGTH,
-            _ => continue,
-        };
-        one.put_copy(buffer, to_server, value);
+    for (name, value) in head.fields() {
+        match &name.to_ascii_lowercase()[..] {
+            b"from" | b"f" => put(Buffer::SIP_FROM, value),
+            b"to" | b"t" => put(Buffer::SIP_TO, value),
+            b"via" | b"v" => put(Buffer::SIP_VIA, value),
+            b"user-agent" => put(Buffer::SIP_USER_AGENT, value),
+            b"content-type" | b"c" => put(Buffer::SIP_CONTENT_TYPE, value),
+            b"content-length" | b"l" => put(Buffer::SIP_CONTENT_LENGTH, value),
+            _ => {}
+        }
     }
     to.change(id, to_server);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The URIs and receivers that rules see of a stream.
+    fn check(stream: &[u8], expected: &[&str]) {
+        for size in [1, 5, stream.len()] {
+            let (mut reader, mut to) = (Stream::default(), Transactions::default());
+            stream.chunks(size).for_each(|piece| reader.feed(piece, true, false, &mut to));
+            let seen = (0..9).filter_map(|id| to.find(id));
+            let seen = seen.flat_map(|one| one.all(Buffer::SIP_URI, true).chain(one.all(Buffer::SIP_TO, true)));
+            let seen: Vec<_> = seen.map(String::from_utf8_lossy).collect();
+            assert_eq!(seen, expected, "by {size}");
+            assert!(reader.kept_bytes() <= 2 * SIP_HEAD_BYTES);
+        }
+    }
+
+    #[test]
+    fn messages_of_a_stream() {
+        check(
+            b"INVITE sip:a SIP/2.0\r\nt: x\r\nl: 4\r\n\r\nbody\r\n\r\nBYE sip:b SIP/2.0\nTo: y\n\n",
+            &["sip:a", "x", "sip:b", "y"],
+        );
+        let long = [&b"INVITE sip:a SIP/2.0\r\nt: x\r\n"[..], &b"v: z\r\n".repeat(20_000), b"\r\n"].concat();
+        check(&long, &["sip:a", "x"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes(bytes: Vec<u8>, size in 1usize..20) {
+            let (mut reader, mut to) = (Stream::default(), Transactions::default());
+            let bytes = [b"INVITE sip:a SIP/2.0\r\nl: ", &bytes[..]].concat();
+            bytes.chunks(size).for_each(|piece| reader.feed(piece, true, false, &mut to));
+            let _ = begins(&bytes[..size.min(bytes.len())]);
+        }
+    }
+
+    #[test]
+    fn beginnings() {
+        let check = |bytes: &[u8], says: Says| assert_eq!(begins(bytes), says, "{bytes:?}");
+        check(b"SIP/2.0 200 OK\r\n", Says::Is(App::Sip));
+        check(b"FOO tel:1 SIP/2.0\r\nx", Says::Is(App::Sip));
+        check(b"OPTIONS SIP:a@", Says::Is(App::Sip));
+        check(b"OPTIONS / HTTP/1.1\r\n", Says::No);
+        check(b"INV", Says::More);
+        check(b"220 mail", Says::No);
+    }
 }

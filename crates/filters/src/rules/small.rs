@@ -1,54 +1,43 @@
 //! Protocols of datagrams of which rules look at a few fields: SNMP, NTP, TFTP, IKE.
 
-use super::der::node;
 use super::transactions::Transactions;
 use crate::parts::json_text;
+use packet::der::{Der, tag};
 use packet::ike::{Message, kind};
 use rules::names::{App, Buffer, Number};
 
 /// Is it a message of SNMP: a sequence that begins with a version?
 pub(super) fn is_snmp(payload: &[u8]) -> bool {
-    node(payload).is_some_and(|(tag, inner, _)| {
-        tag == 0x30 && node(inner).is_some_and(|(tag, version, _)| tag == 2 && matches!(version, [0 | 1 | 3]))
-    })
+    let version = Der(payload).expect(tag::SEQUENCE).and_then(|inner| Der(inner).expect(tag::INTEGER));
+    matches!(version, Some([0 | 1 | 3]))
 }
 
 /// A message of SNMP (RFC 1157, RFC 3416, RFC 3412).
 pub(super) fn snmp(payload: &[u8], to_server: bool, to: &mut Transactions) {
-    let Some((0x30, inner, _)) = node(payload) else { return };
-    let Some((2, &[version], rest)) = node(inner) else { return };
+    let mut message = Der(Der(payload).expect(tag::SEQUENCE).unwrap_or_default());
+    let Some(&[version]) = message.expect(tag::INTEGER) else { return };
     let one = to.begin(App::Snmp);
     let id = one.id;
     one.complete = [true; 2];
     one.put_number(Number::SNMP_VERSION, to_server, if version == 3 { 3 } else { u64::from(version) + 1 });
-    if version == 3 {
-        if let Some((_, security)) = node(rest).and_then(|(_, _, rest)| node(rest)).map(|(tag, inner, _)| (tag, inner))
-            && let Some((_, parameters, _)) = node(security)
-        {
-            // Engine, boots, time, user.
-            let user = node(parameters).and_then(|(_, _, rest)| node(rest)).and_then(|(_, _, rest)| node(rest));
-            if let Some((_, user, _)) = user.and_then(|(_, _, rest)| node(rest)) {
-                one.put_copy(Buffer::SNMP_USM, to_server, user);
-            }
+    let pdu = if version == 3 {
+        // Data of all, then security, a string of DER: engine, boots, time, user.
+        let security = message.nth(1).and_then(|(_, security)| Der(security).next());
+        if let Some((_, user)) = security.and_then(|(_, parameters)| Der(parameters).nth(3)) {
+            one.put_copy(Buffer::SNMP_USM, to_server, user);
         }
-        if let Some((0x30, scoped, _)) =
-            node(rest).and_then(|(_, _, rest)| node(rest)).and_then(|(_, _, rest)| node(rest))
-            && let Some((tag, _, _)) =
-                node(scoped).and_then(|(_, _, rest)| node(rest)).and_then(|(_, _, rest)| node(rest))
-        {
-            one.put_number(Number::SNMP_PDU_TYPE, to_server, u64::from(tag & 0x1f));
+        message.expect(tag::SEQUENCE).and_then(|scoped| Der(scoped).nth(2))
+    } else {
+        if let Some((_, community)) = message.next() {
+            one.put_copy(Buffer::SNMP_COMMUNITY, to_server, community);
         }
-    } else if let Some((_, community, rest)) = node(rest) {
-        one.put_copy(Buffer::SNMP_COMMUNITY, to_server, community);
-        if let Some((tag, pdu, _)) = node(rest) {
-            one.put_number(Number::SNMP_PDU_TYPE, to_server, u64::from(tag & 0x1f));
-            if tag & 0x1f == 4 {
-                // Enterprise, agent, generic trap.
-                let trap = node(pdu).and_then(|(_, _, rest)| node(rest)).and_then(|(_, _, rest)| node(rest));
-                if let Some((_, &[trap], _)) = trap {
-                    one.put_number(Number::SNMP_TRAP_TYPE, to_server, trap.into());
-                }
-            }
+        message.next()
+    };
+    if let Some((tag, pdu)) = pdu {
+        one.put_number(Number::SNMP_PDU_TYPE, to_server, u64::from(tag & 0x1f));
+        // Enterprise, agent, generic trap.
+        if let Some((_, &[trap])) = Der(pdu).nth(2).filter(|_| version != 3 && tag & 0x1f == 4) {
+            one.put_number(Number::SNMP_TRAP_TYPE, to_server, trap.into());
         }
     }
     to.change(id, to_server);
@@ -113,9 +102,18 @@ pub(super) fn is_tftp(payload: &[u8]) -> bool {
     matches!(payload, [0, 1 | 2, rest @ ..] if rest.iter().filter(|byte| **byte == 0).count() >= 2)
 }
 
+/// The first message of TFTP; the others go to another port.
+pub(super) fn tftp(payload: &[u8], to_server: bool, to: &mut Transactions) {
+    let one = to.begin(App::Tftp);
+    let id = one.id;
+    one.complete = [true; 2];
+    one.message = payload.to_vec();
+    to.change(id, to_server);
+}
+
 /// A message of Kerberos 5 (RFC 4120), whose tag says what it is.
 pub(super) fn is_krb5(payload: &[u8]) -> bool {
-    node(payload).is_some_and(|(tag, inner, _)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
+    Der(payload).next().is_some_and(|(tag, inner)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
 }
 
 /// The same, of which the end is still to come.
@@ -147,11 +145,16 @@ impl Krb5 {
             waiting.drain(..4 + length);
         }
     }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.waiting.iter().map(Vec::capacity).sum()
+    }
 }
 
 /// Takes a message.
 pub(super) fn krb5(payload: &[u8], to_server: bool, to: &mut Transactions) {
-    let Some((tag, _, _)) = node(payload).filter(|_| is_krb5(payload)) else { return };
+    let Some((tag, _)) = Der(payload).next().filter(|_| is_krb5(payload)) else { return };
     let one = to.begin(App::Krb5);
     let id = one.id;
     one.complete = [true; 2];
@@ -164,6 +167,7 @@ pub(super) fn dhcp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some(mut options) = payload.get(240..) else { return };
     let one = to.begin(App::Dhcp);
     let id = one.id;
+    one.message = payload.to_vec();
     one.complete = [true; 2];
     while let &[kind, ref rest @ ..] = options {
         if kind == 0 {

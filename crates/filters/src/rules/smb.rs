@@ -342,7 +342,7 @@ mod tests {
             };
             say(&tree, true, &mut to);
             say(&message(3, 1, true, &[16, 0, 2, 0]), false, &mut to);
-            let share = to.latest().unwrap();
+            let share = to.last().unwrap();
             assert_eq!(share.first(Buffer::SMB_NAMED_PIPE, true), Some(&b"ab"[..]));
             // Another share, which has files.
             say(&tree, true, &mut to);
@@ -351,7 +351,7 @@ mod tests {
             say(&message(5, 2, true, &created), false, &mut to);
             say(&message(9, 3, false, &write(0, b"one ")), true, &mut to);
             say(&message(9, 4, false, &write(2, b"e two")), true, &mut to);
-            let file = to.latest().unwrap();
+            let file = to.last().unwrap();
             assert_eq!(file.first(Buffer::FILE_NAME, true), Some(&b"fx"[..]));
             assert_eq!(file.first(Buffer::FILE_DATA, true), Some(&b"one two"[..]));
             assert_eq!(file.events, [("smb.file_overlap", true), ("smb.file_overlap", false)]);

@@ -1,182 +1,354 @@
 //! SMTP for rules: a transaction for each mail, with its sender, its receivers, its head and its attached files.
+//!
+//! A mail begins with DATA, or comes in chunks (BDAT), if the server wants it. Rules see it at once. Until the server has said so,
+//! a copy is kept: what a server has refused are commands, and is read again as such.
 
-use super::lines::Lines;
-use super::mime::Mime;
+use super::mime::{self, Mime};
 use super::transactions::Transactions;
+use crate::parts::carry::Carried;
+use crate::parts::text_lines::TextLines;
+use crate::smtp::dots::Dots;
+use base::limits::TEXT_LINE_BYTES;
+use packet::reply;
+use packet::smtp::{Command, command};
 use rules::names::{App, Buffer};
 
-/// The type of the record that TLS begins with.
-const HANDSHAKE: u8 = 22;
+/// Bytes of a mail that are kept until the server wants it.
+const HELD_BYTES: usize = 64 << 10;
 
-/// Bytes of a command and of a reply at most (RFC 5321, 4.5.3.1).
+/// Bytes of a command and of a line of a reply at most, without the line's end (RFC 5321, 4.5.3.1).
 const COMMAND_BYTES: usize = 510;
 const REPLY_BYTES: usize = 510;
 
+/// The content type of a handshake record, which TLS begins with.
+const HANDSHAKE: u8 = 22;
+
+/// Verbs that the parser takes for [`Command::Other`], or that may stand there with arguments it cannot read.
+const OTHER_VERBS: [&[u8]; 18] = [
+    b"ATRN",
+    b"AUTH",
+    b"BDAT",
+    b"BURL",
+    b"ETRN",
+    b"EXPN",
+    b"HELP",
+    b"MAIL",
+    b"NOOP",
+    b"QUIT",
+    b"RCPT",
+    b"SAML",
+    b"SEND",
+    b"SOML",
+    b"TURN",
+    b"VRFY",
+    b"XCLIENT",
+    b"XFORWARD",
+];
+
 /// A connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Stream {
-    lines: [Lines; 2],
+    lines: [TextLines; 2],
+    carried: Carried,
     helo: Vec<u8>,
     current: Option<u64>,
+    phase: Phase,
     /// The mail under way.
     mail: Option<Box<Mime>>,
-    /// Bytes of a chunk of BDAT that are still to come.
-    chunk: usize,
-    /// The command whose reply is awaited is DATA.
-    asks_data: bool,
-    /// The server has greeted, and commands wait for this many replies.
-    greeted: bool,
-    commands: u64,
-    /// The client's first bytes behind STARTTLS are no TLS, or were looked at.
+    /// Commands whose reply has not come.
+    waiting: u32,
+    /// The server has not said whether it wants the mail.
+    asked: Option<Asked>,
+    /// A reply came: the first one may be a greeting, which no command asks for.
+    is_greeted: bool,
+    /// Replies up to that to STARTTLS, with it.
+    tls_in: Option<u32>,
+    /// The server has agreed to TLS.
+    tls_may_come: bool,
+    /// The server has agreed to TLS, and the client's first bytes behind that were no TLS. The reader of this field clears it.
     pub is_no_tls: bool,
-    checked_tls: bool,
-    /// What follows is encrypted.
-    over: bool,
-    starts_tls: bool,
+    /// The transaction of a chunk that has just ended: the next line has to be a command.
+    behind_chunk: Option<u64>,
+    /// Commands of the client may be missing: a reply without a command says nothing.
+    are_commands_missing: bool,
+}
+
+/// What a mail was announced by.
+#[derive(Debug)]
+struct Asked {
+    /// Replies up to the one that decides, with it.
+    replies: u32,
+    is_chunk: bool,
+    /// What has come behind the announcement.
+    held: Vec<u8>,
+}
+
+/// What the client sends.
+#[derive(Clone, Copy, Debug, Default)]
+enum Phase {
+    /// Lines with commands.
+    #[default]
+    Commands,
+    /// A mail up to a line with a dot.
+    Data(Dots),
+    /// Bytes of a mail.
+    Chunk { bytes_left: u64, is_last: bool },
+    /// What is encrypted.
+    Over,
+}
+
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream {
+            lines: Default::default(),
+            carried: Carried::new(2 * TEXT_LINE_BYTES),
+            helo: Vec::new(),
+            current: None,
+            phase: Phase::default(),
+            mail: None,
+            waiting: 0,
+            asked: None,
+            is_greeted: false,
+            tls_in: None,
+            tls_may_come: false,
+            is_no_tls: false,
+            behind_chunk: None,
+            are_commands_missing: false,
+        }
+    }
 }
 
 impl Stream {
-    pub fn feed(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) {
-        if self.over {
-            if to_server && !std::mem::replace(&mut self.checked_tls, true) {
-                self.is_no_tls = bytes.first() != Some(&HANDSHAKE);
-            }
-            return;
+    /// Takes bytes of a side, before which `gap` bytes are missing.
+    pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: u32, to: &mut Transactions) {
+        if gap > 0 {
+            self.gap(to_server, gap);
         }
-        let mut lines = std::mem::take(&mut self.lines[usize::from(!to_server)]);
-        lines.each(bytes, |line| if to_server { self.command(line, to) } else { self.reply(line, to) });
-        self.lines[usize::from(!to_server)] = lines;
+        if to_server { self.client(bytes, to) } else { self.server(bytes, to) }
     }
 
     /// The stream ends.
     pub fn end(&mut self, to: &mut Transactions) {
-        if let Some(mut mail) = self.mail.take()
-            && let Some(id) = self.current.take()
-        {
-            mail.end(id, to);
+        self.end_mail(to);
+        if let Some(id) = self.current.take() {
             to.complete(id, true);
         }
     }
 
-    fn reply(&mut self, line: &[u8], to: &mut Transactions) {
-        let is_code = line.get(..3).is_some_and(|code| code.iter().all(u8::is_ascii_digit));
-        if line.len() > REPLY_BYTES {
-            self.odd("smtp.max_reply_line_len_exceeded", false, to);
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        let held = self.asked.as_ref().map_or(0, |asked| asked.held.capacity());
+        self.carried.bytes() + self.helo.len() + held + self.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
+    }
+
+    fn gap(&mut self, to_server: bool, gap: u32) {
+        if to_server {
+            self.behind_chunk = None;
+            let is_inside = matches!(self.phase, Phase::Chunk { bytes_left, .. } if bytes_left >= gap.into());
+            self.are_commands_missing |= !is_inside;
         }
-        if !is_code {
-            self.odd("smtp.invalid_reply", false, to);
+        match &mut self.phase {
+            Phase::Data(dots) if to_server => *dots = Dots::Inside,
+            Phase::Chunk { bytes_left, .. } if to_server => *bytes_left = bytes_left.saturating_sub(gap.into()),
+            _ => self.lines[usize::from(!to_server)].lose(&mut self.carried),
         }
-        let is_last = line.get(3) != Some(&b'-');
-        if !self.greeted {
-            self.greeted = is_last;
-            if !line.starts_with(b"220") {
+    }
+
+    fn client(&mut self, bytes: &[u8], to: &mut Transactions) {
+        if let Some(asked) = &mut self.asked {
+            let room = HELD_BYTES - asked.held.len();
+            asked.held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match &mut self.phase {
+                Phase::Over => return,
+                Phase::Commands if std::mem::take(&mut self.tls_may_come) => match rest[0] {
+                    HANDSHAKE => self.phase = Phase::Over,
+                    _ => self.is_no_tls = true,
+                },
+                Phase::Commands => {
+                    let mut whole = Vec::new();
+                    let line = self.lines[0].next(&mut rest, &mut whole, &mut self.carried);
+                    let Some(line) = line.map(<[u8]>::to_vec) else { return };
+                    self.command(&line, rest, to);
+                }
+                Phase::Data(dots) => {
+                    let step = dots.step(rest);
+                    let (body, behind) = rest.split_at(step.body);
+                    rest = &behind[step.skip..];
+                    if step.is_return {
+                        self.give(b"\r", to);
+                    }
+                    self.give(body, to);
+                    if step.is_end {
+                        self.phase = Phase::Commands;
+                        self.waiting = self.waiting.saturating_add(1);
+                        self.end_mail(to);
+                    }
+                }
+                Phase::Chunk { bytes_left, is_last } => {
+                    let len = rest.len().min(usize::try_from(*bytes_left).unwrap_or(usize::MAX));
+                    *bytes_left -= len as u64;
+                    let (is_over, is_last) = (*bytes_left == 0, *is_last);
+                    let (body, behind) = rest.split_at(len);
+                    rest = behind;
+                    self.give(body, to);
+                    if is_over {
+                        self.end_chunk(is_last, to);
+                        // The chunk ended in a gap, and what follows may be the middle of a line.
+                        self.behind_chunk.take_if(|_| len == 0);
+                    }
+                }
+            }
+        }
+    }
+
+    fn server(&mut self, bytes: &[u8], to: &mut Transactions) {
+        if matches!(self.phase, Phase::Over) {
+            return;
+        }
+        let (mut rest, mut whole) = (bytes, Vec::new());
+        while let Some(line) = self.lines[1].next(&mut rest, &mut whole, &mut self.carried) {
+            if line.len() > REPLY_BYTES {
+                self.odd("smtp.max_reply_line_len_exceeded", false, to);
+            }
+            let line = reply::line(line);
+            if line.code.is_none() {
+                self.odd("smtp.invalid_reply", false, to);
+            }
+            if !self.is_greeted && line.code != Some(220) {
                 self.odd("smtp.no_server_welcome_message", false, to);
             }
-        } else if is_last {
-            match self.commands.checked_sub(1) {
-                Some(left) => self.commands = left,
-                None => self.odd("smtp.unable_to_match_reply_with_request", false, to),
+            let Some(code) = line.code.filter(|_| line.is_last) else { continue };
+            let is_first = !std::mem::replace(&mut self.is_greeted, true);
+            if is_first && code == 220 {
+                continue;
+            }
+            if self.waiting == 0 && !is_first && !self.are_commands_missing {
+                self.odd("smtp.unable_to_match_reply_with_request", false, to);
+            }
+            self.waiting = self.waiting.saturating_sub(1);
+            self.tls_in = self.tls_in.map(|replies| replies - 1);
+            if self.tls_in.take_if(|replies| *replies == 0).is_some() {
+                self.tls_may_come = code == 220;
+                if !self.tls_may_come {
+                    self.odd("smtp.tls_rejected", false, to);
+                }
+            }
+            let Some(asked) = &mut self.asked else { continue };
+            // Only a mail that may come is answered so: replies before it are not waited for.
+            asked.replies = if code == 354 { 0 } else { asked.replies.saturating_sub(1) };
+            if asked.replies > 0 {
+                continue;
+            }
+            let Some(Asked { is_chunk, held, .. }) = self.asked.take() else { continue };
+            // A chunk comes wanted or not, unless the server does not know the command.
+            let is_refused = if is_chunk { matches!(code, 500..=502) } else { code >= 400 };
+            if is_refused {
+                if !is_chunk {
+                    self.odd("smtp.data_command_rejected", false, to);
+                }
+                // What did not fit into the copy may have been commands as well.
+                self.are_commands_missing |= held.len() >= HELD_BYTES;
+                (self.mail, self.phase, self.waiting, self.behind_chunk) = (None, Phase::Commands, 0, None);
+                self.lines[0].clear(&mut self.carried);
+                self.client(&held, to);
             }
         }
-        if std::mem::take(&mut self.asks_data) && matches!(line.first(), Some(b'4' | b'5')) {
-            self.odd("smtp.data_command_rejected", false, to);
-            self.mail = None;
+    }
+
+    /// A line of the client; `rest` stands behind it.
+    fn command(&mut self, line: &[u8], rest: &[u8], to: &mut Transactions) {
+        self.waiting = self.waiting.saturating_add(1);
+        let behind_chunk = self.behind_chunk.take();
+        if let Some(chunk) = behind_chunk.filter(|_| !is_command(line)) {
+            // The chunk's mail may be over, and its transaction shown and forgotten.
+            let id = if to.find(chunk).is_some() { chunk } else { self.transaction(to) };
+            put_event("smtp.bdat_chunk_len_exceeded", true, id, to);
         }
-        self.over |= self.starts_tls && line.starts_with(b"220");
-        if self.starts_tls && !self.over {
-            self.odd("smtp.tls_rejected", false, to);
+        if line.len() > COMMAND_BYTES {
+            self.odd("smtp.max_command_line_len_exceeded", true, to);
         }
-        self.starts_tls = false;
+        match command(line) {
+            Command::Hello(name) => {
+                self.helo = name.to_vec();
+                self.current = None;
+                self.transaction(to);
+            }
+            Command::MailFrom(path) => {
+                // A mail begins a transaction, unless the greeting has just begun it.
+                let one = self.current.and_then(|id| to.get(id));
+                if one.is_some_and(|one| one.first(Buffer::SMTP_MAIL_FROM, true).is_some()) {
+                    self.current = None;
+                }
+                self.put(Buffer::SMTP_MAIL_FROM, path, to);
+            }
+            Command::RcptTo(path) => self.put(Buffer::SMTP_RCPT_TO, path, to),
+            Command::Data => {
+                self.begin_mail(false, rest, to);
+                self.phase = Phase::Data(Dots::default());
+            }
+            Command::Chunk { bytes, is_last } => {
+                self.begin_mail(true, rest, to);
+                self.phase = Phase::Chunk { bytes_left: bytes, is_last };
+                if bytes == 0 {
+                    self.end_chunk(is_last, to);
+                }
+            }
+            Command::Reset => {
+                self.mail = None;
+                if let Some(id) = self.current.take() {
+                    to.complete(id, true);
+                }
+            }
+            Command::StartTls => self.tls_in = Some(self.waiting),
+            Command::Other => {}
+        }
+    }
+
+    fn put(&mut self, buffer: Buffer, path: &[u8], to: &mut Transactions) {
+        let id = self.transaction(to);
+        if let Some(one) = to.get(id) {
+            one.put_copy(buffer, true, path);
+        }
+        to.change(id, true);
+    }
+
+    fn begin_mail(&mut self, is_chunk: bool, rest: &[u8], to: &mut Transactions) {
+        self.transaction(to);
+        self.mail.get_or_insert_default();
+        if self.asked.is_none() {
+            let held = rest[..rest.len().min(HELD_BYTES)].to_vec();
+            self.asked = Some(Asked { replies: self.waiting, is_chunk, held });
+        }
+    }
+
+    fn give(&mut self, bytes: &[u8], to: &mut Transactions) {
+        if let (Some(mail), Some(id)) = (&mut self.mail, self.current) {
+            mail.feed(bytes, &mut |found| mime::put(&found, id, to));
+        }
+    }
+
+    fn end_chunk(&mut self, is_last: bool, to: &mut Transactions) {
+        self.phase = Phase::Commands;
+        self.behind_chunk = self.current;
+        if is_last {
+            self.end_mail(to);
+        }
+    }
+
+    fn end_mail(&mut self, to: &mut Transactions) {
+        if let (Some(mut mail), Some(id)) = (self.mail.take(), self.current.take()) {
+            mail.end(&mut |found| mime::put(&found, id, to));
+            to.complete(id, true);
+        }
     }
 
     /// Says that something is odd, once for each mail.
     fn odd(&mut self, event: &'static str, to_server: bool, to: &mut Transactions) {
         let id = self.transaction(to);
-        if let Some(one) = to.get(id)
-            && !one.events.contains(&(event, to_server))
-        {
-            one.events.push((event, to_server));
-        }
-        to.change(id, to_server);
-    }
-
-    fn command(&mut self, line: &[u8], to: &mut Transactions) {
-        if self.over {
-            return;
-        }
-        if self.chunk > 0 {
-            // A chunk ends where its length says, and commands follow (RFC 3030, 2).
-            let taken = line.len() + 2;
-            if taken > self.chunk {
-                self.odd("smtp.bdat_chunk_len_exceeded", true, to);
-            }
-            self.chunk = self.chunk.saturating_sub(taken);
-            return;
-        }
-        if let Some(mail) = &mut self.mail {
-            let Some(id) = self.current else { return };
-            if line == b"." {
-                mail.end(id, to);
-                self.mail = None;
-                self.current = None;
-                self.commands += 1;
-                to.complete(id, true);
-            } else {
-                mail.line(line.strip_prefix(b".").unwrap_or(line), id, to);
-            }
-            return;
-        }
-        let word = line.split(|byte| *byte == b' ').next().unwrap_or_default().to_ascii_uppercase();
-        let rest = line.get(word.len()..).unwrap_or_default().trim_ascii();
-        self.commands += 1;
-        if line.len() > COMMAND_BYTES {
-            self.odd("smtp.max_command_line_len_exceeded", true, to);
-        }
-        match &word[..] {
-            b"EHLO" | b"HELO" => {
-                self.helo = rest.to_vec();
-                self.current = None;
-                self.transaction(to);
-            }
-            b"MAIL" => {
-                // A mail begins a transaction, unless the greeting has just begun it.
-                let begun = self
-                    .current
-                    .and_then(|id| to.get(id))
-                    .is_some_and(|one| one.first(Buffer::SMTP_MAIL_FROM, true).is_none());
-                if !begun {
-                    self.current = None;
-                }
-                let id = self.transaction(to);
-                if let Some(one) = to.get(id) {
-                    one.put_copy(Buffer::SMTP_MAIL_FROM, true, path(rest));
-                }
-                to.change(id, true);
-            }
-            b"RCPT" => {
-                let id = self.transaction(to);
-                if let Some(one) = to.get(id) {
-                    one.put_copy(Buffer::SMTP_RCPT_TO, true, path(rest));
-                }
-                to.change(id, true);
-            }
-            b"BDAT" => {
-                let size = rest.split(|byte| *byte == b' ').next().and_then(|text| std::str::from_utf8(text).ok());
-                self.chunk = size.and_then(|text| text.parse().ok()).unwrap_or(0);
-            }
-            b"DATA" => {
-                self.asks_data = true;
-                self.transaction(to);
-                self.mail = Some(Box::default());
-            }
-            b"RSET" => {
-                if let Some(id) = self.current.take() {
-                    to.complete(id, true);
-                }
-            }
-            b"STARTTLS" => self.starts_tls = true,
-            _ => {}
-        }
+        put_event(event, to_server, id, to);
     }
 
     fn transaction(&mut self, to: &mut Transactions) -> u64 {
@@ -195,10 +367,185 @@ impl Stream {
     }
 }
 
-/// The path behind `FROM:` or `TO:`, without parameters.
-fn path(rest: &[u8]) -> &[u8] {
-    let at = memchr::memchr(b':', rest).map_or(0, |at| at + 1);
-    let path = rest[at..].trim_ascii();
-    let end = memchr::memchr(b'>', path).map_or(path.len(), |end| end + 1);
-    &path[..end]
+/// Adds an event to a transaction that does not have it.
+fn put_event(event: &'static str, to_server: bool, id: u64, to: &mut Transactions) {
+    if let Some(one) = to.get(id)
+        && !one.events.contains(&(event, to_server))
+    {
+        one.events.push((event, to_server));
+        to.change(id, to_server);
+    }
+}
+
+/// Does the line begin with a verb of SMTP?
+fn is_command(line: &[u8]) -> bool {
+    let verb = line.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
+    command(line) != Command::Other || OTHER_VERBS.iter().any(|other| verb.eq_ignore_ascii_case(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of it when the client (`C`) and the server (`S`) say these lines, each in pieces of this size.
+    fn talk(said: &[&str], size: usize) -> (Stream, Transactions) {
+        let (mut stream, mut to) = (Stream::default(), Transactions::default());
+        for text in said {
+            let (side, text) = text.split_at(1);
+            let bytes = text.replace('\n', "\r\n").into_bytes();
+            bytes.chunks(size).for_each(|piece| stream.feed(piece, side == "C", 0, &mut to));
+        }
+        stream.end(&mut to);
+        assert!(stream.kept_bytes() <= HELD_BYTES + 2 * TEXT_LINE_BYTES);
+        (stream, to)
+    }
+
+    /// The buffers that rules see.
+    fn run(said: &[&str], size: usize) -> Vec<String> {
+        let (_, to) = talk(said, size);
+        let mut found = Vec::new();
+        for one in (0..9).filter_map(|id| to.find(id)) {
+            for buffer in [Buffer::SMTP_MAIL_FROM, Buffer::EMAIL_SUBJECT, Buffer::FILE_NAME, Buffer::FILE_DATA] {
+                found.extend(one.all(buffer, true).map(|bytes| String::from_utf8_lossy(bytes).into_owned()));
+            }
+        }
+        found
+    }
+
+    fn check(said: &[&str], expected: &[&str]) {
+        for size in [1, 3, 1000] {
+            assert_eq!(run(said, size), expected, "{said:?} by {size}");
+        }
+    }
+
+    /// The events of all mails, without `smtp.`, each with the number of its transaction.
+    fn check_events(said: &[&str], expected: &[(u64, &str)]) {
+        for size in [1, 3, 1000] {
+            let (_, to) = talk(said, size);
+            let events =
+                (0..9).filter_map(|id| to.find(id)).flat_map(|one| one.events.iter().map(|event| (one.id, event.0)));
+            let found: Vec<_> = events.map(|(id, event)| (id, event.strip_prefix("smtp.").unwrap())).collect();
+            assert_eq!(found, expected, "{said:?} by {size}");
+        }
+    }
+
+    const MAIL: &str = "CSubject: s\nContent-Type: x; name=n\n\nevil\n.\nMAIL FROM:<next>\n";
+
+    #[test]
+    fn a_mail_comes_where_the_server_wants_it() {
+        let said =
+            ["S220 x\n", "CHELO me\n", "S250 x\n", "CMAIL FROM:<a>\nDATA\n", "S250 x\n354 x\n", MAIL, "S250 x\n"];
+        check(&said, &["<a>", "s", "n", "evil\r\n", "<next>"]);
+        // A client may not wait, and of one side alone nothing is known.
+        check(&["CHELO me\nMAIL FROM:<a>\nDATA\n", MAIL], &["<a>", "s", "n", "evil\r\n", "<next>"]);
+    }
+
+    /// What a server has refused are commands.
+    #[test]
+    fn what_is_refused_hides_no_command() {
+        check(
+            &["CHELO me\nDATA\nMAIL FROM:<a>\n", "S220 x\n250-x\n250 x\n", "S503 x\n", "CMAIL FROM:<b>\n"],
+            &["<a>", "<b>"],
+        );
+        check(&["CHELO me\nBDAT 900000\n", "S250 x\n500 x\n", "CMAIL FROM:<a>\n"], &["<a>"]);
+        // A chunk is not wanted, and comes all the same.
+        check(&["CHELO me\nBDAT 17\n", "S250 x\n503 x\n", "CMAIL FROM:<no>\r\nMAIL FROM:<a>\n"], &["<a>"]);
+        // Another refusal came before.
+        let said = ["CHELO me\nRCPT TO:<b>\nDATA\n", "S250 x\n550 x\n", MAIL, "S354 x\n"];
+        check(&said, &["s", "n", "evil\r\n", "<next>"]);
+    }
+
+    /// TLS comes where the server agrees to it, and the client begins with it.
+    #[test]
+    fn what_only_says_that_it_is_encrypted_is_read() {
+        let after = "CMAIL FROM:<a>\n";
+        check(&["CSTARTTLS\n", "S220 greeting\n454 x\n", after], &["<a>"]);
+        check(&["CEHLO me\nSTARTTLS\n", "S220 x\n250 x\n220 x\n", after], &["<a>"]);
+        check(&["CEHLO me\nSTARTTLS\n", "S220 x\n250 x\n454 x\n", "C\x16\n", after], &["<a>"]);
+        check(&["CEHLO me\nSTARTTLS\n", "S220 x\n250 x\n220 x\n", "C\x16\n", after], &[]);
+    }
+
+    #[test]
+    fn what_is_odd_is_said_once_for_each_mail() {
+        let long = "x".repeat(COMMAND_BYTES - 5);
+        let start = ["S220 x\n", "CEHLO me\n", "S250-x\n250 x\n"];
+        let check = |said: &[&str], expected: &[(u64, &str)]| check_events(&[&start[..], said].concat(), expected);
+        check(&["CMAIL FROM:<a>\nDATA\n", "S250 x\n354 x\n", MAIL, "S250 x\n250 x\n", "CQUIT\n", "S221 x\n"], &[]);
+        check(&["CDATA\n", "S503 x\n", "CMAIL FROM:<a>\n", "S250 x\n"], &[(0, "data_command_rejected")]);
+        check(&[&format!("CNOOP {long}\n"), &format!("S250 {long}x\n")], &[]);
+        let (command, answer) = (format!("CNOOP {long}x\nNOOP {long}x\n"), format!("S250-{long}xx\n250 x\n250 x\n"));
+        check(&[&command, &answer], &[(0, "max_command_line_len_exceeded"), (0, "max_reply_line_len_exceeded")]);
+        check(&["S250 x\n250 x\n"], &[(0, "unable_to_match_reply_with_request")]);
+        check(&["CNOOP\n", "Swhat\n999 x\n250 x\n"], &[(0, "invalid_reply")]);
+        check(&["CSTARTTLS\n", "S454 x\n"], &[(0, "tls_rejected")]);
+        // What is encrypted has no lines.
+        check(&["CSTARTTLS\n", "S220 x\n", "C\x16\n\n", "S\x16\n\n"], &[]);
+        // A second mail.
+        let said = ["S250 x\n", "CMAIL FROM:<a>\nMAIL FROM:<b>\n", "S250 x\n250 x\n250 x\n"];
+        check(&said, &[(0, "unable_to_match_reply_with_request"), (1, "unable_to_match_reply_with_request")]);
+        // The first reply is no greeting, and may be for a command.
+        check_events(&["CNOOP\n", "S250 x\n"], &[(0, "no_server_welcome_message")]);
+        check_events(&["S554 x\n"], &[(0, "no_server_welcome_message")]);
+        check_events(&["S220-x\n220 x\n", "CNOOP\n", "S250 x\n"], &[]);
+    }
+
+    #[test]
+    fn behind_a_chunk_stands_a_command() {
+        let start = ["S220 x\n", "CEHLO me\n", "S250 x\n"];
+        let check = |said: &str, expected: &[(u64, &str)]| check_events(&[&start[..], &[said]].concat(), expected);
+        // As in the pcap smtp-rset.
+        check("CMAIL FROM:<a>\nBDAT 11 LAST\nMessage 1\nRSET\nMAIL FROM:<a>\nBDAT 13 LAST\nMessage Two\nquit\n", &[]);
+        check("CMAIL FROM:<a>\nBDAT 0\nBDAT 3\nabcBDAT 0 LAST\nNOOP x\n", &[]);
+        check("CMAIL FROM:<a>\nBDAT 3 LAST\nabcdef\nghi\n", &[(0, "bdat_chunk_len_exceeded")]);
+        check("CMAIL FROM:<a>\nBDAT 3\nabc\nBDAT 0 LAST\n", &[(0, "bdat_chunk_len_exceeded")]);
+    }
+
+    /// Only behind STARTTLS and its reply is TLS missed.
+    #[test]
+    fn a_client_that_goes_on_without_tls() {
+        let said = |reply, first| {
+            let (stream, _) = talk(&["S220 x\n", "CSTARTTLS\n", reply, first], 1000);
+            stream.is_no_tls
+        };
+        assert!(said("S220 x\n", "CEHLO me\n"));
+        assert!(!said("S220 x\n", "C\x16\x03\x01"));
+        assert!(!said("S454 x\n", "CEHLO me\n"));
+        assert!(!said("S220 x\n", "S220 x\n"));
+    }
+
+    /// Of what is missing nothing is said.
+    #[test]
+    fn gaps_are_not_odd() {
+        let (mut stream, mut to) = (Stream::default(), Transactions::default());
+        for (text, to_server, gap) in [
+            (&b"220 x\r\n"[..], false, 0),
+            (b"BDAT 9\r\nabc", true, 0),
+            (b"def\r\n", true, 20),
+            (b"ghi\r\n", true, 0),
+            (b"250 x\r\n250 x\r\n250 x\r\n250 x\r\n", false, 0),
+        ] {
+            stream.feed(text, to_server, gap, &mut to);
+        }
+        assert!((0..9).filter_map(|id| to.find(id)).all(|one| one.events.is_empty()));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes(said: Vec<(bool, Vec<u8>)>, start in 0usize..4) {
+            let (mut stream, mut to) = (Stream::default(), Transactions::default());
+            let start = ["DATA\r\n", "BDAT 9\r\n", "BDAT 9 LAST\r\n", "STARTTLS\r\n"][start];
+            stream.feed(start.as_bytes(), true, 0, &mut to);
+            for (to_server, bytes) in said {
+                let gap = u32::from(bytes.first() == Some(&0));
+                stream.feed(&bytes, to_server, gap, &mut to);
+            }
+            stream.end(&mut to);
+        }
+    }
+
+    #[test]
+    fn chunks() {
+        let chunks = "CMAIL FROM:<a>\nBDAT 37\nSubject: s\nContent-Type: x; name=n\nBDAT 5 LAST\n\n.\nMAIL FROM:<b>\n";
+        check(&["CEHLO me\n", "S250 x\n", chunks], &["<a>", "s", "n", ".\r\n", "<b>"]);
+    }
 }

@@ -2,14 +2,22 @@
 
 use super::transactions::Transactions;
 use crate::parts::fingerprint::append_md5;
+use packet::ssh::{IDENTIFICATION_LIMIT, Offer, PACKET_LIMIT, Stop, identification, opening};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 
 /// Bytes of one side that are kept until its offer is there.
-const KEPT_BYTES: usize = 64 << 10;
+const KEPT_BYTES: usize = IDENTIFICATION_LIMIT + PACKET_LIMIT + 4;
 
-/// Bytes of a banner at most (RFC 4253, 4.2).
+/// Bytes of a banner at most (RFC 4253, 4.2). Longer ones are read, and said to be long.
 const BANNER_BYTES: usize = 255;
+
+/// Bytes of a record that rules look at, at most.
+const RECORD_BYTES: usize = 64 << 10;
+
+/// Kinds of records (RFC 4250, 4.1.2).
+const KEXINIT: u8 = 20;
+const NEWKEYS: u8 = 21;
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -20,93 +28,143 @@ pub(super) struct Stream {
 #[derive(Debug, Default)]
 struct Side {
     bytes: Vec<u8>,
-    /// Records behind the banner that are not encrypted, where rules look at them; `None` behind the last.
-    records: Option<Vec<u8>>,
-    greeted: bool,
+    /// Bytes of them that are needed at least to read on.
+    need: usize,
+    /// Where what is behind the banner begins, once that was read.
+    greeted: Option<usize>,
     done: bool,
+    /// Bytes behind the banner that are no whole record yet, where rules look at records; `None` behind the last of them that is
+    /// not encrypted.
+    records: Option<Vec<u8>>,
 }
 
 impl Stream {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let side = &mut self.sides[usize::from(!to_server)];
-        let looks_at_frames = to.frames && !gap;
-        if side.done && side.records.is_none() {
-            return;
+        let frames = to.frames;
+        side.done |= gap;
+        if gap || !frames {
+            side.records = None;
         }
-        let one = to.only(App::Ssh);
-        let id = one.id;
-        let mut changed = looks_at_frames && side.put_records(bytes, to_server, one);
-        if side.done {
+        if !side.done || side.records.is_some() {
+            let one = to.only(App::Ssh);
+            let id = one.id;
+            let mut changed = side.put_records(bytes, to_server, one);
+            if !side.done {
+                changed |= side.read(bytes, to_server, frames, one);
+            }
             if changed {
                 to.change(id, to_server);
             }
-            return;
         }
-        side.bytes.extend_from_slice(bytes);
-        if !side.greeted
-            && let Some(end) = memchr::memchr(b'\n', &side.bytes)
-        {
-            if end > BANNER_BYTES {
-                one.events.push(("ssh.long_banner", to_server));
-                changed = true;
-            }
-            let line = side.bytes[..end].strip_suffix(b"\r").unwrap_or(&side.bytes[..end]);
-            let mut parts = line.splitn(3, |byte| *byte == b'-');
-            if let (Some(b"SSH"), Some(version), Some(software)) = (parts.next(), parts.next(), parts.next()) {
-                let software = software.split(|byte| *byte == b' ').next().unwrap_or_default();
-                one.put_copy(Buffer::SSH_PROTO, to_server, version);
-                one.put_copy(Buffer::SSH_SOFTWARE, to_server, software);
-                changed = true;
-                side.greeted = true;
-                side.bytes.drain(..=end);
-                if looks_at_frames {
-                    side.records = Some(Vec::new());
-                    let behind = side.bytes.clone();
-                    side.put_records(&behind, to_server, one);
-                }
-            } else {
-                if line.starts_with(b"SSH-") {
-                    one.events.push(("ssh.invalid_banner", to_server));
-                    changed = true;
-                }
-                // Lines may stand before the banner (RFC 4253, 4.2).
-                side.bytes.drain(..=end);
-            }
-        }
-        if side.greeted && side.bytes.len() >= 6 {
-            let length = u32::from_be_bytes([side.bytes[0], side.bytes[1], side.bytes[2], side.bytes[3]]) as usize;
-            if side.bytes[5] != 20 || length > KEPT_BYTES {
-                one.events.push(("ssh.invalid_record", to_server));
-                changed = true;
-                side.done = true;
-            } else if let Some(offer) = side.bytes.get(6..4 + length) {
-                let text = offered(offer, to_server);
-                side.done = true;
-                if let Some(text) = text {
-                    let mut hash = Vec::new();
-                    append_md5(&mut hash, text.as_bytes());
-                    let (string, digest) = if to_server {
-                        (Buffer::SSH_HASSH_STRING, Buffer::SSH_HASSH)
-                    } else {
-                        (Buffer::SSH_HASSH_SERVER_STRING, Buffer::SSH_HASSH_SERVER)
-                    };
-                    one.put_copy(string, to_server, text.as_bytes());
-                    one.put_copy(digest, to_server, &hash);
-                    changed = true;
-                }
-            }
-        }
-        side.done |= gap || side.bytes.len() > KEPT_BYTES;
+        side.done |= side.bytes.len() == KEPT_BYTES;
         if side.done {
             side.bytes = Vec::new();
         }
-        if changed {
-            to.change(id, to_server);
-        }
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        let side = |side: &Side| side.bytes.capacity() + side.records.as_ref().map_or(0, Vec::capacity);
+        self.sides.iter().map(side).sum()
     }
 }
 
 impl Side {
+    /// Takes a piece and reads what comes next; says whether there is anything new.
+    fn read(&mut self, piece: &[u8], to_server: bool, frames: bool, one: &mut Transaction) -> bool {
+        let had = self.bytes.len();
+        self.bytes.extend_from_slice(&piece[..piece.len().min(KEPT_BYTES - had)]);
+        let mut changed = false;
+        if self.greeted.is_none() {
+            let all = self.bytes.len();
+            changed = self.read_banner(to_server, one);
+            if frames && let Some(at) = self.greeted {
+                // The banner ends in this piece, of which the bytes that are kept may be a part.
+                let end = all - self.bytes.len() + at - had;
+                self.records = Some(Vec::new());
+                self.put_records(&piece[end..], to_server, one);
+            }
+        }
+        if self.bytes.len() < self.need {
+            return changed;
+        }
+        self.read_offer(to_server, one) || changed
+    }
+
+    /// Reads the banner, and drops the lines before it; says whether there is anything new.
+    fn read_banner(&mut self, to_server: bool, one: &mut Transaction) -> bool {
+        let (mut from, mut changed) = (0, false);
+        // Any number of lines may stand before the banner (RFC 4253, 4.2).
+        while let Some(end) = memchr::memchr(b'\n', &self.bytes[from..]) {
+            let rest = &self.bytes[from..];
+            if end > BANNER_BYTES {
+                put_event(one, "ssh.long_banner", to_server);
+                changed = true;
+            }
+            if rest.starts_with(b"SSH-") {
+                changed = true;
+                if let Ok((said, at)) = identification(rest) {
+                    one.put_copy(Buffer::SSH_PROTO, to_server, said.protocol);
+                    one.put_copy(Buffer::SSH_SOFTWARE, to_server, said.software);
+                    self.greeted = Some(at);
+                    break;
+                }
+                put_event(one, "ssh.invalid_banner", to_server);
+            }
+            from += end + 1;
+        }
+        if from > 0 {
+            self.bytes.drain(..from);
+            self.need = 0;
+        }
+        changed
+    }
+
+    /// Reads what the side offers; says whether there is anything new.
+    fn read_offer(&mut self, to_server: bool, one: &mut Transaction) -> bool {
+        let kind_at = self.greeted.map(|at| at + 5);
+        match opening(&self.bytes) {
+            Err(Stop::Incomplete { need }) => match kind_at.map(|at| (at, self.bytes.get(at))) {
+                // What the record is shows before the rest of it is there.
+                Some((_, Some(kind))) if *kind != KEXINIT => {}
+                Some((at, None)) => {
+                    self.need = need.min(at + 1);
+                    return false;
+                }
+                _ => {
+                    self.need = need;
+                    return false;
+                }
+            },
+            Err(Stop::NotSsh) => {
+                self.done = true;
+                let is_endless = self.greeted.is_none() && self.bytes.starts_with(b"SSH-");
+                if is_endless {
+                    put_event(one, "ssh.long_banner", to_server);
+                    put_event(one, "ssh.invalid_banner", to_server);
+                }
+                return is_endless;
+            }
+            Ok(opening) => {
+                let protocol = opening.identification.protocol;
+                if let Some(offer) = opening.offer {
+                    put_offer(&offer, to_server, one);
+                    self.done = true;
+                    return true;
+                }
+                // Other versions have other records.
+                if !protocol.starts_with(b"2") && protocol != b"1.99" {
+                    self.done = true;
+                    return false;
+                }
+            }
+        }
+        self.done = true;
+        put_event(one, "ssh.invalid_record", to_server);
+        true
+    }
+
     /// Puts records that these bytes complete; says whether there are any.
     fn put_records(&mut self, bytes: &[u8], to_server: bool, one: &mut Transaction) -> bool {
         let Some(waiting) = &mut self.records else { return false };
@@ -117,17 +175,17 @@ impl Side {
             && !is_last
         {
             let length = u32::from_be_bytes([a, b, c, d]) as usize;
-            is_last = length > KEPT_BYTES;
+            is_last = !(2..=RECORD_BYTES).contains(&length);
             let Some(record) = waiting.get(used..used + 4 + length).filter(|record| record.len() >= 6) else { break };
             one.put_copy(Buffer::FRAME_SSH_HDR, to_server, &record[..6]);
             one.put_copy(Buffer::FRAME_SSH_DATA, to_server, &record[6..]);
             one.put_copy(Buffer::FRAME_SSH_PDU, to_server, record);
             used += record.len();
             // Behind new keys records are encrypted.
-            is_last |= kind == 21;
+            is_last |= kind == NEWKEYS;
         }
         waiting.drain(..used);
-        is_last |= waiting.len() > 2 * KEPT_BYTES;
+        is_last |= waiting.len() > 2 * RECORD_BYTES;
         if is_last {
             self.records = None;
         }
@@ -135,17 +193,99 @@ impl Side {
     }
 }
 
-/// Key exchange, ciphers, MACs and compressions of one direction, as HASSH joins them.
-fn offered(body: &[u8], to_server: bool) -> Option<String> {
-    let mut rest = body.get(16..)?;
-    let mut lists = Vec::new();
-    for _ in 0..8 {
-        let (length, behind) = rest.split_first_chunk::<4>()?;
-        let length = u32::from_be_bytes(*length) as usize;
-        let list = behind.get(..length)?;
-        lists.push(String::from_utf8_lossy(list).into_owned());
-        rest = &behind[length..];
+fn put_offer(offer: &Offer<'_>, to_server: bool, one: &mut Transaction) {
+    let (mut text, mut hash) = (Vec::new(), Vec::new());
+    let (string, digest) = if to_server {
+        offer.append_hassh(&mut text);
+        (Buffer::SSH_HASSH_STRING, Buffer::SSH_HASSH)
+    } else {
+        offer.append_hassh_server(&mut text);
+        (Buffer::SSH_HASSH_SERVER_STRING, Buffer::SSH_HASSH_SERVER)
+    };
+    append_md5(&mut hash, &text);
+    one.put_copy(string, to_server, &text);
+    one.put_copy(digest, to_server, &hash);
+}
+
+/// Puts an event, once for each side.
+fn put_event(one: &mut Transaction, event: &'static str, to_server: bool) {
+    if !one.events.contains(&(event, to_server)) {
+        one.events.push((event, to_server));
     }
-    let own = usize::from(!to_server);
-    Some([&lists[0], &lists[2 + own], &lists[4 + own], &lists[6 + own]].map(String::as_str).join(";"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_banner_behind_lines_is_read_in_any_pieces() {
+        let banner = [&b"Welcome\r\n"[..], b"SSH-2.0-", &b"x".repeat(300), b" a comment\r\n\0\0\0\x02\0\0"].concat();
+        for size in [1, 100, banner.len()] {
+            let (mut stream, mut to) = (Stream::default(), Transactions::default());
+            banner.chunks(size).for_each(|piece| stream.feed(piece, false, false, &mut to));
+            let one = to.find(0).unwrap();
+            assert_eq!(one.first(Buffer::SSH_PROTO, false), Some(&b"2.0"[..]));
+            assert_eq!(one.first(Buffer::SSH_SOFTWARE, false), Some(&b"x".repeat(300)[..]));
+            assert_eq!(stream.kept_bytes(), 0, "there is nothing more to be read");
+        }
+    }
+    fn events(stream: &[u8]) -> Vec<&'static str> {
+        let of = |size: usize| {
+            let (mut ssh, mut to) = (Stream::default(), Transactions::default());
+            stream.chunks(size).for_each(|piece| ssh.feed(piece, true, false, &mut to));
+            to.only(App::Ssh).events.iter().map(|(event, _)| *event).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), of(stream.len()), "byte by byte");
+        of(1)
+    }
+
+    #[test]
+    fn odd_banners_and_records() {
+        let check = |stream: &[u8], expected: &[&str]| assert_eq!(events(stream), expected, "{stream:?}");
+        let long = [b'x'; 300];
+        check(b"SSH-2.0-a\r\n\0\0\x01\0\x04\x14", &[]);
+        check(b"SSH-2.0-a\r\n\0\0\x01\0\x04\x15", &["ssh.invalid_record"]);
+        check(b"SSH-2.0-a\r\n\xff\0\0\0\x04\x14", &["ssh.invalid_record"]);
+        check(b"SSH-2.0-a\r\n\0\0\0\x02\0\x14", &["ssh.invalid_record"]);
+        check(b"SSH-1.5-a\r\n\0\0\x01\0\x04\x15", &[]);
+        check(b"SSH-broken\r\nSSH-also\r\nSSH-2.0-a\r\n", &["ssh.invalid_banner"]);
+        check(&[b"SSH-2.0-", &long[..], b"\r\n"].concat(), &["ssh.long_banner"]);
+        check(&[&long[..], b"\r\nSSH-2.0-a\r\n"].concat(), &["ssh.long_banner"]);
+        check(&[&b"SSH-2.0-"[..], &[b'x'; IDENTIFICATION_LIMIT]].concat(), &["ssh.long_banner", "ssh.invalid_banner"]);
+        check(&[b'\n'; 2 * KEPT_BYTES], &[]);
+    }
+
+    fn with_frames() -> (Stream, Transactions) {
+        let mut to = Transactions::default();
+        to.frames = true;
+        (Stream::default(), to)
+    }
+
+    #[test]
+    fn records_until_they_are_encrypted() {
+        // The first is longer than what is kept until an offer is there.
+        let long = [&(KEPT_BYTES as u32 + 2).to_be_bytes()[..], b"\0\x1e", &vec![b'x'; KEPT_BYTES]].concat();
+        let stream = [b"Hi\r\nSSH-2.0-a\r\n", &long[..], b"\0\0\0\x02\0\x15\0\0\0\x04\0\x15ab"].concat();
+        for size in [1, 1000, stream.len()] {
+            let (mut ssh, mut to) = with_frames();
+            let mut most = 0;
+            for piece in stream.chunks(size) {
+                ssh.feed(piece, false, false, &mut to);
+                most = most.max(ssh.kept_bytes());
+            }
+            let all: Vec<&[u8]> = to.find(0).unwrap().all(Buffer::FRAME_SSH_PDU, false).collect();
+            assert_eq!(all, [&long[..], b"\0\0\0\x02\0\x15"], "{size}");
+            assert_eq!((ssh.kept_bytes(), most >= KEPT_BYTES), (0, size < stream.len()), "{size}");
+        }
+    }
+
+    #[test]
+    fn records_end_at_a_gap() {
+        let (mut ssh, mut to) = with_frames();
+        ssh.feed(b"SSH-2.0-a\r\n\0\0\0\x04\0", true, false, &mut to);
+        assert!(ssh.kept_bytes() > 0);
+        ssh.feed(b"\x1eab", true, true, &mut to);
+        assert_eq!((ssh.kept_bytes(), to.find(0).unwrap().first(Buffer::FRAME_SSH_PDU, true)), (0, None));
+    }
 }

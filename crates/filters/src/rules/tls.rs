@@ -1,17 +1,16 @@
 //! TLS for rules: one transaction for each connection, from the hellos and the certificates that are not encrypted.
 
-use super::der;
 use super::tls_events::{self, Records};
 use super::transactions::Transactions;
-use crate::parts::fingerprint::{append_md5, append_sha1, append_with_colons};
-use crate::parts::json_text;
-use packet::tls::{Hello, Stop, hello, is_grease};
+use crate::parts::fingerprint::{append_ja4, append_md5, append_sha1, append_with_colons};
+use packet::fingerprint::{Transport, append_ja3, append_ja3s, ja4};
+use packet::tls::{ClientHello, HELLO_LIMIT, Hello, ServerHello, Stop, behind_hello, certificates, hello};
+use packet::x509::{AlternativeName, Certificate, Chain};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
-use std::fmt::Write as _;
 
-/// Bytes of one side that are kept until its hello and its certificates are there.
-const KEPT_BYTES: usize = 96 << 10;
+/// Bytes of one side that are kept until its hello or its certificates are there, with the headers of their records.
+const KEPT_BYTES: usize = HELLO_LIMIT + (32 << 10);
 
 /// A connection.
 #[derive(Debug, Default)]
@@ -24,130 +23,118 @@ pub(super) struct Stream {
 #[derive(Debug, Default)]
 struct Side {
     bytes: Vec<u8>,
-    /// The hello was read.
-    greeted: bool,
+    /// Bytes of them that are needed at least to read on.
+    need: usize,
+    /// The hello was read: so many bytes of messages at their start belong to it.
+    skip: Option<usize>,
     /// There is nothing more to be read.
     done: bool,
-    version: u16,
 }
 
 impl Stream {
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let mut odd = Vec::new();
         self.records.feed(bytes, to_server, gap, &mut odd);
-        self.hello(bytes, to_server, gap, &mut odd, to);
-        if !odd.is_empty() {
-            let one = to.only(App::Tls);
-            let id = one.id;
-            for event in odd {
-                if !one.events.contains(&(event, to_server)) {
-                    one.events.push((event, to_server));
-                }
-            }
-            to.change(id, to_server);
-        }
-    }
-
-    fn hello(&mut self, bytes: &[u8], to_server: bool, gap: bool, odd: &mut Vec<&'static str>, to: &mut Transactions) {
-        let side = &mut self.sides[usize::from(!to_server)];
-        if side.done {
+        self.read(bytes, to_server, gap, &mut odd, to);
+        if odd.is_empty() {
             return;
         }
-        side.bytes.extend_from_slice(bytes);
         let one = to.only(App::Tls);
         let id = one.id;
-        let mut changed = false;
-        if !side.greeted {
-            match hello(&side.bytes, &mut self.scratch) {
-                Ok(Hello::Client(client)) if to_server => {
-                    put_client(one, &client);
-                    tls_events::server_name(&client, odd);
-                    changed = true;
-                    side.greeted = true;
-                }
-                Ok(Hello::Server(server)) if !to_server => {
-                    side.version = server.version();
-                    put_server(one, &server);
-                    changed = true;
-                    side.greeted = true;
-                }
-                Ok(_) => side.done = true,
-                Err(Stop::Incomplete { .. }) => {}
-                Err(Stop::Malformed) => {
-                    odd.push("tls.invalid_handshake_message");
-                    side.done = true;
-                }
-                Err(_) => side.done = true,
+        for event in odd {
+            if !one.events.contains(&(event, to_server)) {
+                one.events.push((event, to_server));
             }
         }
-        if side.greeted && !side.done {
-            match handshakes(&side.bytes) {
-                Handshakes::More => {}
-                Handshakes::Over => side.done = true,
-                Handshakes::Wrong => {
-                    odd.push("tls.handshake_invalid_length");
-                    side.done = true;
-                }
-                Handshakes::Certificates(list) => {
-                    put_certificates(one, to_server, &list, odd);
-                    changed = true;
-                    side.done = true;
+        to.change(id, to_server);
+    }
+
+    /// Reads messages of one side until its certificates are there; adds to `odd` what is odd about them.
+    fn read(&mut self, bytes: &[u8], to_server: bool, gap: bool, odd: &mut Vec<&'static str>, to: &mut Transactions) {
+        let side = &mut self.sides[usize::from(!to_server)];
+        if !side.done && !gap {
+            let room = KEPT_BYTES - side.bytes.len();
+            side.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            while side.bytes.len() >= side.need && !side.done {
+                if let Err(stop) = side.read(to_server, &mut self.scratch, odd, to) {
+                    match stop {
+                        Stop::Incomplete { need } => side.need = need,
+                        _ => side.done = true,
+                    }
                 }
             }
         }
-        side.done |= gap || side.bytes.len() > KEPT_BYTES;
+        side.done |= gap || side.bytes.len() == KEPT_BYTES;
         if side.done {
             side.bytes = Vec::new();
         }
-        if changed {
-            to.change(id, to_server);
-        }
+    }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        let sides = self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>();
+        sides + self.records.kept_bytes() + self.scratch.capacity()
     }
 }
 
-/// What the unencrypted handshake holds.
-enum Handshakes {
-    /// More must come.
-    More,
-    /// There are no certificates.
-    Over,
-    /// A message is longer than any is.
-    Wrong,
-    /// The body of their message.
-    Certificates(Vec<u8>),
+impl Side {
+    /// Reads what comes next: the hello, or the certificates.
+    fn read(
+        &mut self,
+        to_server: bool,
+        scratch: &mut Vec<u8>,
+        odd: &mut Vec<&'static str>,
+        to: &mut Transactions,
+    ) -> Result<(), Stop> {
+        let one = to.only(App::Tls);
+        let id = one.id;
+        if let Some(skip) = self.skip {
+            scratch.clear();
+            match certificates(&self.bytes, skip, scratch) {
+                Ok(body) => put_certificates(one, to_server, body, odd),
+                Err(stop) => {
+                    // Where the message is not read, its header is the last that was copied.
+                    if let Some(&[_, high, middle, low]) = scratch.get(skip..).and_then(<[u8]>::first_chunk)
+                        && u32::from_be_bytes([0, high, middle, low]) as usize > HELLO_LIMIT
+                    {
+                        odd.push("tls.handshake_invalid_length");
+                    }
+                    return Err(stop);
+                }
+            }
+            self.done = true;
+        } else {
+            let read = hello(&self.bytes, scratch);
+            if let Err(Stop::Malformed) = read {
+                odd.push("tls.invalid_handshake_message");
+            }
+            let is_plain = match read? {
+                Hello::Client(client) if to_server => {
+                    put_client(one, &client);
+                    tls_events::server_name(&client, odd);
+                    true
+                }
+                Hello::Server(server) if !to_server => {
+                    put_server(one, &server);
+                    // TLS 1.3 encrypts what a server says behind its hello.
+                    server.version() <= 0x0303
+                }
+                _ => return Err(Stop::NoHello),
+            };
+            match behind_hello(&self.bytes).filter(|_| is_plain) {
+                Some(place) => {
+                    self.bytes.drain(..place.record);
+                    (self.skip, self.need) = (Some(place.skip), 0);
+                }
+                None => self.done = true,
+            }
+        }
+        to.change(id, to_server);
+        Ok(())
+    }
 }
 
-fn handshakes(stream: &[u8]) -> Handshakes {
-    let (mut at, mut messages) = (0, Vec::new());
-    let mut over = false;
-    while let Some(header) = stream.get(at..at + 5) {
-        let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
-        if header[0] != 22 {
-            over = true;
-            break;
-        }
-        let end = (at + 5 + length).min(stream.len());
-        messages.extend_from_slice(&stream[at + 5..end]);
-        at += 5 + length;
-    }
-    let mut rest = &messages[..];
-    while let &[kind, high, middle, low, ref behind @ ..] = rest {
-        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-        if length > KEPT_BYTES {
-            return Handshakes::Wrong;
-        }
-        let Some(body) = behind.get(..length) else { break };
-        match kind {
-            11 => return Handshakes::Certificates(body.to_vec()),
-            14 | 16 | 20 => return Handshakes::Over,
-            _ => {}
-        }
-        rest = &behind[length..];
-    }
-    if over { Handshakes::Over } else { Handshakes::More }
-}
-
-fn put_client(one: &mut Transaction, client: &packet::tls::ClientHello<'_>) {
+fn put_client(one: &mut Transaction, client: &ClientHello<'_>) {
     if let Some(name) = client.server_name() {
         one.put_copy(Buffer::TLS_SNI, true, name);
     }
@@ -156,41 +143,29 @@ fn put_client(one: &mut Transaction, client: &packet::tls::ClientHello<'_>) {
     }
     put_random(one, true, client.random);
     put_version(one, true, client.legacy_version);
-    let numbers = |list: &mut dyn Iterator<Item = u16>| {
-        let texts: Vec<String> = list.filter(|number| !is_grease(*number)).map(|number| number.to_string()).collect();
-        texts.join("-")
-    };
-    let find = |wanted: u16| client.extensions().find(|(kind, _)| *kind == wanted).map(|(_, data)| data);
-    let groups = find(10).and_then(|data| data.get(2..)).unwrap_or_default();
-    let formats = find(11).and_then(|data| data.get(1..)).unwrap_or_default();
-    let mut groups = groups.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]]));
-    let text = format!(
-        "{},{},{},{},{}",
-        client.legacy_version,
-        numbers(&mut client.cipher_suites()),
-        numbers(&mut client.extensions().map(|(kind, _)| kind)),
-        numbers(&mut groups),
-        formats.iter().map(u8::to_string).collect::<Vec<_>>().join("-"),
-    );
-    one.put_copy(Buffer::JA3_STRING, true, text.as_bytes());
-    let mut hash = Vec::new();
-    append_md5(&mut hash, text.as_bytes());
-    one.put_copy(Buffer::JA3_HASH, true, &hash);
-    one.put_copy(Buffer::JA4_HASH, true, ja4(client).as_bytes());
+    put_fingerprint(one, true, [Buffer::JA3_STRING, Buffer::JA3_HASH], |text| append_ja3(text, client));
+    if let Some(parts) = ja4(client, Transport::Tcp) {
+        let mut text = Vec::new();
+        append_ja4(&mut text, &parts);
+        one.put_copy(Buffer::JA4_HASH, true, &text);
+    }
 }
 
-fn put_server(one: &mut Transaction, server: &packet::tls::ServerHello<'_>) {
+fn put_server(one: &mut Transaction, server: &ServerHello<'_>) {
     put_random(one, false, server.random);
     put_version(one, false, server.version());
     if let Some(protocol) = server.application_protocol() {
         one.put_copy(Buffer::TLS_ALPN, false, protocol);
     }
-    let kinds: Vec<String> = server.extensions().map(|(kind, _)| kind.to_string()).collect();
-    let text = format!("{},{},{}", server.legacy_version, server.cipher_suite, kinds.join("-"));
-    one.put_copy(Buffer::JA3S_STRING, false, text.as_bytes());
-    let mut hash = Vec::new();
-    append_md5(&mut hash, text.as_bytes());
-    one.put_copy(Buffer::JA3S_HASH, false, &hash);
+    put_fingerprint(one, false, [Buffer::JA3S_STRING, Buffer::JA3S_HASH], |text| append_ja3s(text, server));
+}
+
+/// Puts a text and its MD5.
+fn put_fingerprint(one: &mut Transaction, to_server: bool, names: [Buffer; 2], append: impl FnOnce(&mut Vec<u8>)) {
+    let (mut text, mut hash) = (Vec::new(), Vec::new());
+    append(&mut text);
+    append_md5(&mut hash, &text);
+    names.into_iter().zip([text, hash]).for_each(|(name, bytes)| one.put_copy(name, to_server, &bytes));
 }
 
 fn put_random(one: &mut Transaction, to_server: bool, random: &[u8; 32]) {
@@ -210,91 +185,104 @@ fn put_version(one: &mut Transaction, to_server: bool, version: u16) {
     one.put_copy(Buffer::TLS_VERSION, to_server, name);
 }
 
-/// The fingerprint of a client, in the way of JA4 for TLS over TCP.
-fn ja4(client: &packet::tls::ClientHello<'_>) -> String {
-    let version = client.supported_versions().filter(|version| !is_grease(*version)).max();
-    let version = match version.unwrap_or(client.legacy_version) {
-        0x0304 => "13",
-        0x0303 => "12",
-        0x0302 => "11",
-        0x0301 => "10",
-        0x0300 => "s3",
-        _ => "00",
-    };
-    let sni = if client.server_name().is_some() { 'd' } else { 'i' };
-    let mut suites: Vec<u16> = client.cipher_suites().filter(|suite| !is_grease(*suite)).collect();
-    let kinds: Vec<u16> = client.extensions().map(|(kind, _)| kind).filter(|kind| !is_grease(*kind)).collect();
-    let alpn = client.application_protocols().next().filter(|name| !name.is_empty());
-    let alpn = match alpn {
-        Some([first, .., last]) if first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() => {
-            format!("{}{}", char::from(*first), char::from(*last))
-        }
-        Some([one]) if one.is_ascii_alphanumeric() => format!("{0}{0}", char::from(*one)),
-        Some([first, .., last]) => format!("{:x}{:x}", first >> 4, last & 15),
-        Some([one]) => format!("{one:02x}"),
-        _ => "00".to_string(),
-    };
-    let mut text = format!("t{version}{sni}{:02}{:02}{alpn}_", suites.len().min(99), kinds.len().min(99));
-    suites.sort_unstable();
-    let list = |numbers: &[u16]| numbers.iter().map(|number| format!("{number:04x}")).collect::<Vec<_>>().join(",");
-    let short = |text: &str| match text {
-        "" => "000000000000".to_string(),
-        text => {
-            let mut digits = Vec::new();
-            json_text::hex(&mut digits, &<sha2::Sha256 as sha2::Digest>::digest(text.as_bytes())[..6]);
-            digits.into_iter().map(char::from).collect()
-        }
-    };
-    text.push_str(&short(&list(&suites)));
-    let mut sorted: Vec<u16> = kinds.iter().copied().filter(|kind| !matches!(kind, 0 | 16)).collect();
-    sorted.sort_unstable();
-    let mut behind = list(&sorted);
-    let algorithms = client.extensions().find(|(kind, _)| *kind == 13).map(|(_, data)| data);
-    let algorithms = algorithms.and_then(|data| data.get(2..)).unwrap_or_default();
-    let algorithms: Vec<u16> = algorithms.chunks_exact(2).map(|two| u16::from_be_bytes([two[0], two[1]])).collect();
-    if !algorithms.is_empty() {
-        let _ = write!(behind, "_{}", list(&algorithms));
-    }
-    let _ = write!(text, "_{}", short(&behind));
-    text
-}
-
 fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8], odd: &mut Vec<&'static str>) {
-    let mut rest = body.get(3..).unwrap_or_default();
-    let mut count = 0;
-    while let &[high, middle, low, ref behind @ ..] = rest {
-        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-        let Some(certificate) = behind.get(..length) else {
-            odd.extend(["tls.certificate_invalid_length", "tls.invalid_certificate", "tls.invalid_handshake_message"]);
-            break;
-        };
-        if let Some(wrong) = tls_events::certificate(certificate) {
-            odd.extend([wrong, "tls.invalid_certificate", "tls.invalid_handshake_message"]);
+    const LENGTH_BYTES: usize = 3;
+    let (mut count, mut bytes) = (0, LENGTH_BYTES);
+    for certificate in Chain::new(body) {
+        match tls_events::certificate(certificate) {
+            Ok(names) if count == 0 && names.into_iter().any(tls_events::has_wrong_text) => {
+                odd.push("tls.certificate_invalid_string");
+            }
+            Ok(_) => {}
+            Err(wrong) => odd.extend([wrong, "tls.invalid_certificate", "tls.invalid_handshake_message"]),
         }
         one.put_copy(Buffer::TLS_CERTS, to_server, certificate);
         if count == 0 {
-            put_certificate(one, to_server, certificate, odd);
+            put_certificate(one, to_server, certificate);
         }
         count += 1;
-        rest = &behind[length..];
+        bytes += LENGTH_BYTES + certificate.len();
+    }
+    // The chain ends where a length does not fit what there is.
+    if bytes != body.len() {
+        odd.extend(["tls.certificate_invalid_length", "tls.invalid_certificate", "tls.invalid_handshake_message"]);
     }
     one.put_number(Number::TLS_CERT_CHAIN_LEN, to_server, count);
 }
 
-fn put_certificate(one: &mut Transaction, to_server: bool, bytes: &[u8], odd: &mut Vec<&'static str>) {
-    let mut digits = Vec::new();
-    append_sha1(&mut digits, bytes);
-    one.put_copy(Buffer::TLS_CERT_FINGERPRINT, to_server, &digits);
-    let Some(certificate) = der::certificate(bytes) else { return };
-    if [certificate.issuer, certificate.subject].into_iter().any(tls_events::has_wrong_text) {
-        odd.push("tls.certificate_invalid_string");
+fn put_certificate(one: &mut Transaction, to_server: bool, bytes: &[u8]) {
+    let mut text = Vec::new();
+    let mut put = |buffer: Buffer, append: &dyn Fn(&mut Vec<u8>)| {
+        text.clear();
+        append(&mut text);
+        one.put_copy(buffer, to_server, &text);
+    };
+    put(Buffer::TLS_CERT_FINGERPRINT, &|text| append_sha1(text, bytes));
+    let Some(certificate) = Certificate::parse(bytes) else { return };
+    put(Buffer::TLS_CERT_SERIAL, &|text| {
+        append_with_colons(text, certificate.serial);
+        text.make_ascii_uppercase();
+    });
+    put(Buffer::TLS_CERT_ISSUER, &|text| certificate.issuer.append_raw(text));
+    put(Buffer::TLS_CERT_SUBJECT, &|text| certificate.subject.append_raw(text));
+    for name in certificate.alternative_names() {
+        put(Buffer::TLS_SUBJECTALTNAME, &|text| match name {
+            AlternativeName::Text(name) => text.extend_from_slice(name),
+            AlternativeName::Address(address) => text.extend_from_slice(address.to_string().as_bytes()),
+        });
     }
-    digits.clear();
-    append_with_colons(&mut digits, certificate.serial);
-    one.put_copy(Buffer::TLS_CERT_SERIAL, to_server, &digits.to_ascii_uppercase());
-    one.put_copy(Buffer::TLS_CERT_ISSUER, to_server, &der::name(certificate.issuer));
-    one.put_copy(Buffer::TLS_CERT_SUBJECT, to_server, &der::name(certificate.subject));
-    for name in der::alternative_names(certificate.rest) {
-        one.put_copy(Buffer::TLS_SUBJECTALTNAME, to_server, name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        [&[kind], &(body.len() as u32).to_be_bytes()[1..], body].concat()
+    }
+
+    fn record(body: &[u8]) -> Vec<u8> {
+        [&[22, 3, 3], &(body.len() as u16).to_be_bytes()[..], body].concat()
+    }
+
+    fn server_hello() -> Vec<u8> {
+        message(2, &[&[3, 3][..], &[7; 32], &[0, 0, 5, 0]].concat())
+    }
+
+    fn events(stream: &[u8], to_server: bool) -> Vec<&'static str> {
+        let of = |size: usize| {
+            let (mut tls, mut to) = (Stream::default(), Transactions::default());
+            stream.chunks(size).for_each(|piece| tls.feed(piece, to_server, false, &mut to));
+            to.only(App::Tls).events.iter().map(|(event, _)| *event).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1), of(stream.len()), "byte by byte");
+        of(1)
+    }
+
+    #[test]
+    fn odd_messages_are_said_once() {
+        const INVALID: [&str; 2] = ["tls.invalid_certificate", "tls.invalid_handshake_message"];
+        let behind = |more: &[u8]| [record(&server_hello()), record(more)].concat();
+        let check = |stream: &[u8], expected: &[&str]| assert_eq!(events(stream, false), expected, "{stream:x?}");
+        check(&behind(&message(11, &[0, 0, 0])), &[]);
+        check(&behind(&message(14, &[])), &[]);
+        check(&record(&message(2, &[3, 3])), &["tls.invalid_handshake_message"]);
+        check(&behind(&[11, 2, 0, 0]), &["tls.handshake_invalid_length"]);
+        check(&behind(&[12, 2, 0, 0]), &["tls.handshake_invalid_length"]);
+        let (cut, wrong) = ("tls.certificate_invalid_length", "tls.certificate_unknown_element");
+        check(&behind(&message(11, &[0, 0, 4, 0, 0, 2, 1])), &[cut, INVALID[0], INVALID[1]]);
+        check(&behind(&message(11, &[0, 0, 5, 0, 0, 3, 1, 2])), &[cut, INVALID[0], INVALID[1]]);
+        let two = [0, 0, 10, 0, 0, 2, 4, 0, 0, 0, 2, 4, 0];
+        check(&behind(&message(11, &two)), &[wrong, INVALID[0], INVALID[1]]);
+        assert_eq!(events(&record(&message(1, &[3, 3])), true), ["tls.invalid_handshake_message"]);
+    }
+
+    #[test]
+    fn what_records_keep_is_counted() {
+        let (mut tls, mut to) = (Stream::default(), Transactions::default());
+        tls.feed(&[22, 3, 3], true, false, &mut to);
+        assert!(tls.kept_bytes() >= 6, "the bytes, and the header of the record");
+        tls.feed(&[], true, true, &mut to);
+        assert!(tls.records.kept_bytes() > 0 && tls.kept_bytes() == tls.records.kept_bytes());
     }
 }

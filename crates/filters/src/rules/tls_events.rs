@@ -1,7 +1,7 @@
 //! What is odd about TLS as far as it is not encrypted (RFC 8446, 5.1; RFC 6520; RFC 5280), under the names that `app-layer-event`
 //! has for it: records, heartbeats, names of servers, certificates.
 
-use super::der::node;
+use packet::der::{Der, tag};
 use packet::tls::ClientHello;
 
 /// Types of records.
@@ -85,6 +85,11 @@ impl Records {
             odd.push("tls.too_many_records_in_packet");
         }
     }
+
+    /// Bytes that it keeps.
+    pub fn kept_bytes(&self) -> usize {
+        self.sides.iter().map(|side| side.head.capacity()).sum()
+    }
 }
 
 /// A heartbeat that is not encrypted: its record's header, its type and the length that it says.
@@ -136,48 +141,40 @@ pub(super) fn server_name(client: &ClientHello<'_>, odd: &mut Vec<&'static str>)
     }
 }
 
-/// A certificate that cannot be read: why, as far as it can be told.
-pub(super) fn certificate(bytes: &[u8]) -> Option<&'static str> {
-    const SEQUENCE: u8 = 0x30;
-    const INTEGER: u8 = 2;
-    const VERSION: u8 = 0xa0;
-    let step = |bytes: &[u8], tag: u8| match node(bytes) {
-        _ if bytes.is_empty() => Err("tls.certificate_missing_element"),
-        None => Err("tls.certificate_invalid_length"),
-        Some((found, ..)) if found != tag => Err("tls.certificate_unknown_element"),
-        Some(_) => Ok(()),
-    };
-    let read = || {
-        step(bytes, SEQUENCE)?;
-        let outer = node(bytes).map(|node| node.1).unwrap_or_default();
-        step(outer, SEQUENCE)?;
-        let mut rest = node(outer).map(|node| node.1).unwrap_or_default();
-        if rest.first() == Some(&VERSION) {
-            step(rest, VERSION)?;
-            rest = node(rest).map(|node| node.2).unwrap_or_default();
+/// Issuer and subject of a certificate, each as its sets of attributes. The error says why it cannot be read, as far as it can
+/// be told.
+pub(super) fn certificate(bytes: &[u8]) -> Result<[&[u8]; 2], &'static str> {
+    fn step<'a>(der: &mut Der<'a>, wanted: u8) -> Result<&'a [u8], &'static str> {
+        if der.0.is_empty() {
+            return Err("tls.certificate_missing_element");
         }
-        // Serial number, algorithm, issuer, validity, subject, key.
-        for tag in [INTEGER, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE, SEQUENCE] {
-            step(rest, tag)?;
-            rest = node(rest).map(|node| node.2).unwrap_or_default();
-        }
-        Ok(())
-    };
-    let wrong: Result<(), &'static str> = read();
-    wrong.err()
-}
-
-/// Is there a text in a name that is none (RFC 5280, 4.1.2.4)?
-pub(super) fn has_wrong_text(mut sets: &[u8]) -> bool {
-    const UTF8: u8 = 12;
-    while let Some((_, set, behind)) = node(sets) {
-        sets = behind;
-        let value = node(set).and_then(|(_, pair, _)| node(pair)).and_then(|(_, _, value)| node(value));
-        if value.is_some_and(|(tag, text, _)| tag == UTF8 && std::str::from_utf8(text).is_err()) {
-            return true;
+        match der.next() {
+            None => Err("tls.certificate_invalid_length"),
+            Some((found, _)) if found != wanted => Err("tls.certificate_unknown_element"),
+            Some((_, contents)) => Ok(contents),
         }
     }
-    false
+    const VERSION: u8 = tag::context(0);
+    let mut whole = Der(step(&mut Der(bytes), tag::SEQUENCE)?);
+    let mut fields = Der(step(&mut whole, tag::SEQUENCE)?);
+    if fields.0.first() == Some(&VERSION) {
+        step(&mut fields, VERSION)?;
+    }
+    let _serial = step(&mut fields, tag::INTEGER)?;
+    let _algorithm = step(&mut fields, tag::SEQUENCE)?;
+    let issuer = step(&mut fields, tag::SEQUENCE)?;
+    let _validity = step(&mut fields, tag::SEQUENCE)?;
+    let subject = step(&mut fields, tag::SEQUENCE)?;
+    let _key = step(&mut fields, tag::SEQUENCE)?;
+    Ok([issuer, subject])
+}
+
+/// Does a name have a text that is not the UTF-8 it says it is (RFC 5280, 4.1.2.4)?
+pub(super) fn has_wrong_text(sets: &[u8]) -> bool {
+    const UTF8: u8 = 12;
+    let attributes = Der(sets).flat_map(|(_, set)| Der(set));
+    let mut values = attributes.filter_map(|(_, attribute)| Der(attribute).nth(1));
+    values.any(|(tag, text)| tag == UTF8 && std::str::from_utf8(text).is_err())
 }
 
 #[cfg(test)]
@@ -222,11 +219,15 @@ mod tests {
             [&[0x30, inner.len() as u8], &inner[..]].concat()
         };
         let empty: &[u8] = &[0x30, 0];
-        assert_eq!(certificate(&of(&[&[2, 1, 1], empty, empty, empty, empty, empty])), None);
-        assert_eq!(certificate(&of(&[&[2, 1, 1], empty])), Some("tls.certificate_missing_element"));
-        assert_eq!(certificate(&of(&[&[4, 1, 1], empty])), Some("tls.certificate_unknown_element"));
-        assert_eq!(certificate(&of(&[&[2, 9, 1]])), Some("tls.certificate_invalid_length"));
+        let named = of(&[&[0xa0, 0], &[2, 1, 1], empty, &[0x30, 1, 7], empty, &[0x30, 1, 8], empty]);
+        assert_eq!(certificate(&of(&[&[2, 1, 1], empty, empty, empty, empty, empty])), Ok([&[][..]; 2]));
+        assert_eq!(certificate(&named), Ok([&[7][..], &[8]]));
+        assert_eq!(certificate(&of(&[&[2, 1, 1], empty])), Err("tls.certificate_missing_element"));
+        assert_eq!(certificate(&of(&[&[4, 1, 1], empty])), Err("tls.certificate_unknown_element"));
+        assert_eq!(certificate(&of(&[&[2, 9, 1]])), Err("tls.certificate_invalid_length"));
         assert!(has_wrong_text(&[0x31, 9, 0x30, 7, 6, 2, 1, 1, 12, 1, 0xff]));
         assert!(!has_wrong_text(&[0x31, 9, 0x30, 7, 6, 2, 1, 1, 12, 1, b'a']));
+        let second = [0x31, 14, 0x30, 5, 6, 0, 12, 1, b'a', 0x30, 5, 6, 0, 12, 1, 0xff];
+        assert!(has_wrong_text(&second), "a set may have several attributes");
     }
 }

@@ -1,6 +1,6 @@
 //! The transactions of one flow: those that are open, and those that rules are still to be shown.
 
-use base::limits::{RULES_BODY_BYTES, RULES_COMPLETE, RULES_TRANSACTIONS};
+use base::limits::{RULES_BODY_BYTES, RULES_COMPLETE, RULES_FILES, RULES_TRANSACTIONS};
 use md5::{Digest, Md5};
 use rules::Transaction;
 use rules::names::{App, Buffer};
@@ -27,7 +27,7 @@ pub(super) struct Transactions {
     pub given_up: u64,
     /// Bytes that the reader of the flow keeps besides.
     pub reader_bytes: usize,
-    /// One was forgotten before rules were shown what had come of it.
+    /// One was forgotten before rules were shown what had come of it, or a file was taken for more of the one before it.
     pub unseen: bool,
 }
 
@@ -83,7 +83,7 @@ impl Transactions {
     }
 
     /// The one that began last.
-    pub fn latest(&self) -> Option<&Transaction> {
+    pub fn last(&self) -> Option<&Transaction> {
         self.open.last()
     }
 
@@ -109,12 +109,17 @@ impl Transactions {
         if let Some(one) = self.get(id) {
             one.complete[usize::from(!to_server)] = true;
             one.growing[usize::from(!to_server)] = false;
+            one.file_growing[usize::from(!to_server)] = false;
         }
         self.change(id, to_server);
     }
 
     /// The file of a side is over: puts what rules ask of it as a whole. There may be others behind it.
     pub fn end_file(&mut self, id: u64, to_server: bool) {
+        self.change(id, to_server);
+        if let Some(one) = self.get(id) {
+            one.file_growing[usize::from(!to_server)] = false;
+        }
         let Some(at) = self.files.iter().position(|file| (file.id, file.to_server) == (id, to_server)) else { return };
         let file = self.files.swap_remove(at);
         let Some(one) = self.get(id) else { return };
@@ -153,23 +158,54 @@ impl Transactions {
         files.retain(|file| open.iter().any(|one| one.id == file.id));
     }
 
+    /// A file begins. Where rules were shown the one before, it stands in its place.
+    pub fn begin_file(&mut self, id: u64, to_server: bool, name: Option<&[u8]>) {
+        let is_shown = !self.changed.contains(&(id, to_server)) && !self.grown.contains(&(id, to_server));
+        let Some(one) = self.get(id) else { return };
+        if is_shown {
+            one.forget_files(to_server);
+        } else if one.files(to_server) >= RULES_FILES {
+            self.unseen = true;
+            return;
+        }
+        if let Some(name) = name {
+            one.put_copy(Buffer::FILE_NAME, to_server, name);
+        }
+        one.put_copy(Buffer::FILE_DATA, to_server, b"");
+    }
+
     /// Adds bytes of a body to a buffer, up to the bound. A look at all of it is asked for now and then while it grows.
     pub fn append_body(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
-        if self.whole_files && self.find(id).is_some() {
+        self.append(id, buffer, to_server, bytes, buffer == Buffer::FILE_DATA);
+    }
+
+    /// Does the same with a body that is a file as a whole.
+    pub fn append_file(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
+        self.append(id, buffer, to_server, bytes, true);
+        if let Some(one) = self.get(id) {
+            one.alias(Buffer::FILE_DATA, to_server, buffer);
+            let side = usize::from(!to_server);
+            one.file_growing[side] = one.growing[side];
+        }
+    }
+
+    fn append(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8], is_file: bool) {
+        if is_file && self.whole_files && self.find(id).is_some() {
             self.add_to_file(id, to_server, bytes);
         }
         let Some(one) = self.get(id) else { return };
+        if buffer != Buffer::FILE_DATA {
+            one.body_bytes[usize::from(!to_server)] += bytes.len() as u64;
+        }
         let had = one.all(buffer, to_server).last().map_or(0, <[u8]>::len);
         let take = bytes.len().min(RULES_BODY_BYTES.saturating_sub(had));
         if take == 0 {
             return;
         }
         one.append_copy(buffer, to_server, &bytes[..take]);
-        if buffer != Buffer::FILE_DATA {
-            one.alias(Buffer::FILE_DATA, to_server, buffer);
-        }
         let full = had + take >= RULES_BODY_BYTES;
-        one.growing[usize::from(!to_server)] = !full;
+        let growing = if buffer == Buffer::FILE_DATA { &mut one.file_growing } else { &mut one.growing };
+        growing[usize::from(!to_server)] = !full;
         // Each look takes as long as the body is: so it is when it has become four times as long.
         let stage = |bytes: usize| bytes.max(1024).ilog2() / 2;
         if full || stage(had) != stage(had + take) {
@@ -209,7 +245,7 @@ mod tests {
         let id = transactions.begin(App::Http1).id;
         let bytes = vec![b'x'; RULES_BODY_BYTES];
         for _ in 0..3 {
-            transactions.append_body(id, Buffer::HTTP_RESPONSE_BODY, false, &bytes);
+            transactions.append_file(id, Buffer::HTTP_RESPONSE_BODY, false, &bytes);
         }
         transactions.complete(id, false);
         let one = transactions.find(id).unwrap();

@@ -7,7 +7,7 @@ use memchr::memchr_iter;
 
 /// Where in the mail the next byte is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Dots {
+pub(crate) enum Dots {
     /// At the start of a line.
     #[default]
     Start,
@@ -21,20 +21,20 @@ pub(super) enum Dots {
 
 /// What to do next with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(crate) struct Step {
     /// A carriage return that came before belongs to the mail.
-    pub(super) is_return: bool,
+    pub(crate) is_return: bool,
     /// So many bytes belong to it.
-    pub(super) body: usize,
+    pub(crate) body: usize,
     /// So many behind them do not.
-    pub(super) skip: usize,
+    pub(crate) skip: usize,
     /// The mail is over.
-    pub(super) is_end: bool,
+    pub(crate) is_end: bool,
 }
 
 impl Dots {
     /// Looks at the next bytes, of which there is one at least. Each call uses a byte, or leaves a state in which the next does.
-    pub(super) fn step(&mut self, bytes: &[u8]) -> Step {
+    pub(crate) fn step(&mut self, bytes: &[u8]) -> Step {
         let nothing = Step { is_return: false, body: 0, skip: 0, is_end: false };
         let over = Step { skip: 1, is_end: true, ..nothing };
         match (*self, bytes.first()) {

@@ -55,8 +55,8 @@ impl Body {
 pub(super) struct Shape {
     pub schema: &'static Schema,
     made: &'static Schema,
-    /// Where it says which of the two it is.
-    way: usize,
+    /// Where it says which of the two it is; none: it stands alone.
+    way: Option<usize>,
     /// What a response repeats of its request.
     repeats: Vec<usize>,
     fields: Vec<Source>,
@@ -86,12 +86,20 @@ fn way(schema: &Schema) -> Option<usize> {
     ["direction", "type"].iter().find_map(|end| schema.field(&format!("{}.{end}", schema.name)))
 }
 
+/// Are they messages that are neither? Each stands alone.
+pub(super) fn is_alone(schema: &Schema) -> bool {
+    schema.name == "smtp"
+}
+
 /// The schema of the records of pairs; `None` where these records are no requests and responses.
 pub(super) fn schema_of(schema: &'static Schema, of_messages: bool) -> Option<&'static Schema> {
-    let way = way(schema)?;
+    let way = way(schema);
+    if way.is_none() && !is_alone(schema) {
+        return None;
+    }
     let mut fields: Vec<(String, FieldType)> = Vec::new();
     let own = |name: &str| name.contains('.');
-    let known = schema.fields.iter().enumerate().filter(|(place, _)| *place != way);
+    let known = schema.fields.iter().enumerate().filter(|(place, _)| Some(*place) != way);
     for (_, field) in known {
         if own(field.name) && fields.last().is_some_and(|(name, _)| !own(name)) {
             fields.push((ANSWERED.into(), FieldType::Flag));
@@ -118,7 +126,7 @@ const FILES: &str = "files";
 
 impl Shape {
     pub fn new(schema: &'static Schema, of_messages: bool) -> Option<Shape> {
-        let (made, way) = (schema_of(schema, of_messages)?, way(schema)?);
+        let (made, way) = (schema_of(schema, of_messages)?, way(schema));
         let own = |end: &str| format!("{}.{end}", schema.name);
         let place = |end: &str| schema.field(&own(end));
         let source = |(place, field): (usize, &'static Field)| {
@@ -130,7 +138,7 @@ impl Shape {
             let is_of_response = [own("http_content_type"), own("content_encoding")].contains(&field.name.to_string());
             Source { name: field.name, place, turned: other.unwrap_or(place), is_of_response }
         };
-        let fields = schema.fields.iter().enumerate().filter(|(place, _)| *place != way);
+        let fields = schema.fields.iter().enumerate().filter(|(place, _)| Some(*place) != way);
         Some(Shape {
             schema,
             made,
@@ -149,9 +157,18 @@ impl Shape {
         })
     }
 
+    /// Does each record stand alone?
+    pub fn is_alone(&self) -> bool {
+        self.way.is_none()
+    }
+
+    fn way_of<'a>(&self, row: &Row<'a>) -> Option<FieldValue<'a>> {
+        row.get(self.way?)
+    }
+
     /// Is it a request?
     pub fn is_request(&self, row: &Row<'_>) -> bool {
-        matches!(row.get(self.way), Some(FieldValue::Text(b"request" | b"client_hello")))
+        matches!(self.way_of(row), Some(FieldValue::Text(b"request" | b"client_hello")))
     }
 
     /// Is it a response that another one follows (RFC 9110, 15.2)?
@@ -162,13 +179,13 @@ impl Shape {
 
     /// Is it a certificate, which adds to the response before it?
     pub fn is_certificate(&self, row: &Row<'_>) -> bool {
-        matches!(row.get(self.way), Some(FieldValue::Text(b"certificate")))
+        matches!(self.way_of(row), Some(FieldValue::Text(b"certificate")))
     }
 
     /// Is it a response that a certificate may follow? That of TLS 1.3 is encrypted (RFC 8446, 2).
     pub fn awaits_certificate(&self, row: &Row<'_>) -> bool {
         let version = self.version.and_then(|place| row.get(place));
-        matches!(row.get(self.way), Some(FieldValue::Text(b"server_hello")))
+        matches!(self.way_of(row), Some(FieldValue::Text(b"server_hello")))
             && !matches!(version, Some(FieldValue::Text(b"TLS 1.3")))
     }
 
@@ -183,7 +200,7 @@ impl Shape {
 
     /// The record of a request, a response and a certificate, as far as they are there.
     pub fn make(&mut self, [request, response, certificate]: [Option<&Part<'_>>; 3]) -> &[u8] {
-        let Shape { writer, made, fields, files, file, .. } = self;
+        let Shape { writer, made, way, fields, files, file, .. } = self;
         writer.begin();
         for source in &*fields {
             let of = |part: Option<&Part<'_>>, place: usize| {
@@ -204,7 +221,7 @@ impl Shape {
                 (false, false) => [certificate, response, request].into_iter().any(|part| of(part, source.place)),
             };
         }
-        if made.field(ANSWERED).is_some() {
+        if made.field(ANSWERED).is_some() && way.is_some() {
             writer.flag(ANSWERED, response.is_some());
             if let (Some(request), Some(response)) = (request, response) {
                 writer.number(LATENCY, response.begin.saturating_sub(request.begin) / 1000);

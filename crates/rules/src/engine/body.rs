@@ -100,7 +100,7 @@ impl Engine {
             } else {
                 self.try_candidates(&set, &packet, flow, raw, Some(&mut *transaction));
             }
-            waiting.retain(|one| !transaction.matched.contains(&(one.rule, to_server)));
+            waiting.retain(|one| !transaction.has_matched_last(one.rule, to_server));
             self.wait_for_body(&set, &packet, transaction, &mut waiting, raw);
             transaction.body_steps = transaction.body_steps.saturating_add(before.saturating_sub(self.budget.steps));
         }
@@ -140,8 +140,8 @@ impl Engine {
             let rule = &set.rules[*at as usize];
             if !rule.is_urgent()
                 || waiting.iter().any(|one| one.rule == *at)
-                || transaction.matched.contains(&(*at, packet.to_server))
-                || rule.app.is_some_and(|app| app != transaction.app)
+                || transaction.has_matched_last(*at, packet.to_server)
+                || rule.app.is_some_and(|app| !app.includes(transaction.app))
                 || !may_match(rule, packet)
                 || !self.rest_holds(rule, packet, transaction, raw)
             {

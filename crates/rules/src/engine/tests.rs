@@ -32,7 +32,7 @@ impl Growing {
     fn add(&mut self, bytes: &[u8]) {
         self.one.append_copy(Buffer::HTTP_RESPONSE_BODY, false, bytes);
         self.one.alias(Buffer::FILE_DATA, false, Buffer::HTTP_RESPONSE_BODY);
-        self.one.growing[1] = true;
+        (self.one.growing[1], self.one.file_growing[1]) = (true, true);
     }
 
     /// Has the engine look at all, or at the new bytes alone. Gives the steps that it took, and whether a rule stops the packet.
@@ -120,7 +120,8 @@ fn what_is_known_at_the_end_alone_is_looked_at_then() {
             growing.add(&[*byte]);
             assert!(!growing.look(false).1);
         }
-        (growing.one.growing[1], growing.one.complete[1]) = (false, true);
+        let one = &mut growing.one;
+        (one.growing[1], one.file_growing[1], one.complete[1]) = (false, false, true);
         assert_eq!(growing.look(true).1, stops, "{options}");
         assert!(growing.one.waiting[1].is_empty());
     }

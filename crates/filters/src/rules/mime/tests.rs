@@ -1,0 +1,95 @@
+//! What is found, however the bytes are cut.
+
+use super::*;
+
+/// Fields of the head as `name=value`, files as `name: data`.
+fn read(mut mime: Mime, bytes: &[u8], size: usize) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut see = |one: Found<'_>| match one {
+        Found::Field(name, value) => {
+            found.push(format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)));
+        }
+        Found::File(name) => found.push(format!("{}: ", String::from_utf8_lossy(name.unwrap_or(b"?")))),
+        Found::Data(bytes) => found.last_mut().unwrap().extend(bytes.iter().map(|byte| char::from(*byte))),
+        Found::Head | Found::End => {}
+    };
+    bytes.chunks(size).for_each(|piece| mime.feed(piece, &mut see));
+    mime.end(&mut see);
+    found
+}
+
+fn check(mail: &str, expected: &[&str]) {
+    let mail = mail.replace('\n', "\r\n");
+    for size in [1, 2, 3, 7, 50, mail.len()] {
+        assert_eq!(read(Mime::default(), mail.as_bytes(), size), expected, "by {size}");
+    }
+}
+
+#[test]
+fn attachments() {
+    check(
+        "Subject: a\n b\nContent-Type: multipart/mixed; boundary=\"x y\"\n\nno part\n--x y\n\nplain\n\
+         --x y\nContent-Type: text/plain; name=a.txt\n\none\n-two\n\n--x y\n\
+         Content-Disposition: attachment; filename=\"b;.bin\"\nContent-Transfer-Encoding: BASE64\n\naGFs\nbG8=d29ybGQ\n\
+         --x y\nContent-Transfer-Encoding: quoted-printable\nContent-Disposition: attachment; filename*=UTF-8''c%20d\n\n\
+         a=3Db=\n c=zz\nend\n--x y--\nbehind\n",
+        &[
+            "subject=a b",
+            "content-type=multipart/mixed; boundary=\"x y\"",
+            "a.txt: one\r\n-two\r\n",
+            "b;.bin: halloworld",
+            "c d: a=b c=zz\r\nend",
+        ],
+    );
+    check("Content-Type: a/b; name=empty\n\n", &["content-type=a/b; name=empty", "empty: "]);
+    check("Content-Type: a/b;name=x\n\nall of it\n", &["content-type=a/b;name=x", "x: all of it\r\n"]);
+    check("Content-Transfer-Encoding: base64\n\nYQ==\n", &["content-transfer-encoding=base64", "?: a"]);
+}
+
+/// The name of one boundary may begin with that of another, and parts lie within parts.
+#[test]
+fn parts_within_parts() {
+    check(
+        "Content-Type: multipart/mixed; boundary=a\n\n--a\nContent-Type: multipart/mixed; boundary=ab\n\n\
+         --ab\nContent-Type: x; name=1\n\none\n--ab--\n--a\nContent-Type: x; name=2\n\ntwo\n--a--\n",
+        &["content-type=multipart/mixed; boundary=a", "1: one", "2: two"],
+    );
+}
+
+/// A mail in a mail is read whether it says that it is coded and is, or is not.
+#[test]
+fn mails_within_mails() {
+    let inner = "Content-Type: x; name=evil\n\nbytes\n";
+    let head = "Content-Type: message/rfc822; name=good\nContent-Transfer-Encoding: base64\n\n";
+    let fields = ["content-type=message/rfc822; name=good", "content-transfer-encoding=base64"];
+    check(&format!("{head}{inner}"), &[fields[0], fields[1], "evil: bytes\r\n"]);
+    let coded = base64::engine::general_purpose::STANDARD.encode(inner);
+    check(&format!("{head}{coded}\n"), &[fields[0], fields[1], "evil: bytes\n"]);
+    // What only says that it is a mail is a file.
+    check(&format!("{head}MZ: this\nis one\n"), &[fields[0], fields[1], "good: MZ: this\r\nis one\r\n"]);
+    let mut deep = String::new();
+    (0..20).for_each(|_| deep.push_str("Content-Type: message/rfc822; name=m\n\n"));
+    assert_eq!(read(Mime::default(), deep.as_bytes(), 9).len(), 2, "the field, and what lies too deep");
+}
+
+#[test]
+fn forms() {
+    let form = b"--b\r\nContent-Disposition: form-data; name=\"c\"\r\n\r\nno file\r\n--b\r\n\
+                 Content-Disposition: form-data; name=\"f\"; filename=\"C:\\a.txt\"\r\n\r\n\r\ncontent\r\n--b--";
+    for size in [1, 5, form.len()] {
+        assert_eq!(read(Mime::form(b"b".to_vec()), form, size), ["C:\\a.txt: \r\ncontent"]);
+    }
+}
+
+proptest::proptest! {
+    /// Any bytes give the same, however they are cut.
+    #[test]
+    fn any_bytes(pieces in proptest::collection::vec(0usize..12, 0..40), size in 1usize..20) {
+        const PIECES: [&[u8]; 12] = [
+            b"Content-Type: multipart/mixed; boundary=a\r\n", b"Content-Type: message/rfc822; name=m\n", b"\r\n", b"--a", b"--a--\r\n",
+            b"Content-Transfer-Encoding: base64\r\n", b"Content-Disposition: x; filename=\"f\"\r\n", b"QUJD", b"=", b"-", b"\r", b"\xff",
+        ];
+        let bytes = pieces.iter().flat_map(|at| PIECES[*at]).copied().collect::<Vec<u8>>();
+        proptest::prop_assert_eq!(read(Mime::default(), &bytes, size), read(Mime::default(), &bytes, bytes.len().max(1)));
+    }
+}

@@ -1,0 +1,449 @@
+//! What the record of an alert says of the transaction: objects as the events of `eve` have them.
+
+use crate::dhcp::{self, Dhcp};
+use crate::dns::row::{MessageRow, SCHEMA as DNS_RECORD};
+use crate::eve::events;
+use crate::eve::schema::{ANSWER, DNS, DNS_OBJECT, FTP_OBJECT, QUERY, SIP_OBJECT, SMTP_OBJECT, SSH_OBJECT, TLS_OBJECT};
+use crate::parts::eve::NAME;
+use base::limits::RULES_BODY_BYTES;
+use filter::prelude::*;
+use filter::record::{FieldValue, list_push};
+use packet::quic::VERSION_2;
+use packet::x509::Certificate;
+use rules::Transaction;
+use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
+
+/// The verdict of all rules on a packet.
+pub(crate) static VERDICT: Schema = Schema::object(
+    "verdict",
+    &[
+        Field::new("action", FieldType::Text),
+        Field::new("reject-target", FieldType::Text),
+        Field::new("reject", FieldType::Rows(&NAME)),
+    ],
+);
+
+/// A message of IGMP.
+pub(crate) static IGMP: Schema =
+    Schema::object("igmp", &[Field::new("version", FieldType::Number), Field::new("type", FieldType::Number)]);
+
+/// A message of RGMP.
+pub(crate) static RGMP: Schema = Schema::object("rgmp", &[Field::new("type", FieldType::Number)]);
+
+/// An exchange of HTTP.
+pub(crate) static HTTP: Schema = Schema::object(
+    "http",
+    &[
+        Field::new("hostname", FieldType::Text),
+        Field::new("url", FieldType::Text),
+        Field::new("http_user_agent", FieldType::Text),
+        Field::new("http_content_type", FieldType::Text),
+        Field::new("http_refer", FieldType::Text),
+        Field::new("http_method", FieldType::Text),
+        Field::new("protocol", FieldType::Text),
+        Field::new("status", FieldType::Number),
+        Field::new("length", FieldType::Number),
+        Field::new("http2.request.error_code", FieldType::Text),
+        Field::new("http2.request.priority", FieldType::Number),
+    ],
+);
+
+/// A frame of a WebSocket.
+pub(crate) static WEBSOCKET: Schema = Schema::object("websocket", &[Field::new("opcode", FieldType::Text)]);
+
+/// The first messages of QUIC.
+pub(crate) static QUIC: Schema = Schema::object(
+    "quic",
+    &[Field::new("version", FieldType::Text), Field::new("sni", FieldType::Text), Field::new("ja4", FieldType::Text)],
+);
+
+/// A data connection of FTP.
+pub(crate) static FTP_DATA: Schema =
+    Schema::object("ftp_data", &[Field::new("command", FieldType::Text), Field::new("filename", FieldType::Text)]);
+
+/// A mail's head.
+pub(crate) static EMAIL: Schema = Schema::object(
+    "email",
+    &[
+        Field::new("status", FieldType::Text),
+        Field::new("from", FieldType::Text),
+        Field::new("to", FieldType::Rows(&NAME)),
+        Field::new("cc", FieldType::Rows(&NAME)),
+        Field::new("subject", FieldType::Text),
+        Field::new("date", FieldType::Text),
+        Field::new("message_id", FieldType::Text),
+        Field::new("x_mailer", FieldType::Text),
+        Field::new("attachment", FieldType::Rows(&NAME)),
+    ],
+);
+
+/// A message of DHCP.
+pub(crate) static DHCP: Schema = Schema::object(
+    "dhcp",
+    &[
+        Field::new("type", FieldType::Text),
+        Field::new("id", FieldType::Number),
+        Field::new("client_mac", FieldType::Text),
+        Field::new("assigned_ip", FieldType::Address),
+        Field::new("client_ip", FieldType::Address),
+        Field::new("next_server_ip", FieldType::Address),
+        Field::new("relay_ip", FieldType::Address),
+        Field::new("client_id", FieldType::Text),
+        Field::new("hostname", FieldType::Text),
+        Field::new("requested_ip", FieldType::Address),
+        Field::new("params", FieldType::Rows(&NAME)),
+        Field::new("dhcp_type", FieldType::Text),
+        Field::new("subnet_mask", FieldType::Address),
+        Field::new("routers", FieldType::Rows(&dhcp::ADDRESS)),
+        Field::new("dns_servers", FieldType::Rows(&dhcp::ADDRESS)),
+        Field::new("lease_time", FieldType::Number),
+        Field::new("renewal_time", FieldType::Number),
+        Field::new("rebinding_time", FieldType::Number),
+    ],
+);
+
+/// The first message of TFTP.
+pub(crate) static TFTP: Schema = Schema::object(
+    "tftp",
+    &[Field::new("packet", FieldType::Text), Field::new("file", FieldType::Text), Field::new("mode", FieldType::Text)],
+);
+
+/// A message of LLMNR.
+pub(crate) static LLMNR: Schema = Schema::object(
+    "llmnr",
+    &[
+        Field::new("type", FieldType::Text),
+        Field::new("id", FieldType::Number),
+        Field::new("flags", FieldType::Text),
+        Field::new("opcode", FieldType::Number),
+        Field::new("rcode", FieldType::Text),
+        Field::new("queries", FieldType::Rows(&QUERY)),
+        Field::new("answers", FieldType::Rows(&LLMNR_ANSWER)),
+    ],
+);
+
+/// Of LLMNR the type of a record names its data.
+static LLMNR_ANSWER: Schema = Schema::new(
+    "answer",
+    &[
+        Field::new("rrname", FieldType::Text),
+        Field::new("rrtype", FieldType::Text),
+        Field::new("ttl", FieldType::Number),
+        Field::new("a", FieldType::Text),
+        Field::new("aaaa", FieldType::Text),
+        Field::new("rdata", FieldType::Text),
+    ],
+);
+
+/// A file in a transaction.
+pub(crate) static FILE: Schema = Schema::new(
+    "file",
+    &[
+        Field::new("filename", FieldType::Text),
+        Field::new("gaps", FieldType::Flag),
+        Field::new("state", FieldType::Text),
+        Field::new("stored", FieldType::Flag),
+        Field::new("size", FieldType::Number),
+        Field::new("tx_id", FieldType::Number),
+    ],
+);
+
+/// Sets the objects of the transaction's application.
+pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
+    match one.app {
+        App::Http1 => object(row, "http", &HTTP, |it| http(it, one)),
+        App::Http2 => object(row, "http", &HTTP, |it| {
+            http(it, one);
+            texts(it, one, &[("http2.request.error_code", Buffer::HTTP2_ERROR_NAME, true)]);
+            if let Some(priority) = one.numbers(Number::HTTP2_PRIORITY, true).next() {
+                it.number("http2.request.priority", priority);
+            }
+        }),
+        App::WebSocket => object(row, "websocket", &WEBSOCKET, |it| {
+            let opcode = [true, false].into_iter().flat_map(|side| one.numbers(Number::WEBSOCKET_OPCODE, side)).next();
+            if let Some(opcode) = opcode {
+                let known = WEBSOCKET_OPCODES.iter().find(|known| known.1 == opcode);
+                it.text("opcode", known.map_or("unknown", |known| known.0));
+            }
+        }),
+        App::Quic => object(row, "quic", &QUIC, |it| quic(it, one)),
+        App::FtpData => object(row, "ftp_data", &FTP_DATA, |it| {
+            if let Some(command) = one.numbers(Number::FTPDATA_COMMAND, true).next() {
+                it.text("command", if command == 1 { "RETR" } else { "STOR" });
+            }
+            texts(it, one, &[("filename", Buffer::FILE_NAME, true)]);
+        }),
+        App::Tls => object(row, "tls", &TLS_OBJECT, |it| tls(it, one)),
+        App::Ssh => object(row, "ssh", &SSH_OBJECT, |it| texts(it, one, SSH_TEXTS)),
+        App::Smtp => {
+            object(row, "smtp", &SMTP_OBJECT, |it| {
+                texts(it, one, &[("helo", Buffer::SMTP_HELO, true), ("mail_from", Buffer::SMTP_MAIL_FROM, true)]);
+                list(it, "rcpt_to", one.all(Buffer::SMTP_RCPT_TO, true));
+            });
+            object(row, "email", &EMAIL, |it| email(it, one));
+        }
+        App::Ftp => object(row, "ftp", &FTP_OBJECT, |it| ftp(it, one)),
+        App::Sip => object(row, "sip", &SIP_OBJECT, |it| {
+            [true, false].into_iter().for_each(|side| texts(it, one, &SIP_TEXTS.map(|(name, it)| (name, it, side))));
+        }),
+        App::Dns => dns(row, one),
+        App::Llmnr => llmnr(row, one),
+        App::Dhcp => {
+            if let Ok(packet) = packet::dhcp::Packet::new_checked(&one.message) {
+                let mut record = Dhcp::new();
+                record.put(&packet);
+                copy(row, "dhcp", &DHCP, &dhcp::SCHEMA, record.row.row());
+            }
+        }
+        App::Tftp => object(row, "tftp", &TFTP, |it| {
+            let Some((head, rest)) = one.message.split_at_checked(2) else { return };
+            it.text("packet", if head[1] == 1 { "read" } else { "write" });
+            let words = rest.split(|byte| *byte == 0);
+            for (name, word) in ["file", "mode"].into_iter().zip(words) {
+                it.text(name, word);
+            }
+        }),
+        _ => {}
+    }
+    files(row, one, gaps);
+}
+
+fn quic(row: &mut RowWriter, one: &Transaction) {
+    texts(row, one, &[("sni", Buffer::QUIC_SNI, true), ("ja4", Buffer::JA4_HASH, true)]);
+    match [true, false].into_iter().find_map(|side| one.first(Buffer::QUIC_VERSION, side)) {
+        Some([0, 0, 0, number @ 1..=9]) => row.text("version", [b'0' + number]),
+        Some(version @ [b'Q', ..]) => row.text("version", version),
+        Some(version) => row.text("version", if version == VERSION_2.to_be_bytes() { "2" } else { "draft" }),
+        None => row,
+    };
+}
+
+/// Sets an object that `fill` fills.
+pub(super) fn object(row: &mut RowWriter, name: &str, schema: &'static Schema, fill: impl FnOnce(&mut RowWriter)) {
+    let (mut one, mut list) = (RowWriter::new(schema), Vec::new());
+    fill(&mut one);
+    list_push(&mut list, one.row());
+    row.rows(name, &list);
+}
+
+/// Sets an object to the fields that a record has under its name.
+fn copy(row: &mut RowWriter, name: &str, schema: &'static Schema, of: &'static Schema, record: &[u8]) {
+    let Some(record) = Row::new(of, record) else { return };
+    object(row, name, schema, |it| {
+        for (place, field) in of.fields.iter().enumerate() {
+            let Some(inner) = field.name.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')) else { continue };
+            if let Some(value) = record.get(place).filter(|_| schema.field(inner).is_some()) {
+                it.copy(inner, &value);
+            }
+        }
+    });
+}
+
+/// Sets a list of texts, where there are some.
+pub(super) fn list<'a>(row: &mut RowWriter, name: &str, texts: impl Iterator<Item = &'a [u8]>) {
+    let (mut one, mut list) = (RowWriter::new(&NAME), Vec::new());
+    for text in texts {
+        one.begin();
+        list_push(&mut list, one.text("", text).row());
+    }
+    if !list.is_empty() {
+        row.rows(name, &list);
+    }
+}
+
+fn texts(row: &mut RowWriter, one: &Transaction, names: &[(&str, Buffer, bool)]) {
+    for (name, buffer, to_server) in names {
+        if let Some(text) = one.first(*buffer, *to_server) {
+            row.text(name, text);
+        }
+    }
+}
+
+fn http(row: &mut RowWriter, one: &Transaction) {
+    texts(
+        row,
+        one,
+        &[
+            ("hostname", Buffer::HTTP_HOST, true),
+            ("url", Buffer::HTTP_URI_RAW, true),
+            ("http_user_agent", Buffer::HTTP_USER_AGENT, true),
+            ("http_refer", Buffer::HTTP_REFERER, true),
+            ("http_method", Buffer::HTTP_METHOD, true),
+            ("protocol", Buffer::HTTP_PROTOCOL, true),
+        ],
+    );
+    // Parameters of the type are not part of it.
+    let kind = one.first(Buffer::HTTP_CONTENT_TYPE, false).and_then(|kind| kind.split(|byte| *byte == b';').next());
+    if let Some(kind) = kind {
+        row.text("http_content_type", kind.trim_ascii_end());
+    }
+    let status = one.first(Buffer::HTTP_STAT_CODE, false).and_then(|text| std::str::from_utf8(text).ok());
+    if let Some(status) = status.and_then(|text| text.parse().ok()) {
+        row.number("status", status);
+    }
+    row.number("length", one.body_bytes[1]);
+}
+
+fn tls(row: &mut RowWriter, one: &Transaction) {
+    texts(
+        row,
+        one,
+        &[
+            ("subject", Buffer::TLS_CERT_SUBJECT, false),
+            ("issuerdn", Buffer::TLS_CERT_ISSUER, false),
+            ("serial", Buffer::TLS_CERT_SERIAL, false),
+            ("fingerprint", Buffer::TLS_CERT_FINGERPRINT, false),
+            ("sni", Buffer::TLS_SNI, true),
+            ("ja3.hash", Buffer::JA3_HASH, true),
+            ("ja3.string", Buffer::JA3_STRING, true),
+            ("ja3s.hash", Buffer::JA3S_HASH, false),
+            ("ja3s.string", Buffer::JA3S_STRING, false),
+            ("ja4", Buffer::JA4_HASH, true),
+        ],
+    );
+    let version = one.first(Buffer::TLS_VERSION, false).or(one.first(Buffer::TLS_VERSION, true));
+    if let Some(version) = version {
+        row.text("version", [b"TLS ", version].concat());
+    }
+    if let Some(certificate) = one.first(Buffer::TLS_CERTS, false).and_then(Certificate::parse) {
+        for (name, time) in [("notbefore", certificate.not_before), ("notafter", certificate.not_after)] {
+            let mut text = Vec::new();
+            time.append(&mut text);
+            row.text(name, text);
+        }
+    }
+    list(row, "client_alpns", one.all(Buffer::TLS_ALPN, true));
+    list(row, "server_alpns", one.all(Buffer::TLS_ALPN, false));
+}
+
+const SSH_TEXTS: &[(&str, Buffer, bool)] = &[
+    ("client.proto_version", Buffer::SSH_PROTO, true),
+    ("client.software_version", Buffer::SSH_SOFTWARE, true),
+    ("client.hassh.hash", Buffer::SSH_HASSH, true),
+    ("client.hassh.string", Buffer::SSH_HASSH_STRING, true),
+    ("server.proto_version", Buffer::SSH_PROTO, false),
+    ("server.software_version", Buffer::SSH_SOFTWARE, false),
+    ("server.hassh.hash", Buffer::SSH_HASSH_SERVER, false),
+    ("server.hassh.string", Buffer::SSH_HASSH_SERVER_STRING, false),
+];
+
+const SIP_TEXTS: [(&str, Buffer); 7] = [
+    ("method", Buffer::SIP_METHOD),
+    ("uri", Buffer::SIP_URI),
+    ("version", Buffer::SIP_PROTOCOL),
+    ("request_line", Buffer::SIP_REQUEST_LINE),
+    ("code", Buffer::SIP_STAT_CODE),
+    ("reason", Buffer::SIP_STAT_MSG),
+    ("response_line", Buffer::SIP_RESPONSE_LINE),
+];
+
+fn ftp(row: &mut RowWriter, one: &Transaction) {
+    texts(row, one, &[("command", Buffer::FTP_COMMAND, true), ("command_data", Buffer::FTP_COMMAND_DATA, true)]);
+    list(row, "reply", one.all(Buffer::FTP_REPLY, false));
+    list(row, "completion_code", one.all(Buffer::FTP_COMPLETION_CODE, false));
+    if let Some(port) = one.numbers(Number::FTP_DYNAMIC_PORT, true).next() {
+        row.number("dynamic_port", port);
+    }
+    let is_answered = one.numbers(Number::FTP_REPLY_RECEIVED, false).next().is_some();
+    row.text("reply_received", if is_answered { "yes" } else { "no" });
+}
+
+fn email(row: &mut RowWriter, one: &Transaction) {
+    row.text("status", if one.complete[0] { "PARSE_DONE" } else { "PARSE_STARTED" });
+    texts(
+        row,
+        one,
+        &[
+            ("from", Buffer::EMAIL_FROM, true),
+            ("subject", Buffer::EMAIL_SUBJECT, true),
+            ("date", Buffer::EMAIL_DATE, true),
+            ("message_id", Buffer::EMAIL_MESSAGE_ID, true),
+            ("x_mailer", Buffer::EMAIL_X_MAILER, true),
+        ],
+    );
+    for (name, buffer) in [("to", Buffer::EMAIL_TO), ("cc", Buffer::EMAIL_CC)] {
+        let addresses = one.all(buffer, true).flat_map(|text| text.split(|byte| *byte == b','));
+        list(row, name, addresses.map(<[u8]>::trim_ascii));
+    }
+    list(row, "attachment", one.all(Buffer::FILE_NAME, true));
+}
+
+/// The event that `eve` makes of the record of `dns`.
+fn dns_event(message: &[u8]) -> RowWriter {
+    let (mut record, mut event) = (MessageRow::new(), RowWriter::new(&DNS));
+    record.put(message);
+    if let Some(row) = Row::new(&DNS_RECORD, record.row().row()) {
+        events::common(&mut event, &DNS, &row);
+        let (mut query, mut answer) = (RowWriter::new(&QUERY), RowWriter::new(&ANSWER));
+        events::dns(&mut event, &row, &mut query, &mut answer, &mut Vec::new());
+    }
+    event
+}
+
+fn dns(row: &mut RowWriter, one: &Transaction) {
+    let mut event = dns_event(&one.message);
+    event.number("dns.tx_id", one.id);
+    copy(row, "dns", &DNS_OBJECT, &DNS, event.row());
+}
+
+fn llmnr(row: &mut RowWriter, one: &Transaction) {
+    let event = dns_event(&one.message);
+    let Some(event) = Row::new(&DNS, event.row()) else { return };
+    object(row, "llmnr", &LLMNR, |it| {
+        for name in ["type", "id", "flags", "opcode", "rcode", "queries"] {
+            let from = DNS.fields.iter().position(|field| field.name.strip_prefix("dns.") == Some(name));
+            if let Some(value) = from.and_then(|place| event.get(place)) {
+                it.copy(name, &value);
+            }
+        }
+        let Some(FieldValue::Rows(answers)) = event.named("dns.answers") else { return };
+        let (mut item, mut list) = (RowWriter::new(&LLMNR_ANSWER), Vec::new());
+        for answer in answers {
+            item.begin();
+            let data = match answer.text("rrtype") {
+                Some(b"A") => "a",
+                Some(b"AAAA") => "aaaa",
+                _ => "rdata",
+            };
+            for (from, to) in [("rrname", "rrname"), ("rrtype", "rrtype"), ("ttl", "ttl"), ("rdata", data)] {
+                if let Some(value) = answer.named(from) {
+                    item.copy(to, &value);
+                }
+            }
+            list_push(&mut list, item.row());
+        }
+        it.rows("answers", &list);
+    });
+}
+
+/// Files of both sides, as far as rules see them.
+fn files(row: &mut RowWriter, one: &Transaction, gaps: bool) {
+    let (mut file, mut list) = (RowWriter::new(&FILE), Vec::new());
+    for (side, to_server) in [(0, true), (1, false)] {
+        let (mut name, mut number) = (None, 0);
+        for (buffer, bytes) in one.buffers(to_server) {
+            match buffer {
+                Buffer::FILE_NAME => name = Some(bytes),
+                Buffer::FILE_DATA => {
+                    file.begin();
+                    if let Some(name) = name.take() {
+                        file.text("filename", name);
+                    }
+                    number += 1;
+                    let is_last = number == one.files(to_server);
+                    let state = match () {
+                        () if bytes.len() >= RULES_BODY_BYTES => "TRUNCATED",
+                        () if one.complete[side] || !is_last => "CLOSED",
+                        () => "UNKNOWN",
+                    };
+                    file.flag("gaps", gaps).text("state", state).flag("stored", false);
+                    list_push(&mut list, file.number("size", bytes.len() as u64).number("tx_id", one.id).row());
+                }
+                _ => {}
+            }
+        }
+    }
+    if !list.is_empty() {
+        row.rows("files", &list);
+    }
+}

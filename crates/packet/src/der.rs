@@ -1,0 +1,66 @@
+//! The little of DER (X.690) that certificates, SNMP and Kerberos need: values one after the other. Not types, and not long tags.
+
+/// Tags.
+pub mod tag {
+    #![allow(missing_docs)]
+    pub const BOOLEAN: u8 = 0x01;
+    pub const INTEGER: u8 = 0x02;
+    pub const OCTETS: u8 = 0x04;
+    pub const OBJECT: u8 = 0x06;
+    pub const SEQUENCE: u8 = 0x30;
+
+    /// A field with this number.
+    pub const fn context(number: u8) -> u8 {
+        0xa0 | number
+    }
+}
+
+/// Values one after the other: tag, length, contents. Ends at the first that is cut.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Der<'a>(pub &'a [u8]);
+
+impl<'a> Iterator for Der<'a> {
+    type Item = (u8, &'a [u8]);
+
+    /// The next value: its tag and contents.
+    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&[tag, short], rest) = self.0.split_first_chunk()?;
+        let (length, rest) = match short {
+            0..=0x7f => (usize::from(short), rest),
+            0x81..=0x84 => {
+                let (bytes, rest) = rest.split_at_checked(usize::from(short & 0x7f))?;
+                (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
+            }
+            _ => return None,
+        };
+        let (contents, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some((tag, contents))
+    }
+}
+
+impl<'a> Der<'a> {
+    /// The contents of the next value, which has this tag.
+    pub fn expect(&mut self, wanted: u8) -> Option<&'a [u8]> {
+        let (found, contents) = self.next()?;
+        (found == wanted).then_some(contents)
+    }
+
+    /// The same, where the value need not be there.
+    pub fn take_tag(&mut self, wanted: u8) -> Option<&'a [u8]> {
+        if self.0.first() == Some(&wanted) { self.expect(wanted) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        let mut der = Der(&[2, 1, 7, 0x30, 0x81, 2, 4, 0, 5, 3, 1]);
+        assert_eq!((der.take_tag(tag::OCTETS), der.expect(tag::INTEGER)), (None, Some(&[7][..])));
+        assert_eq!(der.next(), Some((tag::SEQUENCE, &[4, 0][..])));
+        assert_eq!((der.next(), Der(&[2, 0x80]).next(), Der(&[2, 0x82, 1]).next()), (None, None, None));
+    }
+}
