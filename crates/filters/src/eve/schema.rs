@@ -62,18 +62,19 @@ pub(crate) static FLOW: Schema = event!(
     Field::new("tcp.tc_gap", FieldType::Flag),
 );
 
-// An HTTP request with its response.
-object!(HTTP, HTTP_OBJECT, "http" {
-    "hostname": FieldType::Text,
-    "url": FieldType::Text,
-    "http_user_agent": FieldType::Text,
-    "http_content_type": FieldType::Text,
-    "http_refer": FieldType::Text,
-    "http_method": FieldType::Text,
-    "protocol": FieldType::Text,
-    "status": FieldType::Number,
-    "length": FieldType::Number,
-});
+/// An HTTP request with its response.
+pub(crate) static HTTP: Schema = event!(
+    "http",
+    Field::new("http.hostname", FieldType::Text),
+    Field::new("http.url", FieldType::Text),
+    Field::new("http.http_user_agent", FieldType::Text),
+    Field::new("http.http_content_type", FieldType::Text),
+    Field::new("http.http_refer", FieldType::Text),
+    Field::new("http.http_method", FieldType::Text),
+    Field::new("http.protocol", FieldType::Text),
+    Field::new("http.status", FieldType::Number),
+    Field::new("http.length", FieldType::Number),
+);
 
 /// A body of HTTP, with what was asked for.
 pub(crate) static FILEINFO: Schema = event!(
