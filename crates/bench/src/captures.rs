@@ -362,7 +362,7 @@ impl Exchange {
 }
 
 /// Text of words that recur as words do, the low ones often: a third of it is left when it is coded.
-fn prose(random: &mut Random, length: usize) -> Vec<u8> {
+pub(crate) fn prose(random: &mut Random, length: usize) -> Vec<u8> {
     let mut text = Vec::with_capacity(length + 16);
     while text.len() < length {
         let number = random.below(1000).min(random.below(1000)).min(random.below(1000));

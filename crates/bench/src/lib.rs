@@ -8,9 +8,10 @@
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
 //! - [`floors`], [`memory`], [`piped`] — work by hand, work over memory, work with pipes between.
-//! - [`packets`], [`captures`] — the captures that are measured with.
+//! - [`packets`], [`captures`] — the captures that are measured with; [`attack`] — one that is tested with.
 //! - [`table`], [`machine`] — what is printed. [`random`] — numbers that are the same everywhere.
 
+pub mod attack;
 pub mod capture;
 pub mod captures;
 pub mod case;

@@ -95,21 +95,41 @@ impl PcapWriter {
         self.end()
     }
 
+    /// A fragment of an IPv4 packet: the number of its packet, where it lies in it in units of 8 bytes, and whether others follow.
+    pub fn fragment(
+        &mut self,
+        ends: [Ipv4Addr; 2],
+        number: u16,
+        (at, is_followed): (u16, bool),
+        payload: &[u8],
+    ) -> io::Result<()> {
+        let field = (at & 0x1fff) | u16::from(is_followed) << 13;
+        self.begin_with(ends, PROTOCOL_UDP, number, field, payload.len());
+        self.frame.extend_from_slice(payload);
+        self.end()
+    }
+
     /// Writes out what is left.
     pub fn finish(mut self) -> io::Result<()> {
         self.out.flush()
     }
 
     fn begin(&mut self, source: Ipv4Addr, target: Ipv4Addr, protocol: u8, length: usize) {
+        const NO_FRAGMENTS: u16 = 0x4000;
+        self.begin_with([source, target], protocol, self.frames as u16, NO_FRAGMENTS, length);
+    }
+
+    fn begin_with(&mut self, ends: [Ipv4Addr; 2], protocol: u8, number: u16, fragment: u16, length: usize) {
         self.frame.clear();
         self.frame.extend_from_slice(&ETHERNET);
         let header = self.frame.len();
         self.frame.extend_from_slice(&[0x45, 0]);
         self.frame.extend_from_slice(&((20 + length) as u16).to_be_bytes());
-        self.frame.extend_from_slice(&(self.frames as u16).to_be_bytes());
-        self.frame.extend_from_slice(&[0x40, 0, 64, protocol, 0, 0]);
-        self.frame.extend_from_slice(&source.octets());
-        self.frame.extend_from_slice(&target.octets());
+        self.frame.extend_from_slice(&number.to_be_bytes());
+        self.frame.extend_from_slice(&fragment.to_be_bytes());
+        self.frame.extend_from_slice(&[64, protocol, 0, 0]);
+        self.frame.extend_from_slice(&ends[0].octets());
+        self.frame.extend_from_slice(&ends[1].octets());
         let sum = checksum(&[&self.frame[header..]]);
         self.frame[header + 10..header + 12].copy_from_slice(&sum.to_be_bytes());
     }
@@ -179,6 +199,11 @@ impl Conversation {
         let counted = u32::from(flags & (flag::SYN | flag::FIN) != 0);
         self.next[from] = self.next[from].wrapping_add(payload.len() as u32 + counted);
         Ok(())
+    }
+
+    /// As if one side had sent so many bytes: they come later, or never.
+    pub fn pass_over(&mut self, from: usize, bytes: u32) {
+        self.next[from] = self.next[from].wrapping_add(bytes);
     }
 
     /// SYN, SYN and ACK, ACK.

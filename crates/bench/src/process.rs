@@ -245,7 +245,7 @@ pub fn family(process: u32) -> Vec<u32> {
 }
 
 /// What is resident now; `None` when the process has ended.
-fn memory_of(pid: u32) -> Option<Memory> {
+pub fn memory_of(pid: u32) -> Option<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let bytes = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attack;
 mod bench;
 mod ci;
 mod counts;
@@ -57,6 +58,12 @@ const TASKS: &[Task] = &[
         run: model::run,
     },
     Task { name: "mutate", usage: "[N]", summary: "run requests over N damaged captures", run: mutate::run },
+    Task {
+        name: "attack",
+        usage: "[N]",
+        summary: "run requests over N MB of hostile traffic with honest traffic in it",
+        run: attack::run,
+    },
     Task {
         name: "crash",
         usage: "[--kills N]",
