@@ -238,7 +238,7 @@ impl Attack {
         self.begun += 1;
         let (port, start): (u16, &[u8]) = match self.begun % 2 {
             0 => (443, &[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]),
-            _ => (53, &[0xff, 0xff, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
+            _ => (53, b"\xff\xff\0\x01\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01"),
         };
         let mut talk = opened([attacker(random), server(self.begun, port)], writer, random)?;
         let mut message = vec![b'a'; BURST * SEGMENT_BYTES];

@@ -5,8 +5,8 @@
 //! own, whose memory is looked at.
 
 use base::limits::{
-    APPEND_REGION_BYTES, DECAP_HELD_BYTES, DNS_BUFFERED_BYTES, HTTP_HEAD_BYTES, TCP_CONNECTIONS, TCP_DOUBTFUL_BYTES,
-    TCP_HELD_BYTES, TLS_BUFFERED_BYTES,
+    APPEND_REGION_BYTES, DECAP_HELD_BYTES, DNS_BUFFERED_BYTES, HTTP_HEAD_BYTES, RULES_FLOWS, RULES_MEMORY_BYTES,
+    TCP_CONNECTIONS, TCP_DOUBTFUL_BYTES, TCP_HELD_BYTES, TLS_BUFFERED_BYTES,
 };
 use bench::attack::{self, HOST, Honest};
 use bench::captures::Content;
@@ -113,7 +113,7 @@ const EMPTY: u64 = 24 * MB;
 const PACKETS: u64 = DECAP_HELD_BYTES + TCP_HELD_BYTES + TCP_DOUBTFUL_BYTES + TCP_CONNECTIONS as u64 * CONNECTION_BYTES;
 const PARSERS: u64 = HTTP_BYTES + (TLS_BUFFERED_BYTES + DNS_BUFFERED_BYTES) as u64;
 
-/// A connection in the tables of `tcp` and of the engine.
+/// A connection in the tables of `tcp` and of the engine, and in those of `rules`.
 const CONNECTION_BYTES: u64 = 600;
 
 /// The default of `http memory=`.
@@ -155,7 +155,9 @@ fn honest_requests_are_logged() {
     let bed = Bed::new(2);
     let names: &[&str] = match bed.is_large {
         true => &["tls hellos given up for want of memory", "too many unfinished dns messages", "heads too long"],
-        false => &["tls hellos whose rest is missing", "requests without a response"],
+        false => {
+            &["tls hellos whose rest is missing", "dns messages whose rest is missing", "requests without a response"]
+        }
     };
     let log = bed.run("eve", EMPTY + PACKETS + PARSERS, names);
     let is_honest = |line: &&str| {
@@ -170,7 +172,11 @@ fn honest_requests_match_their_rule() {
     let bed = Bed::new(3);
     let rules = format!("alert http any any -> any any (msg:\"honest\"; http.host; content:\"{HOST}\"; sid:1;)\n");
     std::fs::write(bed.folder.path().join("honest.rules"), rules).unwrap();
-    let names = ["fragmented packets unfinished", "segments out of order"];
-    let alerts = bed.run("rules DIR/honest.rules | json", EMPTY + PACKETS, &names);
+    let names: &[&str] = match bed.is_large {
+        true => &["flows of rules forgotten for want of memory", "fragmented packets given up to make room"],
+        false => &["fragmented packets unfinished", "segments out of order"],
+    };
+    let rules = RULES_MEMORY_BYTES as u64 + RULES_FLOWS as u64 * CONNECTION_BYTES;
+    let alerts = bed.run("rules DIR/honest.rules | json", EMPTY + PACKETS + rules, names);
     assert_eq!(alerts.lines().count(), bed.honest.bodies.len());
 }
