@@ -1,14 +1,14 @@
-//! Intrusion detection by rules in Suricata's language: frames in, a record for each alert out.
+//! Intrusion detection with rules in Suricata's language: reads frames, writes a record per alert.
 //!
-//! - `inspector` — takes a frame, and says what matched. Start reading there.
-//! - `frame` — a frame as rules see it; `decode`, `tcp_events` — odd headers and segments; `connection` — the state of a
-//!   flow; `transactions` — its exchanges; `transfers` — the data connections of FTP.
-//! - `application` — which protocol a flow speaks; `http`, `http2`, `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`,
-//!   `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`, `small` — buffers of each protocol; `http_events`,
-//!   `tls_events` — oddities of two of them. The parsers are in the crate `packet`.
-//! - `row` — the record.
+//! - `inspector` — inspects a frame and returns the verdict. Start reading there.
+//! - `frame` — a parsed frame; `decode`, `tcp_events` — anomalies of headers and segments; `connection` — the state of
+//!   a flow; `transactions` — its exchanges; `transfers` — expected FTP data connections.
+//! - `application` — detects the protocol of a flow. One file per protocol fills its buffers: `http`, `http2`,
+//!   `websocket`, `dcerpc`, `smb`, `uri`, `dns`, `tls`, `ssh`, `smtp`, `mime`, `ftp`, `sip`, `mqtt`, `rfb`, `quic`,
+//!   `small`. `http_events` and `tls_events` find anomalies. The parsers are in the crate `packet`.
+//! - `row` — the alert record.
 //!
-//! The language and the matching are the crate `rules`.
+//! The crate `rules` has the language and the matching.
 
 mod application;
 mod connection;
@@ -54,7 +54,7 @@ use inspector::{FragmentEvent, Inspector};
 use reload::Reloaded;
 use std::sync::Arc;
 
-/// What `rules` is.
+/// The filter kind `rules`.
 pub static KIND: Kind = Kind::new("rules", "gives an alert for each match of a rule of intrusion detection", make)
     .also(&["suricata", "ids", "snort"])
     .help(
@@ -98,13 +98,13 @@ const ALERTS: &str = "src_ip\tdest_port\talert.signature_id\talert.signature\n\
     192.168.77.16\t22\t3\ta version of SSH\n\
     192.168.77.16\t22\t4\tpackets behind it\n";
 
-/// Blocks given before they are sent on.
+/// The filter pauses after this many output blocks.
 const ENOUGH: usize = 1000;
 
-/// Mistakes that are told at once.
+/// Most mistakes reported at once.
 const TOLD_MISTAKES: usize = 20;
 
-/// The rules of the file that the parameter `key` names.
+/// Loads the rules from the file that the parameter `key` names.
 pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamError> {
     let path = params.text(key).unwrap_or_default();
     let text = std::fs::read(path).map_err(|error| {
@@ -127,7 +127,7 @@ pub(crate) fn load(key: &'static str, params: &Params) -> Result<RuleSet, ParamE
     RuleSet::read(&text, &options).map_err(|mistakes| ParamError::new(key, told(path, &mistakes)))
 }
 
-/// The text of a file of rules; else the number of the line that is none. Comments may be anything.
+/// Decodes a rule file, or returns the number of the first line that is not UTF-8. Comments may have any bytes.
 fn text_of(bytes: &[u8]) -> Result<String, usize> {
     let mut text = String::with_capacity(bytes.len());
     for (number, line) in (1..).zip(bytes.split_inclusive(|byte| *byte == b'\n')) {
@@ -162,18 +162,18 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 struct Rules {
     inspector: Inspector,
-    /// Opens tunnels and puts fragments together; rules see the frames as they came, too.
+    /// Opens tunnels and reassembles fragments. Rules also see the original frames.
     decap: Option<Decap>,
     links: Links,
-    /// Blocks of the batch under way that are done with, one bit each.
+    /// Bit `n`: block `n` of the current batch was inspected.
     dealt_with: u64,
-    /// Rules that were left out, until it was said.
+    /// Number of rules left out; 0 once it was reported.
     left_out: usize,
     reloaded: Reloaded,
 }
 
 impl Rules {
-    /// Shows rules a frame, and what it carries or completes.
+    /// Shows rules a frame, and the packet that it carries or completes.
     fn frame(&mut self, frame: &Descriptor, cx: &mut Context<'_>) {
         let link = self.links.of(cx.rings, frame);
         let Some((decap, link)) = self.decap.as_mut().zip(link) else {
@@ -185,7 +185,7 @@ impl Rules {
         match fate {
             Fate::Passes => drop(self.inspector.frame(frame, cx)),
             Fate::Becomes(block) => {
-                // What lies below IP is no packet of its own.
+                // A frame from a tunnel below IP is not a packet of its own.
                 let carries = decap.has_opened();
                 if !carries {
                     self.inspector.expect_fragment(event);
@@ -207,7 +207,7 @@ impl Rules {
         }
     }
 
-    /// When something is to be done next.
+    /// When the next timer is due.
     fn next_due(&self) -> u64 {
         let decap = self.decap.as_ref().map_or(u64::MAX, Decap::next_due);
         self.inspector.next_due().min(decap)

@@ -1,17 +1,17 @@
-//! The addresses and ports of a rule's header: lists, networks, ranges, variables, and all of it negated.
+//! Addresses and ports in a rule's header: lists, networks, ranges, variables, negation.
 
 use crate::mistake::Read;
 use crate::text::{Word, unsigned};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// Variables by name, without the dollar.
+/// Values by variable name, without the `$`.
 pub(crate) type Variables = HashMap<String, String>;
 
-/// Variables within variables at most.
+/// How deep variables may refer to other variables.
 const DEPTH: u32 = 8;
 
-/// The variables that a rule file may use where the request sets no others: those of a default installation of Suricata.
+/// The variables of a default Suricata installation. Requests may override them.
 pub(crate) fn default_variables() -> Variables {
     const HOME: [&str; 9] = [
         "HTTP_SERVERS",
@@ -49,13 +49,13 @@ pub(crate) fn default_variables() -> Variables {
     home.chain(OTHERS.iter().map(|(name, value)| (name.to_string(), value.to_string()))).collect()
 }
 
-/// A set that is written as a list with exceptions.
+/// A list of ranges with exceptions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges<T> {
-    /// What is in, unless it is out. Empty: everything.
+    /// Empty: everything that `without` does not exclude.
     within: Vec<(T, T)>,
     without: Vec<(T, T)>,
-    /// The word `any` stands among what is in.
+    /// The list contains the word `any`.
     any: bool,
 }
 
@@ -65,25 +65,21 @@ impl<T: Copy + Ord> Ranges<T> {
         (self.any || self.within.is_empty() || lies(&self.within)) && !lies(&self.without)
     }
 
-    /// Is it everything, by the word `any` and without exceptions?
+    /// Does the list say `any`, without exceptions?
     pub fn is_any(&self) -> bool {
         self.any && self.without.is_empty()
     }
 
-    /// Is anything left out by name?
     pub fn has_exceptions(&self) -> bool {
         !self.without.is_empty()
     }
 }
 
-/// An address: the version of IP, and its number.
+/// IP version and address.
 type Key = (u8, u128);
-/// Addresses.
 pub(crate) type Addresses = Ranges<Key>;
-/// Ports.
 pub(crate) type Ports = Ranges<u16>;
 
-/// An address as its number.
 pub(crate) fn key(address: IpAddr) -> Key {
     match address {
         IpAddr::V4(address) => (4, u128::from(u32::from(address))),
@@ -91,21 +87,19 @@ pub(crate) fn key(address: IpAddr) -> Key {
     }
 }
 
-/// Reads the addresses of a header.
 pub(crate) fn addresses(word: Word<'_>, variables: &Variables) -> Read<Addresses> {
     let mut ranges = Ranges::default();
     list(word, word.at, false, DEPTH, variables, &mut ranges, &network)?;
     Ok(ranges)
 }
 
-/// Reads the ports of a header.
 pub(crate) fn ports(word: Word<'_>, variables: &Variables) -> Read<Ports> {
     let mut ranges = Ranges::default();
     list(word, word.at, false, DEPTH, variables, &mut ranges, &port_range)?;
     Ok(ranges)
 }
 
-/// Reads a list or an element of one. What a variable says is reported at the variable.
+/// Reads a list or one element. Mistakes inside a variable's value are reported at the variable.
 fn list<T: Copy + Ord>(
     word: Word<'_>,
     at: usize,
@@ -154,7 +148,7 @@ fn list<T: Copy + Ord>(
     Ok(())
 }
 
-/// Elements between commas that are not in brackets.
+/// Splits at commas outside brackets.
 fn split_list(text: &str) -> Vec<&str> {
     let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0i32);
     for (at, letter) in text.char_indices() {

@@ -1,27 +1,26 @@
-//! The keywords that read numbers out of a buffer: `byte_test`, `byte_jump`, `byte_extract`, `byte_math`, `isdataat`.
+//! The keywords that read numbers from a buffer: `byte_test`, `byte_jump`, `byte_extract`, `byte_math`, `isdataat`.
 
 use crate::content::Num;
 use crate::mistake::Read;
 use crate::text::{Opt, Word, number, unsigned};
 
-/// How a number stands in the buffer.
+/// Where and how a number is encoded in the buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Source {
     pub count: usize,
     pub offset: Num0,
     pub relative: bool,
     pub little: bool,
-    /// Little where the transaction says so: DCE/RPC.
+    /// `dce`: the transaction's byte order applies (DCE/RPC).
     pub dce: bool,
-    /// The base of a number that is written in digits.
+    /// The base of a number written as text; `None`: a binary number.
     pub digits: Option<u32>,
     pub mask: u64,
 }
 
-/// An offset that may be a variable; 0 where nothing is said.
+/// An offset, possibly from a variable. `None`: 0.
 pub(crate) type Num0 = Option<Num>;
 
-/// What a number is compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
     Less,
@@ -33,7 +32,6 @@ pub(crate) enum Test {
     Or,
 }
 
-/// What `byte_math` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Add,
@@ -44,18 +42,16 @@ pub(crate) enum Operation {
     Right,
 }
 
-/// `byte_test`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteTest {
     pub source: Source,
     pub test: Test,
     pub negated: bool,
     pub value: Num,
-    /// The number of bytes, where a variable has it.
+    /// The byte count, if it comes from a variable.
     pub count: Option<Num>,
 }
 
-/// `byte_jump`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteJump {
     pub source: Source,
@@ -67,7 +63,6 @@ pub(crate) struct ByteJump {
     pub post_offset: Num,
 }
 
-/// `byte_extract`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteExtract {
     pub source: Source,
@@ -76,18 +71,16 @@ pub(crate) struct ByteExtract {
     pub variable: u8,
 }
 
-/// `byte_math`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ByteMath {
     pub source: Source,
-    /// The number of bytes, where a variable has it.
+    /// The byte count, if it comes from a variable.
     pub count: Option<Num>,
     pub operation: Operation,
     pub right: Num,
     pub variable: u8,
 }
 
-/// `isdataat`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DataAt {
     pub at: Num,
@@ -96,7 +89,7 @@ pub(crate) struct DataAt {
 }
 
 impl Source {
-    /// The number, and where it ends. `from` is where the step before ended.
+    /// Returns the number and the offset behind it. `from`: the end of the previous step.
     pub fn take(&self, buffer: &[u8], from: usize, count: usize, variables: &[u64]) -> Option<(u64, usize)> {
         let (start, end) = self.place(from, count, variables)?;
         let bytes = buffer.get(start..end)?;
@@ -113,7 +106,6 @@ impl Source {
         Some((self.masked(value), end))
     }
 
-    /// Where it stands.
     fn place(&self, from: usize, count: usize, variables: &[u64]) -> Option<(usize, usize)> {
         let offset = self.offset.map_or(0, |offset| offset.of(variables));
         let base = if self.relative { from as i64 } else { 0 };
@@ -121,18 +113,18 @@ impl Source {
         Some((start, start.checked_add(count)?))
     }
 
-    /// Behind the bytes that it takes; 0 where they cannot be.
+    /// The end of the bytes that the step reads; 0 if the offsets are out of range.
     pub fn reach(&self, from: usize, count: usize, variables: &[u64]) -> usize {
         self.place(from, count, variables).map_or(0, |(_, end)| end)
     }
 
-    /// The bits of the mask, moved down to the lowest.
+    /// Applies the mask and shifts the result down to the mask's lowest bit.
     fn masked(&self, value: u64) -> u64 {
         if self.mask == 0 { value } else { (value & self.mask) >> self.mask.trailing_zeros() }
     }
 }
 
-/// A number in digits as strtoul reads it, and the bytes that it takes.
+/// Parses text like strtoul. Returns the number and the bytes used.
 fn digits(bytes: &[u8], base: u32) -> Option<(u64, usize)> {
     let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let mut at = blank;
@@ -153,16 +145,16 @@ fn digits(bytes: &[u8], base: u32) -> Option<(u64, usize)> {
     (at > from).then_some((value, at))
 }
 
-/// Names of variables of one rule, by their number.
+/// A rule's variable names; the index is the variable's number.
 pub(crate) type Names = Vec<String>;
 
-/// Variables of one rule at most.
+/// Most variables of one rule.
 pub(crate) const VARIABLES: usize = 16;
 
-/// Where, behind the variables, it stands whether numbers of the transaction are little-endian.
+/// Index of the slot behind the variables: 1 if the transaction's numbers are little-endian.
 pub(crate) const LITTLE: usize = VARIABLES;
 
-/// A number, or a variable that an earlier step sets.
+/// Reads a number, or a variable that an earlier step sets.
 pub(crate) fn num(word: Word<'_>, names: &Names) -> Read<Num> {
     let word = word.trim();
     if word.text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_') {
@@ -190,7 +182,7 @@ fn new_variable(word: Word<'_>, names: &mut Names) -> Read<u8> {
     Ok((names.len() - 1) as u8)
 }
 
-/// Words behind the fixed ones that every byte keyword knows. Says whether it took the word.
+/// Reads an option word that all byte keywords share. Returns whether the word was one.
 fn common(word: Word<'_>, source: &mut Source, base_seen: &mut bool) -> Read<bool> {
     let mut parts = word.text.split_ascii_whitespace();
     match parts.next().unwrap_or_default() {
@@ -240,7 +232,7 @@ fn base_of(word: Word<'_>) -> Read<u32> {
     }
 }
 
-/// The number of bytes: as many as a number of this sort has.
+/// Checks that the byte count suits the encoding.
 fn check_count(word: Word<'_>, source: &Source) -> Read<()> {
     let most = if source.digits.is_some() { 23 } else { 8 };
     if source.count == 0 || source.count > most {
@@ -313,14 +305,14 @@ impl ByteTest {
 }
 
 impl ByteTest {
-    /// Behind the bytes that it takes.
+    /// The end of the bytes that the step reads.
     pub fn reach(&self, from: usize, variables: &[u64]) -> usize {
         let count = count_of(self.count, self.source.count, variables).unwrap_or(0);
         self.source.reach(from, count, variables)
     }
 }
 
-/// How many bytes are read: what a variable says is no more than a number has.
+/// The byte count. `None` if a variable's value is not in 1..=23.
 fn count_of(variable: Option<Num>, fixed: usize, variables: &[u64]) -> Option<usize> {
     match variable {
         None => Some(fixed),
@@ -366,20 +358,20 @@ impl ByteJump {
         if jump.from_beginning && jump.from_end {
             return option.name.wrong("a jump starts from the beginning or from the end");
         }
-        // With 0 bytes nothing is read: the jump is its post_offset.
+        // With 0 bytes `byte_jump` reads no number: it jumps by `post_offset`.
         if count.is_none() && jump.source.count != 0 {
             check_count(words[0], &jump.source)?;
         }
         Ok(jump)
     }
 
-    /// Behind the bytes that it takes.
+    /// The end of the bytes that the step reads.
     pub fn reach(&self, from: usize, variables: &[u64]) -> usize {
         let count = count_of(self.count, self.source.count, variables).unwrap_or(0);
         self.source.reach(from, count, variables)
     }
 
-    /// Where the jump ends, which lies in the buffer or at its end.
+    /// The target of the jump. `None` if it lies beyond the end of the buffer.
     pub fn end(&self, buffer: &[u8], from: usize, variables: &[u64]) -> Option<usize> {
         let count = if self.count.is_none() && self.source.count == 0 {
             0
@@ -403,7 +395,7 @@ impl ByteJump {
             () => end as i64,
         };
         let to = base.checked_add(jump)?.checked_add(self.post_offset.of(variables))?;
-        // A jump back over the beginning ends there.
+        // A jump to before the start of the buffer stops at the start.
         usize::try_from(to.max(0)).ok().filter(|to| *to <= buffer.len())
     }
 }
@@ -434,7 +426,7 @@ impl ByteExtract {
         Ok(ByteExtract { source, multiplier, align, variable })
     }
 
-    /// The number and where it ends.
+    /// Returns the number and the offset behind it.
     pub fn take(&self, buffer: &[u8], from: usize, variables: &[u64]) -> Option<(u64, usize)> {
         let (value, end) = self.source.take(buffer, from, self.source.count, variables)?;
         let value = value.wrapping_mul(self.multiplier);
@@ -489,7 +481,7 @@ impl ByteMath {
         Ok(ByteMath { source, count, operation, right, variable: new_variable(result, names)? })
     }
 
-    /// The result and where what was read ends.
+    /// Returns the result and the offset behind the number that was read.
     pub fn take(&self, buffer: &[u8], from: usize, variables: &[u64]) -> Option<(u64, usize)> {
         let plain = Source { mask: 0, ..self.source };
         let count = count_of(self.count, self.source.count, variables)?;
@@ -526,10 +518,10 @@ impl DataAt {
         Ok(DataAt { at: num(first, names)?, relative, negated })
     }
 
-    /// Behind the byte that must be there.
+    /// The end of the byte that must exist.
     pub fn reach(&self, from: usize, variables: &[u64]) -> usize {
         let at = self.at.of(variables);
-        // Relative to the last byte that was found, not to the one behind it.
+        // Relative offsets count from the last byte matched, not from the byte behind it.
         let end = if self.relative { (from as i64).saturating_add(at) } else { at.saturating_add(1) };
         usize::try_from(end).unwrap_or(0)
     }
@@ -538,7 +530,7 @@ impl DataAt {
         let base = if self.relative { from as i64 } else { 0 };
         let at = base.saturating_add(self.at.of(variables));
         let there = at >= 0 && (at as u64) < buffer.len() as u64 || self.relative && at == 0 && buffer.is_empty();
-        // Relative to the last byte that was found, not to the one behind it.
+        // Relative offsets count from the last byte matched, not from the byte behind it.
         let there = if self.relative { at >= 0 && at as u64 <= buffer.len() as u64 } else { there };
         there != self.negated
     }

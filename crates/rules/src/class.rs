@@ -1,6 +1,6 @@
-//! What `classtype` means: the text and the priority that Suricata's classification has for it.
+//! The table for `classtype`: description and priority from Suricata's classification.
 
-/// Text and priority; `None` for a class that is not known.
+/// Returns description and priority; `None`: unknown class.
 pub(crate) fn class(name: &str) -> Option<(&'static str, u8)> {
     CLASSES.iter().find(|class| class.0.eq_ignore_ascii_case(name)).map(|class| (class.1, class.2))
 }

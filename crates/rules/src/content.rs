@@ -1,10 +1,10 @@
-//! The keyword `content`: bytes to be found, and where they may lie.
+//! The keyword `content`: bytes to find, and where they may be.
 
 use crate::mistake::Read;
 use crate::text::{Word, quoted};
 use memchr::memmem::Finder;
 
-/// A number, or what an earlier `byte_extract` or `byte_math` of the rule found.
+/// A number, or a variable set by an earlier `byte_extract` or `byte_math`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Num {
     Value(i64),
@@ -12,7 +12,6 @@ pub(crate) enum Num {
 }
 
 impl Num {
-    /// The number, of these variables.
     pub fn of(self, variables: &[u64]) -> i64 {
         match self {
             Num::Value(value) => value,
@@ -21,7 +20,6 @@ impl Num {
     }
 }
 
-/// Bytes to be found.
 #[derive(Clone, Debug)]
 pub(crate) struct Content {
     pub bytes: Vec<u8>,
@@ -33,15 +31,14 @@ pub(crate) struct Content {
     pub within: Option<Num>,
     pub starts: bool,
     pub ends: bool,
-    /// The rule asks that this one is looked for first.
+    /// `fast_pattern`: the engine searches for this content first.
     pub fast: bool,
-    /// What follows depends on where this one was found.
+    /// The next step is relative to the end of this content.
     pub relative_next: bool,
     finder: Option<Finder<'static>>,
 }
 
 impl Content {
-    /// Reads the value of `content`.
     pub fn read(value: Word<'_>) -> Read<Content> {
         let (text, negated) = quoted(value)?;
         let bytes = pattern(text)?;
@@ -67,12 +64,12 @@ impl Content {
         })
     }
 
-    /// Does it depend on where the step before it ended?
+    /// Does it start from the end of the previous step?
     pub fn is_relative(&self) -> bool {
         self.distance.is_some() || self.within.is_some()
     }
 
-    /// Makes it ready to be looked for.
+    /// Prepares the searcher.
     pub fn compile(&mut self) {
         if self.nocase {
             self.bytes.make_ascii_lowercase();
@@ -80,7 +77,7 @@ impl Content {
         self.finder = (!self.nocase).then(|| Finder::new(&self.bytes).into_owned());
     }
 
-    /// Where it is found first in these bytes.
+    /// Returns the first match.
     pub fn find(&self, bytes: &[u8]) -> Option<usize> {
         match &self.finder {
             Some(finder) => finder.find(bytes),
@@ -89,10 +86,10 @@ impl Content {
     }
 }
 
-/// Bytes of one content at most.
+/// Most bytes of one content.
 const CONTENT_BYTES: usize = 4096;
 
-/// Finds bytes that are in lower case, in whatever case.
+/// Finds `lower`, which is in lower case, ignoring case.
 pub(crate) fn find_nocase(bytes: &[u8], lower: &[u8]) -> Option<usize> {
     let first = *lower.first()?;
     let last_start = bytes.len().checked_sub(lower.len())?;
@@ -100,7 +97,7 @@ pub(crate) fn find_nocase(bytes: &[u8], lower: &[u8]) -> Option<usize> {
     candidates.into_iter().find(|at| bytes[*at..*at + lower.len()].eq_ignore_ascii_case(lower))
 }
 
-/// The bytes that a pattern stands for: text with escapes, and hexadecimal between bars.
+/// Reads a pattern: text with escapes, and hexadecimal between bars.
 pub(crate) fn pattern(text: Word<'_>) -> Read<Vec<u8>> {
     let (mut bytes, mut hex, mut high, mut escaped) = (Vec::new(), false, None::<u8>, false);
     for (at, byte) in text.text.bytes().enumerate() {

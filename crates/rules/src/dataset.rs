@@ -1,5 +1,5 @@
-//! Sets of values that rules ask whether a buffer is among, and that they add to: by name for a whole rule set, from files that
-//! lie where the rules do. Files are read, and none is written.
+//! Sets of values that rules query and extend (`dataset`). A rule set shares its sets by name. Their initial values
+//! come from files beside the rules; the sets are never written to files.
 
 use crate::mistake::Read;
 use crate::text::{Word, unsigned};
@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the values of a set are.
+/// The type of a set's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -25,41 +25,39 @@ pub(crate) enum Kind {
     Ip,
 }
 
-/// What a rule asks of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    /// The value is among them.
+    /// The value is in the set.
     IsSet,
     IsNotSet,
-    /// Adds the value: it was not among them before.
+    /// Adds the value. Holds if the value is new.
     Set,
-    /// Takes the value away: it was among them before.
+    /// Removes the value. Holds if the value was in the set.
     Unset,
 }
 
-/// A set.
 #[derive(Debug)]
 pub(crate) struct Dataset {
     kind: Kind,
-    /// Bytes that it takes at most.
+    /// Memory limit in bytes.
     most: usize,
     values: Mutex<Values>,
-    /// Values for which there was no room.
+    /// Values rejected for lack of room.
     full: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Values {
-    /// Each with whether a rule added it: others are from a file.
+    /// `true`: a rule added the value; `false`: it is from the set's file.
     all: HashMap<Box<[u8]>, bool>,
     bytes: usize,
 }
 
-/// What a value takes beside its bytes.
+/// Overhead of a value, in bytes.
 const VALUE_BYTES: usize = 32;
 
 impl Values {
-    /// Adds a value; says no where there is no room for it.
+    /// Adds a value. Returns false if there is no room.
     fn add(&mut self, value: &[u8], most: usize, by_rule: bool) -> bool {
         if self.all.contains_key(value) {
             return true;
@@ -79,7 +77,7 @@ impl Dataset {
         Dataset { kind, most, values: Mutex::default(), full: AtomicU64::new(0) }
     }
 
-    /// Does the rule hold for this buffer?
+    /// Runs the operation on a buffer. Returns whether the rule's condition holds.
     pub fn holds(&self, verb: Verb, buffer: &[u8]) -> bool {
         let Some(value) = self.kind.value(buffer) else { return verb == Verb::IsNotSet };
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +115,7 @@ impl Kind {
         })
     }
 
-    /// A buffer as a value; `None` where it cannot be one.
+    /// Converts a buffer to a value; `None` if its length is wrong.
     fn value(self, buffer: &[u8]) -> Option<std::borrow::Cow<'_, [u8]>> {
         let length = match self {
             Kind::Text => return Some(buffer.into()),
@@ -130,7 +128,7 @@ impl Kind {
         (buffer.len() == length).then(|| buffer.into())
     }
 
-    /// A value as its file has it.
+    /// Parses a value from its form in a file.
     fn read(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Kind::Text => STANDARD.decode(text).ok(),
@@ -154,19 +152,18 @@ impl Kind {
     }
 }
 
-/// An address of IPv4 as one of IPv6 (RFC 4291, 2.5.5.2).
+/// Maps an IPv4 address to IPv6 (RFC 4291, 2.5.5.2).
 fn mapped(address: &[u8]) -> Vec<u8> {
     [&[0; 10][..], &[0xff; 2], address].concat()
 }
 
-/// All sets of a rule set.
 #[derive(Debug, Default)]
 pub(crate) struct Datasets {
-    /// Where files lie that rules name; `None`: they may name none.
+    /// Where the files that rules name are; `None`: rules may not name files.
     folder: Option<PathBuf>,
-    /// By name, with the file that each is from.
+    /// By name, with the file that the set was loaded from.
     sets: BTreeMap<String, (Arc<Dataset>, Option<String>)>,
-    /// Lists of digests, by file and sort.
+    /// Digest lists, by file and type.
     lists: Vec<(String, Kind, Arc<Dataset>)>,
 }
 
@@ -175,7 +172,7 @@ impl Datasets {
         Datasets { folder, ..Datasets::default() }
     }
 
-    /// Reads `dataset`: what is asked of which set.
+    /// Reads `dataset`: the set and the operation.
     pub fn read(&mut self, value: Word<'_>) -> Read<(Arc<Dataset>, Verb)> {
         let words = value.split(',');
         let verb = match words[0].text {
@@ -199,7 +196,7 @@ impl Datasets {
                 },
                 "load" => file = Some(rest),
                 "memcap" => most = size(rest)?.min(RULES_DATASET_BYTES),
-                // As large as it is: it grows.
+                // Ignored: the table grows as needed.
                 "hashsize" => drop(unsigned(rest, 32)?),
                 "format" if rest.text == "csv" => {}
                 "state" | "save" => return word.wrong("rules write no files: a set is not saved"),
@@ -225,7 +222,7 @@ impl Datasets {
         Ok((set, verb))
     }
 
-    /// The list of digests in a file.
+    /// The digest list in a file.
     pub fn list(&mut self, file: Word<'_>, kind: Kind) -> Read<Arc<Dataset>> {
         if let Some((_, _, list)) = self.lists.iter().find(|list| list.0 == file.text && list.1 == kind) {
             return Ok(Arc::clone(list));
@@ -241,7 +238,7 @@ impl Datasets {
         let text = self.text(name)?;
         let mut values = set.values.lock().unwrap_or_else(PoisonError::into_inner);
         for (number, line) in (1..).zip(text.lines()) {
-            // Behind a comma stands what the value is worth.
+            // A comma separates the value from its reputation.
             let value = line.split(',').next().unwrap_or_default().trim();
             if value.is_empty() || value.starts_with('#') {
                 continue;
@@ -264,7 +261,7 @@ impl Datasets {
         };
         let read = || -> std::io::Result<String> {
             let file = std::fs::File::open(folder.join(path))?;
-            // A pipe would never end.
+            // Reading a pipe would never end.
             if !file.metadata()?.is_file() {
                 return Err(std::io::Error::other("that is no file"));
             }
@@ -279,7 +276,7 @@ impl Datasets {
         }
     }
 
-    /// Takes over what rules have added to the sets of another rule set, by name.
+    /// Copies values that rules added to the same-named sets of `other`.
     pub fn adopt(&self, other: &Datasets) {
         for (name, (set, _)) in &self.sets {
             let Some((old, _)) = other.sets.get(name).filter(|(old, _)| old.kind == set.kind) else { continue };
@@ -293,13 +290,13 @@ impl Datasets {
         }
     }
 
-    /// How many values had no room since this was asked last.
+    /// Values rejected for lack of room since the last call.
     pub fn take_full(&self) -> u64 {
         self.sets.values().map(|(set, _)| set.full.swap(0, Relaxed)).sum()
     }
 }
 
-/// A number of bytes: `10mb`.
+/// Reads a byte count with a unit: `10mb`.
 pub(crate) fn size(word: Word<'_>) -> Read<usize> {
     let digits = word.text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = word.text.split_at(digits);
@@ -348,7 +345,7 @@ mod tests {
         assert!(set.holds(verb, b"a") && !set.holds(verb, b"a") && set.holds(Verb::IsNotSet, b"b"));
         let (same, verb) = sets.read(Word::new("isset,seen", 0)).unwrap();
         assert!(same.holds(verb, b"a") && !same.holds(verb, b"b"));
-        // Two values more than it has room for.
+        // Two values more than the limit allows.
         assert!([b"c", b"d", b"e", b"f"].iter().all(|value| set.holds(Verb::Set, *value)));
         assert_eq!((sets.take_full(), sets.take_full()), (2, 0));
         let mut next = Datasets::default();

@@ -1,10 +1,11 @@
-//! What matches. For each packet the caller begins, shows the packet, what came into its streams and the transactions that
-//! went on, and finishes: then alerts and a verdict are there.
+//! The matching engine. For each packet the caller calls `begin`, shows the packet, new stream bytes and changed
+//! transactions, and calls `finish` to get alerts and a verdict.
 //!
-//! Tiers: the engine looks for the patterns of all rules at once. It compares the header of each rule whose pattern it found, and
-//! then runs the steps of that rule. A budget bounds the work of one packet, and the engine counts packets that used it up.
+//! Tiers: the engine searches for the patterns of all rules at once. It compares the header of each rule whose pattern
+//! it found, and then runs that rule's steps. A budget bounds the work per packet; the engine counts packets that
+//! exhaust it.
 //!
-//! - `engine/body.rs` — bodies that grow, looked at with each piece.
+//! - `engine/body.rs` — growing bodies, inspected piece by piece.
 
 mod body;
 #[cfg(test)]
@@ -24,92 +25,91 @@ use crate::threshold::{Counts, Kind};
 use base::limits::{RULES_ALERTS, RULES_STEPS, RULES_WAITING};
 use std::sync::Arc;
 
-/// A rule that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its place in the set.
+    /// Index of the rule in the set.
     pub rule: u32,
-    /// The transaction, where it is about one.
+    /// The transaction, if the rule matched one.
     pub transaction: Option<u64>,
-    /// It matched a stream, not a packet alone.
+    /// The match was in a stream, not in a single packet.
     pub stream: bool,
-    /// The side that it matched.
+    /// The side that matched.
     pub to_server: bool,
-    /// What becomes of the packet, all its rules together; known once the packet ends.
+    /// The verdict of all rules on the packet; set when the packet ends.
     pub verdict: Verdict,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// Forward the packet.
     #[default]
     Pass,
-    /// It ends here.
+    /// Drop the packet.
     Drop,
-    /// It ends here, and its ends are told.
+    /// Drop the packet and notify endpoints.
     Reject {
-        /// The sender.
+        /// Notify the sender.
         source: bool,
-        /// The receiver.
+        /// Notify the receiver.
         target: bool,
     },
 }
 
-/// A piece of a stream that rules may look at.
+/// A piece of a stream for inspection.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
-    /// Where they begin in the stream.
+    /// Stream offset of the first byte.
     pub start: u64,
-    /// How many of them rules have seen before.
+    /// Rules have seen the first `seen` bytes before.
     pub seen: usize,
-    /// The stream goes on.
+    /// More bytes will follow.
     pub grows: bool,
 }
 
-/// How often the engine met each bound since the caller asked last.
+/// How often each limit was reached since the last call of `take_bounds`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Packets whose work was cut.
+    /// Packets whose inspection exhausted the budget.
     pub steps: u64,
-    /// Alerts beyond those of one packet.
+    /// Alerts beyond the limit per packet.
     pub alerts: u64,
-    /// Bits and numbers for which there was no room.
+    /// Bits, numbers and counts rejected for lack of room.
     pub state: u64,
 }
 
-/// Rules at work.
+/// The engine with its rules and state.
 #[derive(Debug)]
 pub struct Engine {
     set: Arc<RuleSet>,
-    /// How many sets came before this one.
+    /// Number of rule sets used before this one.
     set_number: u64,
     hosts: HostBits,
     counts: Counts,
     budget: Budget,
     found: Vec<Found>,
-    /// Of them: those that are told, by place.
+    /// Indexes into `found` of the matches to report.
     told: Vec<u32>,
-    /// Rules to try, and a mark for each rule that is among them.
+    /// Rules to try; `marks[rule] == mark` for each.
     candidates: Vec<u32>,
-    /// Those of them whose pattern came in a piece.
+    /// Candidates whose pattern is in the current piece.
     hits: Vec<u32>,
-    /// By rule: where its pattern came last, of those that are among the hits.
+    /// By rule in `hits`: stream offset of its last pattern.
     places: Vec<u64>,
     marks: Vec<u32>,
     mark: u32,
     scratch: [Vec<u8>; 2],
-    /// Numbers that the steps of the rule under way took out of one buffer, for those over the next.
+    /// Variables of the rule being tried; later buffers use what earlier buffers set.
     variables: [u64; LITTLE + 1],
     bounds: Bounds,
-    /// Bodies are looked at with each piece.
+    /// Inspect bodies piece by piece.
     each_piece: bool,
 }
 
 impl Engine {
-    /// With these rules.
+    /// Creates an engine for a rule set.
     pub fn new(set: Arc<RuleSet>) -> Engine {
         let (marks, places) = (vec![0; set.len()], vec![0; set.len()]);
         Engine {
@@ -132,13 +132,13 @@ impl Engine {
         }
     }
 
-    /// The rules.
+    /// The current rule set.
     pub fn set(&self) -> &Arc<RuleSet> {
         &self.set
     }
 
-    /// Goes on with other rules. Bits, numbers and counts stay; what a flow or a transaction keeps by the place of a rule goes
-    /// when it is shown next. A packet under way ends.
+    /// Switches to another rule set and discards the current packet. Bits, numbers and counts stay. Flows and
+    /// transactions drop state keyed by rule index when they are next shown.
     pub fn replace(&mut self, set: Arc<RuleSet>) {
         (self.marks, self.places, self.mark) = (vec![0; set.len()], vec![0; set.len()], 0);
         self.found.clear();
@@ -147,7 +147,7 @@ impl Engine {
         self.set_number += 1;
     }
 
-    /// Has a flow forget what rules of another set said of it: that it passes, for one.
+    /// Clears flow state that came from an older rule set, for example that the flow passes.
     pub fn meet(&self, flow: &mut FlowState) {
         flow.meet_set(self.set_number);
     }
@@ -158,37 +158,37 @@ impl Engine {
         self.budget = Budget { steps: RULES_STEPS, spent: false };
     }
 
-    /// Has any rule to do with the payload of streams?
+    /// Does any rule inspect streams?
     pub fn looks_at_streams(&self) -> bool {
         self.set.streams
     }
 
-    /// Has any rule to do with frames of protocols?
+    /// Does any rule inspect protocol frames?
     pub fn looks_at_frames(&self) -> bool {
         self.set.frames
     }
 
-    /// Has any rule to do with files as a whole?
+    /// Does any rule inspect whole files?
     pub fn looks_at_whole_files(&self) -> bool {
         self.set.whole_files
     }
 
-    /// Does any rule ask for what is odd about headers?
+    /// Does any rule use decoder events?
     pub fn asks_for_decode_events(&self) -> bool {
         self.set.events[0]
     }
 
-    /// Does any rule ask for what is odd about segments of TCP connections?
+    /// Does any rule use TCP stream events?
     pub fn asks_for_stream_events(&self) -> bool {
         self.set.events[1]
     }
 
-    /// Does any rule ask for what is odd about transactions?
+    /// Does any rule use application events?
     pub fn asks_for_app_events(&self) -> bool {
         self.set.events[2]
     }
 
-    /// What the traffic of a flow is, as rules said by bits: `id/NAME` or `label/NAME`.
+    /// Traffic types that rules assigned to the flow with bits: `id/NAME` or `label/NAME`.
     pub fn traffic(&self, flow: &FlowState) -> impl Iterator<Item = &str> {
         let known = self.set.traffic.iter().filter(|(bit, _)| flow.has_bit(*bit));
         known.filter_map(|(_, name)| name.strip_prefix("traffic/"))
@@ -204,7 +204,7 @@ impl Engine {
         self.mark
     }
 
-    /// Shows the packet itself, and the piece of its own stream that goes on with it.
+    /// Inspects a packet and the new piece of its own stream.
     pub fn packet(&mut self, packet: &Packet<'_>, mut flow: Option<&mut FlowState>, stream: Option<Piece<'_>>) {
         let set = Arc::clone(&self.set);
         if let Some(flow) = &mut flow {
@@ -241,8 +241,8 @@ impl Engine {
         }
     }
 
-    /// Shows a piece of a stream. The engine looks for patterns in its new bytes. It tries a rule again with each piece for as
-    /// long as the piece holds the rule's pattern.
+    /// Inspects a piece of a stream. The engine searches the new bytes for patterns. It retries a rule with each piece
+    /// while the piece contains the rule's pattern.
     pub fn stream(&mut self, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
         let set = Arc::clone(&self.set);
         flow.meet_set(self.set_number);
@@ -250,7 +250,7 @@ impl Engine {
         self.waiting(&set, mark, packet, flow, piece);
     }
 
-    /// Adds the rules that a piece of a stream asks for, and tries all candidates.
+    /// Collects the rules that the piece calls for, and tries all candidates.
     fn waiting(&mut self, set: &RuleSet, mark: u32, packet: &Packet<'_>, flow: &mut FlowState, piece: Piece<'_>) {
         self.candidates.extend_from_slice(&set.each_payload);
         let side = usize::from(!packet.to_server);
@@ -294,7 +294,8 @@ impl Engine {
         flow.waiting[side] = waiting;
     }
 
-    /// Has a rule wait for the bytes behind its pattern. Without room, a drop rule takes the place of a rule that does not drop.
+    /// Keeps a rule waiting for bytes behind its pattern. If the list is full, a drop rule replaces a rule that does
+    /// not drop.
     fn wait(&mut self, set: &RuleSet, waiting: &mut Vec<(u32, u64)>, rule: u32, at: u64) {
         if let Some(entry) = waiting.iter_mut().find(|entry| entry.0 == rule) {
             entry.1 = at;
@@ -314,7 +315,7 @@ impl Engine {
         }
     }
 
-    /// Shows a transaction of which one side has gone on. `raw` is what the stream had last on this side.
+    /// Inspects a transaction after one side changed. `raw`: the side's newest stream piece.
     pub fn transaction(
         &mut self,
         packet: &Packet<'_>,
@@ -362,14 +363,14 @@ impl Engine {
         mut transaction: Option<&mut Transaction>,
     ) {
         let mut candidates = std::mem::take(&mut self.candidates);
-        // Rules are in the order in which they are to be tried.
+        // Rule indexes are in evaluation order.
         candidates.sort_unstable();
         for at in &candidates {
             if !set.rules[*at as usize].is_of_files() {
                 self.try_rule(set, *at, packet, flow.as_deref_mut(), piece, transaction.as_deref_mut());
                 continue;
             }
-            // What a rule asks of a file is to be true of one and the same.
+            // All conditions of a rule on files must hold for the same file.
             let count = transaction.as_ref().map_or(0, |transaction| transaction.files(packet.to_server));
             for file in 0..count.max(1) {
                 transaction.iter_mut().for_each(|transaction| transaction.file = Some(file));
@@ -450,8 +451,8 @@ impl Engine {
         }
     }
 
-    /// Notes a match. False: the list was full. In a full list, a match that drops or passes the packet takes the place of a match
-    /// that only alerts.
+    /// Records a match; returns false if the list was full. In a full list, a match that drops or passes the packet
+    /// replaces one that only alerts.
     fn record(&mut self, set: &RuleSet, found: Found) -> bool {
         if self.found.len() < RULES_ALERTS {
             self.found.push(found);
@@ -485,7 +486,7 @@ impl Engine {
                     (_, Some(piece)) => piece,
                 };
                 let mut look = Look::new(piece.bytes, piece.start, piece.grows, &mut self.budget);
-                // What was found among bytes that were seen before has alerted before.
+                // A match within bytes seen before has alerted before.
                 look.seen = if rule.scope == Scope::Transaction { 0 } else { piece.seen };
                 look.variables = self.variables;
                 let holds = look.holds(&list.steps, 0);
@@ -554,14 +555,14 @@ impl Engine {
         look(from, budget)
     }
 
-    /// Did any rule match the packet under way? Where none did, there is nothing to [finish](Engine::finish).
+    /// Has any rule matched the current packet? If not, [`finish`](Engine::finish) need not be called.
     pub fn has_found(&mut self) -> bool {
         self.bounds.steps += u64::from(std::mem::take(&mut self.budget.spent));
         !self.found.is_empty()
     }
 
-    /// Ends a packet: `alert` gets what is to be told, in order; the verdict is for this packet. What a rule says of a flow is
-    /// kept in its state.
+    /// Ends the packet: calls `alert` for each match to report, in order, and returns the packet's verdict. Rules that
+    /// pass or drop the flow mark its state.
     pub fn finish(
         &mut self,
         packet: &Packet<'_>,
@@ -573,7 +574,7 @@ impl Engine {
         }
         let set = Arc::clone(&self.set);
         let mut found = std::mem::take(&mut self.found);
-        // Transactions first come first served among those of one rule.
+        // Stable sort: matches of one rule stay in order of their transactions.
         found.sort_by_key(|found| found.rule);
         let mut verdict = Verdict::Pass;
         let mut told = std::mem::take(&mut self.told);
@@ -624,7 +625,7 @@ impl Engine {
         verdict
     }
 
-    /// What bounds were met since this was asked last.
+    /// Returns and resets the counts of limits reached.
     pub fn take_bounds(&mut self) -> Bounds {
         let full = u64::from(std::mem::take(&mut self.hosts.full)) + u64::from(std::mem::take(&mut self.counts.full));
         self.bounds.state += full + self.set.datasets.take_full();
@@ -632,12 +633,12 @@ impl Engine {
     }
 }
 
-/// May the rule match this side of the flow, whatever comes?
+/// Can the rule match this side of the flow at all?
 fn may_match(rule: &Rule, packet: &Packet<'_>) -> bool {
     rule.header.fits(packet) && rule.flow.to_server.is_none_or(|to_server| to_server == packet.to_server)
 }
 
-/// `of_transaction`: the caller looks at the application of a transaction, which the flow may have left.
+/// `of_transaction`: use the transaction's application; the flow may have changed to another.
 fn fits_flow(rule: &Rule, packet: &Packet<'_>, flow: Option<&FlowState>, of_transaction: bool) -> bool {
     let test = &rule.flow;
     let is = |wanted: Option<bool>, there: bool| wanted.is_none_or(|wanted| wanted == there);

@@ -1,13 +1,12 @@
-//! The keyword `entropy`: how mixed the bytes of a buffer are, from 0 to 8 bits for each (Shannon).
+//! The keyword `entropy`: Shannon entropy of a buffer, in bits per byte (0 to 8).
 
 use crate::mistake::Read;
 use crate::text::{Opt, Word, unsigned};
 
-/// A comparison of an entropy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Entropy {
     offset: usize,
-    /// 0: all.
+    /// 0: the rest of the buffer.
     bytes: usize,
     test: Test,
 }
@@ -25,7 +24,7 @@ enum Test {
 }
 
 impl Entropy {
-    /// Reads an option; `value` with a comparison must be there.
+    /// Reads an option; `value` with a comparison is required.
     pub fn read(option: &Opt<'_>) -> Read<Entropy> {
         let value = option.needed()?;
         let (mut offset, mut bytes, mut test) = (0, 0, None);
@@ -94,7 +93,7 @@ impl Test {
     }
 }
 
-/// Bits for each byte.
+/// Bits per byte.
 fn of(bytes: &[u8]) -> f64 {
     let mut counts = [0u32; 256];
     bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);

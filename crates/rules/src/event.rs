@@ -1,11 +1,11 @@
-//! What the caller shows the engine: a packet, and a transaction of an application.
+//! The input of the engine: packets, and transactions of applications.
 
 use crate::engine::Waiting;
 use crate::names::{App, Buffer, Number};
 use packet::Flow;
 use std::ops::Range;
 
-/// A TCP header.
+/// A parsed TCP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpHeader {
     /// Sequence number.
@@ -14,61 +14,60 @@ pub struct TcpHeader {
     pub acknowledgment: u32,
     /// Flag bits.
     pub flags: u8,
-    /// Window, not scaled.
+    /// The unscaled window.
     pub window: u16,
-    /// Maximum segment size, where that option is there.
+    /// The maximum segment size option, if present.
     pub mss: Option<u16>,
-    /// Window scale, where that option is there.
+    /// The window scale option, if present.
     pub scale: Option<u8>,
 }
 
-/// An ICMP header.
+/// A parsed ICMP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IcmpHeader {
     /// Type.
     pub kind: u8,
     /// Code.
     pub code: u8,
-    /// Identifier and sequence number of an echo.
+    /// Identifier and sequence number, if the message is an echo.
     pub echo: Option<(u16, u16)>,
 }
 
-/// A packet.
+/// A packet as rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// Addresses and ports in the direction of the packet; `None` where it is not IP.
+    /// Addresses and ports in the packet's direction; `None`: not IP.
     pub flow: Option<Flow>,
-    /// 4, 6, or 0 where it is not IP.
+    /// 4 or 6; 0: not IP.
     pub version: u8,
-    /// Time, ns since 1970 UTC.
+    /// Time in ns since 1970 UTC.
     pub time: u64,
     /// From the link header to the network header.
     pub link: &'a [u8],
-    /// The network header with options or extensions.
+    /// The network header with options or extension headers.
     pub network: &'a [u8],
     /// The transport header.
     pub transport: &'a [u8],
-    /// What is behind it.
+    /// The bytes behind the transport header.
     pub payload: &'a [u8],
-    /// Bytes of it on the wire.
+    /// Payload bytes on the wire; the capture may have fewer.
     pub payload_len: u32,
-    /// TCP.
+    /// The TCP header, if the packet is TCP.
     pub tcp: Option<TcpHeader>,
-    /// ICMP.
+    /// The ICMP header, if the packet is ICMP.
     pub icmp: Option<IcmpHeader>,
-    /// It goes to the server.
+    /// The packet goes to the server.
     pub to_server: bool,
-    /// Both sides had spoken before it.
+    /// Both sides had sent packets before this one.
     pub established: bool,
-    /// Its payload is in a stream.
+    /// The payload is also part of a stream.
     pub in_stream: bool,
-    /// It is a fragment.
+    /// The packet is a fragment.
     pub fragment: bool,
-    /// What is odd about it: names of [`EVENTS`](crate::names::EVENTS).
+    /// Decoder and stream events of the packet: names of [`EVENTS`](crate::names::EVENTS).
     pub events: &'a [&'static str],
 }
 
-/// Where the bytes of a buffer lie.
 #[derive(Clone, Debug)]
 enum Place {
     Among(Range<usize>),
@@ -79,59 +78,58 @@ enum Place {
 #[derive(Clone, Debug, Default)]
 struct Body {
     bytes: Vec<u8>,
-    /// How many of them rules have seen.
+    /// The first `seen` bytes were shown to rules.
     seen: usize,
 }
 
-/// What one exchange of an application has shown so far.
+/// One exchange of an application, as far as it was seen. Arrays by side have the direction to the server at `[0]`.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// Which protocol.
+    /// The protocol.
     pub app: App,
-    /// Its number in its connection, from 0.
+    /// Number in its connection, from 0.
     pub id: u64,
     bytes: Vec<u8>,
-    /// Bytes of buffers that grow, each by itself.
     bodies: Vec<Body>,
     buffers: Vec<(Buffer, bool, Place)>,
     numbers: Vec<(Number, bool, u64)>,
-    /// Rules that have matched, with the side.
+    /// Rules that matched, with the side they matched.
     pub(crate) matched: Vec<(u32, bool)>,
-    /// By side, the server's first: rules that more of a body may complete.
+    /// By side: rules that more bytes of a body may complete.
     pub(crate) waiting: [Vec<Waiting>; 2],
-    /// Steps that rules have taken with each piece of bodies.
+    /// Steps spent on bodies that grow.
     pub(crate) body_steps: u32,
-    /// The same of rules that look at files, with the number of the file: they may match each.
+    /// Rules on files that matched: rule, side, number of the file. A rule may match once per file.
     matched_files: Vec<(u32, bool, usize)>,
-    /// The file that rules see; none: all of them.
+    /// The file that rules look at; `None`: all files.
     pub(crate) file: Option<usize>,
-    /// The number of the set that these rules are of.
+    /// The rule set that `matched`, `waiting` and `matched_files` refer to.
     set_number: u64,
-    /// By side, the server's first: it has sent all it will.
+    /// By side: it has sent everything.
     pub complete: [bool; 2],
-    /// What is odd about it, by side: names of [`EVENTS`](crate::names::EVENTS).
+    /// Application events with their side: names of [`EVENTS`](crate::names::EVENTS).
     pub events: Vec<(&'static str, bool)>,
-    /// Numbers in it begin with the least byte: what `dce` asks.
+    /// Numbers are little-endian; `dce` uses this.
     pub little_endian: bool,
-    /// Rules ask for what both sides said together, and match it once.
+    /// Rules treat both sides as one, and match the transaction once.
     pub is_one: bool,
-    /// The message that it is, of protocols whose transactions are one message each; for records.
+    /// For protocols with one message per transaction: the message, for records.
     pub message: Vec<u8>,
-    /// Bytes of bodies by side, those beyond the bound, too.
+    /// By side: bytes of bodies, including those beyond the limit.
     pub body_bytes: [u64; 2],
-    /// By side: the body is still growing. What must not be there is looked for at its end.
+    /// By side: the body is still growing. Rules check what must be absent only at its end.
     pub growing: [bool; 2],
-    /// The same of the file that began last.
+    /// By side: the newest file is still growing.
     pub file_growing: [bool; 2],
 }
 
 impl Transaction {
-    /// A new one.
+    /// Creates an empty transaction.
     pub fn new(app: App, id: u64) -> Transaction {
         Transaction { app, id, ..Transaction::default() }
     }
 
-    /// Forgets which rules of another set matched, and which wait; says whether another set was there before.
+    /// Drops matches and waiting rules of an older rule set. Returns whether the set was another.
     pub(crate) fn meet_set(&mut self, number: u64) -> bool {
         let is_other = std::mem::replace(&mut self.set_number, number) != number;
         if is_other {
@@ -142,19 +140,19 @@ impl Transaction {
         is_other
     }
 
-    /// Has this rule matched this side, or the file of it that it sees?
+    /// Has the rule matched this side, or the file it looks at?
     pub(crate) fn has_matched(&self, rule: u32, to_server: bool) -> bool {
         let of_file = |file| self.matched_files.contains(&(rule, to_server, file));
         self.matched.contains(&(rule, to_server)) || self.file.is_some_and(of_file)
     }
 
-    /// Has this rule matched this side, or the file of it that began last?
+    /// Has the rule matched this side, or its newest file?
     pub(crate) fn has_matched_last(&self, rule: u32, to_server: bool) -> bool {
         let last = self.files(to_server).saturating_sub(1);
         self.matched.contains(&(rule, to_server)) || self.matched_files.contains(&(rule, to_server, last))
     }
 
-    /// Notes that it has.
+    /// Records that the rule matched.
     pub(crate) fn note_match(&mut self, rule: u32, to_server: bool) {
         match self.file {
             Some(file) => self.matched_files.push((rule, to_server, file)),
@@ -162,12 +160,12 @@ impl Transaction {
         }
     }
 
-    /// Files of one side.
+    /// Number of files on this side.
     pub fn files(&self, to_server: bool) -> usize {
         self.buffers.iter().filter(|entry| entry.0 == Buffer::FILE_DATA && entry.1 == to_server).count()
     }
 
-    /// May the buffer go on? A file does not where another one has begun.
+    /// May the buffer still grow? A file cannot once the next file has begun.
     pub(crate) fn grows(&self, buffer: Buffer, to_server: bool) -> bool {
         let side = usize::from(!to_server);
         match buffer {
@@ -179,7 +177,7 @@ impl Transaction {
         }
     }
 
-    /// Forgets the files of one side.
+    /// Removes all files of one side.
     pub fn forget_files(&mut self, to_server: bool) {
         self.matched_files.retain(|matched| matched.1 != to_server);
         for (name, side, place) in std::mem::take(&mut self.buffers) {
@@ -191,14 +189,14 @@ impl Transaction {
         }
     }
 
-    /// Adds a buffer of one side. Some buffers come several times.
+    /// Copies a buffer into the transaction. Some buffers occur several times.
     pub fn put_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let from = self.bytes.len();
         self.bytes.extend_from_slice(bytes);
         self.buffers.push((buffer, to_server, Place::Among(from..self.bytes.len())));
     }
 
-    /// Puts bytes behind those of the last buffer with this name on this side; adds it where there is none.
+    /// Copies bytes to the end of the newest buffer with this name; adds the buffer if it is missing.
     pub fn append_copy(&mut self, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         let of_name = |entry: &(Buffer, bool, Place)| entry.0 == buffer && entry.1 == to_server;
         let at = self.buffers.iter().rposition(of_name).unwrap_or_else(|| {
@@ -223,7 +221,7 @@ impl Transaction {
         }
     }
 
-    /// Gives a buffer the bytes of another one.
+    /// Makes `buffer` refer to the bytes of the buffer `of`.
     pub fn alias(&mut self, buffer: Buffer, to_server: bool, of: Buffer) {
         let known =
             self.buffers.iter().find(|entry| entry.0 == of && entry.1 == to_server).map(|entry| entry.2.clone());
@@ -233,15 +231,15 @@ impl Transaction {
         }
     }
 
-    /// Adds a number of one side.
+    /// Adds a number to one side.
     pub fn put_number(&mut self, number: Number, to_server: bool, value: u64) {
         self.numbers.push((number, to_server, value));
     }
 
-    /// The bytes of all buffers with this name on one side.
+    /// All buffers with this name on one side.
     pub fn all(&self, buffer: Buffer, to_server: bool) -> impl Iterator<Item = &[u8]> {
         let wanted = self.file.filter(|_| is_file(buffer));
-        // The name of a file stands before its bytes, its digests and size behind them.
+        // A file's name comes before its bytes; its digests and size come behind them.
         let mut number = 0;
         let of = move |entry: &&(Buffer, bool, Place)| {
             let is_behind = !matches!(entry.0, Buffer::FILE_NAME | Buffer::FILE_DATA);
@@ -252,22 +250,22 @@ impl Transaction {
         self.buffers.iter().filter(of).map(|entry| self.bytes_at(&entry.2))
     }
 
-    /// The first of them.
+    /// The first buffer with this name on one side.
     pub fn first(&self, buffer: Buffer, to_server: bool) -> Option<&[u8]> {
         self.all(buffer, to_server).next()
     }
 
-    /// The numbers with this name on one side.
+    /// All numbers with this name on one side.
     pub fn numbers(&self, number: Number, to_server: bool) -> impl Iterator<Item = u64> {
         self.numbers.iter().filter(move |entry| entry.0 == number && entry.1 == to_server).map(|entry| entry.2)
     }
 
-    /// The names of the buffers of one side, with their bytes.
+    /// All buffers of one side, with their names.
     pub fn buffers(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8])> {
         self.buffers.iter().filter(move |entry| entry.1 == to_server).map(|entry| (entry.0, self.bytes_at(&entry.2)))
     }
 
-    /// The buffers of one side with bytes that rules have not seen: their bytes, and how many of them rules have seen.
+    /// Buffers of one side with new bytes. Yields name, all bytes, and how many of them rules have seen.
     pub(crate) fn grown(&self, to_server: bool) -> impl Iterator<Item = (Buffer, &[u8], usize)> {
         self.buffers.iter().filter(move |entry| entry.1 == to_server).filter_map(|entry| match &entry.2 {
             Place::Body(body) => {
@@ -278,7 +276,7 @@ impl Transaction {
         })
     }
 
-    /// Rules have seen all bodies of a side.
+    /// Marks all bytes of one side as seen.
     pub(crate) fn see_bodies(&mut self, to_server: bool) {
         let Transaction { buffers, bodies, .. } = self;
         for entry in buffers.iter().filter(|entry| entry.1 == to_server) {
@@ -288,13 +286,13 @@ impl Transaction {
         }
     }
 
-    /// Bytes that it keeps.
+    /// Bytes of memory that the transaction holds.
     pub fn kept_bytes(&self) -> usize {
         self.message.len() + self.bytes.len() + self.bodies.iter().map(|body| body.bytes.len()).sum::<usize>()
     }
 }
 
-/// Does it hold a file, or its name?
+/// Does the buffer belong to a file: its bytes, name, digest or size?
 pub(crate) fn is_file(buffer: Buffer) -> bool {
     matches!(
         buffer,

@@ -1,7 +1,6 @@
-//! The names of events of packets and of TCP connections that the caller may report. Not those of applications, which stand
-//! beside their buffers in `names.rs`.
+//! Names of packet and TCP stream events that the caller may report. Application events are in `names.rs`.
 
-/// What may be odd about headers.
+/// Events that `decode-event` may name.
 pub const DECODE: &[&str] = &[
     "arp.invalid_hardware_size",
     "arp.invalid_protocol_size",
@@ -127,7 +126,7 @@ pub const DECODE: &[&str] = &[
     "vntag.unknown_type",
 ];
 
-/// What may be odd about the segments of a connection. One thread sees all of a connection here, so `wrong_thread` never comes.
+/// Events that `stream-event` may name. `wrong_thread` never occurs: one thread sees each whole connection.
 pub const STREAM: &[&str] = &[
     "3whs_ack_data_inject",
     "3whs_ack_in_wrong_dir",

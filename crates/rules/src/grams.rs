@@ -1,35 +1,33 @@
-//! Finds many long patterns at once: every fourth place of the text is looked up by four of its bytes among those of all
-//! patterns, and only where they are known is a pattern compared. Without regard to case. Short patterns are not for this.
+//! Searches for many long patterns at once, ignoring case. The search looks up the four bytes at every fourth offset of
+//! the text in a table of all patterns, and compares a pattern only on a hit. Short patterns need another searcher.
 
-/// Bytes that are looked up at a time.
+/// Bytes per lookup.
 const GRAM: usize = 4;
-/// Places of the text between two looks.
+/// Offsets between lookups.
 const STRIDE: usize = 4;
-/// The shortest pattern that is found wherever it begins.
+/// The shortest pattern that always covers a whole lookup.
 pub(crate) const SHORTEST: usize = GRAM + STRIDE - 1;
-/// Different values of a hash.
 const HASHES: usize = 1 << 16;
 
-/// Patterns, by the hashes of their first bytes.
 #[derive(Debug)]
 pub(crate) struct Grams {
-    /// One bit for each hash: some pattern has it.
+    /// Bit `h` is set if a pattern has a gram with hash `h`.
     bits: Vec<u64>,
-    /// Where the entries of each hash begin.
+    /// The index of each hash's first entry.
     starts: Vec<u32>,
-    /// Pattern, and where in it the bytes lie.
+    /// Pattern, and the offset of the gram in it.
     entries: Vec<(u32, u8)>,
     patterns: Vec<Vec<u8>>,
 }
 
 fn hash(bytes: &[u8; GRAM]) -> usize {
-    // This bit tells capital letters from small ones; other bytes that become the same are told apart by comparing.
+    // Setting this bit ignores case. Other bytes that it makes equal are told apart by the comparison.
     let folded = u32::from_le_bytes(*bytes) | 0x2020_2020;
     (folded.wrapping_mul(0x9e37_79b1) >> 16) as usize
 }
 
 impl Grams {
-    /// Of these patterns, none shorter than [`SHORTEST`].
+    /// Builds the table. No pattern may be shorter than [`SHORTEST`].
     pub fn new(patterns: Vec<Vec<u8>>) -> Grams {
         let mut all: Vec<(usize, u32, u8)> = Vec::new();
         for (number, pattern) in (0u32..).zip(&patterns) {
@@ -52,7 +50,7 @@ impl Grams {
         Grams { bits, starts, entries: all.into_iter().map(|(_, number, offset)| (number, offset)).collect(), patterns }
     }
 
-    /// Calls for each place of each pattern, with the pattern and the place. Gives how many patterns were compared.
+    /// Calls `found` with pattern and offset of each match. Returns the number of comparisons.
     pub fn each(&self, bytes: &[u8], mut found: impl FnMut(usize, usize)) -> usize {
         let (mut at, mut compared) = (0, 0);
         while let Some(gram) = bytes.get(at..).and_then(<[u8]>::first_chunk) {

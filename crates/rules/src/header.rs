@@ -1,4 +1,4 @@
-//! The words before the bracket: action, protocol, addresses, ports, direction.
+//! A rule's header: action, protocol, addresses, ports, direction.
 
 use crate::address::{Addresses, Ports, Variables, addresses, key, ports};
 use crate::event::Packet;
@@ -9,32 +9,28 @@ use crate::text::Word;
 use packet::Flow;
 use packet::frame::protocol;
 
-/// Which packets a protocol word means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Whatever is IP.
     Ip,
     Ip4,
     Ip6,
     Tcp,
-    /// Packets of TCP, and no streams.
+    /// Packets of TCP, not streams.
     TcpPacket,
-    /// Streams of TCP, and no packets.
+    /// Streams of TCP, not packets.
     TcpStream,
     Udp,
-    /// ICMP of either version.
     Icmp,
     Icmp4,
     Icmp6,
     Sctp,
     Igmp,
     Arp,
-    /// Whatever is a frame.
+    /// Any frame.
     Any,
     App(App),
 }
 
-/// A header.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub action: Action,
@@ -42,7 +38,7 @@ pub(crate) struct Header {
     pub source: (Addresses, Ports),
     pub target: (Addresses, Ports),
     pub both_ways: bool,
-    /// A transaction with both its sides (`=>`).
+    /// `=>`: the rule matches both sides of a transaction together.
     pub whole: bool,
 }
 
@@ -51,7 +47,7 @@ impl Header {
         let Some(first) = words.first() else { return Word::new("", 0).wrong("an action is missing") };
         let action = action(*first)?;
         let &[_, protocol, source, source_port, direction, target, target_port] = words else {
-            // A word that is there and needs support comes before one that is missing.
+            // An unsupported word is reported before a missing one.
             if let Some(word) = words.get(1) {
                 self::protocol(*word)?;
             }
@@ -79,7 +75,7 @@ impl Header {
         })
     }
 
-    /// Are addresses and ports those of the packet? `turned`: of the other direction.
+    /// Does the packet match protocol, addresses and ports?
     pub fn fits(&self, packet: &Packet<'_>) -> bool {
         let Some(flow) = packet.flow else {
             let arp = packet.link.ends_with(&[8, 6]);
@@ -88,7 +84,7 @@ impl Header {
         if !self.protocol.fits(packet, &flow) {
             return false;
         }
-        // A rule about a whole transaction names the client first.
+        // A rule on a whole transaction names the client first.
         let flow = if self.whole && !packet.to_server { flow.reversed() } else { flow };
         self.fits_flow(&flow, packet.fragment) || self.both_ways && self.fits_flow(&flow.reversed(), packet.fragment)
     }
@@ -121,7 +117,6 @@ impl Protocol {
         }
     }
 
-    /// The application that it names.
     pub fn app(self) -> Option<App> {
         if let Protocol::App(app) = self { Some(app) } else { None }
     }

@@ -1,5 +1,5 @@
-//! The steps of one rule over one buffer, one after the other. A content or an expression whose next step is relative to it
-//! is tried at one place after the other until all steps behind it hold.
+//! Runs one rule's steps over one buffer, in order. If the steps after a content or expression are relative to it, each
+//! of its matches is tried until they hold.
 
 use crate::bytes::{ByteExtract, ByteJump, ByteMath, ByteTest, DataAt, LITTLE, VARIABLES};
 use crate::content::Content;
@@ -10,7 +10,6 @@ use crate::pcre::{Pcre, Search};
 use crate::transform::{Mode64, decode64};
 use std::sync::Arc;
 
-/// A step.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Content(Box<Content>),
@@ -20,25 +19,25 @@ pub(crate) enum Step {
     Extract(Box<ByteExtract>),
     Math(Box<ByteMath>),
     DataAt(DataAt),
-    /// The size of the buffer.
+    /// Compares the size of the buffer.
     Size(Compare),
-    /// The buffer is a number, the largest byte first.
+    /// Compares the buffer, read as a big-endian number.
     Value(Compare),
-    /// The buffer is a value of a set, or becomes one.
+    /// Looks up, adds or removes the buffer in a data set.
     Member(Arc<Dataset>, Verb),
     Entropy(Entropy),
-    /// Decodes base64 for the steps of [`Step::Decoded`].
+    /// Decodes base64 as input for [`Step::Decoded`].
     Decode64 {
         bytes: usize,
         offset: usize,
         relative: bool,
     },
-    /// Steps over what was decoded.
+    /// Runs steps over the decoded bytes.
     Decoded(Vec<Step>),
 }
 
 impl Step {
-    /// Is what follows relative to the place where it ends?
+    /// Are later relative steps relative to the end of this step?
     pub fn moves(&self) -> bool {
         match self {
             Step::Content(content) => !content.negated,
@@ -49,12 +48,12 @@ impl Step {
         }
     }
 
-    /// Is it bytes that must be there?
+    /// Is it a content that must be present?
     pub fn is_plain_content(&self) -> bool {
         matches!(self, Step::Content(content) if !content.negated)
     }
 
-    /// Does it never hold while its buffer grows?
+    /// Can it hold only at the end of a growing buffer?
     pub fn waits_for_the_end(&self) -> bool {
         match self {
             Step::Content(content) => {
@@ -82,15 +81,15 @@ impl Step {
     }
 }
 
-/// Work that is left for the packet under way. A rule whose work is not done has not matched.
+/// The remaining work for the current packet. A rule cut short has not matched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub steps: u32,
-    /// A limit was met.
+    /// The budget is exhausted.
     pub spent: bool,
 }
 
-/// Bytes that are looked through for the work of one step.
+/// Bytes searched at the price of one step.
 const BYTES_PER_STEP: usize = 64;
 
 impl Budget {
@@ -106,13 +105,13 @@ impl Budget {
         !self.spent
     }
 
-    /// Takes a step, and those of the bytes that it looks through.
+    /// Takes one step, plus the steps for searching `bytes` bytes.
     pub fn take_bytes(&mut self, bytes: usize) -> bool {
         self.take_many(u32::try_from(1 + bytes / BYTES_PER_STEP).unwrap_or(u32::MAX))
     }
 }
 
-/// Does a content end behind those bytes that were `seen`?
+/// Is there a match of the content that ends behind the first `seen` bytes?
 pub(crate) fn has_new(step: &Step, buffer: &[u8], seen: usize, budget: &mut Budget) -> bool {
     let Step::Content(content) = step else { return false };
     let new = buffer.get((seen + 1).saturating_sub(content.bytes.len())..).unwrap_or_default();
@@ -120,28 +119,28 @@ pub(crate) fn has_new(step: &Step, buffer: &[u8], seen: usize, budget: &mut Budg
     content.find(new).is_some()
 }
 
-/// Ways among bytes that were seen before on which one look goes.
+/// Most stale matches that one inspection follows.
 const STALE_WAYS: u32 = 1 << 10;
 
-/// One look into a buffer.
+/// One inspection of a buffer.
 pub(crate) struct Look<'a> {
     pub buffer: &'a [u8],
-    /// Where the buffer begins in its stream.
+    /// Offset of the buffer in its stream.
     pub start: u64,
     pub variables: [u64; LITTLE + 1],
     pub budget: &'a mut Budget,
-    /// More will come behind the buffer: what must not be there, and what is said about its end, cannot be told.
+    /// More bytes will follow: conditions on absence or on the end cannot be decided yet.
     pub grows: bool,
-    /// Bytes of the buffer that rules have seen before: steps that need no others do not hold. 0: all are new.
+    /// Rules have seen the first `seen` bytes: a match must reach beyond them. 0: all bytes are new.
     pub seen: usize,
-    /// Behind the farthest byte that a step needed, of those on the way to the step under way.
+    /// The end of the farthest byte that the steps so far needed.
     reach: usize,
-    /// All steps held among bytes that were seen before.
+    /// All steps held, but only within bytes seen before.
     stale: bool,
-    /// How often that may be met before the look ends: the rule has matched these bytes, and there may be many ways.
+    /// Stale matches left to follow. A stale match has alerted before, and there may be many.
     stale_left: u32,
     decoded: Vec<u8>,
-    /// The buffer as text, for expressions that go back.
+    /// The buffer as text, for the backtracking engine.
     text: String,
 }
 
@@ -162,12 +161,12 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// A step needed the bytes before this place.
+    /// Records that a step needed the bytes up to `end`.
     fn reaches(&mut self, end: usize) {
         self.reach = self.reach.max(end);
     }
 
-    /// Do all steps hold? `from` is where the step before ended.
+    /// Do all steps hold? `from`: the end of the previous step.
     pub fn holds(&mut self, steps: &[Step], from: usize) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             let is_new = self.seen == 0 || self.reach > self.seen;
@@ -229,7 +228,7 @@ impl<'a> Look<'a> {
             }
             Step::Entropy(entropy) => {
                 self.reaches(self.buffer.len());
-                // Each byte is counted, which takes longer than to look for one.
+                // Counting a byte takes longer than searching it.
                 let work = u32::try_from(self.buffer.len() / 8).unwrap_or(u32::MAX);
                 !self.grows && self.budget.take_many(work) && entropy.holds(self.buffer) && self.holds(rest, from)
             }
@@ -258,7 +257,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Do all steps hold, and where they do not: did they in any way, but for that they met nothing new?
+    /// Returns whether all steps hold, and whether they held only within bytes seen before.
     fn holds_or_stale(&mut self, steps: &[Step], from: usize) -> (bool, bool) {
         let before = std::mem::take(&mut self.stale);
         let holds = self.holds(steps, from);
@@ -272,7 +271,7 @@ impl<'a> Look<'a> {
         self.holds(rest, end)
     }
 
-    /// The part of the buffer in which a content may lie.
+    /// The range of the buffer in which the content must lie.
     fn bounds(&self, content: &Content, from: usize) -> Option<(usize, usize)> {
         let length = self.buffer.len() as i64;
         let (mut low, mut high) = (0, length);
@@ -308,7 +307,7 @@ impl<'a> Look<'a> {
             let Some(tail) = self.buffer.len().checked_sub(size) else {
                 return content.negated && self.holds(rest, from);
             };
-            // Where it may not end there, it does not.
+            // The end of the buffer is outside the allowed range: no match.
             if high < self.buffer.len() || tail < low {
                 return content.negated && self.holds(rest, from);
             }
@@ -339,7 +338,7 @@ impl<'a> Look<'a> {
             self.reach = before;
             low += at + 1;
             if !content.relative_next {
-                // What follows does not depend on this place: another one helps only where it reaches what is new.
+                // Later steps do not depend on this match. Only a match that reaches new bytes can help.
                 if !stale {
                     return false;
                 }

@@ -1,13 +1,13 @@
-//! Suricata's rule language: text becomes a rule set, and the rule set is matched against packets, pieces of streams and
-//! transactions of applications. It reads no capture, puts nothing in order and parses no protocol: the caller says what
-//! it found, by buffers and numbers with names.
+//! Suricata's rule language: parses rule files and matches the rules against packets, stream pieces and application
+//! transactions. The caller captures, reassembles and parses protocols, and passes in named buffers and numbers.
 //!
-//! - [`set`] — a file of rules, read and compiled. Start reading there; `text`, `header`, `options` read one rule.
-//! - [`names`] — the buffers and numbers that rules may look at.
-//! - [`engine`] — what matches: first many patterns at once, then the rules whose pattern came.
-//! - `inspect` — the steps of one rule over one buffer; `content`, `bytes`, `pcre`, `transform`, `dataset` are their parts.
-//! - `grams` — many long patterns at once.
-//! - [`event`] — what the caller shows: a packet, a transaction; [`state`] — what is kept of a flow, of hosts, of limits.
+//! - [`set`] — reads and compiles a file of rules. Start reading there; `text`, `header` and `options` read one rule.
+//! - [`names`] — the buffers and numbers that rules may name.
+//! - [`engine`] — the matching: one search for all patterns, then the rules whose pattern was found.
+//! - `inspect` — runs one rule's steps over one buffer; `content`, `bytes`, `pcre`, `transform`, `dataset` are the
+//!   steps.
+//! - `grams` — searches for many long patterns at once.
+//! - [`event`] — the input: a packet, a transaction; [`state`] — what flows, hosts and thresholds remember.
 
 #![forbid(unsafe_code)]
 

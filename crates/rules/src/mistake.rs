@@ -1,15 +1,15 @@
-//! What is wrong with a file of rules, and where.
+//! Mistakes in a file of rules, with their position.
 
 use std::fmt;
 
-/// A mistake, or something that is not supported.
+/// A mistake, or an unsupported feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Line in the file; the first is 1.
+    /// Line in the file, from 1.
     pub line: u32,
-    /// Column in bytes; the first is 1.
+    /// Column in bytes, from 1.
     pub column: u32,
-    /// What is wrong, without a full stop.
+    /// The reason, without a full stop.
     pub reason: String,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// A mistake at a byte of the text of one rule, before lines are counted.
+/// A mistake at a byte of one rule, before it becomes line and column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub at: usize,
@@ -32,5 +32,4 @@ impl Wrong {
     }
 }
 
-/// A result whose error says where in the rule.
 pub(crate) type Read<T> = Result<T, Wrong>;

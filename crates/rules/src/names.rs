@@ -1,11 +1,11 @@
-//! What rules may look at, by name: the buffers and the numbers of packets and of applications' transactions. One line
-//! each; what is not here is not supported.
+//! The names that rules may use: buffers and numbers of packets and application transactions, one line each. Rules with
+//! other names are unsupported.
 
 /// An application protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum App {
-    /// Not known, or not yet.
+    /// Not detected (yet).
     #[default]
     Unknown,
     /// HTTP/1.
@@ -14,15 +14,15 @@ pub enum App {
     Tls,
     /// DNS.
     Dns,
-    /// Link-local multicast name resolution, which looks like DNS.
+    /// LLMNR, a variant of DNS.
     Llmnr,
     /// SSH.
     Ssh,
     /// SMTP.
     Smtp,
-    /// FTP, the commands.
+    /// FTP control connections.
     Ftp,
-    /// FTP, the files.
+    /// FTP data connections.
     FtpData,
     /// SIP.
     Sip,
@@ -42,7 +42,7 @@ pub enum App {
     Ike,
     /// Kerberos 5.
     Krb5,
-    /// Remote desktops by RFB (VNC).
+    /// RFB (VNC).
     Rfb,
     /// HTTP/2.
     Http2,
@@ -52,9 +52,9 @@ pub enum App {
     Quic,
     /// LDAP.
     Ldap,
-    /// Messages of a WebSocket.
+    /// WebSocket.
     WebSocket,
-    /// HTTP of any version: rules name it, no flow speaks it.
+    /// HTTP of any version: used in rules, never assigned to a flow.
     Http,
     /// DNS over HTTP/2.
     Doh2,
@@ -95,25 +95,25 @@ impl App {
         }
     }
 
-    /// Does a rule that names this protocol look at flows of that one?
+    /// Does a rule on `self` inspect flows of `one`?
     pub fn includes(self, one: App) -> bool {
         self == one
             || match self {
                 App::Http => matches!(one, App::Http1 | App::Http2 | App::Doh2),
                 App::Http2 | App::Dns => one == App::Doh2,
-                // Its messages go through pipes of SMB, too.
+                // SMB pipes carry DCE/RPC.
                 App::Dcerpc => one == App::Smb,
                 _ => false,
             }
     }
 
-    /// All that this one includes.
+    /// All protocols that `self` includes.
     pub(crate) fn members(self) -> impl Iterator<Item = App> {
         let others = [App::Http1, App::Http2, App::Doh2, App::Smb];
         others.into_iter().filter(move |one| *one != self && self.includes(*one)).chain([self])
     }
 
-    /// The protocol that a rule names, where it is supported.
+    /// The protocol with this name; `None`: unsupported.
     pub fn of_name(name: &str) -> Option<App> {
         const KNOWN: &[App] = &[
             App::Http,
@@ -151,45 +151,45 @@ impl App {
 /// Where a buffer comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Of each packet.
+    /// Any packet.
     Packet,
-    /// Of a transaction of this protocol.
+    /// Transactions of this protocol.
     App(App),
-    /// Of a transaction of either of these.
+    /// Transactions of either protocol.
     Either(App, App),
-    /// Of a transaction of whatever protocol.
+    /// Transactions of any protocol.
     AnyApp,
 }
 
-/// Which side of a conversation a buffer belongs to.
+/// The side that has a buffer or number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To the server.
     Request,
     /// To the client.
     Response,
-    /// Either.
+    /// Both sides.
     Both,
 }
 
-/// A buffer, by its place in [`BUFFERS`].
+/// A buffer: an index into [`BUFFERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Buffer(pub u8);
 
-/// What is known of a buffer.
+/// The properties of a buffer.
 #[derive(Debug)]
 pub struct About {
     /// Its name in rules.
     pub name: &'static str,
-    /// Its name behind a content, as older rules have it; empty where it has none.
+    /// Its name as a modifier behind a content, in older rules; empty: none.
     pub modifier: &'static str,
     /// Where it comes from.
     pub origin: Origin,
-    /// Which side has it.
+    /// The side that has it.
     pub way: Way,
 }
 
-/// Declares buffers: a constant for each, and the table.
+/// Declares a constant for each buffer, and their table.
 macro_rules! buffers {
     ($($id:ident $name:literal $modifier:literal $origin:expr, $way:ident;)*) => {
         /// All buffers.
@@ -354,7 +354,6 @@ buffers! {
     FRAME_DCERPC_PDU "frame dcerpc.pdu" "" Of(App::Dcerpc), Both;
 }
 
-/// Other names of buffers.
 const ALIASES: &[(&str, &str)] = &[
     ("file_data", "file.data"),
     ("dns_query", "dns.query"),
@@ -377,43 +376,43 @@ const ALIASES: &[(&str, &str)] = &[
 const _: () = assert!(BUFFERS.len() <= 256, "a buffer is a byte");
 
 impl Buffer {
-    /// What is known of it.
+    /// The buffer's properties.
     pub fn about(self) -> &'static About {
         &BUFFERS[usize::from(self.0)]
     }
 
-    /// The buffer with this name, as a keyword that stands before contents.
+    /// The buffer that a keyword before contents names.
     pub fn of_name(name: &str) -> Option<Buffer> {
         let name = ALIASES.iter().find(|alias| alias.0 == name).map_or(name, |alias| alias.1);
         BUFFERS.iter().position(|about| about.name == name).map(|at| Buffer(at as u8))
     }
 
-    /// The buffer with this name, as a keyword behind a content.
+    /// The buffer that a modifier behind a content names.
     pub fn of_modifier(name: &str) -> Option<Buffer> {
         BUFFERS.iter().position(|about| !name.is_empty() && about.modifier == name).map(|at| Buffer(at as u8))
     }
 }
 
-/// A number of a transaction, by its place in [`NUMBERS`].
+/// A number of a transaction: an index into [`NUMBERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Number(pub u8);
 
-/// What is known of a number.
+/// The properties of a number.
 #[derive(Debug)]
 pub struct AboutNumber {
     /// Its name in rules.
     pub name: &'static str,
     /// The protocol that has it.
     pub app: App,
-    /// Which side has it.
+    /// The side that has it.
     pub way: Way,
-    /// How many bits it has.
+    /// Its width in bits.
     pub bits: u32,
-    /// Words for some of its values.
+    /// Names for some of its values.
     pub words: &'static [(&'static str, u64)],
 }
 
-/// Declares numbers: a constant for each, and the table.
+/// Declares a constant for each number, and their table.
 macro_rules! numbers {
     ($($id:ident $name:literal $app:ident, $way:ident, $bits:literal, $words:expr;)*) => {
         /// All numbers.
@@ -484,7 +483,7 @@ const HTTP2_FRAMES: &[(&str, u64)] = &[
     ("WINDOW_UPDATE", 8),
     ("CONTINUATION", 9),
 ];
-/// Codes of errors (RFC 9113, 7).
+/// HTTP/2 error codes (RFC 9113, 7).
 pub const HTTP2_ERRORS: &[(&str, u64)] = &[
     ("NO_ERROR", 0),
     ("PROTOCOL_ERROR", 1),
@@ -502,7 +501,7 @@ pub const HTTP2_ERRORS: &[(&str, u64)] = &[
     ("HTTP_1_1_REQUIRED", 13),
     ("HTTP11_REQUIRED", 13),
 ];
-/// Sorts of frames of a WebSocket (RFC 6455, 5.2).
+/// WebSocket opcodes (RFC 6455, 5.2).
 pub const WEBSOCKET_OPCODES: &[(&str, u64)] =
     &[("continuation", 0), ("text", 1), ("binary", 2), ("connection_close", 8), ("ping", 9), ("pong", 10)];
 const WEBSOCKET_FLAGS: &[(&str, u64)] = &[("fin", 0x80), ("comp", 0x40)];
@@ -555,7 +554,7 @@ numbers! {
 }
 
 impl Number {
-    /// What is known of it.
+    /// The number's properties.
     pub fn about(self) -> &'static AboutNumber {
         &NUMBERS[usize::from(self.0)]
     }
@@ -567,8 +566,8 @@ impl Number {
     }
 }
 
-/// Events that the caller may report, by the option that asks for them. A rule that asks for another one is refused: it
-/// would never match.
+/// Events that the caller may report, by the option that names them. A rule on any other event is rejected: it could
+/// never match.
 pub const EVENTS: &[(&str, &[&str])] = &[
     ("decode-event", crate::events::DECODE),
     ("stream-event", crate::events::STREAM),

@@ -1,9 +1,8 @@
-//! Comparisons of a number, as rules write them: `5`, `!5`, `<5`, `>=5`, `5-10`, `5<>10`.
+//! Comparisons with a number: `5`, `!5`, `<5`, `>=5`, `5-10`, `5<>10`.
 
 use crate::mistake::Read;
 use crate::text::{Word, unsigned};
 
-/// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
     Equal(u64),
@@ -12,9 +11,9 @@ pub(crate) enum Compare {
     AtMost(u64),
     More(u64),
     AtLeast(u64),
-    /// Between the two, neither of them included.
+    /// Between the two, both excluded.
     Between(u64, u64),
-    /// All of these bits, or any of them where `any`; the other way round where `negated`.
+    /// Compares the bits in `mask` with `value`; `negated` inverts the result.
     Bits {
         mask: u64,
         value: u64,
@@ -23,7 +22,6 @@ pub(crate) enum Compare {
 }
 
 impl Compare {
-    /// Does it hold for this number?
     pub fn holds(&self, number: u64) -> bool {
         match *self {
             Compare::Equal(value) => number == value,
@@ -37,7 +35,7 @@ impl Compare {
         }
     }
 
-    /// Reads a comparison; `name` turns a word into its number where the keyword has words.
+    /// Reads a comparison. `name` translates words into numbers, for keywords that have words.
     pub fn read(word: Word<'_>, bits: u32, name: impl Fn(&str) -> Option<u64>) -> Read<Compare> {
         let word = word.trim();
         let value = |skip: usize| {
@@ -94,21 +92,21 @@ impl Compare {
     }
 }
 
-/// Which of several numbers a comparison is about.
+/// Selects among several numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Among {
-    /// One of them at least.
+    /// At least one number matches.
     Any,
-    /// All of them; also where there is none, if so said.
+    /// All numbers match. `or_none`: also holds if there are none.
     All { or_none: bool },
-    /// The one at this place; from the end where it is below 0. Also where there is none, if so said.
+    /// The number at `place` matches; negative counts from the end. `or_none`: also holds if it is missing.
     At { place: i64, or_none: bool },
-    /// This many of them.
+    /// This many numbers match.
     Count(Compare),
 }
 
 impl Among {
-    /// Reads what stands behind the comma.
+    /// Reads the selector behind the comma.
     pub fn read(word: Word<'_>) -> Read<Among> {
         let (text, or_none) =
             word.text.strip_prefix("or_absent ").map_or((word.text, false), |rest| (rest.trim(), true));
@@ -127,7 +125,6 @@ impl Among {
         })
     }
 
-    /// Does the comparison hold for those of these numbers that are meant?
     pub fn holds(self, compare: &Compare, mut numbers: impl Iterator<Item = u64>) -> bool {
         match self {
             Among::Any => numbers.any(|number| compare.holds(number)),

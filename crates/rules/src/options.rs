@@ -1,5 +1,5 @@
-//! The options between the brackets of a rule: each keyword becomes a part of the compiled rule, or is refused with its place
-//! and the reason. `options/keywords.rs` has those of single protocols, and those about files as a whole.
+//! Reads the options of a rule: each keyword becomes a part of the compiled rule, or is rejected with position and
+//! reason. `options/keywords.rs` has keywords of single protocols and of whole files.
 
 mod keywords;
 
@@ -21,10 +21,9 @@ use crate::text::{Opt, Word, quoted, unsigned};
 use crate::threshold::Threshold;
 use crate::transform::Transform;
 
-/// Keywords that change nothing about which alerts there are: they are for people, or for what a sensor stores besides.
+/// Keywords that do not affect matching: notes for people, or data that a sensor stores.
 const WITHOUT_EFFECT: &[&str] = &["reference", "target", "filestore", "tag", "prefilter", "rawbytes"];
 
-/// Reads the options of a rule.
 pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize, datasets: &mut Datasets) -> Read<Rule> {
     let rule = Rule {
         line,
@@ -71,7 +70,7 @@ pub(crate) fn read(header: Header, options: &[Opt<'_>], line: u32, end: usize, d
     reader.finish(end)
 }
 
-/// Where a step is: list, place in it, place in a list of decoded bytes.
+/// The place of a step: list, index in the list, index in a nested list of decoded bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct At {
     list: usize,
@@ -81,20 +80,20 @@ struct At {
 
 struct Reader<'a> {
     rule: Rule,
-    /// Where contents look from here on.
+    /// Where following contents look.
     sticky: Target,
-    /// The list that they go to.
+    /// The list that following contents join.
     list: Option<usize>,
-    /// The content that modifiers are about.
+    /// The content that modifiers apply to.
     last: Option<At>,
     names: Names,
-    /// The content that is looked for first, with the part of it.
+    /// The `fast_pattern` content, and the part of it to search.
     fast: Option<(At, Option<(usize, usize)>)>,
-    /// Contents go to what was decoded.
+    /// Following contents look into decoded base64.
     in_decoded: bool,
-    /// A keyword beyond those for people came.
+    /// The rule has a keyword other than notes, `flowbits:set` and `threshold`.
     any_keyword: bool,
-    /// A rule that passes alerts all the same.
+    /// `alert`: a pass rule still alerts.
     alerts: bool,
     priority: Option<u8>,
     datasets: &'a mut Datasets,
@@ -122,7 +121,7 @@ impl Reader<'_> {
             _ if WITHOUT_EFFECT.contains(&name) => {}
             "requires" => requires(option.needed()?)?,
             _ => {
-                // Bits that are set go with addresses alone.
+                // A rule that only sets bits still counts as a rule on addresses alone.
                 let sets = name == "flowbits" && option.value.is_some_and(|value| value.text.starts_with("set"));
                 let counts = matches!(name, "threshold");
                 if sets && let Some((_, bit)) = option.value.and_then(|value| value.text.split_once(',')) {
@@ -261,7 +260,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Keywords that stand in tables.
+    /// Reads keywords that are table entries.
     fn named(&mut self, option: &Opt<'_>) -> Read<()> {
         let name = option.name.text;
         if let Some(buffer) = Buffer::of_name(name) {
@@ -273,7 +272,7 @@ impl Reader<'_> {
         }
         if let Some(buffer) = Buffer::of_modifier(name) {
             if self.last.is_none() {
-                // Newer rules use these names as the others, before their contents.
+                // Newer rules put these names before their contents, like other buffers.
                 return self.stick(option, buffer);
             }
             option.bare()?;
@@ -307,7 +306,7 @@ impl Reader<'_> {
                 self.rule.lists[list].transforms.push(transform);
                 return Ok(());
             }
-            // Contents before it look at the buffer as it was.
+            // Earlier contents look at the buffer before this transform.
             let (target, to_server) = (self.rule.lists[list].target, self.rule.lists[list].to_server);
             let mut transforms = self.rule.lists[list].transforms.clone();
             transforms.push(transform);
@@ -344,7 +343,7 @@ impl Reader<'_> {
         option.name.wrong(format!("the keyword {name} is not supported"))
     }
 
-    /// Contents look into this buffer from here on.
+    /// Makes following contents look into this buffer.
     fn stick(&mut self, option: &Opt<'_>, buffer: Buffer) -> Read<()> {
         let to_server = match option.value.map(|value| value.text) {
             None => None,
@@ -360,7 +359,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The keywords that stand for a content of a file's name: part of it, or what it ends in behind a dot.
+    /// Reads `filename` and `fileext`: a content of the file's name, or its ending after a dot.
     fn file_name(&mut self, option: &Opt<'_>, extension: bool) -> Read<()> {
         let (text, negated) = quoted(option.needed()?)?;
         let dot = if extension { "." } else { "" };
@@ -496,12 +495,12 @@ impl Reader<'_> {
         if let Step::Content(content) = step { Some(content) } else { None }
     }
 
-    /// The list that steps go to; made where it is not there.
+    /// Returns the list for the next step; creates it if needed.
     fn list(&mut self) -> usize {
         if let Some(list) = self.list {
             return list;
         }
-        // A buffer that is named again begins anew, for buffers that come several times; the payload is one.
+        // Naming a buffer again starts a new list, because a buffer may occur several times. The payload occurs once.
         let known = match self.sticky {
             Target::Payload => self.rule.lists.iter().position(|list| list.target == Target::Payload),
             Target::Buffer(_) => None,
@@ -517,7 +516,7 @@ impl Reader<'_> {
     }
 
     fn push(&mut self, step: Step) -> At {
-        // What is relative to a content that was moved to a buffer looks there, too.
+        // A step relative to a content that was moved to a buffer looks there too.
         let list = match self.last {
             Some(last) if step.is_relative() && self.sticky == Target::Payload && !self.in_decoded => last.list,
             _ => self.list(),
@@ -540,7 +539,7 @@ impl Reader<'_> {
         At { list, step: steps.len() - 1, inner: None }
     }
 
-    /// Moves the content under way to a buffer, as a keyword behind it says.
+    /// Moves the newest content to a buffer, for modifiers behind a content.
     fn move_last(&mut self, buffer: Buffer) {
         let Some(at) = self.last.filter(|at| at.inner.is_none()) else { return };
         let step = self.rule.lists[at.list].steps.remove(at.step);
@@ -582,7 +581,7 @@ impl Reader<'_> {
     fn set_app(&mut self, word: Word<'_>, app: App) -> Read<()> {
         match self.rule.app {
             Some(known) if app.includes(known) => Ok(()),
-            // DNS over HTTP/2 is what both have.
+            // DNS over HTTP/2 has the buffers of both.
             Some(App::Http | App::Http2) if app == App::Dns => {
                 self.rule.app = Some(App::Doh2);
                 Ok(())
@@ -604,7 +603,7 @@ impl Reader<'_> {
         if let Some(priority) = self.priority {
             self.rule.priority = priority;
         }
-        // Before lists that are empty go: `fast` says where its content is by the place of a list.
+        // Before empty lists are removed: `fast` refers to a list by index.
         let fast = self.fast.and_then(|(at, part)| {
             let list = self.rule.lists.get(at.list)?;
             let target = list.target;
@@ -628,13 +627,13 @@ impl Reader<'_> {
         if self.rule.scope != Scope::Transaction
             && let Some(Fast { target: Target::Buffer(_), .. }) = self.rule.fast
         {
-            // Headers of packets are short: a rule about them is tried on each.
+            // Packet headers are short: try such a rule on every packet.
             self.rule.fast = None;
         }
         Ok(self.rule)
     }
 
-    /// No rule asks for both sides of a transaction, unless it says so.
+    /// Rejects rules that inspect both sides of a transaction, unless the header says `=>`.
     fn check_ways(&self, end: usize) -> Read<()> {
         let ways = self.rule.lists.iter().filter_map(|list| match list.target {
             Target::Buffer(buffer) => Some(buffer.about().way),
@@ -681,9 +680,9 @@ impl Reader<'_> {
     }
 }
 
-/// Makes contents ready, and says of each whether what follows is relative to it.
+/// Prepares contents and expressions, and marks those that later steps are relative to.
 fn prepare(steps: &mut [Step]) {
-    // Is the first step behind that is relative, or moves the place to which later ones are, relative?
+    // Does a later step depend on where this one ends?
     let mut behind = false;
     for step in steps.iter_mut().rev() {
         let here = step.is_relative() || behind && !step.moves();
@@ -700,7 +699,7 @@ fn prepare(steps: &mut [Step]) {
     }
 }
 
-/// The longest content that must be there.
+/// Finds the longest required content.
 fn longest(rule: &Rule) -> Option<Fast> {
     let mut best: Option<(&Content, Target)> = None;
     for list in rule.lists.iter().filter(|list| list.transforms.is_empty() && list.absent.is_none()) {
@@ -716,7 +715,7 @@ fn longest(rule: &Rule) -> Option<Fast> {
     best.map(|(content, target)| Fast { target, bytes: content.bytes.clone() })
 }
 
-/// A buffer of an application is shorter than the stream, and a longer content rarer than a shorter one.
+/// Prefers application buffers, which are shorter than streams, and then longer contents, which are rarer.
 fn better(content: &Content, target: Target, best: (&Content, Target)) -> bool {
     let rank = |target: Target| target != Target::Payload;
     (rank(target), content.bytes.len()) > (rank(best.1), best.0.bytes.len())
@@ -735,14 +734,14 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// Keywords and versions that a rule asks for, of a program that is another.
+/// Checks `requires`: features, keywords and versions of Suricata that the rule needs.
 fn requires(value: Word<'_>) -> Read<()> {
     for word in value.split(',') {
         match word.text.split_ascii_whitespace().next() {
             Some("version" | "feature" | "keyword") => {}
             _ => return word.wrong("requires takes version, feature and keyword"),
         }
-        // Fingerprints of TLS are always there.
+        // TLS fingerprints are always supported.
         if let Some(feature) = word.text.strip_prefix("feature ")
             && !matches!(feature.trim(), "ja3" | "ja4")
         {

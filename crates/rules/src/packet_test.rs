@@ -1,4 +1,4 @@
-//! The keywords that look at one header field of a packet, or at what is known of its flow.
+//! Keywords that test a header field of a packet, or a property of its flow.
 
 use crate::event::Packet;
 use crate::mistake::Read;
@@ -7,7 +7,6 @@ use crate::number::Compare;
 use crate::state::FlowState;
 use crate::text::{Opt, Word, unsigned};
 
-/// A test of a packet.
 #[derive(Clone, Debug)]
 pub(crate) enum PacketTest {
     Ttl(Compare),
@@ -42,7 +41,7 @@ pub(crate) enum PacketTest {
     Bytes { side: Side, compare: Compare },
 }
 
-/// Which bits must be set: those and no others, those at least, one of them, not all of them.
+/// How flags are compared: exactly these set, at least these set, any of these set, not all of these set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Exact,
@@ -51,7 +50,6 @@ pub(crate) enum Mode {
     None,
 }
 
-/// A side of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -60,7 +58,6 @@ pub(crate) enum Side {
     Either,
 }
 
-/// Which checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sum {
     Ipv4,
@@ -74,7 +71,7 @@ pub(crate) enum Sum {
 const ICMP_NONE: &[(&str, u64)] = &[];
 
 impl PacketTest {
-    /// Reads an option; `None` where it is no such test.
+    /// Reads an option; `None`: not a packet test.
     pub fn read(option: &Opt<'_>) -> Read<Option<PacketTest>> {
         let compare = |bits: u32| {
             let words = ICMP_NONE;
@@ -139,7 +136,7 @@ impl PacketTest {
         }))
     }
 
-    /// Does it look at this packet alone, so that no stream will do?
+    /// Does the test need the packet itself, so that it cannot run on a stream?
     pub fn needs_packet(&self) -> bool {
         !matches!(
             self,
@@ -312,7 +309,7 @@ fn has_option(header: &[u8], wanted: Option<u8>) -> bool {
     false
 }
 
-/// Types of SCTP's chunks (RFC 9260, 3.2).
+/// SCTP chunk types (RFC 9260, 3.2).
 pub(crate) const SCTP_CHUNKS: &[(&str, u64)] = &[
     ("data", 0),
     ("init", 1),
@@ -348,7 +345,7 @@ fn is_sctp(packet: &Packet<'_>) -> bool {
     sctp && !packet.fragment && packet.transport.len() >= 12
 }
 
-/// The chunks of a packet of SCTP, each with its header and as far as it was captured.
+/// The chunks of an SCTP packet with their headers, as far as they were captured.
 pub(crate) fn sctp_chunks<'a>(packet: &Packet<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let mut rest = if is_sctp(packet) { packet.payload } else { &[] };
     std::iter::from_fn(move || {
@@ -456,7 +453,7 @@ fn app(value: Word<'_>) -> Read<PacketTest> {
 
 fn event(kind: &str, value: Word<'_>) -> Read<PacketTest> {
     let known = EVENTS.iter().find(|events| events.0 == kind).map_or(&[][..], |events| events.1);
-    // Other rules have other names for these.
+    // Other rule sets use different names for these.
     let name = match value.text.trim_start_matches("stream.") {
         "3whs_synack_resend_with_diff_ack" => "3whs_synack_resend_with_different_ack",
         "dns.not_request" => "dns.not_a_request",
@@ -470,7 +467,7 @@ fn event(kind: &str, value: Word<'_>) -> Read<PacketTest> {
     }
 }
 
-/// Is the checksum right? `None` where the packet has none of this sort, or was cut.
+/// Is the checksum right? `None`: the packet has no such checksum, or was truncated.
 fn checksum(packet: &Packet<'_>, of: Sum) -> Option<bool> {
     use packet::checksum::Sum as Bytes;
     use packet::frame::protocol;
@@ -493,7 +490,7 @@ fn checksum(packet: &Packet<'_>, of: Sum) -> Option<bool> {
     if of == Sum::Udp && packet.transport.get(6..8) == Some(&[0, 0]) && packet.version == 4 {
         return None;
     }
-    // The two lie behind each other; joined by sums where the first has an odd length.
+    // Join header and payload first: summing them apart fails for an odd header length.
     let length = packet.transport.len() + packet.payload.len();
     let mut all = Vec::with_capacity(length);
     all.extend_from_slice(packet.transport);

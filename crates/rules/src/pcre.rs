@@ -1,5 +1,5 @@
-//! The keyword `pcre`: regular expressions in the manner of Perl. Those without look-around, back-references and atomic
-//! groups run in an engine whose time is linear; the others in one that goes back, with a budget of steps.
+//! The keyword `pcre`: Perl-compatible regular expressions. Most run in a linear-time engine. Expressions with
+//! look-around, back-references or atomic groups run in a backtracking engine with a step budget.
 
 use crate::mistake::Read;
 use crate::text::{Word, quoted};
@@ -7,14 +7,13 @@ use regex_automata::Input;
 use regex_automata::meta;
 use regex_automata::util::syntax;
 
-/// Steps back that one search may take.
+/// Most backtracking steps of one search.
 const BACKTRACK_STEPS: usize = 100_000;
-/// Steps of a packet's work that a search with them counts as.
+/// Budget steps charged for one backtracking search.
 const BACKTRACK_WORK: u32 = 1 << 10;
-/// Bytes that one compiled expression may take.
+/// Most memory of one compiled expression, in bytes.
 const SIZE_BYTES: usize = 1 << 20;
 
-/// A regular expression.
 #[derive(Clone, Debug)]
 pub(crate) struct Pcre {
     machine: Machine,
@@ -29,18 +28,17 @@ enum Machine {
     Backtracking(Box<fancy_regex::Regex>),
 }
 
-/// What one search gave.
 pub(crate) enum Search {
-    /// From and to.
+    /// Start and end.
     Found(usize, usize),
     None,
-    /// The budget of steps was spent.
+    /// The search exhausted its steps.
     TooLong,
 }
 
-/// The expression and, where a flag says so, the name of the buffer that it looks into.
+/// Returns the expression, and the buffer that its flags select, if any.
 pub(crate) fn read(value: Word<'_>) -> Read<(Pcre, Option<&'static str>)> {
-    // Older rules leave the quotes away.
+    // Older rules omit the quotes.
     let (text, negated) = if value.text.starts_with('/') { (value, false) } else { quoted(value)? };
     let Some(end) = text.text.rfind('/').filter(|end| *end > 0 && text.text.starts_with('/')) else {
         return text.wrong("an expression stands between slashes");
@@ -110,7 +108,7 @@ pub(crate) fn read(value: Word<'_>) -> Read<(Pcre, Option<&'static str>)> {
     Ok((Pcre { machine, negated, relative, relative_next: false }, buffer))
 }
 
-/// The names of what brackets capture, for those who read alerts: they change nothing about which there are.
+/// Checks the names of captures. The captures only add text to alerts, so they are not kept.
 fn captures(names: Word<'_>) -> Read<()> {
     for word in names.split(',') {
         match word.text.split_once(':') {
@@ -130,7 +128,7 @@ fn first_line(error: &meta::BuildError) -> String {
     line.trim().trim_start_matches("error: ").to_string()
 }
 
-/// Perl's way of writing, in the engines' way. `letters` where classes are to stay among the first 128 characters.
+/// Translates Perl syntax for the engines. `letters`: classes match ASCII only.
 fn translate(body: &str, plain_dollar: bool, letters: bool) -> String {
     let mut out = String::with_capacity(body.len() + 8);
     let mut chars = body.chars().peekable();
@@ -215,8 +213,8 @@ fn translate(body: &str, plain_dollar: bool, letters: bool) -> String {
 }
 
 impl Pcre {
-    /// Searches what lies behind `from` in these bytes, as if they began there, for what begins at `low` or behind it. `text`
-    /// is kept between searches in the same bytes, and empty before the first.
+    /// Searches the bytes behind `from`, as if they began there, for a match that starts at or behind `low`. `text`
+    /// caches the bytes as text; pass it empty for the first search of a buffer.
     pub fn find(&self, bytes: &[u8], from: usize, low: usize, text: &mut String) -> Search {
         let Some(part) = bytes.get(from..).filter(|_| from <= low && low <= bytes.len()) else { return Search::None };
         match &self.machine {
@@ -225,7 +223,7 @@ impl Pcre {
                 None => Search::None,
             },
             Machine::Backtracking(regex) => {
-                // That engine searches text: each byte becomes the character of its number.
+                // The backtracking engine searches text: each byte becomes the character of the same number.
                 if text.is_empty() {
                     text.extend(bytes.iter().map(|byte| char::from(*byte)));
                 }
@@ -243,8 +241,8 @@ impl Pcre {
         }
     }
 
-    /// Steps that a search takes beside those of the bytes it looks through: going back may take long, and the bytes before
-    /// are counted.
+    /// Budget steps besides those for the bytes searched: backtracking is slow, and the bytes before the search are
+    /// counted too.
     pub fn steps(&self, bytes: usize) -> u32 {
         match self.machine {
             Machine::Linear(_) => 0,

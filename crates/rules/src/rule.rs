@@ -10,26 +10,26 @@ use crate::state::{StateChange, StateTest, Verb};
 use crate::threshold::Threshold;
 use crate::transform::Transform;
 
-/// What a rule that matches does.
+/// The action of a matching rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The packet, or the flow, is looked at no further.
+    /// Stop inspecting the packet, or the flow.
     Pass,
-    /// The packet is dropped, and the flow where a stream matched.
+    /// Drop the packet; after a stream match, drop the flow.
     Drop,
-    /// The same, and its ends are told.
+    /// Drop, and notify endpoints.
     Reject {
-        /// The sender.
+        /// Notify the sender.
         source: bool,
-        /// The receiver.
+        /// Notify the receiver.
         target: bool,
     },
-    /// An alert alone.
+    /// Only alert.
     Alert,
 }
 
 impl Action {
-    /// Which comes first.
+    /// Evaluation order: lower first.
     pub(crate) fn rank(self) -> u8 {
         match self {
             Action::Pass => 0,
@@ -39,103 +39,98 @@ impl Action {
         }
     }
 
-    /// Does it keep the packet from its receiver?
+    /// Does the action block the packet?
     pub fn blocks(self) -> bool {
         matches!(self, Action::Drop | Action::Reject { .. })
     }
 }
 
-/// What a rule looks at.
+/// What a rule is tried on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Addresses alone: once for each direction of a flow.
+    /// Addresses alone: once per direction of a flow.
     Addresses,
-    /// Each packet.
     Packet,
-    /// The stream, and packets that are in none.
+    /// Streams, and packets outside streams.
     Payload,
-    /// Transactions.
     Transaction,
 }
 
-/// Where the steps of a list look.
+/// Where a list's steps look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Payload,
     Buffer(Buffer),
 }
 
-/// Steps over one buffer.
+/// Steps over one target.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     pub target: Target,
     pub transforms: Vec<Transform>,
     pub steps: Vec<Step>,
-    /// The side whose buffer is meant, where it is said.
+    /// The side whose buffer is inspected, if the rule names one.
     pub to_server: Option<bool>,
-    /// The buffer must not be there; with `or_steps`, or else the steps must hold.
+    /// `Some(false)`: the buffer must be absent. `Some(true)`: it must be absent, or the steps must hold (`or_steps`).
     pub absent: Option<bool>,
 }
 
 impl List {
-    /// Is it about frames of a protocol?
     pub fn is_of_frame(&self) -> bool {
         matches!(self.target, Target::Buffer(buffer) if buffer.about().name.starts_with(FRAME))
     }
 }
 
 impl List {
-    /// Is it about files as a whole?
     pub fn is_of_whole_file(&self) -> bool {
         let whole = [Buffer::FILE_MD5, Buffer::FILE_SHA1, Buffer::FILE_SHA256, Buffer::FILE_SIZE];
         matches!(self.target, Target::Buffer(buffer) if whole.contains(&buffer))
     }
 }
 
-/// What names of buffers that are frames begin with.
+/// Prefix of the names of frame buffers.
 pub(crate) const FRAME: &str = "frame ";
 
-/// What `flow` asks for.
+/// The conditions of `flow`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlowTest {
     pub to_server: Option<bool>,
     pub established: Option<bool>,
-    /// `Some(true)`: only rebuilt streams; `Some(false)`: only packets.
+    /// `Some(true)`: only reassembled streams; `Some(false)`: only packets.
     pub stream: Option<bool>,
     pub fragment: Option<bool>,
 }
 
-/// Which bytes a rule is found by.
+/// The pattern that selects the rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Fast {
     pub target: Target,
     pub bytes: Vec<u8>,
 }
 
-/// A compiled rule.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Line in its file.
+    /// Line in the file.
     pub line: u32,
-    /// What it does.
+    /// The action.
     pub action: Action,
-    /// Number of the rule.
+    /// Rule number.
     pub sid: u32,
-    /// Number of the group.
+    /// Group number.
     pub gid: u32,
     /// Revision.
     pub rev: u32,
-    /// Its text for people.
+    /// The `msg` text.
     pub message: String,
-    /// What its class is called.
+    /// Description of its class.
     pub category: &'static str,
-    /// 1 is the most severe.
+    /// Priority; 1 is the most severe.
     pub priority: u8,
-    /// What its writer says of it, for people: keys and their values.
+    /// The `metadata` keys with their values.
     pub metadata: Vec<(String, Vec<String>)>,
-    /// Bits of flows that it sets and whose names say what the traffic is: `traffic/id/NAME`, `traffic/label/NAME`.
+    /// Flow bits that the rule sets and that name a traffic type: `traffic/id/NAME`, `traffic/label/NAME`.
     pub(crate) traffic: Vec<String>,
-    /// Gives no alert.
+    /// The rule gives no alert.
     pub quiet: bool,
     pub(crate) header: Header,
     pub(crate) scope: Scope,
@@ -144,9 +139,9 @@ pub struct Rule {
     pub(crate) packet: Vec<PacketTest>,
     pub(crate) lists: Vec<List>,
     pub(crate) numbers: Vec<(Number, Compare, Among)>,
-    /// Numbers that are one of several, or lie between two, both of which are included.
+    /// Numbers that must equal one of several values or lie in a range, bounds included.
     pub(crate) among: Vec<(Number, Vec<(u64, u64)>)>,
-    /// Events of transactions that it asks for.
+    /// Application events that the rule requires.
     pub(crate) events: Vec<&'static str>,
     pub(crate) tests: Vec<StateTest>,
     pub(crate) changes: Vec<StateChange>,
@@ -155,17 +150,18 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The application that its alerts are about, where it is about one.
+    /// The application that the rule is about, if any.
     pub fn app(&self) -> Option<App> {
         self.app
     }
 
-    /// Names the rule also when the rules are loaded again.
+    /// Identifies the rule across reloads.
     pub(crate) fn key(&self) -> u64 {
         u64::from(self.gid) << 32 | u64::from(self.sid)
     }
 
-    /// The place of its kind among others: what is set before what asks for it, and what is unset last.
+    /// Sort key. Within an action, rules that set state come before rules that test it; rules that unset bits come
+    /// last.
     pub(crate) fn order(&self) -> (u8, u8, u8, u32) {
         let unset = |change: &StateChange| matches!(change, StateChange::Bit { verb: Verb::Unset, .. });
         if self.changes.iter().any(unset) {
@@ -180,18 +176,18 @@ impl Rule {
         (self.action.rank(), state, self.priority, self.line)
     }
 
-    /// Does it look at files, of which a transaction may have several?
+    /// Does the rule inspect files? A transaction may have several.
     pub(crate) fn is_of_files(&self) -> bool {
         let mut targets = self.lists.iter().map(|list| list.target);
         targets.any(|target| matches!(target, Target::Buffer(buffer) if is_file(buffer)))
     }
 
-    /// Is only the application asked for, or less?
+    /// Does the rule test the application and nothing more specific?
     pub(crate) fn is_of_app_only(&self) -> bool {
         matches!(self.header.protocol, Protocol::App(_)) && self.lists.is_empty() || self.asks_app_alone()
     }
 
-    /// Does nothing but `app-layer-protocol` ask for something? Then it matches a flow once.
+    /// Is `app-layer-protocol` the only condition? Then the rule matches a flow once.
     pub(crate) fn asks_app_alone(&self) -> bool {
         let asks = |test: &PacketTest| matches!(test, PacketTest::App { .. });
         let of_flow = self.flow.to_server.is_some() || self.flow.established.is_some() || self.flow.stream.is_some();

@@ -1,4 +1,4 @@
-//! A rule set: a file of rules, compiled, and the patterns by which its rules are found.
+//! A compiled rule set, with the patterns that select rules.
 
 use crate::address::{Variables, default_variables};
 use crate::dataset::Datasets;
@@ -18,36 +18,36 @@ use base::limits::RULES;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-/// How a file is read.
+/// How to read a file of rules.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Variables beside the known ones, by name without the dollar.
+    /// Variables besides the default ones, by name without the `$`.
     pub variables: Vec<(String, String)>,
-    /// Rules that are wrong or not supported are left out.
+    /// Leave out wrong and unsupported rules instead of failing.
     pub partial: bool,
-    /// The caller reads QUIC.
+    /// The caller parses QUIC.
     pub quic: bool,
-    /// Where files lie that rules name; `None`: they may name none.
+    /// Folder of the files that rules name; `None`: rules may not name files.
     pub folder: Option<PathBuf>,
 }
 
-/// Many patterns, and the rules that each of them is for.
+/// Patterns, and the rules that each pattern selects.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns {
     short: Option<AhoCorasick>,
     long: Option<Grams>,
-    /// By short pattern, and by long one: rules, by place in the set.
+    /// Rule indexes by short pattern, and by long pattern.
     rules: [Vec<Vec<u32>>; 2],
-    /// Bytes of the longest one.
+    /// Length of the longest pattern.
     pub longest: usize,
 }
 
-/// Short patterns of all rules of a set up to this many bytes have the faster machine, which takes more memory.
+/// Up to this many pattern bytes, short patterns get the faster automaton, which takes more memory.
 const FAST_MACHINE_BYTES: usize = 64 << 10;
 
-/// Bytes that are looked through in the time in which one rule is noted.
+/// Bytes searched in the time that one callback takes.
 const CALL_BYTES: usize = 4;
-/// Rules that are noted before their work is counted.
+/// Callbacks between updates of the budget.
 const CALLS: usize = 1024;
 
 impl Patterns {
@@ -84,8 +84,8 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// Calls for every rule whose pattern is in these bytes, with its place; perhaps several times. Takes the work from the
-    /// budget, and ends where that is spent.
+    /// Calls `found` with the rule and the offset of each pattern found; a rule may come several times. Charges the
+    /// budget, and stops when it is exhausted.
     pub fn each(&self, bytes: &[u8], budget: &mut Budget, mut found: impl FnMut(u32, usize)) {
         let [short, long] = &self.rules;
         if let Some(machine) = &self.short {
@@ -116,42 +116,42 @@ impl Patterns {
     }
 }
 
-/// Rules, compiled.
+/// A compiled rule set.
 #[derive(Debug)]
 pub struct RuleSet {
     pub(crate) rules: Vec<Rule>,
-    /// Rules about addresses alone.
+    /// Rules on addresses alone.
     pub(crate) by_address: Vec<u32>,
-    /// Rules that are tried on each packet.
+    /// Rules to try on each packet.
     pub(crate) each_packet: Vec<u32>,
-    /// Rules that are tried on each piece of payload.
+    /// Rules to try on each piece of payload.
     pub(crate) each_payload: Vec<u32>,
-    /// By application: rules that are tried on each of its transactions.
+    /// Rules to try on each transaction, by application.
     pub(crate) each_transaction: HashMap<App, Vec<u32>>,
-    /// The same for every application.
+    /// Rules to try on each transaction of any application.
     pub(crate) any_transaction: Vec<u32>,
     pub(crate) packets: Patterns,
     pub(crate) payloads: Patterns,
-    /// By buffer.
+    /// Patterns by buffer.
     pub(crate) buffers: Vec<Patterns>,
-    /// A rule looks at the payload of streams.
+    /// Some rule inspects streams.
     pub(crate) streams: bool,
-    /// A rule looks at both sides of a transaction.
+    /// Some rule matches both sides of a transaction together.
     pub(crate) whole: bool,
-    /// A rule looks at frames.
+    /// Some rule inspects protocol frames.
     pub(crate) frames: bool,
-    /// A rule looks at files as a whole.
+    /// Some rule inspects whole files.
     pub(crate) whole_files: bool,
     pub(crate) datasets: Datasets,
-    /// Rules ask for events of headers, of TCP connections, and of applications.
+    /// Some rule uses events of: headers, TCP streams, applications.
     pub(crate) events: [bool; 3],
-    /// Bits of flows whose names say what the traffic is.
+    /// Flow bits whose names state the traffic type.
     pub(crate) traffic: Vec<(u64, String)>,
     left_out: Vec<Mistake>,
 }
 
 impl RuleSet {
-    /// Reads a file. Gives all mistakes, where there are any and the options do not leave them out.
+    /// Reads a file of rules. Returns all mistakes, unless there are none or the options say to leave rules out.
     pub fn read(file: &str, options: &Options) -> Result<RuleSet, Vec<Mistake>> {
         let mut variables = default_variables();
         let mut datasets = Datasets::new(options.folder.clone());
@@ -183,7 +183,7 @@ impl RuleSet {
 
     fn compile(mut rules: Vec<Rule>, left_out: Vec<Mistake>, datasets: Datasets) -> Result<RuleSet, String> {
         rules.sort_by_key(Rule::order);
-        // What is long is looked at last.
+        // Bodies are long: inspect them last.
         let is_long = |list: &List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
         rules.iter_mut().for_each(|rule| rule.lists.sort_by_key(is_long));
         let mut set = RuleSet {
@@ -249,22 +249,22 @@ impl RuleSet {
         Ok(set)
     }
 
-    /// How many rules there are.
+    /// Number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }
 
-    /// Is there no rule?
+    /// Does the set have no rules?
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The rule at a place.
+    /// The rule at an index.
     pub fn rule(&self, at: u32) -> Option<&Rule> {
         self.rules.get(at as usize)
     }
 
-    /// What was left out.
+    /// The mistakes in the rules that were left out.
     pub fn left_out(&self) -> &[Mistake] {
         &self.left_out
     }

@@ -1,5 +1,5 @@
-//! State between packets: bits and numbers of flows, bits of hosts and of pairs of hosts; and the options of rules that read and
-//! set it.
+//! State that outlives a packet: bits and numbers of flows, bits of hosts and host pairs, and the rule options that
+//! test and change them.
 
 use crate::mistake::Read;
 use crate::names::App;
@@ -8,43 +8,43 @@ use base::limits::{RULES_FLOW_BITS, RULES_HOST_BITS};
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// The state of a flow.
+/// The state of a flow. Arrays by side have the direction to the server at `[0]`.
 #[derive(Clone, Debug, Default)]
 pub struct FlowState {
     bits: Vec<u64>,
     numbers: Vec<(u64, u32)>,
-    /// The application, as far as it is known.
+    /// The application, if it is known yet.
     pub app: App,
-    /// The detection of the application has ended.
+    /// Application detection has ended.
     pub app_known: bool,
-    /// Time of its first packet, ns.
+    /// Time of the first packet, ns.
     pub start: u64,
-    /// By side, the client's first.
+    /// Packets by side.
     pub packets: [u64; 2],
-    /// Bytes of frames, by side.
+    /// Frame bytes by side.
     pub bytes: [u64; 2],
-    /// Bytes of the streams, by side.
+    /// Stream bytes by side.
     pub stream_bytes: [u64; 2],
     /// A pass rule matched: the engine ignores the rest of the flow.
     pub passed: bool,
     /// A rule dropped the flow.
     pub dropped: bool,
-    /// Rules about addresses alone have seen this direction.
+    /// By side: rules on addresses alone were tried.
     pub(crate) addresses_seen: [bool; 2],
-    /// Rules about the application alone that have matched.
+    /// Rules on the application alone that matched.
     pub(crate) app_matched: Vec<u32>,
-    /// Counts of rules that count by flow.
+    /// Threshold counts of rules that track by flow.
     pub(crate) counts: Vec<(u32, u32, u64)>,
-    /// By side: rules whose pattern came, with its place in the stream.
+    /// By side: rules that wait, and the stream offset of their pattern.
     pub(crate) waiting: [Vec<(u32, u64)>; 2],
-    /// The number of the set that these rules are of.
+    /// The rule set that the rule indexes refer to.
     set_number: u64,
-    /// A limit was met, which is not counted yet.
+    /// A limit was reached and not counted yet.
     pub(crate) full: bool,
 }
 
 impl FlowState {
-    /// Forgets what rules of another set had seen of the flow, and that one of them passed it.
+    /// Drops state of an older rule set, also that the flow passes.
     pub(crate) fn meet_set(&mut self, number: u64) {
         if std::mem::replace(&mut self.set_number, number) != number {
             (self.addresses_seen, self.passed) = ([false; 2], false);
@@ -53,7 +53,7 @@ impl FlowState {
         }
     }
 
-    /// Of a flow that began at this time, ns.
+    /// Creates the state of a flow that began at `start`, ns.
     pub fn new(start: u64) -> FlowState {
         FlowState { start, ..FlowState::default() }
     }
@@ -85,17 +85,17 @@ impl FlowState {
     }
 }
 
-/// Bits of hosts and of pairs, with the time at which each ends.
+/// Bits of hosts and host pairs, with their expiry times.
 #[derive(Debug, Default)]
 pub(crate) struct HostBits {
     bits: HashMap<(u64, Host), u64>,
-    /// When what had ended was taken out.
+    /// Time of the last purge of expired bits.
     purged: u64,
-    /// A limit was met.
+    /// A limit was reached.
     pub full: bool,
 }
 
-/// Whose a bit is.
+/// The owner of a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Host {
     One(IpAddr),
@@ -121,7 +121,7 @@ impl HostBits {
     }
 }
 
-/// Is a full table to be looked through again? At most once a second, as each time costs a look at every entry.
+/// Is it time to purge a full table? At most once a second, because a purge visits every entry.
 pub(crate) fn is_purge_due(purged: &mut u64, now: u64) -> bool {
     let due = now.abs_diff(*purged) >= 1_000_000_000;
     if due {
@@ -130,7 +130,6 @@ pub(crate) fn is_purge_due(purged: &mut u64, now: u64) -> bool {
     due
 }
 
-/// Where a bit is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Flow,
@@ -139,7 +138,6 @@ pub(crate) enum Of {
     Pair,
 }
 
-/// The operation of an option on a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Set,
@@ -147,10 +145,10 @@ pub(crate) enum Verb {
     Toggle,
 }
 
-/// A question about state: it must hold for the rule to match.
+/// A condition on state.
 #[derive(Clone, Debug)]
 pub(crate) enum StateTest {
-    /// One of these bits is set, or is not set where `negated`.
+    /// One of the bits is set; `negated`: one of them is not set.
     Bits {
         names: Vec<u64>,
         of: Of,
@@ -162,16 +160,13 @@ pub(crate) enum StateTest {
     },
 }
 
-/// About a number of the flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NumberTest {
     Set,
     NotSet,
-    /// Comparison with this value: sign and value.
     Compare(Sign, NumberValue),
 }
 
-/// A comparison of two numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sign {
     Equal,
@@ -182,34 +177,33 @@ pub(crate) enum Sign {
     AtLeast,
 }
 
-/// A value, or another number of the flow.
+/// A constant, or another number of the flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NumberValue {
     Value(u32),
     Name(u64),
 }
 
-/// What a rule that matched does to state.
+/// A change of state that a matching rule makes.
 #[derive(Clone, Debug)]
 pub(crate) enum StateChange {
     Bit { name: u64, of: Of, verb: Verb, expire_s: u32 },
     Number { name: u64, operation: char, value: NumberValue },
 }
 
-/// A name of a bit or number, by its hash, so that it stays the same where rules are loaded again.
+/// Names are hashed so that they stay the same when rules are reloaded.
 pub(crate) fn name(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// What an option about state says.
 pub(crate) enum Read1 {
     Test(StateTest),
     Change(StateChange),
-    /// The rule gives no alert.
+    /// `noalert`: the rule gives no alert.
     Quiet,
 }
 
-/// Reads `flowbits`, `flowint`, `xbits` or `hostbits`; `None` where it is none of them.
+/// Reads `flowbits`, `flowint`, `xbits` or `hostbits`; `None`: another option.
 pub(crate) fn read(option: &Opt<'_>) -> Read<Option<Read1>> {
     match option.name.text {
         "flowbits" => flow_bits(option).map(Some),
@@ -323,7 +317,6 @@ fn host_bits(option: &Opt<'_>) -> Read<Read1> {
     }
 }
 
-/// Who a bit belongs to.
 fn host(of: Of, source: IpAddr, target: IpAddr) -> Host {
     match of {
         Of::Source | Of::Flow => Host::One(source),
@@ -332,7 +325,7 @@ fn host(of: Of, source: IpAddr, target: IpAddr) -> Host {
     }
 }
 
-/// Where state is read and changed for one packet.
+/// The state that one packet's rules test and change.
 pub(crate) struct Place<'a> {
     pub flow: Option<&'a mut FlowState>,
     pub hosts: &'a mut HostBits,

@@ -1,13 +1,12 @@
-//! A file of rules as text: rules that go over several lines, comments, the parts of one rule, the options between its
-//! brackets. Not what they mean.
+//! The syntax of a rule file: continuation lines, comments, header words, options. Their meaning is read elsewhere.
 
 use crate::mistake::{Mistake, Read, Wrong};
 
-/// The text of one rule, its lines joined, and where each piece of it stands in the file.
+/// A rule with its lines joined, and the position of each piece in the file.
 #[derive(Debug)]
 pub(crate) struct RuleText {
     pub text: String,
-    /// Byte in `text`, line in the file, column of that byte.
+    /// Offset in `text`, and its line and column in the file.
     pieces: Vec<(usize, u32, u32)>,
 }
 
@@ -17,7 +16,7 @@ impl RuleText {
         self.pieces.first().map_or(0, |piece| piece.1)
     }
 
-    /// A mistake at a byte of the rule.
+    /// Converts a byte position in the rule to line and column.
     pub fn mistake(&self, wrong: Wrong) -> Mistake {
         let index = self.pieces.partition_point(|piece| piece.0 <= wrong.at).saturating_sub(1);
         let (from, line, column) = self.pieces.get(index).copied().unwrap_or((0, 1, 1));
@@ -25,7 +24,7 @@ impl RuleText {
     }
 }
 
-/// The rules of a file. A line that ends in a backslash goes on in the next one.
+/// Splits a file into rules. A backslash at the end of a line joins the next line.
 pub(crate) fn rules(file: &str) -> Vec<RuleText> {
     let mut all = Vec::new();
     let mut open: Option<RuleText> = None;
@@ -49,7 +48,7 @@ pub(crate) fn rules(file: &str) -> Vec<RuleText> {
     all
 }
 
-/// A word of the rule and where it begins.
+/// A word, and its byte offset in the rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word<'a> {
     pub text: &'a str,
@@ -61,13 +60,12 @@ impl<'a> Word<'a> {
         Word { text, at }
     }
 
-    /// Without white space at its ends.
     pub fn trim(self) -> Word<'a> {
         let start = self.text.trim_start();
         Word { text: start.trim_end(), at: self.at + self.text.len() - start.len() }
     }
 
-    /// What stands between marks that are not in quotes.
+    /// Splits at `mark` outside quotes.
     pub fn split(self, mark: char) -> Vec<Word<'a>> {
         let (mut parts, mut from, mut quoted) = (Vec::new(), 0, false);
         for (at, letter) in self.text.char_indices() {
@@ -81,13 +79,13 @@ impl<'a> Word<'a> {
         parts
     }
 
-    /// A mistake here.
+    /// Returns a mistake at this word.
     pub fn wrong<T>(self, reason: impl Into<String>) -> Read<T> {
         Err(Wrong::new(self.at, reason))
     }
 }
 
-/// One option: its name, and what stands behind the colon.
+/// An option: name, and the value behind the colon.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Opt<'a> {
     pub name: Word<'a>,
@@ -95,7 +93,7 @@ pub(crate) struct Opt<'a> {
 }
 
 impl<'a> Opt<'a> {
-    /// The value, which must be there.
+    /// Returns the value, or a mistake if it is missing.
     pub fn needed(&self) -> Read<Word<'a>> {
         match self.value {
             Some(value) if !value.text.is_empty() => Ok(value),
@@ -103,7 +101,7 @@ impl<'a> Opt<'a> {
         }
     }
 
-    /// There must be no value.
+    /// Returns a mistake if there is a value.
     pub fn bare(&self) -> Read<()> {
         match self.value {
             Some(value) => value.wrong(format!("{} takes no value", self.name.text)),
@@ -112,7 +110,7 @@ impl<'a> Opt<'a> {
     }
 }
 
-/// The seven words before the bracket, and the options in it.
+/// Splits a rule into header words and options.
 pub(crate) fn parts(rule: &str) -> Read<(Vec<Word<'_>>, Vec<Opt<'_>>)> {
     let Some(open) = rule.find('(') else {
         return Err(Wrong::new(rule.len(), "a bracket with options is missing"));
@@ -122,13 +120,13 @@ pub(crate) fn parts(rule: &str) -> Read<(Vec<Word<'_>>, Vec<Opt<'_>>)> {
         return Err(Wrong::new(end, "the closing bracket is missing"));
     }
     let mut head = header_words(Word::new(&rule[..open], 0));
-    // Lists of addresses may have blanks in them.
+    // Drop empty words: address lists may contain blanks.
     head.retain(|word| !word.text.is_empty());
     let options = options(Word::new(&rule[open + 1..end - 1], open + 1))?;
     Ok((head, options))
 }
 
-/// Words between white space that is not in brackets.
+/// Splits at white space outside brackets.
 fn header_words(header: Word<'_>) -> Vec<Word<'_>> {
     let (mut words, mut from, mut depth) = (Vec::new(), 0, 0i32);
     for (at, letter) in header.text.char_indices() {
@@ -183,7 +181,7 @@ fn option(word: Word<'_>) -> Option<Opt<'_>> {
     })
 }
 
-/// A text in quotes, without them, and whether `!` stands before it.
+/// Strips the quotes. Returns the text, and whether `!` precedes it.
 pub(crate) fn quoted(value: Word<'_>) -> Read<(Word<'_>, bool)> {
     let value = value.trim();
     let negated = value.text.starts_with('!');
@@ -194,7 +192,7 @@ pub(crate) fn quoted(value: Word<'_>) -> Read<(Word<'_>, bool)> {
     }
 }
 
-/// A number in decimal, or in hexadecimal behind `0x`.
+/// Reads a decimal number, or a hexadecimal one after `0x`.
 pub(crate) fn number(word: Word<'_>) -> Read<i64> {
     let word = word.trim();
     let (digits, minus) = word.text.strip_prefix('-').map_or((word.text, false), |digits| (digits, true));
@@ -209,7 +207,7 @@ pub(crate) fn number(word: Word<'_>) -> Read<i64> {
     }
 }
 
-/// A number that an unsigned type of this many bits holds.
+/// Reads an unsigned number of at most `bits` bits.
 pub(crate) fn unsigned(word: Word<'_>, bits: u32) -> Read<u64> {
     let word = word.trim();
     let read = match word.text.strip_prefix("0x") {

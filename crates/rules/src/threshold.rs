@@ -1,5 +1,5 @@
-//! Limits on how often a rule alerts: `threshold` and `detection_filter`. The table is bounded; where it is full, what has
-//! ended goes first, and a rule whose count finds no room alerts.
+//! Limits on alerts: `threshold` and `detection_filter`. The table of counts is bounded: when it is full, expired
+//! counts go first, and a rule that finds no room alerts.
 
 use crate::mistake::Read;
 use crate::state::{FlowState, is_purge_due};
@@ -9,22 +9,21 @@ use packet::Flow;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// What is limited how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The first alerts of each period.
+    /// Alert on the first `count` matches of each period.
     Limit,
-    /// Each time that many have come.
+    /// Alert on every `count`-th match.
     Threshold,
-    /// Once a period, when that many have come.
+    /// Alert once per period, on match `count`.
     Both,
-    /// The first, and then each time that many times more have come.
+    /// Alert on matches `count`, `count * multiplier`, `count * multiplier²` and so on.
     Backoff,
-    /// All that come after that many in a period.
+    /// Alert on every match after the first `count` of a period.
     Filter,
 }
 
-/// What is counted together.
+/// The key by which matches are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Track {
     Source,
@@ -34,28 +33,27 @@ pub(crate) enum Track {
     Flow,
 }
 
-/// Of which port different ones are counted.
+/// The port whose distinct values are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unique {
     Source,
     Target,
 }
 
-/// A limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threshold {
     pub kind: Kind,
     pub track: Track,
     pub count: u32,
     pub seconds: u32,
-    /// Of [`Kind::Backoff`], which has at least 2.
+    /// At least 2 for [`Kind::Backoff`].
     pub multiplier: u32,
-    /// Counts different ports, not matches.
+    /// Count distinct ports instead of matches.
     pub unique: Option<Unique>,
 }
 
 impl Threshold {
-    /// Reads an option; `None` where it is another.
+    /// Reads an option; `None`: another option.
     pub fn read(option: &Opt<'_>) -> Read<Option<Threshold>> {
         let filter = match option.name.text {
             "threshold" => false,
@@ -123,34 +121,32 @@ impl Threshold {
     }
 }
 
-/// What is counted: rule, what it tracks, and the addresses that it tracks by.
+/// Rule, tracking mode, and the addresses tracked.
 type Who = (u64, Track, Option<IpAddr>, Option<IpAddr>);
 
-/// How many came since when.
 #[derive(Clone, Debug)]
 struct Entry {
     count: u32,
     start: u64,
-    /// When its period ends.
+    /// The end of the period.
     end: u64,
-    /// The ports that were counted, where different ones are.
+    /// Distinct ports seen, if ports are counted.
     ports: Vec<u16>,
 }
 
-/// Counts of all rules.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     table: HashMap<Who, Entry>,
-    /// Ports that its entries keep.
+    /// Ports stored in all entries.
     ports: usize,
-    /// When what had ended was taken out.
+    /// Time of the last purge of expired entries.
     purged: u64,
-    /// A limit was met.
+    /// A limit was reached.
     pub full: bool,
 }
 
 impl Counts {
-    /// Counts a match of a rule; says whether it is to alert. `key` names the rule, also when rules are loaded again.
+    /// Counts a match; returns whether the rule alerts. `key` identifies the rule across reloads.
     pub fn alerts(
         &mut self,
         threshold: &Threshold,
@@ -201,7 +197,7 @@ impl Counts {
             let port = if unique == Unique::Source { packet.source_port } else { packet.target_port };
             entry.end = entry.start.saturating_add(period);
             let is_known = entry.ports.contains(&port);
-            // More than what is asked for need not be told apart.
+            // Ports beyond the threshold need not be told apart.
             if !is_known && entry.ports.len() <= threshold.count as usize {
                 if self.ports >= RULES_UNIQUE_PORTS {
                     self.full = true;

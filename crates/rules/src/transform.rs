@@ -1,4 +1,4 @@
-//! Transforms: a buffer becomes another before it is looked into.
+//! Transforms: they convert a buffer before contents inspect it.
 
 use crate::mistake::Read;
 use crate::pcre::{Pcre, Search};
@@ -7,7 +7,6 @@ use base::limits::RULES_INFLATED_BYTES;
 use base64::Engine as _;
 use md5::Digest as _;
 
-/// A transform.
 #[derive(Clone, Debug)]
 pub(crate) enum Transform {
     StripWhitespace,
@@ -22,7 +21,7 @@ pub(crate) enum Transform {
     StripPseudoHeaders,
     HeaderLowercase,
     Xor(Vec<u8>),
-    /// The key stands in the buffer: its place and length, and where what it is for begins.
+    /// The XOR key is in the buffer at `key_at`; decoding starts at `offset`.
     XorExtract {
         key_at: usize,
         key_len: usize,
@@ -33,30 +32,29 @@ pub(crate) enum Transform {
         bytes: usize,
         mode: Mode64,
     },
-    /// What lies beyond the buffer gives nothing, or as much as there is where `truncate`.
+    /// A range beyond the buffer yields nothing; `truncate`: yields the part inside the buffer.
     Subslice {
         offset: i64,
         bytes: Option<i64>,
         truncate: bool,
     },
     Pcre(Box<Pcre>),
-    /// Decompresses, and gives this many bytes at most.
+    /// Decompresses, up to this many bytes.
     Gunzip(usize),
     Zlib(usize),
 }
 
-/// How strictly base64 is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode64 {
     Strict,
-    /// What is no base64 is passed over.
+    /// Skips characters outside base64.
     Rfc2045,
-    /// Up to what is no base64.
+    /// Stops at the first character outside base64.
     Rfc4648,
 }
 
 impl Transform {
-    /// Reads an option; `None` where it is no transform.
+    /// Reads an option; `None`: not a transform.
     pub fn read(option: &Opt<'_>) -> Read<Option<Transform>> {
         let plain = |transform| option.bare().map(|()| Some(transform));
         match option.name.text {
@@ -118,17 +116,16 @@ impl Transform {
         }
     }
 
-    /// Steps that it takes beside those of the bytes.
+    /// Budget steps besides those for the input bytes.
     pub fn steps(&self, bytes: usize) -> u32 {
         match self {
             Transform::Pcre(pcre) => pcre.steps(bytes),
-            // A step for what looking through so many bytes takes.
+            // Charges for the largest possible output: one step per 16 bytes.
             Transform::Gunzip(most) | Transform::Zlib(most) => u32::try_from(most / 16).unwrap_or(u32::MAX),
             _ => 0,
         }
     }
 
-    /// Gives what becomes of these bytes.
     pub fn apply(&self, from: &[u8], to: &mut Vec<u8>) {
         to.clear();
         match self {
@@ -194,7 +191,7 @@ impl Transform {
     }
 }
 
-/// `max-size N`.
+/// Reads `max-size N`.
 fn inflated_most(option: &Opt<'_>) -> Read<usize> {
     const USUAL: usize = 1024;
     let Some(value) = option.value else { return Ok(USUAL) };
@@ -208,14 +205,14 @@ fn inflated_most(option: &Opt<'_>) -> Read<usize> {
     }
 }
 
-/// What comes out, as far as it can be read.
+/// Decompresses as far as the input is valid.
 fn inflate(from: impl std::io::Read, most: usize, to: &mut Vec<u8>) {
     use std::io::Read as _;
-    // An error ends what is whole, which `to` has by then.
+    // On an error `to` keeps the bytes before it.
     let _ = from.take(most as u64).read_to_end(to);
 }
 
-/// `offset N,extract LENGTH PLACE`.
+/// Reads `offset N,extract LENGTH PLACE`.
 fn xor_extract(value: Word<'_>) -> Read<Transform> {
     let (mut offset, mut key) = (0, None);
     for word in value.split(',') {
@@ -271,7 +268,7 @@ fn from_base64(option: &Opt<'_>) -> Read<Transform> {
     Ok(Transform::FromBase64 { offset, bytes, mode })
 }
 
-/// Decodes base64 as far as it is some. Strict: gives nothing where not all is.
+/// Decodes base64 as far as possible. `Strict`: yields nothing if any of it is invalid.
 pub(crate) fn decode64(from: &[u8], mode: Mode64, to: &mut Vec<u8>) {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     let mut letters: Vec<u8> = match mode {
@@ -287,7 +284,7 @@ pub(crate) fn decode64(from: &[u8], mode: Mode64, to: &mut Vec<u8>) {
             return;
         }
     }
-    // One letter alone has no whole byte.
+    // A single leftover character does not make a byte.
     if letters.len() % 4 == 1 {
         letters.pop();
     }
@@ -300,7 +297,7 @@ pub(crate) fn decode64(from: &[u8], mode: Mode64, to: &mut Vec<u8>) {
     }
 }
 
-/// Undoes percent coding, and plus for a blank.
+/// Decodes percent encoding, and `+` as a blank.
 pub(crate) fn url_decode(from: &[u8], to: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(byte) = from.get(at) {

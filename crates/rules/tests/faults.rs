@@ -1,4 +1,4 @@
-//! Faults that were found once: each test is named after its fault.
+//! Regression tests, each named after its fault.
 
 use packet::Flow;
 use rules::engine::{Piece, Verdict};
@@ -37,7 +37,7 @@ fn packet(payload: &[u8]) -> Packet<'_> {
     }
 }
 
-/// The numbers of the rules that alert on a packet, and the verdict.
+/// Returns the sids that alert on a packet, and the verdict.
 fn on_packet(engine: &mut Engine, flow: &mut FlowState, packet: &Packet<'_>) -> (Vec<u32>, Verdict) {
     engine.begin();
     engine.packet(packet, Some(flow), None);
@@ -46,7 +46,7 @@ fn on_packet(engine: &mut Engine, flow: &mut FlowState, packet: &Packet<'_>) -> 
     (found, verdict)
 }
 
-/// The numbers of the rules that alert on a stream of which rules have seen a part.
+/// Returns the sids that alert on a stream whose first `seen` bytes are old.
 fn on_stream(engine: &mut Engine, flow: &mut FlowState, bytes: &[u8], seen: usize) -> Vec<u32> {
     let packet = packet(b"");
     engine.begin();
@@ -56,7 +56,7 @@ fn on_stream(engine: &mut Engine, flow: &mut FlowState, bytes: &[u8], seen: usiz
     found
 }
 
-/// The numbers of the rules that alert on a transaction.
+/// Returns the sids that alert on a transaction.
 fn on_transaction(engine: &mut Engine, flow: &mut FlowState, one: &mut Transaction) -> Vec<u32> {
     let packet = packet(b"");
     engine.begin();
@@ -115,7 +115,7 @@ fn a_drop_behind_the_last_alert_of_a_packet_was_lost() {
     assert!(told.contains(&300));
     let bounds = engine.take_bounds();
     assert_eq!((bounds.alerts, bounds.steps), (2, 0));
-    // Where all that has room decides, work ends there.
+    // In a full list of drops, another drop ends the inspection.
     assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &self::packet(b"b")).1, Verdict::Drop);
     let bounds = engine.take_bounds();
     assert_eq!((bounds.alerts, bounds.steps), (1, 1));
@@ -171,7 +171,7 @@ fn a_bit_of_a_flow_without_room_was_not_counted() {
 #[test]
 fn bytes_were_no_work() {
     let body = [b'a'; 100 << 10];
-    // Each would look through the whole body from each of its bytes on.
+    // Each would search the whole body from each of its bytes.
     for steps in [
         "content:\"a\"; fast_pattern; content:\"zzz\"; distance:0;",
         "content:\"a\"; pcre:\"/z(?=y)/R\";",
@@ -186,10 +186,10 @@ fn bytes_were_no_work() {
         let start = std::time::Instant::now();
         assert_eq!(on_transaction(&mut engine, &mut flow, &mut one), []);
         assert_eq!(engine.take_bounds().steps, 1, "{steps}");
-        // It took minutes; without optimization it takes a second or two.
+        // The fault took minutes; an unoptimized build now takes a second or two.
         assert!(start.elapsed().as_secs() < 60, "{steps}");
     }
-    // One look at everything is well within.
+    // A single search of the body fits the budget.
     let mut engine = engine("alert tcp any any -> any any (content:\"a\"; fast_pattern; content:\"zzz\"; sid:1;)");
     assert_eq!(on_packet(&mut engine, &mut FlowState::new(0), &packet(&body)).0, []);
     assert_eq!(engine.take_bounds().steps, 0);
@@ -203,7 +203,7 @@ fn many_ways_among_bytes_that_were_seen_are_little_work() {
         "pcre:\"/.*b/s\";",
         "pcre:\"/.*b(?=c)/s\";",
     ] {
-        // It waits, as what it asks of the flow does not hold.
+        // The rule waits, because its flow bit is not set.
         let mut engine = engine(&format!("alert tcp any any -> any any ({options} flowbits:isset,never; sid:1;)"));
         let mut flow = FlowState::new(0);
         assert_eq!(on_stream(&mut engine, &mut flow, &bytes[..bytes.len() - 1], 0), [], "{options}");
@@ -212,7 +212,7 @@ fn many_ways_among_bytes_that_were_seen_are_little_work() {
     }
 }
 
-/// Each row: options, a stream, how many of its bytes rules have seen, whether the rule matches.
+/// Rows: options, stream, bytes seen before, whether the rule matches.
 #[test]
 fn the_first_occurrence_hid_later_ones() {
     let rows: &[(&str, &[u8], usize, bool)] = &[
@@ -230,7 +230,7 @@ fn the_first_occurrence_hid_later_ones() {
     ];
     for (options, bytes, seen, expected) in rows {
         let mut engine = engine(&format!("alert tcp any any -> any any ({options} sid:1;)"));
-        // What came before the new bytes, for rules that wait.
+        // Show the seen bytes first, for rules that wait.
         on_stream(&mut engine, &mut FlowState::new(0), &bytes[..*seen], 0);
         let found = on_stream(&mut engine, &mut FlowState::new(0), bytes, *seen);
         assert_eq!(found == [1], *expected, "{options} on {bytes:?} behind {seen}");
@@ -260,7 +260,7 @@ fn a_rule_that_waited_kept_its_first_place() {
     let mut flow = FlowState::new(0);
     assert_eq!(on_stream(&mut engine, &mut flow, b"abc", 0), []);
     assert_eq!(on_stream(&mut engine, &mut flow, b"abc......abc", 3), []);
-    // The first place is no longer in the piece, the second is.
+    // The piece no longer contains the first match, but contains the second.
     engine.begin();
     engine.stream(&packet(b""), &mut flow, Piece { bytes: b"abcdef", start: 9, seen: 3, grows: false });
     assert!(engine.has_found());
@@ -281,7 +281,7 @@ fn a_drop_did_not_wait_behind_many_alerts() {
         };
         (100..100 + count).map(one).collect()
     };
-    // Rules of other ports wait for nothing.
+    // Rules on other ports do not wait.
     let others = alerts.replace("any any (", "any 25 (").replace("sid:", "gid:2; sid:");
     let mut engine = engine(&format!("{others}{alerts}{}", drops(1)));
     let mut flow = FlowState::new(0);
@@ -324,7 +324,7 @@ fn one_bit_that_is_set_hid_those_that_are_not() {
     assert_eq!(on_packet(&mut engine, &mut flow, &packet(b"?")).0, []);
 }
 
-/// Each row: options, a payload, whether the rule matches.
+/// Rows: options, payload, whether the rule matches.
 #[test]
 fn a_step_between_hid_the_relative_one() {
     let rows: &[(&str, &[u8], bool)] = &[
@@ -332,7 +332,7 @@ fn a_step_between_hid_the_relative_one() {
         ("content:\"a\"; content:!\"z\"; content:\"b\"; within:1;", b"axab", true),
         ("content:\"a\"; byte_test:1,=,0x61,0; content:\"b\"; within:1;", b"axab", true),
         ("pcre:\"/a/\"; isdataat:2; content:\"b\"; within:1;", b"axab", true),
-        // The beginning is that of the buffer, not of each try.
+        // `^` means the start of the buffer, not of each try.
         ("pcre:\"/^a/\"; content:\"b\"; within:1;", b"aab", false),
         ("pcre:\"/^a(?=.)/\"; content:\"b\"; within:1;", b"aab", false),
         ("pcre:\"/a(?=.)/\"; content:\"b\"; within:1;", b"\xe9aab", true),

@@ -1,4 +1,4 @@
-//! The language: what is a mistake, and where; and what matches a payload.
+//! The rule language: mistakes with their positions, and what matches a payload.
 
 use packet::Flow;
 use rules::engine::Verdict;
@@ -12,7 +12,7 @@ fn set(text: &str) -> Result<RuleSet, Vec<rules::Mistake>> {
     RuleSet::read(text, &Options::default())
 }
 
-/// Each row: options of a rule whose header is right, the column of the mistake counted from the first option, a part of the reason.
+/// Rows: options behind a valid header, column of the mistake from the first option, part of the reason.
 #[test]
 fn mistakes_in_options() {
     const BEFORE: &str = "alert tcp any any -> any any (";
@@ -156,7 +156,7 @@ fn packet(payload: &[u8]) -> Packet<'_> {
     }
 }
 
-/// Numbers of the rules that alert.
+/// Returns the sids that alert, and the verdict.
 fn alerts(engine: &mut Engine, flow: &mut FlowState, payload: &[u8]) -> (Vec<u32>, Verdict) {
     let packet = packet(payload);
     engine.begin();
@@ -170,7 +170,7 @@ fn engine(rules: &str) -> Engine {
     Engine::new(Arc::new(set(rules).unwrap_or_else(|mistakes| panic!("{rules}: {mistakes:?}"))))
 }
 
-/// Each row: options, a payload, whether the rule matches.
+/// Rows: options, payload, whether the rule matches.
 #[test]
 fn contents_and_numbers() {
     let rows: &[(&str, &[u8], bool)] = &[
@@ -193,7 +193,7 @@ fn contents_and_numbers() {
         ("content:\"a\"; content:\"c\"; within:1;", b"abc", false),
         ("content:\"a\"; content:\"c\"; distance:1; within:1;", b"abc", true),
         ("content:\"c\"; content:\"a\"; distance:-3;", b"abc", true),
-        // The first place does not do, the second does.
+        // The first match fails, the second succeeds.
         ("content:\"a\"; content:\"b\"; distance:0; within:1;", b"axab", true),
         ("content:\"a\"; content:!\"b\"; within:1;", b"ab", false),
         ("content:\"a\"; content:!\"b\"; within:1;", b"axb", true),
@@ -294,7 +294,7 @@ fn transactions() {
 
 #[test]
 fn headers_of_packets() {
-    // SCTP: INIT ACK with a cookie, and data behind it.
+    // An SCTP packet: INIT ACK with a cookie, and data.
     let header = [0x0f, 0xa0, 0, 80, 0xd4, 0x29, 0x7e, 0x12, 0, 0, 0, 0];
     let chunks = [&[2, 0, 0, 5, 9, 0, 0, 0][..], &[0, 3, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], b"data"].concat();
     let mut network = [0u8; 20];
@@ -314,7 +314,7 @@ fn headers_of_packets() {
         ("ip any any -> any any (ip.dst; content:\"|0a 00 00 01|\";", &sctp, false),
         ("arp any any -> any any (", &arp, true),
         ("arp any any -> any any (", &sctp, false),
-        // What one buffer gave is known to the steps over the next.
+        // A variable set from one buffer is usable in the next.
         ("ip any any -> any any (ip.src; byte_extract:1,0,n; ip.dst; byte_test:1,=,n,0;", &sctp, true),
         ("ip any any -> any any (ip.src; byte_extract:1,3,n; ip.dst; byte_test:1,=,n,0;", &sctp, false),
     ];
@@ -344,7 +344,7 @@ fn events_and_verdicts() {
     assert_eq!(found, [(2, Verdict::Drop), (1, Verdict::Drop)]);
 }
 
-/// What both sides say together is compared together, and matches once.
+/// Both sides are compared together, and match once.
 #[test]
 fn numbers_of_an_exchange() {
     let rule = "alert mqtt any any -> any any (mqtt.type:CONNECT,0; mqtt.type:CONNACK,1; sid:1;)";

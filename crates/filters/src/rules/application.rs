@@ -1,5 +1,5 @@
-//! Which application a flow speaks, and its parser. Told by what the first bytes of either side say; ports decide only between
-//! protocols that look alike.
+//! Detects the application of a flow, and runs its parser. The first bytes of each side decide; ports decide only
+//! between protocols that look alike.
 
 use super::http::{Http, HttpShared, Upgrade};
 use super::transactions::Transactions;
@@ -9,12 +9,12 @@ use packet::Flow;
 use packet::frame::protocol;
 use rules::names::{App, Buffer};
 
-/// Bytes of a side that are kept until it is clear what it speaks.
+/// Bytes kept per side until the application is detected.
 const PREFIX_BYTES: usize = 256;
 
-/// What is known of a flow's application.
+/// The parser of a flow's application.
 pub(super) enum Application {
-    /// Not yet: the first bytes of either side.
+    /// Not detected yet: the first bytes of each side.
     Fresh([Vec<u8>; 2]),
     Http(Box<Http>),
     Http2(Box<http2::Connection>),
@@ -26,21 +26,20 @@ pub(super) enum Application {
     Ssh(Box<ssh::Stream>),
     Smtp(Box<smtp::Stream>),
     Ftp(Box<ftp::Stream>),
-    /// A file of FTP: its transaction.
+    /// A file of FTP, with its transaction.
     FtpData(u64),
     Sip(Box<sip::Stream>),
     Mqtt(Box<mqtt::Stream>),
     Rfb(Box<rfb::Stream>),
     Krb5(Box<small::Krb5>),
-    /// None that is read here.
+    /// An application without a parser.
     Other,
 }
 
-/// What the first bytes say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
     Is(App),
-    /// More may show it.
+    /// More bytes may decide.
     More,
     No,
 }
@@ -50,28 +49,27 @@ impl Application {
         Application::Fresh(Default::default())
     }
 
-    /// Is it clear what it is, or that it is nothing known?
+    /// Has detection ended?
     pub fn is_known(&self) -> bool {
         !matches!(self, Application::Fresh(_))
     }
 
-    /// Has nothing been read of it yet?
+    /// Is no byte known yet?
     pub fn is_new(&self) -> bool {
         matches!(self, Application::Fresh(prefixes) if prefixes.iter().all(Vec::is_empty))
     }
 
-    /// Is it mail whose client went on without TLS, though it had asked for it? Says so once.
+    /// Did an SMTP client continue in plain text after STARTTLS was accepted? Reports it once.
     pub fn has_no_tls(&mut self) -> bool {
         if let Application::Smtp(smtp) = self { std::mem::take(&mut smtp.is_no_tls) } else { false }
     }
 
-    /// What data connections it has announced since this was asked last.
+    /// Takes the FTP data connections announced since the last call.
     pub fn announced(&mut self) -> impl Iterator<Item = ftp::Announced> {
         let ftp = if let Application::Ftp(ftp) = self { Some(ftp) } else { None };
         ftp.into_iter().flat_map(|ftp| ftp.announced.drain(..))
     }
 
-    /// Takes a block of the stream.
     pub fn feed(
         &mut self,
         block: &Descriptor,
@@ -90,11 +88,11 @@ impl Application {
             let app = match says(&prefixes[side], side == 0, flow) {
                 Says::Is(app) => app,
                 Says::No if !prefixes[1 - side].is_empty() || block.has(Flags::LAST) => {
-                    // The other side may have shown it, had it been possible.
+                    // The other side had its chance to show the application.
                     App::Unknown
                 }
                 Says::No | Says::More => {
-                    // A long greeting says nothing yet: its reader may show what it is.
+                    // A long greeting decides nothing: its parser may still identify the application.
                     if prefixes.iter().all(|prefix| prefix.len() >= PREFIX_BYTES) {
                         odd.push("applayer_proto_detection_skipped");
                         *self = Application::Other;
@@ -109,7 +107,7 @@ impl Application {
             }
             *self = Application::of(app, flow);
             let mut changed = None;
-            // What came before goes first: the other side's, then what this side had before the block under way.
+            // Replay kept bytes: first the other side's, then this side's from before the current block.
             for (number, prefix) in [(1 - side, &prefixes[1 - side][..]), (side, &prefixes[side][..had])] {
                 if !prefix.is_empty()
                     && let Some(copy) = cx.rings.append_copy(cx.own, &[prefix])
@@ -136,7 +134,7 @@ impl Application {
         self.feed_known(block, flow, shared, cx, to, odd)
     }
 
-    /// Gives what the connection became, where it became something else.
+    /// Feeds the parser. Returns the new application if the connection changed to another one.
     fn feed_known(
         &mut self,
         block: &Descriptor,
@@ -189,7 +187,7 @@ impl Application {
         None
     }
 
-    /// Goes on with what a connection of HTTP became; its first bytes lie behind `offset` in the block.
+    /// Continues with the application that HTTP was upgraded to. It begins at `offset` in the block.
     #[expect(clippy::too_many_arguments, reason = "those of feed, and where it goes on")]
     fn upgrade(
         &mut self,
@@ -207,7 +205,7 @@ impl Application {
             Upgrade::Http2 => App::Http2,
             Upgrade::Unknown | Upgrade::Other => App::Unknown,
         };
-        // What is behind CONNECT shows itself. That ends: a connection within it has no CONNECT that was answered before.
+        // Detect what CONNECT tunnels. The recursion ends: the tunnelled connection has no answered CONNECT yet.
         let new = match (&*self, upgrade) {
             (_, Upgrade::Unknown) => Application::new(),
             (Application::Http(http), Upgrade::Http2) => {
@@ -248,7 +246,7 @@ impl Application {
         }
     }
 
-    /// Bytes that it keeps.
+    /// Memory that peers control, in bytes.
     pub fn kept_bytes(&self) -> usize {
         match self {
             Application::Fresh(prefixes) => prefixes.iter().map(Vec::capacity).sum(),
@@ -262,13 +260,12 @@ impl Application {
             Application::Mqtt(mqtt) => mqtt.kept_bytes(),
             Application::Rfb(rfb) => rfb.kept_bytes(),
             Application::Krb5(krb5) => krb5.kept_bytes(),
-            // These note their bytes in `Transactions::reader_bytes`.
+            // These report their bytes in `Transactions::reader_bytes`.
             Application::Http2(_) | Application::WebSocket(_) | Application::Dcerpc(_) | Application::Smb(_) => 0,
             Application::FtpData(_) | Application::Other => 0,
         }
     }
 
-    /// The connection is forgotten.
     pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
         if let Application::Http(http) = self {
             http.close(class, shared, cx);
@@ -306,7 +303,7 @@ const METHODS: &[&[u8]] = &[
     b"PROPPATCH ",
 ];
 
-/// Do these bytes begin with one of those words? `More` where they are too short to tell.
+/// Do the bytes begin with one of the words? `More`: too few bytes to tell.
 fn begins(bytes: &[u8], words: &[&[u8]], nocase: bool) -> Says {
     let mut says = Says::No;
     for word in words {
@@ -322,7 +319,7 @@ fn begins(bytes: &[u8], words: &[&[u8]], nocase: bool) -> Says {
     says
 }
 
-/// A record of a handshake, whose message is a hello.
+/// Is it a TLS handshake record with a hello?
 fn begins_tls(bytes: &[u8]) -> Says {
     let fits = |at: usize, fits: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
     let header = fits(0, &|byte| byte == 22) && fits(1, &|byte| byte == 3) && fits(2, &|byte| byte <= 4);
@@ -335,7 +332,7 @@ fn begins_tls(bytes: &[u8]) -> Says {
 
 fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     let sip = sip::begins(bytes);
-    // A method of SIP may be one of HTTP.
+    // HTTP may have the same method as SIP.
     let mut result = if sip == Says::More { Says::No } else { sip };
     let mut try_one = |app: App, says: Says| match (says, result) {
         (Says::Is(_), Says::No | Says::More) => result = Says::Is(app),
@@ -344,7 +341,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     };
     let port = |port: u16| flow.target_port == port || flow.source_port == port;
     if to_server {
-        // Servers read over empty lines before a request (RFC 9112, 2.2).
+        // Servers ignore empty lines before a request (RFC 9112, 2.2).
         let empty = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
         try_one(App::Http1, if empty == bytes.len() { Says::More } else { begins(&bytes[empty..], METHODS, false) });
     } else {
@@ -384,7 +381,7 @@ fn says(bytes: &[u8], to_server: bool, flow: &Flow) -> Says {
     result
 }
 
-/// Do these bytes show that who sent them is the server?
+/// Do these first bytes come from a server?
 pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
     let hello = bytes.len() > 5 && begins_tls(bytes) == Says::Is(App::Tls) && bytes[5] == 2;
     hello
@@ -392,9 +389,9 @@ pub(super) fn is_of_server(bytes: &[u8], flow: &Flow) -> bool {
         || flow.source_port == 53 && dns::begins_stream(bytes) == Says::Is(App::Dns)
 }
 
-/// What the other side says, where one has shown which application it is: the same, another, or nothing known.
+/// One side has shown the application: returns an event if the other side shows another one, or no known one.
 pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Option<&'static str> {
-    // Of these, both sides begin with what is known.
+    // Both sides of these begin with known bytes.
     let both = matches!(app, App::Http1 | App::Tls | App::Ssh | App::Sip | App::Rfb);
     if !both || bytes.is_empty() {
         return None;
@@ -406,13 +403,12 @@ pub(super) fn agrees(app: App, bytes: &[u8], to_server: bool, flow: &Flow) -> Op
     }
 }
 
-/// Is this datagram the answer of a server of DNS, or of a host that LLMNR asked?
+/// Does the datagram answer a DNS or LLMNR query?
 pub(super) fn is_answer(payload: &[u8], flow: &Flow) -> bool {
     let is_of_server = matches!(flow.source_port, 53 | 5355) && flow.target_port != flow.source_port;
     flow.protocol == protocol::UDP && is_of_server && dns::is_response(payload)
 }
 
-/// The application of a datagram.
 pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     let port = |port: u16| flow.target_port == port || flow.source_port == port;
     #[cfg(feature = "quic")]
@@ -452,7 +448,6 @@ pub(super) fn of_datagram(payload: &[u8], wire_len: u32, flow: &Flow) -> App {
     App::Unknown
 }
 
-/// Takes a datagram of an application.
 pub(super) fn datagram(app: App, payload: &[u8], to_server: bool, to: &mut Transactions) {
     match app {
         App::Dns | App::Llmnr => dns::message(app, payload, to_server, to),

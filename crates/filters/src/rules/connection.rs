@@ -1,4 +1,4 @@
-//! What is kept of one flow: what rules keep of it, its application, and the last bytes of its streams.
+//! A flow: its rule state, its application, and the newest bytes of its streams.
 
 use super::application::{self, Application};
 use super::ftp;
@@ -13,56 +13,55 @@ use rules::FlowState;
 use rules::engine::Piece;
 use rules::names::App;
 
-/// One flow.
 pub(super) struct Connection {
     /// In the direction of the client.
     pub flow: Flow,
     pub state: FlowState,
     pub application: Application,
     pub transactions: Transactions,
-    /// By side, the client's first.
+    /// By side; `[0]` is the client.
     pub sides: [Side; 2],
-    /// Number of its stream, of TCP.
+    /// Number of the stream, if TCP.
     pub number: Option<u32>,
-    /// Time of its latest packet, by the clock.
+    /// Clock time (not capture time) of the newest packet.
     pub last_seen: u64,
-    /// Both sides were heard.
+    /// By side: a packet was seen.
     pub heard: [bool; 2],
-    /// What TCP has shown: SYN, SYN with ACK, and an ACK behind them.
+    /// Handshake steps seen: 1 SYN, 2 SYN with ACK, 3 final ACK.
     pub handshake: u8,
-    /// It was joined midway, and who seemed to be the client is the server.
+    /// The capture began midway, and the assumed client is the server.
     turned: bool,
-    /// Bytes are missing in a stream of it, which rules were not told.
+    /// Stream bytes are missing, and rules were not told yet.
     pub gap: bool,
-    /// Bytes of its streams were not looked at, because a rule passed it.
+    /// Stream bytes were skipped because a rule passes the flow.
     missed: bool,
-    /// The list of flows that it stands in.
+    /// The list of the flow table that has the flow.
     pub list: usize,
-    /// What rules may ask about its segments, where some do.
+    /// TCP stream events, if rules use them.
     pub events: Option<Box<TcpEvents>>,
-    /// What is odd about its application, as of now.
+    /// New application events.
     pub odd: Vec<&'static str>,
-    /// Rules see no more of one of its streams, as of now.
+    /// A stream has just reached the inspection depth.
     pub is_at_depth: bool,
-    /// Bytes are missing in a stream of it.
+    /// Some stream bytes are missing.
     pub has_gaps: bool,
-    /// Bytes that were counted for it.
+    /// Bytes charged to the memory limit.
     pub charged: usize,
-    /// Something of it is to be shown to rules.
+    /// The flow has news for rules.
     pub touched: bool,
     #[cfg(feature = "quic")]
     quic: Option<Box<super::quic::Flow>>,
 }
 
-/// The last bytes of a stream.
+/// The newest bytes of a stream.
 #[derive(Default)]
 pub(super) struct Side {
     bytes: Vec<u8>,
-    /// Where they begin in the stream.
+    /// Stream offset of the first byte.
     start: u64,
-    /// How many of them rules have seen.
+    /// Rules have seen the first `seen` bytes.
     seen: usize,
-    /// Nothing will come any more.
+    /// The stream has ended.
     ended: bool,
 }
 
@@ -78,7 +77,7 @@ impl Side {
             self.bytes.clear();
             self.seen = 0;
         }
-        // What rules have seen makes room, so that bytes move seldom.
+        // Drop seen bytes in large steps, so that bytes are seldom moved.
         if self.bytes.len() + bytes.len() > 4 * RULES_WINDOW_BYTES && self.seen > RULES_WINDOW_BYTES {
             let drop = self.seen - RULES_WINDOW_BYTES;
             self.bytes.drain(..drop);
@@ -88,18 +87,18 @@ impl Side {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Is there anything that rules have not seen?
+    /// Are there bytes that rules have not seen?
     pub fn is_fresh(&self) -> bool {
         self.seen < self.bytes.len()
     }
 
-    /// What rules look at.
+    /// The window that rules inspect.
     pub fn piece(&self) -> Piece<'_> {
         let from = self.seen.saturating_sub(RULES_WINDOW_BYTES);
         Piece { bytes: &self.bytes[from..], start: self.start + from as u64, seen: self.seen - from, grows: false }
     }
 
-    /// Rules have seen it.
+    /// Marks all bytes as seen.
     pub fn see(&mut self) {
         self.seen = self.bytes.len();
         if self.ended {
@@ -136,13 +135,13 @@ impl Connection {
         }
     }
 
-    /// It carries a file of FTP, as was announced.
+    /// Makes the flow an announced FTP data connection.
     pub fn begin_transfer(&mut self, transfer: &Transfer) {
         self.application = Application::FtpData(ftp::data(transfer, &mut self.transactions));
         (self.state.app, self.state.app_known) = (App::FtpData, true);
     }
 
-    /// Takes a block of one of its streams. `keep`: rules look at streams.
+    /// Takes a stream block. `keep`: rules inspect streams.
     pub fn feed(&mut self, block: &Descriptor, keep: bool, shared: &mut HttpShared, cx: &mut Context<'_>) {
         if self.state.passed || self.state.dropped {
             self.missed = true;
@@ -179,7 +178,7 @@ impl Connection {
         self.is_at_depth |= (before..self.state.stream_bytes[side]).contains(&RULES_STREAM_BYTES);
         let ended = block.has(Flags::LAST);
         if block.len > 0 || ended {
-            // The side that did not show the application says its first bytes.
+            // These are the first bytes of the side that did not show the application.
             if self.state.app_known && self.state.stream_bytes[side] == u64::from(block.len) && gap == 0 {
                 let bytes = cx.rings.bytes(block);
                 self.odd.extend(application::agrees(self.state.app, bytes, side == 0, &self.flow));
@@ -188,7 +187,7 @@ impl Connection {
             if let Some(app) = application.feed(block, flow, shared, cx, transactions, odd) {
                 self.state.app = app;
             }
-            // Which side was first is not known of what was joined midway.
+            // If the capture began midway, which side spoke first is unknown.
             if midstream {
                 self.odd.retain(|event| *event != "applayer_wrong_direction_first_data");
             }
@@ -200,7 +199,7 @@ impl Connection {
         self.sides[side].ended |= ended;
     }
 
-    /// Forgets what its streams said: bytes of them are not looked at.
+    /// Restarts detection, because stream bytes were skipped.
     pub fn begin_anew(&mut self, shared: &mut HttpShared, cx: &mut Context<'_>) {
         let application = std::mem::replace(&mut self.application, Application::new());
         application.close(Class::of_stream(self.number.unwrap_or_default(), 0), shared, cx);
@@ -208,20 +207,20 @@ impl Connection {
         (self.state.app, self.state.app_known) = (App::Unknown, false);
     }
 
-    /// Rules have seen all there is.
+    /// Marks everything as seen.
     pub fn have_seen(&mut self) {
         self.sides.iter_mut().for_each(Side::see);
         self.transactions.sweep();
     }
 
-    /// Bytes that it keeps, as far as others decide how many.
+    /// Memory that peers control, in bytes.
     pub fn kept_bytes(&self) -> usize {
         self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>()
             + self.transactions.kept_bytes()
             + self.application.kept_bytes()
     }
 
-    /// The application of a datagram flow, and what the datagram says.
+    /// Detects the application of a datagram flow, and parses the datagram.
     pub fn datagram(&mut self, payload: &[u8], wire_len: u32, to_server: bool) {
         if self.state.passed || self.state.dropped || payload.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! DCE/RPC for rules: each call is a transaction, and its fragments are put together. It comes over connections, in datagrams,
-//! and through pipes of SMB.
+//! DCE/RPC for rules: each call is a transaction, with its fragments joined. Calls arrive over TCP, in datagrams, and
+//! through SMB pipes.
 
 use super::transactions::Transactions;
 use base::limits::RULES_BODY_BYTES;
@@ -7,27 +7,27 @@ use packet::dcerpc::{Body, Datagram, FIRST, Header, Interface, LAST, kind};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
-/// Interfaces that a client may name on one connection.
+/// Most interfaces kept per connection.
 const INTERFACES: usize = 64;
-/// Calls whose response is to come.
+/// Most calls that may wait for a response.
 const CALLS: usize = 64;
 
-/// A connection, or a pipe.
+/// A TCP connection or an SMB pipe.
 #[derive(Debug)]
 pub(super) struct Calls {
     app: App,
-    /// By side: what waits for the rest of its message.
+    /// By side: the start of an incomplete message.
     waiting: [Vec<u8>; 2],
     lost: [bool; 2],
-    /// Interfaces by number, and whether the server has them.
+    /// Interfaces by context number; `true`: the server accepted it.
     interfaces: Vec<(u16, Interface, bool)>,
-    /// Where the interfaces of the bind under way begin.
+    /// Index of the first interface of the current bind.
     bind_from: usize,
-    /// Transactions of calls.
+    /// Calls and their transactions.
     open: Vec<(u32, u64)>,
 }
 
-/// Does a stream begin with a message?
+/// Does a stream begin with a DCE/RPC message?
 pub(super) fn begins_stream(bytes: &[u8]) -> super::application::Says {
     use super::application::Says;
     let fits = |at: usize, fits: &dyn Fn(u8) -> bool| bytes.get(at).is_none_or(|byte| fits(*byte));
@@ -52,12 +52,10 @@ impl Calls {
         }
     }
 
-    /// Bytes that it keeps, as far as a peer decides how many.
     pub fn kept_bytes(&self) -> usize {
         self.waiting.iter().map(Vec::capacity).sum()
     }
 
-    /// Takes what a side says next.
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: bool, to: &mut Transactions) {
         let side = usize::from(!to_server);
         if gap && !self.lost[side] {
@@ -85,7 +83,7 @@ impl Calls {
         self.waiting[side] = waiting;
     }
 
-    /// The transaction of a call; `begins`: not the one that had its number before.
+    /// The transaction of a call. `begins`: the number may be reused, so start a new transaction.
     fn call(&mut self, call: u32, begins: bool, to_server: bool, to: &mut Transactions) -> u64 {
         let known = self.open.iter().position(|open| open.0 == call);
         if let Some(at) = known {
@@ -99,7 +97,7 @@ impl Calls {
             self.open.remove(0);
         }
         let one = to.begin(self.app);
-        // What answers something that was not seen.
+        // The request of a response may have been missed.
         one.complete[0] = !to_server;
         self.open.push((call, one.id));
         one.id
@@ -128,7 +126,7 @@ impl Calls {
                 stub = Some(bytes);
             }
             Body::Response { stub: bytes } if !to_server => stub = Some(bytes),
-            // Interfaces of a message that begins nothing are none.
+            // Only a first fragment carries valid interfaces.
             Body::Bind(contexts) if is_first && to_server => {
                 self.interfaces.drain(..self.interfaces.len().saturating_sub(INTERFACES));
                 self.bind_from = self.interfaces.len();
@@ -156,7 +154,7 @@ impl Calls {
     }
 }
 
-/// Puts what both sides of a call are asked by.
+/// Sets what rules test on either side of a call.
 fn put_call(one: &mut Transaction, operation: u16, interface: Option<&Interface>) {
     for side in [true, false] {
         one.put_number(Number::DCERPC_OPNUM, side, operation.into());
@@ -175,11 +173,10 @@ fn put_stub(one: &mut Transaction, to_server: bool, bytes: &[u8]) {
     }
 }
 
-/// A message in a datagram.
 pub(super) fn datagram(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some(datagram) = Datagram::parse(payload) else { return };
     let asks = datagram.kind == kind::REQUEST;
-    // A flow has one call at a time, whose fragments follow each other.
+    // A flow has one call at a time, with fragments in order.
     let open = to.last().filter(|one| one.numbers(Number::DCERPC_CALL, true).next() == Some(datagram.call.into()));
     let id = match open.map(|one| one.id) {
         Some(id) => id,
@@ -211,7 +208,7 @@ mod tests {
         [&[5, 0, kind, flags, 0x10, 0, 0, 0, length, 0, 0, 0, 7, 0, 0, 0][..], body].concat()
     }
 
-    /// A call of two fragments is one, and its interface is the one that the server accepted.
+    /// A call in two fragments is one transaction. Its interface is the one that the server accepted.
     #[test]
     fn a_call_of_fragments() {
         let context = |id: u8| [&[id, 0, 1, 0][..], &[id; 16], &[3, 0, 0, 0], &[0; 20]].concat();

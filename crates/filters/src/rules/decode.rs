@@ -1,7 +1,7 @@
-//! What is odd about the headers of a frame, under the names that `decode-event` has for it. Only where a rule asks for one:
-//! the frame was parsed before, and is gone through again here. Not fragments that contradict each other, of which `decap` tells.
+//! Header anomalies of a frame, named as in `decode-event`. If rules use such events, this second pass reads the parsed
+//! frame again. Fragments that overlap with other bytes are reported by `decap`.
 //!
-//! - `decode/link.rs` — what lies below IP; `decode/transport.rs` — what lies above it.
+//! - `decode/link.rs` — layers below IP; `decode/transport.rs` — layers above IP.
 
 mod link;
 mod transport;
@@ -10,7 +10,7 @@ use packet::frame::{Frame, protocol};
 use packet::ipv6;
 use packet::link::LinkType;
 
-/// Events of one frame, each of them once.
+/// Events of one frame, without duplicates.
 #[derive(Default)]
 pub(super) struct Events(pub Vec<&'static str>);
 
@@ -28,7 +28,7 @@ impl Events {
     }
 }
 
-/// Adds what is odd about a frame; `frame` is what was read of it, where it could be read.
+/// Adds the events of a frame. `frame`: its parsed headers, if they could be parsed.
 pub(super) fn events(link: LinkType, bytes: &[u8], frame: Option<&Frame>, to: &mut Events) {
     link::events(link, bytes, to);
     let Some(frame) = frame else { return };
@@ -38,7 +38,7 @@ pub(super) fn events(link: LinkType, bytes: &[u8], frame: Option<&Frame>, to: &m
     if frame.version == 4 {
         let header = usize::from(network.first().copied().unwrap_or(0) & 15) * 4;
         options(network.get(20..header).unwrap_or_default(), to);
-        // Numbers behind this one are not assigned (IANA, protocol numbers).
+        // Higher protocol numbers are unassigned (IANA, protocol numbers).
         to.add_if(frame.protocol > 147, "ipv4.unknown_protocol");
         to.add_if(frame.protocol == protocol::ICMPV6, "ipv4.icmpv6");
     } else {
@@ -52,7 +52,7 @@ pub(super) fn events(link: LinkType, bytes: &[u8], frame: Option<&Frame>, to: &m
     }
 }
 
-/// Options of IPv4 (RFC 791, 3.1).
+/// IPv4 options (RFC 791, 3.1).
 fn options(mut rest: &[u8], to: &mut Events) {
     to.add_if(!rest.len().is_multiple_of(8), "ipv4.opt_pad_required");
     let mut seen = [false; 256];
@@ -76,13 +76,13 @@ fn options(mut rest: &[u8], to: &mut Events) {
     }
 }
 
-/// One option, which is as long as it says.
+/// Checks one option; `option` has its full length.
 fn option_of(kind: u8, option: &[u8], to: &mut Events) {
     let (length, third) = (option.len(), option.get(2).copied().unwrap_or(0));
     let (fits, pointer) = match kind {
-        // Records of routes: addresses behind a pointer, which counts from 1 and begins at 4.
+        // Route options: addresses, and a pointer that counts from 1 and starts at 4.
         7 | 131 | 137 => (length >= 3 && length % 4 == 3, third >= 4 && third % 4 == 0),
-        // Timestamps behind a pointer that begins at 5, and an overflow count.
+        // Timestamps: a pointer that starts at 5, and an overflow count.
         68 => (length >= 4 && length.is_multiple_of(4), third >= 5),
         130 => (length >= 3, true),
         133 => (length >= 3, true),
@@ -99,7 +99,7 @@ fn option_of(kind: u8, option: &[u8], to: &mut Events) {
     to.add_if(fits && !pointer, "ipv4.opt_malformed");
 }
 
-/// Extension headers of IPv6 (RFC 8200, 4), from the fixed header on.
+/// IPv6 extension headers (RFC 8200, 4); `network` begins with the fixed header.
 fn extensions(network: &[u8], to: &mut Events) {
     const ESP: u8 = 50;
     let Some((fixed, mut rest)) = network.split_first_chunk::<40>() else { return };
@@ -110,7 +110,7 @@ fn extensions(network: &[u8], to: &mut Events) {
             ipv6::HOP_BY_HOP => (0, "ipv6.exthdr_dupl_hh", 1),
             ipv6::ROUTING => (1, "ipv6.exthdr_dupl_rh", 1),
             ipv6::FRAGMENT => (2, "ipv6.exthdr_dupl_fh", 1),
-            // One may stand before a routing header, one at the end (RFC 8200, 4.1).
+            // One may precede a routing header, another may come last (RFC 8200, 4.1).
             ipv6::DESTINATION_OPTIONS => (3, "ipv6.exthdr_dupl_dh", 2),
             ipv6::AUTHENTICATION => (4, "ipv6.exthdr_dupl_ah", 1),
             ESP => (5, "ipv6.exthdr_dupl_eh", 1),
@@ -143,7 +143,7 @@ fn extensions(network: &[u8], to: &mut Events) {
     }
 }
 
-/// Options for each hop, or for the target.
+/// Hop-by-hop and destination options.
 fn extension_options(kind: u8, mut rest: &[u8], to: &mut Events) {
     let hop = kind == ipv6::HOP_BY_HOP;
     let mut only_padding = true;
@@ -161,7 +161,7 @@ fn extension_options(kind: u8, mut rest: &[u8], to: &mut Events) {
                 to.add_if(length == 0, "ipv6.zero_len_padn");
                 None
             }
-            // Router alert, a jumbogram's length, home address.
+            // Router alert, jumbo payload length, home address.
             5 if hop => Some(2),
             0xc2 if hop => Some(4),
             0xc9 if !hop => Some(16),
@@ -181,7 +181,6 @@ fn extension_options(kind: u8, mut rest: &[u8], to: &mut Events) {
 mod tests {
     use super::*;
 
-    /// The events of a raw IP packet.
     pub(super) fn of_packet(bytes: &[u8]) -> Vec<&'static str> {
         let mut to = Events::default();
         let frame = packet::frame::parse(LinkType::RAW, bytes, bytes.len() as u32).ok();
@@ -189,7 +188,7 @@ mod tests {
         to.0
     }
 
-    /// An IPv4 packet with these options, padded by the caller, and this payload.
+    /// Builds an IPv4 packet. The caller pads `options`.
     pub(super) fn v4(protocol: u8, options: &[u8], payload: &[u8]) -> Vec<u8> {
         let header = 20 + options.len();
         let total = (header + payload.len()) as u16;
@@ -198,7 +197,6 @@ mod tests {
         [&bytes, options, payload].concat()
     }
 
-    /// An IPv6 packet.
     pub(super) fn v6(next: u8, hops: u8, payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x60, 0, 0, 0, (payload.len() >> 8) as u8, payload.len() as u8, next, hops];
         bytes.extend_from_slice(&1u128.to_be_bytes());

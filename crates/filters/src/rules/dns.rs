@@ -1,18 +1,18 @@
-//! DNS for rules: each message is a transaction. Over TCP messages stand behind their lengths.
+//! DNS for rules: each message is a transaction. Over TCP each message follows its length.
 
 use super::transactions::Transactions;
 use packet::dns::{Message, Name, Section};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
-/// Bytes of one side that wait for the rest of a message: one message.
+/// Most bytes kept of an incomplete message.
 const WAITING_BYTES: usize = 2 + 65_535;
 
-/// A connection: what waits on either side.
+/// A connection, with the incomplete message of each side.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     waiting: [Vec<u8>; 2],
-    /// By side: bytes are missing, and no message can be found any more.
+    /// By side: bytes are missing, so message boundaries are unknown.
     lost: [bool; 2],
 }
 
@@ -34,13 +34,12 @@ impl Stream {
         waiting.truncate(WAITING_BYTES);
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         self.waiting.iter().map(Vec::capacity).sum()
     }
 }
 
-/// Does a stream begin with a message behind its length?
+/// Does a stream begin with a length and a DNS message?
 pub(super) fn begins_stream(bytes: &[u8]) -> super::application::Says {
     use super::application::Says;
     if bytes.len() < 14 {
@@ -50,17 +49,15 @@ pub(super) fn begins_stream(bytes: &[u8]) -> super::application::Says {
     if length >= 12 && looks_like(&bytes[2..]) { Says::Is(App::Dns) } else { Says::No }
 }
 
-/// Is it a header of DNS: an operation that there is, few questions?
+/// Is it a plausible DNS header, with a known opcode and few questions?
 pub(super) fn looks_like(payload: &[u8]) -> bool {
     Message::new_checked(payload).is_ok_and(|message| message.question_count() <= 32 && payload.len() >= 12)
 }
 
-/// Is it a response?
 pub(super) fn is_response(payload: &[u8]) -> bool {
     looks_like(payload) && Message::new_checked(payload).is_ok_and(|message| message.is_response())
 }
 
-/// Takes a message.
 pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transactions) {
     let malformed = |to: &mut Transactions| {
         if app == App::Dns {
@@ -73,7 +70,7 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
         }
     };
     let Ok(message) = Message::new_checked(bytes) else { return malformed(to) };
-    // What it says of itself counts: multicast has no sides.
+    // LLMNR: the QR bit decides, because multicast has no sides. DNS: the direction decides.
     let request = !message.is_response();
     let turned = request != to_server && app == App::Dns;
     let request = if turned { to_server } else { request };
@@ -89,7 +86,7 @@ pub(super) fn message(app: App, bytes: &[u8], to_server: bool, to: &mut Transact
     to.change(id, request);
 }
 
-/// Puts a message that came in a transaction of another protocol.
+/// Adds a message carried by a transaction of another protocol.
 pub(super) fn within(one: &mut Transaction, bytes: &[u8], to_server: bool) {
     match Message::new_checked(bytes) {
         Ok(message) => fill(one, App::Dns, &message, bytes, to_server),
@@ -142,7 +139,7 @@ fn fill(one: &mut Transaction, app: App, message: &Message<'_>, bytes: &[u8], re
             }
         }
     }
-    // The first section that lacks records is the one that cannot be read.
+    // The first section with too few records is the unreadable one.
     let all = [Section::Answer, Section::Authority, Section::Additional];
     let short = all.into_iter().find(|section| sections[*section as usize] < message.record_count(*section));
     match short.filter(|_| !faulty) {
@@ -156,7 +153,6 @@ fn fill(one: &mut Transaction, app: App, message: &Message<'_>, bytes: &[u8], re
     }
 }
 
-/// The buffers of one protocol.
 #[derive(Clone, Copy)]
 struct Names {
     query: Buffer,

@@ -1,4 +1,4 @@
-//! A frame as rules see it: where its headers are, and what is odd about them.
+//! A parsed frame: the positions of its headers, and its anomalies.
 
 use super::decode;
 use packet::encapsulation::Vlans;
@@ -10,7 +10,7 @@ use packet::{Flow, icmp};
 use rules::event::{IcmpHeader, Packet, TcpHeader};
 use std::ops::Range;
 
-/// What was read of a frame; no references, so that it can be kept while the frame's streams are put together.
+/// A parsed frame without borrows, so that it can be kept while streams are reassembled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parsed {
     pub flow: Option<Flow>,
@@ -24,16 +24,16 @@ pub(super) struct Parsed {
     payload_len: u32,
     tcp: Option<TcpHeader>,
     icmp: Option<IcmpHeader>,
-    /// Version, 0 for RGMP, and type of a message of IGMP.
+    /// IGMP version and type; version 0 is RGMP.
     pub igmp: Option<(u8, u8)>,
     pub fragment: bool,
     pub events: Vec<&'static str>,
-    /// Why its headers could not be read to the end; they are no IP headers otherwise.
+    /// Why parsing failed. `None`: it succeeded, or the frame is not IP.
     pub refused: Option<&'static str>,
 }
 
 impl Parsed {
-    /// Reads a frame. `asks`: rules ask for what is odd about headers.
+    /// Parses a frame. `asks`: rules use decoder events.
     pub fn read(&mut self, link: LinkType, bytes: &[u8], wire: u32, asks: bool) {
         let frame = self.read_headers(link, bytes, wire);
         if asks {
@@ -43,7 +43,7 @@ impl Parsed {
         }
     }
 
-    /// Rules see of a fragment its IP header alone: the packet that it is part of is shown by itself.
+    /// Hides a fragment's payload: rules see only its IP header. The reassembled packet is shown by itself.
     pub fn hide_payload(&mut self) {
         (self.tcp, self.icmp) = (None, None);
         (self.transport.end, self.payload.end, self.payload_len) = (self.transport.start, self.payload.start, 0);
@@ -150,12 +150,11 @@ impl Parsed {
         (self.transport, self.payload, self.payload_len) = (start..header, header..payload_end, payload_len);
     }
 
-    /// Flag bits of TCP.
     pub fn tcp_flags(&self) -> Option<tcp::Flags> {
         self.tcp.map(|header| tcp::Flags(header.flags))
     }
 
-    /// What EVE calls the link, where it has a name.
+    /// EVE's name of the link type, if it has one.
     pub fn link_name(&self) -> Option<&'static str> {
         Some(match self.link_type? {
             LinkType::ETHERNET => "EN10MB",
@@ -171,7 +170,6 @@ impl Parsed {
         })
     }
 
-    /// As rules see it.
     pub fn packet<'a>(&'a self, bytes: &'a [u8], time: u64) -> Packet<'a> {
         let part = |range: &Range<usize>| bytes.get(range.clone()).unwrap_or_default();
         Packet {
@@ -193,18 +191,17 @@ impl Parsed {
         }
     }
 
-    /// ICMP type and code.
     pub fn icmp(&self) -> Option<IcmpHeader> {
         self.icmp
     }
 }
 
-/// Version and type of a message of IGMP (RFC 1112, RFC 2236, RFC 9776); version 0 for RGMP (RFC 3488).
+/// IGMP version and type (RFC 1112, RFC 2236, RFC 9776); version 0 is RGMP (RFC 3488).
 fn igmp(message: &[u8]) -> Option<(u8, u8)> {
     let &[kind, wait, ..] = message else { return None };
     let version = match kind {
         0xfc..=0xff => 0,
-        // Questions differ by length, and the oldest have no time in them.
+        // Query versions differ by length; version 1 has no response time.
         0x11 if message.len() >= 12 => 3,
         0x11 if wait == 0 => 1,
         0x12 => 1,
@@ -214,7 +211,7 @@ fn igmp(message: &[u8]) -> Option<(u8, u8)> {
     Some((version, kind))
 }
 
-/// What Suricata calls it.
+/// The Suricata event for a parse error.
 fn event_of(why: Malformed) -> Option<&'static str> {
     Some(match why {
         Malformed::IpVersion => "ipv4.wrong_ip_version",

@@ -1,4 +1,4 @@
-//! FTP for rules: a transaction for each command, with the replies to it.
+//! FTP for rules: a transaction for each command, with its replies.
 
 use super::transactions::Transactions;
 use super::transfers::{self, Transfer};
@@ -10,14 +10,13 @@ use packet::reply;
 use rules::names::{App, Buffer, Number};
 use std::net::IpAddr;
 
-/// Commands that may wait for their replies.
+/// Most commands that may wait for a reply.
 const TRANSACTIONS: u64 = 1024;
-/// Usual length of a line at most.
+/// Longest line without an event.
 const LINE_BYTES: usize = 4096;
-/// Commands that open a data connection.
+/// Commands that use a data connection.
 const TRANSFERS: [&[u8]; 7] = [b"RETR", b"STOR", b"STOU", b"APPE", b"LIST", b"NLST", b"MLSD"];
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Stream {
     lines: [TextLines; 2],
@@ -25,15 +24,14 @@ pub(super) struct Stream {
     current: Option<u64>,
     client: IpAddr,
     server: IpAddr,
-    /// Commands that wait for their replies.
+    /// Commands waiting for a reply.
     commands: u64,
-    /// The place for the next transfer.
+    /// Address of the next data connection.
     place: Option<transfers::Place>,
     /// Data connections to expect.
     pub announced: Vec<Announced>,
 }
 
-/// A data connection to come.
 #[derive(Clone, Debug)]
 pub(super) struct Announced {
     pub place: transfers::Place,
@@ -41,13 +39,12 @@ pub(super) struct Announced {
 }
 
 impl Stream {
-    /// A connection between these two.
     pub fn new(client: IpAddr, server: IpAddr) -> Stream {
         let (lines, carried) = (Default::default(), Carried::new(2 * TEXT_LINE_BYTES));
         Stream { lines, carried, current: None, client, server, commands: 0, place: None, announced: Vec::new() }
     }
 
-    /// A data connection goes to this place. Its command may come later.
+    /// Announces a data connection. Its command may follow later.
     fn announce(&mut self, place: transfers::Place, transfer: Transfer) {
         self.place = Some(place);
         self.announced.push(Announced { place, transfer });
@@ -65,12 +62,11 @@ impl Stream {
         self.lines[usize::from(!to_server)] = lines;
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         self.carried.bytes()
     }
 
-    /// What a server knows of commands decides it, not what is known of them here.
+    /// Takes any word as a command: the server decides which commands exist.
     fn command(&mut self, line: &[u8], to: &mut Transactions) {
         if let Some(id) = self.current.take() {
             to.complete(id, false);
@@ -102,7 +98,7 @@ impl Stream {
             if place.address.is_some_and(|address| address != self.client) {
                 one.events.push(("ftp.bounce", true));
             }
-            // Rules see data connections to the client itself.
+            // Expect the data connection at the client, whatever address it names.
             self.announce((self.client, place.port), Transfer::default());
         }
         if let Some(place) = self.place.take_if(|_| TRANSFERS.contains(&&command[..])) {
@@ -132,13 +128,13 @@ impl Stream {
             one.put_number(Number::FTP_REPLY_RECEIVED, false, 1);
         }
         if let Some(place) = place {
-            // It belongs to the command as well.
+            // The port belongs to the command's side too.
             one.put_number(Number::FTP_DYNAMIC_PORT, false, place.port.into());
             one.put_number(Number::FTP_DYNAMIC_PORT, true, place.port.into());
             to.change(id, true);
             self.announce((self.server, place.port), Transfer::default());
         }
-        // A reply that begins with 1 is not the last one.
+        // Replies that begin with 1 are preliminary.
         if reply.is_last && reply.code.is_some_and(|code| code >= 200) {
             self.commands = self.commands.saturating_sub(1);
             to.complete(id, false);
@@ -148,7 +144,7 @@ impl Stream {
     }
 }
 
-/// A data connection begins, which is one transaction.
+/// Begins the only transaction of a data connection.
 pub(super) fn data(transfer: &Transfer, to: &mut Transactions) -> u64 {
     let one = to.begin(App::FtpData);
     let id = one.id;

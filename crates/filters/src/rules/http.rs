@@ -1,4 +1,4 @@
-//! HTTP for rules: what the filter `http` reads of a connection, as buffers of transactions.
+//! HTTP for rules: turns the output of the filter `http` into buffers of transactions.
 
 use super::http_events;
 use super::mime::{self, Mime};
@@ -14,44 +14,44 @@ use rules::Transaction;
 use rules::names::{App, Buffer};
 use std::collections::VecDeque;
 
-/// A server told the client to go on (RFC 9110, 15.2.1).
+/// Marks a transaction that had a 100 (Continue) response (RFC 9110, 15.2.1). It is kept among the events; no rule has
+/// this name.
 const CONTINUED: &str = "100";
 
-/// A connection.
 #[derive(Default)]
 pub(super) struct Http {
     session: Session,
-    /// Requests without a response so far, the last ones.
+    /// The newest requests without a response.
     asked: VecDeque<u64>,
-    /// How many came before those.
+    /// Number of earlier requests without a response.
     asked_before: u64,
-    /// The transaction whose message is under way, by side.
+    /// By side: the transaction of the current message.
     current: [Option<u64>; 2],
-    /// What the body under way is called, by side, until it comes.
+    /// By side: the file name of the current body, until the body begins.
     names: [Option<Vec<u8>>; 2],
-    /// What the server said that the connection becomes.
+    /// The protocol that the server switches to.
     upgrade: Upgrade,
-    /// The transaction in which it said so.
+    /// The transaction of the switch.
     upgraded: Option<u64>,
-    /// The form that a request sends.
+    /// Parser of the form in the current request.
     form: Option<Box<Mime>>,
 }
 
-/// What a connection becomes.
+/// What an HTTP connection turns into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Upgrade {
-    /// Its own bytes show it: behind CONNECT.
+    /// To be detected: the tunnel of a CONNECT.
     #[default]
     Unknown,
     WebSocket,
     Http2,
-    /// Something that is not read here.
+    /// A protocol without a parser.
     Other,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(super) struct HttpShared {
-    /// Rules ask for what is odd about heads.
+    /// Rules use application events.
     pub asks: bool,
     shared: Shared,
     out: Vec<Descriptor>,
@@ -66,7 +66,7 @@ impl HttpShared {
         HttpShared { asks: false, shared, out: Vec::new(), counters: Counters::default(), marks: Marks::default() }
     }
 
-    /// Calls with a context whose blocks and numbers are ours.
+    /// Runs `call` with a context that has our own output, counters and marks.
     fn within<R>(&mut self, cx: &mut Context<'_>, call: impl FnOnce(&mut Exit<'_>) -> R) -> R {
         let HttpShared { shared, out, counters, marks, .. } = self;
         let mut inner = Context {
@@ -88,7 +88,7 @@ impl HttpShared {
 }
 
 impl Http {
-    /// Takes a block of the stream. Where that becomes something else, gives the offset behind which it is.
+    /// Takes a stream block. If the connection changes protocol, returns the offset of the first other byte.
     pub fn feed(
         &mut self,
         block: &Descriptor,
@@ -116,17 +116,16 @@ impl Http {
         self.session.take_tunnel().map(|offset| (offset, self.upgrade))
     }
 
-    /// The transaction after which the connection became something else.
+    /// The transaction after which the protocol changed.
     pub fn upgraded(&self) -> Option<u64> {
         self.upgraded
     }
 
-    /// Bytes that it keeps, but for those that are bounded for all.
+    /// Memory of this connection, without what a shared limit covers.
     pub fn kept_bytes(&self) -> usize {
         self.form.as_ref().map_or(0, |form| form.kept_bytes())
     }
 
-    /// The connection is forgotten.
     pub fn close(self, class: Class, shared: &mut HttpShared, cx: &mut Context<'_>) {
         shared.within(cx, |exit| self.session.close(class, exit));
         shared.out.clear();
@@ -148,7 +147,8 @@ impl Http {
                 }
                 let buffer = if to_server { Buffer::HTTP_REQUEST_BODY } else { Buffer::HTTP_RESPONSE_BODY };
                 match &mut self.form {
-                    // Its files first: a file that was shown makes room for the next one, unless this block has shown more.
+                    // Add files first: a file that rules have seen makes room for the next one, unless this block added
+                    // more to it.
                     Some(form) if to_server => {
                         form.feed(bytes, &mut |found| mime::put(&found, id, to));
                         to.append_body(id, buffer, to_server, bytes);
@@ -177,7 +177,7 @@ impl Http {
                 request_line(one, line, method, target, protocol);
                 self.asked.push_back(one.id);
                 if self.asked.len() > RULES_TRANSACTIONS {
-                    // Its transaction made room.
+                    // Its transaction was evicted.
                     self.asked.pop_front();
                     self.asked_before += 1;
                 }
@@ -191,7 +191,6 @@ impl Http {
                         && let Some(id) = self.asked.front().copied()
                         && let Some(one) = to.get(id)
                     {
-                        // What came first is kept beside the names of events, under one that no rule has.
                         let again = one.events.contains(&(CONTINUED, false));
                         one.events.push((if again { "http.100_continue_already_seen" } else { CONTINUED }, false));
                         to.change(id, false);
@@ -205,7 +204,7 @@ impl Http {
                     }
                     None => self.asked.pop_front(),
                 };
-                // One whose request is not known, or forgotten, is looked at by itself.
+                // A response without a known request gets its own transaction.
                 let id = asked.filter(|id| to.find(*id).is_some()).unwrap_or_else(|| {
                     let one = to.begin(App::Http1);
                     one.complete[0] = true;
@@ -217,7 +216,7 @@ impl Http {
                 status_line(to.get(id)?, line, protocol);
                 id
             }
-            // A message on the wrong side.
+            // Ignore a message from the wrong side.
             _ => return None,
         };
         let one = to.get(id)?;
@@ -228,7 +227,7 @@ impl Http {
             let boundary = mime::parameter(kind, b"boundary").filter(|boundary| is_form && !boundary.is_empty());
             self.form = boundary.map(|boundary| Box::new(Mime::form(boundary)));
         }
-        // Each part of a form has a name of its own.
+        // In a form each part has its own name.
         self.names[usize::from(!to_server)] = name.filter(|_| !to_server || self.form.is_none());
         if one.first(Buffer::HTTP_STAT_CODE, false) == Some(b"101") && !to_server {
             (self.upgrade, self.upgraded) = (upgrade(fields), Some(id));
@@ -241,7 +240,7 @@ impl Http {
     }
 }
 
-/// What a response says that the connection becomes.
+/// Reads from a response head what the connection turns into.
 fn upgrade(head: &[u8]) -> Upgrade {
     let upgrade = fields(head).into_iter().find(|(name, _)| name.eq_ignore_ascii_case(b"upgrade"));
     match upgrade.map(|(_, value)| value.to_ascii_lowercase()).as_deref() {
@@ -274,7 +273,7 @@ fn status_line(one: &mut Transaction, line: &[u8], protocol: &[u8]) {
     one.put_copy(Buffer::HTTP_STAT_MSG, false, trim(&rest[end..]));
 }
 
-/// Fields that have a buffer of their own.
+/// Fields with their own buffer.
 const FIELDS: &[(&[u8], Buffer)] = &[
     (b"user-agent", Buffer::HTTP_USER_AGENT),
     (b"referer", Buffer::HTTP_REFERER),
@@ -290,7 +289,7 @@ const FIELDS: &[(&[u8], Buffer)] = &[
     (b"location", Buffer::HTTP_LOCATION),
 ];
 
-/// Puts the fields; gives what the body is called.
+/// Adds the header fields; returns the file name of the body.
 fn put_fields(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8]) -> Option<Vec<u8>> {
     let (file, host) = put_pairs(one, to_server, fields(block));
     one.put_copy(Buffer::HTTP_HEADER_RAW, to_server, block);
@@ -312,7 +311,7 @@ pub(super) fn put_host(one: &mut Transaction, name: &[u8]) {
     one.put_copy(Buffer::HTTP_HOST, true, &uri::without_port(name).to_ascii_lowercase());
 }
 
-/// Puts fields by name and value; gives what the body is called, and the host.
+/// Adds fields by name and value; returns the file name of the body, and the host.
 pub(super) fn put_pairs<'a>(
     one: &mut Transaction,
     to_server: bool,
@@ -344,7 +343,7 @@ pub(super) fn put_pairs<'a>(
         if let Some(buffer) =
             known.filter(|buffer| is_cookie || buffer.about().way != rules::names::Way::Response || !to_server)
         {
-            // Of a field that comes again rules see all values, as a list (RFC 9110, 5.3).
+            // Values of a repeated field are joined as a list (RFC 9110, 5.3).
             match values.iter_mut().find(|(of, _)| *of == buffer) {
                 Some((_, list)) => {
                     list.extend_from_slice(b", ");
@@ -361,14 +360,14 @@ pub(super) fn put_pairs<'a>(
     (disposition.or_else(|| path_of(one)), host)
 }
 
-/// What a body is called where nothing says it: the path of its request, as far as the query.
+/// The fallback name of a body: the path of its request, without the query.
 fn path_of(one: &Transaction) -> Option<Vec<u8>> {
     let path = one.first(Buffer::HTTP_URI, true)?;
     let path = path.split(|byte| *byte == b'?').next()?;
     (!path.is_empty()).then(|| path.to_vec())
 }
 
-/// Names and values of a head, folded lines joined.
+/// Splits a head into names and values, with folded lines joined.
 fn fields(block: &[u8]) -> Vec<(&[u8], Vec<u8>)> {
     let mut all: Vec<(&[u8], Vec<u8>)> = Vec::new();
     for line in block.split(|byte| *byte == b'\n') {

@@ -1,6 +1,6 @@
-//! HTTP/2 for rules (RFC 9113): each stream is a transaction, and so is each frame about the connection itself. Header fields get
-//! the buffers that HTTP/1 has. Where a stream carries messages of DNS (RFC 8484), its transaction has those of DNS, too.
-//! `http2/head.rs` puts the fields.
+//! HTTP/2 for rules (RFC 9113): each stream is a transaction, and so is each frame of the connection itself. Header
+//! fields fill the buffers of HTTP/1. A stream with DNS messages (RFC 8484) also fills the DNS buffers. `http2/head.rs`
+//! adds the fields.
 
 mod head;
 
@@ -15,7 +15,7 @@ use rules::Transaction;
 use rules::names::{App, Buffer, HTTP2_ERRORS, Number};
 use std::collections::BTreeMap;
 
-/// Settings that rules name, by their numbers, from 1 on.
+/// Settings with a name in rules; the index is the setting's number minus 1.
 const SETTINGS: [Number; 6] = [
     Number::HTTP2_SETTING_1,
     Number::HTTP2_SETTING_2,
@@ -25,58 +25,54 @@ const SETTINGS: [Number; 6] = [
     Number::HTTP2_SETTING_6,
 ];
 
-/// Bodies of one connection that are decoded at a time.
+/// Most bodies of one connection decoded at a time.
 const CODED_BODIES: usize = 16;
 
-/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     sides: [Side; 2],
     streams: BTreeMap<u32, Stream>,
     field: FieldText,
-    /// It carries DNS.
+    /// The connection carries DNS.
     pub is_dns: bool,
 }
 
-/// One direction.
 #[derive(Debug, Default)]
 struct Side {
-    /// The preface came, or cannot come.
+    /// The preface was read, or cannot come any more.
     begun: bool,
-    /// What waits for the rest of its frame.
+    /// Bytes of an incomplete frame.
     bytes: Vec<u8>,
-    /// Contents of a frame that are passed over.
+    /// Frame bytes left to skip.
     skip: usize,
-    /// Data under way: its frame, bytes that are left, and of padding behind them.
+    /// The current DATA frame: header, bytes left, padding left.
     data: Option<(Header, usize, usize)>,
-    /// Header fields whose frames are not all there: their stream, and whether it ends with them.
+    /// The incomplete header block: its stream, and whether it ends the stream.
     fields: Option<(u32, bool)>,
     block: Vec<u8>,
     table: Table,
     lost: bool,
 }
 
-/// A stream.
 #[derive(Debug)]
 struct Stream {
     id: u64,
     sides: [Body; 2],
 }
 
-/// The body of one side of a stream.
 #[derive(Debug, Default)]
 enum Body {
-    /// It is not coded, or its head is to come.
+    /// The body has no coding, or its head is still to come.
     #[default]
     Plain,
-    /// It has this coding; its first byte is to come.
+    /// The body has this coding, and no byte yet.
     Fresh(Vec<u8>),
     Coded(Box<Coded>),
-    /// It is over, or cannot be decoded further.
+    /// The body has ended, or cannot be decoded further.
     Over,
 }
 
-/// Does the first frame of a server begin like this?
+/// Can these bytes begin the first frame of a server?
 pub(super) fn is_settings(bytes: &[u8]) -> bool {
     bytes.first_chunk().map(Header::parse).is_some_and(|header| {
         header.kind == kind::SETTINGS
@@ -88,7 +84,7 @@ pub(super) fn is_settings(bytes: &[u8]) -> bool {
 }
 
 impl Connection {
-    /// A connection that was HTTP/1 before: its first stream answers this request, which asked for it.
+    /// Creates a connection upgraded from HTTP/1. Its first stream answers `request`.
     pub fn upgraded(request: Option<&Transaction>, to: &mut Transactions) -> Connection {
         let mut connection = Connection::default();
         let Some(request) = request else { return connection };
@@ -136,13 +132,13 @@ impl Connection {
         self.sides.iter().map(side).sum::<usize>() + bodies
     }
 
-    /// The next frame cannot be found any more.
+    /// Gives up a side: frame boundaries are lost.
     fn lose(&mut self, at: usize, to: &mut Transactions) {
         to.given_up += 1;
         self.sides[at] = Side { lost: true, ..Side::default() };
     }
 
-    /// Takes some of these bytes; `None` where more must come.
+    /// Handles the front of `bytes` and returns its length; `None`: more bytes are needed.
     fn step(&mut self, bytes: &[u8], to_server: bool, to: &mut Transactions) -> Option<usize> {
         let at = usize::from(!to_server);
         let side = &mut self.sides[at];
@@ -189,7 +185,7 @@ impl Connection {
             side.skip = header.length;
             return Some(Header::BYTES);
         }
-        // Data is taken as it comes, unless rules look at the frame.
+        // DATA is handled as it arrives, unless rules inspect frames.
         let wait = !is_data || to.frames && header.length <= RULES_BODY_BYTES;
         if wait && contents.len() < header.length || header.has(flag::PADDED) && contents.is_empty() {
             return None;
@@ -227,7 +223,7 @@ impl Connection {
         Some(Header::BYTES + header.length)
     }
 
-    /// The transaction of a stream; the connection's own frames have one each.
+    /// The transaction of a stream. Each frame of stream 0 gets its own.
     fn transaction(&mut self, stream: u32, to: &mut Transactions) -> Option<u64> {
         if stream == 0 {
             let one = to.begin(if self.is_dns { App::Doh2 } else { App::Http2 });
@@ -305,7 +301,7 @@ impl Connection {
         }
     }
 
-    /// The header fields of a stream are all there.
+    /// Handles the complete header fields of a stream.
     fn head(&mut self, to_server: bool, to: &mut Transactions) {
         let at = usize::from(!to_server);
         let side = &mut self.sides[at];
@@ -339,7 +335,7 @@ impl Connection {
         }
     }
 
-    /// Bytes of a body.
+    /// Handles bytes of a body.
     fn body(&mut self, header: Header, bytes: &[u8], to_server: bool, to: &mut Transactions) {
         let coded = |stream: &Stream| stream.sides.iter().filter(|body| matches!(body, Body::Coded(_))).count();
         let coded: usize = self.streams.values().map(coded).sum();
@@ -370,7 +366,7 @@ impl Connection {
         }
     }
 
-    /// A side of a stream is over.
+    /// Ends one side of a stream.
     fn end(&mut self, stream: u32, to_server: bool, to: &mut Transactions) {
         let Some(known) = self.streams.get_mut(&stream) else { return };
         known.sides[usize::from(!to_server)] = Body::Over;
@@ -469,7 +465,7 @@ mod tests {
         }
     }
 
-    /// A question in a path, and an answer in a body.
+    /// A query in a path, and a response in a body.
     #[test]
     fn dns() {
         let question = b"\0\0\x01\0\0\x01\0\0\0\0\0\0\x01a\x03org\0\0\x01\0\x01";

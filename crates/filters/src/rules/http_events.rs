@@ -1,18 +1,18 @@
-//! What is odd about the head of an HTTP/1.x message (RFC 9110, RFC 9112), under the names that `app-layer-event` has for it. Not
-//! what shows only in bodies.
+//! Anomalies in the head of an HTTP/1.x message (RFC 9110, RFC 9112), named as in `app-layer-event`. Anomalies of
+//! bodies are found elsewhere.
 
 use super::uri;
 use crate::http::start::trim;
 use rules::Transaction;
 
-/// Bytes of a line that are usual.
+/// Longest line without an event.
 const LINE_BYTES: usize = 18_000;
-/// Times that a field may come.
+/// Most repetitions of a field without an event.
 const REPETITIONS: usize = 64;
-/// Codings that may lie one inside of the other.
+/// Most nested codings without an event.
 const CODINGS: usize = 2;
 
-/// Adds what is odd about a head: its first line, and its fields, with the line ends they came with.
+/// Adds the events of a head. `line` and `block` include their line ends.
 pub(super) fn head(one: &mut Transaction, to_server: bool, line: &[u8], block: &[u8]) {
     let mut odd = Odd { one, to_server };
     if to_server {
@@ -36,7 +36,7 @@ impl Odd<'_> {
         }
     }
 
-    /// Adds the event of the side.
+    /// Adds the event of this side.
     fn sided(&mut self, holds: bool, request: &'static str, response: &'static str) {
         self.add_if(holds, if self.to_server { request } else { response });
     }
@@ -93,7 +93,7 @@ impl Odd<'_> {
             name.is_empty() || name.iter().any(|byte| !byte.is_ascii_graphic() || b"()<>@,;\\\"/[]?={}".contains(byte))
         });
         self.sided(invalid && !no_colon, "http.request_header_invalid", "http.response_header_invalid");
-        // A line that goes on, and none is before it.
+        // The first field line is a continuation line.
         let first_folded = lines().next().is_some_and(folded);
         self.sided(first_folded, "http.invalid_request_field_folding", "http.invalid_response_field_folding");
         let lengths: Vec<&[u8]> = values(block, b"content-length").collect();
@@ -155,7 +155,7 @@ impl Odd<'_> {
             let name = trim(line.split(|byte| *byte == b':').next().unwrap_or_default()).to_ascii_lowercase();
             match counts.iter().position(|count| count.0 == name) {
                 Some(at) => counts[at].1 += 1,
-                // More names than that would take long to compare.
+                // Comparing more names would take too long.
                 None if counts.len() < REPETITIONS => counts.push((name, 1)),
                 None => {}
             }
@@ -170,7 +170,6 @@ fn without_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// The values of a field.
 fn values<'a>(block: &'a [u8], wanted: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     block.split(|byte| *byte == b'\n').filter_map(move |line| {
         let colon = memchr::memchr(b':', line)?;
@@ -178,13 +177,13 @@ fn values<'a>(block: &'a [u8], wanted: &'a [u8]) -> impl Iterator<Item = &'a [u8
     })
 }
 
-/// Does percent coding remain once it is undone?
+/// Is part of the target percent-encoded twice?
 fn is_coded_twice(target: &[u8]) -> bool {
     let digits = |at: usize| target.get(at..at + 2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
     memchr::memmem::find_iter(target, b"%25").any(|at| digits(at + 3))
 }
 
-/// A name, or an address, and perhaps a port (RFC 3986, 3.2.2).
+/// Is it a name or an address, with an optional port (RFC 3986, 3.2.2)?
 fn is_host(host: &[u8]) -> bool {
     let host = memchr::memrchr(b'@', host).map_or(host, |at| &host[at + 1..]);
     let name = uri::without_port(host);
@@ -200,7 +199,7 @@ fn is_host(host: &[u8]) -> bool {
     !name.is_empty() && fits && port.iter().all(u8::is_ascii_digit)
 }
 
-/// Ranges of bytes (RFC 9110, 14.1.2).
+/// Is it a list of byte ranges (RFC 9110, 14.1.2)?
 fn is_range(value: &[u8]) -> bool {
     let Some(rest) = value.strip_prefix(b"bytes=") else { return false };
     rest.split(|byte| *byte == b',').map(trim).all(|part| {

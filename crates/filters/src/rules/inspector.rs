@@ -1,5 +1,5 @@
-//! Takes frames, and says of each which rules match and what becomes of it. The streams of TCP are put in order by the same
-//! code as the filter `tcp` has; what a frame completes is looked at before the frame is let go.
+//! Inspects frames: finds the matching rules and returns a verdict. TCP streams are reassembled by the code of the
+//! filter `tcp`. Everything that a frame completes is inspected before the verdict.
 
 use super::application::is_answer;
 use super::connection::Connection;
@@ -25,67 +25,66 @@ use rules::engine::Verdict;
 use rules::{Engine, Packet, RuleSet};
 use std::sync::Arc;
 
-/// Lists of flows, in the order in which they make room: one side alone was heard, which anybody can make as many of as they like; both
-/// were; a rule stopped it.
+/// Lists of flows, in order of eviction: only one side was heard (an attacker can create any number), both sides were
+/// heard, a rule stopped the flow.
 const OTHERS: usize = 0;
 const ANSWERED: usize = 1;
 const STOPPED: usize = 2;
 
-/// Silence after which a flow that is no TCP is forgotten, ns.
+/// Idle time after which a flow other than TCP is forgotten, ns.
 const IDLE_NS: u64 = 300_000_000_000;
 
-/// What a frame met besides rules, for those who let frames pass or not.
+/// What besides rules may decide whether a frame passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Met {
-    /// Why its segment was not taken: its receiver would not take it.
+    /// Why the segment was rejected: its receiver would reject it.
     pub refused: Option<&'static str>,
-    /// It has other bytes for a place of its stream than one that came before it.
+    /// The segment's bytes differ from earlier bytes at the same stream position.
     pub contradicts: bool,
-    /// Not all rules were tried to the end.
+    /// Not all rules were evaluated.
     pub cut_short: bool,
-    /// A rule had dropped its flow before.
+    /// A rule dropped the flow earlier.
     pub flow_dropped: bool,
 }
 
-/// Rules over frames.
+/// Runs rules over frames.
 pub(crate) struct Inspector {
     met: Met,
-    /// Frames pass, or do not, by what is found.
+    /// The caller blocks frames by the verdict.
     is_inline: bool,
-    /// Alerts have payloads and packets.
+    /// Alerts include payloads and packets.
     shows_bytes: bool,
-    /// The flow of the frame that came last.
+    /// The flow of the newest frame.
     last: Option<Slot>,
     engine: Engine,
     assembler: Assembler,
     origins: Origins,
-    /// Those that a rule stopped stand in a list of their own: others make room first, or a flood would set them free.
+    /// Stopped flows have their own list: other flows are evicted first, or a flood would release them.
     flows: FlowTable<Box<Connection>, 3>,
-    /// Slot of the flow of each stream.
+    /// By stream number: the flow.
     by_number: Vec<Option<Slot>>,
     http: HttpShared,
-    /// Data connections that are to come.
+    /// Expected FTP data connections.
     transfers: Transfers,
     parsed: Parsed,
-    /// Blocks of streams that a frame completed.
+    /// Stream blocks that the frame completed.
     blocks: Vec<Descriptor>,
     touched: Vec<Slot>,
-    /// What is odd about the segment under way.
+    /// Events of the current segment.
     odd: Events,
-    /// The same of a fragment that is still to come.
+    /// Set while the next frame is known to be a fragment: its event, if any.
     of_fragment: Option<Option<FragmentEvent>>,
-    /// Bytes that all flows keep.
+    /// Memory of all flows, in bytes.
     kept_bytes: usize,
     row: RowWriter,
 }
 
 impl Inspector {
     pub fn new(set: Arc<RuleSet>, origins: Origins) -> Inspector {
-        // Captures often have packets from before a device finished them.
+        // Do not check checksums: captures often have packets from before the network card computed them.
         Inspector::with(set, origins, Settings { checksums: Checksums::No, ..Settings::default() })
     }
 
-    /// With these settings for TCP.
     pub fn with(set: Arc<RuleSet>, origins: Origins, settings: Settings) -> Inspector {
         let mut engine = Engine::new(set);
         let is_inline = !settings.doubts;
@@ -116,17 +115,18 @@ impl Inspector {
         }
     }
 
-    /// Alerts have what rules looked at, and the packet.
+    /// Adds packets and payloads to alerts.
     pub fn show_bytes(&mut self) {
         self.shows_bytes = true;
     }
 
-    /// The flow of the frame that came last, in the direction of its client, and when it began.
+    /// The flow of the newest frame, in the client's direction, and its start.
     pub fn last_flow(&self) -> Option<(Flow, u64)> {
         self.last.and_then(|slot| self.flows.get(slot)).map(|connection| (connection.flow, connection.state.start))
     }
 
-    /// Stops the flow of the frame that came last: its bytes were taken, and cannot be judged again when they come again.
+    /// Stops the flow of the newest frame. The reader has taken its bytes, so a retransmission cannot be inspected
+    /// again.
     pub fn stop_last(&mut self) {
         let Some(slot) = self.last else { return };
         if let Some(connection) = self.flows.get_mut(slot) {
@@ -136,23 +136,22 @@ impl Inspector {
         }
     }
 
-    /// What the frame met that came last.
+    /// Events of the newest frame besides rules.
     pub fn met(&self) -> Met {
         self.met
     }
 
-    /// Goes on with other rules.
+    /// Switches to another rule set.
     pub fn replace(&mut self, set: Arc<RuleSet>) {
         self.engine.replace(set);
         self.http.asks = self.engine.asks_for_app_events();
     }
 
-    /// A batch of blocks begins.
     pub fn begin_batch(&mut self) {
         self.origins.begin_batch();
     }
 
-    /// Takes a frame. Alerts are records in `cx.out`.
+    /// Inspects a frame. Alert records go to `cx.out`.
     pub fn frame(&mut self, frame: &Descriptor, cx: &mut Context<'_>) -> Verdict {
         (self.met, self.last) = (Met::default(), None);
         let Some(origin) = self.origins.of(cx.rings, frame) else {
@@ -184,7 +183,7 @@ impl Inspector {
         verdict
     }
 
-    /// The frame that comes next is a fragment, whose packet is shown by itself once it is whole.
+    /// Announces that the next frame is a fragment. The reassembled packet is shown by itself.
     pub fn expect_fragment(&mut self, event: Option<FragmentEvent>) {
         self.of_fragment = Some(event);
     }
@@ -208,7 +207,7 @@ impl Inspector {
         if let Some((slot, flow)) = slot.zip(parsed.flow)
             && let Some(connection) = self.flows.get_mut(slot)
         {
-            // A flow that begins with an answer goes to the client.
+            // If the flow begins with an answer, its first packet goes to the client.
             if connection.state.packets == [0; 2] && is_answer(packet.payload, &flow) {
                 connection.flow = flow.reversed();
             }
@@ -223,7 +222,7 @@ impl Inspector {
             if flow.protocol == protocol::UDP {
                 connection.datagram(packet.payload, packet.payload_len, packet.to_server);
             }
-            // What passed it was perhaps a rule of a set before this one.
+            // The rule that passed the flow may belong to an older rule set.
             self.engine.meet(&mut connection.state);
             if connection.state.passed {
                 connection.touched = false;
@@ -246,8 +245,8 @@ impl Inspector {
         verdict
     }
 
-    /// Puts a segment where it belongs, and gives what that completes to its application. Says whose it is, and whether its
-    /// payload is in a stream.
+    /// Adds a segment to its stream, and feeds the bytes it completes to the application. Returns the flow, and whether
+    /// the payload is part of a stream.
     fn segment(
         &mut self,
         flow: &Flow,
@@ -297,7 +296,7 @@ impl Inspector {
                     None => {
                         let mut events = None;
                         if let Some((old, _)) = self.flows.find(flow, scope) {
-                            // What is odd about the beginning of a connection shows beside those before it.
+                            // Events from the start of a connection also depend on earlier attempts.
                             events = self.flows.get_mut(old).and_then(|connection| connection.events.take());
                             self.forget(old, cx);
                         }
@@ -333,12 +332,13 @@ impl Inspector {
             connection.events.get_or_insert_default().segment(&segment, side, options, &mut self.odd);
         }
         self.drain(cx);
-        // Data of a SYN waits for the answer to it. Where its frame is to be judged now, rules look at it where it lies, too.
+        // Data of a SYN waits for the answer. If the frame needs a verdict now, rules also inspect the data in the
+        // packet.
         let waits = self.is_inline && segment.flags.syn();
         (slot, taken.is_ok() && number.is_some() && !waits)
     }
 
-    /// Gives the blocks of streams to their flows.
+    /// Feeds stream blocks to their flows.
     fn drain(&mut self, cx: &mut Context<'_>) {
         let mut blocks = std::mem::take(&mut self.blocks);
         let keep = self.engine.looks_at_streams();
@@ -389,12 +389,12 @@ impl Inspector {
         (self.flows.insert(flow, scope, OTHERS, Box::new(connection)), Way::Forward)
     }
 
-    /// The flow that makes room for others.
+    /// The flow to evict.
     fn least_missed(&self) -> Option<Slot> {
         [OTHERS, ANSWERED, STOPPED].into_iter().find_map(|list| self.flows.oldest(list))
     }
 
-    /// Counts anew what a flow keeps; where all together keep too much, those that were silent longest are forgotten.
+    /// Updates the memory count of a flow. Over the limit, evicts the flows that were idle longest.
     fn settle(&mut self, slot: Slot, cx: &mut Context<'_>) {
         let Some(connection) = self.flows.get_mut(slot) else { return };
         let forgotten = std::mem::take(&mut connection.transactions.forgotten);
@@ -424,7 +424,6 @@ impl Inspector {
         }
     }
 
-    /// Forgets a flow.
     fn forget(&mut self, slot: Slot, cx: &mut Context<'_>) {
         let Some(connection) = self.flows.remove(slot) else { return };
         self.kept_bytes -= connection.charged;
@@ -438,7 +437,7 @@ impl Inspector {
         }
     }
 
-    /// Shows rules what has come of flows that are not the frame's own.
+    /// Inspects flows other than the frame's own that have news.
     fn others(&mut self, own: Slot, cx: &mut Context<'_>) {
         let mut touched = std::mem::take(&mut self.touched);
         for slot in touched.drain(..) {
@@ -460,7 +459,7 @@ impl Inspector {
         self.touched = touched;
     }
 
-    /// Shows rules a packet and what has come of its flow; gives records of alerts.
+    /// Inspects a packet and the news of its flow, and writes alert records.
     fn evaluate(
         &mut self,
         slot: Option<Slot>,
@@ -501,7 +500,7 @@ impl Inspector {
             }
         }
         let client = connection.as_ref().map(|connection| connection.flow);
-        // What has no packet of its own has one that carries nothing.
+        // News without a packet of its own gets an empty packet.
         let bare = |to_server: bool| match own {
             Some(packet) if packet.to_server == to_server => packet,
             _ => Packet {
@@ -527,7 +526,7 @@ impl Inspector {
             let Connection { state, transactions, sides, .. } = &mut **connection;
             let mut changed = std::mem::take(&mut transactions.changed);
             let mut grown = std::mem::take(&mut transactions.grown);
-            // Where all is looked at, the new bytes are among it. Where nothing waits for a verdict, that is soon enough.
+            // A full inspection includes the new bytes. Without blocking, the next full inspection is soon enough.
             grown.retain(|one| *is_inline && !changed.contains(one));
             for (side, to_server) in [(0, true), (1, false)] {
                 let shown = own.is_some_and(|packet| packet.to_server == to_server);
@@ -564,14 +563,14 @@ impl Inspector {
         }
         let whole = own.unwrap_or_else(|| bare(true));
         let tunnels = facts_of(rings, frame, vlans).1;
-        // What a rule says of a flow is kept, while alerts read the flow.
+        // Rules change a copy of the flow's state, because alerts borrow the flow.
         let mut state = connection.as_ref().map(|connection| connection.state.clone());
         let traffic: Vec<String> = state.iter().flat_map(|state| engine.traffic(state)).map(str::to_string).collect();
         let (own_ring, out) = (cx.own, &mut *cx.out);
         let mut count = 0;
         let verdict = engine.finish(&whole, state.as_mut(), |rule, found| {
             let connection = connection.as_deref();
-            // A packet that matched by itself belongs to what goes on.
+            // A packet match belongs to the newest transaction.
             let transaction = connection.and_then(|it| match found.transaction {
                 Some(id) => it.transactions.find(id),
                 None => it.transactions.last(),
@@ -619,12 +618,12 @@ impl Inspector {
         verdict
     }
 
-    /// When something is to be done next.
+    /// When the next timer is due.
     pub fn next_due(&self) -> u64 {
         self.assembler.next_due()
     }
 
-    /// The time has come. Says whether there is more to do.
+    /// Handles timers. Returns whether there is more to do.
     pub fn expire(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
         let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
         let status = self.assembler.expire(enough, cx);
@@ -634,7 +633,7 @@ impl Inspector {
         status
     }
 
-    /// No frame will come any more. Says whether there is more to do.
+    /// Handles the end of the input. Returns whether there is more to do.
     pub fn finish(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
         let given = std::mem::replace(cx.out, std::mem::take(&mut self.blocks));
         let status = self.assembler.finish(enough, cx);
@@ -645,7 +644,7 @@ impl Inspector {
     }
 }
 
-/// What may be odd about a fragment beside others of its packet.
+/// An anomaly of a fragment that depends on other fragments of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FragmentEvent {
     Overlap,
@@ -655,7 +654,7 @@ pub(crate) enum FragmentEvent {
 }
 
 impl FragmentEvent {
-    /// What is odd about the fragment that had this fate.
+    /// The event for a fragment's fate.
     pub fn of(fate: &Fate, decap: &Decap) -> Option<FragmentEvent> {
         match fate {
             Fate::Dropped(decap::NO_UNIT) => Some(FragmentEvent::Length),
@@ -679,7 +678,7 @@ impl FragmentEvent {
     }
 }
 
-/// What is known of a packet from its flow.
+/// Facts about a packet that its flow provides.
 #[derive(Clone, Copy)]
 struct Way3 {
     to_server: bool,
@@ -687,7 +686,7 @@ struct Way3 {
     in_stream: bool,
 }
 
-/// Had both sides spoken before this packet? Of TCP: was the handshake over?
+/// Had both sides sent packets before this one? For TCP: was the handshake complete?
 fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> bool {
     let Some(flags) = parsed.tcp_flags() else {
         return connection.heard[1 - side];
@@ -697,7 +696,7 @@ fn established(connection: &mut Connection, parsed: &Parsed, side: usize) -> boo
         (0, true, false) => 1,
         (0 | 1, true, true) => 2,
         (2, false, true) => 3,
-        // Joined midway.
+        // The capture began midway.
         (0, false, true) => 3,
         (step, ..) => step,
     };

@@ -1,5 +1,5 @@
-//! A mail or a form (RFC 5322, RFC 2045, RFC 2046, RFC 7578): the fields of its head, and what is attached, decoded. Bytes come in
-//! pieces of any length. Parts within parts are taken apart, and mails within mails.
+//! Parses a mail or a form (RFC 5322, RFC 2045, RFC 2046, RFC 7578) into header fields and decoded files. Bytes may
+//! arrive in pieces of any length. Nested parts and nested mails are parsed too.
 
 mod parameter;
 
@@ -9,70 +9,67 @@ use base64::Engine as _;
 pub(super) use parameter::parameter;
 use rules::names::Buffer;
 
-/// Lists of parts within each other that are taken apart.
+/// Most nested multipart levels.
 const BOUNDARIES: usize = 8;
 
-/// Mails within mails that are read.
+/// Most nested mails.
 const DEPTH: u8 = 8;
 
-/// Bytes of a field of a head, or of a line that may be a boundary.
+/// Longest header field, or line that may be a boundary.
 const LINE_BYTES: usize = 16 << 10;
 
-/// What is found.
+/// A result of the parser.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
-    /// A field of the outermost head: its name in small letters, and its value.
+    /// A field of the outermost head: name in lower case, and value.
     Field(&'a [u8], &'a [u8]),
-    /// That head is over.
+    /// The outermost head has ended.
     Head,
-    /// A file begins. None: it has no name.
+    /// A file begins; `None`: it has no name.
     File(Option<&'a [u8]>),
-    /// Bytes of it.
+    /// Bytes of the file.
     Data(&'a [u8]),
-    /// Its end.
+    /// The file ends.
     End,
 }
 
-/// Where findings go.
 type See<'a> = &'a mut dyn FnMut(Found<'_>);
 
-/// A mail or a form under way.
+/// A parser of a mail or form.
 #[derive(Debug, Default)]
 pub(super) struct Mime {
     depth: u8,
-    /// Behind a head.
+    /// The head has ended.
     in_body: bool,
-    /// The outermost head is over, or there is none.
+    /// The outermost head has ended, or there is none.
     is_begun: bool,
-    /// The field under way.
+    /// The current field.
     field: Vec<u8>,
-    /// A line of a head, or one that may be a boundary.
+    /// The current line: of a head, or perhaps a boundary.
     line: Vec<u8>,
-    /// Of a body: the next byte begins a line.
+    /// In a body: the next byte begins a line.
     at_start: bool,
-    /// The end of the line before, which belongs to a boundary where one follows.
+    /// The previous line end. It belongs to the boundary if one follows.
     end: &'static [u8],
     boundaries: Vec<Vec<u8>>,
     part: Part,
 }
 
-/// A part.
 #[derive(Debug, Default)]
 struct Part {
     coding: Coding,
-    /// It is a file.
     is_file: bool,
     name: Option<Vec<u8>>,
-    /// Bytes of the file were given.
+    /// Bytes of the file were reported.
     is_open: bool,
-    /// It is a mail.
+    /// The parser of a part that is a mail.
     mail: Option<Box<Mime>>,
-    /// What a mail with a name says, as far as rules look at files: it is a file where none was found in it.
+    /// The start of a named mail, up to the inspection limit. A mail without files counts as a file itself.
     raw: Vec<u8>,
     has_files: bool,
-    /// A mail is not coded (RFC 2046, 5.2.1). Whether one that says so is coded all the same shows its first line.
+    /// A mail must not be encoded (RFC 2046, 5.2.1). If the head says it is, the first line decides.
     is_doubtful: bool,
-    /// What waits for the rest of its group.
+    /// Bytes of an incomplete group.
     waiting: Vec<u8>,
 }
 
@@ -85,13 +82,12 @@ enum Coding {
 }
 
 impl Mime {
-    /// Parts of a form, with this between them.
+    /// Creates a parser for a form with this boundary.
     pub fn form(boundary: Vec<u8>) -> Mime {
         let boundaries = vec![boundary];
         Mime { in_body: true, is_begun: true, at_start: true, boundaries, ..Mime::default() }
     }
 
-    /// Takes bytes.
     pub fn feed(&mut self, bytes: &[u8], see: See<'_>) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let is_whole = piece.ends_with(b"\n");
@@ -121,7 +117,6 @@ impl Mime {
         }
     }
 
-    /// It is over.
     pub fn end(&mut self, see: See<'_>) {
         let line = std::mem::take(&mut self.line);
         if !self.in_body {
@@ -135,13 +130,13 @@ impl Mime {
         self.end_part(see);
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         let lists = [&self.field, &self.line, &self.part.waiting, &self.part.raw].into_iter().chain(&self.boundaries);
         lists.map(Vec::capacity).sum::<usize>() + self.part.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
     }
 
-    /// Deals with a line that is a boundary; says whether it was one. What begins like one is one (RFC 2046, 5.1.1).
+    /// Handles a boundary line; returns whether it was one. A line that starts with a boundary counts (RFC 2046,
+    /// 5.1.1).
     fn boundary(&mut self, line: &[u8], see: See<'_>) -> bool {
         let Some(name) = line.strip_prefix(b"--") else { return false };
         let known = self.boundaries.iter().enumerate().filter(|(_, known)| name.starts_with(known));
@@ -229,7 +224,7 @@ impl Mime {
         }
     }
 
-    /// Bytes of a body, up to the end of a line at most.
+    /// Handles bytes of a body, at most one line.
     fn body(&mut self, mut bytes: &[u8], see: See<'_>) {
         if std::mem::take(&mut self.part.is_doubtful) && bytes.contains(&b':') {
             self.part.coding = Coding::None;
@@ -290,7 +285,7 @@ impl Part {
         see(Found::Data(bytes));
     }
 
-    /// Notes that there are files in the mail.
+    /// Notes whether the mail contains files.
     fn noting<'a>(&'a mut self, see: See<'a>) -> impl FnMut(Found<'_>) + use<'a> {
         |found| {
             self.has_files |= matches!(found, Found::File(_));
@@ -298,7 +293,7 @@ impl Part {
         }
     }
 
-    /// Other letters than those of base64 are passed over (RFC 2045, 6.8). What was filled up ends, and more may follow.
+    /// Base64 skips other characters (RFC 2045, 6.8). Padding ends a group, and more groups may follow.
     fn base64(&mut self, bytes: &[u8], see: See<'_>) {
         let mut decoded = Vec::new();
         for piece in bytes.split_inclusive(|byte| *byte == b'=') {
@@ -310,7 +305,7 @@ impl Part {
                 .with_decode_allow_trailing_bits(true)
                 .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent);
             let engine = base64::engine::GeneralPurpose::new(&base64::alphabet::STANDARD, loose);
-            // One letter alone is less than a byte.
+            // A single leftover character does not make a byte.
             let whole = if count % 4 == 1 { count - 1 } else { count };
             let _ = engine.decode_vec(&self.waiting[..whole], &mut decoded);
             self.waiting.drain(..count);
@@ -318,7 +313,7 @@ impl Part {
         self.give(&decoded, see);
     }
 
-    /// Quoted-printable (RFC 2045, 6.7). A line that ends with = goes on in the next one.
+    /// Quoted-printable (RFC 2045, 6.7); `=` at the end of a line joins the next one.
     fn quoted(&mut self, bytes: &[u8], see: See<'_>) {
         let bytes = [&std::mem::take(&mut self.waiting)[..], bytes].concat();
         let mut decoded = Vec::with_capacity(bytes.len());
@@ -349,7 +344,7 @@ impl Part {
     }
 }
 
-/// Puts what is found into the transaction that the mail or form is of.
+/// Adds results to the transaction `id`.
 pub(super) fn put(found: &Found<'_>, id: u64, to: &mut Transactions) {
     match found {
         Found::Field(name, value) => {

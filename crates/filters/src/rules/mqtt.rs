@@ -1,12 +1,12 @@
-//! MQTT for rules (versions 3.1 to 5). A transaction is a packet with those that answer it: CONNECT with CONNACK, PUBLISH with
-//! what confirms it, SUBSCRIBE and UNSUBSCRIBE with their answers; any other packet is one by itself.
+//! MQTT for rules (versions 3.1 to 5). A transaction is a packet with its answers: CONNECT with CONNACK, PUBLISH with
+//! its confirmations, SUBSCRIBE and UNSUBSCRIBE with theirs. Any other packet is a transaction by itself.
 
 use super::transactions::Transactions;
 use rules::names::{App, Buffer, Number};
 
-/// Bytes of one side that wait for the rest of a packet.
+/// Most bytes kept of an incomplete packet.
 const WAITING_BYTES: usize = 256 << 10;
-/// Packets that wait for an answer.
+/// Most packets that may wait for an answer.
 const WAITING_PACKETS: usize = 32;
 
 const CONNECT: u8 = 1;
@@ -19,14 +19,14 @@ const UNSUBSCRIBE: u8 = 10;
 const UNSUBACK: u8 = 11;
 const DISCONNECT: u8 = 14;
 
-/// A connection: what waits on either side.
+/// A connection, with the incomplete packet of each side.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     waiting: [Vec<u8>; 2],
     version: u8,
-    /// Packets that wait for an answer: what they are, their identifier, who sent them, and their transaction.
+    /// Packets waiting for an answer: type, identifier, side that sent it, transaction.
     asked: Vec<(u8, u16, bool, u64)>,
-    /// Both sides have said who they are.
+    /// A CONNACK answered a CONNECT.
     connected: bool,
 }
 
@@ -46,7 +46,7 @@ impl Stream {
         self.waiting[usize::from(!to_server)] = waiting;
     }
 
-    /// What a packet asks for, and what it answers: kinds and identifier.
+    /// Returns the identifier of a packet, and the packet type that it answers.
     fn place(&self, first: u8, body: &[u8]) -> (Option<u16>, Option<u8>) {
         let number = |at: usize| body.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]));
         match first >> 4 {
@@ -62,7 +62,6 @@ impl Stream {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         self.waiting.iter().map(Vec::capacity).sum()
     }
@@ -72,11 +71,11 @@ impl Stream {
         let (number, answers) = self.place(first, body);
         let number = number.unwrap_or(0);
         let at = self.asked.iter().position(|asked| {
-            // The parts of a delivery come from either side.
+            // Both sides send parts of a delivery.
             Some(asked.0) == answers && asked.1 == number && (asked.2 != to_server || kind == 6)
         });
         let known = at.map(|at| self.asked[at].3).filter(|id| to.find(*id).is_some());
-        // PUBREC and PUBREL leave a delivery open.
+        // PUBREC and PUBREL do not end a delivery.
         if let Some(at) = at.filter(|_| !matches!(kind, 5 | 6)) {
             self.asked.remove(at);
         }
@@ -146,7 +145,7 @@ impl Stream {
                 None => is_malformed = true,
             },
             4..=UNSUBACK if body.len() < 2 => is_malformed = true,
-            // Nothing behind the header of the end means that all is well.
+            // A DISCONNECT without a body means success.
             DISCONNECT => {
                 one.put_number(Number::MQTT_REASON_CODE, to_server, body.first().copied().unwrap_or(0).into());
             }
@@ -163,19 +162,19 @@ impl Stream {
     }
 }
 
-/// Does a connection begin with this? The packet that connects names the protocol.
+/// Is it a CONNECT packet that names the protocol?
 pub(super) fn is_connect(bytes: &[u8]) -> bool {
     packet(bytes).is_some_and(|(first, body, _)| {
         first == 0x10 && text(body).is_some_and(|(name, _)| name == b"MQTT" || name == b"MQIsdp")
     })
 }
 
-/// Does a server's side begin with this? The answer to the packet that connects.
+/// Is it a CONNACK packet?
 pub(super) fn is_answer(bytes: &[u8]) -> bool {
     packet(bytes).is_some_and(|(first, body, _)| first == 0x20 && matches!(body, [0 | 1, ..]))
 }
 
-/// A number in groups of seven bits, and what is behind it.
+/// Reads a variable-length integer; returns it, and the bytes behind it.
 fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let mut value = 0;
     for (at, byte) in bytes.iter().enumerate().take(4) {
@@ -187,14 +186,14 @@ fn variable(bytes: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// The first byte of a packet, what is behind its length, and where it ends.
+/// Reads a packet; returns its first byte, its body, and its total length.
 fn packet(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
     let (length, rest) = variable(bytes.get(1..)?)?;
     let body = rest.get(..length)?;
     Some((bytes[0], body, bytes.len() - rest.len() + length))
 }
 
-/// A text behind its length, and what is behind it.
+/// Reads a length and a text; returns the text, and the bytes behind it.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
     rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))

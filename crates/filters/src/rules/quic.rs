@@ -1,5 +1,5 @@
-//! QUIC for rules: each packet that begins a connection is a transaction, with the fields of the client's hello. Google's
-//! QUIC has the hello in the open; in the IETF's it is decrypted with keys that stand in the packets.
+//! QUIC for rules: each Initial packet is a transaction, with the fields of the ClientHello. Google's QUIC sends the
+//! hello in plain text. IETF QUIC encrypts it with keys derived from the packet.
 
 use super::transactions::Transactions;
 use crate::parts::fingerprint::{append_ja4, append_md5};
@@ -12,26 +12,24 @@ use packet::tls::{ClientHello, HELLO_LIMIT};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 
-/// A flow.
 #[derive(Default)]
 pub(super) struct Flow {
-    /// The keys of either side, once the client's first packet came.
+    /// The keys of both sides, once the client's first packet arrived.
     keys: Option<[Keys; 2]>,
-    /// By side: its hello came, or will not come.
+    /// By side: the hello is complete, or was given up.
     done: [bool; 2],
-    /// The client's hello from its start, and pieces behind bytes that have not come.
+    /// The contiguous start of the hello; `pieces` has parts behind a gap.
     hello: Vec<u8>,
     pieces: Vec<(usize, Vec<u8>)>,
     frames: Vec<u8>,
 }
 
-/// Does a datagram begin with a packet that names its version?
+/// Does the datagram begin with a packet that names its version?
 pub(super) fn begins(payload: &[u8]) -> bool {
     Initial::parse(payload).is_some() || Long::parse(payload).is_some()
 }
 
 impl Flow {
-    /// Takes a datagram.
     pub fn feed(&mut self, payload: &[u8], to_server: bool, to: &mut Transactions) {
         let side = usize::from(!to_server);
         if let Some(long) = Long::parse(payload) {
@@ -48,7 +46,7 @@ impl Flow {
     fn initial(&mut self, initial: &Initial<'_>, to_server: bool, to: &mut Transactions) {
         let side = usize::from(!to_server);
         let mut is_decrypted = self.decrypt(initial, side);
-        // The first packet, or one behind a Retry.
+        // The first packet, or the first after a Retry.
         if !is_decrypted && to_server {
             let keys = |side| Keys::of(initial.version, initial.target, side);
             self.keys = keys(Side::Client).zip(keys(Side::Server)).map(|(client, server)| [client, server]);
@@ -78,7 +76,7 @@ impl Flow {
         keys.as_ref().is_some_and(|keys| keys[side].decrypt(initial, frames))
     }
 
-    /// Puts the pieces in `frames` to the hello; says no where that is too much.
+    /// Joins the pieces in `frames` with the hello; returns false if they exceed a limit.
     fn gather(&mut self) -> bool {
         for (offset, bytes) in Crypto::new(&self.frames) {
             let fits = offset.saturating_add(bytes.len() as u64) <= HELLO_LIMIT as u64;
@@ -87,7 +85,7 @@ impl Flow {
             }
             self.pieces.push((offset as usize, bytes.to_vec()));
         }
-        // Each turn takes a piece away.
+        // Each iteration removes a piece.
         while let Some(at) = self.pieces.iter().position(|piece| piece.0 <= self.hello.len()) {
             let (offset, piece) = self.pieces.swap_remove(at);
             self.hello.extend_from_slice(piece.get(self.hello.len() - offset..).unwrap_or_default());
@@ -95,7 +93,7 @@ impl Flow {
         true
     }
 
-    /// Puts what the hello says, where it is whole.
+    /// Adds the fields of the hello if it is complete.
     fn put(&mut self, one: &mut Transaction) {
         let Some((&[kind, high, middle, low], body)) = self.hello.split_first_chunk() else { return };
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
@@ -121,7 +119,7 @@ impl Flow {
     }
 }
 
-/// A packet of Google's QUIC, with the fingerprint of its client: its version and the names of all values.
+/// Handles a packet of Google's QUIC. The fingerprint of the client is its version and the names of all values.
 fn google(long: &Long<'_>, to_server: bool, to: &mut Transactions) {
     let one = to.begin(App::Quic);
     one.complete = [true; 2];
@@ -158,7 +156,7 @@ mod tests {
         [&[6, 0x40, offset as u8, 0x40, bytes.len() as u8][..], bytes].concat()
     }
 
-    /// A hello in two packets, the second one first.
+    /// A hello in two packets, in reverse order.
     #[test]
     fn a_hello() {
         let prefixed = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes()[..], bytes].concat();

@@ -1,4 +1,4 @@
-//! Rules that are loaded again when their file changes: by a thread of its own, so that no frame waits for it.
+//! Reloads rules when their file changes. A separate thread loads them, so that no frame waits.
 
 use super::inspector::Inspector;
 use filter::prelude::*;
@@ -9,24 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-/// How often the file is looked at. It is loaded when two looks found it the same.
+/// How often the thread checks the file. It loads the file once two checks found the same state.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What was loaded last and not taken yet; an error says why it could not be.
+/// The newest rule set that the filter has not taken; an error says why loading failed.
 type Slot = Mutex<Option<Result<RuleSet, String>>>;
 
-/// Where the thread puts what it loaded. The thread ends when this is gone.
+/// Receives reloaded rules. Dropping it ends the thread.
 pub(crate) struct Reloaded {
     slot: Arc<Slot>,
-    /// `None`: it ended before its time, which was said.
+    /// `None`: the thread ended early, which was reported.
     thread: Option<JoinHandle<()>>,
 }
 
-/// What tells two states of a file apart.
+/// Identifies a state of the file: modification time, size, inode.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Reloaded {
-    /// Watches the file that the parameter `key` names, from what it is now.
+    /// Starts to watch the file that the parameter `key` names.
     pub fn new(key: &'static str, params: &Params) -> Result<Reloaded, ParamError> {
         let slot = Arc::new(Slot::default());
         let (weak, params) = (Arc::downgrade(&slot), params.clone());
@@ -50,13 +50,12 @@ impl Reloaded {
         Ok(Reloaded { slot, thread: Some(thread.map_err(failed)?) })
     }
 
-    /// What was loaded since the last call. Does not wait: what is being put there comes the next time.
+    /// Takes the newest rule set. Never waits: a set being stored is taken by the next call.
     fn take(&self) -> Option<Result<RuleSet, String>> {
         self.slot.try_lock().ok()?.take()
     }
 
-    /// Has the filter of this name go on with rules that were loaded meanwhile, and says so. `left_out`: the rules left out of them,
-    /// until it was said.
+    /// Applies and reports reloaded rules. `left_out`: number of rules left out, until it is reported.
     pub fn apply(&mut self, name: &str, inspector: &mut Inspector, left_out: &mut usize, cx: &mut Context<'_>) {
         match self.take() {
             None => {}
@@ -94,7 +93,7 @@ mod tests {
     use crate::parts::origin::Origins;
     use testkit::Chain;
 
-    /// A filter whose watching thread has ended before its time.
+    /// A filter whose watching thread ended early.
     static KIND: Kind = Kind::new("orphan", "watches no more", |params, _| {
         let set = RuleSet::read("", &rules::Options::default()).unwrap_or_else(|_| unreachable!());
         let thread = Some(std::thread::spawn(|| ()));

@@ -1,13 +1,13 @@
-//! The opening of remote desktops by RFB (RFC 6143) for rules: how the client shows who it is, and what the desktop is called.
-//! One transaction for each connection.
+//! The handshake of RFB (RFC 6143, remote desktops) for rules: authentication, and the name of the desktop. One
+//! transaction per connection.
 
 use super::transactions::Transactions;
 use rules::names::{App, Buffer, Number};
 
-/// Bytes of one side that wait for the rest of a message.
+/// Most bytes kept of an incomplete message.
 const WAITING_BYTES: usize = 4096;
 
-/// What comes next from the server.
+/// The server message that comes next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     #[default]
@@ -19,13 +19,12 @@ enum Step {
     Over,
 }
 
-/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     step: Step,
     server: Vec<u8>,
     client: Vec<u8>,
-    /// Minor version of the client: below 7 the server chooses.
+    /// The client's minor version: below 7 the server chooses the security type.
     minor: u8,
     kind: Option<u8>,
 }
@@ -53,12 +52,11 @@ impl Stream {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         self.server.capacity() + self.client.capacity()
     }
 
-    /// Takes one message of the server; says whether there may be another.
+    /// Handles one server message; returns whether another may follow.
     fn advance(&mut self, to: &mut Transactions) -> bool {
         let (used, next) = match self.step {
             Step::Version if self.server.len() >= 12 => (12, Step::Security),
@@ -101,7 +99,7 @@ impl Stream {
                 let Some(result) = self.server.get(3) else { return false };
                 let one = to.only(App::Rfb);
                 let id = one.id;
-                // Results behind these three are not known.
+                // Results above 2 are unknown; all are stored as 3.
                 one.put_number(Number::RFB_SECRESULT, false, u64::from(*result).min(3));
                 if *result > 2 {
                     one.events.push(("rfb.unknown_security_result", false));

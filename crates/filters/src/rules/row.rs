@@ -1,4 +1,4 @@
-//! The record of an alert, under the names that Suricata's EVE has.
+//! The alert record, with the field names of Suricata's EVE.
 
 mod objects;
 #[cfg(test)]
@@ -87,19 +87,19 @@ pub(crate) static SCHEMA: Schema = Schema::new(
     ],
 );
 
-/// What the writer of a rule says of it.
+/// The `metadata` of a rule.
 static METADATA: Schema =
     Schema::map("metadata", &[Field::new("key", FieldType::Text), Field::new("values", FieldType::Rows(&NAME))]);
 
-/// Bytes for people: a packet, and what a rule looked at.
+/// The bytes that an alert shows to people.
 #[derive(Clone, Copy)]
 pub(super) struct Seen<'a> {
-    /// The frame; empty where there is none.
+    /// The frame; empty: none.
     pub frame: &'a [u8],
     pub payload: &'a [u8],
 }
 
-/// What the record of an alert is made of.
+/// The data for an alert record.
 pub(super) struct Alert<'a> {
     pub rule: &'a Rule,
     pub found: &'a Found,
@@ -111,15 +111,14 @@ pub(super) struct Alert<'a> {
     pub parsed: Option<&'a Parsed>,
     pub connection: Option<&'a Connection>,
     pub transaction: Option<&'a Transaction>,
-    /// What a rule drops does not pass.
+    /// Dropped packets are really blocked.
     pub is_inline: bool,
-    /// What rules said of the flow: `id/NAME`, `label/NAME`.
+    /// Traffic types that rules assigned to the flow: `id/NAME`, `label/NAME`.
     pub traffic: &'a [String],
-    /// None: the request does not want it.
+    /// `None`: the request did not ask for it.
     pub seen: Option<Seen<'a>>,
 }
 
-/// Writes the record.
 pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     let Alert { rule, found, .. } = alert;
     row.begin();
@@ -128,7 +127,7 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
         let number = flow_number(&connection.flow, connection.state.start, alert.vlans, alert.tunnels);
         row.number("flow_id", number);
     }
-    // A packet in a tunnel has the tags of its own frame, or those of an outer one.
+    // A tunnelled packet has the VLAN tags of its own frame, or else of an outer one.
     let outer = alert.tunnels.into_iter().flat_map(Tunnels::layers).map(|layer| layer.vlans);
     if let Some(vlans) = [alert.vlans].into_iter().chain(outer).find(|vlans| vlans.count() > 0) {
         set_vlans(row, vlans);
@@ -218,7 +217,6 @@ pub(super) fn write(row: &mut RowWriter, alert: &Alert<'_>) {
     }
 }
 
-/// Sets the verdict of all rules on the packet.
 fn set_verdict(verdict: &mut RowWriter, alert: &Alert<'_>) {
     let action = match alert.found.verdict {
         Verdict::Pass if alert.rule.action == Action::Pass => "pass",
@@ -239,14 +237,14 @@ fn set_verdict(verdict: &mut RowWriter, alert: &Alert<'_>) {
     }
 }
 
-/// Sets `tunnel`: the outermost packet.
+/// Sets `tunnel` to the outermost packet.
 fn set_tunnel(row: &mut RowWriter, tunnels: &Tunnels, inner: Option<Flow>) {
     let mut layers = tunnels.layers().filter(|layer| layer.addresses.is_some());
     let Some(outer) = layers.next() else { return };
     let next = layers.next();
     let Some((source, target)) = outer.addresses else { return };
     row.address("tunnel.src_ip", source).address("tunnel.dest_ip", target);
-    // What the outermost packet carries is the next one.
+    // The next layer is the payload of the outermost packet.
     let inside = next.and_then(|layer| layer.addresses).map(|(source, _)| source).or(inner.map(|flow| flow.source));
     let name = match outer.kind {
         Tunnel::Ip if inside.is_some_and(|address| address.is_ipv6()) => "IPv6",
@@ -261,7 +259,7 @@ fn set_tunnel(row: &mut RowWriter, tunnels: &Tunnels, inner: Option<Flow>) {
     row.text("tunnel.pkt_src", "wire/pcap");
 }
 
-/// Where a packet in this tunnel comes from.
+/// The `pkt_src` value of a packet from this tunnel.
 fn out_of(layer: &Layer) -> &'static str {
     match layer.kind {
         Tunnel::Gre | Tunnel::Erspan | Tunnel::Pptp => "gre tunnel",

@@ -1,4 +1,4 @@
-//! SIP for rules: each message is a transaction of its own side.
+//! SIP for rules: each message is a transaction of the side that sent it.
 
 use super::application::Says;
 use super::transactions::Transactions;
@@ -6,7 +6,6 @@ use base::limits::SIP_HEAD_BYTES;
 use packet::sip::{Head, Start, head, may_begin};
 use rules::names::{App, Buffer};
 
-/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     sides: [Side; 2],
@@ -14,11 +13,11 @@ pub(super) struct Stream {
 
 #[derive(Debug, Default)]
 struct Side {
-    /// The head under way.
+    /// The current head.
     head: Vec<u8>,
-    /// Where in it the line under way begins.
+    /// Offset of the current line in the head.
     line: usize,
-    /// Bytes of a body that are to come.
+    /// Body bytes still to come.
     body_left: usize,
 }
 
@@ -38,14 +37,13 @@ impl Stream {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         self.sides.iter().map(|side| side.head.capacity()).sum()
     }
 }
 
 impl Side {
-    /// Takes bytes up to the end of a line. A head is complete with an empty line; of a long one what there was room for is read.
+    /// Takes bytes up to a line end. An empty line completes the head; a head that is too long is cut.
     fn add(&mut self, part: &[u8], to_server: bool, to: &mut Transactions) {
         let room = SIP_HEAD_BYTES - self.head.len();
         self.head.extend_from_slice(&part[..part.len().min(room)]);
@@ -69,7 +67,7 @@ impl Side {
     }
 }
 
-/// Do these bytes begin with a message? Of a first line without an end what is asked for shows it.
+/// Do the bytes begin with a SIP message? In an incomplete first line the request target decides.
 pub(super) fn begins(bytes: &[u8]) -> Says {
     if bytes.contains(&b'\n') {
         return if head(bytes).is_some() { Says::Is(App::Sip) } else { Says::No };
@@ -86,7 +84,6 @@ pub(super) fn begins(bytes: &[u8]) -> Says {
     }
 }
 
-/// Takes a datagram.
 pub(super) fn datagram(bytes: &[u8], to_server: bool, to: &mut Transactions) {
     if let Some(head) = head(bytes) {
         message(&head, to_server, to);
@@ -130,7 +127,7 @@ fn message(head: &Head<'_>, to_server: bool, to: &mut Transactions) {
 mod tests {
     use super::*;
 
-    /// The URIs and receivers that rules see of a stream.
+    /// Checks the URIs and receivers that rules see.
     fn check(stream: &[u8], expected: &[&str]) {
         for size in [1, 5, stream.len()] {
             let (mut reader, mut to) = (Stream::default(), Transactions::default());

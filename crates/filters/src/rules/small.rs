@@ -1,4 +1,4 @@
-//! Protocols of datagrams of which rules look at a few fields: SNMP, NTP, TFTP, IKE.
+//! Protocols of which rules test only a few fields: SNMP, NTP, TFTP, IKE, Kerberos, DHCP.
 
 use super::transactions::Transactions;
 use crate::parts::json_text;
@@ -6,13 +6,13 @@ use packet::der::{Der, tag};
 use packet::ike::{Message, kind};
 use rules::names::{App, Buffer, Number};
 
-/// Is it a message of SNMP: a sequence that begins with a version?
+/// Is it an SNMP message: a sequence that begins with a version?
 pub(super) fn is_snmp(payload: &[u8]) -> bool {
     let version = Der(payload).expect(tag::SEQUENCE).and_then(|inner| Der(inner).expect(tag::INTEGER));
     matches!(version, Some([0 | 1 | 3]))
 }
 
-/// A message of SNMP (RFC 1157, RFC 3416, RFC 3412).
+/// Handles an SNMP message (RFC 1157, RFC 3416, RFC 3412).
 pub(super) fn snmp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let mut message = Der(Der(payload).expect(tag::SEQUENCE).unwrap_or_default());
     let Some(&[version]) = message.expect(tag::INTEGER) else { return };
@@ -21,7 +21,7 @@ pub(super) fn snmp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     one.complete = [true; 2];
     one.put_number(Number::SNMP_VERSION, to_server, if version == 3 { 3 } else { u64::from(version) + 1 });
     let pdu = if version == 3 {
-        // Data of all, then security, a string of DER: engine, boots, time, user.
+        // Global data, then the security parameters, a DER string: engine, boots, time, user.
         let security = message.nth(1).and_then(|(_, security)| Der(security).next());
         if let Some((_, user)) = security.and_then(|(_, parameters)| Der(parameters).nth(3)) {
             one.put_copy(Buffer::SNMP_USM, to_server, user);
@@ -43,7 +43,7 @@ pub(super) fn snmp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     to.change(id, to_server);
 }
 
-/// A message of NTP (RFC 5905).
+/// Handles an NTP message (RFC 5905).
 pub(super) fn ntp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     if payload.len() < 48 {
         return;
@@ -58,7 +58,6 @@ pub(super) fn ntp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     to.change(id, to_server);
 }
 
-/// A message of IKE.
 pub(super) fn ike(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some(message) = Message::parse(payload) else { return };
     let one = to.begin(App::Ike);
@@ -69,14 +68,14 @@ pub(super) fn ike(payload: &[u8], to_server: bool, to: &mut Transactions) {
         json_text::hex(&mut digits, bytes);
         digits
     };
-    // Each side is asked by its own number.
+    // Rules test each side by its own SPI.
     match to_server {
         true => one.put_copy(Buffer::IKE_INIT_SPI, true, &hex(&message.initiator)),
         false => one.put_copy(Buffer::IKE_RESP_SPI, false, &hex(&message.responder)),
     }
     one.put_number(Number::IKE_EXCHTYPE, to_server, message.exchange.into());
     for (kind, contents) in message.payloads {
-        // Of version 2 a group and two bytes stand before the value (RFC 7296, 3.4).
+        // In version 2 a group and two bytes precede the value (RFC 7296, 3.4).
         let value = contents.get(4..).filter(|_| message.version == 2).unwrap_or(contents);
         if kind::VENDOR.contains(&kind) && to_server {
             one.put_copy(Buffer::IKE_VENDOR, to_server, &hex(contents));
@@ -87,7 +86,7 @@ pub(super) fn ike(payload: &[u8], to_server: bool, to: &mut Transactions) {
             one.put_copy(Buffer::IKE_NONCE_PAYLOAD, to_server, contents);
             one.put_number(Number::IKE_NONCE_PAYLOAD_LENGTH, to_server, contents.len() as u64);
         } else if kind::NOTIFY.contains(&kind) {
-            // In version 1 a domain stands first (RFC 2408, 3.14).
+            // In version 1 a domain comes first (RFC 2408, 3.14).
             let at = if message.version == 1 { 6 } else { 2 };
             if let Some([high, low]) = contents.get(at..).and_then(|rest| rest.first_chunk()).copied() {
                 one.put_number(Number::IKE_NOTIFY_TYPE, to_server, u16::from_be_bytes([high, low]).into());
@@ -97,12 +96,12 @@ pub(super) fn ike(payload: &[u8], to_server: bool, to: &mut Transactions) {
     to.change(id, to_server);
 }
 
-/// A request of TFTP (RFC 1350): to read or to write, a name, a mode.
+/// Is it a TFTP request (RFC 1350): read or write, a name, a mode?
 pub(super) fn is_tftp(payload: &[u8]) -> bool {
     matches!(payload, [0, 1 | 2, rest @ ..] if rest.iter().filter(|byte| **byte == 0).count() >= 2)
 }
 
-/// The first message of TFTP; the others go to another port.
+/// Handles the first TFTP message; later ones use another port.
 pub(super) fn tftp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let one = to.begin(App::Tftp);
     let id = one.id;
@@ -111,20 +110,20 @@ pub(super) fn tftp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     to.change(id, to_server);
 }
 
-/// A message of Kerberos 5 (RFC 4120), whose tag says what it is.
+/// Is it a Kerberos 5 message (RFC 4120)? Its tag is the message type.
 pub(super) fn is_krb5(payload: &[u8]) -> bool {
     Der(payload).next().is_some_and(|(tag, inner)| matches!(tag, 0x6a..=0x6f | 0x7e) && inner.first() == Some(&0x30))
 }
 
-/// The same, of which the end is still to come.
+/// Is it the start of a Kerberos 5 message?
 pub(super) fn begins_krb5(bytes: &[u8]) -> bool {
     matches!(bytes, [0x6a..=0x6f | 0x7e, 0x81..=0x83, ..])
 }
 
-/// Bytes of one side that wait for the rest of a message.
+/// Most bytes kept of an incomplete message.
 const WAITING_BYTES: usize = 64 << 10;
 
-/// Kerberos over TCP, where messages stand behind their lengths: what waits on either side.
+/// Kerberos over TCP: each message follows its length. Keeps the incomplete message of each side.
 #[derive(Debug, Default)]
 pub(super) struct Krb5 {
     waiting: [Vec<u8>; 2],
@@ -146,13 +145,11 @@ impl Krb5 {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         self.waiting.iter().map(Vec::capacity).sum()
     }
 }
 
-/// Takes a message.
 pub(super) fn krb5(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some((tag, _)) = Der(payload).next().filter(|_| is_krb5(payload)) else { return };
     let one = to.begin(App::Krb5);
@@ -162,7 +159,7 @@ pub(super) fn krb5(payload: &[u8], to_server: bool, to: &mut Transactions) {
     to.change(id, to_server);
 }
 
-/// A message of DHCP (RFC 2131): its times.
+/// Handles a DHCP message (RFC 2131): its lease times.
 pub(super) fn dhcp(payload: &[u8], to_server: bool, to: &mut Transactions) {
     let Some(mut options) = payload.get(240..) else { return };
     let one = to.begin(App::Dhcp);

@@ -1,5 +1,5 @@
-//! SMB for rules: a transaction for each request with its response, one for each file that is read or written, and those of
-//! DCE/RPC for what goes through pipes.
+//! SMB for rules: a transaction for each request with its response, and one for each file read or written. DCE/RPC in
+//! pipes has its own transactions.
 
 use super::dcerpc::Calls;
 use super::transactions::Transactions;
@@ -7,34 +7,32 @@ use base::limits::RULES_BODY_BYTES;
 use packet::smb::{Body, File, Header, PENDING, PREFIX_BYTES, prefix};
 use rules::names::{App, Buffer, Number};
 
-/// Bytes of a message that are kept: data as far as rules see it, and what stands before it.
+/// Most bytes kept of a message: file data that rules inspect, and the headers.
 const MESSAGE_BYTES: usize = RULES_BODY_BYTES + (4 << 10);
-/// Shares, files that are open, and requests without a response, of one connection, each.
+/// Most shares, open files, and pending requests of one connection, each.
 const KEPT: usize = 64;
 
-/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     sides: [Side; 2],
-    /// Shares whose contents are pipes.
+    /// Shares of pipes.
     pipes: Vec<u32>,
     files: Vec<(File, Open)>,
     asked: Vec<Asked>,
 }
 
-/// One direction.
 #[derive(Debug, Default)]
 struct Side {
     bytes: Vec<u8>,
-    /// Bytes of a message that are passed over.
+    /// Message bytes left to skip.
     skip: usize,
     lost: bool,
 }
 
-/// What is open.
+/// An open file or pipe.
 #[derive(Debug)]
 enum Open {
-    /// A file of this name, its transaction, and by side where the bytes end that came.
+    /// A file: name, transaction, and by side the end of the bytes seen.
     File {
         name: Vec<u8>,
         transaction: Option<u64>,
@@ -43,20 +41,21 @@ enum Open {
     Pipe(Box<Calls>),
 }
 
-/// A request whose response is to come.
+/// A request waiting for its response.
 #[derive(Debug)]
 struct Asked {
     version: u8,
     command: u16,
     message: u64,
     transaction: Option<u64>,
-    /// The file that it is about, and a place in it.
+    /// The file, and an offset in it.
     file: Option<(File, u64)>,
-    /// What is to be opened, or the share that is wanted.
+    /// The name to open, or the share.
     name: Vec<u8>,
 }
 
-/// Does a stream begin with a message? `has_names`: on its port clients may ask for a name first (RFC 1002, 4.3.2).
+/// Does a stream begin with an SMB message? `has_names`: clients may send a NetBIOS session request first (RFC 1002,
+/// 4.3.2).
 pub(super) fn begins_stream(bytes: &[u8], has_names: bool) -> super::application::Says {
     use super::application::Says;
     if has_names && bytes.first() == Some(&0x81) {
@@ -118,7 +117,7 @@ impl Connection {
             + self.asked.iter().map(|asked| asked.name.capacity()).sum::<usize>()
     }
 
-    /// Messages behind one prefix: those of version 2 may be chained.
+    /// Handles the messages behind one length prefix: version 2 may chain them.
     fn messages(&mut self, mut message: &[u8], to_server: bool, to: &mut Transactions) {
         while let Some(header) = Header::parse(message) {
             let next = header.next;
@@ -142,7 +141,7 @@ impl Connection {
 
     fn request(&mut self, header: &Header, body: Body<'_>, to: &mut Transactions) {
         let (mut file, mut name) = (None, Vec::new());
-        // What goes through a pipe, and what is written to a file, has a transaction of its own.
+        // Pipe data and file writes have their own transactions.
         let has_own = match body {
             Body::Write { file, offset, data } => {
                 self.bytes(file, Some(offset), data, true, to);
@@ -186,11 +185,11 @@ impl Connection {
         let is_pending = header.version == 2 && header.status == PENDING;
         let known = |asked: &Asked| {
             let same = (asked.version, asked.message) == (header.version, header.message);
-            // Version 1 may be answered by version 2, where the client offered both.
+            // Version 2 may answer a version 1 negotiation, if the client offered both.
             same || header.command == 0 && header.version == 2 && (asked.version, asked.command) == (1, 0x72)
         };
         let mut bodies = bodies.iter();
-        // Commands that were chained in a request are chained in its response.
+        // Responses are chained as their requests were.
         while let Some(at) = self.asked.iter().position(known) {
             let Some(body) = bodies.next() else { return };
             if is_pending {
@@ -218,7 +217,7 @@ impl Connection {
                     self.pipes.drain(..self.pipes.len().saturating_sub(KEPT - 1));
                     self.pipes.push(header.tree);
                 }
-                // Only now it is clear what the name is of.
+                // Only the response tells a pipe from a share.
                 if let Some(one) = asked.transaction.and_then(|id| to.get(id)) {
                     let buffer = if is_pipe { Buffer::SMB_NAMED_PIPE } else { Buffer::SMB_SHARE };
                     one.put_copy(buffer, true, &asked.name);
@@ -247,12 +246,12 @@ impl Connection {
         }
     }
 
-    /// Bytes of a file, or through a pipe.
+    /// Handles bytes of a file or a pipe.
     fn bytes(&mut self, file: File, offset: Option<u64>, data: &[u8], to_server: bool, to: &mut Transactions) {
         let at = match self.files.iter().position(|open| open.0 == file) {
             Some(at) => at,
             None => {
-                // It was opened before, or its opening is not known yet: what goes through pipes shows itself.
+                // The open request is unknown or unanswered: DCE/RPC messages reveal a pipe.
                 let open = match packet::dcerpc::Header::parse(data) {
                     Some(_) => Open::Pipe(Box::new(Calls::new(App::Smb))),
                     None => Open::File { name: Vec::new(), transaction: None, ends: [0; 2] },
@@ -283,7 +282,7 @@ impl Connection {
                 if known > 0
                     && let Some(one) = to.get(id)
                 {
-                    // It is about the file, whichever side goes on.
+                    // The event is about the file, so either side may show it.
                     one.events.extend([("smb.file_overlap", true), ("smb.file_overlap", false)]);
                 }
                 to.given_up += u64::from(offset > *end && *end > 0);
@@ -304,7 +303,7 @@ impl Connection {
     }
 }
 
-/// A text as UTF-8.
+/// Converts a text to UTF-8.
 fn plain(text: &[u8], is_unicode: bool) -> Vec<u8> {
     if !is_unicode {
         return text.to_vec();
@@ -344,7 +343,7 @@ mod tests {
             say(&message(3, 1, true, &[16, 0, 2, 0]), false, &mut to);
             let share = to.last().unwrap();
             assert_eq!(share.first(Buffer::SMB_NAMED_PIPE, true), Some(&b"ab"[..]));
-            // Another share, which has files.
+            // Another share, with files.
             say(&tree, true, &mut to);
             say(&message(3, 1, true, &[16, 0, 1, 0]), false, &mut to);
             say(&message(5, 2, false, &name), true, &mut to);

@@ -1,7 +1,7 @@
-//! SMTP for rules: a transaction for each mail, with its sender, its receivers, its head and its attached files.
+//! SMTP for rules: a transaction for each mail, with its sender, recipients, head and attachments.
 //!
-//! A mail begins with DATA, or comes in chunks (BDAT), if the server wants it. Rules see it at once. Until the server has said so,
-//! a copy is kept: what a server has refused are commands, and is read again as such.
+//! Rules see a mail (DATA) or a chunk (BDAT) at once, before the server accepts it. Until the server replies, the
+//! reader keeps a copy: if the server refuses the mail, the bytes are commands and are parsed again as such.
 
 use super::mime::{self, Mime};
 use super::transactions::Transactions;
@@ -13,17 +13,17 @@ use packet::reply;
 use packet::smtp::{Command, command};
 use rules::names::{App, Buffer};
 
-/// Bytes of a mail that are kept until the server wants it.
+/// Most bytes of a mail kept until the server replies.
 const HELD_BYTES: usize = 64 << 10;
 
-/// Bytes of a command and of a line of a reply at most, without the line's end (RFC 5321, 4.5.3.1).
+/// Longest command and reply line, without the line end (RFC 5321, 4.5.3.1).
 const COMMAND_BYTES: usize = 510;
 const REPLY_BYTES: usize = 510;
 
-/// The content type of a handshake record, which TLS begins with.
+/// The TLS record type of a handshake, the first byte of TLS.
 const HANDSHAKE: u8 = 22;
 
-/// Verbs that the parser takes for [`Command::Other`], or that may stand there with arguments it cannot read.
+/// Verbs that the parser reads as [`Command::Other`], or may if it cannot read their arguments.
 const OTHER_VERBS: [&[u8]; 18] = [
     b"ATRN",
     b"AUTH",
@@ -45,7 +45,6 @@ const OTHER_VERBS: [&[u8]; 18] = [
     b"XFORWARD",
 ];
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Stream {
     lines: [TextLines; 2],
@@ -53,47 +52,46 @@ pub(super) struct Stream {
     helo: Vec<u8>,
     current: Option<u64>,
     phase: Phase,
-    /// The mail under way.
     mail: Option<Box<Mime>>,
-    /// Commands whose reply has not come.
+    /// Commands without a reply so far.
     waiting: u32,
-    /// The server has not said whether it wants the mail.
+    /// The mail that the server has not accepted or refused yet.
     asked: Option<Asked>,
-    /// A reply came: the first one may be a greeting, which no command asks for.
+    /// A reply was seen. Only the first one may be a greeting.
     is_greeted: bool,
-    /// Replies up to that to STARTTLS, with it.
+    /// Replies up to and including that to STARTTLS.
     tls_in: Option<u32>,
-    /// The server has agreed to TLS.
+    /// The server accepted STARTTLS.
     tls_may_come: bool,
-    /// The server has agreed to TLS, and the client's first bytes behind that were no TLS. The reader of this field clears it.
+    /// After an accepted STARTTLS the client's first bytes were not TLS. The code that reads this field clears it.
     pub is_no_tls: bool,
-    /// The transaction of a chunk that has just ended: the next line has to be a command.
+    /// The transaction of a chunk that just ended: a command must follow.
     behind_chunk: Option<u64>,
-    /// Commands of the client may be missing: a reply without a command says nothing.
+    /// Client commands may be missing, so an unexpected reply is no anomaly.
     are_commands_missing: bool,
 }
 
-/// What a mail was announced by.
+/// A mail or chunk announced to the server.
 #[derive(Debug)]
 struct Asked {
-    /// Replies up to the one that decides, with it.
+    /// Replies up to and including the one that decides.
     replies: u32,
     is_chunk: bool,
-    /// What has come behind the announcement.
+    /// Bytes behind the announcement.
     held: Vec<u8>,
 }
 
-/// What the client sends.
+/// The state of the client's side.
 #[derive(Clone, Copy, Debug, Default)]
 enum Phase {
-    /// Lines with commands.
+    /// Command lines.
     #[default]
     Commands,
-    /// A mail up to a line with a dot.
+    /// A mail, up to a line with a dot.
     Data(Dots),
-    /// Bytes of a mail.
+    /// A chunk of a mail.
     Chunk { bytes_left: u64, is_last: bool },
-    /// What is encrypted.
+    /// Encrypted bytes.
     Over,
 }
 
@@ -119,7 +117,7 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Takes bytes of a side, before which `gap` bytes are missing.
+    /// Takes bytes of a side; `gap` bytes before them are missing.
     pub fn feed(&mut self, bytes: &[u8], to_server: bool, gap: u32, to: &mut Transactions) {
         if gap > 0 {
             self.gap(to_server, gap);
@@ -127,7 +125,6 @@ impl Stream {
         if to_server { self.client(bytes, to) } else { self.server(bytes, to) }
     }
 
-    /// The stream ends.
     pub fn end(&mut self, to: &mut Transactions) {
         self.end_mail(to);
         if let Some(id) = self.current.take() {
@@ -135,7 +132,6 @@ impl Stream {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         let held = self.asked.as_ref().map_or(0, |asked| asked.held.capacity());
         self.carried.bytes() + self.helo.len() + held + self.mail.as_ref().map_or(0, |mail| mail.kept_bytes())
@@ -196,7 +192,7 @@ impl Stream {
                     self.give(body, to);
                     if is_over {
                         self.end_chunk(is_last, to);
-                        // The chunk ended in a gap, and what follows may be the middle of a line.
+                        // The chunk ended in a gap, so the next bytes may start within a line.
                         self.behind_chunk.take_if(|_| len == 0);
                     }
                 }
@@ -237,19 +233,19 @@ impl Stream {
                 }
             }
             let Some(asked) = &mut self.asked else { continue };
-            // Only a mail that may come is answered so: replies before it are not waited for.
+            // 354 always answers DATA: do not wait for earlier replies.
             asked.replies = if code == 354 { 0 } else { asked.replies.saturating_sub(1) };
             if asked.replies > 0 {
                 continue;
             }
             let Some(Asked { is_chunk, held, .. }) = self.asked.take() else { continue };
-            // A chunk comes wanted or not, unless the server does not know the command.
+            // Refusing a chunk does not stop it, unless the server does not know BDAT.
             let is_refused = if is_chunk { matches!(code, 500..=502) } else { code >= 400 };
             if is_refused {
                 if !is_chunk {
                     self.odd("smtp.data_command_rejected", false, to);
                 }
-                // What did not fit into the copy may have been commands as well.
+                // Bytes beyond the copy may have been commands too.
                 self.are_commands_missing |= held.len() >= HELD_BYTES;
                 (self.mail, self.phase, self.waiting, self.behind_chunk) = (None, Phase::Commands, 0, None);
                 self.lines[0].clear(&mut self.carried);
@@ -258,12 +254,12 @@ impl Stream {
         }
     }
 
-    /// A line of the client; `rest` stands behind it.
+    /// Handles a client line; `rest` follows it.
     fn command(&mut self, line: &[u8], rest: &[u8], to: &mut Transactions) {
         self.waiting = self.waiting.saturating_add(1);
         let behind_chunk = self.behind_chunk.take();
         if let Some(chunk) = behind_chunk.filter(|_| !is_command(line)) {
-            // The chunk's mail may be over, and its transaction shown and forgotten.
+            // The chunk's mail may be complete, and its transaction shown and dropped.
             let id = if to.find(chunk).is_some() { chunk } else { self.transaction(to) };
             put_event("smtp.bdat_chunk_len_exceeded", true, id, to);
         }
@@ -277,7 +273,7 @@ impl Stream {
                 self.transaction(to);
             }
             Command::MailFrom(path) => {
-                // A mail begins a transaction, unless the greeting has just begun it.
+                // A mail begins a transaction, unless the greeting has just begun one.
                 let one = self.current.and_then(|id| to.get(id));
                 if one.is_some_and(|one| one.first(Buffer::SMTP_MAIL_FROM, true).is_some()) {
                     self.current = None;
@@ -345,7 +341,7 @@ impl Stream {
         }
     }
 
-    /// Says that something is odd, once for each mail.
+    /// Adds an event, once per mail and side.
     fn odd(&mut self, event: &'static str, to_server: bool, to: &mut Transactions) {
         let id = self.transaction(to);
         put_event(event, to_server, id, to);
@@ -367,7 +363,7 @@ impl Stream {
     }
 }
 
-/// Adds an event to a transaction that does not have it.
+/// Adds an event, unless the transaction has it already.
 fn put_event(event: &'static str, to_server: bool, id: u64, to: &mut Transactions) {
     if let Some(one) = to.get(id)
         && !one.events.contains(&(event, to_server))
@@ -377,7 +373,7 @@ fn put_event(event: &'static str, to_server: bool, id: u64, to: &mut Transaction
     }
 }
 
-/// Does the line begin with a verb of SMTP?
+/// Does the line begin with an SMTP verb?
 fn is_command(line: &[u8]) -> bool {
     let verb = line.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
     command(line) != Command::Other || OTHER_VERBS.iter().any(|other| verb.eq_ignore_ascii_case(other))
@@ -387,7 +383,7 @@ fn is_command(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// What comes of it when the client (`C`) and the server (`S`) say these lines, each in pieces of this size.
+    /// Runs a dialogue of client (`C`) and server (`S`) lines, cut into pieces of `size` bytes.
     fn talk(said: &[&str], size: usize) -> (Stream, Transactions) {
         let (mut stream, mut to) = (Stream::default(), Transactions::default());
         for text in said {
@@ -400,7 +396,6 @@ mod tests {
         (stream, to)
     }
 
-    /// The buffers that rules see.
     fn run(said: &[&str], size: usize) -> Vec<String> {
         let (_, to) = talk(said, size);
         let mut found = Vec::new();
@@ -418,7 +413,7 @@ mod tests {
         }
     }
 
-    /// The events of all mails, without `smtp.`, each with the number of its transaction.
+    /// Checks the events of all mails, without `smtp.`, each with its transaction's number.
     fn check_events(said: &[&str], expected: &[(u64, &str)]) {
         for size in [1, 3, 1000] {
             let (_, to) = talk(said, size);
@@ -436,11 +431,11 @@ mod tests {
         let said =
             ["S220 x\n", "CHELO me\n", "S250 x\n", "CMAIL FROM:<a>\nDATA\n", "S250 x\n354 x\n", MAIL, "S250 x\n"];
         check(&said, &["<a>", "s", "n", "evil\r\n", "<next>"]);
-        // A client may not wait, and of one side alone nothing is known.
+        // The client may not wait for replies, or the server's side may be missing.
         check(&["CHELO me\nMAIL FROM:<a>\nDATA\n", MAIL], &["<a>", "s", "n", "evil\r\n", "<next>"]);
     }
 
-    /// What a server has refused are commands.
+    /// Bytes behind a refused DATA are commands.
     #[test]
     fn what_is_refused_hides_no_command() {
         check(
@@ -448,14 +443,14 @@ mod tests {
             &["<a>", "<b>"],
         );
         check(&["CHELO me\nBDAT 900000\n", "S250 x\n500 x\n", "CMAIL FROM:<a>\n"], &["<a>"]);
-        // A chunk is not wanted, and comes all the same.
+        // The server refuses a chunk that arrives all the same.
         check(&["CHELO me\nBDAT 17\n", "S250 x\n503 x\n", "CMAIL FROM:<no>\r\nMAIL FROM:<a>\n"], &["<a>"]);
-        // Another refusal came before.
+        // An earlier command was refused.
         let said = ["CHELO me\nRCPT TO:<b>\nDATA\n", "S250 x\n550 x\n", MAIL, "S354 x\n"];
         check(&said, &["s", "n", "evil\r\n", "<next>"]);
     }
 
-    /// TLS comes where the server agrees to it, and the client begins with it.
+    /// TLS begins only if the server accepts it and the client's bytes are TLS.
     #[test]
     fn what_only_says_that_it_is_encrypted_is_read() {
         let after = "CMAIL FROM:<a>\n";
@@ -478,12 +473,11 @@ mod tests {
         check(&["S250 x\n250 x\n"], &[(0, "unable_to_match_reply_with_request")]);
         check(&["CNOOP\n", "Swhat\n999 x\n250 x\n"], &[(0, "invalid_reply")]);
         check(&["CSTARTTLS\n", "S454 x\n"], &[(0, "tls_rejected")]);
-        // What is encrypted has no lines.
+        // Encrypted bytes have no lines.
         check(&["CSTARTTLS\n", "S220 x\n", "C\x16\n\n", "S\x16\n\n"], &[]);
-        // A second mail.
         let said = ["S250 x\n", "CMAIL FROM:<a>\nMAIL FROM:<b>\n", "S250 x\n250 x\n250 x\n"];
         check(&said, &[(0, "unable_to_match_reply_with_request"), (1, "unable_to_match_reply_with_request")]);
-        // The first reply is no greeting, and may be for a command.
+        // The first reply is not a greeting, and may answer a command.
         check_events(&["CNOOP\n", "S250 x\n"], &[(0, "no_server_welcome_message")]);
         check_events(&["S554 x\n"], &[(0, "no_server_welcome_message")]);
         check_events(&["S220-x\n220 x\n", "CNOOP\n", "S250 x\n"], &[]);
@@ -493,14 +487,14 @@ mod tests {
     fn behind_a_chunk_stands_a_command() {
         let start = ["S220 x\n", "CEHLO me\n", "S250 x\n"];
         let check = |said: &str, expected: &[(u64, &str)]| check_events(&[&start[..], &[said]].concat(), expected);
-        // As in the pcap smtp-rset.
+        // As in the capture smtp-rset.
         check("CMAIL FROM:<a>\nBDAT 11 LAST\nMessage 1\nRSET\nMAIL FROM:<a>\nBDAT 13 LAST\nMessage Two\nquit\n", &[]);
         check("CMAIL FROM:<a>\nBDAT 0\nBDAT 3\nabcBDAT 0 LAST\nNOOP x\n", &[]);
         check("CMAIL FROM:<a>\nBDAT 3 LAST\nabcdef\nghi\n", &[(0, "bdat_chunk_len_exceeded")]);
         check("CMAIL FROM:<a>\nBDAT 3\nabc\nBDAT 0 LAST\n", &[(0, "bdat_chunk_len_exceeded")]);
     }
 
-    /// Only behind STARTTLS and its reply is TLS missed.
+    /// The event needs both STARTTLS and an accepting reply.
     #[test]
     fn a_client_that_goes_on_without_tls() {
         let said = |reply, first| {
@@ -513,7 +507,7 @@ mod tests {
         assert!(!said("S220 x\n", "S220 x\n"));
     }
 
-    /// Of what is missing nothing is said.
+    /// Gaps cause no events.
     #[test]
     fn gaps_are_not_odd() {
         let (mut stream, mut to) = (Stream::default(), Transactions::default());

@@ -1,4 +1,4 @@
-//! SSH for rules: the banners, and fingerprints of what both sides offer (HASSH). One transaction for each connection.
+//! SSH for rules: banners, and fingerprints of the offered algorithms (HASSH). One transaction per connection.
 
 use super::transactions::Transactions;
 use crate::parts::fingerprint::append_md5;
@@ -6,20 +6,19 @@ use packet::ssh::{IDENTIFICATION_LIMIT, Offer, PACKET_LIMIT, Stop, identificatio
 use rules::Transaction;
 use rules::names::{App, Buffer};
 
-/// Bytes of one side that are kept until its offer is there.
+/// Most bytes kept of a side until its offer is complete.
 const KEPT_BYTES: usize = IDENTIFICATION_LIMIT + PACKET_LIMIT + 4;
 
-/// Bytes of a banner at most (RFC 4253, 4.2). Longer ones are read, and said to be long.
+/// Longest banner without an event (RFC 4253, 4.2).
 const BANNER_BYTES: usize = 255;
 
-/// Bytes of a record that rules look at, at most.
+/// Longest record that rules inspect.
 const RECORD_BYTES: usize = 64 << 10;
 
-/// Kinds of records (RFC 4250, 4.1.2).
+/// Message numbers (RFC 4250, 4.1.2).
 const KEXINIT: u8 = 20;
 const NEWKEYS: u8 = 21;
 
-/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     sides: [Side; 2],
@@ -28,13 +27,13 @@ pub(super) struct Stream {
 #[derive(Debug, Default)]
 struct Side {
     bytes: Vec<u8>,
-    /// Bytes of them that are needed at least to read on.
+    /// Bytes needed before parsing can continue.
     need: usize,
-    /// Where what is behind the banner begins, once that was read.
+    /// The offset behind the banner, once the banner was read.
     greeted: Option<usize>,
     done: bool,
-    /// Bytes behind the banner that are no whole record yet, where rules look at records; `None` behind the last of them that is
-    /// not encrypted.
+    /// Bytes of an incomplete record, if rules inspect records. `None`: the next record is encrypted, or rules do not
+    /// inspect them.
     records: Option<Vec<u8>>,
 }
 
@@ -63,7 +62,6 @@ impl Stream {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         let side = |side: &Side| side.bytes.capacity() + side.records.as_ref().map_or(0, Vec::capacity);
         self.sides.iter().map(side).sum()
@@ -71,7 +69,7 @@ impl Stream {
 }
 
 impl Side {
-    /// Takes a piece and reads what comes next; says whether there is anything new.
+    /// Takes a piece and continues parsing; returns whether there is news.
     fn read(&mut self, piece: &[u8], to_server: bool, frames: bool, one: &mut Transaction) -> bool {
         let had = self.bytes.len();
         self.bytes.extend_from_slice(&piece[..piece.len().min(KEPT_BYTES - had)]);
@@ -80,7 +78,7 @@ impl Side {
             let all = self.bytes.len();
             changed = self.read_banner(to_server, one);
             if frames && let Some(at) = self.greeted {
-                // The banner ends in this piece, of which the bytes that are kept may be a part.
+                // The banner ends in this piece. `self.bytes` may have kept only part of the piece.
                 let end = all - self.bytes.len() + at - had;
                 self.records = Some(Vec::new());
                 self.put_records(&piece[end..], to_server, one);
@@ -92,10 +90,10 @@ impl Side {
         self.read_offer(to_server, one) || changed
     }
 
-    /// Reads the banner, and drops the lines before it; says whether there is anything new.
+    /// Reads the banner and drops the lines before it; returns whether there is news.
     fn read_banner(&mut self, to_server: bool, one: &mut Transaction) -> bool {
         let (mut from, mut changed) = (0, false);
-        // Any number of lines may stand before the banner (RFC 4253, 4.2).
+        // Any number of lines may precede the banner (RFC 4253, 4.2).
         while let Some(end) = memchr::memchr(b'\n', &self.bytes[from..]) {
             let rest = &self.bytes[from..];
             if end > BANNER_BYTES {
@@ -121,12 +119,12 @@ impl Side {
         changed
     }
 
-    /// Reads what the side offers; says whether there is anything new.
+    /// Reads the offer of a side; returns whether there is news.
     fn read_offer(&mut self, to_server: bool, one: &mut Transaction) -> bool {
         let kind_at = self.greeted.map(|at| at + 5);
         match opening(&self.bytes) {
             Err(Stop::Incomplete { need }) => match kind_at.map(|at| (at, self.bytes.get(at))) {
-                // What the record is shows before the rest of it is there.
+                // The message number decides before the rest arrives.
                 Some((_, Some(kind))) if *kind != KEXINIT => {}
                 Some((at, None)) => {
                     self.need = need.min(at + 1);
@@ -153,7 +151,7 @@ impl Side {
                     self.done = true;
                     return true;
                 }
-                // Other versions have other records.
+                // Other versions use other records.
                 if !protocol.starts_with(b"2") && protocol != b"1.99" {
                     self.done = true;
                     return false;
@@ -165,12 +163,12 @@ impl Side {
         true
     }
 
-    /// Puts records that these bytes complete; says whether there are any.
+    /// Adds completed records; returns whether there are any.
     fn put_records(&mut self, bytes: &[u8], to_server: bool, one: &mut Transaction) -> bool {
         let Some(waiting) = &mut self.records else { return false };
         waiting.extend_from_slice(bytes);
         let (mut used, mut is_last) = (0, false);
-        // A record has its length, how much fills it up, and what it is (RFC 4253, 6).
+        // A record begins with its length, padding length, and message number (RFC 4253, 6).
         while let Some(&[a, b, c, d, _, kind]) = waiting[used..].first_chunk()
             && !is_last
         {
@@ -181,7 +179,7 @@ impl Side {
             one.put_copy(Buffer::FRAME_SSH_DATA, to_server, &record[6..]);
             one.put_copy(Buffer::FRAME_SSH_PDU, to_server, record);
             used += record.len();
-            // Behind new keys records are encrypted.
+            // Records behind NEWKEYS are encrypted.
             is_last |= kind == NEWKEYS;
         }
         waiting.drain(..used);
@@ -207,7 +205,7 @@ fn put_offer(offer: &Offer<'_>, to_server: bool, one: &mut Transaction) {
     one.put_copy(digest, to_server, &hash);
 }
 
-/// Puts an event, once for each side.
+/// Adds an event, once per side.
 fn put_event(one: &mut Transaction, event: &'static str, to_server: bool) {
     if !one.events.contains(&(event, to_server)) {
         one.events.push((event, to_server));
@@ -264,7 +262,7 @@ mod tests {
 
     #[test]
     fn records_until_they_are_encrypted() {
-        // The first is longer than what is kept until an offer is there.
+        // The first record is longer than the bytes kept for an offer.
         let long = [&(KEPT_BYTES as u32 + 2).to_be_bytes()[..], b"\0\x1e", &vec![b'x'; KEPT_BYTES]].concat();
         let stream = [b"Hi\r\nSSH-2.0-a\r\n", &long[..], b"\0\0\0\x02\0\x15\0\0\0\x04\0\x15ab"].concat();
         for size in [1, 1000, stream.len()] {

@@ -1,16 +1,35 @@
-//! What is odd about the segments of one TCP connection (RFC 9293, 3.10), under the names that `stream-event` has for it: a step
-//! that does not belong to the phase which the connection is in, numbers beyond what the other side offered, data that comes
-//! again. It judges and counts nothing: what becomes of a segment is said by `tcp`'s assembler.
+//! Anomalies in the segments of a TCP connection (RFC 9293, 3.10), named as in `stream-event`: segments that do not fit
+//! the phase, numbers outside the window, retransmissions. The module only reports them; the assembler of `tcp` decides
+//! about segments.
 
 use super::decode::Events;
 use crate::tcp::segment::Segment;
 use packet::tcp::is_after;
 
-/// SYNs that differ, and answers to them, before there are too many.
+/// Most different SYNs, and answers to them, before a flood event.
 const SYNS: usize = 10;
 const ANSWERS: usize = 5;
 
-/// Where a connection stands. Side 0 is the client.
+/// The phase of a connection. Side 0 is the client; the closing phases are named from the server's view.
+///
+/// | From | Segment | To |
+/// |---|---|---|
+/// | `New`, `Closed` | SYN | `SynSent` |
+/// | `New`, `Closed` | SYN with ACK: the SYN was missed | `SynReceived` |
+/// | `New` | any other without FIN: the capture began midway | `Established` |
+/// | `SynSent` | SYN with ACK that answers a SYN | `SynReceived` |
+/// | `SynSent` | next number of a SYN's sender: both sides sent a SYN, or the answer was not captured | `Established` |
+/// | `SynReceived` | fitting ACK of the client | `Established` |
+/// | `Established` | FIN of the client, of the server | `CloseWait`, `FinWait1` |
+/// | `CloseWait` | FIN of the server | `LastAck` |
+/// | `LastAck` | ACK of that FIN | `Closed` |
+/// | `FinWait1` | ACK of that FIN | `FinWait2` |
+/// | `FinWait1` | FIN of the client, with or without that ACK | `TimeWait`, `Closing` |
+/// | `FinWait2`; `Closing` | FIN of the client; ACK of the server's FIN | `TimeWait` |
+/// | any closing phase | SYN of the client with a new number: reused ports | `SynSent` |
+/// | any but `New` | RST with fitting numbers and no signature | `Closed` |
+///
+/// A segment that does not fit causes an event and no move: its receiver may ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]
@@ -18,10 +37,8 @@ enum Phase {
     SynSent,
     SynReceived,
     Established,
-    /// The client has closed, and then the server.
     CloseWait,
     LastAck,
-    /// The server has closed; it was acknowledged.
     FinWait1,
     FinWait2,
     Closing,
@@ -29,47 +46,45 @@ enum Phase {
     Closed,
 }
 
-/// What is known of the numbers of one side.
+/// The sequence numbers of one side.
 #[derive(Clone, Copy, Debug, Default)]
 struct Side {
-    /// Its first number, where its SYN was seen.
+    /// Initial sequence number, if the SYN was seen.
     first: Option<u32>,
-    /// Behind the last number that it used.
+    /// Behind the highest number used.
     next: u32,
-    /// Acknowledged by the other side.
+    /// Highest number that the other side acknowledged.
     acked: u32,
-    /// Bytes that it takes, scaled.
+    /// Receive window, scaled.
     window: u32,
     scale: u8,
-    /// Its scale is known, or it has none.
+    /// Its window scale is known, or known to be unused.
     is_scaled: bool,
     stamp: Option<u32>,
-    /// `next` is known, perhaps from the other side alone.
+    /// `next` is known, perhaps only from the other side's ACKs.
     heard: bool,
-    /// A segment of it was seen.
+    /// A segment of this side was seen.
     spoke: bool,
-    /// It sent a reset that may be forged.
+    /// It sent an RST that may be forged.
     reset: bool,
 }
 
-/// The events of one connection.
 #[derive(Debug, Default)]
 pub(super) struct TcpEvents {
     phase: Phase,
     sides: [Side; 2],
-    /// First numbers of SYNs that wait for an answer.
+    /// Initial numbers of unanswered SYNs.
     syns: Vec<u32>,
     answers: Vec<u32>,
-    /// Bytes of payload of the SYN.
+    /// Payload bytes of the SYN.
     syn_bytes: u32,
-    /// Both sides sent a SYN.
     is_simultaneous: bool,
-    /// Data was acknowledged behind the handshake.
+    /// Data behind the handshake was acknowledged.
     is_confirmed: bool,
 }
 
-/// The names of what may be odd in a phase: a segment out of the window, a FIN out of it, a wrong acknowledgment, the same of a
-/// FIN, and what lies before the last acknowledgment.
+/// Events of one phase: segment outside the window, FIN outside the window, wrong ACK, wrong ACK with FIN, segment
+/// before the last ACK.
 struct Names {
     window: &'static str,
     fin: &'static str,
@@ -102,7 +117,7 @@ impl Phase {
 }
 
 impl TcpEvents {
-    /// Takes a segment of a side, and adds what is odd about it. `options`: those of its header.
+    /// Handles a segment of a side and adds its events. `options`: the TCP options.
     pub fn segment(&mut self, segment: &Segment, side: usize, options: &[u8], to: &mut Events) {
         let flags = segment.flags;
         if flags.syn() && flags.fin() {
@@ -124,7 +139,7 @@ impl TcpEvents {
         }
     }
 
-    /// The one that seemed to be the client is the server.
+    /// Swaps the sides: the assumed client is the server.
     pub fn turn(&mut self) {
         self.sides.swap(0, 1);
     }
@@ -141,7 +156,7 @@ impl TcpEvents {
         if segment.flags.ack() && !answers {
             return to.add("rst_invalid_ack");
         }
-        // Receivers without the key take no such reset (RFC 2385, RFC 5925); those with it may, or may not.
+        // A receiver without the key ignores a signed RST (RFC 2385, RFC 5925). A receiver with the key may accept it.
         if is_signed(options) {
             self.sides[side].reset = true;
         } else {
@@ -184,7 +199,7 @@ impl TcpEvents {
             Phase::Established if side == 1 => to.add("est_syn_toclient"),
             Phase::Established if self.sides[side].first.is_some() && !is_same => to.add("est_syn_resend_diff_seq"),
             Phase::Established => to.add("est_syn_resend"),
-            // Its ports are used again.
+            // The client reuses its ports.
             _ if !is_same && side == 0 => {
                 self.syns.clear();
                 self.begin(segment, side);
@@ -198,7 +213,7 @@ impl TcpEvents {
         let own = self.sides[side];
         let other = self.sides[1 - side];
         match self.phase {
-            // Joined at the answer.
+            // The capture began at the answer.
             Phase::New | Phase::Closed => {
                 *self = TcpEvents { phase: Phase::SynReceived, ..TcpEvents::default() };
                 self.sides[side] = Side::of_syn(segment);
@@ -232,7 +247,7 @@ impl TcpEvents {
                 (client.first, client.next) = (Some(first), segment.acknowledgment);
                 client.acked = segment.acknowledgment;
                 if !scale {
-                    // Both scale their windows, or neither does (RFC 7323, 2.2).
+                    // Window scaling needs both sides (RFC 7323, 2.2).
                     self.sides.iter_mut().for_each(|side| side.scale = 0);
                 }
                 self.sides.iter_mut().for_each(|side| side.is_scaled = true);
@@ -290,7 +305,7 @@ impl TcpEvents {
                 }
                 self.phase = Phase::Established;
             }
-            // The other direction takes another way.
+            // The other direction is not captured.
             Phase::SynSent if self.sides[side].first.is_some() => {
                 let next = self.sides[side].next;
                 if segment.sequence != next && segment.sequence != next.wrapping_add(self.syn_bytes) {
@@ -299,9 +314,9 @@ impl TcpEvents {
                 self.phase = Phase::Established;
             }
             Phase::SynSent => return,
-            // The SYN was not seen, and perhaps nothing of its side is.
+            // The SYN was missed, and perhaps the whole side is.
             Phase::SynReceived if self.sides[0].first.is_none() => self.phase = Phase::Established,
-            // Data of a SYN may be answered at once (RFC 7413, 4.2).
+            // The server may answer the SYN's data at once (RFC 7413, 4.2).
             Phase::SynReceived if side == 1 && !self.is_simultaneous && self.syn_bytes > 0 => {}
             Phase::SynReceived if side == 1 && !self.is_simultaneous => {
                 to.add(if segment.span > 0 { "3whs_ack_data_inject" } else { "3whs_ack_in_wrong_dir" });
@@ -311,7 +326,7 @@ impl TcpEvents {
                 let is_next = segment.sequence == own.next;
                 let is_near = segment.sequence.wrapping_sub(own.next) <= other.window;
                 let answers = !flags.ack() || !other.heard || segment.acknowledgment == other.next || {
-                    // The server has spoken before.
+                    // The server has sent more than this ACK covers.
                     !is_after(segment.acknowledgment, other.next) && is_after(segment.acknowledgment, other.acked)
                 };
                 match (is_next || is_near, answers) {
@@ -331,7 +346,7 @@ impl TcpEvents {
         }
     }
 
-    /// A segment of a connection that is open, or is being closed.
+    /// Handles a segment of an open or closing connection.
     fn within(&mut self, segment: &Segment, side: usize, names: &Names, to: &mut Events) {
         let flags = segment.flags;
         let [own, other] = [self.sides[side], self.sides[1 - side]];
@@ -341,7 +356,7 @@ impl TcpEvents {
         {
             return to.add("pkt_invalid_timestamp");
         }
-        // What is not known for sure may be as large as it gets.
+        // An unknown window counts as large as possible.
         let window = |of: &Side| if of.is_scaled && of.spoke { of.window } else { u32::MAX / 4 };
         if flags.ack() && other.spoke {
             let most = other.next.max_after(other.acked.wrapping_add(window(&own)));
@@ -355,7 +370,7 @@ impl TcpEvents {
             if is_after(end, most) {
                 return to.add(if flags.fin() { names.fin } else { names.window });
             }
-            // One byte before the next is a probe that keeps a connection alive (RFC 9293, 3.8.4).
+            // One byte below `next` is a keep-alive probe (RFC 9293, 3.8.4).
             let is_probe = segment.span <= 1 && segment.sequence.wrapping_add(1) == own.next;
             if segment.span > 0 && !is_probe && !is_after(end, own.next) {
                 to.add("pkt_retransmission");
@@ -382,7 +397,7 @@ impl TcpEvents {
         self.close(segment, side);
     }
 
-    /// Takes over the numbers of a segment.
+    /// Updates both sides' numbers from a segment.
     fn learn(&mut self, segment: &Segment, side: usize) {
         let flags = segment.flags;
         let end = segment.sequence.wrapping_add(segment.span).wrapping_add(u32::from(flags.fin()));
@@ -407,10 +422,10 @@ impl TcpEvents {
         }
     }
 
-    /// Goes on to the next phase.
+    /// Moves to the next closing phase.
     fn close(&mut self, segment: &Segment, side: usize) {
         let flags = segment.flags;
-        // A FIN of the other side is acknowledged.
+        // The segment's ACK covers the other side's FIN.
         let acknowledges = flags.ack() && self.sides[1 - side].acked == self.sides[1 - side].next;
         self.phase = match (self.phase, side, flags.fin()) {
             (Phase::Established, 0, true) => Phase::CloseWait,
@@ -440,7 +455,7 @@ impl Side {
             next,
             acked: next,
             window: segment.window.into(),
-            // RFC 7323, 2.3: no more than 14.
+            // The largest shift is 14 (RFC 7323, 2.3).
             scale: segment.shift.unwrap_or(0).min(14),
             is_scaled: segment.shift.is_some(),
             stamp: segment.stamp.map(|stamp| stamp.value),
@@ -451,7 +466,7 @@ impl Side {
     }
 }
 
-/// The later of two numbers.
+/// The later of two sequence numbers.
 trait After {
     fn max_after(self, other: Self) -> Self;
 }
@@ -462,7 +477,7 @@ impl After for u32 {
     }
 }
 
-/// Is there a signature among the options (RFC 2385, RFC 5925)?
+/// Do the options include a signature (RFC 2385, RFC 5925)?
 fn is_signed(mut options: &[u8]) -> bool {
     loop {
         match *options {
@@ -484,7 +499,7 @@ mod tests {
     use packet::tcp::Flags;
     use std::net::{IpAddr, Ipv4Addr};
 
-    /// Flags as tcpdump writes them, sequence number, acknowledgment, bytes of payload.
+    /// Flags as in tcpdump, sequence number, ACK number, payload length.
     fn segment(flags: &str, sequence: u32, acknowledgment: u32, span: u32) -> Segment {
         let bit = |letter: char| match letter {
             'S' => Flags::SYN.0,
@@ -514,7 +529,7 @@ mod tests {
 
     type Step = (usize, &'static str, u32, u32, u32);
 
-    /// A client that begins at 99, a server that begins at 499, and what comes then; the events of the last segment.
+    /// Runs the handshake (client from 99, server from 499) and `steps`; returns the events of the last segment.
     fn behind_handshake(steps: &[Step]) -> Vec<&'static str> {
         let handshake = [(0, "S", 99, 0, 0), (1, "S.", 499, 100, 0), (0, ".", 100, 500, 0)];
         after(&[&handshake, steps].concat())

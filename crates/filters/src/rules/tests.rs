@@ -1,4 +1,4 @@
-//! Rules over frames, through the engine.
+//! Rules over frames, through the whole filter.
 
 use super::*;
 use testkit::frames::real_and_damaged;
@@ -14,13 +14,13 @@ fn run(rules: &str, frames: &[Vec<u8>]) -> Outcome {
     Chain::frames(1, &frames).then(&KIND, &[("file", file.to_str().unwrap())]).run()
 }
 
-/// Numbers of the rules that alerted, in order.
+/// Returns the sids that alerted, in order.
 fn alerts(outcome: &Outcome) -> Vec<u64> {
     let sid = |bytes: &[u8]| Row::new(&row::SCHEMA, bytes).unwrap().number("alert.signature_id").unwrap();
     outcome.blocks.iter().map(|block| sid(&block.bytes)).collect()
 }
 
-/// A connection whose client says these pieces.
+/// The frames of a client that sends these pieces.
 fn connection(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut frames = vec![
         tcp(CLIENT, SERVER, 99, 0, flag::SYN, b""),
@@ -41,7 +41,7 @@ fn contents_lie_across_segments() {
     assert_eq!(alerts(&run(rule, &connection(&[b"ev", b"il", b" tw", b"in"]))), [1]);
     assert_eq!(alerts(&run(rule, &connection(&[b"evil twin evil"]))), [1]);
     assert!(alerts(&run(rule, &connection(&[b"evil", b"twin"]))).is_empty());
-    // A segment that comes early is looked at in its turn.
+    // An early segment is inspected in its turn.
     let mut frames = connection(&[b"evil ", b"twin"]);
     frames.swap(3, 4);
     assert_eq!(alerts(&run(rule, &frames)), [1]);
@@ -106,7 +106,7 @@ fn a_body_is_one_though_the_other_side_speaks_between() {
     assert_eq!(alerts(&run(rule, &frames)), [1]);
 }
 
-/// A greeting that is longer than what is looked at hides no protocol, and neither does one of many lines.
+/// A greeting that is longer than the detector keeps, or has many lines, must not hide the protocol.
 #[test]
 fn a_long_greeting_hides_no_protocol() {
     let rule = "alert ftp any any -> any any (flow:to_server; content:\"secret\"; sid:1;)";
@@ -118,7 +118,7 @@ fn a_long_greeting_hides_no_protocol() {
     assert_eq!(alerts(&run(rule, &frames)), [1]);
 }
 
-/// An IPv4 packet in Ethernet that is a fragment: its place in units of eight bytes, whether more follow.
+/// Builds an IPv4 fragment in Ethernet. `at`: offset in units of 8 bytes; `more`: more fragments follow.
 fn fragment(at: u16, more: bool, payload: &[u8]) -> Vec<u8> {
     let mut frame = testkit::packets::ipv4(CLIENT.0, SERVER.0, 17, payload);
     let start = frame.len() - payload.len() - 20;
@@ -202,7 +202,7 @@ fn sides_that_do_not_speak_the_same() {
     assert_eq!(alerts(&run(rules, &frames)), [4]);
 }
 
-/// The sources of this folder without their tests, joined.
+/// Concatenates the source files of this folder without their tests.
 fn sources(folder: &std::path::Path) -> String {
     let mut all = String::new();
     for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -216,7 +216,7 @@ fn sources(folder: &std::path::Path) -> String {
     all
 }
 
-/// A rule about an event that nothing raises would never match, and an event that no rule may ask for is raised in vain.
+/// A rule on an event that is never raised could never match. An event that rules may not name is raised in vain.
 #[test]
 fn events_that_rules_may_ask_for_are_raised() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rules");
@@ -240,7 +240,7 @@ fn events_that_rules_may_ask_for_are_raised() {
     }
 }
 
-/// Every event at once, over whatever comes.
+/// All events at once, over real and damaged frames.
 #[test]
 fn all_events_over_whatever_comes() {
     let mut rules = String::new();
@@ -260,14 +260,14 @@ fn all_events_over_whatever_comes() {
     assert!(found.len() >= 15, "{found:?}");
 }
 
-/// A byte that is no UTF-8 would become three others, which no packet has.
+/// Lossy decoding would turn one byte into three that no packet contains.
 #[test]
 fn a_byte_that_is_no_text_is_refused_with_its_line() {
     assert_eq!(text_of(b"# caf\xe9\nalert\n").as_deref(), Ok("# caf\u{fffd}\nalert\n"));
     assert_eq!(text_of(b"alert\n\nalert \xe9\n"), Err(3));
 }
 
-/// A connection of both sides, by what each says in its turn: the client's where `true`.
+/// The frames of a dialogue; `true`: the client sends.
 fn conversation(said: &[(bool, &[u8])]) -> Vec<Vec<u8>> {
     let mut frames = connection(&[]);
     let (mut client, mut server) = (100, 500);
@@ -302,7 +302,7 @@ fn http_becomes_a_websocket() {
     let masked = b"\x81\x85\0\0\0\x01helmo";
     let expected = [1, 2, 3, 4, 5];
     assert_eq!(sorted(rules, &[(true, request), (false, answer), (true, masked)]), expected);
-    // The first frame begins in the segment of the response's end.
+    // The first frame begins in the segment that ends the response.
     let (front, back) = answer.split_at(30);
     assert_eq!(sorted(rules, &[(true, request), (false, front), (false, back), (true, masked)]), expected);
 }
@@ -337,7 +337,7 @@ fn http2_is_http() {
     let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08\0\0\x04\x08\0\0\0\0\0\0\0\0\x09";
     let client = [packet::http2::PREFACE, settings, head].concat();
     assert_eq!(sorted(rules, &[(true, &client), (false, settings), (true, reset)]), [1, 3, 4, 5, 5, 7, 8, 9, 10]);
-    // The same behind an upgrade, whose request is the first stream.
+    // The same after an upgrade, whose request is the first stream.
     let request = b"GET /b HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
     let answer = [&b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n"[..], settings].concat();
     let rules = "alert http2 any any -> any any (http.uri; content:\"/b\"; sid:1;)\n\
@@ -396,7 +396,7 @@ fn files_as_a_whole() {
     assert!(mistakes[0].reason.starts_with("cannot read sha1: "), "{}", mistakes[0].reason);
 }
 
-/// A client that asks for a name first, and then for a share.
+/// The client requests a NetBIOS session, then a share.
 #[test]
 fn smb_behind_a_name() {
     let rules = "alert smb any any -> any any (smb.version:2; smb.share; content:\"ab\"; sid:1;)";
@@ -409,7 +409,7 @@ fn smb_behind_a_name() {
     let tree = message(false, &[9, 0, 0, 0, 72, 0, 4, 0, b'a', 0, b'b', 0]);
     let said = [(true, &name[..]), (false, &[0x82, 0, 0, 0]), (true, &tree), (false, &message(true, &[16, 0, 1, 0]))];
     let mut frames = conversation(&said);
-    // From and to the port that has names.
+    // Use the NetBIOS port.
     for frame in &mut frames {
         let (at, port) = if frame[34..36] == SERVER.1.to_be_bytes() { (34, 139u16) } else { (36, 139) };
         frame[at..at + 2].copy_from_slice(&port.to_be_bytes());
@@ -442,7 +442,7 @@ fn records_of_ssh() {
     assert_eq!(sorted(rules, &[(true, front), (true, back)]), [1, 2]);
 }
 
-/// Nothing is stopped here, whatever a rule asks for.
+/// Without blocking, drop and reject rules only alert.
 #[test]
 fn what_a_rule_would_drop_was_allowed() {
     let rules = "drop tcp any any -> any any (content:\"evil\"; sid:1;)\nreject tcp any any -> any any (content:\"bad\"; sid:2;)\n";

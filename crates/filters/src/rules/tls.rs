@@ -1,4 +1,4 @@
-//! TLS for rules: one transaction for each connection, from the hellos and the certificates that are not encrypted.
+//! TLS for rules: one transaction per connection, from the hellos and the unencrypted certificates.
 
 use super::tls_events::{self, Records};
 use super::transactions::Transactions;
@@ -9,10 +9,9 @@ use packet::x509::{AlternativeName, Certificate, Chain};
 use rules::Transaction;
 use rules::names::{App, Buffer, Number};
 
-/// Bytes of one side that are kept until its hello or its certificates are there, with the headers of their records.
+/// Most bytes kept of a side until its hello or certificates are complete, with record headers.
 const KEPT_BYTES: usize = HELLO_LIMIT + (32 << 10);
 
-/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     sides: [Side; 2],
@@ -23,11 +22,11 @@ pub(super) struct Stream {
 #[derive(Debug, Default)]
 struct Side {
     bytes: Vec<u8>,
-    /// Bytes of them that are needed at least to read on.
+    /// Bytes needed before parsing can continue.
     need: usize,
-    /// The hello was read: so many bytes of messages at their start belong to it.
+    /// `Some(n)`: the hello was read, and is the first `n` bytes of the messages.
     skip: Option<usize>,
-    /// There is nothing more to be read.
+    /// Nothing more will be parsed.
     done: bool,
 }
 
@@ -49,7 +48,7 @@ impl Stream {
         to.change(id, to_server);
     }
 
-    /// Reads messages of one side until its certificates are there; adds to `odd` what is odd about them.
+    /// Parses messages of a side until its certificates are complete; adds events to `odd`.
     fn read(&mut self, bytes: &[u8], to_server: bool, gap: bool, odd: &mut Vec<&'static str>, to: &mut Transactions) {
         let side = &mut self.sides[usize::from(!to_server)];
         if !side.done && !gap {
@@ -70,7 +69,6 @@ impl Stream {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         let sides = self.sides.iter().map(|side| side.bytes.capacity()).sum::<usize>();
         sides + self.records.kept_bytes() + self.scratch.capacity()
@@ -78,7 +76,7 @@ impl Stream {
 }
 
 impl Side {
-    /// Reads what comes next: the hello, or the certificates.
+    /// Parses the next message: the hello, or the certificates.
     fn read(
         &mut self,
         to_server: bool,
@@ -93,7 +91,7 @@ impl Side {
             match certificates(&self.bytes, skip, scratch) {
                 Ok(body) => put_certificates(one, to_server, body, odd),
                 Err(stop) => {
-                    // Where the message is not read, its header is the last that was copied.
+                    // If the message was not read, the copy ends with its header.
                     if let Some(&[_, high, middle, low]) = scratch.get(skip..).and_then(<[u8]>::first_chunk)
                         && u32::from_be_bytes([0, high, middle, low]) as usize > HELLO_LIMIT
                     {
@@ -116,7 +114,7 @@ impl Side {
                 }
                 Hello::Server(server) if !to_server => {
                     put_server(one, &server);
-                    // TLS 1.3 encrypts what a server says behind its hello.
+                    // TLS 1.3 encrypts everything behind the ServerHello.
                     server.version() <= 0x0303
                 }
                 _ => return Err(Stop::NoHello),
@@ -160,7 +158,7 @@ fn put_server(one: &mut Transaction, server: &ServerHello<'_>) {
     put_fingerprint(one, false, [Buffer::JA3S_STRING, Buffer::JA3S_HASH], |text| append_ja3s(text, server));
 }
 
-/// Puts a text and its MD5.
+/// Adds a text and its MD5.
 fn put_fingerprint(one: &mut Transaction, to_server: bool, names: [Buffer; 2], append: impl FnOnce(&mut Vec<u8>)) {
     let (mut text, mut hash) = (Vec::new(), Vec::new());
     append(&mut text);
@@ -203,7 +201,7 @@ fn put_certificates(one: &mut Transaction, to_server: bool, body: &[u8], odd: &m
         count += 1;
         bytes += LENGTH_BYTES + certificate.len();
     }
-    // The chain ends where a length does not fit what there is.
+    // The chain ended at a length that does not fit.
     if bytes != body.len() {
         odd.extend(["tls.certificate_invalid_length", "tls.invalid_certificate", "tls.invalid_handshake_message"]);
     }

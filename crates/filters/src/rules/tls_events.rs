@@ -1,38 +1,38 @@
-//! What is odd about TLS as far as it is not encrypted (RFC 8446, 5.1; RFC 6520; RFC 5280), under the names that `app-layer-event`
-//! has for it: records, heartbeats, names of servers, certificates.
+//! Anomalies in the unencrypted part of TLS (RFC 8446, 5.1; RFC 6520; RFC 5280), named as in `app-layer-event`:
+//! records, heartbeats, server names, certificates.
 
 use packet::der::{Der, tag};
 use packet::tls::ClientHello;
 
-/// Types of records.
+/// Record types.
 const CHANGE_CIPHER: u8 = 20;
 const ALERT: u8 = 21;
 const HEARTBEAT: u8 = 24;
-/// What a record may hold (RFC 5246, 6.2.3).
+/// Largest record (RFC 5246, 6.2.3).
 const RECORD_BYTES: usize = (1 << 14) + 2048;
-/// Records that come at once, at most.
+/// Most records in one block without an event.
 const RECORDS: usize = 255;
 
-/// The records of a connection.
+/// The record layer of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     sides: [Side; 2],
-    /// Bytes of the heartbeat that waits for its answer.
+    /// Length of the heartbeat request that waits for its answer.
     asked: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Side {
-    /// The header under way, and the first bytes of what is behind it.
+    /// The current record header, and the first bytes of the record.
     head: Vec<u8>,
-    /// Bytes of the record that are still to come.
+    /// Record bytes still to come.
     left: usize,
-    /// What follows is encrypted, or cannot be read.
+    /// The rest is encrypted or unreadable.
     over: bool,
 }
 
 impl Records {
-    /// Takes bytes of one side; adds what is odd about them. `lost`: some before them are missing.
+    /// Takes bytes of a side and adds their events to `odd`. `lost`: bytes before them are missing.
     pub fn feed(&mut self, mut bytes: &[u8], to_server: bool, lost: bool, odd: &mut Vec<&'static str>) {
         const HEADER: usize = 5;
         /// Type and length of a heartbeat.
@@ -66,7 +66,7 @@ impl Records {
                     side.over = true;
                     return;
                 }
-                // A change of ciphers has one byte, an alert two; what is longer is encrypted.
+                // A ChangeCipherSpec has 1 byte and an alert 2; longer alerts are encrypted.
                 if kind == CHANGE_CIPHER && length != 1 || kind == ALERT && length < 2 {
                     odd.push("tls.invalid_ssl_record");
                 }
@@ -86,20 +86,19 @@ impl Records {
         }
     }
 
-    /// Bytes that it keeps.
     pub fn kept_bytes(&self) -> usize {
         self.sides.iter().map(|side| side.head.capacity()).sum()
     }
 }
 
-/// A heartbeat that is not encrypted: its record's header, its type and the length that it says.
+/// Checks an unencrypted heartbeat. `head`: record header, heartbeat type, and stated length.
 fn heartbeat(head: &[u8], asked: &mut Option<usize>, odd: &mut Vec<&'static str>) {
     let record = usize::from(u16::from_be_bytes([head[3], head[4]]));
     odd.push("tls.heartbeat_message");
     let Some(&[kind, high, low]) = head.get(5..8) else { return odd.push("tls.invalid_heartbeat_message") };
     let length = usize::from(u16::from_be_bytes([high, low]));
     match kind {
-        // Sixteen bytes of padding at least (RFC 6520, 4).
+        // At least 16 bytes of padding are required (RFC 6520, 4).
         1 => {
             if length + 3 > record {
                 odd.push("tls.overflow_heartbeat_message");
@@ -118,14 +117,14 @@ fn heartbeat(head: &[u8], asked: &mut Option<usize>, odd: &mut Vec<&'static str>
     }
 }
 
-/// The name of the server that a client asks for (RFC 6066, 3).
+/// Checks the server name that a client requests (RFC 6066, 3).
 pub(super) fn server_name(client: &ClientHello<'_>, odd: &mut Vec<&'static str>) {
     let mut names = client.extensions().filter(|(kind, _)| *kind == 0).map(|(_, data)| data);
     let Some(data) = names.next() else { return };
     if names.next().is_some() {
         odd.push("tls.multiple_sni_extensions");
     }
-    // An empty one is right of a server alone, and some clients send it.
+    // Only servers may send an empty extension, but some clients do.
     match *data {
         [] => {}
         [high, low, kind, name_high, name_low, ref name @ ..] => {
@@ -141,8 +140,8 @@ pub(super) fn server_name(client: &ClientHello<'_>, odd: &mut Vec<&'static str>)
     }
 }
 
-/// Issuer and subject of a certificate, each as its sets of attributes. The error says why it cannot be read, as far as it can
-/// be told.
+/// Returns issuer and subject of a certificate, each as its sets of attributes. The error names the best matching
+/// event.
 pub(super) fn certificate(bytes: &[u8]) -> Result<[&[u8]; 2], &'static str> {
     fn step<'a>(der: &mut Der<'a>, wanted: u8) -> Result<&'a [u8], &'static str> {
         if der.0.is_empty() {
@@ -169,7 +168,7 @@ pub(super) fn certificate(bytes: &[u8]) -> Result<[&[u8]; 2], &'static str> {
     Ok([issuer, subject])
 }
 
-/// Does a name have a text that is not the UTF-8 it says it is (RFC 5280, 4.1.2.4)?
+/// Does a UTF8String in a name contain invalid UTF-8 (RFC 5280, 4.1.2.4)?
 pub(super) fn has_wrong_text(sets: &[u8]) -> bool {
     const UTF8: u8 = 12;
     let attributes = Der(sets).flat_map(|(_, set)| Der(set));

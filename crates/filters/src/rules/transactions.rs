@@ -1,4 +1,4 @@
-//! The transactions of one flow: those that are open, and those that rules are still to be shown.
+//! The transactions of one flow: open ones, and those that rules have not seen yet.
 
 use base::limits::{RULES_BODY_BYTES, RULES_COMPLETE, RULES_FILES, RULES_TRANSACTIONS};
 use md5::{Digest, Md5};
@@ -7,31 +7,30 @@ use rules::names::{App, Buffer};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// Transactions of one flow.
 #[derive(Debug, Default)]
 pub(super) struct Transactions {
     open: Vec<Transaction>,
     next: u64,
-    /// What has gone on: transaction and side.
+    /// Changed transactions, with the side that changed.
     pub changed: Vec<(u64, bool)>,
-    /// Where nothing but a body has gone on, and not by much: the same.
+    /// Transactions of which only a body grew, and too little for a full inspection, with the side.
     pub grown: Vec<(u64, bool)>,
-    /// Some were forgotten to make room.
+    /// Number of transactions evicted.
     pub forgotten: u64,
-    /// A rule looks at frames of protocols.
+    /// Some rule inspects protocol frames.
     pub frames: bool,
-    /// A rule looks at files as a whole.
+    /// Some rule inspects whole files.
     pub whole_files: bool,
     files: Vec<WholeFile>,
-    /// Sides of a connection, and messages, that a reader gave up: bytes are missing, or a bound was met.
+    /// Sides and messages that a parser gave up: bytes were missing, or a limit was reached.
     pub given_up: u64,
-    /// Bytes that the reader of the flow keeps besides.
+    /// Memory of the flow's parser, in bytes.
     pub reader_bytes: usize,
-    /// One was forgotten before rules were shown what had come of it, or a file was taken for more of the one before it.
+    /// A transaction was evicted before rules saw its news, or a file was merged with the one before it.
     pub unseen: bool,
 }
 
-/// What is known of a file under way, all of its bytes.
+/// Running totals of a whole file.
 #[derive(Debug)]
 struct WholeFile {
     id: u64,
@@ -43,7 +42,7 @@ struct WholeFile {
 }
 
 impl Transactions {
-    /// Begins one. Where too many are open, the oldest of them is forgotten.
+    /// Begins a transaction. If there are too many, evicts the oldest.
     pub fn begin(&mut self, app: App) -> &mut Transaction {
         if self.open.len() >= RULES_TRANSACTIONS
             && let Some(oldest) = self.too_many()
@@ -62,7 +61,7 @@ impl Transactions {
         &mut self.open[last]
     }
 
-    /// Which one makes room, where one has to.
+    /// The transaction to evict, if any.
     fn too_many(&self) -> Option<usize> {
         let is_open = |one: &Transaction| one.complete != [true; 2];
         let open = self.open.iter().filter(|one| is_open(one)).count();
@@ -72,38 +71,35 @@ impl Transactions {
         }
     }
 
-    /// The transaction with this number.
     pub fn get(&mut self, id: u64) -> Option<&mut Transaction> {
         self.open.iter_mut().find(|one| one.id == id)
     }
 
-    /// The same, to be read.
     pub fn find(&self, id: u64) -> Option<&Transaction> {
         self.open.iter().find(|one| one.id == id)
     }
 
-    /// The one that began last.
     pub fn last(&self) -> Option<&Transaction> {
         self.open.last()
     }
 
-    /// The transaction of flows that have one; begun where it is not there.
+    /// The only transaction of its application; begins it if it is missing.
     pub fn only(&mut self, app: App) -> &mut Transaction {
-        // Others are of what the connection was before.
+        // Others belong to an earlier protocol of the connection.
         match self.open.iter().position(|one| one.app == app) {
             Some(at) => &mut self.open[at],
             None => self.begin(app),
         }
     }
 
-    /// Says that a side has gone on.
+    /// Marks a side as changed.
     pub fn change(&mut self, id: u64, to_server: bool) {
         if !self.changed.contains(&(id, to_server)) {
             self.changed.push((id, to_server));
         }
     }
 
-    /// Says that a side is complete.
+    /// Marks a side as complete.
     pub fn complete(&mut self, id: u64, to_server: bool) {
         self.end_file(id, to_server);
         if let Some(one) = self.get(id) {
@@ -114,7 +110,7 @@ impl Transactions {
         self.change(id, to_server);
     }
 
-    /// The file of a side is over: puts what rules ask of it as a whole. There may be others behind it.
+    /// Ends the current file of a side, and adds its digests and size. Other files may follow.
     pub fn end_file(&mut self, id: u64, to_server: bool) {
         self.change(id, to_server);
         if let Some(one) = self.get(id) {
@@ -143,14 +139,13 @@ impl Transactions {
         file.sha256.update(bytes);
     }
 
-    /// Bytes that they keep.
     pub fn kept_bytes(&self) -> usize {
         self.reader_bytes
             + self.files.len() * size_of::<WholeFile>()
             + self.open.iter().map(Transaction::kept_bytes).sum::<usize>()
     }
 
-    /// Forgets what is complete and was shown.
+    /// Drops transactions that are complete and were shown.
     pub fn sweep(&mut self) {
         let changed = &self.changed;
         self.open.retain(|one| one.complete != [true; 2] || changed.iter().any(|(id, _)| *id == one.id));
@@ -158,7 +153,7 @@ impl Transactions {
         files.retain(|file| open.iter().any(|one| one.id == file.id));
     }
 
-    /// A file begins. Where rules were shown the one before, it stands in its place.
+    /// Begins a file. It replaces the previous files if rules have seen them.
     pub fn begin_file(&mut self, id: u64, to_server: bool, name: Option<&[u8]>) {
         let is_shown = !self.changed.contains(&(id, to_server)) && !self.grown.contains(&(id, to_server));
         let Some(one) = self.get(id) else { return };
@@ -174,12 +169,12 @@ impl Transactions {
         one.put_copy(Buffer::FILE_DATA, to_server, b"");
     }
 
-    /// Adds bytes of a body to a buffer, up to the bound. A look at all of it is asked for now and then while it grows.
+    /// Adds bytes of a body to a buffer, up to the limit. Requests a full inspection now and then as the body grows.
     pub fn append_body(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         self.append(id, buffer, to_server, bytes, buffer == Buffer::FILE_DATA);
     }
 
-    /// Does the same with a body that is a file as a whole.
+    /// Adds bytes of a body that is also a file.
     pub fn append_file(&mut self, id: u64, buffer: Buffer, to_server: bool, bytes: &[u8]) {
         self.append(id, buffer, to_server, bytes, true);
         if let Some(one) = self.get(id) {
@@ -206,7 +201,7 @@ impl Transactions {
         let full = had + take >= RULES_BODY_BYTES;
         let growing = if buffer == Buffer::FILE_DATA { &mut one.file_growing } else { &mut one.growing };
         growing[usize::from(!to_server)] = !full;
-        // Each look takes as long as the body is: so it is when it has become four times as long.
+        // A full inspection costs time in proportion to the body, so it is due when the body's length has quadrupled.
         let stage = |bytes: usize| bytes.max(1024).ilog2() / 2;
         if full || stage(had) != stage(had + take) {
             self.change(id, to_server);
@@ -220,7 +215,7 @@ impl Transactions {
 mod tests {
     use super::*;
 
-    /// What a frame brings is shown, however much that is; what is never complete makes room.
+    /// Everything that a frame completes is shown, however much; transactions that never complete are evicted.
     #[test]
     fn what_is_complete_waits_to_be_shown() {
         let mut transactions = Transactions::default();

@@ -1,5 +1,5 @@
-//! Where the data connections of FTP go that control connections announced (RFC 959, RFC 2428), and the commands that use them.
-//! What was announced first makes room.
+//! FTP data connections announced by control connections (RFC 959, RFC 2428), with the commands that use them. The
+//! oldest announcement is evicted first.
 
 use super::ftp::Announced;
 use base::limits::FTP_EXPECTED;
@@ -7,18 +7,17 @@ use packet::Flow;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// A place that a data connection goes to.
+/// Address and port of a data connection.
 pub(super) type Place = (IpAddr, u16);
 
-/// What a data connection is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Transfer {
-    /// The command in capitals; empty where none came yet.
+    /// The command in capitals; empty: not seen yet.
     pub command: Vec<u8>,
     pub file: Vec<u8>,
 }
 
-/// Places that are announced and not used yet.
+/// Announced addresses not used yet.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     expected: HashMap<Place, Transfer>,
@@ -26,7 +25,6 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// Takes what a control connection said.
     pub fn announce(&mut self, Announced { place, transfer }: Announced) {
         if self.expected.insert(place, transfer).is_none() {
             self.order.push_back(place);
@@ -38,7 +36,7 @@ impl Transfers {
         }
     }
 
-    /// What a connection is for whose client this flow names, where it was announced.
+    /// Takes the announcement for a connection to the flow's target.
     pub fn take(&mut self, flow: &Flow) -> Option<Transfer> {
         if self.expected.is_empty() {
             return None;

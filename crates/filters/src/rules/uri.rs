@@ -1,6 +1,6 @@
-//! Targets of HTTP requests in the form that rules look at: percent coding undone, and paths without detours.
+//! HTTP request targets in normal form: percent-decoded, without detours in the path.
 
-/// The path and query of a target: percent coding undone once, backslashes turned, slashes and dots resolved.
+/// The path and query of a target: percent-decoded once, backslashes replaced, empty and dotted segments resolved.
 pub(super) fn normal(target: &[u8]) -> Vec<u8> {
     let target = if let Some(host) = host(target) {
         let start = scheme_len(target).unwrap_or(0) + host.len();
@@ -18,7 +18,7 @@ pub(super) fn normal(target: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes before the authority of an absolute target.
+/// Length of the scheme of an absolute target, with `://`.
 fn scheme_len(target: &[u8]) -> Option<usize> {
     let at = memchr::memmem::find(target, b"://")?;
     let is_scheme = at > 0 && target[..at].iter().all(u8::is_ascii_alphanumeric);
@@ -32,14 +32,14 @@ pub(super) fn host(target: &[u8]) -> Option<&[u8]> {
     Some(&rest[..end])
 }
 
-/// An authority without its port and user.
+/// An authority without user and port.
 pub(super) fn without_port(host: &[u8]) -> &[u8] {
     let host = memchr::memrchr(b'@', host).map_or(host, |at| &host[at + 1..]);
     let from = memchr::memchr(b']', host).unwrap_or(0);
     memchr::memchr(b':', &host[from..]).map_or(host, |at| &host[..from + at])
 }
 
-/// Percent coding undone once.
+/// Decodes percent encoding once.
 fn unescaped(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let digit = |at: usize| path.get(at).and_then(|byte| char::from(*byte).to_digit(16)).map(|digit| digit as u8);
@@ -68,14 +68,14 @@ fn unescaped(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The same, with backslashes turned.
+/// Decodes percent encoding, and turns backslashes into slashes.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let mut out = unescaped(path);
     out.iter_mut().filter(|byte| **byte == b'\\').for_each(|byte| *byte = b'/');
     out
 }
 
-/// A path without empty and dotted segments.
+/// Removes empty and dotted segments.
 fn without_dots(path: &[u8]) -> Vec<u8> {
     if path.first() != Some(&b'/') {
         return path.to_vec();

@@ -1,5 +1,5 @@
-//! WebSockets for rules (RFC 6455), behind the request of HTTP that opened one: each frame is a transaction. The last frame of
-//! a message has the contents of all of them, decompressed where the message is compressed (RFC 7692).
+//! WebSockets for rules (RFC 6455), behind their HTTP request: each frame is a transaction. The last frame of a message
+//! has the contents of the whole message, decompressed if compressed (RFC 7692).
 
 use super::transactions::Transactions;
 use base::limits::{INFLATE_BYTES, RULES_BODY_BYTES};
@@ -7,22 +7,20 @@ use flate2::{Decompress, FlushDecompress, Status};
 use packet::websocket::{COMPRESSED, Header};
 use rules::names::{App, Buffer, Number};
 
-/// Decompressed bytes of one message that are read over behind those that rules see: the next message refers to them.
+/// Most bytes decompressed beyond those that rules inspect: the next message refers back to them.
 const READ_OVER_BYTES: usize = 1 << 20;
 
-/// A connection.
 #[derive(Debug, Default)]
 pub(super) struct Connection {
     sides: [Side; 2],
 }
 
-/// One direction.
 #[derive(Debug, Default)]
 struct Side {
     bytes: Vec<u8>,
-    /// Contents of a frame beyond the bound.
+    /// Frame bytes beyond the limit, left to skip.
     skip: u64,
-    /// A message whose last frame is to come: its contents, and whether it is compressed.
+    /// A message whose last frame has not arrived.
     message: Option<Message>,
     inflate: Inflate,
     lost: bool,
@@ -32,18 +30,18 @@ struct Side {
 struct Message {
     contents: Vec<u8>,
     is_compressed: bool,
-    /// Something of it was left out.
+    /// Some contents were dropped.
     is_cut: bool,
 }
 
-/// What decompression needs of the messages before.
+/// The decompression state between messages.
 #[derive(Debug, Default)]
 enum Inflate {
-    /// There was none.
+    /// No message was decompressed yet.
     #[default]
     Fresh,
     Open(Box<Decompress>),
-    /// The reader lacks bytes of a message, and cannot decompress later ones.
+    /// Bytes of a message are missing, so later ones cannot be decompressed.
     Lost,
 }
 
@@ -85,7 +83,7 @@ impl Side {
         self.bytes.capacity() + self.message.as_ref().map_or(0, |message| message.contents.capacity()) + inflate
     }
 
-    /// A frame, whole or as far as it is kept.
+    /// Handles a frame, complete or cut at the limit.
     fn frame(&mut self, header: &Header, frame: &[u8], to_server: bool, to: &mut Transactions) {
         let is_cut = self.skip > 0;
         to.given_up += u64::from(is_cut);
@@ -110,7 +108,7 @@ impl Side {
         to.change(id, to_server);
     }
 
-    /// What rules see of a frame of a message: its own contents, and of the last one those of the message.
+    /// What rules inspect of a data frame: its contents, or for the last frame those of the message.
     fn contents(&mut self, header: &Header, contents: Vec<u8>, is_cut: bool, to: &mut Transactions) -> Vec<u8> {
         let message = self.message.get_or_insert_with(|| Message {
             contents: Vec::new(),
@@ -143,7 +141,7 @@ impl Side {
             Inflate::Open(inflate) => inflate,
             Inflate::Lost => return None,
         };
-        // The sender leaves out the end of a block that is empty (RFC 7692, 7.2.1).
+        // The sender omits the empty block at the end (RFC 7692, 7.2.1).
         message.contents.extend_from_slice(&[0, 0, 0xff, 0xff]);
         let (mut input, mut out, mut over) = (&message.contents[..], Vec::new(), 0);
         let mut room = [0; 4096];
@@ -157,7 +155,7 @@ impl Side {
             out.extend_from_slice(&room[..kept]);
             over += made - kept;
             match status {
-                // This message ends the compressed stream: the next one starts another.
+                // The message ends the compressed stream: the next one starts a new stream.
                 Ok(Status::StreamEnd) => {
                     inflate.reset(false);
                     if input.is_empty() || used == 0 {
@@ -192,7 +190,7 @@ mod tests {
         [first, 0x80 | contents.len() as u8].into_iter().chain(mask).chain(masked).collect()
     }
 
-    /// What rules see of the frames of a client, in pieces of this size.
+    /// Feeds client frames in pieces of `size` bytes; returns what rules inspect.
     fn payloads(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
         let (mut connection, mut to) = (Connection::default(), Transactions::default());
         for piece in bytes.chunks(size) {

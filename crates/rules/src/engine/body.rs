@@ -1,13 +1,13 @@
-//! Bodies that grow, looked at with each piece, for a caller that lets bytes pass or not: no piece may pass that completes a match
-//! of a rule that stops it. A look at a whole transaction takes as long as its bodies are; so with each piece the engine
-//! searches the new bytes alone.
+//! Inspects growing bodies piece by piece, for callers that block traffic: a piece that completes a match of a blocking
+//! rule must not pass. Inspecting a whole transaction takes time in proportion to its bodies, so the engine searches
+//! only new bytes.
 //!
 //! Three things bound the work:
-//! - The engine looks for patterns in the new bytes, and in as many before them as the longest pattern has.
-//! - A rule whose pattern came waits, where it may still stop something. For as long as one of its contents is nowhere in the body,
-//!   the engine looks for that one alone. Then it tries the rule again only when new bytes may complete it: one of its contents
-//!   ends in them, or one of its steps is no content.
-//! - The tries of one transaction have [`RULES_BODY_STEPS`]. Where these are spent, a rule that would be tried counts as cut short.
+//! - The engine searches the new bytes and as many bytes before them as the longest pattern has.
+//! - A rule whose pattern was found waits if it can still block. While one of its contents is missing from the body,
+//!   the engine searches for that content only. Afterwards it retries the rule only if new bytes may complete the rule:
+//!   they complete a content, or the rule has a step that is not a content.
+//! - The tries of one transaction may take [`RULES_BODY_STEPS`]. Beyond that, a rule due for a try counts as cut short.
 
 use super::{Engine, may_match};
 use crate::engine::Piece;
@@ -20,26 +20,24 @@ use crate::state::FlowState;
 use base::limits::{RULES_BODY_STEPS, RULES_WAITING};
 use std::sync::Arc;
 
-/// Buffers that grow.
 const BODIES: [Buffer; 4] =
     [Buffer::HTTP_REQUEST_BODY, Buffer::HTTP_RESPONSE_BODY, Buffer::FILE_DATA, Buffer::DCERPC_STUB_DATA];
 
-/// A rule that more of a body may complete.
+/// A rule that more bytes may complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
     rule: u32,
-    /// A content that is nowhere in the body so far: its list and its step.
+    /// A content not in the body yet: index of list and step.
     missing: Option<(usize, usize)>,
 }
 
-/// Is it a buffer that grows?
 pub(crate) fn is_body(buffer: Buffer) -> bool {
     BODIES.contains(&buffer)
 }
 
 impl Rule {
-    /// Does a later look change what passes? A rule that only alerts may do so when the body has grown further, and one that asks
-    /// for what is not in a body can do so at its end alone.
+    /// Can an early match change what passes? Rules that only alert can wait for the next full inspection. Rules that
+    /// require bytes to be absent can match only at the end of the body.
     fn is_urgent(&self) -> bool {
         let of_body = |list: &&List| matches!(list.target, Target::Buffer(buffer) if is_body(buffer));
         (self.action != Action::Alert || !self.changes.is_empty())
@@ -48,12 +46,12 @@ impl Rule {
 }
 
 impl Engine {
-    /// Looks at bodies with each piece: see [`body`](Engine::body).
+    /// Turns on piecewise inspection: see [`body`](Engine::body).
     pub fn look_at_each_piece(&mut self) {
         self.each_piece = true;
     }
 
-    /// Shows a transaction of which a body has grown on one side, and nothing else. `raw` is what the stream had last there.
+    /// Inspects a transaction in which only the body of one side grew. `raw`: the side's newest stream piece.
     pub fn body(
         &mut self,
         packet: &Packet<'_>,
@@ -108,7 +106,7 @@ impl Engine {
         transaction.see_bodies(to_server);
     }
 
-    /// After a look at all of a transaction: has rules wait that more of a body may complete.
+    /// After a full inspection: keeps rules waiting that more bytes may complete.
     pub(super) fn begin_to_wait(
         &mut self,
         set: &RuleSet,
@@ -126,7 +124,7 @@ impl Engine {
         transaction.see_bodies(packet.to_server);
     }
 
-    /// Has those candidates wait that did not match, and that more of a body may complete.
+    /// Keeps candidates waiting that did not match but that more bytes may complete.
     fn wait_for_body(
         &mut self,
         set: &RuleSet,
@@ -158,7 +156,7 @@ impl Engine {
         self.candidates = candidates;
     }
 
-    /// Does a rule look at a body, and does all hold that no body decides?
+    /// Does the rule inspect a body, and do all its other, settled conditions hold?
     fn rest_holds(
         &mut self,
         rule: &Rule,
@@ -170,7 +168,7 @@ impl Engine {
         if !rule.lists.iter().any(of_body) {
             return false;
         }
-        // What it asks of the other side, or of the stream, may still come.
+        // Conditions on the other side or on the stream may still become true.
         let is_decided = |list: &&List| {
             list.target != Target::Payload
                 && !of_body(list)
@@ -181,7 +179,7 @@ impl Engine {
     }
 }
 
-/// Is a content of a rule nowhere in the body, also with the new bytes? `missing`: the one that was not there before them.
+/// Does the body, with its new bytes, still lack a content of the rule? `missing`: the content it lacked before.
 fn misses(
     rule: &Rule,
     missing: &mut Option<(usize, usize)>,
@@ -199,7 +197,7 @@ fn misses(
     missing.is_some()
 }
 
-/// Which content of a rule is nowhere in the body: one whose absence is enough that the rule does not match.
+/// Finds a content that the body lacks and without which the rule cannot match.
 fn missing_of(rule: &Rule, transaction: &Transaction, to_server: bool, budget: &mut Budget) -> Option<(usize, usize)> {
     let is_simple = |list: &List| list.transforms.is_empty() && list.absent.is_none();
     let lists = rule.lists.iter().enumerate().filter(|(_, list)| !rule.header.whole && is_simple(list));
@@ -218,9 +216,9 @@ fn missing_of(rule: &Rule, transaction: &Transaction, to_server: bool, budget: &
     None
 }
 
-/// May the new bytes of bodies complete a rule that did not match without them?
+/// May the new bytes complete a rule that did not match before?
 fn may_complete(rule: &Rule, transaction: &Transaction, to_server: bool, budget: &mut Budget) -> bool {
-    // Bits and numbers that it asks for may have changed.
+    // Bits and numbers that the rule tests may have changed.
     let mut may = !rule.tests.is_empty() || rule.header.whole;
     for list in &rule.lists {
         let Target::Buffer(buffer) = list.target else {

@@ -1,4 +1,4 @@
-//! Bodies that come piece by piece.
+//! Bodies that arrive piece by piece.
 
 use super::*;
 use crate::Options;
@@ -6,7 +6,7 @@ use crate::names::App;
 
 const HEADER: &str = "http any any -> any any";
 
-/// A transaction whose response has a body that grows.
+/// A transaction with a growing response body.
 struct Growing {
     engine: Engine,
     flow: FlowState,
@@ -28,14 +28,14 @@ impl Growing {
         growing
     }
 
-    /// Adds bytes of the body.
     fn add(&mut self, bytes: &[u8]) {
         self.one.append_copy(Buffer::HTTP_RESPONSE_BODY, false, bytes);
         self.one.alias(Buffer::FILE_DATA, false, Buffer::HTTP_RESPONSE_BODY);
         (self.one.growing[1], self.one.file_growing[1]) = (true, true);
     }
 
-    /// Has the engine look at all, or at the new bytes alone. Gives the steps that it took, and whether a rule stops the packet.
+    /// Inspects the transaction (`is_all`) or its new bytes. Returns the steps spent, and whether a rule drops the
+    /// packet.
     fn look(&mut self, is_all: bool) -> (u32, bool) {
         let packet = Packet {
             flow: Some(packet::Flow {
@@ -75,7 +75,7 @@ fn rule(options: &str) -> String {
     format!("drop {HEADER} (msg:\"x\"; {options} sid:1;)")
 }
 
-/// Sends a body byte by byte: by which byte a rule stops it, and `None` where that is not before its end.
+/// Feeds a body byte by byte. `expected`: the length at which a rule drops it; `None`: never before the end.
 fn check(options: &str, body: &[u8], expected: Option<usize>) {
     let mut growing = Growing::new(&rule(options));
     let stops = (1..=body.len()).find(|end| {
@@ -101,7 +101,7 @@ fn the_piece_that_completes_a_match_is_stopped() {
     check("file.data; to_uppercase; content:\"SECOND\";", body, Some(19));
     check("http.stat_code; content:\"200\"; file.data; content:\"en\";", body, Some(17 + 8));
     check("http.stat_code; content:\"404\"; file.data; content:\"en\";", body, None);
-    // What must not be there is known at the end alone.
+    // Absence is known only at the end.
     check("file.data; content:\"first\"; content:!\"x\";", body, None);
     check("file.data; content:\"first\"; content:!\"x\"; offset:40;", body, None);
     check("file.data; content:\"end\"; endswith;", body, None);
@@ -127,7 +127,7 @@ fn what_is_known_at_the_end_alone_is_looked_at_then() {
     }
 }
 
-/// Looks at new bytes alone find what looks at all would, with the same piece.
+/// Piecewise inspection finds the same as full inspection after each piece.
 #[test]
 fn pieces_show_what_the_whole_shows() {
     let steps = [
@@ -171,7 +171,7 @@ fn pieces_show_what_the_whole_shows() {
     assert!(rules > 500 && stopped > 100 && stopped < rules, "{stopped} of {rules}");
 }
 
-/// 100 KiB of single bytes cost so much for each byte at most, whatever the rules wait for; or they count as cut short.
+/// 100 KiB in single bytes have a bounded cost per byte, whatever rules wait for; or they count as cut short.
 #[test]
 fn single_bytes_are_cheap() {
     for (options, byte, is_cut) in [
@@ -189,7 +189,8 @@ fn single_bytes_are_cheap() {
             all += u64::from(growing.look(false).0);
         }
         assert_eq!(growing.engine.take_bounds().steps > 0, is_cut, "{options}");
-        // A look has a few steps; the tries have theirs, and the last may go beyond them by what a packet has.
+        // Each inspection takes a few steps. Tries share one budget; the last may exceed it by the budget of one
+        // packet.
         let most = (100 << 10) * 16 + u64::from(base::limits::RULES_BODY_STEPS + RULES_STEPS);
         assert!(all < most, "{options}: {all}");
     }

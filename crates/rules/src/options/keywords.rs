@@ -1,4 +1,4 @@
-//! Keywords that are more than a name in a table: of DCE/RPC, HTTP/2 and WebSockets, frames, and files as a whole.
+//! Keywords that need more than a table entry: DCE/RPC, HTTP/2, WebSocket, protocol frames, whole files.
 
 use super::Reader;
 use crate::bytes::{ByteTest, Source, Test};
@@ -12,7 +12,7 @@ use crate::rule::{FRAME, List, Target};
 use crate::text::{Opt, Word, unsigned};
 
 impl Reader<'_> {
-    /// Contents look into frames of a protocol.
+    /// Makes contents look into frames of a protocol.
     pub(super) fn frame(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let name = match (value.text.contains('.'), self.rule.app) {
@@ -25,7 +25,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An interface of DCE/RPC: its UUID and, behind a comparison, its version.
+    /// Reads a DCE/RPC interface: UUID, and optionally a comparison with its version.
     pub(super) fn dce_interface(&mut self, option: &Opt<'_>) -> Read<()> {
         let words = option.needed()?.split(',');
         let digits: String = words[0].text.chars().filter(|letter| *letter != '-').collect();
@@ -37,7 +37,7 @@ impl Reader<'_> {
         let mut steps = vec![Step::Content(Box::new(content))];
         for word in &words[1..] {
             let test = match word.text.as_bytes().first() {
-                // A request stands here once, with all its fragments.
+                // Ignored: a request is inspected once, with all its fragments.
                 _ if word.text == "any_frag" => continue,
                 Some(b'<') => Test::Less,
                 Some(b'>') => Test::More,
@@ -53,7 +53,7 @@ impl Reader<'_> {
         self.push_buffer_list(option.name, Buffer::DCERPC_INTERFACE, steps)
     }
 
-    /// Which call of an interface: a comparison, or several numbers and ranges.
+    /// Reads a DCE/RPC operation: a comparison, or several numbers and ranges.
     pub(super) fn dce_operation(&mut self, option: &Opt<'_>) -> Read<()> {
         let words = option.needed()?.split(',');
         if words.len() == 1 {
@@ -75,7 +75,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A setting of HTTP/2, perhaps with a comparison of its value.
+    /// Reads an HTTP/2 setting, optionally with a comparison of its value.
     pub(super) fn http2_setting(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let end = value.text.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '_');
@@ -92,7 +92,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Flags of a frame of a WebSocket, as a number or by their names.
+    /// Reads flags of a WebSocket frame, as a number or by name.
     pub(super) fn websocket_flags(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let by_name = value.text.trim_start_matches('!').starts_with(|letter: char| letter.is_ascii_alphabetic());
@@ -111,7 +111,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A whole file whose digest is in a list, or not.
+    /// Reads a test whether a whole file's digest is in a list, or is not.
     pub(super) fn file_digest(&mut self, option: &Opt<'_>, buffer: Buffer, kind: Kind) -> Read<()> {
         let value = option.needed()?;
         let (negated, name) = value.text.strip_prefix('!').map_or((0, value.text), |name| (1, name));
@@ -120,7 +120,7 @@ impl Reader<'_> {
         self.push_buffer_list(option.name, buffer, vec![Step::Member(list, verb)])
     }
 
-    /// A comparison of the size of a whole file, which may have units.
+    /// Reads a comparison of a whole file's size, with optional units.
     pub(super) fn file_size(&mut self, option: &Opt<'_>) -> Read<()> {
         let value = option.needed()?;
         let mut text = String::new();
@@ -135,7 +135,7 @@ impl Reader<'_> {
         self.push_buffer_list(option.name, Buffer::FILE_SIZE, vec![Step::Value(compare)])
     }
 
-    /// Adds steps over a buffer, and leaves contents behind them where they look.
+    /// Adds steps over a buffer without changing where later contents look.
     fn push_buffer_list(&mut self, word: Word<'_>, buffer: Buffer, steps: Vec<Step>) -> Read<()> {
         self.needs_app(word, buffer)?;
         let target = Target::Buffer(buffer);

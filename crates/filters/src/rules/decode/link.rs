@@ -1,14 +1,13 @@
-//! Oddities of what lies below IP: Ethernet with its tags, MPLS, PPPoE, PPP, ARP, and the links that have no Ethernet.
+//! Anomalies below IP: Ethernet and its tags, MPLS, PPPoE, PPP, ARP, and link types without Ethernet.
 
 use super::Events;
 use packet::link::LinkType;
 
-/// Headers that are gone through at most.
+/// Most headers read.
 const HEADERS: usize = 32;
-/// VLAN tags that are usual.
+/// Most VLAN tags without an event.
 const TAGS: usize = 2;
 
-/// Adds what is odd below IP.
 pub(super) fn events(link: LinkType, bytes: &[u8], to: &mut Events) {
     match link {
         LinkType::ETHERNET => match bytes.split_first_chunk::<14>() {
@@ -39,7 +38,7 @@ pub(super) fn events(link: LinkType, bytes: &[u8], to: &mut Events) {
     }
 }
 
-/// What a type of Ethernet says of the bytes behind it.
+/// Reads the headers behind an EtherType.
 fn behind(mut kind: u16, mut rest: &[u8], to: &mut Events) {
     let (mut tags, mut unknown) = (0, "ethernet.unknown_ethertype");
     for _ in 0..HEADERS {
@@ -52,7 +51,7 @@ fn behind(mut kind: u16, mut rest: &[u8], to: &mut Events) {
             0x8864 => return session(rest, to),
             0x0806 => return arp(rest, to),
             0x0800 | 0x86dd | 0x6558 | 0x894f | 0x8903 => return,
-            // What is no type is a length (IEEE 802.3).
+            // Smaller values are lengths (IEEE 802.3).
             0..0x600 if tags == 0 => return,
             _ => return to.add(unknown),
         };
@@ -66,7 +65,7 @@ fn behind(mut kind: u16, mut rest: &[u8], to: &mut Events) {
     }
 }
 
-/// Labels of MPLS (RFC 3032) down to the last.
+/// MPLS labels (RFC 3032).
 fn labels(mut rest: &[u8], to: &mut Events) {
     for _ in 0..HEADERS {
         let Some((&[high, middle, low, _], behind)) = rest.split_first_chunk::<4>() else {
@@ -95,7 +94,7 @@ fn labels(mut rest: &[u8], to: &mut Events) {
     }
 }
 
-/// The search for a PPPoE server (RFC 2516, 5).
+/// PPPoE discovery (RFC 2516, 5).
 fn discovery(rest: &[u8], to: &mut Events) {
     let Some((&[_, code, _, _, high, low], tags)) = rest.split_first_chunk::<6>() else {
         return to.add("pppoe.pkt_too_small");
@@ -115,7 +114,7 @@ fn discovery(rest: &[u8], to: &mut Events) {
     to.add_if(!tags.is_empty(), "pppoe.malformed_tags");
 }
 
-/// PPP in a session of PPPoE (RFC 2516, 6).
+/// PPP in a PPPoE session (RFC 2516, 6).
 fn session(rest: &[u8], to: &mut Events) {
     match rest.split_first_chunk::<6>() {
         Some((header, behind)) if !behind.is_empty() => {
@@ -126,7 +125,7 @@ fn session(rest: &[u8], to: &mut Events) {
     }
 }
 
-/// The protocol of PPP, in one byte or two (RFC 1661, 2).
+/// The PPP protocol field has one or two bytes (RFC 1661, 2).
 fn ppp(rest: &[u8], to: &mut Events) {
     let (number, behind) = match *rest {
         [one, ref behind @ ..] if one & 1 == 1 => (u16::from(one), behind),
@@ -141,7 +140,7 @@ fn ppp(rest: &[u8], to: &mut Events) {
         0x23 | 0x25 | 0x27 | 0x29 | 0x2b | 0x2d | 0x31 | 0x33 | 0x35 | 0x0201 | 0x0231 | 0x0233 => {
             to.add("ppp.unsup_proto");
         }
-        // Control of networks and of the link.
+        // Network and link control protocols.
         0x8000.. if number & 0x0101 == 1 => {}
         _ => to.add("ppp.wrong_type"),
     }
@@ -159,7 +158,7 @@ fn arp(rest: &[u8], to: &mut Events) {
     to.add_if(hard_len != 6, "arp.invalid_hardware_size");
     to.add_if(len != 4, "arp.invalid_protocol_size");
     to.add_if(rest.len() < 28, "arp.pkt_too_small");
-    // Requests and replies, also the reversed and inverse ones (RFC 903, RFC 2390).
+    // Requests and replies, including reverse and inverse ones (RFC 903, RFC 2390).
     to.add_if(!matches!((high, low), (0, 1..=4 | 8..=10)), "arp.unsupported_opcode");
 }
 

@@ -1,5 +1,4 @@
-//! Oddities of what lies above IP: options of TCP, messages of ICMP, GRE, IP in IP. Headers that are too short are told where
-//! they are read.
+//! Anomalies above IP: TCP options, ICMP, GRE, IP in IP. The frame parser reports headers that are too short.
 
 use super::Events;
 use packet::frame::{Frame, protocol};
@@ -7,7 +6,7 @@ use packet::frame::{Frame, protocol};
 const ESP: u8 = 50;
 const OF_ICMP: u32 = 8;
 
-/// Adds what is odd about a payload of IP. `hops` is the hop limit, of IPv6.
+/// Adds the events of an IP payload. `hops`: the IPv6 hop limit.
 pub(super) fn events(frame: &Frame, payload: &[u8], hops: u8, to: &mut Events) {
     match (frame.protocol, frame.version) {
         (protocol::TCP, _) => tcp(payload, frame.payload_wire_len, to),
@@ -25,13 +24,13 @@ pub(super) fn events(frame: &Frame, payload: &[u8], hops: u8, to: &mut Events) {
     }
 }
 
-/// An IP packet inside: its least size, and its version.
+/// Checks an inner IP packet for its least size and its version.
 fn inner(bytes: &[u8], (least, version): (usize, u8), small: &'static str, wrong: &'static str, to: &mut Events) {
     to.add_if(bytes.len() < least, small);
     to.add_if(bytes.len() >= least && bytes[0] >> 4 != version, wrong);
 }
 
-/// Options of TCP, each of which may come once.
+/// TCP options; each may occur once.
 fn tcp(segment: &[u8], wire_len: u32, to: &mut Events) {
     let Some(offset) = segment.get(12) else { return };
     let header = usize::from(offset >> 4) * 4;
@@ -54,7 +53,7 @@ fn tcp(segment: &[u8], wire_len: u32, to: &mut Events) {
                     (8, length) => length == 10,
                     (19, length) => length == 18,
                     (29, length) => length >= 4,
-                    // A cookie of Fast Open has an even number of bytes from 4 to 16 (RFC 7413, 4.1.1).
+                    // A Fast Open cookie has an even length from 4 to 16 bytes (RFC 7413, 4.1.1).
                     (34, length) => length == 2 || (6..=18).contains(&length) && length.is_multiple_of(2),
                     _ => true,
                 };
@@ -101,7 +100,7 @@ fn icmp6(message: &[u8], wire_len: u32, hops: u8, to: &mut Events) {
         3 => 1,
         4 => 2,
         2 | 128..=137 | 143..=154 => 0,
-        // Renumbering, and questions about nodes.
+        // Router renumbering, and node information queries.
         138 => 255,
         139..=142 => 2,
         155..=161 => 255,
@@ -153,7 +152,7 @@ fn gre(bytes: &[u8], to: &mut Events) {
     }
 }
 
-/// Entries of a route, of which the last is empty.
+/// Source route entries; an empty one ends the list.
 fn source_routes(mut rest: &[u8], to: &mut Events) {
     while let Some((&[a, b, _, length], behind)) = rest.split_first_chunk::<4>() {
         if [a, b, length] == [0; 3] {

@@ -1,4 +1,4 @@
-//! The head of a request or a response of HTTP/2, as buffers.
+//! Header fields of HTTP/2 as buffers.
 
 use crate::rules::http::{put_host, put_pairs};
 use crate::rules::{dns, uri};
@@ -9,7 +9,7 @@ use packet::hpack::{self, Piece};
 use rules::Transaction;
 use rules::names::{App, Buffer};
 
-/// New sizes of the table of fields at the front of a block.
+/// Updates of the table size at the start of a header block.
 pub(super) fn sizes(mut block: &[u8]) -> impl Iterator<Item = u64> {
     std::iter::from_fn(move || match hpack::next(&mut block) {
         Some(Piece::TableSize(size)) => Some(size as u64),
@@ -17,7 +17,7 @@ pub(super) fn sizes(mut block: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Puts the fields of a head as HTTP/1 has them, and those that begin with a colon, too.
+/// Adds the fields as for HTTP/1, and the pseudo-header fields.
 pub(super) fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8>, Vec<u8>)]) {
     let value = |wanted: &[u8]| fields.iter().find(|field| field.0 == wanted).map(|field| &field.1[..]);
     let mut line = Vec::new();
@@ -80,7 +80,7 @@ pub(super) fn put_head(one: &mut Transaction, to_server: bool, fields: &[(Vec<u8
     }
 }
 
-/// RFC 8484, 6, has it without padding; some clients pad.
+/// RFC 8484, 6, forbids padding; some clients pad.
 pub(super) const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

@@ -1,8 +1,8 @@
-//! Parameters of a field (RFC 2045, 5.1; RFC 2231): `attachment; filename="a.txt"`.
+//! Parameters of a header field (RFC 2045, 5.1; RFC 2231): `attachment; filename="a.txt"`.
 
 use std::borrow::Cow;
 
-/// The value of a parameter behind a `;`, without quotes, put together where it comes in parts (RFC 2231).
+/// The value of a parameter behind a `;`, without quotes. Joins values in several parts (RFC 2231).
 pub(in crate::rules) fn parameter(value: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     let mut found: Option<Vec<u8>> = None;
     let mut rest = &value[memchr::memchr(b';', value)? + 1..];
@@ -25,7 +25,7 @@ pub(in crate::rules) fn parameter(value: &[u8], key: &[u8]) -> Option<Vec<u8>> {
                 let is_first = found.is_none();
                 let list = found.get_or_insert_default();
                 match of.last() {
-                    // A character set, a language, and bytes as %XX.
+                    // Character set, language, and percent-encoded bytes.
                     None | Some(b'*') => append_percent(list, &text, is_first),
                     Some(_) => list.extend_from_slice(&text),
                 }
@@ -36,7 +36,7 @@ pub(in crate::rules) fn parameter(value: &[u8], key: &[u8]) -> Option<Vec<u8>> {
     found
 }
 
-/// A value at the start of these bytes, and what is behind it.
+/// Reads a value; returns it, and the bytes behind it.
 fn text(bytes: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     let Some(quoted) = bytes.strip_prefix(b"\"") else {
         let (text, behind) = bytes.split_at(memchr::memchr(b';', bytes).unwrap_or(bytes.len()));
@@ -44,7 +44,7 @@ fn text(bytes: &[u8]) -> (Cow<'_, [u8]>, &[u8]) {
     };
     let (mut text, mut at) = (Vec::new(), 0);
     while let Some(byte) = quoted.get(at).filter(|byte| **byte != b'"') {
-        // A backslash before another character than these is one of the path of a file.
+        // A backslash before any other character belongs to a file path.
         at += usize::from(*byte == b'\\' && matches!(quoted.get(at + 1), Some(b'"' | b'\\')));
         text.push(quoted[at]);
         at += 1;

@@ -1,8 +1,8 @@
-//! What is found, however the bytes are cut.
+//! Results must not depend on how the bytes are cut.
 
 use super::*;
 
-/// Fields of the head as `name=value`, files as `name: data`.
+/// Runs a parser. Fields become `name=value`, files `name: data`.
 fn read(mut mime: Mime, bytes: &[u8], size: usize) -> Vec<String> {
     let mut found = Vec::new();
     let mut see = |one: Found<'_>| match one {
@@ -46,7 +46,7 @@ fn attachments() {
     check("Content-Transfer-Encoding: base64\n\nYQ==\n", &["content-transfer-encoding=base64", "?: a"]);
 }
 
-/// The name of one boundary may begin with that of another, and parts lie within parts.
+/// One boundary may be a prefix of another, and parts may be nested.
 #[test]
 fn parts_within_parts() {
     check(
@@ -56,7 +56,7 @@ fn parts_within_parts() {
     );
 }
 
-/// A mail in a mail is read whether it says that it is coded and is, or is not.
+/// A nested mail is parsed if it is encoded, and also if it only claims to be.
 #[test]
 fn mails_within_mails() {
     let inner = "Content-Type: x; name=evil\n\nbytes\n";
@@ -65,7 +65,7 @@ fn mails_within_mails() {
     check(&format!("{head}{inner}"), &[fields[0], fields[1], "evil: bytes\r\n"]);
     let coded = base64::engine::general_purpose::STANDARD.encode(inner);
     check(&format!("{head}{coded}\n"), &[fields[0], fields[1], "evil: bytes\n"]);
-    // What only says that it is a mail is a file.
+    // A part that only claims to be a mail is a file.
     check(&format!("{head}MZ: this\nis one\n"), &[fields[0], fields[1], "good: MZ: this\r\nis one\r\n"]);
     let mut deep = String::new();
     (0..20).for_each(|_| deep.push_str("Content-Type: message/rfc822; name=m\n\n"));
@@ -82,7 +82,7 @@ fn forms() {
 }
 
 proptest::proptest! {
-    /// Any bytes give the same, however they are cut.
+    /// The result is the same for any split.
     #[test]
     fn any_bytes(pieces in proptest::collection::vec(0usize..12, 0..40), size in 1usize..20) {
         const PIECES: [&[u8]; 12] = [

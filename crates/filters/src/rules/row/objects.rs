@@ -1,4 +1,4 @@
-//! What the record of an alert says of the transaction: objects as the events of `eve` have them.
+//! The objects of an alert record that describe the transaction, as in the events of `eve`.
 
 use crate::dhcp::{self, Dhcp};
 use crate::dns::row::{MessageRow, SCHEMA as DNS_RECORD};
@@ -13,7 +13,7 @@ use packet::x509::Certificate;
 use rules::Transaction;
 use rules::names::{App, Buffer, Number, WEBSOCKET_OPCODES};
 
-/// The verdict of all rules on a packet.
+/// The verdict of all rules on the packet.
 pub(crate) static VERDICT: Schema = Schema::object(
     "verdict",
     &[
@@ -23,14 +23,14 @@ pub(crate) static VERDICT: Schema = Schema::object(
     ],
 );
 
-/// A message of IGMP.
+/// An IGMP message.
 pub(crate) static IGMP: Schema =
     Schema::object("igmp", &[Field::new("version", FieldType::Number), Field::new("type", FieldType::Number)]);
 
-/// A message of RGMP.
+/// An RGMP message.
 pub(crate) static RGMP: Schema = Schema::object("rgmp", &[Field::new("type", FieldType::Number)]);
 
-/// An exchange of HTTP.
+/// An HTTP exchange.
 pub(crate) static HTTP: Schema = Schema::object(
     "http",
     &[
@@ -48,7 +48,7 @@ pub(crate) static HTTP: Schema = Schema::object(
     ],
 );
 
-/// A frame of a WebSocket.
+/// A WebSocket frame.
 pub(crate) static WEBSOCKET: Schema = Schema::object("websocket", &[Field::new("opcode", FieldType::Text)]);
 
 /// The first messages of QUIC.
@@ -57,11 +57,11 @@ pub(crate) static QUIC: Schema = Schema::object(
     &[Field::new("version", FieldType::Text), Field::new("sni", FieldType::Text), Field::new("ja4", FieldType::Text)],
 );
 
-/// A data connection of FTP.
+/// An FTP data connection.
 pub(crate) static FTP_DATA: Schema =
     Schema::object("ftp_data", &[Field::new("command", FieldType::Text), Field::new("filename", FieldType::Text)]);
 
-/// A mail's head.
+/// The head of a mail.
 pub(crate) static EMAIL: Schema = Schema::object(
     "email",
     &[
@@ -77,7 +77,7 @@ pub(crate) static EMAIL: Schema = Schema::object(
     ],
 );
 
-/// A message of DHCP.
+/// A DHCP message.
 pub(crate) static DHCP: Schema = Schema::object(
     "dhcp",
     &[
@@ -102,13 +102,13 @@ pub(crate) static DHCP: Schema = Schema::object(
     ],
 );
 
-/// The first message of TFTP.
+/// The first TFTP message.
 pub(crate) static TFTP: Schema = Schema::object(
     "tftp",
     &[Field::new("packet", FieldType::Text), Field::new("file", FieldType::Text), Field::new("mode", FieldType::Text)],
 );
 
-/// A message of LLMNR.
+/// An LLMNR message.
 pub(crate) static LLMNR: Schema = Schema::object(
     "llmnr",
     &[
@@ -122,7 +122,7 @@ pub(crate) static LLMNR: Schema = Schema::object(
     ],
 );
 
-/// Of LLMNR the type of a record names its data.
+/// The data of an LLMNR record; the record type names the field.
 static LLMNR_ANSWER: Schema = Schema::new(
     "answer",
     &[
@@ -148,7 +148,7 @@ pub(crate) static FILE: Schema = Schema::new(
     ],
 );
 
-/// Sets the objects of the transaction's application.
+/// Adds the objects for the transaction's application.
 pub(super) fn put(row: &mut RowWriter, one: &Transaction, gaps: bool) {
     match one.app {
         App::Http1 => object(row, "http", &HTTP, |it| http(it, one)),
@@ -218,7 +218,7 @@ fn quic(row: &mut RowWriter, one: &Transaction) {
     };
 }
 
-/// Sets an object that `fill` fills.
+/// Adds an object that `fill` fills in.
 pub(super) fn object(row: &mut RowWriter, name: &str, schema: &'static Schema, fill: impl FnOnce(&mut RowWriter)) {
     let (mut one, mut list) = (RowWriter::new(schema), Vec::new());
     fill(&mut one);
@@ -226,7 +226,7 @@ pub(super) fn object(row: &mut RowWriter, name: &str, schema: &'static Schema, f
     row.rows(name, &list);
 }
 
-/// Sets an object to the fields that a record has under its name.
+/// Adds an object from the fields of `record` that have its name as prefix.
 fn copy(row: &mut RowWriter, name: &str, schema: &'static Schema, of: &'static Schema, record: &[u8]) {
     let Some(record) = Row::new(of, record) else { return };
     object(row, name, schema, |it| {
@@ -239,7 +239,7 @@ fn copy(row: &mut RowWriter, name: &str, schema: &'static Schema, of: &'static S
     });
 }
 
-/// Sets a list of texts, where there are some.
+/// Adds a list of texts, unless it is empty.
 pub(super) fn list<'a>(row: &mut RowWriter, name: &str, texts: impl Iterator<Item = &'a [u8]>) {
     let (mut one, mut list) = (RowWriter::new(&NAME), Vec::new());
     for text in texts {
@@ -272,7 +272,7 @@ fn http(row: &mut RowWriter, one: &Transaction) {
             ("protocol", Buffer::HTTP_PROTOCOL, true),
         ],
     );
-    // Parameters of the type are not part of it.
+    // Remove the parameters of the type.
     let kind = one.first(Buffer::HTTP_CONTENT_TYPE, false).and_then(|kind| kind.split(|byte| *byte == b';').next());
     if let Some(kind) = kind {
         row.text("http_content_type", kind.trim_ascii_end());
@@ -368,7 +368,7 @@ fn email(row: &mut RowWriter, one: &Transaction) {
     list(row, "attachment", one.all(Buffer::FILE_NAME, true));
 }
 
-/// The event that `eve` makes of the record of `dns`.
+/// Converts a DNS message to the event that `eve` would write.
 fn dns_event(message: &[u8]) -> RowWriter {
     let (mut record, mut event) = (MessageRow::new(), RowWriter::new(&DNS));
     record.put(message);
@@ -416,7 +416,7 @@ fn llmnr(row: &mut RowWriter, one: &Transaction) {
     });
 }
 
-/// Files of both sides, as far as rules see them.
+/// Adds the files of both sides, as far as rules see them.
 fn files(row: &mut RowWriter, one: &Transaction, gaps: bool) {
     let (mut file, mut list) = (RowWriter::new(&FILE), Vec::new());
     for (side, to_server) in [(0, true), (1, false)] {

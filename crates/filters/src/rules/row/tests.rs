@@ -1,4 +1,4 @@
-//! What the record of an alert says, as JSON.
+//! Alert records as JSON.
 
 use crate::json;
 use crate::rules::KIND;
@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use testkit::Chain;
 use testkit::packets::{CLIENT, SERVER, flag, tcp, udp};
 
-/// The alerts of these rules.
 fn alerts(rules: &str, params: &[(&str, &str)], frames: &[Vec<u8>]) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.rules");
@@ -17,7 +16,7 @@ fn alerts(rules: &str, params: &[(&str, &str)], frames: &[Vec<u8>]) -> Vec<Value
     outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A client that says these pieces.
+/// The frames of a client that sends these pieces.
 fn said(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut frames = vec![
         tcp(CLIENT, SERVER, 99, 0, flag::SYN, b""),
@@ -39,7 +38,7 @@ const FORM: [&[u8]; 3] = [
     b"Content-Disposition: form-data; name=y; filename=2.exe\r\n\r\nevil too\r\n--b--\r\n",
 ];
 
-/// Each file of a form is one, and the alert has the objects of its request.
+/// Each file of a form is listed, and the alert has the objects of its request.
 #[test]
 fn files_of_a_form() {
     let rule = "alert http any any -> any any (msg:\"m\"; file.name; content:\".exe\"; file.data; content:\"evil\"; \
@@ -56,14 +55,14 @@ fn files_of_a_form() {
     assert!(found[0].get("payload").is_none());
 }
 
-/// What a rule asks of a file is to be true of one and the same, and what must not be there is looked for when it is over.
+/// All conditions on a file apply to the same file. Absence is checked at its end.
 #[test]
 fn each_file_is_looked_at_by_itself() {
     let whole = FORM.concat();
     let check = |options: &str, expected: usize| {
         let rule = format!("alert http any any -> any any ({options} sid:1;)");
         assert_eq!(alerts(&rule, &[], &said(&[&whole])).len(), expected, "{options}");
-        // A boundary comes with the next file.
+        // A boundary arrives with the next file.
         let (one, other) = whole.split_at(whole.len() - 30);
         assert_eq!(alerts(&rule, &[], &said(&[one, other])).len(), expected, "{options}");
     };
